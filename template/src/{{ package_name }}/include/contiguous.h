@@ -1,0 +1,11 @@
+// A tensor's elements in order and without gaps.
+
+#pragma once
+
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+// The tensor itself if it is contiguous (the check is far cheaper than a call through the dispatcher), else a copy.
+inline torch::stable::Tensor contiguous(const torch::stable::Tensor& tensor) {
+  return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
+}
