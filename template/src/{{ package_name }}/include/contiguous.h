@@ -6,6 +6,6 @@
 #include <torch/csrc/stable/tensor.h>
 
 // The tensor itself if it is contiguous (the check is far cheaper than a call through the dispatcher), else a copy.
-inline torch::stable::Tensor contiguous(const torch::stable::Tensor& tensor) {
+inline torch::stable::Tensor as_contiguous(const torch::stable::Tensor& tensor) {
   return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
 }
