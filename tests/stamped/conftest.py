@@ -1,0 +1,103 @@
+"""Projects stamped from the template of this checkout, built once and shared by every test and worker."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CACHE = REPOSITORY / "build" / "stamped"
+ARCHITECTURES = "8.0;9.0a"
+
+# Every recipe under its own name and under another one.
+EVERY_OP = [
+    {"name": "another_elementwise", "recipe": "elementwise"},
+    {"name": "another_rms_norm", "recipe": "rms_norm"},
+    {"name": "elementwise", "recipe": "elementwise"},
+    {"name": "my_op", "recipe": "blank"},
+    {"name": "rms_norm", "recipe": "rms_norm"},
+]
+
+
+def stamp(target: Path, **answers: object) -> Path:
+    """Stamps a project with stock Copier, from a copy of the working tree's template."""
+    from copier import run_copy
+
+    source = target.parent / f"{target.name}.template"
+    shutil.copytree(REPOSITORY / "template", source / "template")
+    shutil.copy(REPOSITORY / "copier.yml", source)
+    data = {"project_name": "demo-kernels", **answers}
+    run_copy(str(source), target, data=data, defaults=True, quiet=True)
+    shutil.rmtree(source)
+    return target
+
+
+def run(command: list[str], project: Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a project, with environment variables set, or unset where None is given."""
+    environment = {**os.environ, **variables}
+    environment = {name: value for name, value in environment.items() if value is not None}
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+def build(project: Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
+    variables = {"TORCH_CUDA_ARCH_LIST": ARCHITECTURES, "USE_CUDA": None, "DEBUG": None, **variables}
+    return run([sys.executable, "setup.py", "build_ext", "--inplace"], project, **variables)
+
+
+def python(project: Path, code: str, **variables: str | None) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, "-c", code], project, PYTHONPATH="src", **variables)
+
+
+def template_hash() -> str:
+    """Changes whenever a stamped project would, or the torch it is built with."""
+    import torch
+
+    digest = hashlib.sha256(f"{torch.__version__} {sys.version} {EVERY_OP}".encode())
+    for path in sorted([*(REPOSITORY / "template").rglob("*"), REPOSITORY / "copier.yml"]):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(f"{path.relative_to(REPOSITORY)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with its process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def full_project() -> Path:
+    """A project that holds every recipe, built with CUDA. Shared: do not change it, copy it (`copy_of`)."""
+    home = CACHE / template_hash()
+    project = home / "demo-kernels"
+    with locked(CACHE / "lock"):
+        if not (home / "built").exists():
+            shutil.rmtree(CACHE / "unfinished", ignore_errors=True)
+            for old in CACHE.glob("????????????????"):
+                shutil.rmtree(old)
+            stamp(CACHE / "unfinished" / "demo-kernels", ops=EVERY_OP)
+            (CACHE / "unfinished").rename(home)
+            result = build(project, USE_CUDA="1")
+            assert result.returncode == 0, result.stdout + result.stderr
+            (home / "built").touch()
+    return project
+
+
+@pytest.fixture
+def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
+    """Copies a built project, with its objects' times, so that a build there compiles only what a test changes."""
+
+    def copy(project: Path) -> Path:
+        return Path(shutil.copytree(project, tmp_path / project.name, symlinks=True))
+
+    return copy

@@ -1,0 +1,180 @@
+"""The build of a stamped project: what it makes, what it honours, what it refuses."""
+
+import re
+import struct
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from .conftest import build, python, run
+
+PACKAGE = Path("src/demo_kernels")
+
+
+def fatbin_architectures(library: Path) -> set[int]:
+    """The SM versions of the machine code in a library, read from the headers of its fat binaries."""
+    data, found = library.read_bytes(), set()
+    for match in re.finditer(re.escape(struct.pack("<IH", 0xBA55ED50, 1)), data):
+        header_size, size = struct.unpack_from("<HQ", data, match.start() + 6)
+        position, end = match.start() + header_size, match.start() + header_size + size
+        while position < end:
+            kind, _, entry_header, entry_size = struct.unpack_from("<HHIQ", data, position)
+            if kind == 2:
+                found.add(struct.unpack_from("<I", data, position + 28)[0])
+            position += entry_header + entry_size
+    return found
+
+
+def compiled(output: str) -> list[str]:
+    return re.findall(r"\] (?:c\+\+|nvcc|link) +(\S+)", output)
+
+
+def test_the_cuda_library_holds_both_architectures(full_project):
+    assert fatbin_architectures(full_project / PACKAGE / "_cuda.so") == {80, 90}
+
+
+def test_the_libraries_load_on_a_machine_without_a_gpu(full_project):
+    result = python(full_project, "import demo_kernels; print(demo_kernels._library.missing)")
+    assert result.stdout.strip() == "{'CPU': None, 'CUDA': None}", result.stderr
+
+
+@pytest.mark.parametrize("library", ["_cpu.so", "_cuda.so"])
+def test_only_the_stable_abi_is_needed(full_project, library):
+    output = subprocess.check_output(["nm", "-DCu", str(full_project / PACKAGE / library)], text=True)
+    names = [line.split(maxsplit=1)[1] for line in output.splitlines()]
+    assert any(name.startswith("aoti_torch_") for name in names)
+    assert not [name for name in names if re.match(r"(at|c10|torch|caffe2)::|Py", name)]
+
+
+def test_a_second_build_compiles_nothing(full_project, copy_of):
+    project = copy_of(full_project)
+    assert compiled(build(project).stdout) == []
+
+
+def test_an_edit_compiles_what_it_touches(full_project, copy_of):
+    project = copy_of(full_project)
+    op = PACKAGE / "ops" / "elementwise"
+    kernel = project / op / "kernel.cu"
+    kernel.write_text(kernel.read_text() + "\n")
+    assert compiled(build(project).stdout) == [f"{op}/kernel.cu", f"{PACKAGE}/_cuda.so"]
+
+
+def test_a_changed_header_compiles_its_users(full_project, copy_of):
+    project = copy_of(full_project)
+    header = project / PACKAGE / "include" / "vector.cuh"
+    header.write_text(header.read_text() + "\n")
+    rebuilt = compiled(build(project).stdout)
+    assert f"{PACKAGE}/ops/elementwise/kernel.cu" in rebuilt
+    assert not [name for name in rebuilt if name.endswith(".cpp")]
+
+
+def test_a_changed_flag_compiles_again(full_project, copy_of):
+    project = copy_of(full_project)
+    rebuilt = compiled(build(project, TORCH_CUDA_ARCH_LIST="9.0a").stdout)
+    assert {Path(name).suffix for name in rebuilt} == {".cu", ".so"}
+    assert fatbin_architectures(project / PACKAGE / "_cuda.so") == {90}
+
+
+def test_a_removed_op_leaves_the_library(full_project, copy_of):
+    import shutil
+
+    project = copy_of(full_project)
+    shutil.rmtree(project / PACKAGE / "ops" / "my_op")
+    assert f"{PACKAGE}/_cuda.so" in compiled(build(project).stdout)
+    result = python(project, "import demo_kernels; print('my_op' in demo_kernels.__all__)")
+    assert result.stdout.strip() == "False", result.stderr
+
+
+def test_a_debug_build_stands_beside_the_release_one(full_project, copy_of):
+    project = copy_of(full_project)
+    before = (project / PACKAGE / "_cpu.so").read_bytes()
+    result = build(project, DEBUG="1", USE_CUDA="0")
+    assert result.returncode == 0, result.stderr
+    assert (project / "build" / "debug" / "_cpu.so").is_file()
+    assert (project / PACKAGE / "_cpu.so").read_bytes() == before
+
+
+def test_without_cuda_the_cpu_library_is_built_and_a_line_says_so(full_project, copy_of):
+    project = copy_of(full_project)
+    result = build(project, USE_CUDA="0")
+    assert "USE_CUDA=0: building the CPU library only." in result.stderr
+    assert not (project / PACKAGE / "_cuda.so").exists()
+    result = python(project, "import demo_kernels; print(demo_kernels._library.missing['CUDA'])")
+    assert "demo_kernels has no compiled CUDA library; build it with" in result.stdout
+
+
+def test_without_a_toolkit_the_cpu_library_is_built_and_a_line_says_so(full_project, copy_of, tmp_path):
+    project = copy_of(full_project)
+    script = (project / "setup.py").read_text()
+    (project / "setup.py").write_text(script.replace("/usr/local/cuda", str(tmp_path / "nowhere")))
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("g++", "ld", "as", "mv", "sh"):
+        (tools / name).symlink_to(subprocess.check_output(["which", name], text=True).strip())
+    result = build(project, PATH=str(tools))
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"no CUDA toolkit \(nvcc\) was found: building the CPU library only \(.*pip install", result.stderr)
+    result = build(project, PATH=str(tools), USE_CUDA="1")
+    assert result.returncode == 1
+    assert re.search(r"no CUDA toolkit \(nvcc\) was found; install one with `pip install .*`", result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"CUDA_HOME": "/nowhere"}, "CUDA_HOME=/nowhere holds no CUDA toolkit"),
+        ({"TORCH_CUDA_ARCH_LIST": "hopper"}, "'hopper' is no CUDA architecture"),
+        ({"MAX_JOBS": "many"}, "MAX_JOBS=many is no number of processes"),
+        ({"CXX": "no-such-compiler"}, "the C++ compiler 'no-such-compiler' was not found"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_a_sentence(full_project, copy_of, variables, sentence):
+    result = build(copy_of(full_project), **variables)
+    assert result.returncode == 1
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_wheel_holds_the_libraries_and_no_sources(full_project, copy_of, tmp_path):
+    project = copy_of(full_project)
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), "."]
+    result = run(command, project, TORCH_CUDA_ARCH_LIST="8.0;9.0a")
+    assert result.returncode == 0, result.stdout + result.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "-cp310-abi3-linux" in wheel.name
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"demo_kernels/_cpu.so", "demo_kernels/_cuda.so"} <= set(names)
+    assert not [name for name in names if name.endswith((".cu", ".cpp", ".h", ".cuh")) or "test_" in name]
+
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "site"), str(wheel)]
+    assert run(command, tmp_path).returncode == 0
+    code = "import demo_kernels, torch; x = torch.ones(3); print(demo_kernels.elementwise(x, x, x))"
+    result = run([sys.executable, "-c", code], tmp_path, PYTHONPATH=str(tmp_path / "site"))
+    assert result.stdout.strip() == "tensor([2., 2., 2.])", result.stderr
+
+
+def test_an_editable_install_builds_in_place(full_project, copy_of, tmp_path):
+    project = copy_of(full_project)
+    (project / PACKAGE / "_cpu.so").unlink()
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
+    command += ["--prefix", str(tmp_path / "prefix"), "-e", "."]
+    result = run(command, project, TORCH_CUDA_ARCH_LIST="8.0;9.0a")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert (project / PACKAGE / "_cpu.so").is_file()
+    site = sysconfig.get_path("purelib", vars={"base": str(tmp_path / "prefix")})
+    code = f"import site; site.addsitedir({site!r}); import demo_kernels; print(demo_kernels._library.missing)"
+    result = run([sys.executable, "-c", code], tmp_path)
+    assert result.stdout.strip() == "{'CPU': None, 'CUDA': None}", result.stderr
+
+
+def test_build_isolation_is_refused_with_the_flag_that_helps(full_project, copy_of, tmp_path):
+    # What pip's isolation does, without its downloads: a Python that sees no torch.
+    project = copy_of(full_project)
+    result = run([sys.executable, "-S", "-E", "setup.py", "configure"], project, PYTHONPATH=None)
+    assert result.returncode == 1
+    assert "torch is not installed" in result.stderr
+    assert "--no-build-isolation" in result.stderr
