@@ -9,20 +9,40 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from kernelgen.scaffold.schema import parse
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / "build" / "stamped"
 ARCHITECTURES = "8.0;9.0a"
 
-# Every recipe under its own name and under another one.
+
+
+def blank(name: str, schema: str, reference: str | None = None) -> dict[str, Any]:
+    """The entry that `add-op --schema` records, or `--from` where there is a reference."""
+    return {"name": name, "recipe": "blank", "schema": parse(schema).entry(), "reference": reference}
+
+
+# Every recipe under its own name and under another one, and schemas of every kind.
 EVERY_OP = [
     {"name": "another_elementwise", "recipe": "elementwise"},
     {"name": "another_rms_norm", "recipe": "rms_norm"},
     {"name": "elementwise", "recipe": "elementwise"},
+    blank(
+        "every_type",
+        "(Tensor x, Tensor? bias, Tensor[] many, Tensor?[] some, Tensor[]? maybe, int n, SymInt size, SymInt[] sizes,"
+        " int[] dims, int[2] pair, int[]? perhaps, float eps, float[] scales, bool flag, bool[] flags, str mode,"
+        " str[] modes, ScalarType dtype, ScalarType? other_dtype, Device device, Layout layout, *, int m=3,"
+        " MemoryFormat? format=None, str text=\"a, b\") -> (Tensor y, Tensor[], int, float)",
+    ),
+    blank("keywords", "(Tensor self, Tensor template, int xor, float double, int await=1, Tensor? torch=None) -> Tensor"),
     {"name": "my_op", "recipe": "blank"},
+    blank("mutates", "(Tensor(a!) x, Tensor! y, *, float alpha=1.0) -> ()"),
     {"name": "rms_norm", "recipe": "rms_norm"},
+    blank("several", "(Tensor x, Tensor? weight=None) -> (Tensor, Tensor)"),
 ]
 
 

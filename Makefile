@@ -1,0 +1,27 @@
+# `make demo` shows the whole way from nothing to a tested project; `make test` runs kernelgen's own tests.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint clean
+
+demo: .venv/ready
+	@$(BIN)/python tools/demo.py
+
+test: .venv/ready
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check kernelgen tests benchmarks tools
+	@$(BIN)/python -m pytest -n auto --durations=10
+
+# Everything that the two commands need, in an environment of its own.
+.venv/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \
+	    f"kernelgen needs Python 3.10 or newer, and {sys.executable} is {sys.version.split()[0]}: make PYTHON=python3.12")'
+	@$(PYTHON) -m venv .venv || { echo "Python has no venv module here: apt-get install python3-venv"; exit 1; }
+	@echo "Installing torch and the tools into .venv (2 to 3 GB; a minute or more) ..."
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --group test --editable .
+	@touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache

@@ -1,0 +1,153 @@
+"""How long the scaffolding commands take as processes, beside stock copier's, in one interleaved run.
+
+    python benchmarks/scaffold.py [--runs 20] [--json FILE]
+
+Each command runs once unmeasured, then `--runs` times, the commands taking turns. Printed are the median and
+the interval that holds the true median with at least 95% confidence, by order statistics.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+KERNELGEN = [sys.executable, "-m", "kernelgen"]
+COPIER = [sys.executable, "-m", "copier"]
+
+
+@dataclass
+class Command:
+    """One thing to time: `after` undoes it, unmeasured. The bounds are what must be reached, and the aim."""
+
+    name: str
+    arguments: list[str]
+    after: Callable[[], None] = lambda: None
+    bound: float | None = None
+    aim: float | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    def run(self, folder: Path) -> float:
+        start = time.perf_counter()
+        subprocess.run(self.arguments, cwd=folder, check=True, capture_output=True)
+        taken = time.perf_counter() - start
+        self.after()
+        return taken
+
+    def summary(self) -> dict[str, float | int | str | None]:
+        low, high = interval(self.seconds)
+        count, middle = len(self.seconds), median(self.seconds)
+        return {"command": self.name, "runs": count, "median_s": middle, "low_s": low, "high_s": high} | {
+            "bound_s": self.bound,
+            "aim_s": self.aim,
+        }
+
+
+def median(values: list[float]) -> float:
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """The narrowest symmetric pair of order statistics that holds the true median with 95% confidence."""
+    ordered, n = sorted(values), len(values)
+    tail, k = 0.0, 0
+    while (tail := tail + math.comb(n, k) / 2**n) <= 0.025:
+        k += 1
+    k = max(k, 1)
+    return ordered[k - 1], ordered[n - k]
+
+
+def commands(folder: Path, checkout: Path) -> list[Command]:
+    """What is timed; everything lies below `folder`, stamped from a committed copy of this repository."""
+    project = folder / "project"
+    subprocess.run([*KERNELGEN, "new", str(project), "--defaults"], check=True, capture_output=True)
+
+    def remove_op() -> None:
+        command = [*KERNELGEN, "remove-op", "timed", "--project", str(project)]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def remove(name: str) -> Callable[[], None]:
+        return lambda: shutil.rmtree(folder / name)
+
+    add = [*KERNELGEN, "add-op", "timed", "--recipe", "elementwise", "--project", str(project)]
+    copy = [*COPIER, "copy", "--defaults", "--quiet", str(checkout), "copied"]
+    return [
+        Command("python -c pass", [sys.executable, "-c", "pass"]),
+        Command("kernelgen --help", [*KERNELGEN, "--help"], bound=0.15, aim=0.08),
+        Command("kernelgen add-op", add, remove_op, bound=0.25, aim=0.15),
+        Command(
+            "kernelgen new", [*KERNELGEN, "new", "made", "--defaults"], remove("made"), bound=1.0, aim=0.6
+        ),
+        Command("copier --help", [*COPIER, "--help"]),
+        Command("copier copy", copy, remove("copied")),
+    ]
+
+
+def make_checkout(folder: Path) -> Path:
+    checkout = folder / "checkout"
+    for name in ("kernelgen", "template"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "copier.yml", checkout)
+    identity = ["-c", "user.name=benchmark", "-c", "user.email=benchmark@example.com"]
+    for command in (["init", "--quiet"], ["add", "--all"], [*identity, "commit", "--quiet", "-m", "timed"]):
+        subprocess.run(["git", "-C", str(checkout), *command], check=True)
+    return checkout
+
+
+def table(rows: list[dict]) -> str:
+    lines = [f"{'command':18} {'median':>8} {'95% interval':>17} {'runs':>5} {'bound':>6} {'aim':>6}"]
+    for row in rows:
+        low_high = f"{row['low_s']:.3f} to {row['high_s']:.3f}"
+        limits = [f"{row[key]:.2f}" if row[key] else "" for key in ("bound_s", "aim_s")]
+        verdict = "" if not row["bound_s"] else "  met" if row["high_s"] <= row["bound_s"] else "  MISSED"
+        lines.append(
+            f"{row['command']:18} {row['median_s']:7.3f}s {low_high:>17} {row['runs']:5} "
+            f"{limits[0]:>6} {limits[1]:>6}{verdict}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=20, help="measured runs of each command, 10 or more")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    options = parser.parse_args()
+    if options.runs < 10:
+        parser.error("fewer than 10 runs give no interval worth printing")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        checkout = make_checkout(folder)
+        os.environ["PYTHONPATH"] = str(checkout)
+        # As for anyone's installed command, modules are compiled once, not in every run.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        timed = commands(folder, checkout)
+        for command in timed:
+            command.run(folder)
+        for _ in range(options.runs):
+            for command in timed:
+                command.seconds.append(command.run(folder))
+    rows = [command.summary() for command in timed]
+    print(table(rows))
+    if options.json:
+        machine = {
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+        }
+        options.json.write_text(
+            json.dumps(machine | {"load": os.getloadavg(), "rows": rows}, indent=2) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""The `kernelgen` command: finds the verb, runs it, and turns an error into a sentence and an exit code.
+
+Only the module of the verb that was typed is imported.
+"""
+
+import json
+import os
+import sys
+from importlib import import_module
+
+from kernelgen import __version__
+from kernelgen.errors import KernelgenError, UsageError
+
+# Each verb, what it does, and the module whose `run(arguments) -> exit code` does it.
+VERBS = {
+    "new": ("stamp a project", "kernelgen.cli.new"),
+    "add-op": ("add an op: a recipe under a new name, or one of your own", "kernelgen.cli.add_op"),
+    "remove-op": ("remove an op", "kernelgen.cli.remove_op"),
+    "list": ("list the ops of a project, and the recipes there are", "kernelgen.cli.list"),
+    "update": ("bring a project to a newer template", "kernelgen.cli.update"),
+    "build": ("compile a project's ops", "kernelgen.cli.build"),
+    "doctor": ("check what a build needs here, and say what cures what is wrong", "kernelgen.cli.doctor"),
+    "env": ("print the variables that a build uses, for a shell or a container", "kernelgen.cli.env"),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code: 0 done, 1 error, 2 usage, 3 conflicts, 130 Ctrl-C."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
+    except KernelgenError as error:
+        return _fail(str(error), error.exit_code, arguments)
+    except KeyboardInterrupt:
+        return _fail("Interrupted.", 130, arguments)
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; python would complain once more while it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        return _fail(f"{error.strerror or error}{where}; nothing was changed.", 1, arguments)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    verb, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
+    if verb in ("-h", "--help", "help"):
+        print(_help())
+        return 0 if arguments else 2
+    if verb in ("-V", "--version"):
+        print(f"kernelgen {__version__}")
+        return 0
+    if verb not in VERBS:
+        from kernelgen.scaffold.names import did_you_mean
+
+        raise UsageError(f"There is no verb {verb!r}. {did_you_mean(verb, VERBS)} See `kernelgen --help`.")
+    return import_module(VERBS[verb][1]).run(rest)
+
+
+def _help() -> str:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {verb:{width}}  {does}" for verb, (does, _) in VERBS.items())
+    return (
+        "usage: kernelgen VERB …\n\nFrom a PyTorch function to a fast, tested, shipped GPU op.\n\n"
+        f"{verbs}\n\n`kernelgen VERB --help` says what a verb takes; `kernelgen --version`, its version."
+    )
+
+
+def _fail(message: str, code: int, arguments: list[str]) -> int:
+    if "--json" in arguments:
+        print(json.dumps({"error": message, "exit_code": code}))
+    else:
+        print(f"kernelgen: {message}", file=sys.stderr)
+    return code

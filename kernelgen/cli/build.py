@@ -1,0 +1,68 @@
+"""`kernelgen build`."""
+
+import json
+from pathlib import Path
+
+from kernelgen.cli.parser import Parser
+
+
+def run(arguments: list[str]) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.debug and options.sanitize:
+        parser.error("--debug and --sanitize are two variants; choose one")
+    if options.test and not options.watch:
+        parser.error("--test goes with --watch")
+    if options.jobs is not None and options.jobs < 1:
+        parser.error(f"-j {options.jobs} is no number of processes")
+
+    from kernelgen.toolchain.build import Build, environment, find_root
+
+    variables = environment(arch=options.arch, debug=options.debug, sanitize=options.sanitize)
+    build = Build(find_root(options.project), variables, options.python)
+    if options.watch:
+        from kernelgen.toolchain.watch import watch
+
+        return watch(build, options.jobs, test=options.test)
+    outcome = build.run(options.jobs, clean=options.clean, verbose=options.verbose, quiet=options.json)
+    report = outcome.as_dict()
+    text = []
+    if options.timings:
+        from kernelgen.toolchain import timings
+
+        steps = timings.read(build.folder, outcome)
+        picture = timings.draw(build.folder, steps)
+        report["timings"] = {"steps": [step.as_dict() for step in steps], "picture": str(picture)}
+        text += [timings.table(steps), f"picture: {picture}", ""]
+    if options.resources:
+        from kernelgen.toolchain import resources
+
+        kernels = resources.read(build.root, outcome)
+        report["resources"] = [kernel.as_dict() for kernel in kernels]
+        text += [resources.table(kernels), ""]
+    print(json.dumps(report) if options.json else "\n".join([*text, str(outcome), *outcome.usage()]))
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser("build", "Compile what changed of a project's ops, in place.")
+    parser.add_project()
+    text = "the project's Python (default: $VIRTUAL_ENV's, .venv's, or kernelgen's own if it has torch)"
+    parser.add_argument("--python", type=Path, metavar="PYTHON", help=text)
+    text = "CUDA architectures, such as '8.0;9.0a', Hopper, native or all (default: the project's)"
+    parser.add_argument("--arch", metavar="LIST", help=text)
+    parser.add_argument("--debug", action="store_true", help="build for a debugger, into build/debug")
+    text = "build for a sanitizer of the host code, into build/asan or build/ubsan"
+    parser.add_argument("--sanitize", choices=("address", "undefined"), help=text)
+    parser.add_argument("--timings", action="store_true", help="show where the time went, and draw it")
+    text = "show the registers, shared memory and spills of each kernel"
+    parser.add_argument("--resources", action="store_true", help=text)
+    parser.add_argument("--watch", action="store_true", help="build whenever a source is saved, until Ctrl-C")
+    text = "with --watch: run the tests of the ops that changed after each build"
+    parser.add_argument("--test", action="store_true", help=text)
+    parser.add_argument("--clean", action="store_true", help="remove what was built before, and build it all")
+    text = "compiler processes at once (default: $MAX_JOBS, or by cores and memory)"
+    parser.add_argument("-j", dest="jobs", type=int, metavar="N", help=text)
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the compilers' command lines")
+    parser.add_json()
+    return parser

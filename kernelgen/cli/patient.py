@@ -1,0 +1,73 @@
+"""What `doctor` and `env` look at: a project and its Python, or, outside a project, the machine alone."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelgen.cli.parser import Parser
+from kernelgen.errors import KernelgenError, UsageError
+from kernelgen.toolchain.checks.project import Subject
+from kernelgen.toolchain.finding import Finding, error
+
+
+@dataclass(frozen=True)
+class Patient:
+    """`python` is a sentence where none was found; `subject` is None outside a project."""
+
+    root: Path
+    setup: Path
+    python: Path | str
+    subject: Subject | None
+    problems: list[Finding]
+
+
+def add_options(parser: Parser) -> None:
+    parser.add_project()
+    text = "the project's Python (default: $VIRTUAL_ENV's, .venv's, or kernelgen's own if it has torch)"
+    parser.add_argument("--python", type=Path, metavar="PYTHON", help=text)
+
+
+def find(options: argparse.Namespace, scratch: Path) -> Patient:
+    """The project that the options name or, outside one, a stand-in for its setup.py, written to `scratch`.
+
+    Raises:
+        KernelgenError: --project names no project; or kernelgen's installation is damaged.
+    """
+    from kernelgen.scaffold import project, template
+
+    here = options.project.resolve()
+    if not here.exists():
+        raise UsageError(f"There is no folder {options.project}.")
+    marked = [folder for folder in (here, *here.parents) if (folder / template.ANSWERS_FILE).is_file()]
+    if not marked and options.project != Path():
+        project.find(here)
+    root, subject, problems = (marked or [here])[0], None, []
+    if marked:
+        try:
+            home = project.find(here)
+            subject = Subject(root, home.package, [op["name"] for op in home.ops])
+        except KernelgenError as problem:
+            cure = f"git -C {root} checkout -- {template.ANSWERS_FILE}"
+            problems.append(error("project", str(problem), cure))
+    setup = root / "setup.py" if marked else _stand_in(scratch)
+    return Patient(root, setup, _python(root, options.python), subject, problems)
+
+
+def _python(root: Path, chosen: Path | None) -> Path | str:
+    from kernelgen.toolchain.python import find_python
+
+    try:
+        return find_python(root, chosen)
+    except UsageError:
+        raise
+    except KernelgenError as problem:
+        return str(problem)
+
+
+def _stand_in(scratch: Path) -> Path:
+    """The template's setup.py, rendered: the machine is asked what a project would ask it."""
+    from kernelgen.scaffold import render, template
+
+    rendered = render.Renderer(template.installed().folder, {"ops": []}, "kernelgen").everything()
+    (scratch / "setup.py").write_bytes(rendered["setup.py"].content)
+    return scratch / "setup.py"

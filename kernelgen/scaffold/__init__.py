@@ -1,0 +1,1 @@
+"""Text in, plan out: reading schemas and projects, rendering files, planning what to write."""

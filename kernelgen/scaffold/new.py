@@ -1,0 +1,138 @@
+"""Stamps a new project: copier asks and checks the questions, the renderer writes the answers out."""
+
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kernelgen.errors import ConflictError, KernelgenError, UsageError
+from kernelgen.scaffold import git, names, ops
+from kernelgen.scaffold.plan import Plan
+from kernelgen.scaffold.render import Renderer, parse_yaml
+from kernelgen.scaffold.template import Template
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """A project to be: what to write, and what to tell the person afterwards."""
+
+    plan: Plan
+    message: str
+
+
+def stamp(template: Template, directory: Path, data: dict[str, Any], defaults: bool) -> Stamp:
+    """What makes `directory` a project; `data` answers some questions, `defaults` the others without asking.
+
+    Raises:
+        ConflictError: the directory is not empty.
+        UsageError: an answer is not allowed, or there is no terminal to ask at.
+        KeyboardInterrupt: Ctrl-C at a prompt.
+    """
+    directory = Path(os.path.abspath(directory))
+    if os.path.lexists(directory) and not (directory.is_dir() and not any(directory.iterdir())):
+        raise ConflictError(
+            f"{directory} is there already and is not an empty folder; name one that is not there yet."
+        )
+    if not defaults and not sys.stdin.isatty():
+        raise UsageError(
+            "The questions need a terminal; answer them with --defaults, --data name=value or --data-file."
+        )
+    _check_data(template, data)
+    answers = _ask(template.folder, directory.name, data, defaults)
+    renderer = Renderer(template.folder, answers | template.stamp(), directory.name)
+    for op in answers["ops"]:
+        names.check(op["name"])
+        ops.check_recipe(op["recipe"], renderer)
+    plan = Plan(directory)
+    for path, file in renderer.everything().items():
+        plan.set(path, file.content, file.executable)
+    return Stamp(plan, renderer.message(directory))
+
+
+def read_data(pairs: list[str], file: Path | None) -> dict[str, Any]:
+    """The answers given on the command line as name=value, over those in a YAML file.
+
+    Raises:
+        UsageError: a pair without '=', or a file that is no YAML mapping.
+    """
+    data = _read_file(file) if file else {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--data takes name=value, not {pair!r}.")
+        data[name.strip()] = value
+    return data
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        data = parse_yaml(file.read_bytes())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is not valid YAML; it takes lines such as `license: MIT`.") from error
+    if not isinstance(data, dict):
+        raise UsageError(f"{file} holds no answers; it takes lines such as `license: MIT`.")
+    return data
+
+
+def _check_data(template: Template, data: dict[str, Any]) -> None:
+    """What copier itself lets pass: answers to questions that are not there, and recipes that are not."""
+    config = parse_yaml((template.folder / "copier.yml").read_bytes())
+    asked = {name for name, q in config.items() if not name.startswith("_") and q.get("when") is not False}
+    for name in data:
+        if name not in asked:
+            raise UsageError(f"There is no question {name!r}. {names.did_you_mean(str(name), asked)}")
+    if "recipes" in data:
+        data["recipes"] = _recipes(data["recipes"], config["recipes"]["choices"])
+
+
+def _recipes(given: Any, offered: list[str]) -> list[str]:
+    """The recipes as a list, given as one or with commas between them; copier would drop unknown ones."""
+    words = given if isinstance(given, list) else str(given).strip("[] ").split(",")
+    recipes = [recipe for word in words if (recipe := str(word).strip(" '\""))]
+    for recipe in recipes:
+        if recipe not in offered:
+            raise UsageError(f"There is no recipe {recipe!r}. {names.did_you_mean(recipe, offered)}")
+    return recipes
+
+
+def _ask(template: Path, folder_name: str, data: dict[str, Any], defaults: bool) -> dict[str, Any]:
+    """All answers, computed ones too: copier stamps a template that holds the questions and nothing else."""
+    import copier
+    from copier.errors import CopierError
+    from jinja2 import TemplateError
+
+    with tempfile.TemporaryDirectory() as scratch:
+        questions = Path(scratch, "questions")
+        (questions / "template").mkdir(parents=True)
+        shutil.copy(template / "copier.yml", questions)
+        author = git.output_or("", Path.cwd(), "config", "user.name")
+        known = {"author": author} if author.isprintable() and len(author) <= 100 else {}
+        try:
+            worker = copier.run_copy(
+                str(questions),
+                Path(scratch, folder_name),
+                data,
+                user_defaults=known,
+                defaults=defaults,
+                quiet=True,
+            )
+        except KeyboardInterrupt:
+            # Copier's own is a CopierError too.
+            raise
+        except (CopierError, ValueError, TypeError, TemplateError, yaml.YAMLError) as error:
+            raise _refusal(error) from error
+        # What begins with an underscore is about the scratch folder.
+        return {name: value for name, value in worker.answers.combined.items() if not name.startswith("_")}
+
+
+def _refusal(error: Exception) -> KernelgenError:
+    """Copier's exception as the sentence that the question's validator gave."""
+    said = str(error).strip() or type(error).__name__
+    before, quoted, rest = said.partition("question '")
+    name, end, sentence = rest.partition("': ")
+    return UsageError(f"{name}: {sentence}" if before == "Validation error for " and quoted and end else said)

@@ -1,0 +1,172 @@
+"""Adds ops to a project, removes them, and says how each stands."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelgen.errors import ConflictError, UsageError
+from kernelgen.scaffold import names
+from kernelgen.scaffold.plan import Plan, read
+from kernelgen.scaffold.project import Project
+from kernelgen.scaffold.render import File, Renderer
+from kernelgen.scaffold.template import ANSWERS_FILE
+
+# The word that a backend's file holds for as long as its kernel is a stub.
+NOT_WRITTEN = b"NOT_WRITTEN("
+_BACKENDS = {"cpu": "cpu.cpp", "cuda": "cuda.cpp"}
+
+
+@dataclass(frozen=True)
+class Status:
+    """How an op stands: `pristine`, `edited`, `missing` (no files) or `unrecorded` (files, but no entry)."""
+
+    name: str
+    recipe: str | None
+    state: str
+    backends: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def add(project: Project, entry: dict[str, Any]) -> Plan:
+    """What stamps one more op; `entry` is its element of the project's `ops`.
+
+    Raises:
+        UsageError: the name or the recipe cannot be used.
+        ConflictError: the name is taken, or files are in the way.
+        KernelgenError: this machine does not hold the project's template.
+    """
+    name = entry["name"]
+    renderer = project.renderer(sorted([*project.ops, entry], key=lambda op: op["name"]))
+    names.check(name)
+    check_recipe(entry["recipe"], renderer)
+    if not entry.get("schema", {}).get("dispatches", True):
+        raise UsageError(
+            f"{entry['schema']['text']} takes no tensor, so PyTorch could not tell whether its CPU or its CUDA kernel is "
+            "meant; give it a Tensor argument."
+        )
+    _check_free(project, name)
+    plan = Plan(project.root)
+    for path, file in renderer.op(name).items():
+        plan.set(path, file.content, file.executable)
+    plan.set(ANSWERS_FILE, renderer.answers_file())
+    return plan
+
+
+def remove(project: Project, name: str, force: bool = False) -> Plan:
+    """What takes an op away: its files and its entry, whichever of them there are.
+
+    Raises:
+        UsageError: there is no such op.
+        ConflictError: without `force`, files of the op that were edited, or that kernelgen did not write.
+        KernelgenError: this machine does not hold the project's template.
+    """
+    recorded = [op["name"] for op in project.ops]
+    if name not in recorded and name not in _folders(project):
+        raise UsageError(f"There is no op {name!r} here. {names.did_you_mean(name, recorded)}")
+    renderer = project.renderer([op for op in project.ops if op["name"] != name])
+    if not force and (edited := _edited(project, name, project.renderer())):
+        raise ConflictError(
+            f"{name} holds files that were edited or that kernelgen did not write: {', '.join(edited)}. "
+            f"`kernelgen remove-op {name} --force` deletes them too."
+        )
+    plan = Plan(project.root)
+    for path in _on_disk(project, name):
+        plan.set(path, None)
+    if name in recorded:
+        plan.set(ANSWERS_FILE, renderer.answers_file())
+    return plan
+
+
+def statuses(project: Project) -> list[Status]:
+    """Every op that the project records or holds, sorted by name.
+
+    Raises:
+        KernelgenError: this machine does not hold the project's template.
+    """
+    renderer = project.renderer()
+    recipes = {op["name"]: op["recipe"] for op in project.ops}
+    found = sorted({*recipes, *_folders(project)})
+    return [
+        Status(name, recipes.get(name), _state(project, name, renderer), _written(project, name))
+        for name in found
+    ]
+
+
+def to_write(plan: Plan) -> list[str]:
+    """The files of a plan in which a kernel is still to be written."""
+    return sorted(change.path for change in plan.changes if NOT_WRITTEN in (change.new or b""))
+
+
+def check_recipe(recipe: str, renderer: Renderer) -> None:
+    """Refuse a recipe that the template does not have.
+
+    Raises:
+        UsageError: there is no such recipe.
+    """
+    known = renderer.recipes()
+    if recipe not in known:
+        raise UsageError(f"There is no recipe {recipe!r}. {names.did_you_mean(recipe, known)}")
+
+
+def _check_free(project: Project, name: str) -> None:
+    if any(op["name"] == name for op in project.ops):
+        raise ConflictError(
+            f"There is an op {name} already; take another name, or `kernelgen remove-op {name}` first."
+        )
+    if any(_on_disk(project, name)):
+        folder = project.relative(project.op_folder(name))
+        raise ConflictError(
+            f"{folder} is in the way, and no op's; move it away, or `kernelgen remove-op {name} --force`."
+        )
+    for path in (project.op_folder(name), project.package / name, project.package / f"{name}.py"):
+        if path.is_file() or path.is_symlink() or (path.is_dir() and path.parent == project.package):
+            raise ConflictError(
+                f"{project.relative(path)} is in the way of an op called {name}; take another name."
+            )
+
+
+def _folders(project: Project) -> set[str]:
+    """The names of the folders that hold something where ops are kept."""
+    home = project.package / "ops"
+    found = {entry.name for entry in os.scandir(home) if entry.is_dir()} if home.is_dir() else set()
+    return {name for name in found if not name.startswith(("_", ".")) and any(_on_disk(project, name))}
+
+
+def _on_disk(project: Project, name: str) -> Iterator[str]:
+    """Every file in an op's folder, and every link; not the bytecode that Python leaves there."""
+    for folder, folders, files in os.walk(project.op_folder(name)):
+        folders[:] = sorted(set(folders) - {"__pycache__"})
+        links = [inner for inner in folders if os.path.islink(os.path.join(folder, inner))]
+        yield from (project.relative(Path(folder, file)) for file in sorted(files + links))
+
+
+def _edited(project: Project, name: str, renderer: Renderer) -> list[str]:
+    """The files in an op's folder that are not as kernelgen wrote them, build outputs aside."""
+    stamped = renderer.op(name)
+    mine = (path for path in _on_disk(project, name) if not renderer.excluded(os.path.basename(path)))
+    return [path for path in mine if path not in stamped or not _same(project.root / path, stamped[path])]
+
+
+def _same(path: Path, stamped: File) -> bool:
+    # git may check files out with other line ends than it was given.
+    return (read(path) or b"").replace(b"\r\n", b"\n") == stamped.content
+
+
+def _state(project: Project, name: str, renderer: Renderer) -> str:
+    held, stamped = set(_on_disk(project, name)), renderer.op(name)
+    if not held:
+        return "missing"
+    if not stamped:
+        return "unrecorded"
+    return "edited" if _edited(project, name, renderer) or stamped.keys() - held else "pristine"
+
+
+def _written(project: Project, name: str) -> list[str]:
+    sources = {backend: read(project.op_folder(name) / file) for backend, file in _BACKENDS.items()}
+    return [
+        backend for backend, source in sources.items() if source is not None and NOT_WRITTEN not in source
+    ]

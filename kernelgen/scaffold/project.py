@@ -1,0 +1,109 @@
+"""A project on disk: where its root is, and what it was stamped from."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kernelgen.errors import KernelgenError
+from kernelgen.scaffold import template
+from kernelgen.scaffold.render import Renderer, parse_yaml
+
+# The layout of stamped projects that this kernelgen knows; the answers file of each project holds its own.
+LAYOUT = 1
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Project:
+    """The folder that holds `.copier-answers.yml`, and the answers."""
+
+    root: Path
+    answers: dict[str, Any]
+
+    @property
+    def ops(self) -> list[dict[str, Any]]:
+        return self.answers["ops"]
+
+    @property
+    def package(self) -> Path:
+        return self.root / "src" / self.answers["package_name"]
+
+    @cached_property
+    def template(self) -> template.Template:
+        """The version of the template that this project was stamped from.
+
+        Raises:
+            KernelgenError: this machine does not hold it.
+        """
+        return template.recorded(self.answers)
+
+    def op_folder(self, name: str) -> Path:
+        return self.package / "ops" / name
+
+    def relative(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def renderer(self, ops: list[dict[str, Any]] | None = None) -> Renderer:
+        """What renders this project, with other ops than its own where they are given.
+
+        Raises:
+            KernelgenError: this machine does not hold the project's template.
+        """
+        answers = self.answers if ops is None else self.answers | {"ops": ops}
+        return Renderer(self.template.folder, answers, self.root.name)
+
+
+def find(start: Path) -> Project:
+    """The project that `start` lies in.
+
+    Raises:
+        KernelgenError: there is none, or it is not one that this kernelgen can work on.
+    """
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        if (folder / template.ANSWERS_FILE).is_file():
+            return Project(folder, _read(folder / template.ANSWERS_FILE))
+    raise KernelgenError(
+        f"{start} is not inside a kernelgen project (no {template.ANSWERS_FILE} there or above); "
+        "go to one, name one with --project, or stamp one with `kernelgen new DIR`."
+    )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        answers = parse_yaml(file.read_bytes())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" (line {where.line + 1})" if where else ""
+        raise KernelgenError(
+            f"{file} is not valid YAML{line}; if a merge left conflict markers in it, resolve them first."
+        ) from error
+    layout = answers.get("kernelgen_template") if isinstance(answers, dict) else None
+    if not isinstance(layout, int):
+        raise KernelgenError(
+            f"{file.parent} was stamped by another template than kernelgen's; use that one's own commands."
+        )
+    if layout > LAYOUT:
+        raise KernelgenError(
+            f"{file.parent} was stamped by a newer kernelgen; get it with: pip install --upgrade kernelgen"
+        )
+    _check(file, answers)
+    return answers
+
+
+def _check(file: Path, answers: dict[str, Any]) -> None:
+    """These answers become paths, and people edit this file."""
+    if not _NAME.fullmatch(str(answers.get("package_name"))):
+        raise KernelgenError(f"`package_name` in {file} must be lower-case letters, digits and underscores.")
+    ops = answers.setdefault("ops", [])
+    named = isinstance(ops, list) and all(isinstance(op, dict) for op in ops)
+    if not named or not all(_NAME.fullmatch(str(op.get(key))) for op in ops for key in ("name", "recipe")):
+        raise KernelgenError(
+            f"`ops` in {file} must be a list of entries with a `name` and a `recipe`, "
+            "both of lower-case letters, digits and underscores."
+        )

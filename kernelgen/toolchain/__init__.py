@@ -1,0 +1,1 @@
+"""What a project's machine has to build and run it with."""

@@ -1,0 +1,44 @@
+"""The C++ compiler: there, new enough, and able to read torch's headers."""
+
+import shlex
+from collections.abc import Iterator
+
+from kernelgen.toolchain import packages
+from kernelgen.toolchain.checks import trial
+from kernelgen.toolchain.checks.python import numbers
+from kernelgen.toolchain.facts import Facts
+from kernelgen.toolchain.finding import Finding, error, ok
+
+OLDEST = {"g++": 9, "clang++": 10}
+_SOURCE = "#include <torch/csrc/stable/library.h>\n#include <torch/csrc/stable/tensor.h>\n"
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    if facts["compiler"].error:
+        cure = "apt-get install g++ (or: dnf install gcc-c++; conda install gxx), or set CXX"
+        yield error("compiler", facts["compiler"].error, cure, stops="cpu")
+    elif facts["compiler"].value:
+        yield _version(facts) or _headers(facts)
+
+
+def _version(facts: Facts) -> Finding | None:
+    command = facts["compiler"].value
+    kind, version = trial.identify(command)
+    if numbers(version) >= (OLDEST[kind],):
+        return None
+    text = f"'{command}' is {kind} {version}, too old for torch's headers; {OLDEST[kind]} or newer works."
+    return error("compiler", text, "apt-get install g++-12 && export CXX=g++-12", stops="cpu")
+
+
+def _headers(facts: Facts) -> Finding:
+    command = facts["compiler"].value
+    what = "{} {} ({})".format(*trial.identify(command), command)
+    if facts["torch"].value is None:
+        return ok("compiler", what)
+    include = f"{facts['torch'].value['home']}/include"
+    if problem := trial.preprocess(
+        [*shlex.split(command), "-std=c++17", "-isystem", include, "-xc++"], _SOURCE
+    ):
+        cure = f"{packages.command(facts.python)} --force-reinstall torch, or another compiler in CXX"
+        return error("compiler", f"{what} cannot read torch's headers: {problem}", cure, stops="cpu")
+    return ok("compiler", f"{what} reads torch's headers")

@@ -1,0 +1,127 @@
+"""The machine: its GPUs and their driver, compiler processes at once, compiler cache, locks, room on the disk."""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from kernelgen.toolchain.checks import trial
+from kernelgen.toolchain.checks.cuda import number
+from kernelgen.toolchain.facts import Facts
+from kernelgen.toolchain.finding import Finding, error, ok, warning
+
+# The oldest driver for each major version of the CUDA runtime.
+OLDEST_DRIVER = {12: 525, 13: 580}
+LITTLE, TOO_LITTLE = 2**30, 100 * 2**20
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    yield from _gpus(facts)
+    yield from _jobs(facts)
+    yield _compiler_cache()
+    yield from _locks()
+    yield _disk(facts.root)
+
+
+def _gpus(facts: Facts) -> Iterator[Finding]:
+    query = ["nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"]
+    rows = [line.split(", ") for line in trial.output(query).splitlines() if line.count(", ") == 2]
+    if not rows:
+        if Path("/proc/driver/nvidia/version").is_file():
+            yield warning("gpu", "there is an NVIDIA driver, and nvidia-smi does not answer.", "nvidia-smi")
+        else:
+            yield ok("gpu", "none here: kernels compile and do not run, which is all a build needs")
+        return
+    for name, capability, driver in rows:
+        yield ok("gpu", f"{name}, compute capability {capability}, driver {driver}")
+        yield from _covered(facts, name, capability)
+    yield from _driver(facts, rows[0][2])
+
+
+def _driver(facts: Facts, driver: str) -> Iterator[Finding]:
+    toolkit = facts["toolkit"].value
+    oldest = OLDEST_DRIVER.get(toolkit["version"][0]) if toolkit else None
+    if oldest and int(driver.split(".")[0]) < oldest:
+        text = f"driver {driver} is too old to run what CUDA {toolkit['version'][0]} builds; it takes {oldest} or newer."
+        yield error("driver", text, f"apt-get install nvidia-driver-{oldest} (and restart)")
+
+
+def _covered(facts: Facts, name: str, capability: str) -> Iterator[Finding]:
+    wanted = facts["architectures"].value or []
+    if (
+        wanted
+        and facts["toolkit"].value
+        and not any(runs_on(architecture, capability) for architecture in wanted)
+    ):
+        text = f"code for {', '.join(wanted)} does not run on this machine's {name} ({capability})."
+        yield warning("architectures", text, f"export TORCH_CUDA_ARCH_LIST={capability}")
+
+
+def runs_on(architecture: str, capability: str) -> bool:
+    """Whether code for an architecture runs on a GPU: on newer minors of its major, or, as PTX, on whatever is newer."""
+    code, gpu = int(number(architecture)), int(number(capability))
+    if architecture.endswith("a"):
+        return code == gpu
+    return code <= gpu and (architecture.endswith("+PTX") or code // 10 == gpu // 10)
+
+
+def _jobs(facts: Facts) -> Iterator[Finding]:
+    answer = facts["jobs"]
+    if answer.error:
+        yield error("jobs", answer.error, "unset MAX_JOBS", stops="cpu")
+    elif answer.value:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        why = (
+            "from MAX_JOBS"
+            if os.environ.get("MAX_JOBS")
+            else f"for {os.cpu_count()} cores and {memory:.0f} GiB"
+        )
+        yield ok("jobs", f"{answer.value} compiler processes at once, {why}")
+
+
+def _compiler_cache() -> Finding:
+    if shutil.which("ccache"):
+        counts = dict(re.findall(r"^(\w+)\t(\d+)$", trial.output(["ccache", "--print-stats"]), re.MULTILINE))
+        hits = sum(int(counts.get(name, 0)) for name in ("direct_cache_hit", "preprocessed_cache_hit"))
+        calls = hits + int(counts.get("cache_miss", 0))
+        rate = f"{hits} hits in {calls} calls ({hits / calls:.0%})" if calls else "not used yet"
+        return ok("compiler cache", f"ccache, {rate}")
+    if shutil.which("sccache"):
+        # Asking for its statistics would start its server.
+        return ok("compiler cache", "sccache (its hit rate: sccache --show-stats)")
+    return ok("compiler cache", "none; ccache would make a rebuild of known sources nearly free")
+
+
+def _locks() -> Iterator[Finding]:
+    """Locks of torch.utils.cpp_extension.load: files that a killed process leaves, and that the next one waits for."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch_extensions"
+    home = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or home)
+    for lock in sorted(home.glob("**/lock")):
+        if not _is_open(lock):
+            age = (time.time() - lock.stat().st_mtime) / 60
+            text = f"{lock} has been there for {age:.0f} min and no process holds it; torch's JIT loader hangs on it."
+            yield warning("stale lock", text, f"rm {lock}")
+
+
+def _is_open(path: Path) -> bool:
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(link) == str(path.resolve()):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _disk(root: Path) -> Finding:
+    free = shutil.disk_usage(root).free
+    text = f"{free / 2**30:.1f} GiB free in {root}"
+    if free < TOO_LITTLE:
+        return error(
+            "disk", f"only {text}; a build needs some 100 MiB.", f"du -xhd1 {root} | sort -h", stops="cpu"
+        )
+    return (
+        warning("disk", f"only {text}.", f"du -xhd1 {root} | sort -h") if free < LITTLE else ok("disk", text)
+    )

@@ -1,0 +1,92 @@
+"""The project: its record of ops against its folders, and its compiled libraries against its sources and torch."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelgen.toolchain.finding import Finding, error, ok, warning
+
+SOURCES = {"cpu": ("cpu*.cpp", "*.h"), "cuda": ("*.cu", "*.cuh", "cuda*.cpp", "*.h")}
+BUILD = "kernelgen build"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What of a project these checks look at."""
+
+    root: Path
+    package: Path
+    recorded: list[str]
+
+
+def check(subject: Subject, python: Path | None) -> Iterator[Finding]:
+    yield from _record(subject)
+    yield from _libraries(subject, python)
+
+
+def _record(subject: Subject) -> Iterator[Finding]:
+    folders = {init.parent.name for init in subject.package.glob("ops/*/__init__.py")}
+    recorded, answers = set(subject.recorded), ".copier-answers.yml"
+    for name in sorted(recorded - folders):
+        text = f"{answers} lists the op {name}, and there is no folder ops/{name}."
+        yield warning(
+            "ops", text, f"kernelgen remove-op {name}, or git checkout -- {subject.package}/ops/{name}"
+        )
+    for name in sorted(folders - recorded):
+        text = f"ops/{name} is built, and {answers} does not list it, so no template update reaches it."
+        yield warning(
+            "ops", text, f"nothing, if you wrote it without kernelgen; else git checkout -- {answers}"
+        )
+    if recorded == folders:
+        yield ok("ops", f"{len(folders)}, as {answers} lists them")
+
+
+def _libraries(subject: Subject, python: Path | None) -> Iterator[Finding]:
+    present = [backend for backend in SOURCES if (subject.package / f"_{backend}.so").is_file()]
+    if not present:
+        yield warning("libraries", "nothing is compiled yet.", BUILD)
+        return
+    stale = {backend: newer for backend in present if (newer := _newer(subject, backend))}
+    for backend, source in stale.items():
+        text = f"_{backend}.so is older than {source.relative_to(subject.root)}."
+        yield warning("libraries", text, BUILD)
+    missing = _missing(subject, python) if python else {}
+    for backend in present:
+        if problem := missing.get(backend.upper()):
+            yield error("libraries", f"{problem}.", BUILD)
+        elif backend not in stale and not missing.get("import"):
+            yield ok("libraries", f"_{backend}.so is as new as its sources and loads")
+    if problem := missing.get("import"):
+        yield error(
+            "libraries",
+            f"the package does not import: {problem}",
+            f'PYTHONPATH=src {python} -c "import {subject.package.name}"',
+        )
+
+
+def _newer(subject: Subject, backend: str) -> Path | None:
+    """The newest source of a library that changed after it was linked."""
+    built = (subject.package / f"_{backend}.so").stat().st_mtime
+    found = [path for pattern in SOURCES[backend] for path in subject.package.rglob(pattern)]
+    newest = max([*found, subject.root / "setup.py"], key=lambda path: path.stat().st_mtime)
+    return newest if newest.stat().st_mtime > built else None
+
+
+def _missing(subject: Subject, python: Path) -> dict[str, str | None]:
+    """What importing the package says of each library; under "import", why it cannot be imported."""
+    name = subject.package.name
+    code = f"import json; from {name} import _library; print(json.dumps(_library.missing))"
+    environment = os.environ | {"PYTHONPATH": str(subject.package.parent)}
+    command = [str(python), "-c", code]
+    try:
+        done = subprocess.run(
+            command, cwd=subject.root, env=environment, capture_output=True, text=True, timeout=120
+        )
+        return json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError) as problem:
+        return {"import": str(problem)}
+    except ValueError:
+        return {"import": (done.stderr.strip().splitlines() or ["no message"])[-1]}

@@ -1,0 +1,36 @@
+"""Runs every check, side by side where they wait for other processes."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from kernelgen.errors import KernelgenError
+from kernelgen.toolchain import facts
+from kernelgen.toolchain.checks import compiler, cuda, machine, project, python
+from kernelgen.toolchain.facts import Facts
+from kernelgen.toolchain.finding import Finding, error
+
+
+def examine(root: Path, setup: Path, chosen: Path | str, subject: project.Subject | None) -> list[Finding]:
+    """All findings. `chosen` is the project's Python, or the sentence that says why there is none."""
+    with ThreadPoolExecutor() as pool:
+
+        def start(findings: Iterator[Finding]) -> Future[list[Finding]]:
+            return pool.submit(list, findings)
+
+        # It imports torch, which takes longer than all the rest.
+        last = start(project.check(subject, None if isinstance(chosen, str) else chosen)) if subject else None
+        found, first = _gather(root, setup, chosen)
+        others = [start(module.check(found)) for module in (compiler, cuda, machine)]
+        return sum((future.result() for future in [*others, *filter(None, [last])]), first)
+
+
+def _gather(root: Path, setup: Path, chosen: Path | str) -> tuple[Facts, list[Finding]]:
+    try:
+        if isinstance(chosen, str):
+            raise KernelgenError(chosen)
+        found = facts.gather(root, setup, chosen)
+    except KernelgenError as problem:
+        cure = "python3 -m venv .venv && .venv/bin/pip install --group dev, or name one with --python"
+        return Facts(root, None, {}), [error("python", str(problem), cure, stops="cpu")]
+    return found, list(python.check(found))

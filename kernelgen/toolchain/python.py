@@ -1,0 +1,48 @@
+"""Finds the Python that a project is built and run with: one with torch, which kernelgen's may lack."""
+
+import os
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from kernelgen.errors import KernelgenError, UsageError
+
+
+def find_python(root: Path, chosen: Path | None = None) -> Path:
+    """The Python of the project at `root`: the chosen one, or that of the environment in use, or of its own.
+
+    Raises:
+        UsageError: `chosen` is not there.
+        KernelgenError: there is none; the message holds the commands that make one.
+    """
+    if chosen is not None:
+        if not chosen.is_file():
+            raise UsageError(f"There is no Python at {chosen}.")
+        return Path(os.path.abspath(chosen))
+    for environment in _environments(root):
+        if python := _inside(environment):
+            return python
+    if find_spec("torch"):
+        return Path(sys.executable)
+    raise KernelgenError(
+        f"No Python with torch was found for {root}. Make one there: "
+        "python -m venv .venv && .venv/bin/pip install --group dev "
+        "(or, with uv: uv venv && uv pip install --group dev), or name one with --python."
+    )
+
+
+def _environments(root: Path) -> Iterator[Path]:
+    """Where an environment may be: in use, or `.venv` in the project or above it, inside its repository."""
+    if active := os.environ.get("VIRTUAL_ENV"):
+        yield Path(active)
+    for folder in (root, *root.parents):
+        yield folder / ".venv"
+        if (folder / ".git").exists():
+            return
+
+
+def _inside(environment: Path) -> Path | None:
+    # Not resolved: an environment's Python is a link, and only its own path brings its packages.
+    places = (environment / "bin" / "python", environment / "Scripts" / "python.exe")
+    return next((place for place in places if place.is_file()), None)

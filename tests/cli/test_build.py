@@ -1,0 +1,53 @@
+"""`kernelgen build`, and the Python it finds."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelgen.errors import KernelgenError, UsageError
+from kernelgen.toolchain import python as toolchain
+from kernelgen.toolchain.python import find_python
+
+
+def environment(folder: Path) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").symlink_to(sys.executable)
+    return folder / "bin/python"
+
+
+def test_the_nearest_environment_wins(tmp_path, monkeypatch):
+    project = tmp_path / "repository/below"
+    project.mkdir(parents=True)
+    (tmp_path / "repository/.git").mkdir()
+    environment(tmp_path / ".venv")
+    monkeypatch.setattr(toolchain, "find_spec", lambda _: True)
+    assert find_python(project) == Path(sys.executable)
+    above = environment(tmp_path / "repository/.venv")
+    assert find_python(project) == above
+    own = environment(project / ".venv")
+    assert find_python(project) == own
+    active = environment(tmp_path / "active")
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "active"))
+    assert find_python(project) == active
+    assert find_python(project, own) == own
+
+
+def test_without_a_python_the_message_makes_one(tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(toolchain, "find_spec", lambda _: None)
+    with pytest.raises(
+        KernelgenError, match=r"python -m venv \.venv && .*pip install --group dev.*uv pip install"
+    ):
+        find_python(tmp_path)
+    with pytest.raises(UsageError, match="There is no Python at"):
+        find_python(tmp_path, tmp_path / "nowhere")
+
+
+def test_build_runs_the_projects_own_setup(project, run):
+    (project / "setup.py").write_text(
+        "import sys; open('ran', 'w').write(' '.join(sys.argv)); sys.exit('--fail' in sys.argv)"
+    )
+    assert run("build", "--python", sys.executable, "--parallel", "2").code == 0
+    assert (project / "ran").read_text() == "setup.py build_ext --inplace --parallel 2"
+    assert run("build", "--python", sys.executable, "--fail").code == 1

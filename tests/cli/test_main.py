@@ -1,0 +1,117 @@
+"""The command itself: help, versions, errors and exit codes."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kernelgen import __version__, cli
+from kernelgen.cli import VERBS
+from tests.conftest import ROOT
+
+
+def process(*arguments: str, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "kernelgen", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **options)
+
+
+def test_help_names_every_verb(run):
+    shown = run("--help")
+    assert shown.code == 0
+    assert all(verb in shown.out for verb in VERBS)
+    assert run().code == 2
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(run, verb):
+    shown = run(verb, "--help")
+    assert shown.code == 0
+    assert f"kernelgen {verb}" in shown.out
+
+
+def test_the_version_is_the_package_s(run):
+    assert run("--version").out == f"kernelgen {__version__}\n"
+
+
+def test_an_unknown_verb_is_answered_with_the_closest(run):
+    refused = run("ad-op", "x")
+    assert refused.code == 2
+    assert "Did you mean add-op?" in refused.err
+
+
+@pytest.mark.parametrize(
+    "arguments", (["add-op"], ["list", "--nonsense"], ["new"], ["add-op", "x", "--recipe"])
+)
+def test_wrong_usage_is_one_line_and_exit_2(run, arguments):
+    refused = run(*arguments)
+    assert refused.code == 2
+    assert refused.err.count("\n") == 1
+    assert "--help" in refused.err
+
+
+def test_with_json_an_error_is_json_too(run, tmp_path):
+    refused = run("add-op", "x", "--project", tmp_path, "--json")
+    assert refused.code == 1
+    assert refused.json["exit_code"] == 1
+    assert "not inside a kernelgen project" in refused.json["error"]
+    assert refused.err == ""
+    assert run("add-op", "--json").json["exit_code"] == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    (
+        (KeyboardInterrupt(), 130, "Interrupted"),
+        (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 1, "No space left on device: /x/y"),
+        (OSError(errno.EROFS, "Read-only file system", "/x/y"), 1, "Read-only file system: /x/y"),
+    ),
+)
+def test_what_the_machine_does_is_one_line(run, monkeypatch, error, code, says):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr(cli, "_dispatch", fail)
+    failed = run("list")
+    assert failed.code == code
+    assert says in failed.err
+    assert failed.err.count("\n") == 1
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, kernelgen.cli as c; c.main(['--help']); print(sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for heavy in ("copier", "jinja2", "yaml", "rich", "torch", "subprocess", "argparse"):
+        assert f"'{heavy}'" not in loaded
+
+
+def test_add_op_does_not_import_copier(project, checkout):
+    verb = ["add-op", "x", "--recipe", "elementwise"]
+    code = f"import sys, kernelgen.cli as c; c.main({verb}); print(sorted(sys.modules))"
+    environment = os.environ | {"PYTHONPATH": str(checkout)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert "3. pytest" in done.stdout
+    for heavy in ("copier", "rich", "torch", "pydantic"):
+        assert f"'{heavy}'" not in done.stdout
+
+
+def test_a_reader_that_stops_reading_is_no_error(project, checkout):
+    command = (
+        f"{sys.executable} -m kernelgen new x --dry-run --defaults --data recipes=elementwise | head -n 1"
+    )
+    environment = os.environ | {"PYTHONPATH": str(checkout)}
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.startswith("diff --git")
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_as_a_module_it_is_the_same_command():
+    done = process("--version")
+    assert (done.returncode, done.stdout) == (0, f"kernelgen {__version__}\n")
+    assert process("nonsense").returncode == 2

@@ -1,0 +1,227 @@
+"""`kernelgen new`."""
+
+import io
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kernelgen.scaffold.render import parse_yaml
+from tests.conftest import ROOT, tree
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def answers(folder) -> dict:
+    return parse_yaml((folder / ".copier-answers.yml").read_bytes())
+
+
+def test_it_makes_a_project_and_says_what_to_type_next(checkout, run, tmp_path):
+    made = run("new", tmp_path / "fast-ops", "--defaults", "--data", "recipes=elementwise")
+    assert made.code == 0
+    assert "git init" in made.out
+    assert "pip install" in made.out
+    assert str(tmp_path / "fast-ops") in made.out
+    given = answers(tmp_path / "fast-ops")
+    assert (given["project_name"], given["package_name"]) == ("fast-ops", "fast_ops")
+    assert given["author"] == "Ada Lovelace"
+    assert given["ops"] == [{"name": "elementwise", "recipe": "elementwise"}]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_an_empty_folder_is_used_and_a_full_one_is_not(checkout, run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert run("new", tmp_path / "empty", "--defaults", "--data", "recipes=").code == 0
+    before = tree(tmp_path)
+    for full in (tmp_path / "empty", tmp_path / "empty/setup.py"):
+        refused = run("new", full, "--defaults")
+        assert refused.code == 3
+        assert "not an empty folder" in refused.err
+    assert tree(tmp_path) == before
+
+
+def test_a_dry_run_writes_nothing(checkout, run, tmp_path):
+    shown = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise", "--dry-run")
+    assert "+++ b/setup.py" in shown.out
+    shown = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise", "--dry-run", "--json")
+    assert shown.json["applied"] is False
+    assert "setup.py" in shown.json["create"]
+    assert "+++ b/setup.py" in shown.json["diff"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_is_one_object(checkout, run, tmp_path):
+    made = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise", "--json").json
+    assert made["applied"] is True
+    assert sorted(made["create"]) == sorted(tree(tmp_path / "x"))
+
+
+def test_data_on_the_command_line_wins_over_the_file(checkout, run, tmp_path):
+    file = tmp_path / "a.yml"
+    file.write_text("license: MIT\ndescription: from the file\nrecipes: [elementwise]\n")
+    made = run("new", tmp_path / "x", "--defaults", "--data-file", file, "--data", "description=a=b: c")
+    assert made.code == 0, made.err
+    given = answers(tmp_path / "x")
+    assert (given["license"], given["description"]) == ("MIT", "a=b: c")
+
+
+@pytest.mark.parametrize(
+    ("name", "project_name", "package_name"),
+    (
+        ("my kernels!", "my-kernels", "my_kernels"),
+        ("torch", "torch", "torch_kernels"),
+        ("2fast", "fast", "fast"),
+        ("a--b", "a--b", "a_b"),
+        ("λ", "my-kernels", "my_kernels"),
+        ("{{ 7 * 7 }}", "my-kernels", "my_kernels"),
+        ("Dots.And_More", "Dots.And_More", "dots_and_more"),
+    ),
+)
+def test_every_folder_name_has_default_names(checkout, run, tmp_path, name, project_name, package_name):
+    made = run("new", tmp_path / name, "--defaults", "--data", "recipes=")
+    assert made.code == 0, made.err
+    given = answers(tmp_path / name)
+    assert (given["project_name"], given["package_name"]) == (project_name, package_name)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    (
+        ("project_name=-x", "project_name: A project name starts with a letter"),
+        ("project_name=../x", "project_name: A project name starts with a letter"),
+        ("package_name=My", "package_name: A package name starts with a lower-case"),
+        ("package_name=a/../../b", "package_name: A package name starts with a lower-case"),
+        ("package_name=torch", "'torch' is a keyword or would shadow"),
+        ("package_name=class", "'class' is a keyword or would shadow"),
+        ("description=a\nb", "description: A description is one line"),
+        ("author=a\x1bb", "author: An author is one line"),
+        ("license=GPL", "'GPL' is not in"),
+        ("cuda_architectures=sm_90", "cuda_architectures: CUDA architectures are"),
+        ("cuda_architectures=9.0,8.0", "cuda_architectures: CUDA architectures are"),
+        ("minimum_python=2.7", "minimum_python: The oldest Python is 3.10"),
+        ("recipes=elementwize", "Did you mean elementwise?"),
+        ("recipes=[elementwise, nope]", "There is no recipe 'nope'"),
+        ("licence=MIT", "Did you mean license?"),
+        ("reserved_names=[]", "There is no question 'reserved_names'"),
+        ("license", "--data takes name=value"),
+        ("ops=[{name: ../x, recipe: elementwise}]", "Each of `ops` needs"),
+        ("ops=[{name: a, recipe: nope}]", "There is no recipe 'nope'"),
+        ("ops=[{name: class, recipe: elementwise}]", "keeps that word"),
+        ("ops={", "expected"),
+        ("ops=5", "Each of `ops` needs"),
+        ("ops=text", "Each of `ops` needs"),
+        ("ops=[1]", "Each of `ops` needs"),
+        ("ops=[{name: a}]", "Each of `ops` needs"),
+        ("ops=[{name: a, recipe: blank}, {name: a, recipe: elementwise}]", "a name of its own"),
+        ("recipes=7", "There is no recipe '7'"),
+    ),
+)
+def test_an_answer_that_is_not_allowed_is_refused_in_a_sentence(checkout, run, tmp_path, data, says):
+    refused = run("new", tmp_path / "x", "--defaults", "--data", data)
+    assert refused.code == 2
+    assert says in refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    (
+        ("a: [", "not valid YAML"),
+        ("just text", "holds no answers"),
+        ("\x00", "not valid YAML"),
+        (None, "No such file"),
+    ),
+)
+def test_a_data_file_that_is_none_is_refused(checkout, run, tmp_path, text, says):
+    if text is not None:
+        (tmp_path / "a.yml").write_text(text)
+    refused = run("new", tmp_path / "x", "--defaults", "--data-file", tmp_path / "a.yml")
+    assert refused.code in (1, 2)
+    assert says in refused.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    (
+        "{{ 7 * 7 }}{% if %}",
+        "it's \"so\" 'quoted'",
+        '"""\' + __import__("os") + \'',
+        'back\\slash \\n \\"',
+        "*/ int x; /*",
+        "$(touch pwned) `id`; rm -rf x",
+        "# {# not a comment #}",
+        "]\n"[:1] + "}{",
+        "λ 🎉 end",
+    ),
+)
+def test_hostile_answers_are_inert(checkout, run, tmp_path, text):
+    made = run(
+        "new",
+        tmp_path / "x",
+        "--defaults",
+        "--data",
+        f"description={text}",
+        "--data",
+        f"author={text}",
+        "--data",
+        "recipes=elementwise",
+    )
+    assert made.code == 0, made.err
+    assert answers(tmp_path / "x")["description"] == text
+    assert tomllib.loads((tmp_path / "x/pyproject.toml").read_text())["project"]["description"] == text
+    for path, (content, _) in tree(tmp_path / "x").items():
+        assert b"49" not in content or "7 * 7" not in text, path
+        if path.endswith(".py"):
+            compile(content, path, "exec")
+
+
+def test_without_a_terminal_it_says_how_to_answer(checkout, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    refused = run("new", tmp_path / "x")
+    assert refused.code == 2
+    assert "--defaults" in refused.err
+
+
+def test_without_a_source_it_says_what_updating_needs(own_checkout, run, tmp_path):
+    (own_checkout / ".git").rename(own_checkout / "git")
+    made = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise")
+    assert made.code == 0
+    assert "_src_path: git+https://" in made.err
+    assert "_src_path" not in answers(tmp_path / "x")
+
+
+def test_ctrl_c_at_a_prompt_leaves_nothing(checkout, tmp_path):
+    main, other = pty.openpty()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    command = [sys.executable, "-m", "kernelgen", "new", "x"]
+    child = subprocess.Popen(command, cwd=tmp_path, stdin=other, stdout=other, stderr=other, env=environment)
+    os.close(other)
+    seen = b""
+    while b"Project name" not in seen:
+        seen += os.read(main, 4096)
+    time.sleep(0.3)
+    os.write(main, b"\x03")
+    try:
+        while chunk := os.read(main, 4096):
+            seen += chunk
+    except OSError:
+        pass  # Linux ends a terminal that nobody holds any more with EIO.
+    assert child.wait(10) == 130
+    assert b"Interrupted" in seen
+    assert b"Traceback" not in seen
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_while_rendering_leaves_nothing(checkout, run, tmp_path, monkeypatch):
+    from kernelgen.scaffold.plan import Plan
+
+    monkeypatch.setattr(Plan, "_stage", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise").code == 130
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,241 @@
+"""`kernelgen add-op`, `remove-op` and `list`."""
+
+import errno
+import json
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from kernelgen.scaffold.render import parse_yaml
+from tests.conftest import commit_all, git, tree
+
+OPS = Path("src/my_kernels/ops")
+
+
+def recorded(project: Path) -> list[str]:
+    return [op["name"] for op in parse_yaml((project / ".copier-answers.yml").read_bytes())["ops"]]
+
+
+def test_add_op_writes_one_folder_and_one_record(project, run):
+    before = tree(project)
+    added = run("add-op", "second", "--recipe", "elementwise")
+    assert added.code == 0
+    after = tree(project)
+    assert {path for path in after if after[path] != before.get(path)} == {
+        ".copier-answers.yml",
+        *(path for path in after if path.startswith(f"{OPS}/second/")),
+    }
+    assert recorded(project) == ["elementwise", "second"]
+    for step in ("1. edit", "2. kernelgen build", f"3. pytest {OPS}/second"):
+        assert step in added.out
+
+
+def test_add_then_remove_leaves_the_project_as_it_was(project, run):
+    before = tree(project)
+    assert run("add-op", "second", "--recipe", "elementwise").code == 0
+    bytecode = OPS / "second/__pycache__/x.pyc"
+    bytecode.parent.mkdir()
+    bytecode.write_bytes(b"")
+    assert run("remove-op", "second").code == 0
+    assert tree(project) == before
+    assert not (OPS / "second").exists()
+
+
+@pytest.mark.parametrize("where", (".", "src", "src/my_kernels/ops/elementwise"))
+def test_it_works_from_every_folder_of_a_dirty_project(project, run, monkeypatch, where):
+    commit_all(project)
+    (project / "mine.txt").write_text("uncommitted")
+    monkeypatch.chdir(project / where)
+    assert run("add-op", "second", "--recipe", "elementwise").code == 0
+    assert run("remove-op", "second").code == 0
+    assert git(project, "status", "--porcelain") == "?? mine.txt"
+
+
+def test_a_schema_implies_the_blank_recipe_and_is_recorded(project, run):
+    added = run("add-op", "mine", "--schema", "(Tensor x, float eps=1e-6) -> Tensor", "--json")
+    assert added.code == 0, added.out
+    assert added.json["op"]["recipe"] == "blank"
+    assert added.json["op"]["schema"]["text"] == "(Tensor x, float eps=1e-6) -> Tensor"
+    assert any("edit" in step and "mine/" in step for step in added.json["next"])
+    found = {op["name"]: op for op in run("list", "--json").json["ops"]}
+    assert found["mine"]["state"] == "pristine"
+    assert "cuda" not in found["mine"]["backends"]
+    assert found["elementwise"]["backends"] == ["cpu", "cuda"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    (
+        (["x", "--recipe", "elementwize"], 2, "Did you mean elementwise?"),
+        (["x", "--schema", "(Tensor x) -> Tensor", "--from", "a.py:f"], 2, "leave one of them out"),
+        (
+            ["x", "--schema", "(Tensor x) -> Tensor", "--recipe", "elementwise"],
+            2,
+            "leave out --recipe elementwise",
+        ),
+        (["x", "--schema", "(Tensr x) -> Tensor"], 2, "^"),
+        (["x", "--schema", ""], 2, "^"),
+        (["x", "--from", "nowhere.py:f"], 2, "nowhere.py"),
+        (["x", "--from", "nowhere"], 2, "FILE.py:FUNCTION"),
+        (["elementwise"], 3, "already"),
+        (["../x"], 2, "lower-case"),
+        (["class"], 2, "keeps that word"),
+        (["torch"], 2, "cannot name an op"),
+        (["numpy"], 2, "cannot name an op"),
+        (["sharding"], 3, "in the way"),
+    ),
+)
+def test_what_cannot_be_added_is_refused_and_writes_nothing(project, run, arguments, code, says):
+    before = tree(project)
+    refused = run("add-op", *arguments)
+    assert refused.code == code
+    assert says in refused.err
+    assert tree(project) == before
+
+
+def test_a_folder_in_the_way_is_not_touched(project, run):
+    (OPS / "second").mkdir()
+    (OPS / "second/mine.txt").write_text("mine")
+    before = tree(project)
+    refused = run("add-op", "second", "--recipe", "elementwise")
+    assert refused.code == 3
+    assert f"{OPS}/second is in the way" in refused.err
+    assert tree(project) == before
+    (OPS / "second/mine.txt").unlink()
+    assert run("add-op", "second", "--recipe", "elementwise").code == 0
+
+
+@pytest.mark.parametrize(
+    "verb", (["add-op", "second", "--recipe", "elementwise"], ["remove-op", "elementwise"])
+)
+def test_a_dry_run_is_a_diff_that_git_applies(project, run, tmp_path, verb):
+    commit_all(project)
+    before = tree(project)
+    shown = run(*verb, "--dry-run")
+    assert shown.code == 0
+    assert tree(project) == before
+    (tmp_path / "plan.diff").write_text(shown.out)
+    git(project, "apply", str(tmp_path / "plan.diff"))
+    by_git = tree(project)
+    git(project, "add", "--all")
+    git(project, "reset", "--quiet", "--hard")
+    assert run(*verb).code == 0
+    assert tree(project) == by_git
+
+
+def test_remove_op_refuses_edits_and_additions(project, run):
+    run("add-op", "second", "--recipe", "elementwise")
+    (OPS / "second/reference.py").write_text("mine")
+    (OPS / "second/notes.txt").write_text("mine")
+    before = tree(project)
+    refused = run("remove-op", "second")
+    assert refused.code == 3
+    assert f"{OPS}/second/notes.txt, {OPS}/second/reference.py" in refused.err
+    assert tree(project) == before
+    assert run("remove-op", "second", "--force").code == 0
+    assert recorded(project) == ["elementwise"]
+    assert not (OPS / "second").exists()
+
+
+def test_build_outputs_and_line_ends_are_no_edits(project, run):
+    (OPS / "elementwise/_cpu.so").write_bytes(b"\x7fELF")
+    reference = OPS / "elementwise/reference.py"
+    reference.write_bytes(reference.read_bytes().replace(b"\n", b"\r\n"))
+    assert run("list", "--json").json["ops"][0]["state"] == "pristine"
+    assert run("remove-op", "elementwise").code == 0
+    assert not (OPS / "elementwise").exists()
+
+
+def test_remove_op_brings_record_and_disk_together(project, run):
+    import shutil
+
+    shutil.rmtree(OPS / "elementwise")
+    assert run("list", "--json").json["ops"][0]["state"] == "missing"
+    assert run("remove-op", "elementwise").code == 0
+    assert recorded(project) == []
+
+    (OPS / "stray").mkdir()
+    (OPS / "stray/kernel.cu").write_text("mine")
+    assert run("list", "--json").json["ops"] == [
+        {"name": "stray", "recipe": None, "state": "unrecorded", "backends": []}
+    ]
+    assert run("remove-op", "stray").code == 3
+    assert run("remove-op", "stray", "--force").code == 0
+    assert not (OPS / "stray").exists()
+    refused = run("remove-op", "stray")
+    assert refused.code == 2
+    assert "There is no op 'stray'" in refused.err
+
+
+@pytest.mark.parametrize("name", ("../../..", "..", ".", "", "/", "__pycache__"))
+def test_remove_op_takes_only_names_of_ops(project, run, name):
+    before = tree(project)
+    assert run("remove-op", name, "--force").code == 2
+    assert tree(project) == before
+
+
+def test_list_shows_ops_and_recipes(project, run):
+    run("add-op", "second", "--recipe", "elementwise")
+    (OPS / "second/reference.py").write_text("mine")
+    (OPS / "second/cuda.cpp").write_text("NOT_WRITTEN(x)")
+    found = run("list", "--json").json
+    assert found["ops"] == [
+        {"name": "elementwise", "recipe": "elementwise", "state": "pristine", "backends": ["cpu", "cuda"]},
+        {"name": "second", "recipe": "elementwise", "state": "edited", "backends": ["cpu"]},
+    ]
+    assert {"blank", "elementwise"} <= found["recipes"].keys()
+    assert all(summary and "{" not in summary for summary in found["recipes"].values())
+    shown = run("list").out
+    assert "elementwise  cpu, cuda  pristine" in shown
+    assert "Recipes:" in shown
+
+
+@pytest.mark.parametrize("verb", (["add-op", "x"], ["remove-op", "x"], ["list"], ["update"], ["build"]))
+@pytest.mark.parametrize(
+    ("text", "says"),
+    (
+        (None, "not inside a kernelgen project"),
+        ("_commit: v1\nops: []\n", "another template"),
+        ("just text\n", "another template"),
+        ("ops: []\npackage_name: x\nkernelgen_template: 2\n", "newer kernelgen"),
+        ("<<<<<<< ours\nops: []\n=======\n", "not valid YAML"),
+        ("a: [\n", "not valid YAML (line"),
+        ("package_name: ../../x\nops: []\nkernelgen_template: 1\n", "`package_name`"),
+        ("package_name: x\nops: [{name: ../x, recipe: elementwise}]\nkernelgen_template: 1\n", "`ops`"),
+        ("package_name: x\nops: 7\nkernelgen_template: 1\n", "`ops`"),
+    ),
+)
+def test_what_is_no_project_of_ours_is_refused(checkout, run, tmp_path, verb, text, says):
+    if text is not None:
+        (tmp_path / ".copier-answers.yml").write_text(text)
+    refused = run(*verb, "--project", tmp_path)
+    assert refused.code == 1
+    assert says in refused.err
+    assert refused.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("code", (errno.ENOSPC, errno.EROFS))
+def test_a_full_or_read_only_disk_is_one_sentence_and_no_change(project, run, monkeypatch, code):
+    import os
+
+    before = tree(project)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", Mock(side_effect=OSError(code, os.strerror(code), "kernel.cu")))
+        failed = run("add-op", "second", "--recipe", "elementwise")
+    assert failed.code == 1
+    assert os.strerror(code) in failed.err
+    assert failed.err.count("\n") == 1
+    assert tree(project) == before
+
+
+def test_json_holds_what_was_done(project, run):
+    done = run("add-op", "second", "--recipe", "elementwise", "--json").json
+    assert done["applied"] is True
+    assert done["update"] == [".copier-answers.yml"]
+    assert f"{OPS}/second/kernel.cu" in done["create"]
+    assert done["op"] == {"name": "second", "recipe": "elementwise"}
+    shown = run("remove-op", "second", "--json", "--dry-run").json
+    assert shown["delete"] == done["create"]
+    assert shown["applied"] is False
+    assert json.dumps(shown["diff"])

@@ -1,0 +1,137 @@
+"""What most tests share: a committed checkout to stamp from, and `kernelgen` run in process."""
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelgen.cli import main
+from kernelgen.scaffold import template
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run of the command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return json.loads(self.out)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit_all(folder: Path, message: str = "work") -> None:
+    if not (folder / ".git").exists():
+        git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", message)
+
+
+def tree(folder: Path) -> dict[str, tuple[bytes, bool]]:
+    """Every file below a folder, git's aside, and whether it may be run; a link counts as where it points."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if inside.parts[0] != ".git" and (path.is_symlink() or path.is_file()):
+            content = os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
+            found[inside.as_posix()] = content, os.access(path, os.X_OK)
+    return found
+
+
+def make_checkout(folder: Path) -> Path:
+    """A repository of its own with the template and the package of this one, committed."""
+    folder.mkdir(parents=True)
+    junk = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so")
+    for name in ("template", "kernelgen"):
+        shutil.copytree(ROOT / name, folder / name, ignore=junk)
+    shutil.copy(ROOT / "copier.yml", folder)
+    commit_all(folder, "a template")
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_world(tmp_path_factory):
+    """No test sees the settings, the caches or the identity of whoever runs it."""
+    world = tmp_path_factory.mktemp("world")
+    (world / "gitconfig").write_text(
+        "[user]\nname = Ada Lovelace\nemail = ada@example.com\n[init]\ndefaultBranch = main\n"
+        '[protocol "file"]\nallow = always\n[commit]\ngpgSign = false\n'
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GIT_CONFIG_GLOBAL", str(world / "gitconfig"))
+        patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        patch.setenv("XDG_CACHE_HOME", str(world / "cache"))
+        patch.setenv("COPIER_CACHE_DIR", str(world / "copier"))
+        (world / "settings.yml").write_text("{}\n")
+        patch.setenv("COPIER_SETTINGS_PATH", str(world / "settings.yml"))
+        patch.delenv("VIRTUAL_ENV", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared_checkout(tmp_path_factory) -> Path:
+    """A checkout for tests that leave it as it is."""
+    return make_checkout(tmp_path_factory.mktemp("template") / "kernelgen-checkout")
+
+
+@pytest.fixture
+def checkout(shared_checkout, monkeypatch) -> Path:
+    """The checkout that kernelgen stamps from in this test; not to be changed."""
+    monkeypatch.setattr(template, "HOME", shared_checkout)
+    return shared_checkout
+
+
+@pytest.fixture
+def own_checkout(tmp_path, monkeypatch) -> Path:
+    """A checkout that the test may change and commit to."""
+    folder = make_checkout(tmp_path / "kernelgen-checkout")
+    monkeypatch.setattr(template, "HOME", folder)
+    return folder
+
+
+@pytest.fixture
+def run(capsys):
+    """`kernelgen` with these arguments, in process."""
+
+    def call(*arguments: object) -> Result:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return Result(code, out, err)
+
+    return call
+
+
+@pytest.fixture
+def stamp(run, tmp_path):
+    """A new project with these first ops, in a folder of its own; its path."""
+
+    def call(*recipes: str, name: str = "my-kernels") -> Path:
+        made = run("new", tmp_path / name, "--defaults", "--data", f"recipes=[{', '.join(recipes)}]")
+        assert made.code == 0, made.err
+        return tmp_path / name
+
+    return call
+
+
+@pytest.fixture
+def project(checkout, stamp, monkeypatch) -> Path:
+    """A project with the one op `elementwise`; the test is inside it."""
+    folder = stamp("elementwise")
+    monkeypatch.chdir(folder)
+    return folder

@@ -1,0 +1,47 @@
+"""What an op may be called."""
+
+import pytest
+
+from kernelgen.errors import UsageError
+from kernelgen.scaffold.names import check, did_you_mean
+
+
+@pytest.mark.parametrize("name", ("a", "fused_add", "rms_norm2", "softmax"))
+def test_identifiers_are_taken(name):
+    check(name, ["torch"])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    (
+        ("", "lower-case letters"),
+        ("2fast", "lower-case"),
+        ("Add", "lower-case"),
+        ("fused-add", "lower-case"),
+        ("a__b", "lower-case"),
+        ("a_", "lower-case"),
+        ("_a", "lower-case"),
+        ("ä", "lower-case"),
+        ("a\n", "lower-case"),
+        ("../x", "lower-case"),
+        ("{{ 7 }}", "lower-case"),
+        ("$(id)", "lower-case"),
+        ("a;b", "lower-case"),
+        ("lambda", "keeps that word"),
+        ("namespace", "keeps that word"),
+        ("errno", "keeps that word"),
+        ("ops", "itself"),
+        ("testing", "itself"),
+        ("name", "itself"),
+        ("numpy", "module"),
+    ),
+)
+def test_anything_else_is_refused_in_a_sentence(name, says):
+    with pytest.raises(UsageError, match=says):
+        check(name, ["numpy"])
+
+
+def test_the_closest_word_is_offered():
+    assert did_you_mean("elementwize", ["elementwise", "blank"]) == "Did you mean elementwise?"
+    assert did_you_mean("xyz", ["elementwise", "blank"]) == "There is blank, elementwise."
+    assert did_you_mean("xyz", []) == "There is none."

@@ -1,0 +1,99 @@
+"""What kernelgen writes is, byte for byte, what copier writes."""
+
+import json
+from pathlib import Path
+
+import copier
+import pytest
+
+from kernelgen.scaffold.render import parse_yaml
+from tests.conftest import ROOT, git, tree
+
+RECIPES = sorted(
+    folder.name.split("ops_by_recipe.")[1].split(" ")[0]
+    for folder in (ROOT / "template").glob("src/*/ops/*ops_by_recipe.*")
+)
+SCHEMAS = [
+    "(Tensor x, Tensor? bias, float eps=1e-6) -> Tensor",
+    "(Tensor(a!) out, Tensor[] xs, int[2] size, *, bool flag=False, str mode='a\"b') -> ()",
+    "(Tensor lambda, Tensor operator) -> (Tensor left, Tensor right)",
+]
+
+
+def with_copier(checkout: Path, folder: Path, data: dict) -> dict:
+    copier.run_copy(str(checkout), folder, data, defaults=True, quiet=True)
+    return tree(folder)
+
+
+@pytest.mark.parametrize("recipes", ([], *([recipe] for recipe in RECIPES), RECIPES))
+def test_new_writes_what_copier_writes(checkout, stamp, tmp_path, recipes):
+    mine = stamp(*recipes)
+    theirs = with_copier(
+        checkout, tmp_path / "theirs" / mine.name, {"recipes": recipes, "author": "Ada Lovelace"}
+    )
+    assert tree(mine) == theirs
+
+
+@pytest.mark.parametrize(
+    "answers",
+    (
+        {"project_name": "Fast.Ops", "description": 'It\'s "quick": {{ 7 * 7 }} # yes', "license": "MIT"},
+        {
+            "cuda_architectures": "8.0;9.0a",
+            "minimum_python": "3.12",
+            "author": "Zoë 'Z' \\ O'Neil",
+            "license": "none",
+        },
+    ),
+)
+def test_new_writes_what_copier_writes_for_other_answers(checkout, run, tmp_path, answers):
+    answers = {"author": "", "recipes": ["elementwise"]} | answers
+    file = tmp_path / "answers.yml"
+    file.write_text(json.dumps(answers))
+    made = run("new", tmp_path / "mine" / "x", "--defaults", "--data-file", file)
+    assert made.code == 0, made.err
+    assert tree(tmp_path / "mine" / "x") == with_copier(checkout, tmp_path / "theirs" / "x", answers)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_add_op_writes_what_copier_writes(checkout, stamp, run, tmp_path, recipe):
+    mine = stamp("elementwise")
+    for name in ("zeta", "an_op"):
+        assert run("add-op", name, "--recipe", recipe, "--project", mine).code == 0
+    assert_as_copier_would(checkout, mine, tmp_path)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_add_op_with_a_schema_writes_what_copier_writes(checkout, stamp, run, tmp_path, schema):
+    mine = stamp()
+    added = run("add-op", "my_own", "--schema", schema, "--project", mine)
+    assert added.code == 0, added.err
+    assert_as_copier_would(checkout, mine, tmp_path)
+
+
+def test_add_op_from_a_function_writes_what_copier_writes(checkout, stamp, run, tmp_path):
+    source = tmp_path / "maths.py"
+    source.write_text(
+        "import torch\nfrom torch import Tensor\n\nSCALE = 2.0\n\n\n"
+        "def scaled(x: Tensor, by: float = 1.0) -> Tensor:\n"
+        '    """Scale {{ x }}."""\n    return x * by * SCALE  # {% if %} "quoted" \\n\n'
+    )
+    mine = stamp()
+    added = run("add-op", "scaled", "--from", f"{source}:scaled", "--project", mine)
+    assert added.code == 0, added.err
+    assert_as_copier_would(checkout, mine, tmp_path)
+
+
+def test_every_order_of_adding_gives_the_same_project(checkout, stamp, run):
+    first, second = stamp(name="one/my-kernels"), stamp(name="two/my-kernels")
+    for folder, names in ((first, "abc"), (second, "cab")):
+        for name in names:
+            assert run("add-op", f"op_{name}", "--recipe", "elementwise", "--project", folder).code == 0
+    assert tree(first) == tree(second)
+
+
+def assert_as_copier_would(checkout: Path, mine: Path, scratch: Path) -> None:
+    answers = parse_yaml((mine / ".copier-answers.yml").read_bytes())
+    assert answers["_commit"] == git(checkout, "describe", "--tags", "--always")
+    data = {name: value for name, value in answers.items() if name[0] != "_" and name != "kernelgen_template"}
+    assert tree(mine) == with_copier(checkout, scratch / "theirs" / mine.name, data)
