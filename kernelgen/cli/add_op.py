@@ -17,9 +17,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "--schema", metavar="S", help='the op\'s schema, such as "(Tensor x, float eps=1e-6) -> Tensor"'
     )
-    parser.add_argument(
-        "--from", dest="function", metavar="FILE.py:FUNCTION", help="a type-hinted PyTorch function"
-    )
+    parser.add_argument("--from", dest="function", metavar="FILE.py:FUNCTION", help="a type-hinted PyTorch function")
     parser.add_project()
     parser.add_writing()
     options = parser.parse_args(arguments)
@@ -54,8 +52,6 @@ def _entry(options: argparse.Namespace) -> dict[str, Any]:
     if options.function is not None:
         read = function.read(*function.split_spec(options.function))
         if read.packages:
-            output.note(
-                f"{read.name} imports {', '.join(read.packages)}: add that to the project's dependencies."
-            )
+            output.note(f"{read.name} imports {', '.join(read.packages)}: add that to the project's dependencies.")
         return entry | {"schema": read.schema.entry(), "reference": read.source_as(options.name)}
     return entry | {"schema": schema.parse(options.schema).entry()}

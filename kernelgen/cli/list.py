@@ -6,9 +6,7 @@ from kernelgen.cli.parser import Parser
 
 
 def run(arguments: list[str]) -> int:
-    parser = Parser(
-        "list", "List a project's ops and how they stand, and the recipes it can stamp more from."
-    )
+    parser = Parser("list", "List a project's ops and how they stand, and the recipes it can stamp more from.")
     parser.add_project()
     parser.add_json()
     options = parser.parse_args(arguments)

@@ -14,9 +14,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "--defaults", action="store_true", help="ask nothing: take the default wherever no answer is given"
     )
-    parser.add_argument(
-        "--data", action="append", default=[], metavar="NAME=VALUE", help="answer one question"
-    )
+    parser.add_argument("--data", action="append", default=[], metavar="NAME=VALUE", help="answer one question")
     parser.add_argument("--data-file", type=Path, metavar="FILE", help="answer questions from a YAML file")
     parser.add_writing()
     options = parser.parse_args(arguments)

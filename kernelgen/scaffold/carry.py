@@ -64,9 +64,7 @@ def _needs(module: Module, statement: ast.stmt) -> set[str]:
     if written:
         name = min(written)
         place = next(n for n in ast.walk(statement) if isinstance(n, ast.Global) and name in n.names)
-        raise module.error(
-            f"{name} is written as a global; an operator keeps nothing from call to call.", place
-        )
+        raise module.error(f"{name} is written as a global; an operator keeps nothing from call to call.", place)
     for node in ast.walk(statement):
         for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             for part in ast.walk(annotation) if isinstance(annotation, ast.AST) else ():
@@ -98,22 +96,16 @@ def _nowhere(module: Module, name: str) -> str:
 
 def _check_imports(module: Module, statement: ast.stmt, wanted: set[str]) -> None:
     """Refuse an import that would fail in another folder; of a top-level one only `wanted` names matter."""
-    imports = (
-        n for n in ast.walk(_trimmed(statement, wanted)) if isinstance(n, (ast.Import, ast.ImportFrom))
-    )
+    imports = (n for n in ast.walk(_trimmed(statement, wanted)) if isinstance(n, (ast.Import, ast.ImportFrom)))
     for node in imports:
         for root in _roots(node) if node.names else ():
             if root == ".":
                 cure = "import by the full name, or bring the code here"
                 raise module.error(f"A relative import cannot come along; {cure}.", node)
             beside = module.path.parent / root
-            if root in _AT_HAND or not (
-                beside.with_suffix(".py").exists() or (beside / "__init__.py").exists()
-            ):
+            if root in _AT_HAND or not (beside.with_suffix(".py").exists() or (beside / "__init__.py").exists()):
                 continue
-            raise module.error(
-                f"{root} lies beside this file and cannot come along; bring its code here.", node
-            )
+            raise module.error(f"{root} lies beside this file and cannot come along; bring its code here.", node)
 
 
 def _roots(node: ast.Import | ast.ImportFrom) -> list[str]:

@@ -56,9 +56,7 @@ class Function:
         read, _ = global_names(self.source)
         bound = {name for statement in tree.body for name in bound_names(statement)}
         if not new_name.isidentifier() or keyword.iskeyword(new_name) or new_name in read | bound:
-            raise UsageError(
-                f"{self.name} cannot be renamed to {new_name}, which its source uses for something else."
-            )
+            raise UsageError(f"{self.name} cannot be renamed to {new_name}, which its source uses for something else.")
         function = next(s for s in tree.body if isinstance(s, ast.FunctionDef) and s.name == self.name)
         lines = self.source.split("\n")
         head = lines[function.lineno - 1]
@@ -96,9 +94,7 @@ def read(path: Path, name: str, mutates: Sequence[str] = ()) -> Function:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         dotted = module.dotted(called) or ast.unparse(called)
         if not dotted.startswith(_DROPPED):
-            raise module.error(
-                f"What @{ast.unparse(called)} does to {name} cannot come along; remove it.", decorator
-            )
+            raise module.error(f"What @{ast.unparse(called)} does to {name} cannot come along; remove it.", decorator)
     if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in _own_nodes(function)):
         raise module.error(f"{name} is a generator; an operator returns its results at once.", function)
     schema = infer(module, function, mutates)
@@ -129,9 +125,7 @@ def _missing(module: Module, name: str) -> FunctionError:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
                 if isinstance(parent, ast.ClassDef):
                     return module.error(f"{name} is a method of {parent.name}; write it as a function.", node)
-                return module.error(
-                    f"{name} is defined inside something else; move it to the top of the file.", node
-                )
+                return module.error(f"{name} is defined inside something else; move it to the top of the file.", node)
     functions = [s.name for s in module.tree.body if isinstance(s, ast.FunctionDef)]
     close = difflib.get_close_matches(name, functions, n=1)
     if close:

@@ -35,9 +35,7 @@ def stamp(template: Template, directory: Path, data: dict[str, Any], defaults: b
     """
     directory = Path(os.path.abspath(directory))
     if os.path.lexists(directory) and not (directory.is_dir() and not any(directory.iterdir())):
-        raise ConflictError(
-            f"{directory} is there already and is not an empty folder; name one that is not there yet."
-        )
+        raise ConflictError(f"{directory} is there already and is not an empty folder; name one that is not there yet.")
     if not defaults and not sys.stdin.isatty():
         raise UsageError(
             "The questions need a terminal; answer them with --defaults, --data name=value or --data-file."

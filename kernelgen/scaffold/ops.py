@@ -45,8 +45,8 @@ def add(project: Project, entry: dict[str, Any]) -> Plan:
     check_recipe(entry["recipe"], renderer)
     if not entry.get("schema", {}).get("dispatches", True):
         raise UsageError(
-            f"{entry['schema']['text']} takes no tensor, so PyTorch could not tell whether its CPU or its CUDA kernel is "
-            "meant; give it a Tensor argument."
+            f"{entry['schema']['text']} takes no tensor, so PyTorch could not tell whether its CPU or its CUDA "
+            "kernel is meant; give it a Tensor argument."
         )
     _check_free(project, name)
     plan = Plan(project.root)
@@ -90,10 +90,7 @@ def statuses(project: Project) -> list[Status]:
     renderer = project.renderer()
     recipes = {op["name"]: op["recipe"] for op in project.ops}
     found = sorted({*recipes, *_folders(project)})
-    return [
-        Status(name, recipes.get(name), _state(project, name, renderer), _written(project, name))
-        for name in found
-    ]
+    return [Status(name, recipes.get(name), _state(project, name, renderer), _written(project, name)) for name in found]
 
 
 def to_write(plan: Plan) -> list[str]:
@@ -114,9 +111,7 @@ def check_recipe(recipe: str, renderer: Renderer) -> None:
 
 def _check_free(project: Project, name: str) -> None:
     if any(op["name"] == name for op in project.ops):
-        raise ConflictError(
-            f"There is an op {name} already; take another name, or `kernelgen remove-op {name}` first."
-        )
+        raise ConflictError(f"There is an op {name} already; take another name, or `kernelgen remove-op {name}` first.")
     if any(_on_disk(project, name)):
         folder = project.relative(project.op_folder(name))
         raise ConflictError(
@@ -124,9 +119,7 @@ def _check_free(project: Project, name: str) -> None:
         )
     for path in (project.op_folder(name), project.package / name, project.package / f"{name}.py"):
         if path.is_file() or path.is_symlink() or (path.is_dir() and path.parent == project.package):
-            raise ConflictError(
-                f"{project.relative(path)} is in the way of an op called {name}; take another name."
-            )
+            raise ConflictError(f"{project.relative(path)} is in the way of an op called {name}; take another name.")
 
 
 def _folders(project: Project) -> set[str]:
@@ -167,6 +160,4 @@ def _state(project: Project, name: str, renderer: Renderer) -> str:
 
 def _written(project: Project, name: str) -> list[str]:
     sources = {backend: read(project.op_folder(name) / file) for backend, file in _BACKENDS.items()}
-    return [
-        backend for backend, source in sources.items() if source is not None and NOT_WRITTEN not in source
-    ]
+    return [backend for backend, source in sources.items() if source is not None and NOT_WRITTEN not in source]

@@ -64,9 +64,7 @@ class Plan:
         for change in self.changes:
             self._check(change)
         ground = next(folder for folder in (self.root, *self.root.parents) if folder.is_dir())
-        with tempfile.TemporaryDirectory(
-            prefix=".kernelgen-", dir=ground, ignore_cleanup_errors=True
-        ) as scratch:
+        with tempfile.TemporaryDirectory(prefix=".kernelgen-", dir=ground, ignore_cleanup_errors=True) as scratch:
             staged = [self._stage(change, Path(scratch, f"new-{n}")) for n, change in enumerate(self.changes)]
             with ExitStack() as undo:
                 for n, (change, new) in enumerate(zip(self.changes, staged, strict=True)):
@@ -81,9 +79,7 @@ class Plan:
         if target.is_symlink() and change.new is not None:
             raise ConflictError(f"{change.path} is a symbolic link; replace it by a file, then try again.")
         if read(target) != change.old:
-            raise ConflictError(
-                f"{change.path} changed while kernelgen was at work; nothing was written. Try again."
-            )
+            raise ConflictError(f"{change.path} changed while kernelgen was at work; nothing was written. Try again.")
 
     def _stage(self, change: Change, place: Path) -> Path | None:
         if change.new is None:

@@ -42,9 +42,7 @@ class Module:
 
     def _error(self, sentence: str, line: int, column: int) -> FunctionError:
         source = self.lines[min(line, len(self.lines)) - 1]
-        return FunctionError(
-            f"{self.path}:{line}: {sentence}\n{point(source, max(0, min(column, len(source))))}"
-        )
+        return FunctionError(f"{self.path}:{line}: {sentence}\n{point(source, max(0, min(column, len(source))))}")
 
     def dotted(self, node: ast.AST) -> str | None:
         """What a name or attribute stands for, such as `torch.Tensor` for `T`; None for other code."""
@@ -67,13 +65,9 @@ class Module:
         decorators = getattr(statement, "decorator_list", [])
         first = decorators[0].lineno if decorated and decorators else statement.lineno
         last = statement.end_lineno or first
-        if any(
-            s is not statement and s.lineno <= last and (s.end_lineno or 0) >= first for s in self.tree.body
-        ):
+        if any(s is not statement and s.lineno <= last and (s.end_lineno or 0) >= first for s in self.tree.body):
             return ast.unparse(statement)  # it shares a line with another statement, behind a semicolon
-        while (
-            first > 1 and self.lines[first - 2].startswith("#") and not self.lines[first - 2].startswith("#!")
-        ):
+        while first > 1 and self.lines[first - 2].startswith("#") and not self.lines[first - 2].startswith("#!"):
             first -= 1
         return "\n".join(self.lines[first - 1 : last])
 

@@ -82,9 +82,7 @@ class Renderer:
 
     def message(self, destination: Path) -> str:
         """What to tell a person after stamping into `destination`."""
-        return self._string(
-            self._message, self.context | {"_copier_conf": {"dst_path": str(destination)}}
-        ).strip("\n")
+        return self._string(self._message, self.context | {"_copier_conf": {"dst_path": str(destination)}}).strip("\n")
 
     def recipes(self) -> dict[str, Path]:
         """The recipes by name, each with its folder in the template."""
@@ -120,9 +118,7 @@ class Renderer:
             if name not in known and "default" in question:
                 known[name] = self._default(question, known)
         known["_copier_answers"] = self._source | {
-            name: known[name]
-            for name, question in self.questions.items()
-            if self._is_kept(name, question, known)
+            name: known[name] for name, question in self.questions.items() if self._is_kept(name, question, known)
         }
         return known
 
@@ -143,16 +139,12 @@ class Renderer:
         return json.loads(text) if kind == "json" else parse_yaml(text)
 
     def _files(self, only: str | None = None) -> Iterator[tuple[str, File]]:
-        for source, path, context, is_op in self._walk(
-            self.folder / "template", "", self.context, False, only
-        ):
+        for source, path, context, is_op in self._walk(self.folder / "template", "", self.context, False, only):
             if is_op or only is None:
                 executable = bool(source.stat().st_mode & 0o100)
                 yield path, File(self._content(source, context), executable)
 
-    def _walk(
-        self, folder: Path, below: str, context: dict[str, Any], is_op: bool, only: str | None
-    ) -> Iterator:
+    def _walk(self, folder: Path, below: str, context: dict[str, Any], is_op: bool, only: str | None) -> Iterator:
         """Each template file below `folder`, where it goes, its context, whether it is an op's."""
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             is_folder = entry.is_dir()
@@ -168,9 +160,7 @@ class Renderer:
                 else:
                     yield Path(entry.path), below + name, inner, is_op
 
-    def _names(
-        self, pattern: str, context: dict[str, Any], only: str | None
-    ) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _names(self, pattern: str, context: dict[str, Any], only: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
         """What a name of the template renders to: itself, one name, or one for each item that it yields."""
         yielded = _YIELD.fullmatch(pattern)
         if not yielded:
@@ -189,17 +179,13 @@ class Renderer:
         try:
             return self._environment.get_template(path).render(context).encode()
         except _UNFIT as error:
-            raise KernelgenError(
-                f"The template's {path} does not fit this project's answers: {error}"
-            ) from error
+            raise KernelgenError(f"The template's {path} does not fit this project's answers: {error}") from error
 
     def _string(self, text: str, context: Mapping[str, Any]) -> str:
         try:
             return self._environment.from_string(text).render(context)
         except _UNFIT as error:
-            raise KernelgenError(
-                f"The template cannot be rendered with this project's answers: {error}"
-            ) from error
+            raise KernelgenError(f"The template cannot be rendered with this project's answers: {error}") from error
 
     def _summary(self, recipe: str, folder: Path) -> str:
         sources = (folder / name for name in ("__init__.py.jinja", "__init__.py"))

@@ -227,15 +227,11 @@ class _Parser:
         start = self.now
         type, alias = self.type()
         if alias is not None:
-            raise self.fail(
-                "A result cannot be an argument or a view of one; return () or a new Tensor.", start
-            )
+            raise self.fail("A result cannot be an argument or a view of one; return () or a new Tensor.", start)
         if type.base in ("ScalarType", "Layout", "MemoryFormat"):
             raise self.fail(f"A result of type {type.base} reaches Python as an integer; return int.", start)
         if type.base == "bool" and type.is_list and not type.optional:
-            raise self.fail(
-                "PyTorch's stable ABI cannot return a list of bool; return int[] or a Tensor.", start
-            )
+            raise self.fail("PyTorch's stable ABI cannot return a list of bool; return int[] or a Tensor.", start)
         name = self.take("name")
         if name:
             self.check_name(name, names, "results")
@@ -292,9 +288,7 @@ class _Parser:
             return ""
         name = self.expect("name", "the alias set's name") if self.now.kind not in ("*", "|") else None
         if name is None or not self.take("!") or not self.take(")"):
-            raise self.fail(
-                "The one alias here is Tensor(a!), an argument that the operator writes to.", opening
-            )
+            raise self.fail("The one alias here is Tensor(a!), an argument that the operator writes to.", opening)
         return name.text
 
     def default(self, type: Type) -> Default:
@@ -348,15 +342,11 @@ class _Parser:
         if name.text in others:
             raise self.fail(f"Two {what} are named {name.text}.", name)
 
-    def check_mutation(
-        self, arguments: list[tuple[Argument, Token]], returns: list[tuple[Return, Token]]
-    ) -> None:
+    def check_mutation(self, arguments: list[tuple[Argument, Token]], returns: list[tuple[Return, Token]]) -> None:
         seen: set[str] = set()
         for argument, start in arguments:
             if argument.alias and argument.alias in seen:
-                raise self.fail(
-                    f"Two mutated arguments share the alias {argument.alias}; give each its own.", start
-                )
+                raise self.fail(f"Two mutated arguments share the alias {argument.alias}; give each its own.", start)
             seen.add(argument.alias or "")
         for result, start in returns:
             if result.type != Type("Tensor") and any(a.mutated for a, _ in arguments):

@@ -60,13 +60,9 @@ _DTYPE_ALIASES = {
     "chalf": "complex32",
 }
 LAYOUTS = dict(
-    enumerate(
-        ("strided", "sparse_coo", "sparse_csr", "_mkldnn", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")
-    )
+    enumerate(("strided", "sparse_coo", "sparse_csr", "_mkldnn", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"))
 )
-MEMORY_FORMATS = dict(
-    enumerate(("contiguous_format", "preserve_format", "channels_last", "channels_last_3d"))
-)
+MEMORY_FORMATS = dict(enumerate(("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")))
 _ENUMS = {
     "ScalarType": ("dtype", DTYPES, _DTYPE_ALIASES),
     "Layout": ("layout", LAYOUTS, {}),
@@ -126,9 +122,7 @@ def _integer(type: Type, kind: str, word: str, negative: bool) -> Default:
 
 def _floating(kind: str, word: str, negative: bool, optional: bool) -> Default:
     if kind == "name" and word in ("inf", "nan", "infinity"):
-        raise ValueError(
-            f"PyTorch's schema parser cannot write {word}; take float? with default None instead."
-        )
+        raise ValueError(f"PyTorch's schema parser cannot write {word}; take float? with default None instead.")
     if kind != "number":
         raise _misfit(Type("float"), "-" * negative + word)
     value, is_zero = float(word), not re.search("[1-9]", re.split("[eE]", word)[0])
@@ -146,13 +140,9 @@ def _floating(kind: str, word: str, negative: bool, optional: bool) -> Default:
 def _device(value: str, optional: bool) -> Default:
     match = _DEVICE.fullmatch(value)
     if match is None or int(match.group(1) or 0) > 127:
-        raise ValueError(
-            f"{value!r} is no device the stable ABI knows; write one such as cpu, cuda or cuda:1."
-        )
+        raise ValueError(f"{value!r} is no device the stable ABI knows; write one such as cpu, cuda or cuda:1.")
     if optional:
-        raise ValueError(
-            'PyTorch keeps the default of a Device? as a string and fails; write None, or Device="…".'
-        )
+        raise ValueError('PyTorch keeps the default of a Device? as a string and fails; write None, or Device="…".')
     return Default(quote(value), f'torch.device("{value}")')
 
 

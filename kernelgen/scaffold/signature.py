@@ -57,9 +57,7 @@ def infer(module: Module, function: ast.FunctionDef, mutates: Sequence[str] = ()
     signature = function.args
     for bad, what in ((signature.vararg, "*"), (signature.kwarg, "**")):
         if bad:
-            raise module.error(
-                f"An operator takes a fixed number of arguments; name those of {what}{bad.arg}.", bad
-            )
+            raise module.error(f"An operator takes a fixed number of arguments; name those of {what}{bad.arg}.", bad)
     if signature.posonlyargs:
         raise module.error(
             "An operator's arguments have names to call them by; leave out the '/'.", signature.posonlyargs[0]
@@ -68,9 +66,7 @@ def infer(module: Module, function: ast.FunctionDef, mutates: Sequence[str] = ()
     known = [a.arg for a in (*signature.args, *signature.kwonlyargs)]
     for name in mutates:
         if name not in known:
-            raise module.error(
-                f"{function.name} has no argument {name} to mutate{_perhaps(name, known)}", function
-            )
+            raise module.error(f"{function.name} has no argument {name} to mutate{_perhaps(name, known)}", function)
 
     words: list[str] = []
     for index, (argument, default) in enumerate(
@@ -108,9 +104,7 @@ def _argument(module: Module, argument: ast.arg, default: ast.expr | None, alias
 def _result(module: Module, function: ast.FunctionDef) -> str:
     node = function.returns
     if node is None:
-        raise module.error(
-            f"{function.name} does not say what it returns; write `-> Tensor`, or `-> None`.", function
-        )
+        raise module.error(f"{function.name} does not say what it returns; write `-> Tensor`, or `-> None`.", function)
     node = _unstring(module, node)
     if isinstance(node, ast.Constant) and node.value is None:
         return "()"
@@ -120,9 +114,7 @@ def _result(module: Module, function: ast.FunctionDef) -> str:
     if any(isinstance(i, ast.Constant) and i.value is Ellipsis for i in items):
         raise module.error("A tuple of any length cannot be returned; write list[Tensor].", function.returns)
     if len(items) == 1:
-        raise module.error(
-            "An operator that returns one value returns it bare; leave out the tuple.", function.returns
-        )
+        raise module.error("An operator that returns one value returns it bare; leave out the tuple.", function.returns)
     return f"({', '.join(_type(module, i, 'the result') for i in items)})"
 
 
@@ -137,9 +129,7 @@ def _type(module: Module, node: ast.expr, what: str, depth: int = 0) -> str:
     elif (items := _subscript(module, node, _LISTS)) and len(items) == 1:
         return _type(module, items[0], what, depth) + "[]"
     elif _subscript(module, node, _TUPLES) is not None or module.dotted(node) in _TUPLES:
-        raise module.error(
-            f"A tuple is no type of a schema; write a list for {what}, such as list[int].", node
-        )
+        raise module.error(f"A tuple is no type of a schema; write a list for {what}, such as list[int].", node)
     else:
         head = node.value if isinstance(node, ast.Subscript) else node
         dotted = module.dotted(head) or ""

@@ -61,18 +61,12 @@ def update(project: Project) -> Update:
 
 def _check_source(project: Project) -> str:
     source, file = project.answers.get("_src_path"), project.root / ANSWERS_FILE
-    local = isinstance(source, str) and (
-        Path(source).expanduser().is_dir() or not any(c in source for c in ":@")
-    )
+    local = isinstance(source, str) and (Path(source).expanduser().is_dir() or not any(c in source for c in ":@"))
     if not source or "_commit" not in project.answers:
         missing = "_commit: v…" if source else "_src_path: git+https://…/kernelgen.git"
-        raise KernelgenError(
-            f"{file} does not say what this project was stamped from; add the line `{missing}`."
-        )
+        raise KernelgenError(f"{file} does not say what this project was stamped from; add the line `{missing}`.")
     if local and not Path(source).expanduser().is_absolute():
-        raise KernelgenError(
-            f"`_src_path: {source}` in {file} is relative; write the template's whole address there."
-        )
+        raise KernelgenError(f"`_src_path: {source}` in {file} is relative; write the template's whole address there.")
     return source
 
 
@@ -86,9 +80,7 @@ def _check_clean(root: Path) -> Path:
             f"An update merges with git, and {root} has no commit: git init && git add -A && git commit"
         ) from error
     if git.line(root, "status", "--porcelain", "--", str(root)):
-        raise KernelgenError(
-            f"{root} has uncommitted changes; commit or stash them (git stash -u), then try again."
-        )
+        raise KernelgenError(f"{root} has uncommitted changes; commit or stash them (git stash -u), then try again.")
     return top
 
 
@@ -134,7 +126,5 @@ def _outcome(project: Project, top: Path, clone: Path, below: Path) -> Update:
     if conflicts:
         forget = b"".join(b"0 " + b"0" * 40 + b"\t" + os.fsencode(path) + b"\0" for path in conflicts)
         made._stages = forget + stages
-        made._blobs = [
-            git.git(clone, "cat-file", "blob", entry.split()[1].decode()) for entry, _, _ in entries
-        ]
+        made._blobs = [git.git(clone, "cat-file", "blob", entry.split()[1].decode()) for entry, _, _ in entries]
     return made

@@ -87,10 +87,14 @@ class Build:
     def _configure(self, python: Path) -> None:
         (self.folder / "snapshot.json").unlink(missing_ok=True)
         command = [str(python), "setup.py", "configure"]
-        done = subprocess.run(command, cwd=self.root, env=self.environment, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=self.root, env=self.environment, stderr=subprocess.PIPE, text=True, check=False
+        )
         said = [line.partition(": ")[2] or line for line in done.stderr.splitlines()]
         if done.returncode:
-            raise KernelgenError(done.stderr if "Traceback" in done.stderr else said[-1] if said else "setup.py failed.")
+            raise KernelgenError(
+                done.stderr if "Traceback" in done.stderr else said[-1] if said else "setup.py failed."
+            )
         for line in said:
             note(line)
 
@@ -117,9 +121,7 @@ class Build:
             subprocess.run([cache, "--start-server"], capture_output=True, check=False)
         environment = {"CCACHE_DEPEND": "1", **self.environment, "COMPILER_CACHE": cache or ""}
         out = 2 if quiet else None
-        with subprocess.Popen(
-            command, cwd=self.root, env=environment, stdout=out, pass_fds=[lock.fileno()]
-        ) as ninja:
+        with subprocess.Popen(command, cwd=self.root, env=environment, stdout=out, pass_fds=[lock.fileno()]) as ninja:
             try:
                 return ninja.wait()
             except KeyboardInterrupt:

@@ -22,7 +22,10 @@ def examine(root: Path, setup: Path, chosen: Path | str, subject: project.Subjec
         last = start(project.check(subject, None if isinstance(chosen, str) else chosen)) if subject else None
         found, first = _gather(root, setup, chosen)
         others = [start(module.check(found)) for module in (compiler, cuda, machine)]
-        return sum((future.result() for future in [*others, *filter(None, [last])]), first)
+        project_findings = last.result() if last else []
+        if found["torch"].value is None:  # which was said already
+            project_findings = [finding for finding in project_findings if finding.check != "import"]
+        return [*first, *(finding for other in others for finding in other.result()), *project_findings]
 
 
 def _gather(root: Path, setup: Path, chosen: Path | str) -> tuple[Facts, list[Finding]]:

@@ -48,10 +48,9 @@ def gather(root: Path, setup: Path, python: Path) -> Facts:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=60)
         found = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as problem:
-        said = (getattr(problem, "stderr", None) or str(problem)).strip().splitlines()
-        raise KernelgenError(
-            f"{python} does not run ({said[-1] if said else problem}); name another Python with --python."
-        ) from problem
+        said = (getattr(problem, "stderr", None) or getattr(problem, "strerror", None) or "").strip().splitlines()
+        why = f" ({said[-1]})" if said else ""
+        raise KernelgenError(f"{python} does not run as a Python{why}; name another with --python.") from problem
     return Facts(root, python, {name: _answer(answer) for name, answer in found.items()})
 
 

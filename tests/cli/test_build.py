@@ -36,9 +36,7 @@ def test_the_nearest_environment_wins(tmp_path, monkeypatch):
 def test_without_a_python_the_message_makes_one(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()
     monkeypatch.setattr(toolchain, "find_spec", lambda _: None)
-    with pytest.raises(
-        KernelgenError, match=r"python -m venv \.venv && .*pip install --group dev.*uv pip install"
-    ):
+    with pytest.raises(KernelgenError, match=r"python -m venv \.venv && .*pip install --group dev.*uv pip install"):
         find_python(tmp_path)
     with pytest.raises(UsageError, match="There is no Python at"):
         find_python(tmp_path, tmp_path / "nowhere")

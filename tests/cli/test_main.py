@@ -41,9 +41,7 @@ def test_an_unknown_verb_is_answered_with_the_closest(run):
     assert "Did you mean add-op?" in refused.err
 
 
-@pytest.mark.parametrize(
-    "arguments", (["add-op"], ["list", "--nonsense"], ["new"], ["add-op", "x", "--recipe"])
-)
+@pytest.mark.parametrize("arguments", (["add-op"], ["list", "--nonsense"], ["new"], ["add-op", "x", "--recipe"]))
 def test_wrong_usage_is_one_line_and_exit_2(run, arguments):
     refused = run(*arguments)
     assert refused.code == 2
@@ -81,9 +79,7 @@ def test_what_the_machine_does_is_one_line(run, monkeypatch, error, code, says):
 
 def test_help_imports_nothing_heavy():
     code = "import sys, kernelgen.cli as c; c.main(['--help']); print(sorted(sys.modules))"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for heavy in ("copier", "jinja2", "yaml", "rich", "torch", "subprocess", "argparse"):
         assert f"'{heavy}'" not in loaded
 
@@ -92,18 +88,14 @@ def test_add_op_does_not_import_copier(project, checkout):
     verb = ["add-op", "x", "--recipe", "elementwise"]
     code = f"import sys, kernelgen.cli as c; c.main({verb}); print(sorted(sys.modules))"
     environment = os.environ | {"PYTHONPATH": str(checkout)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert "3. pytest" in done.stdout
     for heavy in ("copier", "rich", "torch", "pydantic"):
         assert f"'{heavy}'" not in done.stdout
 
 
 def test_a_reader_that_stops_reading_is_no_error(project, checkout):
-    command = (
-        f"{sys.executable} -m kernelgen new x --dry-run --defaults --data recipes=elementwise | head -n 1"
-    )
+    command = f"{sys.executable} -m kernelgen new x --dry-run --defaults --data recipes=elementwise | head -n 1"
     environment = os.environ | {"PYTHONPATH": str(checkout)}
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.startswith("diff --git")

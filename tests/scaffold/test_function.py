@@ -104,9 +104,7 @@ def test_schema_is_the_one_pytorch_infers(tmp_path: Path, header: str, parameter
     expected = torch.library.infer_schema(load(path).op, mutates_args=())
     function = read(path, "op")
     assert meaning(function.schema.text) == meaning(expected)
-    assert meaning(torch.library.infer_schema(run(function.source)["op"], mutates_args=())) == meaning(
-        expected
-    )
+    assert meaning(torch.library.infer_schema(run(function.source)["op"], mutates_args=())) == meaning(expected)
 
 
 def test_mutated_arguments(tmp_path: Path):
@@ -315,8 +313,7 @@ REFUSED = [  # a file, and the sentence with the line and the caret under it
     ),
     (
         "def op(p: types.Number) -> Tensor: ...",
-        "op.py:3: The type Scalar is not carried by PyTorch's stable ABI; "
-        "use float (or int), or two operators.",
+        "op.py:3: The type Scalar is not carried by PyTorch's stable ABI; use float (or int), or two operators.",
         "       ^",
     ),
     (
@@ -422,9 +419,7 @@ REFUSED = [  # a file, and the sentence with the line and the caret under it
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence", "caret"), REFUSED, ids=[text.split("\n")[0] for text, _, _ in REFUSED]
-)
+@pytest.mark.parametrize(("text", "sentence", "caret"), REFUSED, ids=[text.split("\n")[0] for text, _, _ in REFUSED])
 def test_refuses_with_a_place_and_a_caret(tmp_path, monkeypatch, text: str, sentence: str, caret: str):
     monkeypatch.chdir(tmp_path)
     Path("beside.py").touch()

@@ -28,9 +28,7 @@ def with_copier(checkout: Path, folder: Path, data: dict) -> dict:
 @pytest.mark.parametrize("recipes", ([], *([recipe] for recipe in RECIPES), RECIPES))
 def test_new_writes_what_copier_writes(checkout, stamp, tmp_path, recipes):
     mine = stamp(*recipes)
-    theirs = with_copier(
-        checkout, tmp_path / "theirs" / mine.name, {"recipes": recipes, "author": "Ada Lovelace"}
-    )
+    theirs = with_copier(checkout, tmp_path / "theirs" / mine.name, {"recipes": recipes, "author": "Ada Lovelace"})
     assert tree(mine) == theirs
 
 

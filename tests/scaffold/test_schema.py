@@ -63,8 +63,7 @@ ACCEPTED = {
     "bool[] z=[True, False]) -> ()",
     "(int[2] x=1, bool[3] y=False, SymInt[1] z=[4], int[2] w=[]) -> ()": None,
     "(int[]? x=None, str[]? y=None) -> ()": None,
-    "(str x='a', str y=\"it's\", str z='say \"hi\"') -> ()": '(str x="a", str y="it\'s", '
-    'str z="say \\"hi\\"") -> ()',
+    "(str x='a', str y=\"it's\", str z='say \"hi\"') -> ()": '(str x="a", str y="it\'s", str z="say \\"hi\\"") -> ()',
     '(str x="a\\nb\\101\\\\") -> ()': '(str x="a\\nbA\\\\") -> ()',
     '(str x="""é""") -> ()': '(str x="é") -> ()',
     "(ScalarType x=float, ScalarType? y=long, ScalarType z=15) -> ()": "(ScalarType x=float32, "
@@ -160,9 +159,7 @@ def _argument(draw, name: str, alias: str, must_default: bool, mutable: bool) ->
     if base == "Tensor" and mutable:
         mark = draw(st.sampled_from(["", f"({alias}!)", f"( {alias} ! )"]))
     space = draw(_spaces)
-    return f"{base}{mark}{'?' * optional}{space}{shape} {name}{space}" + (
-        f"={space}{default}" if default else ""
-    )
+    return f"{base}{mark}{'?' * optional}{space}{shape} {name}{space}" + (f"={space}{default}" if default else "")
 
 
 @st.composite
@@ -324,9 +321,7 @@ def test_a_long_schema_shows_the_line_at_fault():
 @given(schemas(), st.data())
 def test_a_damaged_schema_is_refused_or_still_means_the_same(text: str, data):
     at = data.draw(st.integers(0, max(0, len(text) - 1)))
-    damaged = (
-        text[:at] + data.draw(st.sampled_from(["", "?", "!", ")", "[", " ", "1", "x", "="])) + text[at + 1 :]
-    )
+    damaged = text[:at] + data.draw(st.sampled_from(["", "?", "!", ")", "[", " ", "1", "x", "="])) + text[at + 1 :]
     try:
         canonical = parse(damaged).text
     except SchemaError:
@@ -375,9 +370,7 @@ def test_entry_holds_plain_data():
 
 
 def test_names_are_made_safe_and_stay_different():
-    entry = parse(
-        "(Tensor lambda, int and_, int out, int int, Tensor torch, *, int lambda_) -> Tensor"
-    ).entry()
+    entry = parse("(Tensor lambda, int and_, int out, int int, Tensor torch, *, int lambda_) -> Tensor").entry()
     assert [a["python"] for a in entry["arguments"]] == [
         "lambda_2",
         "and_",
@@ -392,9 +385,7 @@ def test_names_are_made_safe_and_stay_different():
 
 
 def test_kinds():
-    entry = parse(
-        "(Tensor a, Tensor? b, Tensor[] c, Tensor?[] d, Tensor[]? e, Tensor?[]? f, int g) -> ()"
-    ).entry()
+    entry = parse("(Tensor a, Tensor? b, Tensor[] c, Tensor?[] d, Tensor[]? e, Tensor?[]? f, int g) -> ()").entry()
     assert [a["kind"] for a in entry["arguments"]] == [
         "tensor",
         "optional_tensor",
@@ -464,9 +455,7 @@ def _cases() -> list[tuple[str, list[str], bool]]:
     for base, value in _VALUES.items():
         for shape, values in _SHAPES.items():
             type = shape.format(base)
-            returned = base not in ("ScalarType", "Layout", "MemoryFormat") and not (
-                base == "bool" and "bool[" in type
-            )
+            returned = base not in ("ScalarType", "Layout", "MemoryFormat") and not (base == "bool" and "bool[" in type)
             cases.append((f"{type} x", [v.replace("v", value) for v in values], returned))
     return cases + [(d, [], "ScalarType" not in d and "MemoryFormat" not in d) for d in _DEFAULTS]
 

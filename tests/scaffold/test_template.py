@@ -40,9 +40,7 @@ def test_a_checkout_is_its_own_source(own_checkout):
     assert template.installed().commit == "v0.1.0"
 
 
-@pytest.mark.parametrize(
-    ("path", "dirty"), (("copier.yml", True), ("template/x.txt", True), ("kernelgen/x.py", False))
-)
+@pytest.mark.parametrize(("path", "dirty"), (("copier.yml", True), ("template/x.txt", True), ("kernelgen/x.py", False)))
 def test_uncommitted_changes_to_the_template_are_told(own_checkout, path, dirty):
     with (own_checkout / path).open("a") as file:
         file.write("\n")
@@ -69,9 +67,7 @@ def test_a_checkout_without_history_has_no_source(own_checkout):
     ),
 )
 def test_a_package_installed_from_git_knows_its_source(package, url, address):
-    found = package(
-        {"url": url, "vcs_info": {"vcs": "git", "commit_id": "a" * 40, "requested_revision": "v9"}}
-    )
+    found = package({"url": url, "vcs_info": {"vcs": "git", "commit_id": "a" * 40, "requested_revision": "v9"}})
     assert found.stamp() == {"_commit": "a" * 40, "_src_path": address}
     assert found.is_at("a" * 7)
     assert found.is_at("v8-3-g" + "a" * 7)

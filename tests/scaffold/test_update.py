@@ -31,9 +31,7 @@ def grown(own_checkout, stamp, run):
     commit_all(folder)
     name = "src/*/ops/*.elementwise */__init__.py.jinja"
     source = next((own_checkout / "template").glob(name))
-    change_template(
-        own_checkout, name, source.read_text(), source.read_text() + "\n# from the newer template\n"
-    )
+    change_template(own_checkout, name, source.read_text(), source.read_text() + "\n# from the newer template\n")
     return folder
 
 

@@ -20,7 +20,6 @@ CACHE = REPOSITORY / "build" / "stamped"
 ARCHITECTURES = "8.0;9.0a"
 
 
-
 def blank(name: str, schema: str, reference: str | None = None) -> dict[str, Any]:
     """The entry that `add-op --schema` records, or `--from` where there is a reference."""
     return {"name": name, "recipe": "blank", "schema": parse(schema).entry(), "reference": reference}
@@ -36,9 +35,11 @@ EVERY_OP = [
         "(Tensor x, Tensor? bias, Tensor[] many, Tensor?[] some, Tensor[]? maybe, int n, SymInt size, SymInt[] sizes,"
         " int[] dims, int[2] pair, int[]? perhaps, float eps, float[] scales, bool flag, bool[] flags, str mode,"
         " str[] modes, ScalarType dtype, ScalarType? other_dtype, Device device, Layout layout, *, int m=3,"
-        " MemoryFormat? format=None, str text=\"a, b\") -> (Tensor y, Tensor[], int, float)",
+        ' MemoryFormat? format=None, str text="a, b") -> (Tensor y, Tensor[], int, float)',
     ),
-    blank("keywords", "(Tensor self, Tensor template, int xor, float double, int await=1, Tensor? torch=None) -> Tensor"),
+    blank(
+        "keywords", "(Tensor self, Tensor template, int xor, float double, int await=1, Tensor? torch=None) -> Tensor"
+    ),
     {"name": "my_op", "recipe": "blank"},
     blank("mutates", "(Tensor(a!) x, Tensor! y, *, float alpha=1.0) -> ()"),
     {"name": "rms_norm", "recipe": "rms_norm"},

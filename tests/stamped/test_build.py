@@ -117,7 +117,9 @@ def test_without_a_toolkit_the_cpu_library_is_built_and_a_line_says_so(full_proj
         (tools / name).symlink_to(subprocess.check_output(["which", name], text=True).strip())
     result = build(project, PATH=str(tools))
     assert result.returncode == 0, result.stderr
-    assert re.search(r"no CUDA toolkit \(nvcc\) was found: building the CPU library only \(.*pip install", result.stderr)
+    assert re.search(
+        r"no CUDA toolkit \(nvcc\) was found: building the CPU library only \(.*pip install", result.stderr
+    )
     result = build(project, PATH=str(tools), USE_CUDA="1")
     assert result.returncode == 1
     assert re.search(r"no CUDA toolkit \(nvcc\) was found; install one with `pip install .*`", result.stderr)
@@ -141,7 +143,18 @@ def test_what_cannot_be_built_is_refused_in_a_sentence(full_project, copy_of, va
 
 def test_a_wheel_holds_the_libraries_and_no_sources(full_project, copy_of, tmp_path):
     project = copy_of(full_project)
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-build-isolation",
+        "--no-deps",
+        "-w",
+        str(tmp_path),
+        ".",
+    ]
     result = run(command, project, TORCH_CUDA_ARCH_LIST="8.0;9.0a")
     assert result.returncode == 0, result.stdout + result.stderr
     (wheel,) = tmp_path.glob("*.whl")
@@ -150,7 +163,17 @@ def test_a_wheel_holds_the_libraries_and_no_sources(full_project, copy_of, tmp_p
     assert {"demo_kernels/_cpu.so", "demo_kernels/_cuda.so"} <= set(names)
     assert not [name for name in names if name.endswith((".cu", ".cpp", ".h", ".cuh")) or "test_" in name]
 
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "site"), str(wheel)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--target",
+        str(tmp_path / "site"),
+        str(wheel),
+    ]
     assert run(command, tmp_path).returncode == 0
     code = "import demo_kernels, torch; x = torch.ones(3); print(demo_kernels.elementwise(x, x, x))"
     result = run([sys.executable, "-c", code], tmp_path, PYTHONPATH=str(tmp_path / "site"))

@@ -36,9 +36,7 @@ def _headers(facts: Facts) -> Finding:
     if facts["torch"].value is None:
         return ok("compiler", what)
     include = f"{facts['torch'].value['home']}/include"
-    if problem := trial.preprocess(
-        [*shlex.split(command), "-std=c++17", "-isystem", include, "-xc++"], _SOURCE
-    ):
+    if problem := trial.preprocess([*shlex.split(command), "-std=c++17", "-isystem", include, "-xc++"], _SOURCE):
         cure = f"{packages.command(facts.python)} --force-reinstall torch, or another compiler in CXX"
         return error("compiler", f"{what} cannot read torch's headers: {problem}", cure, stops="cpu")
     return ok("compiler", f"{what} reads torch's headers")

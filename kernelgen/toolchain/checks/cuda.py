@@ -86,9 +86,7 @@ def _host_compiler(facts: Facts, home: Path) -> Iterator[Finding]:
     newest = max(bounds, default=0) - (kind == "clang++")
     if bounds and numbers(version)[0] > newest:
         text = f"this nvcc takes {kind} up to {newest}, and '{facts['compiler'].value}' is {version}."
-        cure = (
-            f"apt-get install g++-{newest} && export CXX=g++-{newest}" if kind == "g++" else "export CXX=g++"
-        )
+        cure = f"apt-get install g++-{newest} && export CXX=g++-{newest}" if kind == "g++" else "export CXX=g++"
         yield error("host compiler", text, cure, stops="cuda")
 
 

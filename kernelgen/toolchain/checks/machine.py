@@ -44,17 +44,15 @@ def _driver(facts: Facts, driver: str) -> Iterator[Finding]:
     toolkit = facts["toolkit"].value
     oldest = OLDEST_DRIVER.get(toolkit["version"][0]) if toolkit else None
     if oldest and int(driver.split(".")[0]) < oldest:
-        text = f"driver {driver} is too old to run what CUDA {toolkit['version'][0]} builds; it takes {oldest} or newer."
+        text = (
+            f"driver {driver} is too old to run what CUDA {toolkit['version'][0]} builds; it takes {oldest} or newer."
+        )
         yield error("driver", text, f"apt-get install nvidia-driver-{oldest} (and restart)")
 
 
 def _covered(facts: Facts, name: str, capability: str) -> Iterator[Finding]:
     wanted = facts["architectures"].value or []
-    if (
-        wanted
-        and facts["toolkit"].value
-        and not any(runs_on(architecture, capability) for architecture in wanted)
-    ):
+    if wanted and facts["toolkit"].value and not any(runs_on(architecture, capability) for architecture in wanted):
         text = f"code for {', '.join(wanted)} does not run on this machine's {name} ({capability})."
         yield warning("architectures", text, f"export TORCH_CUDA_ARCH_LIST={capability}")
 
@@ -73,11 +71,7 @@ def _jobs(facts: Facts) -> Iterator[Finding]:
         yield error("jobs", answer.error, "unset MAX_JOBS", stops="cpu")
     elif answer.value:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-        why = (
-            "from MAX_JOBS"
-            if os.environ.get("MAX_JOBS")
-            else f"for {os.cpu_count()} cores and {memory:.0f} GiB"
-        )
+        why = "from MAX_JOBS" if os.environ.get("MAX_JOBS") else f"for {os.cpu_count()} cores and {memory:.0f} GiB"
         yield ok("jobs", f"{answer.value} compiler processes at once, {why}")
 
 
@@ -119,9 +113,5 @@ def _disk(root: Path) -> Finding:
     free = shutil.disk_usage(root).free
     text = f"{free / 2**30:.1f} GiB free in {root}"
     if free < TOO_LITTLE:
-        return error(
-            "disk", f"only {text}; a build needs some 100 MiB.", f"du -xhd1 {root} | sort -h", stops="cpu"
-        )
-    return (
-        warning("disk", f"only {text}.", f"du -xhd1 {root} | sort -h") if free < LITTLE else ok("disk", text)
-    )
+        return error("disk", f"only {text}; a build needs some 100 MiB.", f"du -xhd1 {root} | sort -h", stops="cpu")
+    return warning("disk", f"only {text}.", f"du -xhd1 {root} | sort -h") if free < LITTLE else ok("disk", text)

@@ -32,14 +32,10 @@ def _record(subject: Subject) -> Iterator[Finding]:
     recorded, answers = set(subject.recorded), ".copier-answers.yml"
     for name in sorted(recorded - folders):
         text = f"{answers} lists the op {name}, and there is no folder ops/{name}."
-        yield warning(
-            "ops", text, f"kernelgen remove-op {name}, or git checkout -- {subject.package}/ops/{name}"
-        )
+        yield warning("ops", text, f"kernelgen remove-op {name}, or git checkout -- {subject.package}/ops/{name}")
     for name in sorted(folders - recorded):
         text = f"ops/{name} is built, and {answers} does not list it, so no template update reaches it."
-        yield warning(
-            "ops", text, f"nothing, if you wrote it without kernelgen; else git checkout -- {answers}"
-        )
+        yield warning("ops", text, f"nothing, if you wrote it without kernelgen; else git checkout -- {answers}")
     if recorded == folders:
         yield ok("ops", f"{len(folders)}, as {answers} lists them")
 
@@ -82,9 +78,7 @@ def _missing(subject: Subject, python: Path) -> dict[str, str | None]:
     environment = os.environ | {"PYTHONPATH": str(subject.package.parent)}
     command = [str(python), "-c", code]
     try:
-        done = subprocess.run(
-            command, cwd=subject.root, env=environment, capture_output=True, text=True, timeout=120
-        )
+        done = subprocess.run(command, cwd=subject.root, env=environment, capture_output=True, text=True, timeout=120)
         return json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError) as problem:
         return {"import": str(problem)}

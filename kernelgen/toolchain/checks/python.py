@@ -57,19 +57,11 @@ def _setuptools(facts: Facts) -> Finding:
     version, wanted = facts.installed("setuptools"), f"setuptools>={OLDEST_SETUPTOOLS}"
     if version and numbers(version) >= (OLDEST_SETUPTOOLS,):
         return ok("setuptools", version)
-    text = (
-        f"setuptools {version} is too old; it must be"
-        if version
-        else "setuptools is not installed; it must be"
-    )
+    text = f"setuptools {version} is too old; it must be" if version else "setuptools is not installed; it must be"
     cure = f"{packages.command(facts.python)} '{wanted}'"
     return error("setuptools", f"{text} {OLDEST_SETUPTOOLS} or newer.", cure, stops="cpu", packages=[wanted])
 
 
 def numbers(version: str) -> tuple[int, ...]:
     """The leading numbers of a version: "2.11.0+cu130" is (2, 11, 0)."""
-    return (
-        tuple(map(int, re.match(r"[\d.]*", version)[0].strip(".").split(".")))
-        if version[:1].isdigit()
-        else ()
-    )
+    return tuple(map(int, re.match(r"[\d.]*", version)[0].strip(".").split("."))) if version[:1].isdigit() else ()

@@ -5,8 +5,10 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <initializer_list>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace checks {
 
@@ -74,8 +76,10 @@ inline void dtype_is_one_of(const Argument& argument, std::initializer_list<Scal
 
 inline void same_dtype(const Argument& argument, const Argument& other) {
   if (argument.tensor.scalar_type() != other.tensor.scalar_type()) {
-    refuse(argument, "has dtype " + name_of(argument.tensor.scalar_type()),
-           name_of(other.tensor.scalar_type()) + " like " + other.name);
+    refuse(
+        argument,
+        "has dtype " + name_of(argument.tensor.scalar_type()),
+        name_of(other.tensor.scalar_type()) + " like " + other.name);
   }
 }
 
@@ -86,10 +90,27 @@ inline void same_device(const Argument& argument, const Argument& other) {
   }
 }
 
+// The same for optional tensors, lists of tensors and every nesting of the two.
+inline void same_device(const char* op, const char* name, const Tensor& tensor, const Argument& other) {
+  same_device({op, name, tensor}, other);
+}
+
+template <typename T>
+void same_device(const char* op, const char* name, const std::optional<T>& value, const Argument& other) {
+  if (value) same_device(op, name, *value, other);
+}
+
+template <typename T>
+void same_device(const char* op, const char* name, const std::vector<T>& values, const Argument& other) {
+  for (const T& value : values) same_device(op, name, value, other);
+}
+
 inline void same_shape(const Argument& argument, const Argument& other) {
   if (!equal(argument.tensor.sizes(), other.tensor.sizes())) {
-    refuse(argument, "has shape " + shape_text(argument.tensor.sizes()),
-           shape_text(other.tensor.sizes()) + " like " + other.name);
+    refuse(
+        argument,
+        "has shape " + shape_text(argument.tensor.sizes()),
+        shape_text(other.tensor.sizes()) + " like " + other.name);
   }
 }
 
@@ -99,10 +120,27 @@ inline void shape_is(const Argument& argument, std::initializer_list<int64_t> sh
   }
 }
 
+// For `int[2]` and the like: PyTorch does not hold callers to the length that a schema gives.
+template <typename T>
+void has_length(const char* op, const char* name, const std::vector<T>& values, size_t length) {
+  if (values.size() != length) {
+    throw std::runtime_error(
+        std::string(op) + ": " + name + " has " + std::to_string(values.size()) + " values; it takes " +
+        std::to_string(length));
+  }
+}
+
+template <typename T>
+void has_length(const char* op, const char* name, const std::optional<std::vector<T>>& values, size_t length) {
+  if (values) has_length(op, name, *values, length);
+}
+
 inline void has_dimensions(const Argument& argument, int64_t at_least) {
   if (argument.tensor.dim() < at_least) {
-    refuse(argument, "has " + std::to_string(argument.tensor.dim()) + " dimensions",
-           std::to_string(at_least) + " or more");
+    refuse(
+        argument,
+        "has " + std::to_string(argument.tensor.dim()) + " dimensions",
+        std::to_string(at_least) + " or more");
   }
 }
 

@@ -12,8 +12,7 @@
 // any other stream races with the work that made its inputs.
 class CudaContext {
  public:
-  explicit CudaContext(const torch::stable::Tensor& tensor)
-      : device_(tensor.get_device_index()), guard_(device_) {}
+  explicit CudaContext(const torch::stable::Tensor& tensor) : device_(tensor.get_device_index()), guard_(device_) {}
 
   cudaStream_t stream() const {
     void* stream = nullptr;

@@ -88,10 +88,10 @@ struct Matches {
   static constexpr bool of(string_view) { return false; }
 };
 
-#define SCHEMA_TYPE(cpp, condition)                                                        \
-  template <>                                                                              \
-  struct Matches<cpp> {                                                                    \
-    static constexpr bool of(string_view type) { return condition; }                       \
+#define SCHEMA_TYPE(cpp, condition) \
+  template <> \
+  struct Matches<cpp> { \
+    static constexpr bool of(string_view type) { return condition; } \
   };
 SCHEMA_TYPE(torch::stable::Tensor, without_alias(type) == "Tensor")
 SCHEMA_TYPE(int64_t, type == "int" || type == "SymInt")

@@ -1,0 +1,125 @@
+"""What the pages say is true: commands print what is shown, links lead somewhere, every option is there."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import pytest
+import yaml
+
+from kernelgen.cli import VERBS
+from kernelgen.cli.parser import Parser
+from tests.docs.pages import PAGES, ROOT, Command, anchors, blocks, links, read
+
+
+def steps(page: str) -> list[Command | tuple[str, str]]:
+    """What a reader does, in order: files to write and commands to run."""
+    found: list[Command | tuple[str, str]] = []
+    for block in blocks(page):
+        if block.file:
+            found.append((block.file, block.text))
+        elif block.language == "console" and block.reason_not_run is None:
+            found += block.commands()
+    return found
+
+
+RUNNABLE = [page for page in PAGES if any(isinstance(step, Command) for step in steps(page))]
+
+
+def prints(output: str, expected: list[str]) -> bool:
+    """Whether the output is the expected lines; `…` stands for the rest of a line, or for any lines."""
+    pattern = ""
+    for line in expected:
+        literal = re.escape(line.rstrip()).replace("…", ".*")
+        pattern += r"(?:.*\n)*?" if line == "…" else literal + r" *\n"
+    return re.fullmatch(pattern + r"\n*", output) is not None
+
+
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_commands_do_what_the_page_says(page, shell):
+    todo = steps(page)
+    commands = [step for step in todo if isinstance(step, Command)]
+    # One page is enough to compile CUDA for; it is the one that has a kernel in it.
+    done = shell(todo, **({} if page == "docs/tutorial.md" else {"USE_CUDA": "0"}))
+    for (command, code, output), after in zip(done, [*commands[1:], None], strict=False):
+        where = f"{page}:{command.line}: $ {command.text}\n{output}"
+        announced = after is not None and after.text == "echo $?"
+        assert code == 0 or announced, f"exit code {code} of {where}"
+        assert not command.expected or prints(output, command.expected), f"other output than shown of {where}"
+    assert len(done) == len(commands), f"the shell of {page} ended before {commands[len(done)].text!r}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_marks_are_understood(page):
+    for block in blocks(page):
+        if block.mark:
+            assert block.file or block.reason_not_run, f"{page}:{block.line}: <!-- {block.mark} -->"
+        assert block.language, f"{page}:{block.line}: name the block's language"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_blocks_compile(page):
+    for block in blocks(page):
+        if block.language == "python":
+            compile(block.text, f"{page}:{block.line}", "exec")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for link in links(page):
+        target, _, heading = link.partition("#")
+        path = (ROOT / page).parent / target if target else ROOT / page
+        assert path.exists(), f"{page} links to {link}"
+        if heading:
+            assert heading in anchors(path.resolve().relative_to(ROOT).as_posix()), f"{page} links to {link}"
+
+
+def parser_of(verb: str, monkeypatch) -> Parser:
+    """The parser that a verb builds, taken when it is about to parse."""
+
+    class TakenError(Exception):
+        pass
+
+    def take(parser, *_):
+        raise TakenError(parser)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parser, "parse_args", take)
+        patch.setattr(Parser, "parse_known_args", take)
+        with pytest.raises(TakenError) as taken:
+            importlib.import_module(VERBS[verb][1]).run([])
+    return taken.value.args[0]
+
+
+def sections(page: str) -> dict[str, str]:
+    """The text below each `## kernelgen VERB …` heading, by verb."""
+    parts = re.split(r"^## `kernelgen ([\w-]+)[^\n]*`$", read(page), flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def table(section: str, heading: str) -> list[str]:
+    """The first words of the first column of the table whose first heading this is."""
+    rows = re.search(rf"^\| {heading} \|.*\n((?:\|.*\n)*)", section, re.M)[1]
+    return re.findall(r"^\| `([^` ]+)", rows, re.M)
+
+
+def test_the_reference_describes_every_verb():
+    assert list(sections("docs/commands.md")) == list(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_reference_describes_every_option(verb, monkeypatch):
+    actions = [action for action in parser_of(verb, monkeypatch)._actions if action.dest != "help"]
+    names = [action.option_strings[-1] if action.option_strings else action.metavar for action in actions]
+    assert table(sections("docs/commands.md")[verb], "takes") == names
+
+
+def test_the_reference_describes_every_question():
+    questions = yaml.safe_load((ROOT / "copier.yml").read_text())
+    asked = [
+        name
+        for name, question in questions.items()
+        if not name.startswith("_") and question.get("when") is not False and question.get("ask") is not False
+    ]
+    assert table(sections("docs/commands.md")["new"], "name") == asked
