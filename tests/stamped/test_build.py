@@ -79,6 +79,47 @@ def test_a_changed_flag_compiles_again(full_project, copy_of):
     assert fatbin_architectures(project / PACKAGE / "_cuda.so") == {90}
 
 
+def test_going_back_to_architectures_is_one_link(full_project, copy_of):
+    project = copy_of(full_project)
+    assert build(project, TORCH_CUDA_ARCH_LIST="Hopper").returncode == 0
+    assert compiled(build(project).stdout) == [f"{PACKAGE}/_cuda.so"]
+    assert fatbin_architectures(project / PACKAGE / "_cuda.so") == {80, 90}
+
+
+HOPPER_ALONE = """#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#error "compiled for another architecture"
+#endif
+__global__ void hopper_alone(float* x) { *x = 1; }
+"""
+
+
+def test_a_file_named_for_an_architecture_is_compiled_for_it_alone(full_project, copy_of):
+    project = copy_of(full_project)
+    op = PACKAGE / "ops" / "elementwise"
+    (project / op / "further.sm_90a.cu").write_text(HOPPER_ALONE)
+    glue = project / op / "cuda.cpp"
+    glue.write_text(glue.read_text() + "static_assert(HAS_SM_90A == 1);\n")
+    result = build(project)
+    assert result.returncode == 0, result.stdout + result.stderr
+    rebuilt = [f"{op}/further.sm_90a.cu", f"{op}/kernel.cu", f"{op}/cuda.cpp", f"{PACKAGE}/_cuda.so"]
+    assert sorted(compiled(result.stdout)) == sorted(rebuilt)
+    glue.write_text(glue.read_text().replace("== 1", "== 0"))
+    result = build(project, TORCH_CUDA_ARCH_LIST="8.0")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{op}/further.sm_90a.cu" not in compiled(result.stdout)
+
+
+def test_what_ptxas_reports_is_kept_and_what_it_warns_of_is_shown(full_project):
+    (report,) = (full_project / "build/release/elementwise").glob("kernel.cu.*.o.txt")
+    assert "Used " in report.read_text()
+    script = full_project / "build/release/report.sed"
+    shown = subprocess.check_output(["sed", "-Ef", script, "-"], input=report.read_text() + HINT, text=True)
+    assert shown == HINT
+
+
+HINT = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized\n"
+
+
 def test_a_removed_op_leaves_the_library(full_project, copy_of):
     import shutil
 
@@ -129,7 +170,10 @@ def test_without_a_toolkit_the_cpu_library_is_built_and_a_line_says_so(full_proj
     ("variables", "sentence"),
     [
         ({"CUDA_HOME": "/nowhere"}, "CUDA_HOME=/nowhere holds no CUDA toolkit"),
-        ({"TORCH_CUDA_ARCH_LIST": "hopper"}, "'hopper' is no CUDA architecture"),
+        ({"TORCH_CUDA_ARCH_LIST": "gopher"}, "'gopher' is no CUDA architecture"),
+        ({"TORCH_CUDA_ARCH_LIST": "3.5"}, "cannot compile for 3.5; it can for"),
+        ({"NVCC_APPEND_FLAGS": "-gencode=arch=compute_80,code=sm_80"}, "NVCC_APPEND_FLAGS holds -gencode="),
+        ({"SANITIZE": "thread"}, "SANITIZE=thread is not known"),
         ({"MAX_JOBS": "many"}, "MAX_JOBS=many is no number of processes"),
         ({"CXX": "no-such-compiler"}, "the C++ compiler 'no-such-compiler' was not found"),
     ],

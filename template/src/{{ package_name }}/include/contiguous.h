@@ -16,7 +16,7 @@ inline std::optional<torch::stable::Tensor> as_contiguous(const std::optional<to
   return tensor ? std::optional(as_contiguous(*tensor)) : std::nullopt;
 }
 
-// A new tensor without values, like a contiguous one. For small tensors the dispatcher's empty_like takes twice as long.
+// A new tensor without values, like a contiguous one. The dispatcher's empty_like takes a microsecond longer.
 inline torch::stable::Tensor empty_like_contiguous(const torch::stable::Tensor& tensor) {
   int32_t dtype = 0, device_type = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));

@@ -1,0 +1,319 @@
+"""`kernelgen build`: what it compiles, what it leaves alone, and what an interrupted or doubled build leaves."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelgen.errors import KernelgenError
+from kernelgen.toolchain.build import Build
+from tests.stamped.conftest import stamp
+
+PACKAGE = Path("src/demo_kernels")
+OPS = PACKAGE / "ops"
+ROOT = Path(__file__).parents[2]
+
+# A compiler that stops half-way while a file called `hang` lies in the project: in a compilation with a part of the
+# object written, or in a link likewise. It says that it got there by writing `hangs`; and dies of a `hang` that holds
+# `die`.
+HALTING = """#!/bin/sh
+out=; last=
+for word; do [ "$last" = -o ] && out=$word; last=$word; done
+case " $* " in *" -shared "*) kind=link;; *" -c "*) kind=compile;; *) kind=;; esac
+if [ -n "$kind" ] && grep -q "$kind" hang 2> /dev/null; then
+    head -c 999 /dev/zero > "$out"
+    touch hangs
+    while [ -e hang ]; do sleep 0.05; grep -q die hang 2> /dev/null && rm hang && exit 1; done
+fi
+exec g++ "$@"
+"""
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory) -> Path:
+    """A project of one op with its CPU library. Shared: do not change it."""
+    project = stamp(tmp_path_factory.mktemp("built") / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}])
+    (project / "halting-g++").write_text(HALTING)
+    (project / "halting-g++").chmod(0o755)
+    kernelgen(project, "build").check_returncode()
+    return project
+
+
+@pytest.fixture
+def demo(built, tmp_path) -> Path:
+    """A copy, with the times of its files."""
+    return Path(shutil.copytree(built, tmp_path / "demo", symlinks=True))
+
+
+def variables(project: Path, **more: str) -> dict[str, str]:
+    """The environment of these builds: no CUDA, and a compiler that can be halted."""
+    known = {"USE_CUDA": "0", "USE_CCACHE": "0", "CXX": "./halting-g++", "PYTHONPATH": str(ROOT), **more}
+    names = ("TORCH_CUDA_ARCH_LIST", "CUDA_HOME", "DEBUG", "SANITIZE", "MAX_JOBS", "CXXFLAGS", "VIRTUAL_ENV")
+    return {**{name: value for name, value in os.environ.items() if name not in names}, **known}
+
+
+def kernelgen(project: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernelgen", *arguments]
+    return subprocess.run(
+        command, cwd=project, env=variables(project, **more), capture_output=True, text=True, check=False
+    )
+
+
+def start(project: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
+    """The same, in the background and in a process group of its own, as a terminal would start it."""
+    command = [sys.executable, "-m", "kernelgen", *arguments]
+    pipe = subprocess.PIPE
+    environment = variables(project, **more)
+    return subprocess.Popen(
+        command, cwd=project, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+
+
+def compiled(project: Path, **more: str) -> list[str]:
+    """What a build compiles, as paths inside ops/."""
+    result = kernelgen(project, "build", "--json", **more)
+    assert result.returncode == 0, result.stderr + result.stdout
+    return sorted(str(Path(path).relative_to(OPS)) for path in json.loads(result.stdout)["compiled"])
+
+
+def edit(path: Path) -> None:
+    path.write_text(path.read_text() + "\n")
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.02)
+
+
+def loads(project: Path) -> None:
+    code = "import demo_kernels, torch; x = torch.ones(3); print(demo_kernels.elementwise(x, x, x).tolist())"
+    environment = variables(project, PYTHONPATH="src")
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert result.stdout == "[2.0, 2.0, 2.0]\n", result.stderr
+
+
+def test_the_library_is_the_one_that_import_finds(built):
+    loads(built)
+
+
+def test_nothing_edited_needs_neither_torch_nor_setuptools_nor_the_projects_python(demo):
+    assert compiled(demo) == []  # The copy lies elsewhere, so it is configured once more.
+    environment = variables(demo)
+    command = [sys.executable, "-X", "importtime", "-m", "kernelgen", "build"]
+    result = subprocess.run(command, cwd=demo, env=environment, capture_output=True, text=True, check=True)
+    assert "nothing to do: _cpu.so up to date" in result.stdout
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert not imported & {"torch", "setuptools", "yaml", "copier", "jinja2", "rich"}
+    before = (demo / "build/release/environment.json").stat().st_mtime_ns
+    assert compiled(demo) == []
+    assert (demo / "build/release/environment.json").stat().st_mtime_ns == before
+
+
+def test_an_edit_compiles_one_file_and_says_so(demo):
+    edit(demo / OPS / "elementwise/cpu.cpp")
+    result = kernelgen(demo, "build")
+    assert result.stdout.splitlines()[-1].startswith("built _cpu.so in ")
+    assert result.stdout.endswith(" s (1 of 1 files compiled)\n")
+    assert compiled(demo) == []
+
+
+def test_a_changed_header_compiles_its_users(demo):
+    edit(demo / PACKAGE / "include/checks.h")
+    assert compiled(demo) == ["elementwise/cpu.cpp"]
+
+
+def test_ops_come_and_go(demo):
+    ops = demo / OPS
+    shutil.copytree(ops / "elementwise", ops / "second")
+    for path in (ops / "second").glob("*.*"):
+        path.write_text(path.read_text().replace("elementwise", "second"))
+    assert compiled(demo) == ["second/cpu.cpp"]
+    (ops / "second").rename(ops / "third")
+    for path in (ops / "third").glob("*.*"):
+        path.write_text(path.read_text().replace("second", "third"))
+    assert compiled(demo) == ["third/cpu.cpp"]
+    shutil.rmtree(ops / "third")
+    result = json.loads(kernelgen(demo, "build", "--json").stdout)
+    assert (result["compiled"], result["linked"]) == ([], [str(PACKAGE / "_cpu.so")])
+    (ops / "elementwise/cpu.cpp").rename(ops / "elementwise/cpu_main.cpp")
+    assert compiled(demo) == ["elementwise/cpu_main.cpp"]
+
+
+def test_a_changed_schema_reaches_the_compiler(demo):
+    init = demo / OPS / "elementwise/__init__.py"
+    init.write_text(init.read_text().replace("(Tensor ", "(int further, Tensor ", 1))
+    result = kernelgen(demo, "build")
+    assert result.returncode == 1
+    assert "static assertion failed" in result.stdout
+    assert result.stderr.splitlines()[-1] == "kernelgen: The build failed; the compiler's messages are above."
+    init.write_text("SCHEMAS = list_of()\n")
+    result = kernelgen(demo, "build")
+    sentence = 'needs a literal SCHEMAS = {"name": "(Tensor x) -> Tensor"}.'
+    assert result.stderr == f"kernelgen: {init.relative_to(demo)} {sentence}\n"
+    init.write_text("SCHEMAS = {\n")
+    assert kernelgen(demo, "build").stderr == f"kernelgen: {init.relative_to(demo)}, line 1: '{{' was never closed.\n"
+
+
+def test_a_changed_flag_or_compiler_compiles_again_and_another_path_does_not(demo, tmp_path):
+    assert compiled(demo, CXXFLAGS="-DANYTHING") == ["elementwise/cpu.cpp"]
+    assert compiled(demo) == ["elementwise/cpu.cpp"]
+    assert compiled(demo, PATH=f"{tmp_path}:{os.environ['PATH']}") == []
+    # A compiler that was upgraded where it was.
+    wrapper = (demo / "halting-g++").read_text()
+    (demo / "halting-g++").write_text(wrapper.replace("exec", '[ "$1" = -dumpfullversion ] && echo 99\nexec'))
+    assert compiled(demo) == ["elementwise/cpu.cpp"]
+    # Another torch, in the place of the one before.
+    (demo / "build/release/torch.txt").write_text("2.10.0\n")
+    (demo / "build/release/snapshot.json").unlink()
+    assert compiled(demo) == ["elementwise/cpu.cpp"]
+
+
+def test_a_compiler_cache_is_used_where_there_is_one_and_never_doubled(demo, tmp_path):
+    cache = tmp_path / "tools/ccache"
+    cache.parent.mkdir()
+    cache.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/log\nexec "$@"\n')
+    cache.chmod(0o755)
+    path = f"{cache.parent}:{os.environ['PATH']}"
+    log = tmp_path / "log"
+
+    def cached() -> str:
+        edit(demo / OPS / "elementwise/cpu.cpp")
+        log.write_text("")
+        assert compiled(demo, PATH=path, **settings) == ["elementwise/cpu.cpp"]
+        return log.read_text()
+
+    settings = {"USE_CCACHE": "1"}
+    assert cached().startswith("./halting-g++ -MD")
+    # With a cache or without, Ninja's command is the same: finding one compiles nothing.
+    assert compiled(demo) == []
+    settings = {"USE_CCACHE": "0"}
+    assert cached() == ""
+    settings = {"USE_CCACHE": "1", "CXX": f"{cache} ./halting-g++"}
+    assert cached().startswith("./halting-g++ -MD")
+
+
+@pytest.mark.parametrize("stage", ["compile", "link"])
+@pytest.mark.parametrize("how", ["ctrl-c", "kill"])
+def test_an_interrupted_build_leaves_nothing_broken(demo, stage, how):
+    before = (demo / PACKAGE / "_cpu.so").read_bytes()
+    edit(demo / PACKAGE / "include/checks.h")
+    (demo / "hang").write_text(stage)
+    process = start(demo, "build")
+    wait_for(demo / "hangs")
+    os.killpg(process.pid, signal.SIGKILL if how == "kill" else signal.SIGINT)
+    if how == "kill":  # The compiler is not of that process group: it goes a little later.
+        (demo / "hang").write_text("die")
+        while (demo / "hang").exists():
+            time.sleep(0.02)
+    (demo / "hang").unlink(missing_ok=True)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == (130 if how == "ctrl-c" else -signal.SIGKILL), out + err
+    assert (demo / PACKAGE / "_cpu.so").read_bytes() == before
+    result = json.loads(kernelgen(demo, "build", "--json").stdout)
+    assert result["linked"] == [str(PACKAGE / "_cpu.so")]
+    loads(demo)
+    assert compiled(demo) == []
+
+
+def test_two_builds_at_once_take_turns(demo):
+    edit(demo / OPS / "elementwise/cpu.cpp")
+    (demo / "hang").write_text("compile")
+    first = start(demo, "build")
+    wait_for(demo / "hangs")
+    second = start(demo, "build")
+    assert second.stderr.readline() == f"kernelgen: waiting for another build (pid {first.pid})\n"
+    (demo / "hang").unlink()
+    assert first.communicate(timeout=30)[0].endswith("(1 of 1 files compiled)\n")
+    assert "nothing to do" in second.communicate(timeout=30)[0]
+    assert (first.returncode, second.returncode) == (0, 0)
+
+
+def test_a_lock_goes_with_the_last_of_its_processes(demo):
+    edit(demo / OPS / "elementwise/cpu.cpp")
+    (demo / "hang").write_text("compile")
+    first = start(demo, "build")
+    wait_for(demo / "hangs")
+    first.kill()  # Ninja and the compiler go on.
+    first.wait()
+    second = start(demo, "build")
+    assert second.stderr.readline() == f"kernelgen: waiting for another build (pid {first.pid})\n"
+    (demo / "hang").unlink()
+    assert "nothing to do" in second.communicate(timeout=30)[0]
+    loads(demo)
+
+
+def test_variants_stand_beside_the_release_build(demo):
+    before = (demo / PACKAGE / "_cpu.so").read_bytes()
+    result = kernelgen(demo, "build", "--sanitize", "address")
+    assert result.returncode == 0, result.stderr
+    assert "built _cpu.so in build/asan in" in result.stdout
+    assert "use it with: DEMO_KERNELS_VARIANT=asan LD_PRELOAD=/" in result.stdout
+    assert "__asan_" in subprocess.check_output(["nm", "-D", demo / "build/asan/_cpu.so"], text=True)
+    assert "use it with: DEMO_KERNELS_VARIANT=debug pytest" in kernelgen(demo, "build", "--debug").stdout
+    assert (demo / "build/debug/_cpu.so").is_file()
+    assert (demo / PACKAGE / "_cpu.so").read_bytes() == before
+    assert compiled(demo) == []
+
+
+def test_clean_starts_over(demo):
+    result = kernelgen(demo, "build", "--clean", "-v")
+    assert "(1 of 1 files compiled)" in result.stdout
+    assert "-O3 -Wall" in result.stdout  # -v shows commands
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "code", "sentence"),
+    [
+        (["--debug", "--sanitize", "address"], {}, 2, "--debug and --sanitize are two variants; choose one"),
+        (["--test"], {}, 2, "--test goes with --watch"),
+        (["-j", "0"], {}, 2, "-j 0 is no number of processes"),
+        (["--python", "/nowhere"], {}, 2, "There is no Python at /nowhere."),
+        ([], {"CXX": "no-such-compiler"}, 1, "the C++ compiler 'no-such-compiler' was not found; install one"),
+        ([], {"SANITIZE": "thread"}, 1, "SANITIZE=thread is not known; write SANITIZE=address or"),
+        ([], {"MAX_JOBS": "many"}, 1, "MAX_JOBS=many is no number of processes; write a whole number"),
+        ([], {"USE_CUDA": "1", "CUDA_HOME": "/nowhere"}, 1, "CUDA_HOME=/nowhere holds no CUDA toolkit"),
+        ([], {"NVCC_APPEND_FLAGS": "-O3 -arch=sm_80"}, 1, "NVCC_APPEND_FLAGS holds -arch=sm_80, which would"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_a_sentence(demo, arguments, settings, code, sentence):
+    result = kernelgen(demo, "build", *arguments, **settings)
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False)
+    assert result.stderr.splitlines()[-1].startswith(f"kernelgen: {sentence}")
+
+
+def test_an_error_is_json_where_json_was_asked_for(demo):
+    result = kernelgen(demo, "build", "--json", CXX="no-such-compiler")
+    assert json.loads(result.stdout)["exit_code"] == 1
+    assert result.stderr == ""
+
+
+def test_an_older_project_is_told_how_to_build(demo):
+    (demo / "setup.py").write_text("")
+    (demo / "build/release/environment.json").write_text("{}")
+    with pytest.raises(KernelgenError, match=r"`kernelgen update`, or build with: python setup\.py"):
+        Build(demo, variables(demo)).run()
+
+
+def test_watch_builds_on_save_and_ends_on_ctrl_c(demo):
+    process = start(demo, "build", "--watch")
+    for line in process.stderr:
+        if "watching" in line:
+            break
+    edit(demo / OPS / "elementwise/cpu.cpp")
+    for line in process.stderr:
+        if "watching" in line:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "(1 of 1 files compiled)" in out
+    assert err.endswith("kernelgen: stopped watching\n")
