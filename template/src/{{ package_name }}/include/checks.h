@@ -74,8 +74,21 @@ inline void dtype_is_one_of(const Argument& argument, std::initializer_list<Scal
   refuse(argument, "has dtype " + name_of(dtype), list);
 }
 
+// The dtype as PyTorch numbers it: enough to compare two, and a tenth of the time that scalar_type() takes.
+inline int32_t dtype_number(const Tensor& tensor) {
+  int32_t number = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &number));
+  return number;
+}
+
+inline int32_t device_type_number(const Tensor& tensor) {
+  int32_t number = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &number));
+  return number;
+}
+
 inline void same_dtype(const Argument& argument, const Argument& other) {
-  if (argument.tensor.scalar_type() != other.tensor.scalar_type()) {
+  if (dtype_number(argument.tensor) != dtype_number(other.tensor)) {
     refuse(
         argument,
         "has dtype " + name_of(argument.tensor.scalar_type()),
@@ -84,7 +97,7 @@ inline void same_dtype(const Argument& argument, const Argument& other) {
 }
 
 inline void same_device(const Argument& argument, const Argument& other) {
-  if (argument.tensor.is_cpu() != other.tensor.is_cpu() || argument.tensor.is_cuda() != other.tensor.is_cuda() ||
+  if (device_type_number(argument.tensor) != device_type_number(other.tensor) ||
       argument.tensor.get_device_index() != other.tensor.get_device_index()) {
     refuse(argument, "is on " + device_of(argument.tensor), device_of(other.tensor) + " like " + other.name);
   }

@@ -8,11 +8,16 @@
 
 #include <cuda_runtime_api.h>
 
+#include <optional>
+
 // Makes a tensor's device current for a scope, and gives the stream that PyTorch is using there. A kernel launched on
 // any other stream races with the work that made its inputs.
 class CudaContext {
  public:
-  explicit CudaContext(const torch::stable::Tensor& tensor) : device_(tensor.get_device_index()), guard_(device_) {}
+  explicit CudaContext(const torch::stable::Tensor& tensor) : device_(tensor.get_device_index()) {
+    // Asking is cheaper than making a guard, and most of the time the device is current already.
+    if (torch::stable::accelerator::getCurrentDeviceIndex() != device_) guard_.emplace(device_);
+  }
 
   cudaStream_t stream() const {
     void* stream = nullptr;
@@ -22,5 +27,5 @@ class CudaContext {
 
  private:
   torch::stable::accelerator::DeviceIndex device_;
-  torch::stable::accelerator::DeviceGuard guard_;
+  std::optional<torch::stable::accelerator::DeviceGuard> guard_;
 };
