@@ -8,7 +8,6 @@ the interval that holds the true median with at least 95% confidence, by order s
 
 import argparse
 import json
-import math
 import os
 import platform
 import shutil
@@ -19,6 +18,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from order_statistics import interval, median
 
 ROOT = Path(__file__).parents[1]
 KERNELGEN = [sys.executable, "-m", "kernelgen"]
@@ -52,21 +53,6 @@ class Command:
         }
 
 
-def median(values: list[float]) -> float:
-    ordered, middle = sorted(values), len(values) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """The narrowest symmetric pair of order statistics that holds the true median with 95% confidence."""
-    ordered, n = sorted(values), len(values)
-    tail, k = 0.0, 0
-    while (tail := tail + math.comb(n, k) / 2**n) <= 0.025:
-        k += 1
-    k = max(k, 1)
-    return ordered[k - 1], ordered[n - k]
-
-
 def commands(folder: Path, checkout: Path) -> list[Command]:
     """What is timed; everything lies below `folder`, stamped from a committed copy of this repository."""
     project = folder / "project"
@@ -85,9 +71,7 @@ def commands(folder: Path, checkout: Path) -> list[Command]:
         Command("python -c pass", [sys.executable, "-c", "pass"]),
         Command("kernelgen --help", [*KERNELGEN, "--help"], bound=0.15, aim=0.08),
         Command("kernelgen add-op", add, remove_op, bound=0.25, aim=0.15),
-        Command(
-            "kernelgen new", [*KERNELGEN, "new", "made", "--defaults"], remove("made"), bound=1.0, aim=0.6
-        ),
+        Command("kernelgen new", [*KERNELGEN, "new", "made", "--defaults"], remove("made"), bound=1.0, aim=0.6),
         Command("copier --help", [*COPIER, "--help"]),
         Command("copier copy", copy, remove("copied")),
     ]
@@ -144,9 +128,7 @@ def main() -> None:
             "cores": os.cpu_count(),
             "python": platform.python_version(),
         }
-        options.json.write_text(
-            json.dumps(machine | {"load": os.getloadavg(), "rows": rows}, indent=2) + "\n"
-        )
+        options.json.write_text(json.dumps(machine | {"load": os.getloadavg(), "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
