@@ -19,6 +19,7 @@ VERBS = {
     "list": ("list the ops of a project, and the recipes there are", "kernelgen.cli.list"),
     "update": ("bring a project to a newer template", "kernelgen.cli.update"),
     "build": ("compile a project's ops", "kernelgen.cli.build"),
+    "fuzz": ("prove ops right: adversarial inputs against the reference in float64", "kernelgen.cli.fuzz"),
     "doctor": ("check what a build needs here, and say what cures what is wrong", "kernelgen.cli.doctor"),
     "env": ("print the variables that a build uses, for a shell or a container", "kernelgen.cli.env"),
 }

@@ -1,9 +1,16 @@
 """`kernelgen build`."""
 
+from __future__ import annotations
+
 import json
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernelgen.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from kernelgen.toolchain.build import Build
 
 
 def run(arguments: list[str]) -> int:
@@ -13,6 +20,8 @@ def run(arguments: list[str]) -> int:
         parser.error("--debug and --sanitize are two variants; choose one")
     if options.test and not options.watch:
         parser.error("--test goes with --watch")
+    if options.wheel and (options.debug or options.sanitize or options.watch):
+        parser.error("--wheel packs the release build; leave out --debug, --sanitize and --watch")
     if options.jobs is not None and options.jobs < 1:
         parser.error(f"-j {options.jobs} is no number of processes")
 
@@ -20,6 +29,8 @@ def run(arguments: list[str]) -> int:
 
     variables = environment(arch=options.arch, debug=options.debug, sanitize=options.sanitize)
     build = Build(find_root(options.project), variables, options.python)
+    if options.wheel:
+        return _wheel(build, options.json)
     if options.watch:
         from kernelgen.toolchain.watch import watch
 
@@ -30,7 +41,7 @@ def run(arguments: list[str]) -> int:
     if options.timings:
         from kernelgen.toolchain import timings
 
-        steps = timings.read(build.folder, outcome)
+        steps = timings.read(build.root, outcome)
         picture = timings.draw(build.folder, steps)
         report["timings"] = {"steps": [step.as_dict() for step in steps], "picture": str(picture)}
         text += [timings.table(steps), f"picture: {picture}", ""]
@@ -42,6 +53,20 @@ def run(arguments: list[str]) -> int:
         text += [resources.table(kernels), ""]
     print(json.dumps(report) if options.json else "\n".join([*text, str(outcome), *outcome.usage()]))
     return 0
+
+
+def _wheel(build: Build, as_json: bool) -> int:
+    from kernelgen.toolchain.finding import table
+    from kernelgen.toolchain.python import find_python
+    from kernelgen.toolchain.wheel import build_wheel
+
+    os.environ.update(build.environment)
+    findings = build_wheel(build.root, find_python(build.root, build.python), build.root / "dist")
+    if as_json:
+        print(json.dumps({"findings": [finding.as_dict() for finding in findings]}))
+    else:
+        print(table(findings))
+    return int(any(finding.state == "error" for finding in findings))
 
 
 def _parser() -> Parser:
@@ -60,7 +85,10 @@ def _parser() -> Parser:
     parser.add_argument("--watch", action="store_true", help="build whenever a source is saved, until Ctrl-C")
     text = "with --watch: run the tests of the ops that changed after each build"
     parser.add_argument("--test", action="store_true", help=text)
-    parser.add_argument("--clean", action="store_true", help="remove what was built before, and build it all")
+    text = "build a wheel into dist/ instead, and check that it runs wherever its name says that it does"
+    parser.add_argument("--wheel", action="store_true", help=text)
+    text = "remove what was built before, and build it all"
+    parser.add_argument("--clean", action="store_true", help=text)
     text = "compiler processes at once (default: $MAX_JOBS, or by cores and memory)"
     parser.add_argument("-j", dest="jobs", type=int, metavar="N", help=text)
     parser.add_argument("-v", "--verbose", action="store_true", help="show the compilers' command lines")

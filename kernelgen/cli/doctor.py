@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernelgen.cli import patient
 from kernelgen.cli.parser import Parser
-from kernelgen.toolchain.finding import Finding, builds, exit_code
+from kernelgen.toolchain.finding import Finding, builds, exit_code, table
 
 _CODES = """exit codes:
   0  a CPU and a CUDA build would both succeed
@@ -36,7 +36,7 @@ def run(arguments: list[str]) -> int:
         found = [finding.as_dict() for finding in findings]
         print(json.dumps({"builds": builds(findings), "installed": installed, "findings": found}))
     else:
-        print("\n".join(_lines(findings)))
+        print(table(findings))
         if options.fix and not installed:
             print("\nThere is nothing here that --fix could install; see the cures above.")
         print(f"\n{_SUMMARY[exit_code(findings)]}")
@@ -56,13 +56,3 @@ def _examine(found: patient.Patient, fix: bool) -> tuple[list[Finding], list[str
         return findings, []
     packages.install(found.python, wanted)
     return examine(), wanted
-
-
-def _lines(findings: list[Finding]) -> list[str]:
-    width = max(len(finding.check) for finding in findings)
-    lines = []
-    for finding in findings:
-        lines.append(f"{finding.state:7}  {finding.check:{width}}  {finding.text}")
-        if finding.cure and finding.state != "ok":
-            lines.append(f"{'':7}  {'':{width}}  -> {finding.cure}")
-    return lines

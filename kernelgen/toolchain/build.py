@@ -116,10 +116,12 @@ class Build:
 
     def _run(self, command: list[str], cache: str | None, lock: IO[str], quiet: bool) -> int:
         """Run Ninja. It and the compilers hold the lock too, so none of them is ever joined by another build."""
+        environment = {"CCACHE_DEPEND": "1", **self.environment, "COMPILER_CACHE": cache or ""}
         if cache and Path(cache).name == "sccache":
             # Its server stays on, so it must be no child of a process that holds the lock.
             subprocess.run([cache, "--start-server"], capture_output=True, check=False)
-        environment = {"CCACHE_DEPEND": "1", **self.environment, "COMPILER_CACHE": cache or ""}
+        else:
+            environment["NVCC_TIMES"] = "1"  # With sccache, `nvcc -E --time` runs, which crashes (CUDA 13.0).
         out = 2 if quiet else None
         with subprocess.Popen(command, cwd=self.root, env=environment, stdout=out, pass_fds=[lock.fileno()]) as ninja:
             try:
@@ -166,20 +168,24 @@ class Outcome:
             "seconds": round(self.seconds, 3),
         }
 
-    def usage(self) -> list[str]:
-        """How to run what was built, where importing the package is not enough."""
+    def variables(self) -> dict[str, str]:
+        """What a process needs in its environment to run this variant; the release one needs nothing."""
         if self.variant == "release":
-            return []
-        words = [f"{self.facts['package'].upper()}_VARIANT={self.variant}"]
+            return {}
+        found = {f"{self.facts['package'].upper()}_VARIANT": self.variant}
         if self.variant == "asan":
-            # Its runtime must come before any other library, and so before Python itself; and it would take the
-            # addresses that CUDA wants, and report what Python itself never frees.
+            # Its runtime must come before any other library, and so before Python itself; it would keep addresses
+            # that CUDA wants, and report what Python itself never frees.
             command = [*shlex.split(self.facts["compiler"]), "-print-file-name=libasan.so"]
-            library = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-            words += [f"LD_PRELOAD={library}", "ASAN_OPTIONS=detect_leaks=0:protect_shadow_gap=0"]
+            runtime = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+            found |= {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0:protect_shadow_gap=0"}
         elif self.variant == "ubsan":
-            words += ["UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1"]
-        return [f"use it with: {' '.join(words)} pytest"]
+            found["UBSAN_OPTIONS"] = "halt_on_error=1:print_stacktrace=1"
+        return found
+
+    def usage(self) -> list[str]:
+        words = [f"{name}={value}" for name, value in self.variables().items()]
+        return [f"use it with: {' '.join(words)} pytest"] if words else []
 
     def __str__(self) -> str:
         names = " and ".join(Path(path).name for path in self.libraries) or "nothing: this project has no op"
@@ -188,7 +194,8 @@ class Outcome:
         what = f"{names}{place}{f' for {asked}' if asked else ''}"
         if not self.made:
             return f"nothing to do: {what} up to date ({self.seconds:.2f} s)"
-        return f"built {what} in {self.seconds:.1f} s ({len(self.compiled)} of {len(self.facts['objects'])} files compiled)"
+        share = f"{len(self.compiled)} of {len(self.facts['objects'])} files compiled"
+        return f"built {what} in {self.seconds:.1f} s ({share})"
 
 
 def find_root(start: Path) -> Path:

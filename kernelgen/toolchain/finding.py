@@ -45,3 +45,15 @@ def builds(findings: Iterable[Finding]) -> dict[str, bool]:
 def exit_code(findings: Iterable[Finding]) -> int:
     would = builds(findings)
     return BOTH if would["cuda"] else CPU_ONLY if would["cpu"] else NEITHER
+
+
+def table(findings: Iterable[Finding]) -> str:
+    """The findings in columns, each with its cure below it."""
+    findings = list(findings)
+    width = max(len(finding.check) for finding in findings)
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.state:7}  {finding.check:{width}}  {finding.text}")
+        if finding.cure:
+            lines.append(f"{'':7}  {'':{width}}  -> {finding.cure}")
+    return "\n".join(lines)

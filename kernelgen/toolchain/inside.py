@@ -51,8 +51,8 @@ def examine(path):
     facts["toolkit"] = {**toolkit, "value": toolkit["value"] and fields(toolkit["value"], *names)}
     for name in ("ninja", "compiler"):
         facts[name] = ask(lambda name=name: getattr(module, f"find_{name}")())
-    for name in ("architectures", "jobs"):
-        facts[name] = ask(lambda name=name: getattr(module, name)())
+    facts["architectures"] = ask(lambda: module.architectures(toolkit["value"]))
+    facts["jobs"] = ask(lambda: module.jobs())
     facts["pinned"] = ask(lambda: module.CUDA_ARCHITECTURES)
     return facts
 

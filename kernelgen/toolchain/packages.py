@@ -18,6 +18,9 @@ _LIBRARIES = ("nvidia-cuda-runtime", "nvidia-cuda-cccl")
 # The packages for CUDA 12 (nvidia-cuda-nvcc-cu12) hold ptxas and no nvcc: nothing compiles with them.
 OLDEST_PACKAGED_CUDA = 13
 
+# The file descriptor: what other programs say goes there, so that standard output stays ours.
+STDERR = 2
+
 
 def toolkit(facts: Facts) -> list[str]:
     """The packages that make a CUDA toolkit fit for the project's torch; empty where there are none."""
@@ -33,12 +36,15 @@ def command(python: Path | None) -> str:
     return shlex.join(_installer(python)) if python else "pip install"
 
 
-def _installer(python: Path) -> list[str]:
-    # An environment that uv made holds no pip.
+def uv_instead(python: Path) -> str | None:
+    """uv, where that Python is an environment without pip, as uv makes them."""
     holds_pip = any(python.parent.glob("pip*")) or not (python.parents[1] / "pyvenv.cfg").is_file()
-    uv = shutil.which("uv")
-    if not holds_pip and uv:
-        return ["uv", "pip", "install", "--python", str(python)]
+    return None if holds_pip else shutil.which("uv")
+
+
+def _installer(python: Path) -> list[str]:
+    if uv := uv_instead(python):
+        return [uv, "pip", "install", "--python", str(python)]
     return [str(python), "-m", "pip", "install"]
 
 
@@ -51,7 +57,7 @@ def install(python: Path, wanted: Sequence[str]) -> None:
     line = [*_installer(python), *wanted]
     print(f"kernelgen: running {shlex.join(line)}", file=sys.stderr, flush=True)
     environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    if subprocess.run(line, stdout=sys.stderr, env=environment, check=False).returncode:
+    if subprocess.run(line, stdout=STDERR, env=environment, check=False).returncode:
         raise KernelgenError(
             f"`{shlex.join(line)}` failed; its messages are above. "
             f"If that Python has no pip, `{python} -m ensurepip` gives it one."

@@ -3,13 +3,17 @@
 import fcntl
 import hashlib
 import os
+import pickle
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -76,6 +80,58 @@ def python(project: Path, code: str, **variables: str | None) -> subprocess.Comp
     return run([sys.executable, "-c", code], project, PYTHONPATH="src", **variables)
 
 
+def edit(file: Path, *replacements: tuple[str, str]) -> None:
+    """Replaces texts in a file, each of which has to be there once."""
+    text = file.read_text(encoding="utf-8")
+    for old, new in replacements:
+        assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in {file}"
+        text = text.replace(old, new)
+    file.write_text(text, encoding="utf-8")
+
+
+def write_cpu(folder: Path, body: str, helpers: str = "") -> None:
+    """Writes the CPU kernel of a blank op as its file says to: the body, and REGISTER_KERNEL."""
+    edit(
+        folder / "cpu.cpp",
+        (f'throw std::runtime_error("{folder.name}: CPU kernel not written yet");', body),
+        ("NOT_WRITTEN(", "REGISTER_KERNEL("),
+        ("\nnamespace {\n", f"{helpers}\nnamespace {{\n"),
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one of a stamped project's own tests: `op` is None for those of the whole project."""
+
+    op: str | None
+    test: str
+    case: str
+    status: str
+    message: str
+
+
+def own_tests(project: Path, *arguments: str, **variables: str | None) -> list[Outcome]:
+    """Runs a project's own tests, on the CPU unless told otherwise, and leaves the project as it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        # The same inputs each time: what fails here fails everywhere.
+        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", "--seed=1", f"--junitxml={report}"]
+        variables = {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1", **variables}
+        result = run([sys.executable, *command, *arguments], project, **variables)
+        assert result.returncode in (0, 1), result.stdout + result.stderr
+        return [outcome(case) for case in ElementTree.parse(report).iter("testcase")]
+
+
+def outcome(case: ElementTree.Element) -> Outcome:
+    folders = case.get("classname", "").split(".")
+    test, _, rest = case.get("name", "").partition("[")
+    problem = next(iter(case), None)
+    status = {None: "passed", "failure": "failed", "error": "failed"}.get(None if problem is None else problem.tag)
+    message = "" if problem is None else f"{problem.get('message', '')}\n{problem.text}"
+    op = folders[3] if folders[0] == "src" else None
+    return Outcome(op, test, rest.removesuffix("]"), status or problem.tag, message)
+
+
 def template_hash() -> str:
     """Changes whenever a stamped project would, or the torch it is built with."""
     import torch
@@ -112,6 +168,38 @@ def full_project() -> Path:
             assert result.returncode == 0, result.stdout + result.stderr
             (home / "built").touch()
     return project
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """A folder that one worker of this run fills and all of them use."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, fill: Callable[[Path], None]) -> Path:
+        folder = base / name
+        with locked(base / f"{name}.lock"):
+            if not (base / f"{name}.filled").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                (base / f"{name}.filled").touch()
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def outcomes_of(made_once) -> Callable[[str, Path], list[Outcome]]:
+    """What becomes of a project's own tests, which run once for all that ask."""
+
+    def outcomes(name: str, project: Path, *arguments: str) -> list[Outcome]:
+        def fill(folder: Path) -> None:
+            (folder / "outcomes").write_bytes(pickle.dumps(own_tests(project, *arguments)))
+
+        return pickle.loads((made_once(name, fill) / "outcomes").read_bytes())
+
+    return outcomes
 
 
 @pytest.fixture

@@ -10,91 +10,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from .bench import MADE, Bench, pattern, row, symptoms
 from .conftest import REPOSITORY, run, stamp
 
-PAGE = REPOSITORY / "docs" / "troubleshooting.md"
 PACKAGE = Path("src/demo_kernels")
 OP = PACKAGE / "ops" / "elementwise"
-UNSET = ("USE_CUDA", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "CXX", "MAX_JOBS", "DEBUG", "SANITIZE", "VIRTUAL_ENV")
 BASE_PYTHON = getattr(sys, "_base_executable", sys.executable)
-
-MADE: dict[str, Callable[["Bench"], str]] = {}
-
-
-def row(symptom: str) -> Callable[[Callable[["Bench"], str]], Callable[["Bench"], str]]:
-    """Says which row of the page a function makes happen."""
-
-    def register(function: Callable[["Bench"], str]) -> Callable[["Bench"], str]:
-        MADE[symptom] = function
-        return function
-
-    return register
-
-
-def symptoms() -> list[str]:
-    """The first cell of each row, without its backticks."""
-    return re.findall(r"^\| `(.+?)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-
-
-def pattern(symptom: str) -> str:
-    """`…` stands for anything on the same line."""
-    return ".*".join(map(re.escape, symptom.split("…")))
-
-
-class Bench:
-    """A copy of a project, and ways to run things in it."""
-
-    def __init__(self, project: Path, scratch: Path) -> None:
-        self.project, self.scratch = project, scratch
-
-    def run(self, *command: object, **variables: str | None) -> str:
-        """All that a command prints, in an environment that asks for nothing but these variables."""
-        done = run([str(word) for word in command], self.project, **{**dict.fromkeys(UNSET), **variables})
-        return done.stdout + done.stderr
-
-    def build(self, **variables: str | None) -> str:
-        return self.run(sys.executable, "setup.py", "build_ext", "--inplace", **variables)
-
-    def kernelgen(self, verb: str, *arguments: object, **variables: str | None) -> str:
-        command = (sys.executable, "-m", "kernelgen", verb, *arguments, "--python", sys.executable)
-        return self.run(*command, PYTHONPATH=str(REPOSITORY), **variables)
-
-    def python(self, code: str, **variables: str | None) -> str:
-        """Runs code that ends in an error; only the error's own line and what follows it are returned."""
-        lines = f"import torch\n{code}"
-        wrapped = f"try:\n    exec({lines!r})\nexcept Exception as error:\n    print(f'{{type(error).__name__}}: {{error}}')"
-        return self.run(sys.executable, "-c", wrapped, PYTHONPATH="src", **variables)
-
-    def edit(self, path: Path, old: str, new: str) -> None:
-        text = (self.project / path).read_text()
-        assert old in text
-        (self.project / path).write_text(text.replace(old, new))
-
-    def script(self, name: str, text: str) -> Path:
-        path = self.scratch / "bin" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
-        return path
-
-    def module(self, name: str, text: str) -> Path:
-        """A folder to put on PYTHONPATH, with a package in it that stands in for a real one."""
-        folder = self.scratch / "modules"
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / name / "__init__.py").write_text(text)
-        return folder
-
-    def hide_cuda(self) -> str:
-        """A PATH with a compiler and without nvcc; setup.py does not look in the usual place either."""
-        self.edit(Path("setup.py"), "/usr/local/cuda", "/nowhere")
-        for name in ("g++", "ld", "as", "mv", "sh"):
-            self.script(name, f'exec {shutil.which(name)} "$@"')
-        return str(self.scratch / "bin")
 
 
 @pytest.fixture(scope="session")
@@ -160,7 +85,7 @@ def setuptools_old(bench):
 @row("No Python with torch was found for")
 def python_missing(bench):
     code = "import sys; from kernelgen.cli import main; sys.exit(main(['doctor']))"
-    hide = "import importlib.util as u; find = u.find_spec; u.find_spec = lambda n, *a: None if n == 'torch' else find(n, *a)"
+    hide = "import kernelgen.toolchain.python as here; here.find_spec = lambda name: None"
     return bench.run(sys.executable, "-c", f"{hide}\n{code}", PYTHONPATH=str(REPOSITORY))
 
 
@@ -186,7 +111,7 @@ def compiler_new(bench):
 
 @row("the native build failed; the compiler's messages are above")
 def compile_error(bench):
-    bench.edit(OP / "cpu.cpp", "multiply_add(", "multiply_ad(")
+    bench.append(OP / "cpu.cpp", "int answer = forty_two;")
     return bench.build(USE_CUDA="0")
 
 
@@ -217,7 +142,7 @@ def toolkit_missing_and_asked_for(bench):
 
 @row("nvcc … does not match torch's CUDA")
 def toolkit_of_another_version(bench):
-    return bench.build(CUDA_HOME=fake_toolkit(bench, 12040))
+    return bench.build(CUDA_HOME=bench.toolkit(12040))
 
 
 @row("CUDA_HOME=… holds no CUDA toolkit")
@@ -229,21 +154,14 @@ def toolkit_elsewhere(bench):
 def toolkit_without_runtime(bench):
     import torch
 
-    return bench.build(CUDA_HOME=fake_toolkit(bench, int(torch.version.cuda.split(".")[0]) * 1000))
+    return bench.build(CUDA_HOME=bench.toolkit(int(torch.version.cuda.split(".")[0]) * 1000))
 
 
 @row("has no …, which building a kernel needs")
 def toolkit_without_headers(bench):
     import torch
 
-    return bench.kernelgen("doctor", CUDA_HOME=fake_toolkit(bench, int(torch.version.cuda.split(".")[0]) * 1000))
-
-
-def fake_toolkit(bench: Bench, version: int) -> str:
-    home = bench.script("nvcc", "exit 1").parents[1]
-    (home / "include").mkdir()
-    (home / "include" / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION  {version}\n")
-    return str(home)
+    return bench.kernelgen("doctor", CUDA_HOME=bench.toolkit(int(torch.version.cuda.split(".")[0]) * 1000))
 
 
 @row("nvcc … cannot compile for")
@@ -268,17 +186,12 @@ def no_gpu(bench):
 
 @row("does not run on this machine's")
 def architecture_of_another_gpu(bench):
-    return bench.kernelgen("doctor", PATH=a_gpu(bench), TORCH_CUDA_ARCH_LIST="9.0a")
+    return bench.kernelgen("doctor", PATH=bench.gpu(), TORCH_CUDA_ARCH_LIST="9.0a")
 
 
 @row("is too old to run what CUDA … builds")
 def driver_old(bench):
-    return bench.kernelgen("doctor", PATH=a_gpu(bench))
-
-
-def a_gpu(bench: Bench) -> str:
-    text = 'case "$*" in *name*) echo "NVIDIA A100, 8.0, 470.82.01";; *) echo 8.0;; esac'
-    return f"{bench.script('nvidia-smi', text).parent}{os.pathsep}{os.environ['PATH']}"
+    return bench.kernelgen("doctor", PATH=bench.gpu())
 
 
 # ---- The machine ----------------------------------------------------------------------------------------
@@ -300,7 +213,7 @@ def disk_full(bench):
 
 @row("Permission denied")
 def project_read_only(bench):
-    bench.edit(OP / "cpu.cpp", "// ", "//  ")
+    bench.append(OP / "cpu.cpp", "// Edited.")
     for folder, _, _ in os.walk(bench.project / "build"):
         Path(folder).chmod(0o555)
     # The superuser may write anywhere, unless this is taken away.
@@ -316,14 +229,15 @@ def build_under_way(bench):
         with subprocess.Popen(
             [sys.executable, "setup.py", "build_ext", "--inplace"],
             cwd=bench.project,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "USE_CUDA": "0"},
         ) as build:
-            lines = [build.stderr.readline() for _ in range(2)]
+            said = build.stderr.readline()
             fcntl.flock(file, fcntl.LOCK_UN)
             build.communicate()
-    return "".join(lines)
+    return said
 
 
 @row("and no process holds it; torch's JIT loader hangs on it")
@@ -360,8 +274,8 @@ def library_stale(bench):
 def wheel_not_portable(bench):
     from kernelgen.toolchain.wheel import check_library
 
-    bench.edit(OP / "cpu.cpp", "#include", "#include <c10/core/ScalarType.h>\nnamespace c10 { void other(); }\n#include")
-    bench.edit(OP / "cpu.cpp", "  check_arguments(a, b, c);", "  check_arguments(a, b, c);\n  c10::other();")
+    code = '__attribute__((used, visibility("default"))) void needs() { c10::other(); }'
+    bench.append(OP / "cpu.cpp", f"namespace c10 {{ void other(); }}\n{code}")
     bench.build(USE_CUDA="0")
     library = bench.project / PACKAGE / "_cpu.so"
     return "\n".join(finding.text for finding in check_library(library.name, library.read_bytes()))

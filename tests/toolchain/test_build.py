@@ -264,6 +264,14 @@ def test_variants_stand_beside_the_release_build(demo):
     assert compiled(demo) == []
 
 
+def test_a_wheel_is_built_and_checked(demo):
+    result = kernelgen(demo, "build", "--wheel", "--json")
+    assert result.returncode == 0, result.stderr
+    found = [finding["check"] for finding in json.loads(result.stdout)["findings"]]
+    assert (found[0], found[-1]) == ("wheel", "portable")
+    assert len(list((demo / "dist").glob("demo_kernels-*-cp310-abi3-*.whl"))) == 1
+
+
 def test_clean_starts_over(demo):
     result = kernelgen(demo, "build", "--clean", "-v")
     assert "(1 of 1 files compiled)" in result.stdout
@@ -275,6 +283,7 @@ def test_clean_starts_over(demo):
     [
         (["--debug", "--sanitize", "address"], {}, 2, "--debug and --sanitize are two variants; choose one"),
         (["--test"], {}, 2, "--test goes with --watch"),
+        (["--wheel", "--debug"], {}, 2, "--wheel packs the release build; leave out --debug"),
         (["-j", "0"], {}, 2, "-j 0 is no number of processes"),
         (["--python", "/nowhere"], {}, 2, "There is no Python at /nowhere."),
         ([], {"CXX": "no-such-compiler"}, 1, "the C++ compiler 'no-such-compiler' was not found; install one"),

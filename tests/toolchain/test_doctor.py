@@ -1,9 +1,7 @@
-"""`kernelgen doctor` and `kernelgen env`: what they find, the cure they name, and the exit code."""
+"""`kernelgen doctor`: what it finds, and its exit code."""
 
-import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,32 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelgen.toolchain import packages
 from kernelgen.toolchain.checks import machine
-from kernelgen.toolchain.facts import Answer, Facts
+from kernelgen.toolchain.facts import Facts
 from kernelgen.toolchain.finding import builds, error, exit_code, ok
-from tests.stamped.conftest import build, stamp
+from tests.toolchain.conftest import script, without_cuda
 
 PACKAGE = Path("src/demo_kernels")
-VARIABLES = ("USE_CUDA", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "CXX", "MAX_JOBS", "TORCH_EXTENSIONS_DIR")
-
-
-@pytest.fixture(scope="module")
-def stamped(tmp_path_factory) -> Path:
-    """A project of one op with its CPU library. Shared: do not change it."""
-    project = stamp(tmp_path_factory.mktemp("doctor") / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}])
-    build(project, USE_CUDA="0").check_returncode()
-    return project
-
-
-@pytest.fixture
-def demo(stamped, tmp_path, monkeypatch) -> Path:
-    """A copy of the project; the test is inside it, in an environment that asks for nothing."""
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    project = Path(shutil.copytree(stamped, tmp_path / "demo"))
-    monkeypatch.chdir(project)
-    return project
 
 
 @pytest.fixture
@@ -54,33 +32,16 @@ def examine(run):
     return call
 
 
-def script(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return path
-
-
-def without_cuda(project: Path) -> None:
-    setup = project / "setup.py"
-    setup.write_text(setup.read_text().replace("/usr/local/cuda", "/nowhere"))
-
-
-def facts(torch_cuda: str | None, installed: dict[str, str] | None = None) -> Facts:
-    torch = {"home": "/torch", "version": "2.11.0", "cuda": torch_cuda}
-    return Facts(Path(), Path(sys.executable), {"torch": Answer(torch), "installed": Answer(installed or {})})
-
-
 # ---- The verdict ----------------------------------------------------------------------------------------
 
 
-def test_a_machine_with_a_toolkit_is_well(demo, examine):
+def test_a_machine_with_a_toolkit_is_well(patient, examine):
     found, code = examine()
     assert {check: f["state"] for check, f in found.items() if f["state"] == "error"} == {}
     assert code == 0
 
 
-def test_text_shows_each_finding_with_its_cure(demo, run, monkeypatch):
+def test_text_shows_each_finding_with_its_cure(patient, run, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     result = run("doctor", "--python", sys.executable)
     assert "the C++ compiler 'no-such-compiler' was not found" in result.out
@@ -109,7 +70,7 @@ def test_a_folder_that_is_no_project_is_refused(tmp_path, run):
     assert "is not inside a kernelgen project" in result.err
 
 
-def test_it_takes_little_time(demo, examine):
+def test_it_takes_little_time(patient, examine):
     examine()
     start = time.perf_counter()
     examine()
@@ -119,20 +80,20 @@ def test_it_takes_little_time(demo, examine):
 # ---- What is examined -----------------------------------------------------------------------------------
 
 
-def test_a_python_that_does_not_run(demo, run):
+def test_a_python_that_does_not_run(patient, run):
     result = run("doctor", "--json", "--python", shutil.which("false"))
     assert result.code == 1
     assert "does not run as a Python" in result.json["findings"][0]["text"]
 
 
-def test_a_setup_that_is_broken(demo, examine):
-    (demo / "setup.py").write_text("def\n")
+def test_a_setup_that_is_broken(patient, examine):
+    (patient / "setup.py").write_text("def\n")
     found, code = examine()
     assert found["setup.py"]["text"].startswith("setup.py stopped with SyntaxError")
     assert code == 1
 
 
-def test_an_old_compiler(demo, examine, tmp_path, monkeypatch):
+def test_an_old_compiler(patient, examine, tmp_path, monkeypatch):
     old = script(tmp_path / "old-g++", 'case "$*" in *dumpfullversion*) echo 7.5.0;; *) echo "g++ (GCC) 7.5.0";; esac')
     monkeypatch.setenv("CXX", str(old))
     found, code = examine()
@@ -140,7 +101,7 @@ def test_an_old_compiler(demo, examine, tmp_path, monkeypatch):
     assert code == 1
 
 
-def test_a_compiler_too_new_for_nvcc(demo, examine, tmp_path, monkeypatch):
+def test_a_compiler_too_new_for_nvcc(patient, examine, tmp_path, monkeypatch):
     text = 'case "$*" in *dumpfullversion*) echo 99.1.0;; *--version*) echo "g++ 99";; *) exec g++ "$@";; esac'
     monkeypatch.setenv("CXX", str(script(tmp_path / "new-g++", text)))
     found, code = examine()
@@ -148,7 +109,7 @@ def test_a_compiler_too_new_for_nvcc(demo, examine, tmp_path, monkeypatch):
     assert code == 3
 
 
-def test_a_compiler_without_headers(demo, examine, tmp_path, monkeypatch):
+def test_a_compiler_without_headers(patient, examine, tmp_path, monkeypatch):
     text = 'case "$*" in *-E*) echo "x.h:1: fatal error: string: No such file" >&2; exit 1;; *) exec g++ "$@";; esac'
     monkeypatch.setenv("CXX", str(script(tmp_path / "bare-g++", text)))
     found, code = examine()
@@ -156,15 +117,15 @@ def test_a_compiler_without_headers(demo, examine, tmp_path, monkeypatch):
     assert code == 1
 
 
-def test_no_toolkit(demo, examine, tmp_path, monkeypatch):
-    without_cuda(demo)
+def test_no_toolkit(patient, examine, tmp_path, monkeypatch):
+    without_cuda(patient)
     monkeypatch.setenv("PATH", str(script(tmp_path / "tools" / "g++", f'exec {shutil.which("g++")} "$@"').parent))
     found, code = examine()
     assert found["nvcc"]["text"] == "no CUDA toolkit (nvcc) was found."
     assert code == 3
 
 
-def test_a_toolkit_with_parts_missing(demo, examine, tmp_path, monkeypatch):
+def test_a_toolkit_with_parts_missing(patient, examine, tmp_path, monkeypatch):
     script(tmp_path / "cuda" / "bin" / "nvcc", "exit 1")
     (tmp_path / "cuda" / "include").mkdir()
     major = torch.version.cuda.split(".")[0]
@@ -176,21 +137,21 @@ def test_a_toolkit_with_parts_missing(demo, examine, tmp_path, monkeypatch):
     assert code == 3
 
 
-def test_cuda_switched_off(demo, examine, monkeypatch):
+def test_cuda_switched_off(patient, examine, monkeypatch):
     monkeypatch.setenv("USE_CUDA", "0")
     found, code = examine()
     assert found["nvcc"]["cure"] == "unset USE_CUDA"
     assert code == 3
 
 
-def test_an_architecture_that_nvcc_does_not_know(demo, examine, monkeypatch):
+def test_an_architecture_that_nvcc_does_not_know(patient, examine, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "3.0")
     found, code = examine()
     assert "cannot compile for 3.0" in found["architectures"]["text"]
     assert code == 3
 
 
-def test_gpus_and_their_driver(demo, examine, tmp_path, monkeypatch):
+def test_gpus_and_their_driver(patient, examine, tmp_path, monkeypatch):
     text = 'case "$*" in *name*) echo "NVIDIA A100, 8.0, 525.60.13";; *) echo 8.0;; esac'
     monkeypatch.setenv("PATH", f"{script(tmp_path / 'tools' / 'nvidia-smi', text).parent}:{os.environ['PATH']}")
     found, code = examine()
@@ -219,14 +180,14 @@ def test_which_code_runs_where(architecture, capability, runs):
     assert machine.runs_on(architecture, capability) is runs
 
 
-def test_a_compiler_cache_and_its_hits(demo, examine, tmp_path, monkeypatch):
+def test_a_compiler_cache_and_its_hits(patient, examine, tmp_path, monkeypatch):
     text = r"printf 'direct_cache_hit\t30\npreprocessed_cache_hit\t10\ncache_miss\t10\n'"
     monkeypatch.setenv("PATH", f"{script(tmp_path / 'tools' / 'ccache', text).parent}:{os.environ['PATH']}")
     found, _ = examine()
     assert found["compiler cache"]["text"] == "ccache, 40 hits in 50 calls (80%)"
 
 
-def test_stale_locks(demo, examine, tmp_path, monkeypatch):
+def test_stale_locks(patient, examine, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     lock = tmp_path / "py311_cu130" / "mine" / "lock"
     lock.parent.mkdir(parents=True)
@@ -244,8 +205,15 @@ def test_a_full_disk(monkeypatch, tmp_path):
     assert any(finding.text.startswith("only 0.0 GiB free in") for finding in found)
 
 
-def test_the_record_against_the_disk(demo, examine):
-    ops = demo / PACKAGE / "ops"
+def test_a_read_only_project(patient, examine, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != patient)
+    found, code = examine()
+    assert "is read-only for you" in found["disk"]["text"]
+    assert code == 1
+
+
+def test_the_record_against_the_disk(patient, examine):
+    ops = patient / PACKAGE / "ops"
     shutil.copytree(ops / "elementwise", ops / "stranger")
     assert "ops/stranger is built, and" in examine()[0]["ops"]["text"]
     shutil.rmtree(ops / "stranger")
@@ -254,96 +222,17 @@ def test_the_record_against_the_disk(demo, examine):
     assert "lists the op elementwise, and there is no folder" in found["ops"]["text"]
 
 
-def test_libraries_against_their_sources(demo, examine):
+def test_libraries_against_their_sources(patient, examine):
     assert examine()[0]["libraries"]["text"] == "_cpu.so is as new as its sources and loads"
-    source = demo / PACKAGE / "ops" / "elementwise" / "cpu.cpp"
+    source = patient / PACKAGE / "ops" / "elementwise" / "cpu.cpp"
     os.utime(source)
-    assert examine()[0]["libraries"]["text"] == f"_cpu.so is older than {source.relative_to(demo)}."
-    (demo / PACKAGE / "_cpu.so").write_bytes(b"nonsense")
+    assert examine()[0]["libraries"]["text"] == f"_cpu.so is older than {source.relative_to(patient)}."
+    (patient / PACKAGE / "_cpu.so").write_bytes(b"nonsense")
     assert "does not load into torch" in examine()[0]["libraries"]["text"]
-    (demo / PACKAGE / "_cpu.so").unlink()
+    (patient / PACKAGE / "_cpu.so").unlink()
     assert examine()[0]["libraries"]["text"] == "nothing is compiled yet."
 
 
-def test_a_package_that_does_not_import(demo, examine):
-    (demo / PACKAGE / "ops" / "elementwise" / "__init__.py").write_text("import nothing_like_it\n")
+def test_a_package_that_does_not_import(patient, examine):
+    (patient / PACKAGE / "ops" / "elementwise" / "__init__.py").write_text("import nothing_like_it\n")
     assert "No module named 'nothing_like_it'" in examine()[0]["import"]["text"]
-
-
-# ---- Cures ----------------------------------------------------------------------------------------------
-
-
-def test_a_toolkit_from_packages_matches_torch_and_keeps_what_it_pins():
-    nvcc = ["nvidia-cuda-nvcc==13.0.*", "nvidia-cuda-crt==13.0.*", "nvidia-nvvm==13.0.*"]
-    libraries = ["nvidia-cuda-runtime==13.0.*", "nvidia-cuda-cccl==13.0.*"]
-    assert packages.toolkit(facts("13.0")) == nvcc + libraries
-    held = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cuda-cccl": "13.3.5"}
-    assert packages.toolkit(facts("13.0", held)) == nvcc
-
-
-@pytest.mark.parametrize("cuda", ["12.8", None])
-def test_there_is_no_nvcc_among_packages_of_cuda_12(cuda):
-    assert packages.toolkit(facts(cuda)) == []
-
-
-def test_fix_says_what_it_runs_and_looks_again(demo, run, tmp_path, monkeypatch):
-    # A Python whose `-m pip` only notes what it was asked for: nothing is installed by this test.
-    python = script(tmp_path / "env" / "bin" / "python", f'[ "$1 $2" = "-m pip" ] || exec {sys.executable} "$@"')
-    without_cuda(demo)
-    monkeypatch.setenv("PATH", str(script(tmp_path / "tools" / "g++", f'exec {shutil.which("g++")} "$@"').parent))
-    result = run("doctor", "--fix", "--json", "--python", python)
-    assert f"kernelgen: running {python} -m pip install 'nvidia-cuda-nvcc==" in result.err
-    assert result.json["installed"][0].startswith("nvidia-cuda-nvcc==")
-    assert result.code == 3
-
-
-def test_fix_that_fails(demo, run, tmp_path, monkeypatch):
-    python = script(
-        tmp_path / "env" / "bin" / "python", f'[ "$1 $2" = "-m pip" ] && exit 1; exec {sys.executable} "$@"'
-    )
-    without_cuda(demo)
-    monkeypatch.setenv("PATH", str(script(tmp_path / "tools" / "g++", f'exec {shutil.which("g++")} "$@"').parent))
-    result = run("doctor", "--fix", "--python", python)
-    assert result.code == 1
-    assert "failed; its messages are above" in result.err
-
-
-# ---- kernelgen env --------------------------------------------------------------------------------------
-
-
-def test_env_is_what_a_build_uses(demo, run, monkeypatch):
-    monkeypatch.setenv("MAX_JOBS", "3")
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0 9.0a")
-    result = run("env", "--json", "--python", sys.executable)
-    assert result.json["MAX_JOBS"] == "3"
-    assert result.json["TORCH_CUDA_ARCH_LIST"] == "8.0;9.0a"
-    assert Path(result.json["CUDA_HOME"], "bin", "nvcc").is_file()
-
-
-def test_a_shell_takes_env(demo, run, monkeypatch):
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0a")
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    text = run("env", "--python", sys.executable).out
-    shown = subprocess.run(["sh", "-c", f'{text}\necho "$TORCH_CUDA_ARCH_LIST $PATH"'], capture_output=True, text=True)
-    assert shown.stdout.startswith(f"8.0;9.0a {Path(sys.executable).parent}:")
-    assert shown.stdout.endswith(":/usr/bin:/bin\n")
-
-
-def test_env_for_fish_and_docker(demo, run, monkeypatch):
-    monkeypatch.setenv("MAX_JOBS", "3")
-    assert "set -gx MAX_JOBS 3\n" in run("env", "--shell", "fish", "--python", sys.executable).out
-    lines = run("env", "--shell", "docker", "--python", sys.executable).out.splitlines()
-    assert 'ENV MAX_JOBS="3"' in lines
-    assert all(line.startswith("ENV ") for line in lines)
-
-
-def test_env_without_a_toolkit_says_so(demo, run, monkeypatch):
-    monkeypatch.setenv("USE_CUDA", "0")
-    result = run("env", "--python", sys.executable)
-    assert "CUDA_HOME" not in result.out
-    assert "USE_CUDA=0" in result.err
-
-
-def test_json_is_one_object(demo, run):
-    text = run("doctor", "--json", "--python", sys.executable).out
-    assert json.loads(text).keys() == {"builds", "installed", "findings"}

@@ -28,6 +28,9 @@ def check(facts: Facts) -> Iterator[Finding]:
     toolkit, torch = facts["toolkit"], facts["torch"].value
     if torch is None:
         return
+    if toolkit.value is None and _switched_off():
+        yield error("nvcc", "USE_CUDA=0 leaves CUDA out.", "unset USE_CUDA", stops="cuda")
+        return
     if toolkit.value is None:
         text = _short(toolkit.error or toolkit.said or "no CUDA toolkit (nvcc) was found")
         yield error("nvcc", text, _cure(facts), stops="cuda", packages=packages.toolkit(facts))
@@ -40,6 +43,10 @@ def check(facts: Facts) -> Iterator[Finding]:
     yield _architectures(facts)
 
 
+def _switched_off() -> bool:
+    return os.environ.get("USE_CUDA", "").lower() in ("0", "off", "no", "false")
+
+
 def _short(text: str) -> str:
     """setup.py's sentence without its cure: doctor has its own."""
     return re.split(r"; install one|: building the CPU library only", text)[0].rstrip(".") + "."
@@ -47,8 +54,6 @@ def _short(text: str) -> str:
 
 def _cure(facts: Facts) -> str:
     cuda, asked = facts["torch"].value["cuda"], os.environ.get("CUDA_HOME")
-    if os.environ.get("USE_CUDA", "").lower() in ("0", "off", "no", "false"):
-        return "unset USE_CUDA"
     if cuda is None:
         return f"{packages.command(facts.python)} --force-reinstall torch (for a build with CUDA), or set CUDA_HOME"
     for home in sorted(Path("/usr/local").glob(f"cuda-{cuda.split('.')[0]}.*"), reverse=True):
@@ -68,11 +73,16 @@ def _parts(facts: Facts, home: Path) -> Iterator[Finding]:
     for name, (folders, package) in PARTS.items():
         if any(path.is_file() for folder in folders for path in home.glob(f"{folder}/{name}")):
             continue
-        cure = f"reinstall the toolkit in {home}, or point CUDA_HOME at a whole one"
-        if from_pip and cuda:
-            requirement = f"{package}=={facts.installed(package) or cuda + '.*'}"
+        text = f"{home} has no {name}, which building a kernel needs."
+        requirement = f"{package}=={facts.installed(package) or f'{cuda}.*'}"
+        if from_pip and cuda and facts.installed(package) is None:
+            yield error("toolkit", text, "kernelgen doctor --fix", stops="cuda", packages=[requirement])
+        elif from_pip and cuda:
             cure = f"{packages.command(facts.python)} --force-reinstall --no-deps '{requirement}'"
-        yield error("toolkit", f"{home} has no {name}, which building a kernel needs.", cure, stops="cuda")
+            yield error("toolkit", text, cure, stops="cuda")
+        else:
+            cure = f"reinstall the toolkit in {home}, or point CUDA_HOME at a whole one"
+            yield error("toolkit", text, cure, stops="cuda")
 
 
 def _host_compiler(facts: Facts, home: Path) -> Iterator[Finding]:
@@ -102,14 +112,8 @@ def _reads_headers(facts: Facts, home: Path) -> Iterator[Finding]:
 def _architectures(facts: Facts) -> Finding:
     answer = facts["architectures"]
     if answer.error:
-        return error("architectures", answer.error, 'export TORCH_CUDA_ARCH_LIST="8.0;9.0a"', stops="cuda")
-    listed = re.findall(r"sm_(\d+)", trial.output([facts["toolkit"].value["nvcc"], "--list-gpu-code"]))
-    unknown = [wanted for wanted in answer.value if listed and number(wanted) not in listed]
-    if unknown:
-        known = ", ".join(f"{code[:-1]}.{code[-1]}" for code in sorted(listed, key=int))
-        text = f"this nvcc does not compile for {', '.join(unknown)}; it does for {known}."
-        keep = ";".join(wanted for wanted in answer.value if wanted not in unknown) or "native"
-        return error("architectures", text, f'export TORCH_CUDA_ARCH_LIST="{keep}"', stops="cuda")
+        cure = "unset TORCH_CUDA_ARCH_LIST" if os.environ.get("TORCH_CUDA_ARCH_LIST") else "edit it in setup.py"
+        return error("architectures", answer.error, cure, stops="cuda")
     return ok("architectures", f"{' '.join(answer.value)}, {_origin(facts)}")
 
 

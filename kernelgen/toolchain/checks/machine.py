@@ -22,7 +22,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     yield from _jobs(facts)
     yield _compiler_cache()
     yield from _locks()
-    yield _disk(facts.root)
+    yield from _disk(facts.root)
 
 
 def _gpus(facts: Facts) -> Iterator[Finding]:
@@ -58,7 +58,7 @@ def _covered(facts: Facts, name: str, capability: str) -> Iterator[Finding]:
 
 
 def runs_on(architecture: str, capability: str) -> bool:
-    """Whether code for an architecture runs on a GPU: on newer minors of its major, or, as PTX, on whatever is newer."""
+    """Whether code runs on a GPU: of its major and no older, of any newer major as PTX, of 9.0 alone as 9.0a."""
     code, gpu = int(number(architecture)), int(number(capability))
     if architecture.endswith("a"):
         return code == gpu
@@ -109,9 +109,13 @@ def _is_open(path: Path) -> bool:
     return False
 
 
-def _disk(root: Path) -> Finding:
+def _disk(root: Path) -> Iterator[Finding]:
+    if not os.access(root, os.W_OK):
+        cure = f"cp -r {root} where you may write, or chmod -R u+w {root}"
+        yield error("disk", f"{root} is read-only for you, and a build writes there.", cure, stops="cpu")
     free = shutil.disk_usage(root).free
-    text = f"{free / 2**30:.1f} GiB free in {root}"
+    text, cure = f"{free / 2**30:.1f} GiB free in {root}", f"du -xhd1 {root} | sort -h"
     if free < TOO_LITTLE:
-        return error("disk", f"only {text}; a build needs some 100 MiB.", f"du -xhd1 {root} | sort -h", stops="cpu")
-    return warning("disk", f"only {text}.", f"du -xhd1 {root} | sort -h") if free < LITTLE else ok("disk", text)
+        yield error("disk", f"only {text}; a build needs some 100 MiB.", cure, stops="cpu")
+    else:
+        yield warning("disk", f"only {text}.", cure) if free < LITTLE else ok("disk", text)

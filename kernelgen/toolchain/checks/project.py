@@ -50,17 +50,18 @@ def _libraries(subject: Subject, python: Path | None) -> Iterator[Finding]:
         text = f"_{backend}.so is older than {source.relative_to(subject.root)}."
         yield warning("libraries", text, BUILD)
     missing = _missing(subject, python) if python else {}
-    for backend in present:
-        if problem := missing.get(backend.upper()):
-            yield error("libraries", f"{problem}.", BUILD)
-        elif backend not in stale and not missing.get("import"):
-            yield ok("libraries", f"_{backend}.so is as new as its sources and loads")
     if problem := missing.get("import"):
-        yield error(
-            "libraries",
-            f"the package does not import: {problem}",
-            f'PYTHONPATH=src {python} -c "import {subject.package.name}"',
-        )
+        cure = f"cd {subject.package.parent} && {python} -c 'import {subject.package.name}'"
+        yield error("import", f"{subject.package.name} does not import: {problem}", cure)
+        return
+    for backend in present:
+        problem = missing.get(backend.upper())
+        if problem and problem.startswith("this torch"):
+            yield ok("libraries", f"_{backend}.so is not loaded: {problem}")
+        elif problem:
+            yield error("libraries", f"{problem}.", BUILD)
+        elif backend not in stale:
+            yield ok("libraries", f"_{backend}.so is as new as its sources and loads")
 
 
 def _newer(subject: Subject, backend: str) -> Path | None:

@@ -1,0 +1,103 @@
+"""What each kernel takes of a GPU: registers, shared memory, stack and spills, as ptxas reported them."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelgen.toolchain.build import Outcome
+
+_ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\w+)'")
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+@dataclass
+class Kernel:
+    """One kernel, compiled for one architecture. Memory is in bytes; shared memory is the static part."""
+
+    source: str
+    name: str
+    architecture: str
+    registers: int = 0
+    shared: int = 0
+    stack: int = 0
+    spill_stores: int = 0
+    spill_loads: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read(root: Path, outcome: Outcome) -> list[Kernel]:
+    """Every kernel of the build, by source; ptxas's report lies beside each object."""
+    kernels = []
+    for path, source in outcome.facts["objects"].items():
+        report = root / f"{path}.txt"
+        if source.endswith(".cu") and report.is_file():
+            kernels += _parse(source, report.read_text())
+    names = _demangled([kernel.name for kernel in kernels])
+    for kernel, name in zip(kernels, names, strict=True):
+        kernel.name = name
+    return sorted(kernels, key=lambda kernel: (kernel.source, kernel.name, kernel.architecture))
+
+
+def _parse(source: str, report: str) -> list[Kernel]:
+    kernels: list[Kernel] = []
+    for line in report.splitlines():
+        if entry := _ENTRY.search(line):
+            number, suffix = re.fullmatch(r"(\d+)([a-z]?)", entry[2]).groups()
+            kernels.append(Kernel(source, entry[1], f"{number[:-1]}.{number[-1]}{suffix}"))
+        elif kernels and (found := _SPILLS.search(line)):
+            # Functions that a kernel calls are reported after it, and count as part of it.
+            kernels[-1].stack += int(found[1])
+            kernels[-1].spill_stores += int(found[2])
+            kernels[-1].spill_loads += int(found[3])
+        elif kernels and (found := _USED.search(line)):
+            kernels[-1].registers = int(found[1])
+            shared = _SHARED.search(line)
+            kernels[-1].shared = int(shared[1]) if shared else 0
+    return kernels
+
+
+def _demangled(names: list[str]) -> list[str]:
+    """The names as they are written in the source, without arguments and the names of unnamed namespaces."""
+    tool = shutil.which("cu++filt") or shutil.which("c++filt")
+    if not tool or not names:
+        return names
+    done = subprocess.run([tool], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+    return [_short(name) for name in done.splitlines()]
+
+
+def _short(name: str) -> str:
+    name = re.sub(r"(_GLOBAL__N__\w+|\(anonymous namespace\)|_INTERNAL_\w+)::", "", name).removeprefix("void ")
+    depth = 0
+    for position, character in enumerate(name):
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if character == "(" and depth == 0:
+            return name[:position]
+    return name
+
+
+def table(kernels: list[Kernel]) -> str:
+    if not kernels:
+        return "no kernels: nothing was compiled for a GPU"
+    head = ("kernel", "for", "registers", "shared", "stack", "spilled")
+    rows, source = [head], ""
+    for kernel in kernels:
+        if kernel.source != source:
+            source = kernel.source
+            rows.append((source, "", "", "", "", ""))
+        spilled = f"{kernel.spill_stores}+{kernel.spill_loads}" if kernel.spill_stores or kernel.spill_loads else "-"
+        numbers = (str(kernel.registers), str(kernel.shared), str(kernel.stack), spilled)
+        rows.append((f"  {kernel.name}", kernel.architecture, *numbers))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = (
+        f"{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  "
+        + "  ".join(f"{cell:>{width}}" for cell, width in zip(row[2:], widths[2:], strict=True))
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,62 @@
+"""Another revision of a project, checked out and built aside."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kernelgen.errors import KernelgenError
+from kernelgen.scaffold.git import GitError, git, line
+from kernelgen.toolchain.build import Build, environment
+
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+
+
+@contextmanager
+def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
+    """The project at `root` as of a revision, in a work tree of its own that goes when the block ends; and its commit.
+
+    Raises:
+        KernelgenError: the project is not in a git repository, or there is no such revision, or no project in it.
+    """
+    try:
+        prefix = line(root, "rev-parse", "--show-prefix")
+    except GitError as error:
+        raise KernelgenError(f"{root} is not in a git repository, so it has no other revisions: {error}") from None
+    try:
+        commit = line(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    except GitError:
+        raise KernelgenError(f"There is no revision {revision!r} in the repository of {root}.") from None
+    scratch = Path(tempfile.mkdtemp(prefix="kernelgen-compare-"))
+    tree = scratch / "tree"
+    try:
+        git(root, *_NO_HOOKS, "worktree", "add", "--quiet", "--detach", str(tree), commit)
+        if not (tree / prefix / "setup.py").is_file():
+            raise KernelgenError(f"There was no project in {prefix or 'the repository'} at {revision}.")
+        yield tree / prefix, commit
+    finally:
+        with suppress(GitError):
+            git(root, "worktree", "remove", "--force", str(tree))
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def give_cases(now: Path, then: Path, package: str, op: str, revision: str) -> None:
+    """Let the other revision measure the cases of this one: its own lab.py may have others, or not be there.
+
+    Raises:
+        KernelgenError: the other revision has no such op.
+    """
+    folder = then / "src" / package / "ops" / op
+    if not (folder / "__init__.py").is_file():
+        raise KernelgenError(f"There was no op {op!r} at {revision}, so there is nothing to compare it with.")
+    shutil.copyfile(now / "src" / package / "ops" / op / "lab.py", folder / "lab.py")
+
+
+def build(root: Path, python: Path) -> None:
+    """Compiles what changed, quietly.
+
+    Raises:
+        KernelgenError: it does not compile.
+    """
+    Build(root, environment(), python).run(quiet=True)

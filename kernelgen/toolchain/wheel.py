@@ -1,0 +1,100 @@
+"""Builds a project's wheel, and checks that it runs wherever its name says that it does."""
+
+import re
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from kernelgen.errors import KernelgenError
+from kernelgen.toolchain import elf, packages
+from kernelgen.toolchain.finding import Finding, error, ok, warning
+
+TAG = "cp310-abi3"
+# What every machine with torch has. Not libcudart, which is linked statically, and no libc10 or libpython.
+_ALLOWED = re.compile(r"lib(torch|torch_cpu|torch_cuda|stdc\+\+|gcc_s|c|m|dl|rt|pthread)\.so(\.\d+)*|ld-linux.*")
+# The stable ABI is plain C, which is added to and never changed.
+_STABLE = re.compile(r"(aoti_)?torch_\w+")
+# The C++ library's own: without a version where libtorch holds a copy, and any will do.
+_STANDARD = re.compile(r"_Z(T[ISV])?N?K?(St|S[abdios])")
+_CURE = "include only torch/csrc/stable/* and torch/headeronly/*, no ATen, c10, pybind11 or Python.h; build again"
+
+
+def build_wheel(project: Path, python: Path, out: Path, environment: Mapping[str, str] | None = None) -> list[Finding]:
+    """Builds the wheel of `project` into `out` and returns what checking it finds; the first names the wheel.
+
+    Raises:
+        KernelgenError: it does not build.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out) as scratch:
+        if uv := packages.uv_instead(python):
+            command = [uv, "build", "--wheel", "--python", str(python), "--out-dir", scratch]
+        else:
+            command = [str(python), "-m", "pip", "wheel", "--no-deps", "-w", scratch]
+        line = [*command, "--no-build-isolation", str(project)]
+        if subprocess.run(line, stdout=packages.STDERR, env=environment, check=False).returncode:
+            raise KernelgenError("The wheel does not build; the messages are above.")
+        (made,) = Path(scratch).glob("*.whl")
+        wheel = made.replace(out / made.name)
+    return [ok("wheel", str(wheel)), *check_wheel(wheel)]
+
+
+def check_wheel(wheel: Path) -> list[Finding]:
+    """What is wrong with a wheel's tag, its contents and its libraries; or one finding that says all is well.
+
+    Raises:
+        KernelgenError: it is no wheel, or holds what is no library.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = archive.namelist()
+            libraries = {name: archive.read(name) for name in names if name.endswith(".so")}
+    except (OSError, zipfile.BadZipFile) as problem:
+        raise KernelgenError(f"{wheel} is no wheel: {problem}.") from problem
+    found = []
+    if f"-{TAG}-" not in wheel.name:
+        text = f"{wheel.name} is not tagged {TAG}, so each Python needs a wheel of its own."
+        found.append(error("tag", text, "restore bdist_wheel's py_limited_api in setup.py (kernelgen update)"))
+    backends = {Path(name).name for name in libraries}
+    if "_cpu.so" not in backends:
+        found.append(error("contents", f"{wheel.name} holds no _cpu.so.", "kernelgen build"))
+    if "_cuda.so" not in backends:
+        text = f"{wheel.name} holds no _cuda.so: its ops run on the CPU alone."
+        found.append(warning("contents", text, "USE_CUDA=1 kernelgen build --wheel"))
+    for name, data in libraries.items():
+        found += check_library(name, data)
+    bad = any(finding.state == "error" for finding in found)
+    fine = f"{TAG}, and its libraries need only the stable ABI: any torch from 2.10 on, any Python from 3.10 on"
+    return found if bad else [*found, ok("portable", fine)]
+
+
+def check_library(name: str, data: bytes) -> Iterator[Finding]:
+    """What a library needs that not every machine with torch has.
+
+    Raises:
+        KernelgenError: it is no library.
+    """
+    needs = elf.read(data)
+    for library in needs.needed:
+        if not _ALLOWED.fullmatch(library):
+            text = f"{name} needs {library}, which not every torch brings."
+            yield error("libraries", text, "leave it out of LDFLAGS, or link it statically")
+    for path in needs.paths:
+        if not path.startswith("$ORIGIN"):
+            text = f"{name} looks for libraries in {path}, a folder of the machine that built it."
+            yield error("libraries", text, "leave -rpath out of LDFLAGS")
+    for symbol, versioned in sorted(needs.symbols.items()):
+        if not (versioned or _STABLE.fullmatch(symbol) or _STANDARD.match(symbol)):
+            text = f"{name} needs {symbol}, which {_owner(symbol)}."
+            yield error("symbols", text, _CURE)
+
+
+def _owner(symbol: str) -> str:
+    """Why a symbol may not be needed."""
+    if re.match(r"_?Py", symbol):
+        return "belongs to Python: the libraries of one wheel for every Python hold none"
+    if re.match(r"_Z.*(2at|3c10|5torch|6caffe2)", symbol):
+        return "belongs to torch's C++ ABI: it changes with every release"
+    return "is outside torch's stable ABI and the system's libraries"

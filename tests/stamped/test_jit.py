@@ -1,0 +1,144 @@
+"""`demo_kernels.jit`: an edit is run in the same process, and what was compiled before is not compiled again."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import python, stamp
+
+OP = Path("src/demo_kernels/ops/elementwise")
+
+START = """
+import pathlib, torch, demo_kernels
+from demo_kernels import jit
+x = torch.ones(3)
+op = pathlib.Path(jit.OPS, "elementwise")
+def edit(file, old, new):
+    text = (op / file).read_text()
+    assert old in text
+    (op / file).write_text(text.replace(old, new))
+def plus_one():
+    edit("cpu.cpp", "Accumulate(c[i])", "Accumulate(c[i]) + 1")
+def back():
+    edit("cpu.cpp", "Accumulate(c[i]) + 1", "Accumulate(c[i])")
+def show():
+    print(demo_kernels.elementwise(x, x, x)[0].item())
+"""
+
+
+@pytest.fixture
+def session(tmp_path):
+    """Runs code after START in the Python of a project; returns what it printed and how often it compiled."""
+    project = stamp(tmp_path / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}])
+
+    def call(code: str) -> tuple[list[str], int]:
+        result = python(project, START + code, USE_CUDA="0", XDG_CACHE_HOME=str(tmp_path / "cache"))
+        assert result.returncode == 0, result.stderr
+        return result.stdout.splitlines(), result.stderr.count("jit: compiling elementwise")
+
+    return call
+
+
+def test_an_edit_runs_in_the_same_process(session):
+    printed, compiled = session("jit.load('elementwise'); show(); plus_one(); jit.load('elementwise'); show()")
+    assert printed == ["2.0", "3.0"]
+    assert compiled == 2
+
+
+def test_what_was_compiled_before_comes_from_the_cache(session):
+    both = "jit.load('elementwise'); show(); plus_one(); jit.load('elementwise'); show(); back()"
+    assert session(both) == (["2.0", "3.0"], 2)
+    # Another process; and back and forth within it, where each library is open already.
+    assert session(f"{both}\n{both}") == (["2.0", "3.0", "2.0", "3.0"], 0)
+
+
+def test_a_header_counts(session):
+    code = "jit.load('elementwise'); edit('arguments.h', '#pragma once', '#pragma once  //'); jit.load('elementwise')"
+    assert session(code)[1] == 2
+
+
+def test_flags_count(session):
+    code = "import os; jit.load('elementwise'); os.environ['CXXFLAGS'] = '-DX'; jit.load('elementwise')"
+    assert session(code)[1] == 2
+
+
+def test_gradients_and_graphs_follow(session):
+    code = """
+jit.load("elementwise")
+graph = torch.compile(lambda y: demo_kernels.elementwise(y, y, y), backend="aot_eager", fullgraph=True)
+print(graph(x)[0].item())
+plus_one()
+f = jit.load("elementwise")
+print(graph(x)[0].item())
+y = x.clone().requires_grad_()
+f(y, x, x).sum().backward()
+print(y.grad[0].item())
+"""
+    assert session(code)[0] == ["2.0", "3.0", "1.0"]
+
+
+def test_sources_may_lie_elsewhere_in_the_project(session):
+    code = """
+import shutil
+shutil.copytree(op, jit.ROOT / "trial" / "elementwise")
+op = jit.ROOT / "trial" / "elementwise"
+(op / "__init__.py").unlink()
+plus_one()
+jit.load(jit.ROOT / "trial" / "elementwise")
+show()
+jit.load("elementwise")
+show()
+"""
+    assert session(code)[0] == ["3.0", "2.0"]
+
+
+def test_what_does_not_compile_leaves_the_op_as_it_was(session):
+    code = """
+jit.load("elementwise")
+edit("cpu.cpp", "Accumulate(c[i])", "Accumulate(c[i]")
+try:
+    jit.load("elementwise")
+except RuntimeError as error:
+    print(str(error).splitlines()[0], "error:" in str(error))
+show()
+"""
+    assert session(code)[0] == ["elementwise does not compile: True", "2.0"]
+
+
+def test_what_is_no_op_is_refused(session):
+    code = """
+for name in ("elementwize", "/"):
+    try:
+        jit.load(name)
+    except RuntimeError as error:
+        print(error)
+"""
+    first, second = session(code)[0]
+    assert first.startswith("'elementwize' is no op of demo_kernels")
+    assert second.startswith("'/' is no op of demo_kernels")
+
+
+def test_a_refusal_of_the_build_does_not_end_the_process(session):
+    code = """
+import os
+os.environ["CXX"] = "no-such-compiler"
+try:
+    jit.load("elementwise")
+except RuntimeError as error:
+    print(error)
+"""
+    assert "the C++ compiler 'no-such-compiler' was not found" in session(code)[0][0]
+
+
+def test_a_killed_process_leaves_no_lock(session, tmp_path):
+    session("jit.load('elementwise')")
+    (lock,) = (tmp_path / "cache").rglob("*.lock")
+    hold = (
+        "import fcntl, sys, time; fcntl.flock(f := open(sys.argv[1]), fcntl.LOCK_EX); print(flush=True); time.sleep(99)"
+    )
+    with subprocess.Popen([sys.executable, "-c", hold, lock], stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        holder.kill()
+    assert session("jit.load('elementwise'); show()") == (["2.0"], 0)

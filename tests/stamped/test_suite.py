@@ -1,0 +1,65 @@
+"""A stamped project's own tests, run where there is no GPU: what passes, what is skipped, what is left to write."""
+
+import pytest
+
+from .conftest import EVERY_OP, Outcome
+
+# The ops whose reference nobody has written yet.
+UNWRITTEN = sorted(op["name"] for op in EVERY_OP if op["recipe"] == "blank")
+NEED_THE_REFERENCE = {
+    *("test_accuracy", "test_layouts", "test_inputs_are_left_as_they_are", "test_same_result_twice", "test_opcheck"),
+    *("test_compile", "test_export"),
+}
+NEED_ITS_GRADIENT = {
+    *("test_gradcheck", "test_frozen_inputs", "test_double_backward", "test_functional_gradient"),
+    "test_forward_mode_of_operators",
+}
+NEED_A_GPU = {"test_another_stream", "test_cuda_graph", "test_second_device"}
+
+
+@pytest.fixture
+def outcomes(full_project, outcomes_of) -> list[Outcome]:
+    return outcomes_of("suite", full_project)
+
+
+def of(outcomes: list[Outcome], op: str | None, status: str) -> list[Outcome]:
+    return [outcome for outcome in outcomes if (outcome.op, outcome.status) == (op, status)]
+
+
+@pytest.mark.parametrize("op", [op["name"] for op in EVERY_OP if op["recipe"] != "blank"])
+def test_an_op_passes_its_tests(outcomes, op):
+    assert len(of(outcomes, op, "passed")) > 50
+    assert of(outcomes, op, "failed") == []
+
+
+@pytest.mark.parametrize("recipe", ["elementwise", "rms_norm"])
+def test_an_op_under_another_name_is_tested_alike(outcomes, recipe):
+    def passed(op):
+        return sorted((outcome.test, outcome.case) for outcome in of(outcomes, op, "passed"))
+
+    assert passed(f"another_{recipe}") == passed(recipe)
+
+
+@pytest.mark.parametrize("op", UNWRITTEN)
+def test_an_op_without_a_reference_says_what_to_write(outcomes, op, full_project):
+    failed = of(outcomes, op, "failed")
+    gradient = set() if op == "mutates" else NEED_ITS_GRADIENT
+    assert {outcome.test for outcome in failed} == NEED_THE_REFERENCE | gradient
+    file = full_project / "src" / "demo_kernels" / "ops" / op / "reference.py"
+    assert [it for it in failed if f"reference not written yet: write it in {file}" not in it.message] == []
+
+
+def test_the_project_as_a_whole_passes(outcomes):
+    assert {outcome.test for outcome in of(outcomes, None, "passed")} == {
+        *("test_ops_are_public", "test_op_is_whole", "test_libraries_are_loaded", "test_without_compiled_libraries")
+    }
+    assert of(outcomes, None, "failed") == []
+
+
+@pytest.mark.parametrize("op", [op["name"] for op in EVERY_OP])
+def test_what_needs_a_gpu_is_skipped_with_the_reason(outcomes, op):
+    skipped = of(outcomes, op, "skipped")
+    without = {outcome.test for outcome in skipped if outcome.message.startswith("there is no GPU")}
+    assert without >= NEED_A_GPU
+    # What is skipped for another reason says that too.
+    assert [outcome.test for outcome in skipped if len(outcome.message.split()) < 4] == []

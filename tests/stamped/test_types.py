@@ -1,0 +1,241 @@
+"""Every type of the stable ABI, from Python to C++ and back: values in, and equal values seen."""
+
+import ast
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kernelgen.scaffold.schema import SchemaError, parse
+from kernelgen.scaffold.schema_types import BASES
+
+from .conftest import blank, build, stamp, write_cpu
+
+# What can be made of a type.
+FORMS = ("{}", "{}?", "{}[]", "{}?[]", "{}[]?", "{}?[]?")
+SIZES = ("{}[2]", "{}[2]?")
+# An argument of every type: its name, its base and its form.
+ARGUMENTS = [(f"{base.lower()}{i}", base, form) for base in BASES for i, form in enumerate(FORMS)]
+SIZED = [(f"{base.lower()}{i}", base, form) for base in BASES for i, form in enumerate(SIZES)]
+# What PyTorch returns to Python as it is.
+RETURNS = [
+    (name, base, form)
+    for name, base, form in ARGUMENTS
+    if base not in ("ScalarType", "Layout", "MemoryFormat") and (base != "bool" or "{}[" not in form)
+]
+
+
+def declared(arguments: list[tuple[str, str, str]]) -> str:
+    return ", ".join(f"{form.format(base)} {name}" for name, base, form in arguments)
+
+
+SCHEMAS = {
+    "received": f"(Tensor x, {declared(ARGUMENTS)}) -> Tensor",
+    "sized": f"(Tensor x, {declared(SIZED)}) -> Tensor",
+    "keywords": "(Tensor self, Tensor template, int xor, float double, int await=1, str? torch=None) -> Tensor",
+    "returned": f"(Tensor x, {declared(RETURNS)}) -> ({', '.join(form.format(base) for _, base, form in RETURNS)})",
+}
+
+# Writes down C++ values as Python would.
+SHOW = r"""
+#include <cstdio>
+#include <cstring>
+
+namespace {
+
+template <typename T>
+std::string show(const std::optional<T>& value);
+template <typename T>
+std::string show(const std::vector<T>& values);
+
+std::string show(bool value) { return value ? "True" : "False"; }
+std::string show(int64_t value) { return std::to_string(value); }
+std::string show(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17e", value);
+  return text;
+}
+std::string show(const std::string& value) {
+  std::string text = "b'";
+  char code[5];
+  for (const unsigned char c : value) text += (std::snprintf(code, sizeof code, "\\x%02x", c), code);
+  return text + "'";
+}
+std::string show(torch::headeronly::ScalarType value) { return std::to_string(int(value)); }
+std::string show(torch::headeronly::Layout value) { return std::to_string(int(value)); }
+std::string show(torch::headeronly::MemoryFormat value) { return std::to_string(int(value)); }
+std::string show(torch::stable::Device value) {
+  return "(" + std::to_string(int(value.type())) + ", " + std::to_string(value.index()) + ")";
+}
+std::string show(const Tensor& value) {
+  const double* data = static_cast<const double*>(value.const_data_ptr());
+  return show(std::vector<double>(data, data + value.numel()));
+}
+template <typename T>
+std::string show(const std::optional<T>& value) {
+  return value ? show(*value) : "None";
+}
+template <typename T>
+std::string show(const std::vector<T>& values) {
+  std::string text = "[";
+  for (const T& value : values) text += show(value) + ", ";
+  return text + "]";
+}
+
+template <typename... Values>
+Tensor shown(const Tensor& like, const Values&... values) {
+  const std::string text = "[" + ((show(values) + ", ") + ...) + "]";
+  const Tensor result = torch::stable::new_empty(like, {int64_t(text.size())}, torch::headeronly::ScalarType::Byte);
+  std::memcpy(result.mutable_data_ptr(), text.data(), text.size());
+  return result;
+}
+
+}  // namespace
+"""
+
+
+def values(base: str) -> list[Any]:
+    """Three values of a type that are easily told apart, extreme ones among them."""
+    import torch
+
+    return {
+        "Tensor": [torch.tensor([1.5, -2.0], dtype=torch.float64), torch.zeros(0).double(), torch.ones(1).double()],
+        "int": [2**63 - 1, -(2**63), 0],
+        "SymInt": [2**63 - 1, -(2**61), 7],
+        "float": [0.1, -1e300, 3.0],
+        "bool": [True, False, True],
+        "str": ["", 'ä "quoted"\0\n', "x" * 100],
+        "ScalarType": [torch.float32, torch.bfloat16, torch.bool],
+        "Layout": [torch.strided, torch.sparse_coo, torch.sparse_csr],
+        "MemoryFormat": [torch.contiguous_format, torch.preserve_format, torch.channels_last],
+        "Device": [torch.device("cpu"), torch.device("cuda", 3), torch.device("meta")],
+    }[base]
+
+
+def given(base: str, form: str, full: bool) -> Any:
+    """A value for a form of a type; where it may be, and `full` is false, None or an empty list."""
+    first, second, third = values(base)
+    if not full and form.endswith("?"):
+        return None
+    return {
+        "{}": first if full else third,
+        "{}?": second,
+        "{}[]": [first, second, third] if full else [],
+        "{}?[]": [first, None, third] if full else [None],
+        "{}[]?": [third, second],
+        "{}?[]?": [None, second],
+        "{}[2]": [first, second] if full else [second, first],
+        "{}[2]?": [third, first],
+    }[form]
+
+
+def as_seen(value: Any) -> Any:
+    """A value as the C++ above writes it down."""
+    import torch
+
+    codes = {torch.float32: 6, torch.bfloat16: 15, torch.bool: 11}
+    codes |= {torch.strided: 0, torch.sparse_coo: 1, torch.sparse_csr: 2}
+    codes |= {torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2}
+    if isinstance(value, list):
+        return [as_seen(item) for item in value]
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, torch.device):
+        return {"cpu": 0, "cuda": 1, "meta": 14}[value.type], -1 if value.index is None else value.index
+    return value.encode() if isinstance(value, str) else codes.get(value, value)
+
+
+def arguments(table: list[tuple[str, str, str]], full: bool) -> dict[str, Any]:
+    return {name: given(base, form, full) for name, base, form in table}
+
+
+@pytest.fixture(scope="session")
+def package(made_once) -> ModuleType:
+    """A project of ops whose C++ writes down or returns what it is given, imported."""
+
+    def make(folder: Path) -> None:
+        ops = [blank(name, schema) for name, schema in sorted(SCHEMAS.items())]
+        project = stamp(folder / "types-kernels", project_name="types-kernels", ops=ops)
+        for name, schema in SCHEMAS.items():
+            names = ", ".join(argument["cpp"] for argument in parse(schema).entry()["arguments"])
+            first, _, rest = names.partition(", ")
+            body = f"return {{{rest}}};" if name == "returned" else f"return shown({first}, {names});"
+            write_cpu(project / "src" / "types_kernels" / "ops" / name, body, SHOW)
+        result = build(project, USE_CUDA="0")
+        assert result.returncode == 0, result.stdout + result.stderr
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(made_once("types", make) / "types-kernels" / "src")
+        return importlib.import_module("types_kernels")
+
+
+def check_seen(shown: Any, values: dict[str, Any]) -> None:
+    seen = dict(zip(values, ast.literal_eval(bytes(shown.tolist()).decode()), strict=True))
+    # Not only equal: `True` is no 1, and 1 no 1.0.
+    assert {name: repr(value) for name, value in seen.items()} == {n: repr(as_seen(v)) for n, v in values.items()}
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["values", "nothing"])
+@pytest.mark.parametrize("op, table", [("received", ARGUMENTS), ("sized", SIZED)], ids=["received", "sized"])
+def test_cpp_sees_what_python_gives(package, op, table, full):
+    import torch
+
+    every = {"x": torch.ones(1).double(), **arguments(table, full)}
+    check_seen(getattr(package, op)(*every.values()), every)
+    check_seen(getattr(package, op)(**every), every)
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["values", "nothing"])
+def test_python_gets_what_cpp_returns(package, full):
+    import torch
+
+    every = arguments(RETURNS, full)
+    returned = package.returned(torch.ones(1), *every.values())
+    assert isinstance(returned, tuple)
+    got = dict(zip(every, returned, strict=True))
+    assert {name: repr(value) for name, value in got.items()} == {name: repr(value) for name, value in every.items()}
+
+
+def test_names_that_are_keywords_in_python_or_cpp(package):
+    import torch
+
+    x, y = torch.tensor([1.0]).double(), torch.tensor([2.0]).double()
+    shown = package.keywords(x, template=y, xor=3, double=0.5)
+    check_seen(shown, {"self": x, "template": y, "xor": 3, "double": 0.5, "await": 1, "torch": None})
+    shown = package.keywords(self=x, template=y, xor=3, double=0.5, await_=4, torch_="t")
+    check_seen(shown, {"self": x, "template": y, "xor": 3, "double": 0.5, "await": 4, "torch": "t"})
+
+
+def test_one_number_stands_for_a_list_of_a_given_length(package):
+    import torch
+
+    every = {"x": torch.ones(1).double(), **arguments(SIZED, full=True)}
+    seen = {**every, "int0": [5, 5], "float0": [5.0, 5.0]}
+    check_seen(package.sized(**{**every, "int0": 5, "float0": 5.0}), seen)
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in SIZED])
+def test_a_list_of_another_length_is_refused_by_name(package, name):
+    import torch
+
+    every = {"x": torch.ones(1).double(), **arguments(SIZED, full=True)}
+    every[name] = every[name][:1] * 3
+    with pytest.raises(RuntimeError, match=f"sized: {name} has 3 values; it takes 2"):
+        package.sized(**every)
+
+
+def test_as_many_arguments_as_pytorch_has_room_for():
+    import torch
+
+    def schema(count):
+        return f"({', '.join(f'Tensor a{i}' for i in range(count))}) -> Tensor"
+
+    assert len(parse(schema(64)).arguments) == 64
+    with pytest.raises(SchemaError, match="at most 64 arguments"):
+        parse(schema(65))
+    library = torch.library.Library("types_kernels_limit", "FRAGMENT")
+    library.define(f"most{schema(64)}")
+    with pytest.raises(RuntimeError, match="65 arguments"):
+        library.define(f"more{schema(65)}")
