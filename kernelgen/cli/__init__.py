@@ -20,6 +20,8 @@ VERBS = {
     "update": ("bring a project to a newer template", "kernelgen.cli.update"),
     "build": ("compile a project's ops", "kernelgen.cli.build"),
     "fuzz": ("prove ops right: adversarial inputs against the reference in float64", "kernelgen.cli.fuzz"),
+    "bench": ("measure ops beside their peers", "kernelgen.cli.bench"),
+    "compare": ("say whether ops became faster or slower", "kernelgen.cli.compare"),
     "doctor": ("check what a build needs here, and say what cures what is wrong", "kernelgen.cli.doctor"),
     "env": ("print the variables that a build uses, for a shell or a container", "kernelgen.cli.env"),
 }

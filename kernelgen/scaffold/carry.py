@@ -138,11 +138,13 @@ def _trimmed(statement: ast.stmt, wanted: set[str]) -> ast.stmt:
 
 
 def _lay_out(module: Module, kept: list[ast.stmt], function: ast.FunctionDef, wanted: set[str]) -> str:
-    """Futures, then imports, then the rest in the file's order, spaced as Python is."""
+    """Futures, then imports, Python's own first, then the rest in the file's order, spaced as Python is."""
     imports = [s for s in kept if isinstance(s, (ast.Import, ast.ImportFrom))]
     future = [ast.unparse(s) for s in imports if _is_future(s)]
-    plain = [ast.unparse(_trimmed(s, wanted)) for s in imports if not _is_future(s)]
-    text = "\n\n".join("\n".join(block) for block in (future, plain) if block)
+    plain = [_trimmed(s, wanted) for s in imports if not _is_future(s)]
+    own = [ast.unparse(s) for s in plain if sys.stdlib_module_names.issuperset(_roots(s))]
+    others = [ast.unparse(s) for s in plain if not sys.stdlib_module_names.issuperset(_roots(s))]
+    text = "\n\n".join("\n".join(block) for block in (future, own, others) if block)
     was_definition = False
     for statement in kept:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):

@@ -190,8 +190,9 @@ class Renderer:
     def _summary(self, recipe: str, folder: Path) -> str:
         sources = (folder / name for name in ("__init__.py.jinja", "__init__.py"))
         source = next((file.read_text(encoding="utf-8") for file in sources if file.is_file()), "")
-        docstring = re.search(r'"""\s*([^"\n]+)', source)
-        summary = docstring[1] if docstring else ""
+        # What it stamps says what it is, unless that is for the user to write: then a comment does.
+        found = re.search(r"\{#- recipe: (.+?) -#\}", source) or re.search(r'"""\s*([^"\n]+)', source)
+        summary = found[1] if found else ""
         with suppress(KernelgenError):
             summary = self._string(summary, self.context | {"op": {"name": recipe, "recipe": recipe}})
         return summary.removeprefix(f"{recipe}: ")

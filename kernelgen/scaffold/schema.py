@@ -13,6 +13,8 @@ from kernelgen.scaffold.schema_types import BASES, Type, refusal
 __all__ = ["Argument", "Default", "Return", "Schema", "SchemaError", "Type", "parse"]
 
 _LARGEST_SIZE = 64
+# What the dispatcher has bits for.
+_MOST_ARGUMENTS = 64
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,8 @@ class _Parser:
                 keyword_only = True
                 continue
             start = self.now
+            if len(found) == _MOST_ARGUMENTS:
+                raise self.fail(f"PyTorch gives an operator at most {_MOST_ARGUMENTS} arguments; pass lists instead.")
             argument, name = self.argument(keyword_only)
             self.check_name(name, [a.name for a, _ in found], "arguments")
             if not keyword_only and argument.default is None and any(a.default for a, _ in found):

@@ -192,6 +192,7 @@ def test_source_takes_along_what_the_function_needs_and_nothing_else(tmp_path: P
         from __future__ import annotations
 
         import math
+
         import torch.nn.functional as F
         from torch import Tensor
 
@@ -443,7 +444,7 @@ def test_unused_imports_that_cannot_come_along_do_not_matter(tmp_path: Path):
             return sibling * math.pi
         """,
     )
-    assert read(path, "op").source.startswith("import math\nfrom torch import Tensor\n\n\n")
+    assert read(path, "op").source.startswith("import math\n\nfrom torch import Tensor\n\n\n")
 
 
 def test_no_such_file_or_function(tmp_path: Path):

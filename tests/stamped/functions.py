@@ -47,3 +47,18 @@ def widened(x: Tensor, dtype: torch.dtype, device: torch.device | None = None) -
 def halves(x: Tensor) -> tuple[Tensor, Tensor]:
     """Views of its argument, and the argument itself where there is nothing to cast."""
     return x[..., : x.shape[-1] // 2], x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def parts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Views of one tensor, and one of them twice."""
+    square, middle = x * x, x.shape[-1] // 2
+    return square[..., :middle], square[..., middle:], square[..., :middle]
+
+
+def total(
+    x: Tensor, others: Sequence[Tensor | None], dims: Sequence[int] = (), *, shift: Tensor | None = None
+) -> Tensor:
+    """Lists with and without tensors in them, and a tensor that is given by name."""
+    out = x + sum(other.sum() for other in others if other is not None)
+    out = out.sum(tuple(dims), keepdim=True) if dims else out
+    return out if shift is None else out + shift

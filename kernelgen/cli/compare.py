@@ -1,0 +1,194 @@
+"""`kernelgen compare`."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelgen.cli import lab
+from kernelgen.cli.parser import Parser
+from kernelgen.errors import KernelgenError
+
+if TYPE_CHECKING:
+    from kernelgen.lab.compare import Comparison, Thresholds
+    from kernelgen.lab.pair import Pair, Paired
+
+_CODES = """exit codes:
+  0  improved: an improvement was shown, and no regression
+  1  a regression was shown, or results are wrong
+  2  no significant difference
+  3  nothing could be compared, or wrong usage"""
+_UNABLE = 3
+
+
+def run(arguments: list[str]) -> int:
+    try:
+        options = _options(arguments)
+        comparison = _revisions(options) if options.against else _files(options)
+    except KernelgenError as error:
+        error.exit_code = _UNABLE  # 1 and 2 are verdicts here.
+        raise
+    except ModuleNotFoundError as error:
+        unable = KernelgenError(f"Comparing needs {error.name}; install it with: {sys.executable} -m pip install scipy")
+        unable.exit_code = _UNABLE
+        raise unable from error
+    _print(comparison, options)
+    return comparison.exit_code
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    text = "Say whether ops became faster or slower: from two files of `kernelgen bench`, or from two revisions."
+    parser = Parser("compare", text)
+    parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, _CODES
+    text = "two files of `kernelgen bench --out`; with --against, ops"
+    parser.add_argument("what", nargs="*", metavar="A.json B.json | OP", help=text)
+    text = "build this revision aside, and measure the ops of both in one run, taking turns"
+    parser.add_argument("--against", metavar="REV", help=text)
+    parser.add_argument("--cases", nargs="+", metavar="CASE", help="these cases alone")
+    _add_measuring(parser)
+    _add_thresholds(parser)
+    parser.add_argument("--markdown", action="store_true", help="print a comment for a pull request")
+    parser.add_json()
+    options = parser.parse_args(arguments)
+    if not options.against and len(options.what) != 2:
+        parser.error("give two files, or --against REV and an op")
+    if options.json and options.markdown:
+        parser.error("--json and --markdown are two forms; choose one")
+    return options
+
+
+def _add_measuring(parser: Parser) -> None:
+    group = parser.add_argument_group("with --against")
+    group.add_argument("--project", type=Path, default=Path(), metavar="DIR", help="the project (default: here)")
+    group.add_argument("--python", type=Path, metavar="PYTHON", help="the project's Python")
+    group.add_argument("--device", choices=("cpu", "cuda"), help="where to run (default: cuda where there is a GPU)")
+    group.add_argument("--dtype", metavar="D", help="one dtype of the op (default: those that lab.py names)")
+    group.add_argument("--backward", action="store_true", help="measure the gradient instead")
+    group.add_argument("--tf32", action="store_true", help="let float32 matrix products use TF32")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs and the order (default: 0)")
+    group.add_argument("--blocks", type=int, metavar="N", help="units of evidence for each case (default: 40)")
+    text = "how many seconds a worker may say nothing before it counts as hung (default: 120)"
+    group.add_argument("--limit", type=float, default=120.0, metavar="S", help=text)
+
+
+def _add_thresholds(parser: Parser) -> None:
+    group = parser.add_argument_group("thresholds")
+    text = "a regression is so much slower (default: 3)"
+    group.add_argument("--slower", type=float, default=3.0, metavar="PERCENT", help=text)
+    group.add_argument("--faster", type=float, default=10.0, metavar="PERCENT", help="an improvement (default: 10)")
+    group.add_argument("--delta", type=float, default=0.3, help="the least |Cliff's delta| (default: 0.3)")
+    group.add_argument("--alpha", type=float, default=0.05, help="what p has to be below (default: 0.05)")
+
+
+def _thresholds(options: argparse.Namespace) -> "Thresholds":
+    from kernelgen.lab.compare import Thresholds
+
+    return Thresholds(options.slower / 100, options.faster / 100, options.delta, options.alpha)
+
+
+def _files(options: argparse.Namespace) -> "Comparison":
+    from kernelgen.lab import compare, results
+
+    before, after = (results.read(Path(name)) for name in options.what)
+    return compare.files(tuple(options.what), before, after, _thresholds(options), options.cases)
+
+
+def _revisions(options: argparse.Namespace) -> "Comparison":
+    from kernelgen.lab import compare
+    from kernelgen.toolchain import revision
+
+    options.ops = options.what
+    home = lab.find(options)
+    with revision.checked_out(home.root, options.against) as (then, commit):
+        for op in home.ops:
+            revision.give_cases(home.root, then, home.package, op, options.against)
+        for root in (then, home.root):
+            revision.build(root, home.python)
+        measuring = _Measuring(options, home, then)
+        found = measuring.all(options.seed)
+        if not found:
+            raise KernelgenError(" ".join(measuring.notes) or "Nothing was measured.")
+        said = (f"{options.against} ({commit[:10]})", "the working tree", measuring.machine, found)
+        comparison = compare.revisions(*said, _thresholds(options))
+        if doubtful := compare.doubtful(comparison):
+            again = measuring.all(options.seed + 1, doubtful)
+            comparison = compare.revisions(*said, _thresholds(options), again)
+    comparison.notes += measuring.notes
+    return comparison
+
+
+@dataclass
+class _Measuring:
+    """Both revisions, built: what measures them, and what went wrong in it."""
+
+    options: argparse.Namespace
+    home: lab.Lab
+    then: Path
+    machine: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def all(self, seed: int, only: Sequence[str] | None = None) -> "list[Paired]":
+        """Every case of every op, or those of these keys, by new processes; one that crashes or hangs is noted."""
+        return [result for op in self.home.ops for result in self._op(op, seed, only)]
+
+    def _op(self, op: str, seed: int, only: Sequence[str] | None) -> "Iterator[Paired]":
+        from kernelgen.lab import pair, results
+
+        plan = pair.Plan(blocks=self.options.blocks or pair.BLOCKS, seed=seed)
+        with ExitStack() as stack, lab.progress(not self.options.json) as show:
+            live, listed = self._start(op, seed, stack)
+            self.machine = listed["machine"]
+            for case, dtype in listed["cases"]:
+                result = pair.Paired(op, case, dtype, self.options.backward)
+                name = results.key(result.as_dict())
+                if only is not None and name not in only:
+                    continue
+                try:
+                    yield pair.measure(live, result, plan, lambda share, name=name: show(name, share, 1.0))
+                except pair.LostError as lost:
+                    self.notes.append(f"{name}: {lost}")
+                    live, _ = self._start(op, seed, stack)
+
+    def _start(self, op: str, seed: int, stack: ExitStack) -> "tuple[Pair, dict[str, Any]]":
+        from kernelgen.lab import pair
+
+        options = self.options
+        names = ("device", "dtype", "cases", "backward", "tf32")
+        request = {"package": self.home.package, "op": op, "seed": seed}
+        request |= {name: getattr(options, name) for name in names}
+        sides = ((f"{op} at {options.against}", self.then), (f"{op} as it is now", self.home.root))
+        live = pair.Pair(*(pair.Side(name, self.home.python, root, request, options.limit) for name, root in sides))
+        stack.enter_context(closing(live))
+        return live, live.both("list")[1]
+
+
+def _print(comparison: "Comparison", options: argparse.Namespace) -> None:
+    from kernelgen.lab import compare
+
+    if options.json:
+        print(compare.to_json(comparison))
+    elif options.markdown:
+        print(compare.markdown(comparison))
+    else:
+        print(_text(comparison))
+
+
+def _text(comparison: "Comparison") -> str:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from kernelgen.lab import compare
+
+    table = Table(*compare.HEADINGS, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in compare.rows(comparison):
+        table.add_row(*row)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    with console.capture() as captured:
+        console.print(table)
+    notes = [f"{one.case}: {note}" for one in comparison.verdicts for note in one.notes]
+    head = f"{comparison.before} → {comparison.after}, on {comparison.machine}"
+    return "\n".join([head, captured.get().rstrip(), *comparison.notes, *notes, compare.rule(comparison.thresholds)])

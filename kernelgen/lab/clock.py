@@ -1,0 +1,127 @@
+"""Times calls: with CUDA events, or with the CPU's clock.
+
+A clock's `sample(calls)` runs each of the calls once and returns (seconds a call, their results). The calls of one
+sample work on inputs of their own, so that none finds another's in a cache.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+Call = Callable[[], Any]
+Sample = tuple[float, list[Any]]
+
+WARM_UP_S = 0.2
+
+
+class CpuClock:
+    """Several calls a sample where one is too short for the clock; the inputs rotate through more than a cache."""
+
+    method = "cpu clock"
+    # A sample should last so long: some thousand ticks, and few enough interruptions.
+    SAMPLE_S = 5e-4
+    MOST_CALLS = 16
+    ROTATED_BYTES = 32 * 2**20
+    MOST_SETS = 16
+
+    def sets(self, set_bytes: int) -> int:
+        """How many sets of inputs to rotate through."""
+        return max(2, min(self.MOST_SETS, self.ROTATED_BYTES // max(1, set_bytes)))
+
+    def plan(self, seconds: float, sets: int) -> int:
+        """How many calls a sample takes, each on a set of its own."""
+        return max(1, min(self.MOST_CALLS, sets, round(self.SAMPLE_S / max(seconds, 1e-9))))
+
+    def sample(self, calls: Sequence[Call]) -> Sample:
+        start = time.perf_counter_ns()
+        results = [call() for call in calls]
+        return (time.perf_counter_ns() - start) / 1e9 / len(calls), results
+
+    def settle(self, seconds: float) -> None:
+        """Until work that a call left behind has had its time."""
+        time.sleep(min(0.05, 2e-3 + 2 * seconds))
+
+    def forget(self) -> None:
+        """Give free memory back: the next tensors then lie on other pages, so no layout stays for a whole run."""
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+class CudaClock:
+    """One call a sample, between two events, with a cold L2.
+
+    A spin and what flushes L2 are enqueued before the first event, and keep the GPU busy while the CPU enqueues the
+    call, so a call's launch costs are not in its time as long as they are shorter. Calls shorter than `GRAPH_S` are
+    captured into CUDA graphs, so that no launch comes between their kernels.
+    """
+
+    method = "cuda events"
+    GRAPH_S = 50e-6
+    SETS = 2
+    HEAD_START_CYCLES = 400_000  # About a fifth of a millisecond.
+
+    def __init__(self) -> None:
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        self._flush = torch.empty(max(2 * properties.L2_cache_size, 64 * 2**20), dtype=torch.uint8, device="cuda")
+        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def sets(self, set_bytes: int) -> int:
+        return self.SETS
+
+    def plan(self, seconds: float, sets: int) -> int:
+        return 1
+
+    def sample(self, calls: Sequence[Call]) -> Sample:
+        (call,) = calls
+        torch.cuda._sleep(self.HEAD_START_CYCLES)
+        self._flush.fill_(1)
+        self._start.record()
+        result = call()
+        self._end.record()
+        self._end.synchronize()
+        return self._start.elapsed_time(self._end) / 1e3, [result]
+
+    def settle(self, seconds: float) -> None:
+        torch.cuda.synchronize()
+
+    def forget(self) -> None:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+def clock_for(device: str) -> CpuClock | CudaClock:
+    return CudaClock() if torch.device(device).type == "cuda" else CpuClock()
+
+
+def captured(call: Call) -> Call | None:
+    """The call as a replay of a CUDA graph, which returns the same tensors each time; None if it cannot be captured."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            result = call()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None
+
+    def replay() -> Any:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def warm_up(clock: CpuClock | CudaClock, call: Call, seconds: float = WARM_UP_S) -> float:
+    """Calls again and again for so long, at least three times; returns the fastest call's seconds."""
+    end, fastest, times = time.perf_counter() + seconds, float("inf"), 0
+    while times < 3 or time.perf_counter() < end:
+        fastest, times = min(fastest, clock.sample([call])[0]), times + 1
+    return fastest

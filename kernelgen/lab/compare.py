@@ -1,0 +1,277 @@
+"""Whether an op became faster or slower: the rule, applied to two files or to two revisions, and what is said of it.
+
+A difference is *shown* if the intervals leave a gap, |Cliff's delta| is at least 0.3, and the test's p, corrected for
+the number of cases as Holm (1979) has it, is below 0.05. Of those that are shown:
+
+- a *regression* is one that may be 3% or more: the upper end of the ratio's 99% interval reaches 1.03. The estimate
+  itself is no test: of a slowdown of exactly 3% half of all estimates fall short of 3%. So the gate asks whether 3% can
+  be ruled out. What is surely slower and may be that much slower is stopped; what is surely less than 3% passes.
+- an *improvement* is one whose estimate is at least 10%: who claims it bears the burden of proof.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kernelgen.errors import KernelgenError
+from kernelgen.lab import results, statistics
+from kernelgen.lab.pair import Paired
+from kernelgen.lab.results import OP
+from kernelgen.lab.statistics import Difference
+
+IMPROVEMENT, REGRESSION, NO_DIFFERENCE, WRONG = "improvement", "regression", "no difference", "wrong result"
+EXIT_IMPROVED, EXIT_REGRESSED, EXIT_NEITHER = 0, 1, 2
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Shares of the time before, Cliff's delta, and the p-value."""
+
+    slower: float = 0.03
+    faster: float = 0.10
+    delta: float = 0.3
+    p: float = 0.05
+
+    def verdict(self, found: Difference, p: float) -> str:
+        """Of one difference, with its corrected p."""
+        shown = found.apart and abs(found.delta) >= self.delta and p < self.p and found.count >= statistics.FEWEST
+        if shown and found.ratio.value > 1 and found.ratio.high >= 1 + self.slower:
+            return REGRESSION
+        if shown and found.ratio.value <= 1 / (1 + self.faster):
+            return IMPROVEMENT
+        return NO_DIFFERENCE
+
+
+@dataclass
+class Verdict:
+    """What is said of one case; `before` and `after` are median seconds."""
+
+    case: str
+    verdict: str
+    before: float
+    after: float
+    difference: Difference | None = None
+    p: float = 1.0
+    notes: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        facts = asdict(self)
+        del facts["difference"], facts["p"]
+        if found := self.difference:
+            facts |= {"ratio": found.ratio.as_list(), "intervals_apart": found.apart, "cliffs_delta": found.delta}
+            facts |= {"p": found.p, "p_holm": self.p, "count": found.count}
+        return facts
+
+
+@dataclass
+class Comparison:
+    """All cases; the names say what was compared with what."""
+
+    before: str
+    after: str
+    machine: str
+    verdicts: list[Verdict]
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 improved, 1 a case became slower or wrong, 2 neither was shown."""
+        said = {verdict.verdict for verdict in self.verdicts}
+        if said & {REGRESSION, WRONG}:
+            return EXIT_REGRESSED
+        return EXIT_IMPROVED if IMPROVEMENT in said else EXIT_NEITHER
+
+    def as_dict(self) -> dict[str, Any]:
+        facts = {"kind": "kernelgen compare", "version": VERSION, "before": self.before, "after": self.after}
+        facts |= {"machine": self.machine, "thresholds": asdict(self.thresholds), "exit_code": self.exit_code}
+        return facts | {"notes": self.notes, "cases": [verdict.as_dict() for verdict in self.verdicts]}
+
+
+def judge(differences: Mapping[str, Difference], thresholds: Thresholds) -> dict[str, tuple[str, float]]:
+    """The verdict on each, and its corrected p."""
+    corrected = statistics.holm([found.p for found in differences.values()])
+    pairs = zip(differences.items(), corrected, strict=True)
+    return {name: (thresholds.verdict(found, p), p) for (name, found), p in pairs}
+
+
+# ---- Two revisions, measured in one run -----------------------------------------------------------------------
+
+
+def revisions(
+    before: str,
+    after: str,
+    machine: str,
+    found: Sequence[Paired],
+    thresholds: Thresholds,
+    again: Sequence[Paired] = (),
+) -> Comparison:
+    """The verdicts on what `pair.measure` found.
+
+    `again` holds cases that were measured once more, by new processes. Where a process happens to put its code and its
+    data can make it faster or slower for as long as it lives, which no number of samples from it would show; so a
+    verdict stands only if those agree.
+    """
+    named, second = ({results.key(result.as_dict()): result for result in some} for some in (found, again))
+    differences = {name: statistics.paired_difference(result.ratios) for name, result in named.items()}
+    verdicts = []
+    for name, (verdict, p) in judge(differences, thresholds).items():
+        result = named[name]
+        aside = [f"{result.set_aside} rounds were set aside: the GPU was throttled"] if result.set_aside else []
+        one = Verdict(name, verdict, result.before, result.after, differences[name], p, [*result.faults, *aside])
+        if result.faults:
+            one.verdict = WRONG
+        elif name in second and verdict != NO_DIFFERENCE:
+            _confirm(one, statistics.paired_difference(second[name].ratios), thresholds)
+        verdicts.append(one)
+    return Comparison(before, after, machine, verdicts, thresholds)
+
+
+def _confirm(one: Verdict, second: Difference, thresholds: Thresholds) -> None:
+    change = f"{100 * (second.ratio.value - 1):+.1f}%"
+    if thresholds.verdict(second, second.p) == one.verdict:
+        one.notes.append(f"confirmed by other processes: {change}")
+    else:
+        one.notes.append(f"{one.verdict} not confirmed: other processes found {change}")
+        one.verdict = NO_DIFFERENCE
+
+
+def doubtful(comparison: Comparison) -> list[str]:
+    """The cases whose verdict has to be confirmed."""
+    return [one.case for one in comparison.verdicts if one.verdict in (REGRESSION, IMPROVEMENT)]
+
+
+# ---- Two files ------------------------------------------------------------------------------------------------
+
+
+def files(
+    names: tuple[str, str],
+    before: results.Results,
+    after: results.Results,
+    thresholds: Thresholds,
+    cases: Sequence[str] | None = None,
+) -> Comparison:
+    """The verdicts on two results of `kernelgen bench`, of which each may have been taken at another time.
+
+    Raises:
+        KernelgenError: they were taken on different machines, a case was asked for that is in neither, or they have no
+            case in common.
+    """
+    machines = [results.machine(found["environment"]) for found in (before, after)]
+    if machines[0] != machines[1]:
+        raise KernelgenError(
+            f"{names[0]} was measured on {machines[0]}, {names[1]} on {machines[1]}: times of different machines say "
+            "nothing of the code. Measure both on one, or use `kernelgen compare --against REV OP`."
+        )
+    tables = [{results.key(case): case for case in found["cases"]} for found in (before, after)]
+    common = _common(names, tables, cases)
+    differences = {key: statistics.difference(*(_seconds(table[key]) for table in tables)) for key in common}
+    verdicts = []
+    for key, (verdict, p) in judge(differences, thresholds).items():
+        pair = [table[key] for table in tables]
+        medians = [case["functions"][OP]["median"][0] for case in pair]
+        one = Verdict(key, verdict, *medians, differences[key], p, list(pair[1]["faults"]))
+        if one.notes:
+            one.verdict = WRONG
+        else:
+            _blame_the_machine(one, pair, thresholds)
+        verdicts.append(one)
+    notes = _environment_notes(before["environment"], after["environment"])
+    for name, table in zip(names, tables, strict=True):
+        only = [key for key in table if key not in common and cases is None]
+        notes += [f"only in {name}: {', '.join(only)}"] if only else []
+    return Comparison(*names, machines[0], verdicts, thresholds, notes)
+
+
+def _common(names: tuple[str, str], tables: list[dict[str, Any]], cases: Sequence[str] | None) -> list[str]:
+    common = [key for key in tables[0] if key in tables[1]]
+    known = {case["case"] for table in tables for case in table.values()}
+    for case in cases or []:
+        if case not in known:
+            raise KernelgenError(f"There is no case {case!r} in {names[0]} or {names[1]}; there is {', '.join(known)}.")
+    if cases:
+        common = [key for key in common if tables[0][key]["case"] in cases]
+    if not common:
+        raise KernelgenError(f"{names[0]} and {names[1]} have no case in common, so there is nothing to compare.")
+    return common
+
+
+def _seconds(case: dict[str, Any], name: str = OP) -> list[float]:
+    return case["functions"][name]["seconds"]
+
+
+def _blame_the_machine(one: Verdict, pair: list[dict[str, Any]], thresholds: Thresholds) -> None:
+    """A peer's code did not change. If it moved as the op did, by half as much or more, the machine did."""
+    if one.verdict == NO_DIFFERENCE:
+        return
+    for peer in set(pair[0]["peers"]) & set(pair[1]["peers"]):
+        found = statistics.difference(*(_seconds(case, peer) for case in pair))
+        moved, op = found.ratio.value - 1, one.difference.ratio.value - 1
+        if found.apart and abs(found.delta) >= thresholds.delta and moved * op > 0 and abs(moved) >= abs(op) / 2:
+            change = f"{abs(moved):.1%} {'slower' if moved > 0 else 'faster'}"
+            one.verdict = NO_DIFFERENCE
+            one.notes.append(f"{peer} is {change} too, so the machine changed; use `kernelgen compare --against`")
+            return
+
+
+def _environment_notes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    notes = []
+    for name in ("torch", "cuda", "threads", "device"):
+        if before.get(name) != after.get(name):
+            notes.append(f"{name} differs: {before.get(name)} before, {after.get(name)} after")
+    drivers = [(found.get("gpu") or {}).get("driver") for found in (before, after)]
+    if drivers[0] != drivers[1]:
+        notes.append(f"the driver differs: {drivers[0]} before, {drivers[1]} after")
+    if bool(before["flags"].get("tf32")) != bool(after["flags"].get("tf32")):
+        notes.append("TF32 was allowed in one of them only")
+    return notes
+
+
+# ---- What is printed ------------------------------------------------------------------------------------------
+
+
+def to_json(comparison: Comparison) -> str:
+    return json.dumps(comparison.as_dict())
+
+
+def rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """A line of text cells for each case: case, before, after, change, Cliff's delta, p, verdict."""
+    return [_row(verdict) for verdict in comparison.verdicts]
+
+
+HEADINGS = ("case", "before", "after", "time, 99% interval", "Cliff's δ", "p (Holm)", "verdict")
+
+
+def _row(one: Verdict) -> tuple[str, ...]:
+    found = one.difference
+    ends = ", ".join(f"{100 * (end - 1):+.1f}" for end in (found.ratio.low, found.ratio.high))
+    change = f"{100 * (found.ratio.value - 1):+.1f}% ({ends})"
+    times = (results.seconds(one.before), results.seconds(one.after))
+    return (one.case, *times, change, f"{found.delta:+.2f}", f"{one.p:.2g}", one.verdict)
+
+
+_MARKS = {IMPROVEMENT: "🟢 improvement", REGRESSION: "🔴 regression", WRONG: "🔴 wrong result"}
+
+
+def markdown(comparison: Comparison) -> str:
+    """For a pull request."""
+    count = {name: [v.verdict for v in comparison.verdicts].count(name) for name in (REGRESSION, IMPROVEMENT, WRONG)}
+    said = ", ".join(f"{n} {name}{'s' * (n > 1)}" for name, n in count.items() if n) or "no difference shown"
+    lines = [f"### `{comparison.before}` → `{comparison.after}`: {said}", "", f"On {comparison.machine}.", ""]
+    lines += ["| " + " | ".join(HEADINGS) + " |", "| --- |" + " ---: |" * 5 + " --- |"]
+    for row in rows(comparison):
+        lines.append("| " + " | ".join([*row[:-1], _MARKS.get(row[-1], row[-1])]) + " |")
+    notes = [f"{verdict.case}: {note}" for verdict in comparison.verdicts for note in verdict.notes]
+    lines += ["", *(f"- {note}" for note in [*comparison.notes, *notes])] if notes or comparison.notes else []
+    return "\n".join([*lines, "", rule(comparison.thresholds)])
+
+
+def rule(thresholds: Thresholds) -> str:
+    """The rule in a sentence."""
+    return (
+        f"Shown: intervals apart, |Cliff's δ| ≥ {thresholds.delta:g} and p < {thresholds.p:g} after Holm's correction. "
+        f"Regression: shown, and {thresholds.slower:.0%} slower is not ruled out. "
+        f"Improvement: shown, and at least {thresholds.faster:.0%} faster."
+    )

@@ -1,0 +1,107 @@
+"""Sees to it that what was timed is the op's work, all of it, done when the clock stopped.
+
+`watched` repeats a sample exactly as it is timed, on new values that were put where the old ones lay, behind autograd's
+back, at a moment that an op cannot foresee. What it returns is then compared with the reference. So these show:
+
+- a result kept from an earlier call and looked up by address, or a buffer from then returned in its place;
+- calls that skip work when there are many of them;
+- work still going on, on another stream or another thread, when the clock stopped;
+- inputs that were written to;
+- a buffer that every call returns, so that the next call spoils the last one's result.
+"""
+
+import statistics
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelgen.lab import clock, oracle
+from kernelgen.lab.subject import Inputs, Subject
+
+# Work left on another stream shows as time that the device still needs when the current stream is through.
+_LEFT_S = 50e-6
+_LEFT_SHARE = 0.10
+_TIMES = 10
+
+
+def watched(subject: Subject, name: str) -> str | None:
+    """Times one sample, drops the time, and checks its results; returns what is wrong, in a sentence, if anything."""
+    indices = subject.take()
+    sets = [subject.sets[index] for index in indices]
+    stale = [_copies(result) for result in subject.run(name, indices)[1]]
+    for inputs in sets:
+        inputs.replace(subject.draw())
+    args = [oracle.copies(inputs.args) for inputs in sets]
+    storages = [[storage.clone() for storage in inputs.make.storages] for inputs in sets]
+    seconds, results = subject.run(name, indices)
+    early = [_copies(result) for result in results]
+    subject.clock.settle(seconds)
+    for inputs, before, result, first, old, given in zip(sets, storages, results, early, stale, args, strict=True):
+        if not _same(oracle.tensors(result), first):
+            return "its results changed after it had returned: work was left on another stream or thread"
+        if not _same(inputs.make.storages, before):
+            return "it wrote to its inputs, or to the memory around them"
+        if wrong := _compare(subject, inputs, given, first):
+            kept = _same(first, old)
+            return f"it returned what it had for earlier values at the same addresses ({wrong})" if kept else wrong
+    return None
+
+
+def afterwards(subject: Subject, name: str) -> str | None:
+    """Checks that take time of their own, once all samples are taken."""
+    if problem := _keeps_results(subject, name):
+        return problem
+    return _leaves_work(subject, name) if isinstance(subject.clock, clock.CudaClock) else None
+
+
+def _compare(subject: Subject, inputs: Inputs, args: Any, found: list[Tensor]) -> str | None:
+    reference, part = subject.op.reference, "grads" if subject.backward else "outputs"
+    plain = oracle.evaluate(reference, oracle.copies(args), oracle.copies(inputs.cotangents))
+    double = torch.float64
+    exact = oracle.evaluate(reference, oracle.copies(args, double), oracle.copies(inputs.cotangents, double))
+    wanted, best = ([t for t in getattr(e, part) if t is not None] for e in (plain, exact))
+    if len(found) != len(wanted):
+        return f"it returned {len(found)} tensors where its reference returns {len(wanted)}"
+    try:
+        for i, triple in enumerate(zip(found, wanted, best, strict=True)):
+            oracle.compare(f"{part.removesuffix('s')} {i}", *([tensor] for tensor in triple))
+    except oracle._Wrong as wrong:
+        return wrong.fault.text
+    return None
+
+
+def _keeps_results(subject: Subject, name: str) -> str | None:
+    if subject.graphs:  # A graph's results lie at fixed addresses by design.
+        return None
+    result = subject.run(name, [0])[1][0]
+    before = _copies(result)
+    subject.run(name, [1])
+    if not _same(oracle.tensors(result), before):
+        return "a later call changed the result of an earlier one: it returns the same memory each time"
+    return None
+
+
+def _leaves_work(subject: Subject, name: str) -> str | None:
+    """Whether the device is busy after the stream that was timed is through."""
+    stream, waits, calls = torch.cuda.current_stream(), [], []
+    for _ in range(_TIMES):
+        torch.cuda.synchronize()
+        calls.append(subject.run(name, [0])[0])
+        stream.synchronize()
+        start = time.perf_counter()
+        torch.cuda.synchronize()
+        waits.append(time.perf_counter() - start)
+    left = statistics.median(waits)
+    if left > max(_LEFT_S, _LEFT_SHARE * statistics.median(calls)):
+        return f"the GPU worked on for {left * 1e6:.0f} µs after the timed stream was through: work was left elsewhere"
+    return None
+
+
+def _copies(result: Any) -> list[Tensor]:
+    return [oracle.own(tensor) for tensor in oracle.tensors(result)]
+
+
+def _same(found: list[Tensor], kept: list[Tensor]) -> bool:
+    return len(found) == len(kept) and all(oracle.same_bits(a, b) for a, b in zip(found, kept, strict=True))

@@ -1,0 +1,172 @@
+"""Draws the tensors that an op is given: on a device, in a dtype, a memory layout and a kind of values."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+# How a tensor lies in memory. Whatever a view leaves out of its storage holds NaN, so that a kernel that reads there
+# is seen.
+LAYOUTS = ("contiguous", "transposed", "strided", "reversed dimensions", "expanded", "offset", "misaligned", "mixed")
+# What it holds; see `Make._special`.
+VALUES = ("normal", "zeros", "wide range", "huge", "denormal", "infinite", "nan")
+# How the tensors of one call share memory: not at all; one is given for every argument of its shape; or each is a
+# view that starts one element after another's.
+ALIASES = ("none", "same", "overlapping")
+
+# Elements before and after the data of an `offset` tensor: 16-byte alignment is kept whatever the dtype.
+_MARGIN = 64
+
+
+class Make:
+    """Draws an op's inputs. The same arguments draw the same numbers.
+
+    `make(shape)` gives a tensor that takes a gradient if the op has one and the dtype can; `make.integers(shape,
+    below)` gives indices. `redraw()` puts new values where the tensors drawn so far lie, as a training loop does.
+    """
+
+    def __init__(
+        self,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        *,
+        layout: str = "contiguous",
+        values: str = "normal",
+        alias: str = "none",
+        seed: int = 0,
+        requires_grad: bool = False,
+    ) -> None:
+        self.device = device
+        self.dtype = dtype
+        self.values = values
+        self.alias = alias
+        self.requires_grad = requires_grad and (dtype.is_floating_point or dtype.is_complex)
+        # Every tensor's whole storage, gaps and margins included: what must be as it was after a call.
+        self.storages: list[Tensor] = []
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._layouts = itertools.cycle(LAYOUTS[1:-1] if layout == "mixed" else [layout])
+        self._fill: list[Callable[[], object]] = []
+        self._shared: dict[tuple[tuple[int, ...], bool], tuple[Tensor, int]] = {}
+
+    def __call__(self, shape: Sequence[int], differentiable: bool = True) -> Tensor:
+        """A tensor of this shape; `differentiable=False` for what the op takes no gradient of."""
+        shape, key = tuple(shape), (tuple(shape), differentiable)
+        if self.alias != "none" and key in self._shared:
+            return self._alias_of(*self._shared[key], shape, key)
+        if self.alias == "overlapping":
+            view = self._in_storage(shape, lambda storage: storage[: shape_numel(shape)].view(shape))
+        else:
+            view = self._laid_out(shape, next(self._layouts))
+        tensor = self._leaf(view, differentiable)
+        self._shared[key] = tensor, 0
+        return tensor
+
+    def integers(self, shape: Sequence[int], below: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        """Whole numbers in [0, below); contiguous."""
+        shape = tuple(shape)
+        tensor = torch.empty(shape, dtype=dtype, device=self.device)
+        self._add(tensor, lambda: tensor.random_(0, max(below, 1), generator=self._generator))
+        return tensor
+
+    def cotangent(self, like: Tensor) -> Tensor:
+        """A gradient to go with an output: normal values, in the layout of the inputs, in memory of its own."""
+        make = Make(self.device, like.dtype)
+        make._layouts, make._generator, make._fill, make.storages = (
+            self._layouts,
+            self._generator,
+            self._fill,
+            self.storages,
+        )
+        return make(like.shape)
+
+    def redraw(self) -> None:
+        """New values at the same addresses."""
+        with torch.no_grad():
+            for fill in self._fill:
+                fill()
+
+    def _alias_of(self, tensor: Tensor, times: int, shape: tuple[int, ...], key: tuple) -> Tensor:
+        self._shared[key] = tensor, times + 1
+        if self.alias == "same" or times + 1 >= _MARGIN:
+            return tensor
+        moved = tensor.detach().as_strided(shape, tensor.stride(), tensor.storage_offset() + times + 1)
+        return self._leaf(moved, key[1])
+
+    def _leaf(self, view: Tensor, differentiable: bool) -> Tensor:
+        return view.detach().requires_grad_(self.requires_grad and differentiable)
+
+    def _laid_out(self, shape: tuple[int, ...], layout: str) -> Tensor:
+        n = shape_numel(shape)
+        if layout == "offset":
+            return self._in_storage((_MARGIN + n,), lambda storage: storage[_MARGIN : _MARGIN + n].view(shape))
+        if layout == "misaligned":
+            # Contiguous, but the first element lies one past a 16-byte boundary.
+            return self._in_storage((1 + n,), lambda storage: storage[1 : 1 + n].view(shape))
+        if not shape or layout == "contiguous":
+            return self._in_storage(shape, lambda storage: storage[:n].view(shape))
+        if layout == "expanded":
+            one = (min(1, shape[0]), *shape[1:])
+            return self._in_storage(one, lambda storage: storage[: shape_numel(one)].view(one)).expand(shape)
+        if layout == "strided" or len(shape) == 1:
+            wide = (*shape[:-1], 2 * shape[-1])
+            return self._in_storage(wide, lambda storage: storage[: shape_numel(wide)].view(wide)[..., ::2])
+        order = list(range(len(shape)))
+        order = [*order[:-2], order[-1], order[-2]] if layout == "transposed" else order[::-1]
+        turned = tuple(shape[i] for i in order)
+        return self._in_storage(turned, lambda storage: storage[: shape_numel(turned)].view(turned).permute(*order))
+
+    def _in_storage(self, shape: tuple[int, ...], cut: Callable[[Tensor], Tensor]) -> Tensor:
+        """A view of a new storage, which holds `shape` and a margin behind it; only what the view shows has values."""
+        storage = torch.empty(shape_numel(shape) + _MARGIN, dtype=self.dtype, device=self.device)
+        storage.fill_(float("nan") if self.dtype.is_floating_point else 0)
+        view = cut(storage)
+        # Views that overlap this one read the margin too.
+        target = storage if self.alias == "overlapping" else view
+        self._add(storage, lambda: target.copy_(self._values(target.shape)))
+        return view
+
+    def _add(self, storage: Tensor, fill: Callable[[], object]) -> None:
+        self.storages.append(storage)
+        self._fill.append(fill)
+        with torch.no_grad():
+            fill()
+
+    def _values(self, shape: torch.Size) -> Tensor:
+        if not self.dtype.is_floating_point:
+            return torch.randint(-8, 8, shape, generator=self._generator, device=self.device).to(self.dtype)
+        normal = torch.randn(shape, generator=self._generator, device=self.device, dtype=_drawn_in(self.dtype))
+        return self._special(normal).to(self.dtype)
+
+    def _special(self, normal: Tensor) -> Tensor:
+        """Normal numbers, made into the kind of values that is asked for."""
+        kind, limits = self.values, torch.finfo(self.dtype)
+        if kind == "zeros":
+            return torch.zeros_like(normal)
+        if kind == "wide range":
+            return normal * torch.exp2(self._uniform(normal) * 12 - 6)
+        if kind == "huge":
+            # So large that squares leave float16, and that sums and cubes of them leave no wider dtype: PyTorch's own
+            # would overflow there. In float64 the reference is the oracle, and has nothing wider to compute in.
+            power = {torch.float16: 0.8, torch.float64: 0.1}.get(self.dtype, 0.375)
+            return normal * limits.max**power
+        if kind == "denormal":
+            return normal * limits.smallest_normal / 4
+        if kind in ("infinite", "nan"):
+            strange = self._uniform(normal) < 0.02
+            value = float("nan") if kind == "nan" else float("inf")
+            return torch.where(strange, torch.copysign(torch.full_like(normal, value), normal), normal)
+        return normal
+
+    def _uniform(self, like: Tensor) -> Tensor:
+        return torch.rand(like.shape, generator=self._generator, device=self.device, dtype=like.dtype)
+
+
+def shape_numel(shape: Sequence[int]) -> int:
+    """How many elements a shape has."""
+    return torch.Size(shape).numel()
+
+
+def _drawn_in(dtype: torch.dtype) -> torch.dtype:
+    """The dtype to draw in: 16-bit numbers are float32 ones, rounded."""
+    return torch.float64 if dtype == torch.float64 else torch.float32

@@ -1,0 +1,167 @@
+"""What an op tells the lab about itself: the names in the `lab.py` of its folder, checked, with defaults filled in."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from kernelgen.lab import LabError
+
+Sizes = Mapping[str, int]
+
+# The keys of a case beside its sizes; see fuzz.py.
+RESERVED = ("dtype", "layout", "values", "alias")
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op, as its lab.py describes it.
+
+    Attributes:
+        function: the public function; `reference`: the same in plain PyTorch.
+        dtypes: what it is fuzzed in; `bench_dtypes`: what it is measured in by default.
+        domain: the smallest and the largest value of each size that `inputs` takes, for fuzzing.
+        cases, cpu_cases: sizes by a name, for measuring on a GPU and on the CPU.
+        inputs: `inputs(make, **sizes)` gives the positional arguments; see `kernelgen.lab.inputs.Make`.
+        bytes_moved: `bytes_moved(dtype, **sizes)`, the fewest bytes that have to cross the memory bus.
+        flops: `flops(**sizes)`, the floating-point operations; these two also for the backward, where given.
+        peers: other implementations, by name. Each has the op's signature.
+        repeatable: True where the same input gives the same bits, else how far two results may differ, relative to
+            the largest element.
+        gradient: whether the op has one.
+        huge: sizes that make more than 2³¹ elements, where indices of 32 bits do not reach; run on GPUs that hold them.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    reference: Callable[..., Any]
+    dtypes: tuple[torch.dtype, ...]
+    bench_dtypes: tuple[torch.dtype, ...]
+    domain: dict[str, tuple[int, int]]
+    cases: dict[str, dict[str, int]]
+    cpu_cases: dict[str, dict[str, int]]
+    inputs: Callable[..., tuple[Any, ...]]
+    bytes_moved: Callable[..., int] | None = None
+    flops: Callable[..., int] | None = None
+    backward_bytes_moved: Callable[..., int] | None = None
+    backward_flops: Callable[..., int] | None = None
+    peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    tunables: dict[str, Any] = field(default_factory=dict)
+    repeatable: bool | float = True
+    gradient: bool = True
+    huge: dict[str, int] | None = None
+
+    def refuse_case(self, sizes: Sizes) -> str | None:
+        """A sentence if these are not the sizes that `inputs` takes."""
+        if set(sizes) != set(self.domain):
+            return f"{self.name} takes the sizes {', '.join(self.domain)}, not {', '.join(sizes) or 'none'}."
+        return None
+
+
+def load(package: str, name: str) -> Op:
+    """The op of a project whose `src` is importable.
+
+    Raises:
+        LabError: its lab.py is absent, does not import, or leaves something out; the message says what.
+    """
+    path = f"{package}.ops.{name}.lab"
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name and path.startswith(error.name):
+            raise LabError(f"{name} has no lab.py in its folder; every recipe's shows what to write there.") from None
+        raise LabError(f"{name}/lab.py needs {error.name}; install it with: pip install {error.name}") from error
+    except Exception as error:
+        raise LabError(f"{name}/lab.py does not import: {type(error).__name__}: {error}") from error
+    return read(name, module)
+
+
+def read(name: str, module: ModuleType) -> Op:
+    """The op that a module describes.
+
+    Raises:
+        LabError: a name is missing, or holds something else than it should.
+    """
+    given = {key: getattr(module, key) for key in dir(module) if not key.startswith("_")}
+
+    def check(holds: bool, what: str) -> None:
+        if not holds:
+            raise LabError(f"{name}/lab.py: {what}.")
+
+    for key in ("OP", "REFERENCE", "DTYPES", "DOMAIN", "inputs"):
+        check(key in given, f"{key} is missing")
+    for key in ("OP", "REFERENCE", "inputs"):
+        check(callable(given[key]), f"{key} should be a function")
+    dtypes = tuple(given["DTYPES"])
+    check(bool(dtypes) and all(isinstance(d, torch.dtype) for d in dtypes), "DTYPES should hold torch dtypes")
+    bench = tuple(given.get("BENCH_DTYPES", dtypes[:1]))
+    check(set(bench) <= set(dtypes), "BENCH_DTYPES should be some of DTYPES")
+    domain = dict(given["DOMAIN"])
+    check(bool(domain) and all(_is_range(r) for r in domain.values()), "DOMAIN should hold (smallest, largest) by size")
+    check(not set(domain) & set(RESERVED), f"no size can be named {', '.join(RESERVED)}")
+    taken = list(inspect.signature(given["inputs"]).parameters)[1:]
+    check(set(taken) == set(domain), f"DOMAIN names {', '.join(domain)}, and inputs takes {', '.join(taken) or 'none'}")
+    cases = {key: dict(given.get(key, {})) for key in ("CASES", "CPU_CASES")}
+    for key, table in cases.items():
+        for case, sizes in table.items():
+            check(set(sizes) == set(domain), f"{key}[{case!r}] should give {', '.join(domain)}")
+    check(set(given.get("HUGE") or domain) == set(domain), f"HUGE should give {', '.join(domain)}")
+    repeatable = given.get("REPEATABLE", True)
+    check(repeatable is True or isinstance(repeatable, float), "REPEATABLE should be True or a tolerance")
+    return Op(
+        name=name,
+        function=given["OP"],
+        reference=given["REFERENCE"],
+        dtypes=dtypes,
+        bench_dtypes=bench,
+        domain={key: (low, high) for key, (low, high) in domain.items()},
+        cases=cases["CASES"],
+        cpu_cases=cases["CPU_CASES"] or cases["CASES"],
+        inputs=given["inputs"],
+        bytes_moved=given.get("bytes_moved"),
+        flops=given.get("flops"),
+        backward_bytes_moved=given.get("backward_bytes_moved"),
+        backward_flops=given.get("backward_flops"),
+        peers=dict(given.get("PEERS", {})),
+        tunables=dict(given.get("TUNABLES", {})),
+        repeatable=repeatable,
+        gradient=bool(given.get("GRADIENT", True)),
+        huge=given.get("HUGE"),
+    )
+
+
+def require_kernel(package: str, name: str, device: str) -> None:
+    """Makes sure that a compiled kernel answers on this device, and not the reference in its place.
+
+    Raises:
+        LabError: no library is built or loads, there is no GPU, or the kernel is not written yet.
+    """
+    backend = torch.device(device).type.upper()
+    library = importlib.import_module(f"{package}._library")
+    if problem := library.missing[backend]:
+        raise LabError(f"{name} cannot run on {device}: {problem}, or with `kernelgen build`.")
+    if backend == "CUDA" and not torch.cuda.is_available():
+        raise LabError(f"{name} cannot run on {device}: torch sees no GPU here; run it with --device cpu.")
+    # Where C++ registered nothing, `_library.define` put a Python function in its place.
+    for line in torch._C._dispatch_dump(f"{package}::{name}").splitlines():
+        if line.startswith(f"{backend}: registered at") and "_library.py:" not in line:
+            return
+    raise LabError(f"{name} cannot run on {device}: its {backend} kernel is not written yet.")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32` for torch.float32."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _is_range(value: Any) -> bool:
+    return (
+        isinstance(value, (tuple, list))
+        and len(value) == 2
+        and all(isinstance(bound, int) for bound in value)
+        and 0 <= value[0] <= value[1]
+    )

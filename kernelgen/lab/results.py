@@ -1,0 +1,153 @@
+"""What a measurement leaves behind: one JSON object, with the machine that it was taken on.
+
+{"kind", "version", "created", "kernelgen", "environment": {…}, "ceilings": {…}, "cases": […], "failures": […]}. A case
+holds every sample, in seconds, so that anything said of it can be worked out again.
+"""
+
+import json
+import os
+import platform
+import re
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from kernelgen import __version__
+from kernelgen.errors import KernelgenError
+
+KIND = "kernelgen bench"
+# Raised whenever a reader of the older form would misread the newer one.
+VERSION = 1
+# What the op itself is called among the functions of a case; the others are its peers.
+OP = "op"
+
+# Environment variables that change what is measured start so.
+_TELLING = ("CUDA_", "MALLOC_", "OMP_", "PYTORCH_")
+
+Results = dict[str, Any]
+
+
+def new(environment: dict[str, Any]) -> Results:
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    facts = {"kind": KIND, "version": VERSION, "created": now, "kernelgen": __version__, "environment": environment}
+    return {**facts, "ceilings": {}, "cases": [], "failures": []}
+
+
+def read(path: Path) -> Results:
+    """Results from a file.
+
+    Raises:
+        KernelgenError: there is no such file, it holds something else, or results of another version.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise KernelgenError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise KernelgenError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(found, dict) or found.get("kind") != KIND:
+        raise KernelgenError(f"{path} does not hold results of `kernelgen bench`.")
+    if found.get("version") != VERSION:
+        raise KernelgenError(
+            f"{path} has version {found.get('version')} of the results' schema, and this kernelgen reads version "
+            f"{VERSION}; measure again with `kernelgen bench --out {path}`."
+        )
+    return found
+
+
+def write(results: Results, path: Path) -> None:
+    """Whole or not at all: what was there stays if this is interrupted."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)
+
+
+def key(case: dict[str, Any]) -> str:
+    """What a case is called in tables, and matched by: op, case, dtype, and whether it is the backward."""
+    return " · ".join([case["op"], case["case"], case["dtype"], *["backward"] * bool(case.get("backward"))])
+
+
+def seconds(value: float) -> str:
+    """A time as text, in the unit that fits."""
+    for unit, scale in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
+        if value * scale >= 1:
+            return f"{value * scale:.4g} {unit}"
+    return f"{value * 1e9:.4g} ns"
+
+
+def machine(environment: dict[str, Any]) -> str:
+    """The device that was measured, by its name: times taken on two names say nothing of each other."""
+    if gpu := environment.get("gpu"):
+        return gpu["name"]
+    return f"{environment['cpu']}, {environment['cores']} cores"
+
+
+def baseline(root: Path, environment: dict[str, Any], op: str) -> Path:
+    """Where a project keeps the results of an op on a device."""
+    folder = re.sub(r"[^a-z0-9]+", "-", machine(environment).lower()).strip("-")
+    return root / "baselines" / folder / f"{op}.json"
+
+
+def of_op(results: Results, op: str) -> Results:
+    """The part that one op has in some results."""
+    parts = {name: [part for part in results[name] if part["op"] == op] for name in ("cases", "failures")}
+    return {**results, **parts}
+
+
+# ---- In the worker --------------------------------------------------------------------------------------------
+
+
+def environment(device: str, project: Path, flags: dict[str, Any]) -> dict[str, Any]:
+    """The machine, its software, and the project's revision."""
+    import torch
+
+    cuda = device == "cuda"
+    return {
+        "device": device,
+        "gpu": _gpu() if cuda else None,
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "git": _git(project),
+        "flags": {**flags, "argv0": Path(sys.executable).name},
+        "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_TELLING)},
+    }
+
+
+def _gpu() -> dict[str, Any]:
+    import torch
+
+    from kernelgen.lab import state
+
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    facts = {"name": found.name, "capability": f"{found.major}.{found.minor}", "memory_bytes": found.total_memory}
+    return {**facts, "multiprocessors": found.multi_processor_count, **state.driver()}
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _git(project: Path) -> dict[str, Any] | None:
+    import subprocess
+
+    def ask(*arguments: str) -> str:
+        command = ["git", "-C", str(project), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return {"revision": ask("rev-parse", "HEAD"), "changed": bool(ask("status", "--porcelain", "--", "src"))}
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,58 @@
+"""Faults that `kernelgen fuzz` has to find: each a small replacement in the sources of a recipe.
+
+All mutants of a device are ops of one project, which is built once and kept as long as neither they nor the template
+change.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.stamped.conftest import CACHE, build, locked, stamp, template_hash
+
+# Recipes as they are, in the same project: no fuzz run may complain of them.
+CORRECT = ("right_elementwise", "right_rms_norm")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old` occurs in `file` of the recipe; its first occurrence there becomes `new`."""
+
+    name: str
+    recipe: str
+    file: str
+    old: str
+    new: str
+
+    def apply(self, op: Path) -> None:
+        path = op / self.file
+        text = path.read_text()
+        assert self.old in text, f"{self.name}: the recipe's {self.file} no longer holds {self.old!r}"
+        path.write_text(text.replace(self.old, self.new, 1))
+
+
+def project(mutants: Sequence[Mutant], *, cuda: bool) -> Path:
+    """A built project with each mutant as an op of its name, and the correct recipes."""
+    key = hashlib.sha256(f"{template_hash()} {mutants}".encode()).hexdigest()[:16]
+    folder = CACHE.parent / "mutants" / ("cuda" if cuda else "cpu")
+    home = folder / key
+    with locked(folder / "lock"):
+        if not (home / "built").exists():
+            shutil.rmtree(folder / "unfinished", ignore_errors=True)
+            for old in folder.glob("????????????????"):
+                shutil.rmtree(old)
+            ops = [{"name": mutant.name, "recipe": mutant.recipe} for mutant in mutants]
+            ops += [{"name": name, "recipe": name.removeprefix("right_")} for name in CORRECT]
+            root = stamp(folder / "unfinished" / "mutant-kernels", project_name="mutant-kernels", ops=ops)
+            for mutant in mutants:
+                mutant.apply(root / "src" / "mutant_kernels" / "ops" / mutant.name)
+            (folder / "unfinished").rename(home)
+            # Compiled fast rather than to be fast; there is one architecture, that of the GPU at hand.
+            variables = {"USE_CUDA": str(int(cuda)), "CXXFLAGS": f"{os.environ.get('CXXFLAGS', '')} -O0"}
+            result = build(home / "mutant-kernels", **variables, TORCH_CUDA_ARCH_LIST="native" if cuda else "9.0a")
+            assert result.returncode == 0, result.stdout + result.stderr
+            (home / "built").touch()
+    return home / "mutant-kernels"

@@ -1,0 +1,231 @@
+"""Comparing files, and two revisions side by side. Workers are real; the ops are Python, so nothing is compiled."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernelgen.errors import KernelgenError
+from kernelgen.lab import LabError, compare, pair, results, statistics
+from kernelgen.toolchain import revision
+from tests.conftest import commit_all, git
+
+from .bench_ops import interpreted_project
+
+ENVIRONMENT = {"gpu": None, "cpu": "A CPU", "cores": 2, "torch": "2.11", "flags": {}}
+
+
+@pytest.fixture(autouse=True)
+def _fewer_resamples(monkeypatch):
+    monkeypatch.setattr(statistics, "RESAMPLES", 1000)
+
+
+def samples(level: float, seed: int = 0) -> list[float]:
+    return list(np.random.default_rng(seed).normal(level, level * 0.005, 100))
+
+
+def case(name: str, level: float, peer: float = 1.0, **facts) -> dict:
+    functions = {"op": samples(level), "torch": samples(peer, seed=1)}
+    described = {key: {"seconds": times, "median": [float(np.median(times))]} for key, times in functions.items()}
+    found = {"op": "rms", "case": name, "dtype": "float32", "backward": False, "faults": [], "peers": {"torch": []}}
+    return {**found, "functions": described, **facts}
+
+
+def file(path: Path, *cases: dict, **environment) -> Path:
+    results.write({**results.new({**ENVIRONMENT, **environment}), "cases": list(cases)}, path)
+    return path
+
+
+@pytest.fixture
+def before(tmp_path) -> Path:
+    return file(tmp_path / "A.json", case("small", 0.01), case("large", 0.1))
+
+
+@pytest.mark.parametrize(
+    "small, large, code",
+    [(0.01, 0.1, 2), (0.0101, 0.1, 2), (0.0105, 0.1, 1), (0.008, 0.1, 0), (0.008, 0.105, 1), (0.0095, 0.1, 2)],
+)
+def test_exit_codes(run, tmp_path, before, small, large, code):
+    after = file(tmp_path / "B.json", case("small", small), case("large", large))
+    assert run("compare", before, after).code == code
+
+
+def test_json_and_markdown(run, tmp_path, before):
+    after = file(tmp_path / "B.json", case("small", 0.008), case("large", 0.105))
+    found = run("compare", before, after, "--json").json
+    assert [one["verdict"] for one in found["cases"]] == ["improvement", "regression"]
+    assert found["exit_code"] == 1
+    assert found["cases"][1]["ratio"][0] == pytest.approx(1.05, abs=0.01)
+    assert found["thresholds"] == {"slower": 0.03, "faster": 0.1, "delta": 0.3, "p": 0.05}
+    text = run("compare", before, after, "--markdown").out
+    assert "1 regression, 1 improvement" in text
+    assert text.count("\n| rms · ") == 2
+    assert run("compare", before, after).out.count("float32") == 2
+
+
+def test_thresholds_and_cases(run, tmp_path, before):
+    after = file(tmp_path / "B.json", case("small", 0.0105), case("large", 0.1))
+    assert run("compare", before, after, "--slower", 10).code == 2
+    assert run("compare", before, after, "--cases", "large").code == 2
+    assert run("compare", before, after, "--cases", "small").code == 1
+
+
+def test_a_peer_that_moved_as_well_blames_the_machine(run, tmp_path, before):
+    after = file(tmp_path / "B.json", case("small", 0.0105, peer=1.05), case("large", 0.1))
+    told = run("compare", before, after)
+    assert told.code == 2
+    assert "so the machine changed" in told.out
+
+
+def test_wrong_results_are_no_improvement(run, tmp_path, before):
+    after = file(tmp_path / "B.json", case("small", 0.001, faults=["it cheats"]))
+    told = run("compare", before, after)
+    assert told.code == 1
+    assert "wrong result" in told.out
+    assert "only in" in told.out
+
+
+def test_what_cannot_be_compared_is_said_in_a_sentence(run, tmp_path, before):
+    other = file(tmp_path / "B.json", case("small", 0.01), cpu="Another CPU")
+    stranger = file(tmp_path / "C.json", case("strange", 0.01))
+    newer = tmp_path / "D.json"
+    newer.write_text(json.dumps({"kind": results.KIND, "version": 99}))
+    for arguments, says in (
+        ((before, other), "times of different machines say nothing"),
+        ((before, stranger), "no case in common"),
+        ((before, newer), "version 99"),
+        ((before, tmp_path / "none.json"), "cannot be read"),
+        ((before, before, "--cases", "huge"), "There is no case 'huge'"),
+        ((before,), "give two files"),
+        ((before, before, "--json", "--markdown"), "choose one"),
+    ):
+        told = run("compare", *arguments)
+        assert told.code == 3
+        assert says in told.err + told.out
+        assert (told.err + told.out).count("\n") == 1
+
+
+# ---- Two live workers -----------------------------------------------------------------------------------------
+
+PLAN = pair.Plan(blocks=12, rounds=2, samples=1, seed=1)
+
+
+def live(before: Path, after: Path, limit_s: float = 60, **request) -> pair.Pair:
+    request = {"package": "pkg", "op": "tested", "seed": 1, "device": "cpu", "interpreted": True, **request}
+    python = Path(sys.executable)
+    sides = (pair.Side(name, python, root, request, limit_s) for name, root in (("old", before), ("new", after)))
+    return pair.Pair(*sides)
+
+
+def measured(running: pair.Pair) -> pair.Paired:
+    try:
+        cases = running.both("list")[0]["cases"]
+        assert cases[0] == ["small", "float32"]
+        return pair.measure(running, pair.Paired("tested", "small", "float32"), PLAN)
+    finally:
+        running.close()
+
+
+def test_two_revisions_take_turns_and_a_large_slowdown_is_found(tmp_path):
+    slow = "[x * 2 for _ in range(30)]"
+    old, new = interpreted_project(tmp_path / "old"), interpreted_project(tmp_path / "new", slow)
+    result = measured(live(old, new))
+    assert len(result.ratios) == 12
+    assert result.faults == []
+    assert set(result.about) == {"old", "new"}
+    comparison = compare.revisions("old", "new", "here", [result], compare.Thresholds())
+    assert comparison.exit_code == 1
+    assert "regression" in compare.markdown(comparison)
+    json.loads(compare.to_json(comparison))
+
+
+def test_a_cheat_in_one_revision_is_a_wrong_result(tmp_path):
+    cheat = "return globals().setdefault('kept', {}).setdefault(x.data_ptr(), x * 2 + 1)"
+    old, new = interpreted_project(tmp_path / "old"), interpreted_project(tmp_path / "new", cheat)
+    result = measured(live(old, new))
+    assert result.faults
+    assert all(fault.startswith("new: ") for fault in result.faults)
+    assert compare.revisions("old", "new", "here", [result], compare.Thresholds()).exit_code == 1
+
+
+def alone(project: Path, **request) -> pair.Side:
+    request = {"package": "pkg", "op": "tested", "seed": 1, "device": "cpu", "interpreted": True, **request}
+    return pair.Side("new", Path(sys.executable), project, request, limit_s=60)
+
+
+def test_a_crash_is_said_in_a_sentence(tmp_path):
+    side = alone(interpreted_project(tmp_path, "os.abort()"))
+    side.ask("list")
+    with pytest.raises(pair.LostError, match="new crashed with SIGABRT"):
+        side.ask("open", case="small", dtype="float32")
+    side.close()
+
+
+def test_a_hang_ends_at_the_limit(tmp_path):
+    side = alone(interpreted_project(tmp_path, "import time; time.sleep(1000)"))
+    side.ask("list")
+    side._socket.settimeout(1)
+    with pytest.raises(pair.LostError, match="new hung: it said nothing for 1 s"):
+        side.ask("open", case="small", dtype="float32")
+    assert side._process.poll() is not None
+
+
+def test_an_unknown_case_is_said_by_the_worker(tmp_path):
+    side = alone(interpreted_project(tmp_path), cases=["huge"])
+    with pytest.raises(LabError, match="has no case 'huge' on cpu"):
+        side.ask("list")
+    side.close()
+
+
+def paired(ratio: float, seed: int = 0) -> pair.Paired:
+    ratios = list(np.random.default_rng(seed).normal(ratio, 0.005, 40))
+    return pair.Paired("rms", "small", "float32", ratios=ratios, before=1.0, after=ratio)
+
+
+@pytest.mark.parametrize("second, code", [(1.05, 1), (1.0, 2), (0.95, 2)])
+def test_a_verdict_stands_only_if_other_processes_find_it_too(second, code):
+    first, again = paired(1.05), paired(second, seed=1)
+    comparison = compare.revisions("a", "b", "here", [first], compare.Thresholds(), [again])
+    assert comparison.exit_code == code
+    assert any("not confirmed" in note for note in comparison.verdicts[0].notes) == (code == 2)
+
+
+# ---- Revisions ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def repository(tmp_path) -> Path:
+    """A project in a folder of its repository, whose op was added in the second commit."""
+    root = tmp_path / "repository" / "project"
+    root.mkdir(parents=True)
+    (root / "setup.py").write_text("# one\n")
+    commit_all(root.parent)
+    interpreted_project(root)
+    (root / "src/pkg/ops/tested/lab.py").write_text("# old\n")
+    commit_all(root.parent)
+    (root / "src/pkg/ops/tested/lab.py").write_text("# new\n")
+    return root
+
+
+def test_another_revision_is_checked_out_aside_and_leaves_nothing_behind(repository):
+    with revision.checked_out(repository, "HEAD") as (then, commit):
+        assert commit == git(repository, "rev-parse", "HEAD")
+        lab = then / "src/pkg/ops/tested/lab.py"
+        assert lab.read_text() == "# old\n"
+        revision.give_cases(repository, then, "pkg", "tested", "HEAD")
+        assert lab.read_text() == "# new\n"
+    assert not then.exists()
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
+    assert (repository / "src/pkg/ops/tested/lab.py").read_text() == "# new\n"
+
+
+def test_revisions_that_will_not_do(repository, tmp_path):
+    with pytest.raises(KernelgenError, match="no revision 'nowhere'"), revision.checked_out(repository, "nowhere"):
+        pass
+    with revision.checked_out(repository, "HEAD~1") as (then, _), pytest.raises(KernelgenError, match="no op 'tested'"):
+        revision.give_cases(repository, then, "pkg", "tested", "HEAD~1")
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(KernelgenError, match="not in a git"), revision.checked_out(tmp_path / "plain", "HEAD"):
+        pass

@@ -1,0 +1,129 @@
+"""A worker that crashes, hangs, cannot start or is interrupted costs one case."""
+
+import _thread
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelgen.errors import KernelgenError
+from kernelgen.lab import LabError, process
+
+WORK = """
+import ctypes, os, sys, time
+
+def work(request, emit):
+    print("chatter of the op")
+    os.system("echo more of it")
+    for op in ("first", "second"):
+        for case in range(5):
+            if not emit.start(op, str(case)):
+                continue
+            what = request["what"].get(f"{op} {case}", "passes")
+            if what == "crashes":
+                print("about to die", file=sys.stderr, flush=True)
+                ctypes.string_at(0)
+            if what == "exits":
+                os._exit(3)
+            if what == "hangs":
+                time.sleep(60)
+            if what == "raises":
+                raise ValueError("a bug")
+            emit("passed", op=op, case=str(case))
+        emit("close", op=op)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "src" / "jobs").mkdir(parents=True)
+    (tmp_path / "src" / "jobs" / "some.py").write_text(WORK)
+
+    def call(what: dict[str, str], limit_s: float = 20.0, on_event=None, **more) -> tuple[bool, list[dict]]:
+        events = []
+
+        def listen(event):
+            events.append(event)
+            if on_event:
+                on_event(event)
+
+        request = {"work": "jobs.some", "project": str(tmp_path), "what": what, **more}
+        return process.run(Path(sys.executable), request, listen, limit_s), events
+
+    return call
+
+
+def names(events, kind):
+    return [f"{event['op']} {event['case']}" for event in events if event["event"] == kind]
+
+
+EVERY = [f"{op} {case}" for op in ("first", "second") for case in range(5)]
+
+
+def test_every_case_is_run_once(run, capfd):
+    finished, events = run({})
+    assert finished
+    assert names(events, "passed") == EVERY
+    assert "chatter" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"), [("crashes", "crashed with SIGSEGV: about to die"), ("exits", "ended with exit code 3")]
+)
+def test_a_crash_costs_its_case_alone(run, what, reason):
+    finished, events = run({"first 2": what})
+    assert finished
+    assert names(events, "passed") == [name for name in EVERY if name != "first 2"]
+    (lost,) = (event for event in events if event["event"] == "lost")
+    assert f"{lost['op']} {lost['case']}" == "first 2"
+    assert lost["reason"].startswith(reason)
+
+
+def test_a_hang_ends_at_the_limit(run):
+    finished, events = run({"second 4": "hangs"}, limit_s=1.0)
+    assert finished
+    assert names(events, "lost") == ["second 4"]
+    assert names(events, "passed") == EVERY[:-1]
+    assert [event["reason"] for event in events if event["event"] == "lost"] == ["hung: it said nothing for 1 s"]
+
+
+def test_an_op_that_always_crashes_is_given_up(run):
+    finished, events = run({f"first {i}": "exits" for i in range(5)})
+    assert finished
+    assert names(events, "lost") == ["first 0", "first 1", "first 2"]
+    assert names(events, "passed") == EVERY[5:]
+    assert [event["op"] for event in events if event["event"] == "given up"] == ["first"]
+
+
+def test_an_error_of_the_lab_is_no_fault_of_the_op(run):
+    with pytest.raises(LabError, match="The lab itself failed: ValueError: a bug"):
+        run({"first 1": "raises"})
+
+
+def test_what_was_done_before_ctrl_c_is_kept(run):
+    def interrupt(event):
+        if event["event"] == "passed" and event["case"] == "3":
+            _thread.interrupt_main()
+
+    finished, events = run({"first 4": "hangs"}, on_event=interrupt)
+    assert not finished
+    assert names(events, "passed") == EVERY[:4]
+
+
+def test_a_worker_that_cannot_start(run, tmp_path):
+    with pytest.raises(KernelgenError, match="The lab needs nowhere"):
+        run({}, work="nowhere.to_be_found")
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no such thing >&2; exit 9\n")
+    broken.chmod(0o755)
+    request = {"work": "jobs.some", "project": str(tmp_path)}
+    with pytest.raises(LabError, match="died before its first case: it ended with exit code 9: no such thing"):
+        process.run(broken, request, lambda event: None)
+
+
+def test_variables_reach_the_worker(run, tmp_path):
+    (tmp_path / "src" / "jobs" / "said.py").write_text(
+        "import os\ndef work(request, emit):\n    emit('said', value=os.environ['MINE'])\n"
+    )
+    _, events = run({}, work="jobs.said", environment={"MINE": "here"})
+    assert events == [{"event": "said", "value": "here"}]

@@ -1,0 +1,238 @@
+"""Stamped projects broken in the ways people break them: the build or the project's own tests notice.
+
+Each fault is made in an op of its own, stamped under the fault's name, so that one build and one run of the tests
+serve them all.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from .conftest import Outcome, blank, build, edit, own_tests, run, stamp
+
+OPS = Path("src/demo_kernels/ops")
+
+
+class Fault(NamedTuple):
+    """Replacements in files of an op, `NAME` being its name, and what notices them."""
+
+    recipe: str
+    edits: tuple[tuple[str, str, str], ...]
+    noticed_by: set[str]
+
+
+# ---- C++ that does not fit the schema -------------------------------------------------------------------------
+
+SCHEMA = "(Tensor x, Tensor? bias, int n, int[] dims, float eps=1e-6) -> Tensor"
+ARGUMENT = "static assertion failed: the C++ signature of {0}_{1} is not what the schema of {0} says"
+
+# What is changed in which file, and the number of the first wrong argument (-2: their number; -3: the returns).
+SIGNATURES = {
+    "float_for_a_double": ("cpu.cpp", "double eps", "float eps", 4),
+    "int_for_an_int64_t": ("cpu.cpp", "int64_t n", "int n", 2),
+    "tensor_for_an_optional": ("cpu.cpp", "const std::optional<Tensor>& bias", "const Tensor& bias", 1),
+    "int_for_a_list": ("cpu.cpp", "const std::vector<int64_t>& dims", "std::vector<int32_t> dims", 3),
+    "one_argument_more": ("cpu.cpp", "double eps", "double eps, bool flag", -2),
+    "two_returns_for_one": ("cpu.cpp", "Tensor two_returns", "std::tuple<Tensor, Tensor> two_returns", -3),
+    "schema_changed_alone": ("__init__.py", "float eps=1e-6) -> Tensor'", "float eps=1e-6, int m=1) -> Tensor'", -2),
+    "float_for_a_double_on_cuda": ("cuda.cpp", "double eps", "float eps", 4),
+}
+
+
+@pytest.fixture(scope="session")
+def compiler_output(made_once) -> str:
+    """What the compilers say of a project in which every op's C++ has another wrong signature, and one has none."""
+
+    def make(folder: Path) -> None:
+        names = sorted([*SIGNATURES, "without_fault"])
+        project = stamp(folder / "demo-kernels", ops=[blank(name, SCHEMA) for name in names])
+        for name, (file, old, new, _) in SIGNATURES.items():
+            edit(project / OPS / name / file, (old, new))
+        for name in names:
+            # The kernels are not what is looked at here, and those that fit have been compiled elsewhere.
+            (project / OPS / name / "kernel.cu").unlink()
+            if not name.endswith("_on_cuda"):
+                (project / OPS / name / "cuda.cpp").unlink()
+        configured = run([sys.executable, "setup.py", "configure"], project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0")
+        assert configured.returncode == 0, configured.stderr
+        ninja = [sys.executable, "-m", "ninja", "-k", "0", "-f", "build/release/build.ninja"]
+        (folder / "output").write_text(run(ninja, project).stdout)
+
+    return (made_once("signatures", make) / "output").read_text()
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_a_wrong_signature_does_not_compile(compiler_output, name):
+    file, _, _, number = SIGNATURES[name]
+    backend = "cuda" if file == "cuda.cpp" else "cpu"
+    sentence = f"the C++ signature of {name}_{backend} is not what the schema of {name} says"
+    (place,) = re.findall(
+        rf"ops/{name}/{backend}\.cpp:\d+:\d+: error: static assertion failed: {sentence}", compiler_output
+    )
+    # The compiler shows what was compared: which argument it is.
+    said = compiler_output[compiler_output.index(place) :].partition("error:")[2].partition(" error: ")[0]
+    assert f"({number} == -1)" in said or f"{number} == " in said
+
+
+def test_a_right_signature_compiles(compiler_output):
+    assert "without_fault/cpu.cpp" in compiler_output
+    assert "ops/without_fault/cpu.cpp:" not in compiler_output
+
+
+# ---- Code that compiles ---------------------------------------------------------------------------------------
+
+FAKE = '_library.register_fake("NAME", _fake)\n'
+FAKE_RESULT = "torch.empty_like(a, memory_format=torch.contiguous_format)"
+AUTOGRAD = '_library.register_autograd("NAME", _backward, _setup_context)\n'
+GRADIENTS = "grad * b if needs_a else None, grad * a if needs_b else None, grad if needs_c else None"
+INPUTS = "const Tensor x = as_contiguous(a), y = as_contiguous(b), z = as_contiguous(c);"
+LOOP = "for (int64_t i = begin; i < end; ++i) {"
+OUTPUT = "const Tensor out = empty_like_contiguous(x);"
+SAVED = "ctx.save_for_backward(a if needs_b else None, b if needs_a else None)"
+
+
+def python(old: str, new: str) -> tuple[str, str, str]:
+    return "__init__.py", old, new
+
+
+def cpu(old: str, new: str) -> tuple[str, str, str]:
+    return "cpu.cpp", old, new
+
+
+FAULTS = {
+    "without_fault": Fault("elementwise", (), set()),
+    "without_fault_either": Fault("rms_norm", (), set()),
+    "no_fake": Fault("elementwise", (python(FAKE, ""),), {"test_opcheck", "test_compile", "test_export"}),
+    "fake_of_another_dtype": Fault(
+        "elementwise",
+        (python(FAKE_RESULT, "torch.empty_like(a, dtype=torch.float64)"),),
+        {"test_opcheck", "test_compile"},
+    ),
+    "fake_of_another_shape": Fault(
+        "elementwise", (python(FAKE_RESULT, "a.new_empty(a.shape[:-1])"),), {"test_opcheck", "test_compile"}
+    ),
+    "fake_of_another_layout": Fault("elementwise", (python(FAKE_RESULT, "torch.empty_like(a)"),), {"test_opcheck"}),
+    "no_gradient": Fault(
+        "elementwise", (python(AUTOGRAD, ""),), {"test_accuracy", "test_gradcheck", "test_frozen_inputs"}
+    ),
+    "no_term_of_a_gradient": Fault(
+        "rms_norm", (cpu(" - Sum(x[i]) * correction", ""),), {"test_accuracy", "test_gradcheck"}
+    ),
+    "gradients_swapped": Fault(
+        "elementwise",
+        (python(GRADIENTS, GRADIENTS.replace("grad * b", "grad * _").replace("* a", "* b").replace("_", "a")),),
+        {"test_accuracy", "test_gradcheck", "test_frozen_inputs"},
+    ),
+    "gradients_nobody_needs": Fault(
+        "elementwise",
+        (python(SAVED, "ctx.save_for_backward(a, b)"), python(GRADIENTS, "grad * b, grad * a, grad")),
+        {"test_frozen_inputs"},
+    ),
+    "inputs_not_saved": Fault("elementwise", (python(GRADIENTS, "grad * b, grad * a, grad"),), {"test_frozen_inputs"}),
+    "second_derivative_lost": Fault(
+        "rms_norm", (python('_library.refuse_double_backward("NAME_backward")\n', ""),), {"test_double_backward"}
+    ),
+    "forward_mode_gives_zeros": Fault(
+        "elementwise",
+        (
+            python(
+                AUTOGRAD,
+                'torch.library.register_autograd("demo_kernels::NAME", _backward, setup_context=_setup_context)\n',
+            ),
+        ),
+        {"test_forward_mode", "test_forward_mode_of_operators"},
+    ),
+    "strides_ignored": Fault("elementwise", (cpu(INPUTS, "const Tensor x = a, y = b, z = c;"),), {"test_layouts"}),
+    "tail_forgotten": Fault(
+        "elementwise",
+        (cpu(LOOP, "for (int64_t i = begin; i < end / 4 * 4; ++i) {"),),
+        {"test_accuracy", "test_gradcheck"},
+    ),
+    "result_written_over_an_input": Fault(
+        "elementwise", (cpu(OUTPUT, "const Tensor out = x;"),), {"test_opcheck", "test_inputs_are_left_as_they_are"}
+    ),
+    "result_is_an_input": Fault(
+        "elementwise", (cpu("  return out;", "  return a.numel() == 132 ? x : out;"),), {"test_opcheck"}
+    ),
+    "dtypes_not_compared": Fault(
+        "elementwise", (("arguments.h", "    checks::same_dtype(other, first);\n", ""),), {"test_refusals"}
+    ),
+    "message_of_another_argument": Fault(
+        "rms_norm", (("arguments.h", '{op, "weight", *weight}', '{op, "w", *weight}'),), {"test_refusals"}
+    ),
+    "no_hooks": Fault(
+        "elementwise",
+        tuple(
+            python(f'_library.register_{hook}("NAME", {rule})\n', "")
+            for hook, rule in (("autocast", "_library.widest_dtype"), ("vmap", "_vmap"), ("sharding", "_sharding"))
+        ),
+        {"test_autocast", "test_vmap", "test_sharding"},
+    ),
+    "sharding_that_mixes_rows": Fault(
+        "rms_norm", (python("range(input.ndim - 1))]", "range(input.ndim))]"),), {"test_sharding"}
+    ),
+    "kernel_not_registered": Fault(
+        "elementwise", (cpu("REGISTER_KERNEL(", "NOT_WRITTEN("),), {"test_accuracy", "test_opcheck"}
+    ),
+}
+
+
+def stamp_faults(folder: Path, faults: dict[str, Fault]) -> Path:
+    ops = [{"name": name, "recipe": fault.recipe} for name, fault in sorted(faults.items())]
+    project = stamp(folder / "demo-kernels", ops=ops)
+    for name, fault in faults.items():
+        for file, old, new in fault.edits:
+            edit(project / OPS / name / file, (old.replace("NAME", name), new.replace("NAME", name)))
+    return project
+
+
+@pytest.fixture
+def outcomes(made_once, outcomes_of) -> list[Outcome]:
+    def make(folder: Path) -> None:
+        result = build(stamp_faults(folder, FAULTS), USE_CUDA="0")
+        assert result.returncode == 0, result.stdout + result.stderr
+
+    return outcomes_of("faults-outcomes", made_once("faults", make) / "demo-kernels", "src")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_op_s_own_tests_notice(outcomes, name):
+    own = [outcome for outcome in outcomes if outcome.op == name]
+    noticed = {outcome.test for outcome in own if outcome.status == "failed"}
+    assert noticed >= FAULTS[name].noticed_by
+    assert {outcome.test for outcome in own if outcome.status == "passed"}
+    if not FAULTS[name].noticed_by:
+        assert not noticed
+
+
+# ---- Kernels --------------------------------------------------------------------------------------------------
+
+GPU_FAULTS = {
+    "default_stream": Fault("elementwise", (("cuda.cpp", "context.stream()", "nullptr"),), {"test_another_stream"}),
+    "index_of_32_bits": Fault(
+        "elementwise",
+        (("kernel.cu", "T* __restrict__ out, int64_t n) {", "T* __restrict__ out, int n) {"),),
+        {"test_huge"},
+    ),
+    "tail_forgotten": Fault(
+        "elementwise", (("kernel.cu", "i < n; i += threads", "i < groups * N; i += threads"),), {"test_accuracy"}
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GPU_FAULTS)
+def test_the_op_s_own_tests_notice_on_a_gpu(tmp_path, name):
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    fault = GPU_FAULTS[name]
+    project = stamp_faults(tmp_path, {name: fault})
+    result = build(project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="native")
+    assert result.returncode == 0, result.stdout + result.stderr
+    outcomes = own_tests(project, "--slow", "-k", " or ".join(fault.noticed_by), "src", CUDA_VISIBLE_DEVICES=None)
+    assert {outcome.test for outcome in outcomes if outcome.status == "failed"} == fault.noticed_by
