@@ -44,7 +44,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser = Parser("compare", text)
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, _CODES
     text = "two files of `kernelgen bench --out`; with --against, ops"
-    parser.add_argument("what", nargs="*", metavar="A.json B.json | OP", help=text)
+    parser.add_argument("what", nargs="*", metavar="WHAT", help=text)
     text = "build this revision aside, and measure the ops of both in one run, taking turns"
     parser.add_argument("--against", metavar="REV", help=text)
     parser.add_argument("--cases", nargs="+", metavar="CASE", help="these cases alone")
