@@ -227,8 +227,7 @@ def test_every_mutant_is_caught(mutants):
 
 
 def test_there_is_no_false_alarm(mutants):
-    for seed in range(2):
-        assert hunt(mutants, list(CORRECT), seed=seed, count=35) == dict.fromkeys(CORRECT, "")
+    assert hunt(mutants, list(CORRECT), seed=0, count=40) == dict.fromkeys(CORRECT, "")
 
 
 @pytest.mark.slow
@@ -281,9 +280,10 @@ def test_a_right_op(fuzzing):
 
 
 def test_a_budget_in_seconds(fuzzing):
-    done = fuzzing("right_elementwise", "--seconds", 1, "--json", "--dtype", "float32")
+    """From the command on: what the worker needs to start is part of it, and one case is always run."""
+    done = fuzzing("right_elementwise", "--seconds", 0.1, "--json", "--dtype", "float32")
     assert done.code == 0
-    assert done.json["ops"][0]["cases"] > 3
+    assert 1 <= done.json["ops"][0]["cases"] < fuzz.DEFAULT_COUNT
 
 
 def test_a_crash_is_a_failure(fuzzing):

@@ -44,10 +44,9 @@ CUDA = [
     _rms_norm("index_of_32_bits", "const T* x = input + row * n;", "const T* x = input + int(row) * int(n);"),
     _rms_norm("wrong_stride", "const T* x = input + row * n;", "const T* x = input + row * (n - n % 2);"),
     _rms_norm(
-        "float16_accumulation",
+        "sum_off_by_a_percent",
         "        squares += widen(values[k]) * widen(values[k]);\n      }\n    }",
-        "        squares += widen(values[k]) * widen(values[k]);\n      }\n    }\n"
-        "    squares = Sum(static_cast<T>(squares * Sum(1.01)));",
+        "        squares += widen(values[k]) * widen(values[k]);\n      }\n    }\n    squares *= Sum(1.01);",
     ),
     _rms_norm("sum_of_one_warp", "block_sum(squares)", "warp_sum(squares)"),
     _rms_norm("eps_outside_the_root", _SCALE, "const Sum scale = 1 / (sqrt(block_sum(squares) / Sum(n)) + eps);"),
@@ -59,7 +58,7 @@ CUDA = [
     ),
     _rms_norm("ragged_rows_ignored", "return n % kVectorLength<T> == 0 && vector_aligned", "return vector_aligned"),
     _rms_norm("sum_kept_by_no_first_row", "if (threadIdx.x == 0) {", "if (threadIdx.x == 0 && row > 0) {"),
-    _rms_norm("wrong_stream", "context.stream()", "nullptr", "cuda.cpp"),
+    _rms_norm("wrong_stream_of_sums", "context.stream()", "nullptr", "cuda.cpp"),
     # Gradients.
     _rms_norm("gradient_without_weight", "products += widen(grads[k]) * factors[k] *", "products += widen(grads[k]) *"),
     _rms_norm("gradient_lacks_a_factor", "* scale * scale;", "* scale;"),
