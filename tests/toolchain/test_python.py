@@ -1,4 +1,4 @@
-"""`kernelgen build`, and the Python it finds."""
+"""The Python that a project is built and run with."""
 
 import sys
 from pathlib import Path
@@ -40,12 +40,3 @@ def test_without_a_python_the_message_makes_one(tmp_path, monkeypatch):
         find_python(tmp_path)
     with pytest.raises(UsageError, match="There is no Python at"):
         find_python(tmp_path, tmp_path / "nowhere")
-
-
-def test_build_runs_the_projects_own_setup(project, run):
-    (project / "setup.py").write_text(
-        "import sys; open('ran', 'w').write(' '.join(sys.argv)); sys.exit('--fail' in sys.argv)"
-    )
-    assert run("build", "--python", sys.executable, "--parallel", "2").code == 0
-    assert (project / "ran").read_text() == "setup.py build_ext --inplace --parallel 2"
-    assert run("build", "--python", sys.executable, "--fail").code == 1
