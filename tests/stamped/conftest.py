@@ -180,7 +180,7 @@ def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]
         folder = base / name
         with locked(base / f"{name}.lock"):
             if not (base / f"{name}.filled").exists():
-                shutil.rmtree(folder, ignore_errors=True)
+                assert not folder.exists(), f"{name} could not be made: the first test that needed it says why"
                 folder.mkdir()
                 fill(folder)
                 (base / f"{name}.filled").touch()

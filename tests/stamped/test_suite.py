@@ -8,7 +8,7 @@ from .conftest import EVERY_OP, Outcome
 UNWRITTEN = sorted(op["name"] for op in EVERY_OP if op["recipe"] == "blank")
 NEED_THE_REFERENCE = {
     *("test_accuracy", "test_layouts", "test_inputs_are_left_as_they_are", "test_same_result_twice", "test_opcheck"),
-    *("test_compile", "test_export"),
+    *("test_fake_strides", "test_compile", "test_export"),
 }
 NEED_ITS_GRADIENT = {
     *("test_gradcheck", "test_frozen_inputs", "test_double_backward", "test_functional_gradient"),
