@@ -58,7 +58,9 @@ def make_checkout(folder: Path) -> Path:
     junk = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so")
     for name in ("template", "kernelgen"):
         shutil.copytree(ROOT / name, folder / name, ignore=junk)
-    shutil.copy(ROOT / "copier.yml", folder)
+    # Copier takes a checkout with anything uncommitted, such as Python's caches, for another template.
+    for name in ("copier.yml", ".gitignore"):
+        shutil.copy(ROOT / name, folder)
     commit_all(folder, "a template")
     return folder
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,8 +59,8 @@ def _wheel(build: Build, as_json: bool) -> int:
     from kernelgen.toolchain.python import find_python
     from kernelgen.toolchain.wheel import build_wheel
 
-    os.environ.update(build.environment)
-    findings = build_wheel(build.root, find_python(build.root, build.python), build.root / "dist")
+    python = find_python(build.root, build.python)
+    findings = build_wheel(build.root, python, build.root / "dist", build.environment)
     if as_json:
         print(json.dumps({"findings": [finding.as_dict() for finding in findings]}))
     else:

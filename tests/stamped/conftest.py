@@ -110,14 +110,16 @@ class Outcome:
     message: str
 
 
-def own_tests(project: Path, *arguments: str, **variables: str | None) -> list[Outcome]:
+def own_tests(
+    project: Path, *arguments: str, python: Path | str = sys.executable, **variables: str | None
+) -> list[Outcome]:
     """Runs a project's own tests, on the CPU unless told otherwise, and leaves the project as it is."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         # The same inputs each time: what fails here fails everywhere.
         command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", "--seed=1", f"--junitxml={report}"]
         variables = {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1", **variables}
-        result = run([sys.executable, *command, *arguments], project, **variables)
+        result = run([str(python), *command, *arguments], project, **variables)
         assert result.returncode in (0, 1), result.stdout + result.stderr
         return [outcome(case) for case in ElementTree.parse(report).iter("testcase")]
 

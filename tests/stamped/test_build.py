@@ -163,7 +163,9 @@ def test_without_a_toolkit_the_cpu_library_is_built_and_a_line_says_so(full_proj
     )
     result = build(project, PATH=str(tools), USE_CUDA="1")
     assert result.returncode == 1
-    assert re.search(r"no CUDA toolkit \(nvcc\) was found; install one with `pip install .*`", result.stderr)
+    assert re.search(
+        r"no CUDA toolkit \(nvcc\) was found; install one with `kernelgen doctor --fix` or `pip .*`", result.stderr
+    )
 
 
 @pytest.mark.parametrize(

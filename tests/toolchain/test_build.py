@@ -312,17 +312,33 @@ def test_an_older_project_is_told_how_to_build(demo):
         Build(demo, variables(demo)).run()
 
 
+def until_it_watches(process: subprocess.Popen[str]) -> None:
+    for line in process.stderr:
+        if "watching" in line:
+            return
+    pytest.fail(f"it ended with {process.wait()}")
+
+
 def test_watch_builds_on_save_and_ends_on_ctrl_c(demo):
     process = start(demo, "build", "--watch")
-    for line in process.stderr:
-        if "watching" in line:
-            break
+    until_it_watches(process)
     edit(demo / OPS / "elementwise/cpu.cpp")
-    for line in process.stderr:
-        if "watching" in line:
-            break
+    until_it_watches(process)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
     assert "(1 of 1 files compiled)" in out
     assert err.endswith("kernelgen: stopped watching\n")
+
+
+def test_watch_runs_the_tests_of_the_op_that_changed(demo):
+    (demo / "tests" / "test_project.py").write_text("def test_of_no_op():\n    raise AssertionError\n")
+    process = start(demo, "build", "--watch", "--test")
+    until_it_watches(process)
+    (demo / OPS / "elementwise/test_elementwise.py").write_text("def test_of_the_op():\n    pass\n")
+    until_it_watches(process)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "1 passed" in out
+    assert "failed" not in out

@@ -39,7 +39,7 @@ def toolkit(setup, tmp_path):
     allowed = ",".join(f"'sm_{number}'" for number in NUMBERS.split())
     nvcc.write_text(f'#!/bin/sh\necho "Allowed values for this option: {allowed}"\n')
     nvcc.chmod(0o755)
-    return setup.Toolkit(tmp_path, (13, 0))
+    return setup.Toolkit(tmp_path, (13, 0), tmp_path / "include")
 
 
 def test_nvccs_help_is_understood(setup, toolkit):
@@ -207,3 +207,16 @@ def test_glue_learns_which_files_were_compiled(project, setup, toolkit, tmp_path
     finally:
         for path in marked:
             path.unlink()
+
+
+def test_the_toolkit_of_a_conda_environment_is_found(setup, toolkit, tmp_path, monkeypatch):
+    target = tmp_path / "targets/x86_64-linux"
+    (target / "include").mkdir(parents=True)
+    (target / "include/cuda_runtime_api.h").write_text("#define CUDART_VERSION  13010\n")
+    (target / "lib").mkdir()
+    (target / "lib/libcudart_static.a").touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    found = setup.find_toolkit(setup.Torch(tmp_path, "2.11.0", "13.0"))
+    assert found == setup.Toolkit(tmp_path, (13, 1), target / "include")
+    assert found.static_runtime == target / "lib/libcudart_static.a"
+    assert f"-isystem {target / 'include'}" in "\n".join(setup.cuda_rules(found, setup.find_variant()))

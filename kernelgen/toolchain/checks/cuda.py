@@ -14,9 +14,9 @@ from kernelgen.toolchain.finding import Finding, error, ok
 
 # What compiling a kernel needs beside nvcc and cuda_runtime_api.h: places to look, and the package that brings it.
 PARTS = {
-    "cuda_fp16.h": (("include",), "nvidia-cuda-runtime"),
-    "crt/host_defines.h": (("include",), "nvidia-cuda-crt"),
-    "nv/target": (("include", "include/cccl"), "nvidia-cuda-cccl"),
+    "cuda_fp16.h": (("include", "targets/*/include"), "nvidia-cuda-runtime"),
+    "crt/host_defines.h": (("include", "targets/*/include"), "nvidia-cuda-crt"),
+    "nv/target": (("include", "include/cccl", "targets/*/include", "targets/*/include/cccl"), "nvidia-cuda-cccl"),
     "ptxas": (("bin",), "nvidia-cuda-nvcc"),
     "cicc": (("nvvm/bin",), "nvidia-nvvm"),
     "libcudart_static.a": (("lib64", "lib", "targets/*/lib"), "nvidia-cuda-runtime"),

@@ -1,0 +1,78 @@
+"""The libraries of one build pass the project's tests under another torch, an older one and a newer one.
+
+They install that other torch (2 to 3 GB) and therefore run only where KERNELGEN_OTHER_TORCH asks for it, by a version
+such as 2.10.0; CI does.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelgen.toolchain.wheel import build_wheel
+from tests.stamped.conftest import CACHE, locked, own_tests, run
+
+VERSION = os.environ.get("KERNELGEN_OTHER_TORCH")
+PACKAGE = Path("src/demo_kernels")
+
+pytestmark = pytest.mark.skipif(not VERSION, reason="installs another torch: set KERNELGEN_OTHER_TORCH=2.10.0")
+
+
+@pytest.fixture(scope="session")
+def other_python() -> Path:
+    """A Python with the other torch, and what a project's build and tests need."""
+    home = CACHE.parent / f"torch-{VERSION}"
+    python = home / "bin" / "python"
+    with locked(home.with_suffix(".lock")):
+        if not (home / "ready").exists():
+            assert run([sys.executable, "-m", "venv", "--clear", str(home)], Path()).returncode == 0
+            packages = [f"torch=={VERSION}", "numpy", "ninja", "pytest", "setuptools>=77", "wheel"]
+            result = run([str(python), "-m", "pip", "install", "-q", *packages], Path())
+            assert result.returncode == 0, result.stdout + result.stderr
+            (home / "ready").touch()
+    return python
+
+
+@pytest.fixture
+def recipes(full_project, copy_of) -> Path:
+    """A copy with the ops of every recipe, without those that only a blank op's tests look at."""
+    project = copy_of(full_project)
+    for op in (project / PACKAGE / "ops").iterdir():
+        if op.is_dir() and op.name not in ("elementwise", "rms_norm"):
+            shutil.rmtree(op)
+    return project
+
+
+def version(python: Path | str) -> str:
+    return run([str(python), "-c", "import torch; print(torch.__version__)"], Path()).stdout.strip()
+
+
+def swap_libraries(wheel_folder: Path, project: Path) -> None:
+    """Puts the libraries of a wheel where those of the project's own build were."""
+    for library in (project / PACKAGE).glob("_c*.so"):
+        library.unlink()
+    shutil.rmtree(project / "build")
+    (wheel,) = wheel_folder.glob("*.whl")
+    shutil.unpack_archive(wheel, wheel_folder / "unpacked", "zip")
+    for library in (wheel_folder / "unpacked" / "demo_kernels").glob("_c*.so"):
+        shutil.copy(library, project / PACKAGE)
+
+
+@pytest.mark.parametrize("built_with_other", [False, True], ids=["built_here", "built_with_the_other"])
+def test_the_libraries_pass_under_another_torch(recipes, other_python, tmp_path, built_with_other):
+    this, other = Path(sys.executable), other_python
+    assert version(this).split("+")[0] != version(other).split("+")[0]
+    builds, tests = (other, this) if built_with_other else (this, other)
+    # The other torch may want an nvcc of another major version; its libraries need none to load.
+    environment = {**os.environ, "TORCH_CUDA_ARCH_LIST": "9.0a", "USE_CUDA": "0" if built_with_other else "1"}
+    findings = build_wheel(recipes, builds, tmp_path / "dist", environment)
+    assert not [it for it in findings if it.state == "error"]
+    swap_libraries(tmp_path / "dist", recipes)
+    loads = "import demo_kernels._library as it; print(sorted(name for name, why in it.missing.items() if why is None))"
+    backends = run([str(tests), "-c", loads], recipes, PYTHONPATH="src").stdout.strip()
+    assert backends == ("['CPU']" if built_with_other else "['CPU', 'CUDA']")
+    outcomes = own_tests(recipes, python=tests)
+    assert [f"{it.op} {it.test}[{it.case}]: {it.message}" for it in outcomes if it.status == "failed"] == []
+    assert {it.op for it in outcomes if it.status == "passed"} >= {"elementwise", "rms_norm"}
