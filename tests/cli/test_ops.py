@@ -57,7 +57,8 @@ def test_a_schema_implies_the_blank_recipe_and_is_recorded(project, run):
     assert added.code == 0, added.out
     assert added.json["op"]["recipe"] == "blank"
     assert added.json["op"]["schema"]["text"] == "(Tensor x, float eps=1e-6) -> Tensor"
-    assert any("edit" in step and "mine/" in step for step in added.json["next"])
+    first = "edit " + ", ".join(f"{OPS}/mine/{name}" for name in ("cpu.cpp", "cuda.cpp", "kernel.cu"))
+    assert added.json["next"] == [first, "kernelgen build", f"pytest {OPS}/mine"]
     found = {op["name"]: op for op in run("list", "--json").json["ops"]}
     assert found["mine"]["state"] == "pristine"
     assert "cuda" not in found["mine"]["backends"]
