@@ -94,7 +94,7 @@ def statuses(project: Project) -> list[Status]:
 
 
 def to_write(plan: Plan) -> list[str]:
-    """The files of a plan in which a kernel is still to be written: the glue that says so, and device code beside it."""
+    """The files of a plan where a kernel is still to be written: the glue that says so, and device code beside it."""
     glue = {change.path for change in plan.changes if NOT_WRITTEN in (change.new or b"")}
     folders = {path.rpartition("/")[0] for path in glue}
     device = {change.path for change in plan.changes if change.path.endswith(".cu")}
