@@ -223,6 +223,9 @@ def adversarial(op: Op, dtypes: list[str]) -> Iterator[Case]:
     yield case(sizes(33))
     for layout in LAYOUTS[1:]:
         yield case(sizes(33), layout=layout)
+    # Rows that vectors divide: only there does a kernel ask where they begin.
+    for layout in ("misaligned", "others misaligned"):
+        yield case(sizes(64), layout=layout)
     for values in VALUES[1:]:
         yield case(sizes(40), values=values)
     for alias in ALIASES[1:]:
