@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -38,7 +38,13 @@ def command(python: Path) -> list[str]:
     return [str(python), "-c", _BOOT, str(Path(__file__).resolve().parents[2])]
 
 
-def run(python: Path, request: dict[str, Any], on_event: Callable[[Event], None], limit_s: float = 60.0) -> bool:
+def run(
+    python: Path,
+    request: dict[str, Any],
+    on_event: Callable[[Event], None],
+    limit_s: float = 60.0,
+    under: Sequence[str] = (),
+) -> bool:
     """Has a request worked on, and passes each answer to `on_event`; returns False if Ctrl-C ended it early.
 
     Args:
@@ -48,6 +54,7 @@ def run(python: Path, request: dict[str, Any], on_event: Callable[[Event], None]
         on_event: called in this thread. Beside the worker's own events it gets {"event": "lost", "op", "case",
             "reason"} for a case in which the worker died or hung, and {"event": "given up", "op", "reason"}.
         limit_s: how long a worker may say nothing once it has started a case.
+        under: a command that runs the worker's, such as a profiler's.
 
     A worker sends {"event": "close", "op"} when it is through with an op, so that a later one leaves it out.
 
@@ -58,7 +65,7 @@ def run(python: Path, request: dict[str, Any], on_event: Callable[[Event], None]
     lost: Counter[str] = Counter()
     try:
         while True:
-            worker = _Worker(command(python), request)
+            worker = _Worker([*under, *command(python)], request)
             try:
                 ended = worker.follow(on_event, limit_s)
             finally:
