@@ -177,7 +177,9 @@ def machine(device: str) -> dict:
     import torch
 
     facts["torch"] = torch.__version__
-    return facts | ({"gpu": torch.cuda.get_device_name(), **state.driver()} if device == "cuda" else {})
+    return facts | (
+        {"gpu": torch.cuda.get_device_name(), "driver": state.driver().get("driver")} if device == "cuda" else {}
+    )
 
 
 def main() -> int:

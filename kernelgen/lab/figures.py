@@ -160,8 +160,9 @@ def rows(one: Kernel, copy_rate: float | None = None, least_bytes: float | None 
         rate += f"; {size(one.moved)} moved"
         rate += f", {one.moved / least_bytes:.2f} times the least" if least_bytes else ""
     stalls = [f"{name} {share:.0%}" for name, share in list(one.stalls.items())[:4] if share >= 0.01]
-    most = f"at most {one.most_occupancy:.0f}%" if one.most_occupancy else ""
-    most += f", limited by {limit_name(one)}" if most and one.most_occupancy < 100 else ""
+    most = "of the warps there is room for"
+    most += f"; the launch allows {one.most_occupancy:.0f}%" if one.most_occupancy else ""
+    most += f", limited by {limit_name(one)}" if (one.most_occupancy or 100) < 100 else ""
     conflicts = one.conflict_share
     registers = one.launch.get("registers_per_thread")
     return [

@@ -50,7 +50,7 @@ def run(
     Args:
         python: the project's Python.
         request: at least `work` (a module of kernelgen.lab) and `project` (the project's root); `environment` holds
-            variables for the worker.
+            variables for the worker, and `fail_fast` leaves an op at the first case that is lost.
         on_event: called in this thread. Beside the worker's own events it gets {"event": "lost", "op", "case",
             "reason"} for a case in which the worker died or hung, and {"event": "given up", "op", "reason"}.
         limit_s: how long a worker may say nothing once it has started a case.
@@ -63,6 +63,7 @@ def run(
     """
     request = {"finished": [], "closed": [], "environment": {}, **request}
     lost: Counter[str] = Counter()
+    most = 1 if request.get("fail_fast") else MOST_LOST
     try:
         while True:
             worker = _Worker([*under, *command(python)], request)
@@ -79,9 +80,9 @@ def run(
             op, case = worker.started[-1]
             on_event({"event": "lost", "op": op, "case": case, "reason": ended})
             lost[op] += 1
-            if lost[op] == MOST_LOST:
+            if lost[op] == most:
                 request["closed"] = [*request["closed"], op]
-                reason = f"{MOST_LOST} cases crashed or hung; the rest was left out"
+                reason = f"{most} case{'s' * (most > 1)} crashed or hung; the rest was left out"
                 on_event({"event": "given up", "op": op, "reason": reason})
     except KeyboardInterrupt:
         return False
