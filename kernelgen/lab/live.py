@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from kernelgen.lab import LabError, honest, results, state, worker
-from kernelgen.lab.fuzz import default_device
 from kernelgen.lab.measure import check_gradient, chosen_cases, chosen_dtypes, set_tf32
-from kernelgen.lab.op import dtype_name, load, require_kernel
+from kernelgen.lab.op import chosen_device, dtype_name, load, require_kernel
 from kernelgen.lab.results import OP
 from kernelgen.lab.subject import Subject
 
@@ -38,7 +37,7 @@ def work(request: dict[str, Any], emit: worker.Emit) -> None:
             except Exception as error:
                 if worker.is_fatal(error):
                     raise
-                answer = {"error": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+                answer = {"error": worker.in_a_line(error)}
             lines.write(json.dumps(answer) + "\n")
             lines.flush()
 
@@ -53,7 +52,7 @@ class _Live:
     def list(self) -> dict[str, Any]:
         """The cases to measure, and where."""
         request = self.request
-        device = request.get("device") or default_device(request["package"])
+        device = chosen_device(request)
         self.op = load(request["package"], request["op"])
         if not request.get("interpreted"):
             require_kernel(request["package"], request["op"], device)

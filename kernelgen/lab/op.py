@@ -134,6 +134,21 @@ def read(name: str, module: ModuleType) -> Op:
     )
 
 
+def chosen_device(request: Mapping[str, Any]) -> str:
+    """The device that a request asks for; else cuda where there are a GPU and a library for it, and the CPU elsewhere.
+
+    Raises:
+        LabError: it asks for a GPU where there is none.
+    """
+    asked = request.get("device")
+    if torch.device(asked or "cpu").type == "cuda" and not torch.cuda.is_available():
+        raise LabError(f"Nothing can run on {asked}: torch sees no GPU here; run it with --device cpu.")
+    if asked:
+        return asked
+    library = importlib.import_module(f"{request['package']}._library")
+    return "cuda" if torch.cuda.is_available() and not library.missing["CUDA"] else "cpu"
+
+
 def require_kernel(package: str, name: str, device: str) -> None:
     """Makes sure that a compiled kernel answers on this device, and not the reference in its place.
 
@@ -144,8 +159,6 @@ def require_kernel(package: str, name: str, device: str) -> None:
     library = importlib.import_module(f"{package}._library")
     if problem := library.missing[backend]:
         raise LabError(f"{name} cannot run on {device}: {problem}, or with `kernelgen build`.")
-    if backend == "CUDA" and not torch.cuda.is_available():
-        raise LabError(f"{name} cannot run on {device}: torch sees no GPU here; run it with --device cpu.")
     # Where C++ registered nothing, `_library.define` put a Python function in its place.
     for line in torch._C._dispatch_dump(f"{package}::{name}").splitlines():
         if line.startswith(f"{backend}: registered at") and "_library.py:" not in line:

@@ -35,7 +35,9 @@ class Fault:
     text: str
 
 
-class _Wrong(Exception):  # noqa: N818  It carries a verdict.
+class MismatchError(Exception):
+    """A result is not what the reference says, or a call did something beside computing it; carries the fault."""
+
     def __init__(self, check: str, text: str) -> None:
         super().__init__(text)
         self.fault = Fault(check, text)
@@ -67,7 +69,7 @@ def check(op: Op, make: Make, sizes: Mapping[str, int]) -> Fault | None:
         else:
             _check_values(op, make, args)
             _check_repeat(op, make, args)
-    except _Wrong as wrong:
+    except MismatchError as wrong:
         return wrong.fault
     return None
 
@@ -100,7 +102,7 @@ def _check_values(op: Op, make: Make, args: tuple[Any, ...]) -> None:
             _synchronize(make)
         for storage, old in zip(make.storages, before, strict=True):
             if not same_bits(storage, old):
-                raise _Wrong("inputs", "it wrote to its inputs, or to the memory around them")
+                raise MismatchError("inputs", "it wrote to its inputs, or to the memory around them")
         rounds.append((result, plain, exact))
         inferences.append(inference)
     _compare_rounds(rounds)
@@ -114,11 +116,11 @@ def _compare_rounds(rounds: list[tuple[Evaluation, Evaluation, Evaluation]]) -> 
     result, plain, _ = (evaluation.named() for evaluation in rounds[0])
     counts = [len(evaluation.outputs) for evaluation in rounds[0][:2]]
     if counts[0] != counts[1]:
-        raise _Wrong("outputs", f"it returns {counts[0]} tensors, its reference {counts[1]}")
+        raise MismatchError("outputs", f"it returns {counts[0]} tensors, its reference {counts[1]}")
     for name in plain:
         if (result[name] is None) != (plain[name] is None):
             has, lacks = ("it", "the reference") if plain[name] is None else ("the reference", "it")
-            raise _Wrong(name, f"{has} has {name}, and {lacks} has none")
+            raise MismatchError(name, f"{has} has {name}, and {lacks} has none")
         if plain[name] is not None:
             triples = [[evaluation.named()[name] for evaluation in triple] for triple in rounds]
             results, plains, exacts = zip(*triples, strict=True)
@@ -130,7 +132,7 @@ def compare(name: str, results: Sequence[Tensor], plains: Sequence[Tensor], exac
     for result, plain in zip(results, plains, strict=True):
         if (result.shape, result.dtype) != (plain.shape, plain.dtype):
             got, wants = (f"{tuple(t.shape)} {t.dtype}".replace("torch.", "") for t in (result, plain))
-            raise _Wrong(name, f"{name} is {got}, the reference's is {wants}")
+            raise MismatchError(name, f"{name} is {got}, the reference's is {wants}")
     dtype = results[0].dtype
     result, plain, exact = (
         torch.cat([_real(value).flatten() for value in group]) for group in (results, plains, exacts)
@@ -146,7 +148,7 @@ def compare(name: str, results: Sequence[Tensor], plains: Sequence[Tensor], exac
         place = torch.unravel_index(torch.tensor(where % (right.numel() // len(results))), shape) if shape else ()
         text = _sentence(f"{name}{list(map(int, place))}", result[where], exact[where], allowed[where])
         text += f"; {int((~right).sum())} of {right.numel()} elements are wrong"
-        raise _Wrong(name, text + (_STALE if _is_stale(results, plains) else ""))
+        raise MismatchError(name, text + (_STALE if _is_stale(results, plains) else ""))
 
 
 _STALE = "; it is what other values at the same address gave before: is a result cached?"
@@ -221,7 +223,7 @@ def _check_huge(op: Op, make: Make, args: tuple[Any, ...]) -> None:
                 if wrong.any():
                     at = n * _CHUNK + int(wrong.int().argmax())
                     text = f"element {at} of {result.numel()} is wrong by far: is an index kept in 32 bits?"
-                    raise _Wrong(f"output {i}", text)
+                    raise MismatchError(f"output {i}", text)
 
 
 def _varies(tensor: Tensor) -> bool:
@@ -261,14 +263,14 @@ def _agree(op: Op, check: str, sentence: str, first: Evaluation, second: Evaluat
         if value is None or same_bits(value, other):
             continue
         if op.repeatable is True:
-            raise _Wrong(
+            raise MismatchError(
                 check, f"{sentence}: {name} differs in {int((value != other).sum())} of {value.numel()} elements"
             )
         left, right = _real(value), _real(other)
         largest = left[left.isfinite()].abs().max() if left.isfinite().any() else 0
         off = torch.where(_same_kind(left, right), 0, (left - right).abs())
         if not (off <= op.repeatable * largest).all():
-            raise _Wrong(check, f"{sentence}: {name} differs by {off.max():.3g}, more than REPEATABLE allows")
+            raise MismatchError(check, f"{sentence}: {name} differs by {off.max():.3g}, more than REPEATABLE allows")
 
 
 # ---- Calls ----------------------------------------------------------------------------------------------------
@@ -287,7 +289,7 @@ def evaluate(function: Callable[..., Any], args: Sequence[Any], cotangents: Sequ
         cotangents = cotangents or [torch.ones((), device=o.device, dtype=o.dtype).expand_as(o) for o in floating]
         pairs = [(out, grad) for out, grad in zip(floating, cotangents, strict=False) if out.requires_grad]
         if not pairs:
-            raise _Wrong(
+            raise MismatchError(
                 "gradients", "no output takes a gradient though the inputs do: is the op's gradient registered?"
             )
         differentiable, given = [out for out, _ in pairs], [grad.to(out.dtype) for out, grad in pairs]
@@ -345,18 +347,18 @@ def _blamed_on(whom: str) -> Iterator[None]:
     """What is raised inside is a fault of the op or of its reference; what is not written yet is none."""
     try:
         yield
-    except (_Wrong, LabError):
+    except (MismatchError, LabError):
         raise
     except NotImplementedError as error:
         if "not written yet" in str(error):
             raise LabError(str(error)) from None
-        raise _Wrong(whom, _raised(whom, error)) from error
+        raise MismatchError(whom, _raised(whom, error)) from error
     except Exception as error:
         from kernelgen.lab import worker
 
         if worker.is_fatal(error) or isinstance(error, torch.OutOfMemoryError):
             raise
-        raise _Wrong(whom, _raised(whom, error)) from error
+        raise MismatchError(whom, _raised(whom, error)) from error
 
 
 def _raised(whom: str, error: Exception) -> str:
