@@ -96,10 +96,11 @@ CPU = [
     ),
     _rms_norm(
         "noncontiguous_weight",
-        "const std::optional<Tensor> w = as_contiguous(weight);",
-        "const std::optional<Tensor> w = weight;",
+        "const std::optional<Tensor> w = as_contiguous(weight),",
+        "const std::optional<Tensor> w = weight,",
     ),
     _rms_norm("sum_kept_for_no_first_row", "rstd[row] = scale;", "if (row > 0) rstd[row] = scale;"),
+    _rms_norm("residual_lost", "added ? sum : x, w", "x, w"),
     # Gradients.
     _rms_norm("noncontiguous_gradient", "dy = as_contiguous(grad)", "dy = grad"),
     _rms_norm(
