@@ -139,7 +139,8 @@ def _times(found: "Profile") -> list[str]:
     lines = []
     for row in rows[:_MOST_ROWS]:
         share = f"{row['seconds'] / whole:.0%}"
-        name = _cut(ncu.short(row["name"]))
+        # Operators of torch have short names, with their namespace; kernels have long ones.
+        name = _cut(ncu.short(row["name"]) if "(" in row["name"] else row["name"])
         lines.append(f"  {results.seconds(row['seconds']):>9}  {share:>4}  {row['count']:g} x {name}")
     return lines
 

@@ -6,6 +6,7 @@ one line. Two such processes take turns, so that both revisions are measured in 
 
 import json
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,12 @@ def work(request: dict[str, Any], emit: worker.Emit) -> None:
     """
     set_tf32(bool(request.get("tf32")))
     live = _Live(request)
-    with socket.socket(fileno=request["fd"]) as connection, connection.makefile("rw", encoding="utf-8") as lines:
+    # Whoever no longer listens has closed the socket: then this is over, however much was still to say.
+    with (
+        suppress(ConnectionError),
+        socket.socket(fileno=request["fd"]) as connection,
+        connection.makefile("rw", encoding="utf-8") as lines,
+    ):
         for line in lines:
             order = json.loads(line)
             try:
@@ -59,9 +65,9 @@ class _Live:
         check_gradient(self.op, bool(request.get("backward")))
         self.device, self.sizes = device, chosen_cases(self.op, device, request.get("cases"))
         self.dtypes = {dtype_name(dtype): dtype for dtype in chosen_dtypes(self.op, request.get("dtype"))}
-        machine = results.machine(results.environment(device, Path.cwd(), {}))
+        environment = results.environment(device, Path.cwd(), {})
         cases = [[case, dtype] for case in self.sizes for dtype in self.dtypes]
-        return {"device": device, "machine": machine, "cases": cases}
+        return {"device": device, "environment": environment, "cases": cases}
 
     def open(self, case: str, dtype: str) -> dict[str, Any]:
         """Warm a case up; its fastest call, in seconds, and whether it has but one thread."""

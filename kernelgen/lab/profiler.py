@@ -19,6 +19,9 @@ KIND = "kernelgen profile"
 # Raised whenever a reader of the older form would misread the newer one.
 VERSION = 1
 
+# torch's profiler complains on standard error where there is no GPU.
+_QUIET = {"KINETO_LOG_LEVEL": "5"}
+
 Profile = dict[str, Any]
 # What the kernels of one call have to share the least bytes of: one of them does nearly all of the work, or none.
 _ALONE = 0.8
@@ -81,7 +84,7 @@ class Profiler:
         return found
 
     def _follow(self, more: dict[str, Any], on_event: Callable[[dict[str, Any]], None], under: Any = ()) -> None:
-        request = {"work": "profile", "project": str(self.root), **self.request, **more}
+        request = {"work": "profile", "project": str(self.root), "environment": _QUIET, **self.request, **more}
         if not process.run(self.python, request, on_event, self.limit_s, under):
             raise KeyboardInterrupt
 
