@@ -44,10 +44,12 @@ EVERY_OP = [
     blank(
         "keywords", "(Tensor self, Tensor template, int xor, float double, int await=1, Tensor? torch=None) -> Tensor"
     ),
+    {"name": "layer_norm", "recipe": "layer_norm"},
     {"name": "my_op", "recipe": "blank"},
     blank("mutates", "(Tensor(a!) x, Tensor! y, *, float alpha=1.0) -> ()"),
     {"name": "rms_norm", "recipe": "rms_norm"},
     blank("several", "(Tensor x, Tensor? weight=None) -> (Tensor, Tensor)"),
+    {"name": "swiglu", "recipe": "swiglu"},
 ]
 
 

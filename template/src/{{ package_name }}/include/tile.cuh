@@ -110,13 +110,13 @@ int64_t blocks_for_rows(const Tile& tile, int64_t rows) {
   return std::min(blocks, kMaxTeams) * tile.blocks_per_team;
 }
 
-// Blocks that are all on the GPU at once, for kernels that keep something from row to row: so many threads on a
-// multiprocessor, if the shared memory suffices for them.
+// Blocks that are all on the GPU at once, for kernels that keep something from row to row: `each` on a multiprocessor,
+// or as many as have shared memory there.
 template <typename Tile>
-int64_t blocks_that_stay(const Tile& tile, int64_t rows, int threads_per_multiprocessor, size_t shared) {
+int64_t blocks_that_stay(const Tile& tile, int64_t rows, int each, size_t shared) {
   constexpr size_t kReserved = 2048;  // What a block takes beside what it asks for, and declares.
   const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / (shared + kReserved);
-  const int64_t each = std::max<int64_t>(1, std::min<int64_t>(threads_per_multiprocessor / tile.threads, memory));
-  const int64_t teams = std::max<int64_t>(1, each * attribute(cudaDevAttrMultiProcessorCount) / tile.blocks_per_team);
+  const int64_t blocks = std::clamp<int64_t>(each, 1, std::max<int64_t>(1, memory));
+  const int64_t teams = std::max<int64_t>(1, blocks * attribute(cudaDevAttrMultiProcessorCount) / tile.blocks_per_team);
   return std::min(teams * tile.blocks_per_team, blocks_for_rows(tile, rows));
 }
