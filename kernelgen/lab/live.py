@@ -19,15 +19,15 @@ from kernelgen.lab.results import OP
 from kernelgen.lab.subject import Subject
 
 
-def work(request: dict[str, Any], emit: worker.Emit) -> None:
-    """Answers until the socket is closed.
+def work(request: dict[str, Any], emit: worker.Emit, kind: "type[Live] | None" = None) -> None:
+    """Answers until the socket is closed, with what a `Live` of some kind can do.
 
     Args:
         request: `package`, `op`, `fd`, `seed`; and where given `device`, `dtype`, `cases`, `backward`, `tf32`, and
             `interpreted` for an op that has no compiled kernel to require.
     """
     set_tf32(bool(request.get("tf32")))
-    live = _Live(request)
+    live = (kind or Live)(request)
     with socket.socket(fileno=request["fd"]) as connection, connection.makefile("rw", encoding="utf-8") as lines:
         for line in lines:
             order = json.loads(line)
@@ -43,7 +43,7 @@ def work(request: dict[str, Any], emit: worker.Emit) -> None:
             lines.flush()
 
 
-class _Live:
+class Live:
     """What can be ordered: each method's arguments and result are JSON objects."""
 
     def __init__(self, request: dict[str, Any]) -> None:
