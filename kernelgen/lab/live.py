@@ -19,15 +19,15 @@ from kernelgen.lab.results import OP
 from kernelgen.lab.subject import Subject
 
 
-def work(request: dict[str, Any], emit: worker.Emit) -> None:
-    """Answers until the socket is closed.
+def work(request: dict[str, Any], emit: worker.Emit, kind: "type[Live] | None" = None) -> None:
+    """Answers until the socket is closed, with what a `Live` of some kind can do.
 
     Args:
         request: `package`, `op`, `fd`, `seed`; and where given `device`, `dtype`, `cases`, `backward`, `tf32`, and
             `interpreted` for an op that has no compiled kernel to require.
     """
     set_tf32(bool(request.get("tf32")))
-    live = _Live(request)
+    live = (kind or Live)(request)
     # Whoever no longer listens has closed the socket: then this is over, however much was still to say.
     with (
         suppress(ConnectionError),
@@ -48,7 +48,7 @@ def work(request: dict[str, Any], emit: worker.Emit) -> None:
             lines.flush()
 
 
-class _Live:
+class Live:
     """What can be ordered: each method's arguments and result are JSON objects."""
 
     def __init__(self, request: dict[str, Any]) -> None:

@@ -33,6 +33,9 @@ class Op:
         repeatable: True where the same input gives the same bits, else how far two results may differ, relative to
             the largest element.
         gradient: whether the op has one.
+        tunables: the values that `kernelgen tune` may try, by kind of device (cpu, cuda) and name; see tune/space.py.
+        estimates: by kind of device, `estimate(values, dtype, **sizes)`, what the kernel then takes; see tune/gates.py.
+        shape_class: `shape_class(**sizes)`, the name of a class of shapes that is tuned apart, where there are such.
         huge: sizes that make more than 2³¹ elements, where indices of 32 bits do not reach; run on GPUs that hold them.
     """
 
@@ -51,6 +54,8 @@ class Op:
     backward_flops: Callable[..., int] | None = None
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     tunables: dict[str, Any] = field(default_factory=dict)
+    estimates: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    shape_class: Callable[..., str] | None = None
     repeatable: bool | float = True
     gradient: bool = True
     huge: dict[str, int] | None = None
@@ -128,6 +133,8 @@ def read(name: str, module: ModuleType) -> Op:
         backward_flops=given.get("backward_flops"),
         peers=dict(given.get("PEERS", {})),
         tunables=dict(given.get("TUNABLES", {})),
+        estimates=dict(given.get("ESTIMATES", {})),
+        shape_class=given.get("shape_class"),
         repeatable=repeatable,
         gradient=bool(given.get("GRADIENT", True)),
         huge=given.get("HUGE"),

@@ -122,7 +122,7 @@ def environment(device: str, project: Path, flags: dict[str, Any]) -> dict[str, 
     return {
         "device": device,
         "gpu": _gpu() if cuda else None,
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": platform.platform(),
@@ -145,7 +145,7 @@ def _gpu() -> dict[str, Any]:
     return {**facts, "multiprocessors": found.multi_processor_count, **state.driver()}
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
