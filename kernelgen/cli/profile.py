@@ -46,7 +46,7 @@ def run(arguments: list[str]) -> int:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = Parser("profile", "Show what an op's kernels do, by Nsight Compute, and what to look at next.")
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, _CODES
-    lab.add_options(parser, one=True)
+    lab.add_options(parser, ops=1)
     parser.add_argument("--case", metavar="CASE", help="the case of lab.py to profile (default: the first)")
     parser.add_argument("--dtype", metavar="D", help="a dtype of the op (default: the first that lab.py measures)")
     parser.add_argument("--backward", action="store_true", help="profile the gradient instead")

@@ -67,7 +67,8 @@ class Live:
         self.dtypes = {dtype_name(dtype): dtype for dtype in chosen_dtypes(self.op, request.get("dtype"))}
         environment = results.environment(device, Path.cwd(), {})
         cases = [[case, dtype] for case in self.sizes for dtype in self.dtypes]
-        return {"device": device, "environment": environment, "cases": cases}
+        where = {"device": device, "machine": results.machine(environment), "environment": environment}
+        return {**where, "cases": cases}
 
     def open(self, case: str, dtype: str) -> dict[str, Any]:
         """Warm a case up; its fastest call, in seconds, and whether it has but one thread."""
