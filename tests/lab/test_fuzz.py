@@ -357,7 +357,7 @@ def test_what_cannot_be_asked(fuzzing, arguments, sentence):
 def test_nothing_could_run(fuzzing, arguments, sentence):
     done = fuzzing("right_elementwise", *arguments)
     assert done.code == 2
-    assert sentence in done.out
+    assert sentence in done.out + done.err
 
 
 def test_an_op_without_a_lab_file(project, run):
