@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-RECIPES = ("blank", "elementwise", "rms_norm")
+RECIPES = ("blank", "elementwise", "linear_activation", "rms_norm")
 
 # What breaks lines: short and long names, and argument lists around the length of a line.
 ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[2]", "float", "Tensor[]"] * 2)]
