@@ -32,6 +32,7 @@ def blank(name: str, schema: str, reference: str | None = None) -> dict[str, Any
 # Every recipe under its own name and under another one, and schemas of every kind.
 EVERY_OP = [
     {"name": "another_elementwise", "recipe": "elementwise"},
+    {"name": "another_linear_activation", "recipe": "linear_activation"},
     {"name": "another_rms_norm", "recipe": "rms_norm"},
     {"name": "elementwise", "recipe": "elementwise"},
     blank(
@@ -45,6 +46,7 @@ EVERY_OP = [
         "keywords", "(Tensor self, Tensor template, int xor, float double, int await=1, Tensor? torch=None) -> Tensor"
     ),
     {"name": "layer_norm", "recipe": "layer_norm"},
+    {"name": "linear_activation", "recipe": "linear_activation"},
     {"name": "my_op", "recipe": "blank"},
     blank("mutates", "(Tensor(a!) x, Tensor! y, *, float alpha=1.0) -> ()"),
     {"name": "rms_norm", "recipe": "rms_norm"},

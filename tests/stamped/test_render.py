@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-RECIPES = ("blank", "elementwise", "layer_norm", "rms_norm", "swiglu")
+RECIPES = ("blank", "elementwise", "layer_norm", "linear_activation", "rms_norm", "swiglu")
 
 # What breaks lines: short and long names, and argument lists around the length of a line.
 ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[2]", "float", "Tensor[]"] * 2)]

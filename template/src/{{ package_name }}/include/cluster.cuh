@@ -1,4 +1,4 @@
-// The blocks of a thread block cluster: which of them this is, meeting the others, and writing to their shared memory.
+// The blocks of a thread block cluster: which of them this is, meeting the others, and their shared memory.
 // From compute capability 9.0 on; on older GPUs there are no clusters, and a kernel that asks for one stops.
 
 #pragma once
