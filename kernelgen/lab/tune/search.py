@@ -26,7 +26,7 @@ NOT_COMPILED, GATED = "not compiled", "gated as compiled"
 # How many candidates may wait, compiled, for each lane. The sampler knows nothing yet of what is in flight.
 AHEAD = 1
 # With so many failures and no success, something else is wrong than the candidates.
-HOPELESS_START = 10
+HOPELESS_START = 20
 
 
 @dataclass
