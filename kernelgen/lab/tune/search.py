@@ -151,7 +151,7 @@ class Search:
             self._show(self.stats)
 
     def _has_room(self) -> bool:
-        """Whether a compiler is free, and not too much waits to be measured. What is asked for early is chosen badly."""
+        """Whether a compiler is free, and not too much waits to be measured: asking early is choosing badly."""
         return self._compiling < self.stats.jobs and (
             self._in_flight < self.stats.jobs + (1 + AHEAD) * len(self._lanes)
         )

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kernelgen.errors import KernelgenError
-from kernelgen.lab.tune import candidates
+from kernelgen.lab.tune import candidates, gates
 from kernelgen.lab.tune.candidates import CompileError, Compiler
+from kernelgen.lab.tune.chips import CHIPS
 
 from .conftest import OP
 
@@ -42,6 +43,25 @@ def test_what_is_unchanged_comes_from_the_cache_and_a_change_does_not(compiler, 
     again.prepare()
     assert again.sources_version != version
     assert again.compile({"work": 2, "mode": 0}).seconds > 0
+
+
+def test_cuda_candidates_are_the_kernel_alone_and_come_with_the_compilers_report(planted, monkeypatch):
+    if shutil.which("nvcc") is None and not Path("/usr/local/cuda/bin/nvcc").exists():
+        pytest.skip("there is no nvcc here")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    made = Compiler(planted, Path(sys.executable), "elementwise", "cuda", ["threads", "vector_bytes", "vectors"])
+    default = made.prepare()
+    assert len(made._commands) == 1
+    assert "kernel.cu" in made._commands[0]
+    assert {kernel["architecture"] for kernel in default.kernels} == {"9.0a"}
+    candidate = made.compile({"threads": 1024, "vector_bytes": 16, "vectors": 8})
+    assert "_cuda.so" in str(candidate.library)
+    assert len(candidate.kernels) == len(default.kernels)
+    most = max(kernel["registers"] for kernel in candidate.kernels)
+    assert most > max(kernel["registers"] for kernel in default.kernels)
+    assert gates.judge_compiled(default.kernels, {"threads": 256}, 0, CHIPS["9.0"]) is None
+    # What the launch bounds force on 1,024 threads.
+    assert most <= 64
 
 
 def test_what_does_not_compile_costs_itself_alone(compiler):
