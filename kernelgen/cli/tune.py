@@ -150,7 +150,8 @@ def _terrain_text(plan: "Plan", terrain: "Terrain", price: Mapping[str, Any] | N
     lines += [f"  {name:{width}}  {', '.join(map(str, values))}" for name, values in terrain.space.tunables.items()]
     for gate, found in terrain.rejected.items():
         lines.append(f"{found['count']} rejected by {gate}, such as {found['examples'][0]['text']}")
-    lines.append(f"{len(terrain.kept)} points are left; {len(terrain.cases)} cases are measured for each.")
+    cases = f"{len(terrain.cases)} case{'s are' if len(terrain.cases) > 1 else ' is'} measured for each"
+    lines.append(f"{len(terrain.kept)} points are left; {cases}.")
     if price:
         measuring = price["measuring_s"]
         measured = f"{measuring:.1f} s to prove and measure" if measuring else "no GPU here to measure on"

@@ -196,6 +196,8 @@ class Compiler:
             with suppress(OSError):  # Another worker has made the same.
                 scratch.rename(made)
             return Candidate(made / self._library, kernels, seconds)
+        except OSError as error:
+            raise full(self.folder) if is_full(error) else error from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

@@ -68,6 +68,7 @@ class Lane:
         self._request = {"work": "kernelgen.lab.tune.bench", "seed": seed, **request}
         self._limit_s, self._chance = limit_s, Random(seed)
         self._sides: dict[str, Side] = {}
+        self._ready: set[str] = set()
         self.machine = ""
         self.cases: list[list[str]] = []
 
@@ -77,6 +78,8 @@ class Lane:
         Raises:
             LabError: they cannot run the default here; the message says why.
         """
+        for name in ("the default", "the candidate"):
+            self._begin(name)  # Both at once: most of it is torch's import.
         self._side("the default")
 
     def measure(
@@ -149,10 +152,14 @@ class Lane:
                 return found, True
         return found, False
 
+    def _begin(self, name: str) -> Side:
+        self._sides[name] = Side(name, self._python, self._root, dict(self._request), START_LIMIT_S)
+        return self._sides[name]
+
     def _side(self, name: str) -> Side:
-        if name not in self._sides:
-            side = Side(name, self._python, self._root, dict(self._request), START_LIMIT_S)
-            self._sides[name] = side
+        """A process that is ready; a new one, if the last was lost."""
+        if name not in self._ready:
+            side = self._sides.get(name) or self._begin(name)
             try:
                 # First the package, which loads the project's own library, then what takes its place.
                 listed = side.ask("list")
@@ -162,9 +169,11 @@ class Lane:
                 self._drop(name)
                 raise
             side.allow(self._limit_s)
+            self._ready.add(name)
         return self._sides[name]
 
     def _drop(self, name: str) -> None:
+        self._ready.discard(name)
         if side := self._sides.pop(name, None):
             with suppress(OSError):
                 side.close()

@@ -26,7 +26,7 @@ NOT_COMPILED, GATED = "not compiled", "gated as compiled"
 # How many candidates may wait, compiled, for each lane. The sampler knows nothing yet of what is in flight.
 AHEAD = 1
 # With so many failures and no success, something else is wrong than the candidates.
-HOPELESS_START = 10
+HOPELESS_START = 20
 
 
 @dataclass
@@ -46,7 +46,6 @@ class Stats:
     measuring_s: float = 0.0
     seconds: float = 0.0
     verdicts_s: list[float] = field(default_factory=list)
-    compiling: int = 0
 
     @property
     def compilers_used(self) -> float:
@@ -97,7 +96,7 @@ class Search:
         self.stats = Stats(study.total, jobs, len(lanes))
         self._ready: queue.Queue[_Flight | None] = queue.Queue()
         self._events: queue.Queue[Callable[[], None]] = queue.Queue()
-        self._in_flight = 0
+        self._in_flight = self._compiling = 0
         self._best: dict[str, float] = {}
         self._problem: Exception | None = None
         self._spilled = sum(k["spill_stores"] + k["spill_loads"] for k in compiler.default.kernels)
@@ -131,13 +130,14 @@ class Search:
     def _loop(self, pool: ThreadPoolExecutor, start: float, end: float) -> str:
         why = ""
         while True:
-            while not why and self._in_flight < self.stats.jobs + (1 + AHEAD) * len(self._lanes):
+            while not why and self._has_room():
                 if time.perf_counter() >= end:
                     why = "the time is up"
                 elif (ask := self._study.ask()) is None:
                     why = "every trial is done"
                 else:
                     self._in_flight += 1
+                    self._compiling += 1
                     pool.submit(self._compile, _Flight(ask, time.perf_counter()))
             if why and not self._in_flight:
                 return why
@@ -150,10 +150,15 @@ class Search:
             self.stats.seconds = time.perf_counter() - start
             self._show(self.stats)
 
+    def _has_room(self) -> bool:
+        """Whether a compiler is free, and not too much waits to be measured: asking early is choosing badly."""
+        return self._compiling < self.stats.jobs and (
+            self._in_flight < self.stats.jobs + (1 + AHEAD) * len(self._lanes)
+        )
+
     # ---- In the pool ------------------------------------------------------------------------------------------
 
     def _compile(self, flight: _Flight) -> None:
-        self.stats.compiling += 1
         try:
             flight.candidate = self._compiler.compile(flight.ask.values)
         except CompileError as error:
@@ -164,7 +169,7 @@ class Search:
         else:
             self._ready.put(flight)
         finally:
-            self.stats.compiling -= 1
+            self._events.put(self._compiled)
 
     # ---- In each lane's thread --------------------------------------------------------------------------------
 
@@ -219,6 +224,9 @@ class Search:
             raise KernelgenError(
                 f"None of the first {stats.failed} candidates works. The last one was {outcome.state}: {outcome.reason}"
             )
+
+    def _compiled(self) -> None:
+        self._compiling -= 1
 
     def _look(self, trials: Sequence[Mapping[str, Any]]) -> None:
         """Take in what all workers have found."""

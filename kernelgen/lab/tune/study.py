@@ -9,6 +9,7 @@ flight.
 """
 
 import fcntl
+import importlib.util
 import json
 import os
 import socket
@@ -312,11 +313,18 @@ def open_storage(where: str) -> optuna.storages.BaseStorage:
             proxy.get_all_studies()
             return proxy
     if "://" in where:
-        return optuna.storages.RDBStorage(where)
+        return optuna.storages.RDBStorage(_with_driver(where))
     path = Path(where)
     path.parent.mkdir(parents=True, exist_ok=True)
     _repair(path)
     return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock_obj=_Lock(path)))
+
+
+def _with_driver(url: str) -> str:
+    """A PostgreSQL URL with the driver that is installed: which one is the default differs by release of SQLAlchemy."""
+    scheme, separator, rest = url.partition("://")
+    found = [driver for driver in ("psycopg2", "psycopg") if importlib.util.find_spec(driver)]
+    return f"postgresql+{found[0]}{separator}{rest}" if scheme in ("postgresql", "postgres") and found else url
 
 
 def _repair(journal: Path) -> None:
@@ -343,9 +351,11 @@ def _reaching(where: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise candidates.full(where) if candidates.is_full(error) else _unreachable(where, error) from error
-    except ModuleNotFoundError as error:
-        package = {"psycopg2": "psycopg2-binary", "grpc": "grpcio"}.get(error.name or "", error.name)
-        raise KernelgenError(f"{_without_password(where)} needs {package}: pip install {package}") from error
+    except ImportError as error:
+        name = getattr(error.__cause__, "name", None) or error.name or str(error)
+        package = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg2-binary", "grpc": "grpcio"}.get(name, name)
+        said = f"The storage {_without_password(where)} needs {package}; install it with: pip install {package}"
+        raise KernelgenError(said) from error
     except Exception as error:
         module = type(error).__module__.partition(".")[0]
         if module in ("sqlalchemy", "grpc", "psycopg2") or isinstance(error, (optuna.exceptions.StorageInternalError,)):

@@ -53,6 +53,7 @@ class Plan:
     best: int = 3
     blocks: int = pair.BLOCKS
     thresholds: Thresholds = field(default_factory=lambda: Thresholds(faster=0.03))
+    effort: Effort = field(default_factory=Effort)
 
     def request(self) -> dict[str, Any]:
         """What every process of the lab is told."""
@@ -146,7 +147,7 @@ def cost(plan: Plan, terrain: Terrain, views: Views) -> dict[str, Any]:
         lane = Lane(plan.python, plan.root, {**plan.request(), "device": terrain.device}, default, plan.limit_s)
         with closing(lane):
             lane.start()
-            measuring = lane.measure(default, Effort(), terrain.cases, {}, plan.seed).seconds
+            measuring = lane.measure(default, plan.effort, terrain.cases, {}, plan.seed).seconds
     trials, jobs = min(plan.seeds + plan.trials, len(terrain.kept)), _jobs(plan, terrain, compiler)
     longest = max(trials * compiling / jobs, trials * (measuring or 0) / max(1, terrain.gpus))
     return {
@@ -208,7 +209,7 @@ def _tune_shapes(
         _lanes(plan, terrain, compiler),
         cases,
         jobs=_jobs(plan, terrain, compiler),
-        effort=Effort(),
+        effort=plan.effort,
         chip=find(terrain.chip),
         minutes=minutes,
         show=lambda stats: views.stats(shapes or "", stats),
