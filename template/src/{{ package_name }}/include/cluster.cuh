@@ -24,12 +24,19 @@ __device__ inline int size() {
   return value;
 }
 
-// Waits for every thread of the cluster. What they wrote before, to whichever block's shared memory, is seen after.
-__device__ inline void synchronize() {
+// Two halves of meeting every thread of the cluster: what a thread wrote before it arrived, to whichever block's shared
+// memory, is seen by those that have waited.
+__device__ inline void arrive() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #else
   __trap();
+#endif
+}
+
+__device__ inline void wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
 

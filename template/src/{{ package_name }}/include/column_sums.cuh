@@ -23,7 +23,7 @@ struct ColumnSums {
     } else {
 #pragma unroll
       for (int access = 0; access < kAccesses; ++access) {
-        const int64_t first = (int64_t(access) * team.size() + team.rank()) * N;
+        const int64_t first = int64_t(team.template first_access<kAccesses>() + access * Team::kStep) * N;
 #pragma unroll
         for (int k = 0; k < N; ++k) {
           if (first < n) {
@@ -70,22 +70,39 @@ struct ColumnSums {
 template <typename Sum>
 struct Stored {
   const Sum* values;
-  int64_t n;
+  int64_t columns;
 
-  __device__ Sum operator()(int64_t row, int64_t column) const { return values[row * n + column]; }
+  __device__ Sum operator()(int64_t row, int64_t column) const { return values[row * columns + column]; }
 };
 
 constexpr int kSumColumns = 16;
 constexpr int kSumLanes = 32;
 
-// out[j][column] = the sum of term(row, column) over every gridDim.y-th group of kSumLanes rows, from the j-th on.
+// Where the sum of a column goes: columns from n on to the second place. Null means nowhere.
+template <typename T>
+struct Columns {
+  T* first;
+  T* second;
+  int64_t n;
+
+  __device__ void set(int64_t column, T value) const {
+    T* const place = column < n ? first : second;
+    if (place) {
+      place[column < n ? column : column - n] = value;
+    }
+  }
+};
+
+// The sum of term(row, column) over every gridDim.y-th group of kSumLanes rows, from the blockIdx.y-th on: each such
+// sum goes to a row of its own, of `columns` elements.
 template <typename Sum, typename Term, typename T>
-__global__ void __launch_bounds__(kSumColumns* kSumLanes) sum_columns(Term term, T* out, int64_t rows, int64_t n) {
+__global__ void __launch_bounds__(kSumColumns* kSumLanes)
+    sum_columns(Term term, Columns<T> out, int64_t rows, int64_t columns) {
   __shared__ Sum sums[kSumLanes][kSumColumns];
   const int64_t column = int64_t(blockIdx.x) * kSumColumns + threadIdx.x;
   Sum sum = 0;
-  if (column < n) {
-#pragma unroll 4
+  if (column < columns) {
+#pragma unroll 8
     for (int64_t row = blockIdx.y * kSumLanes + threadIdx.y; row < rows; row += gridDim.y * kSumLanes) {
       sum += term(row, column);
     }
@@ -99,8 +116,8 @@ __global__ void __launch_bounds__(kSumColumns* kSumLanes) sum_columns(Term term,
     }
     __syncthreads();
   }
-  if (threadIdx.y == 0 && column < n) {
-    out[blockIdx.y * n + column] = static_cast<T>(sums[0][threadIdx.x]);
+  if (threadIdx.y == 0 && column < columns) {
+    out.set(blockIdx.y * columns + column, static_cast<T>(sums[0][threadIdx.x]));
   }
 }
 
@@ -112,10 +129,11 @@ inline int64_t row_groups(int64_t rows, int64_t n) {
   return std::clamp<int64_t>((rows + kSumLanes - 1) / kSumLanes, 1, groups);
 }
 
-// Launches sum_columns: `groups` rows of `out`, each n long.
+// Launches sum_columns for so many groups of rows.
 template <typename Sum, typename Term, typename T>
-cudaError_t launch_sum_columns(const Term& term, T* out, int64_t rows, int64_t n, int64_t groups, cudaStream_t stream) {
-  const dim3 blocks((n + kSumColumns - 1) / kSumColumns, groups), threads(kSumColumns, kSumLanes);
-  sum_columns<Sum><<<blocks, threads, 0, stream>>>(term, out, rows, n);
+cudaError_t launch_sum_columns(
+    const Term& term, const Columns<T>& out, int64_t rows, int64_t columns, int64_t groups, cudaStream_t stream) {
+  const dim3 blocks((columns + kSumColumns - 1) / kSumColumns, groups), threads(kSumColumns, kSumLanes);
+  sum_columns<Sum><<<blocks, threads, 0, stream>>>(term, out, rows, columns);
   return cudaGetLastError();
 }

@@ -8,9 +8,10 @@
 
 #include <cuda_pipeline.h>
 
+#include "reduce.cuh"
 #include "vector.cuh"
 
-// Room for kStages rows of `tensors` tensors, kAccesses accesses of N elements each for a thread.
+// Room for kStages rows of some tensors, kAccesses accesses of N elements each for a thread.
 template <typename T, int N, int kAccesses, int kStages>
 class Queue {
  public:
@@ -21,16 +22,19 @@ class Queue {
     return sizeof(Access) * kStages * tensors * kAccesses * threads;
   }
 
-  __device__ Queue(void* shared, int tensors) : slots_(static_cast<Access*>(shared) + threadIdx.x), tensors_(tensors) {}
+  // Zeros at first: what is never fetched, past the end of a row, reads as zeros.
+  __device__ Queue(void* shared, int tensors) : stage_(tensors * kAccesses * kWarp) {
+    const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+    begin_ = first_ = last_ = static_cast<Access*>(shared) + warp * kStages * stage_ + lane;
+    for (int i = 0; i < kStages * stage_; i += kWarp) {
+      begin_[i] = Access();
+    }
+  }
 
-  // Asks for the i-th group of N elements of a row, as the access-th of a tensor's in the last place. What is not there
-  // reads as zeros.
-  __device__ void fetch(int tensor, int access, const T* row, int i, bool there) {
-    Access* const to = slot(last_, tensor, access);
-    const Access* const from = reinterpret_cast<const Access*>(row) + i;
-    if (!there) {
-      *to = Access();
-    } else if constexpr (sizeof(Access) >= 4) {
+  // Asks for a group of N elements, as the access-th of a tensor's row in the last place.
+  __device__ void fetch(int tensor, int access, const Access* from) {
+    Access* const to = last_ + (tensor * kAccesses + access) * kWarp;
+    if constexpr (sizeof(Access) >= 4) {
       __pipeline_memcpy_async(to, from, sizeof(Access));
     } else {
       *to = *from;
@@ -40,7 +44,7 @@ class Queue {
   // The row in the last place is asked for; what is fetched next belongs to another.
   __device__ void push() {
     __pipeline_commit();
-    last_ = last_ + 1 < kStages ? last_ + 1 : 0;
+    last_ = after(last_);
   }
 
   // Waits for the first row, once kStages rows are in the queue.
@@ -49,17 +53,18 @@ class Queue {
   // Waits for all of them.
   __device__ void drain() const { __pipeline_wait_prior(0); }
 
-  __device__ const Access& front(int tensor, int access) const { return *slot(first_, tensor, access); }
+  __device__ const Access& front(int tensor, int access) const { return first_[(tensor * kAccesses + access) * kWarp]; }
 
   // The first row is done with.
-  __device__ void pop() { first_ = first_ + 1 < kStages ? first_ + 1 : 0; }
+  __device__ void pop() { first_ = after(first_); }
 
  private:
-  __device__ Access* slot(int stage, int tensor, int access) const {
-    return slots_ + ((stage * tensors_ + tensor) * kAccesses + access) * blockDim.x;
+  __device__ Access* after(Access* place) const {
+    place += stage_;
+    return place == begin_ + kStages * stage_ ? begin_ : place;
   }
 
-  Access* slots_;
-  int tensors_;
-  int first_ = 0, last_ = 0;
+  // A warp's part of the shared memory: by stage, tensor, access and lane. `first_` and `last_` are the lane's places.
+  int stage_;
+  Access *begin_, *first_, *last_;
 };

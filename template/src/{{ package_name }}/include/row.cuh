@@ -16,17 +16,16 @@ __device__ Vector<T, N> plus(const Vector<T, N>& a, const Vector<T, N>& b) {
   return result;
 }
 
-// Held in registers: at most kAccesses accesses of N elements, from one end of the row to the other in steps of the
-// team's size, so that neighbouring threads read neighbouring memory.
+// Held in registers: at most kAccesses accesses of N elements, such that neighbouring threads read neighbouring memory.
 template <typename Team, typename T, int N, int kAccesses>
 class Row {
  public:
   // `accesses` of a team without a row is 0.
   __device__ Row(const Team& team, const T* row, int accesses)
-      : first_(team.rank()), step_(team.size()), accesses_(accesses) {
+      : first_(team.template first_access<kAccesses>()), accesses_(accesses) {
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
-      const int i = first_ + access * step_;
+      const int i = first_ + access * Team::kStep;
       if (i < accesses_) {
         held_[access] = load<N>(row, i);
       }
@@ -38,7 +37,7 @@ class Row {
   __device__ void each(F f) {
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
-      const int i = first_ + access * step_;
+      const int i = first_ + access * Team::kStep;
       if (i < accesses_) {
         forget_conversions(held_[access]);
         f(i, held_[access]);
@@ -48,26 +47,14 @@ class Row {
 
   // Adds another row, rounds, and stores what comes out in `sum`.
   __device__ void add(const T* other, T* sum) {
-    Vector<T, N> others[kAccesses];
-#pragma unroll
-    for (int access = 0; access < kAccesses; ++access) {
-      const int i = first_ + access * step_;
-      if (i < accesses_) {
-        others[access] = load<N>(other, i);
-      }
-    }
-#pragma unroll
-    for (int access = 0; access < kAccesses; ++access) {
-      const int i = first_ + access * step_;
-      if (i < accesses_) {
-        held_[access] = plus(held_[access], others[access]);
-        store(sum, i, held_[access]);
-      }
-    }
+    each([&](int i, Vector<T, N>& values) {
+      values = plus(values, load<N>(other, i));
+      store(sum, i, values);
+    });
   }
 
  private:
-  int first_, step_, accesses_;
+  int first_, accesses_;
   Vector<T, N> held_[kAccesses];
 };
 

@@ -25,6 +25,14 @@ struct LaneTeam {
   // Whether several teams share a block, which then is numbered instead of its teams where they add up.
   static constexpr bool kSharesBlock = true;
   static constexpr int kSize = kLanes;
+  // A thread's accesses of a row that it holds: from the first on, so many apart. A constant, which addresses in
+  // machine code include at no cost.
+  static constexpr int kStep = kLanes;
+
+  template <int kAccesses>
+  __device__ int first_access() const {
+    return rank();
+  }
 
   __device__ int rank() const { return threadIdx.x % kLanes; }
   __device__ int size() const { return kLanes; }
@@ -44,6 +52,13 @@ struct LaneTeam {
 // A block of whole warps, 32 of them at most.
 struct BlockTeam {
   static constexpr bool kSharesBlock = false;
+  static constexpr int kStep = kWarp;
+
+  // Each warp's accesses follow one another.
+  template <int kAccesses>
+  __device__ int first_access() const {
+    return rank() / kWarp * kWarp * kAccesses + threadIdx.x % kWarp;
+  }
 
   __device__ int rank() const { return threadIdx.x; }
   __device__ int size() const { return blockDim.x; }
@@ -72,10 +87,17 @@ struct BlockTeam {
 // The blocks of a cluster, at most kMaxWarps warps together. From compute capability 9.0 on.
 struct ClusterTeam {
   static constexpr bool kSharesBlock = false;
+  static constexpr int kStep = kWarp;
   static constexpr int kMaxWarps = 128;
 
-  // A block must not write to another's shared memory before that one runs.
-  __device__ ClusterTeam() { cluster::synchronize(); }
+  // A block must not write to another's shared memory before that one runs: they meet here, and wait before they write.
+  __device__ ClusterTeam() { cluster::arrive(); }
+
+  // Each warp's accesses follow one another.
+  template <int kAccesses>
+  __device__ int first_access() const {
+    return rank() / kWarp * kWarp * kAccesses + threadIdx.x % kWarp;
+  }
 
   __device__ int rank() const { return cluster::rank() * blockDim.x + threadIdx.x; }
   __device__ int size() const { return cluster::size() * blockDim.x; }
@@ -89,10 +111,15 @@ struct ClusterTeam {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
     T* const now = sums[turn_ ^= 1];
     value = warp_sum(value);
+    if (!met_) {
+      cluster::wait();
+      met_ = true;
+    }
     if (lane < cluster::size()) {
       *cluster::shared_of(lane, &now[cluster::rank() * warps + warp]) = value;
     }
-    cluster::synchronize();
+    cluster::arrive();
+    cluster::wait();
     T total = T();
     for (int i = lane; i < cluster::size() * warps; i += kWarp) {
       total += now[i];
@@ -102,4 +129,5 @@ struct ClusterTeam {
 
  private:
   int turn_ = 0;
+  bool met_ = false;
 };

@@ -38,9 +38,9 @@ inline int attribute(cudaDeviceAttr which) {
   return value;
 }
 
-// Calls visit(Tile) with the smallest team that holds a row of so many accesses: kAccesses a thread, in blocks of up to
-// `most` threads.
-template <int N, int kAccesses, typename Visit>
+// Calls visit(Tile) with the smallest team that holds a row of so many accesses: kAccesses a thread, or kMore in a
+// block of its own (0: never), in blocks of up to `most` threads.
+template <int N, int kAccesses, int kMore, typename Visit>
 cudaError_t visit_tile(int64_t accesses, int most, const Visit& visit) {
   constexpr int kMaxCluster = 8;
   if (accesses <= 8 * kAccesses) {
@@ -48,6 +48,11 @@ cudaError_t visit_tile(int64_t accesses, int most, const Visit& visit) {
   }
   if (accesses <= kWarp * kAccesses) {
     return visit(Tile<LaneTeam<kWarp>, N, kAccesses>{kLaneTeamThreads, kLaneTeamThreads / kWarp, 1});
+  }
+  if constexpr (kMore > 0) {
+    if (accesses > int64_t(most) * kAccesses && accesses <= int64_t(most) * kMore) {
+      return visit(Tile<BlockTeam, N, kMore>{most, 1, 1});
+    }
   }
   int blocks = 1;
   while (blocks < kMaxCluster && int64_t(blocks) * most * kAccesses < accesses) {
@@ -76,6 +81,7 @@ cudaError_t launch(
     size_t shared,
     cudaStream_t stream,
     Arguments... arguments) {
+  if (blocks == 0) return cudaSuccess;
   if (shared > kSharedWithoutAsking) {
     const auto error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
@@ -111,12 +117,13 @@ int64_t blocks_for_rows(const Tile& tile, int64_t rows) {
 }
 
 // Blocks that are all on the GPU at once, for kernels that keep something from row to row: `each` on a multiprocessor,
-// or as many as have shared memory there.
+// or as many as have shared memory there; fewer if there would not be a few rows for each team.
 template <typename Tile>
 int64_t blocks_that_stay(const Tile& tile, int64_t rows, int each, size_t shared) {
   constexpr size_t kReserved = 2048;  // What a block takes beside what it asks for, and declares.
   const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / (shared + kReserved);
   const int64_t blocks = std::clamp<int64_t>(each, 1, std::max<int64_t>(1, memory));
   const int64_t teams = std::max<int64_t>(1, blocks * attribute(cudaDevAttrMultiProcessorCount) / tile.blocks_per_team);
-  return std::min(teams * tile.blocks_per_team, blocks_for_rows(tile, rows));
+  constexpr int64_t kFewRows = 4;
+  return std::min(teams * tile.blocks_per_team, blocks_for_rows(tile, (rows + kFewRows - 1) / kFewRows));
 }
