@@ -117,7 +117,7 @@ def test_a_revision_that_became_faster_is_found(lab_project, run):
 def test_a_wrong_result_is_found(lab_project, run):
     edit(
         lab_project / "src" / "lab_kernels" / "ops" / "elementwise" / "cpu.cpp",
-        ("for (int64_t i = begin; i < end; ++i)", "for (int64_t i = begin; i + 1 < end; ++i)"),
+        ("for (; i < end; ++i) {", "for (; i + 1 < end; ++i) {"),
     )
     told = compare(run)
     assert told.code == 1
