@@ -60,8 +60,8 @@ CUDA = [
     _rms_norm("gradient_of_the_sum_lost", " + widen(more[k]));", ");"),
     _rms_norm("row_not_waited_for", "    queue.wait();\n", ""),
     _rms_norm("first_row_again_and_again", "    queue.pop();\n", ""),
-    _rms_norm("zeros_for_the_last_columns", "row < rows && i < accesses;", "row < rows && i < accesses - 1;"),
+    _rms_norm("last_columns_not_fetched", "Team::kStep < accesses) {", "Team::kStep < accesses - 1) {"),
     _rms_norm("blocks_share_a_sum", "kSharesBlock ? blockIdx.x : team.first()", "kSharesBlock ? 0 : 0"),
-    _rms_norm("last_partial_sum", "a.grad_weight, sums, a.n", "a.grad_weight, sums - (sums > 1), a.n"),
+    _rms_norm("last_partial_sum", "out, sums, a.n, 1, stream)", "out, sums - (sums > 1), a.n, 1, stream)"),
     _rms_norm("noncontiguous_gradient", "dy = as_contiguous(grad)", "dy = grad", "cuda.cpp"),
 ]
