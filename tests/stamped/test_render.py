@@ -22,7 +22,11 @@ RECIPES = ("blank", "elementwise", "linear_activation", "rms_norm")
 # What breaks lines: short and long names, and argument lists around the length of a line.
 ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[2]", "float", "Tensor[]"] * 2)]
 LENGTHS = [
-    *({"name": recipe[0] * length, "recipe": recipe} for recipe in RECIPES for length in (1, 36)),
+    *(
+        {"name": name * length, "recipe": recipe}
+        for name, recipe in zip("benr", RECIPES, strict=True)
+        for length in (1, 36)
+    ),
     *(
         blank(f"of_{i}", f"(Tensor {'x' * i}, {', '.join(ARGUMENTS[: i % 8 + 1])}, *, str y) -> ()")
         for i in range(1, 21)

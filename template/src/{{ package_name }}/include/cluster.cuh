@@ -27,7 +27,7 @@ __device__ inline float4 load_from_block(const float4* here, int block) {
       "{\n"
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %4, %5;\n"
-      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
+      "ld.shared::cluster.v4.f32 { %0, %1, %2, %3}, [remote];\n"
       "}"
       : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
       : "r"(shared_address(here)), "r"(block)
