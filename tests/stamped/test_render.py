@@ -24,7 +24,7 @@ ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[
 LENGTHS = [
     *(
         {"name": name * length, "recipe": recipe}
-        for name, recipe in zip("benrs", RECIPES, strict=True)
+        for name, recipe in zip("benprs", RECIPES, strict=True)
         for length in (1, 36)
     ),
     *(

@@ -19,7 +19,7 @@ __device__ inline void tma_prefetch_descriptor(const CUtensorMap& map) {
 // Loads the tile of a matrix that starts at `row` and `column`. What lies outside the matrix is zeros.
 __device__ inline void tma_load(void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, { %3, %4}], [%2];" ::"r"(
           shared_address(shared)),
       "l"(&map),
       "r"(shared_address(&barrier)),
@@ -34,7 +34,7 @@ __device__ inline void tma_load_multicast(
     void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier, uint16_t blocks) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-      " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
+      " [%0], [%1, { %3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
       "l"(&map),
       "r"(shared_address(&barrier)),
       "r"(column),
@@ -45,7 +45,7 @@ __device__ inline void tma_load_multicast(
 
 // Stores a tile. What lies outside the matrix is left out.
 __device__ inline void tma_store(const CUtensorMap& map, const void* shared, int row, int column) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, { %2, %3}], [%1];" ::"l"(&map),
                "r"(shared_address(shared)),
                "r"(column),
                "r"(row)

@@ -7,12 +7,6 @@
 // Four warps that issue wgmma together. The first of them has a number that is a multiple of four.
 constexpr int kWarpgroup = 128;
 
-// Which one of the block's this thread is in. The shuffle lets the compiler see that it is the same for a whole warp: what
-// follows from it then stays in uniform registers, which is where wgmma wants its operands.
-__device__ inline int warpgroup() {
-  return __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
-}
-
 // From here on this warpgroup's threads have so many registers each. All of the warpgroup take part.
 template <int kRegisters>
 __device__ void take_registers() {
