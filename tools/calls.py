@@ -26,7 +26,8 @@ def main() -> None:
 
 def load(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -51,13 +52,14 @@ def call_all(suite: Any) -> int:
     import torch
     from op_tools import Make, tensors
 
-    for calls, (dtype, case, layout) in enumerate(draws(suite), start=1):
+    drawn = list(draws(suite))
+    for dtype, case, layout in drawn:
         make = Make("cuda", dtype, layout, requires_grad="gradient" not in suite.lacks)
         outputs = [it for it in tensors(suite.op(*suite().inputs(case, make))) if it.requires_grad]
         if outputs:
             torch.autograd.backward(outputs, [torch.randn_like(output) for output in outputs])
     torch.cuda.synchronize()
-    return calls
+    return len(drawn)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
 
 This Python has what `make test` installs, and beside it are nvcc and compute-sanitizer. A project of every recipe is
 stamped from this checkout and built for this GPU. Then: its whole test suite with the slow tests, the four tools of
-compute-sanitizer over every op, planted faults that its tests have to notice, the lab's own tests, the corpus of mutants
-that fuzz has to catch, and what a call costs. Each step's output is kept in DIR; one that fails does not stop the rest.
+compute-sanitizer over every op, planted faults that its tests have to notice, the lab's own tests, the corpus of
+mutants that fuzz has to catch, and what a call costs. Each step's output is kept in DIR; one that fails does not stop
+the rest.
 """
 
 import argparse
