@@ -20,7 +20,7 @@ KIND = "kernelgen profile"
 VERSION = 1
 
 # torch's profiler complains on standard error where there is no GPU.
-_QUIET = {"KINETO_LOG_LEVEL": "5"}
+_QUIET = {"KINETO_LOG_LEVEL": "9"}
 
 Profile = dict[str, Any]
 # What the kernels of one call have to share the least bytes of: one of them does nearly all of the work, or none.

@@ -150,7 +150,7 @@ def test_a_data_file_that_is_none_is_refused(checkout, run, tmp_path, text, says
 @pytest.mark.parametrize(
     "text",
     (
-        "{{ 7 * 7 }}{% if %}",
+        "{{ 1234 * 5678 }}{% if %}",
         "it's \"so\" 'quoted'",
         '"""\' + __import__("os") + \'',
         'back\\slash \\n \\"',
@@ -177,7 +177,7 @@ def test_hostile_answers_are_inert(checkout, run, tmp_path, text):
     assert answers(tmp_path / "x")["description"] == text
     assert tomllib.loads((tmp_path / "x/pyproject.toml").read_text())["project"]["description"] == text
     for path, (content, _) in tree(tmp_path / "x").items():
-        assert b"49" not in content or "7 * 7" not in text, path
+        assert b"7006652" not in content, path
         if path.endswith(".py"):
             compile(content, path, "exec")
 
