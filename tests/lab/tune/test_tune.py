@@ -134,6 +134,7 @@ def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(steady, tune):
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Interrupted" in said
+    assert "go on with --resume" in said
     assert "Traceback" not in said
     assert lines(journal) >= 1
     time.sleep(0.5)
@@ -210,6 +211,15 @@ def test_two_tunings_of_one_op_at_once(steady, asked):
         process.communicate()
 
 
+def test_no_gpu_and_an_estimate_that_raises(steady, asked, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    edit(steady / OP / "lab.py", ('"mode": (0,)}', '"mode": (0,)}, "cuda": {"threads": (128, 256)}'))
+    sentence = """elementwise/lab.py: the estimate of {"threads": 128} raises KeyError: 'vector_bytes'"""
+    refused(asked("--device", "cuda"), sentence)
+    (steady / OP / "lab.py").open("a").write("ESTIMATES = {}\n")
+    refused(asked("--device", "cuda"), "elementwise cannot be tuned for CUDA: torch sees no GPU here")
+
+
 def test_nothing_to_resume(steady, asked):
     refused(asked("--resume"), "There is no tuning of elementwise to resume")
 
@@ -246,6 +256,7 @@ def test_a_storage_that_cannot_be_reached(steady, asked, storage, sentence):
     [
         (("--seeds", 0), "--seeds 0 is too little"),
         (("--blocks", 5), "--blocks 5 is too little; 10 is the least"),
+        (("--out", "none/record.json"), "there is no folder none to write record.json to"),
         (("--chip", "9.0"), "--chip goes with --dry-run"),
         (("--resume", "--storage", "x.log"), "a --storage is joined anyway"),
         (("--dtype", "int8"), "does not take int8"),
