@@ -86,6 +86,29 @@ def test_a_dry_run_shows_space_rejections_and_cost_and_searches_nothing(steady, 
     assert not (steady / "build/tune/elementwise-cpu/trials.log").exists()
 
 
+def test_each_class_of_shapes_is_tuned_by_itself_and_has_values_of_its_own(steady, tune):
+    """Large ones do the work as often as the default, whatever is chosen: there is nothing to win for them."""
+    edit(
+        steady / OP / "cpu.cpp",
+        ("i < Tuned::work;", "i < (out.numel() > 100000 ? 4 : Tuned::work);"),
+        ("    });\n  });", '    }, out.numel() > 100000 ? "large" : "small");\n  });'),
+    )
+    (steady / OP / "lab.py").open("a").write(
+        'CPU_CASES["large"] = {"rows": 200, "columns": 1024}\n\n\n'
+        'def shape_class(rows, columns):\n    return "large" if rows * columns > 100000 else "small"\n'
+    )
+    record = tune("--seeds", 4, "--trials", 0, "--blocks", 10, "--best", 1, "--json").json
+    assert [part["shapes"] for part in record["searches"]] == ["small", "large"]
+    assert all({case.split(" ")[0] for case in trial["ratios"]} == {"small"} for trial in trials(record))
+    assert record["written"] is not None
+    (entry,) = json.loads((steady / OP / "tuned.json").read_text()).values()
+    assert entry["shapes"]["small"]["work"] < 4
+    assert "values" not in entry
+    build(steady, USE_CUDA="0").check_returncode()
+    header = (steady / "build/release/generated/tuned/cpu/elementwise.h").read_text()
+    assert 'if (shapes == "small") return f(Values' in header
+
+
 # ---- Workers that die, join and share -------------------------------------------------------------------------
 
 
