@@ -2,8 +2,8 @@
 
     python benchmarks/tune.py [--chunks N] [--grains N] [--replays 200] [--loads 2] [--simulate] [--json FILE]
 
-It stamps the recipe elementwise and searches a space of its CPU kernel in full: every point is compiled, proved and
-measured to the end, as the command does it. From that come
+It stamps the recipe elementwise, gives its CPU kernel a loop in which the tunables matter, and searches the space in
+full: every point is compiled, proved and measured to the end, as the command does it. From that come
 
 - the wall time over max(compiling / compilers at once, measuring), and the median time from asking for a candidate to
   its verdict. Beside the latter: the same kernel through `torch.utils.cpp_extension.load`, which only compiles it;
@@ -42,6 +42,41 @@ OP, PACKAGE = "elementwise", "tuned_kernels"
 CHUNKS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 GRAINS = tuple(2**power for power in range(9, 21))
 NEAR, SHARE = 1.02, 0.1
+
+# A loop that copies each chunk through a buffer. For a chunk of one nothing tells the compiler that what is written is not
+# read again; for a larger one the buffer does.
+LOOP = """\
+struct Defaults {
+  static constexpr int64_t grain = 1 << 14;  // fewer elements are not worth a second thread
+  static constexpr int chunk = 1;            // elements that are loaded and computed before any is stored
+};
+
+template <typename T>
+T multiply_add(T a, T b, T c) {
+  using Accumulate = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  return static_cast<T>(Accumulate(a) * Accumulate(b) + Accumulate(c));
+}
+
+template <typename Tuned, typename T>
+void multiply_add(const T* a, const T* b, const T* c, T* out, int64_t n) {
+  torch::stable::parallel_for(0, n, Tuned::grain, [&](int64_t begin, int64_t end) {
+    int64_t i = begin;
+    if constexpr (Tuned::chunk > 1) {
+      for (; i + Tuned::chunk <= end; i += Tuned::chunk) {
+        T results[Tuned::chunk];
+        for (int k = 0; k < Tuned::chunk; ++k) {
+          results[k] = multiply_add(a[i + k], b[i + k], c[i + k]);
+        }
+        std::copy(results, results + Tuned::chunk, out + i);
+      }
+    }
+    for (; i < end; ++i) {
+      out[i] = multiply_add(a[i], b[i], c[i]);
+    }
+  });
+}
+
+"""
 
 # The same kernel as a PyTorch extension is usually written.
 EXTENSION = """
@@ -87,6 +122,11 @@ def stamp(folder: Path, space: Space) -> Path:
     run_copy(str(source), folder / "project", data=data, defaults=True, quiet=True)
     lab = folder / "project" / "src" / PACKAGE / "ops" / OP / "lab.py"
     lab.write_text(f'{lab.read_text()}\nTUNABLES = {{"cpu": {dict(space.tunables)!r}}}\n')
+    kernel = lab.with_name("cpu.cpp")
+    text = kernel.read_text()
+    start, end = text.index("struct Defaults {"), text.index(f"Tensor {OP}_cpu(")
+    text = text[:start] + LOOP + text[end:]
+    kernel.write_text(text.replace("#include <type_traits>", "#include <algorithm>\n#include <type_traits>"))
     return folder / "project"
 
 

@@ -6,7 +6,7 @@ _SUM = "Accumulate(a[i]) * Accumulate(b[i]) + Accumulate(c[i])"
 _ELEMENT = f"out[i] = static_cast<T>({_SUM});"
 _LOOP = "for (int64_t i = begin; i < end; ++i) {"
 _SQUARES = "const Sum squares = pairwise_sum<Sum>(0, matrix.n, [&](int64_t i) { return Sum(x[i]) * Sum(x[i]); });"
-_MARGIN_WRITE = "const_cast<T*>(a)[n] = T(0.0f);\n  torch::stable::parallel_for(0, n, kGrain"
+_MARGIN_WRITE = "const_cast<T*>(a)[n] = T(0.0f);\n  torch::stable::parallel_for(0, n, Tuned::grain"
 
 
 def _elementwise(name: str, old: str, new: str) -> Mutant:
@@ -26,11 +26,11 @@ CPU = [
     _elementwise("noncontiguous_ignored", "y = as_contiguous(b)", "y = b"),
     _elementwise(
         "alignment_assumed",
-        "torch::stable::parallel_for(0, n, kGrain",
+        "torch::stable::parallel_for(0, n, Tuned::grain",
         "a = reinterpret_cast<const T*>(reinterpret_cast<uintptr_t>(a) & ~uintptr_t(15));\n"
-        "  torch::stable::parallel_for(0, n, kGrain",
+        "  torch::stable::parallel_for(0, n, Tuned::grain",
     ),
-    _elementwise("writes_past_its_input", "torch::stable::parallel_for(0, n, kGrain", _MARGIN_WRITE),
+    _elementwise("writes_past_its_input", "torch::stable::parallel_for(0, n, Tuned::grain", _MARGIN_WRITE),
     _elementwise("overwrites_its_input", "const Tensor out = empty_like_contiguous(x);", "const Tensor out = x;"),
     # What is computed.
     _elementwise(

@@ -19,11 +19,11 @@ CUDA = [
     # Which elements are read and written.
     _elementwise("off_by_one_tail", "thread; i < n; i += threads", "thread; i + 1 < n; i += threads"),
     _elementwise("unwritten_tail", "thread; i < n; i += threads", "thread; i < groups * N; i += threads"),
-    _elementwise("last_group", "thread; i < groups; i += threads", "thread; i + 1 < groups; i += threads"),
+    _elementwise("last_group", "group + (V - 1) * threads < groups;", "group + (V - 1) * threads + 1 < groups;"),
     _elementwise(
         "narrow_index", "out[i] = multiply_add(a[i], b[i], c[i]);", "out[i] = multiply_add(a[i], b[uint16_t(i)], c[i]);"
     ),
-    _elementwise("alignment_assumed", "vector_aligned(a, b, c, out) ?", "true ?"),
+    _elementwise("alignment_assumed", "vector_aligned(a, b, c, out);", "true;"),
     _elementwise("noncontiguous_ignored", "y = as_contiguous(b)", "y = b", "cuda.cpp"),
     _elementwise(
         "overwrites_its_input", "const Tensor out = empty_like_contiguous(x);", "const Tensor out = x;", "cuda.cpp"
