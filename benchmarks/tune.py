@@ -43,8 +43,8 @@ CHUNKS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 GRAINS = tuple(2**power for power in range(9, 21))
 NEAR, SHARE = 1.02, 0.1
 
-# A loop that copies each chunk through a buffer. For a chunk of one nothing tells the compiler that what is written is not
-# read again; for a larger one the buffer does.
+# A loop that copies each chunk through a buffer. For a chunk of one nothing tells the compiler that what is written is
+# not read again; for a larger one the buffer does.
 LOOP = """\
 struct Defaults {
   static constexpr int64_t grain = 1 << 14;  // fewer elements are not worth a second thread
