@@ -1,14 +1,17 @@
 """How well `kernelgen tune` uses a machine, and how soon it finds what there is to find. On the CPU.
 
-    python benchmarks/tune.py [--chunks N] [--grains N] [--replays 200] [--loads 2] [--json FILE]
+    python benchmarks/tune.py [--chunks N] [--grains N] [--replays 200] [--loads 2] [--simulate] [--json FILE]
 
-It stamps the recipe elementwise and searches a space of its CPU kernel in full: every point is compiled, proved and
-measured to the end, as the command does it. From that come
+It stamps the recipe elementwise, gives its CPU kernel a loop in which the tunables matter, and searches the space in
+full: every point is compiled, proved and measured to the end, as the command does it. From that come
 
 - the wall time over max(compiling / compilers at once, measuring), and the median time from asking for a candidate to
   its verdict. Beside the latter: the same kernel through `torch.utils.cpp_extension.load`, which only compiles it;
 - how often the sampler, replayed on the times that were found and with another seed each time, comes within 2% of the
   best after a tenth of the space, and how often as many points drawn by chance do.
+
+With --simulate it does something else: compilers and GPUs that only wait, for a known time, around the real search and
+a real journal. That says what the search itself costs with 16 compilers and 1, 4 and 8 GPUs, and nothing about a GPU.
 """
 
 import argparse
@@ -29,8 +32,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from kernelgen.lab.tune import tuning  # noqa: E402
-from kernelgen.lab.tune.lane import Effort  # noqa: E402
-from kernelgen.lab.tune.space import Space, key  # noqa: E402
+from kernelgen.lab.tune.candidates import Candidate  # noqa: E402
+from kernelgen.lab.tune.lane import MEASURED, Effort, Outcome  # noqa: E402
+from kernelgen.lab.tune.search import Search  # noqa: E402
+from kernelgen.lab.tune.space import Space, Values, key  # noqa: E402
 from kernelgen.lab.tune.study import Study  # noqa: E402
 
 OP, PACKAGE = "elementwise", "tuned_kernels"
@@ -38,9 +43,45 @@ CHUNKS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 GRAINS = tuple(2**power for power in range(9, 21))
 NEAR, SHARE = 1.02, 0.1
 
+# A loop that copies each chunk through a buffer. For a chunk of one nothing tells the compiler that what is written is
+# not read again; for a larger one the buffer does.
+LOOP = """\
+struct Defaults {
+  static constexpr int64_t grain = 1 << 14;  // fewer elements are not worth a second thread
+  static constexpr int chunk = 1;            // elements that are loaded and computed before any is stored
+};
+
+template <typename T>
+T multiply_add(T a, T b, T c) {
+  using Accumulate = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  return static_cast<T>(Accumulate(a) * Accumulate(b) + Accumulate(c));
+}
+
+template <typename Tuned, typename T>
+void multiply_add(const T* a, const T* b, const T* c, T* out, int64_t n) {
+  torch::stable::parallel_for(0, n, Tuned::grain, [&](int64_t begin, int64_t end) {
+    int64_t i = begin;
+    if constexpr (Tuned::chunk > 1) {
+      for (; i + Tuned::chunk <= end; i += Tuned::chunk) {
+        T results[Tuned::chunk];
+        for (int k = 0; k < Tuned::chunk; ++k) {
+          results[k] = multiply_add(a[i + k], b[i + k], c[i + k]);
+        }
+        std::copy(results, results + Tuned::chunk, out + i);
+      }
+    }
+    for (; i < end; ++i) {
+      out[i] = multiply_add(a[i], b[i], c[i]);
+    }
+  });
+}
+
+"""
+
 # The same kernel as a PyTorch extension is usually written.
 EXTENSION = """
 #include <torch/extension.h>
+#include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 
 torch::Tensor multiply_add(torch::Tensor a, torch::Tensor b, torch::Tensor c) {
@@ -81,6 +122,11 @@ def stamp(folder: Path, space: Space) -> Path:
     run_copy(str(source), folder / "project", data=data, defaults=True, quiet=True)
     lab = folder / "project" / "src" / PACKAGE / "ops" / OP / "lab.py"
     lab.write_text(f'{lab.read_text()}\nTUNABLES = {{"cpu": {dict(space.tunables)!r}}}\n')
+    kernel = lab.with_name("cpu.cpp")
+    text = kernel.read_text()
+    start, end = text.index("struct Defaults {"), text.index(f"Tensor {OP}_cpu(")
+    text = text[:start] + LOOP + text[end:]
+    kernel.write_text(text.replace("#include <type_traits>", "#include <algorithm>\n#include <type_traits>"))
     return folder / "project"
 
 
@@ -177,21 +223,80 @@ def loads(folder: Path, times: int) -> list[float]:
     return found
 
 
+# ---- Compilers and GPUs that only wait -----------------------------------------------------------------------
+
+WAITING = Space({"a": tuple(range(16)), "b": tuple(range(16)), "c": tuple(range(10))})
+COMPILE_S, MEASURE_S, JOBS, TRIALS = 2.0, 1.0, 16, 120
+
+
+class WaitingCompiler:
+    default = Candidate(Path("default"), [], 0.0)
+
+    def compile(self, values: Values) -> Candidate:
+        time.sleep(COMPILE_S)
+        return Candidate(Path(key(values)) / "library", [], COMPILE_S)
+
+    def close(self) -> None:
+        pass
+
+
+class WaitingLane:
+    def start(self) -> None:
+        pass
+
+    def measure(self, candidate: Candidate, *_: Any) -> Outcome:
+        time.sleep(MEASURE_S)
+        values = json.loads(str(candidate.library.parent))
+        ratio = 1 + sum((value - 7) ** 2 for value in values.values()) / 100
+        return Outcome(MEASURED, ratio, {"case": ratio}, seconds=MEASURE_S)
+
+    def close(self) -> None:
+        pass
+
+
+def simulated(lanes: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as scratch:
+        study = Study(
+            f"{scratch}/trials.log", {"op": OP, "device": "none"}, WAITING, range(WAITING.size), 20, TRIALS, 0
+        )
+        hunt = Search(study, WaitingCompiler(), [WaitingLane() for _ in range(lanes)], [], jobs=JOBS, effort=Effort())
+        hunt.run()
+    bound = max(TRIALS * COMPILE_S / JOBS, TRIALS * MEASURE_S / lanes)
+    return {
+        "gpus": lanes,
+        "seconds": hunt.stats.seconds,
+        "over_bound": hunt.stats.seconds / bound,
+        "in_turn_over_it": TRIALS * (COMPILE_S + MEASURE_S) / hunt.stats.seconds,
+    }
+
+
+def simulate(report: Path | None) -> int:
+    facts = {"compile_s": COMPILE_S, "measure_s": MEASURE_S, "compilers": JOBS, "trials": TRIALS}
+    found = {"simulated": True, **facts, "load": os.getloadavg(), "runs": [simulated(lanes) for lanes in (1, 4, 8)]}
+    print(json.dumps(found, indent=1))
+    if report:
+        report.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chunks", type=int, default=len(CHUNKS))
     parser.add_argument("--grains", type=int, default=len(GRAINS))
     parser.add_argument("--replays", type=int, default=200)
     parser.add_argument("--loads", type=int, default=2)
+    parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and every point there, too")
     options = parser.parse_args()
+    if options.simulate:
+        return simulate(options.json)
     space = Space({"grain": GRAINS[-options.grains :], "chunk": CHUNKS[: options.chunks]})
     before = os.getloadavg()
     start = time.time()
     with tempfile.TemporaryDirectory() as scratch:
+        figures: dict[str, Any] = {"cpp_extension_load_s": loads(Path(scratch), options.loads)}
         part = exhaustive(stamp(Path(scratch), space), space)
-        figures = {"search": efficiency(part), "sampling": sampling(space, part, options.replays)}
-        figures["cpp_extension_load_s"] = loads(Path(scratch), options.loads)
+        figures |= {"search": efficiency(part), "sampling": sampling(space, part, options.replays)}
     cores = len(os.sched_getaffinity(0))
     machine = {"system": platform.platform(), "cores": cores, "load": [before, os.getloadavg()]}
     report = {"machine": machine, "seconds": time.time() - start, **figures}

@@ -5,10 +5,12 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli import lab
+from kernelgen.cli.output import note
 from kernelgen.cli.parser import Parser
 from kernelgen.errors import KernelgenError
 
@@ -39,6 +41,9 @@ def run(arguments: list[str]) -> int:
             result = tuning.tune(plan, terrain, views)
     except KernelgenError as error:
         error.exit_code = _UNABLE
+        raise
+    except KeyboardInterrupt:
+        note("the trials that were done are kept; go on with --resume")
         raise
     except ModuleNotFoundError as error:
         unable = KernelgenError(
@@ -106,6 +111,11 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
             parser.error(f"--{name} {value:g} is too little; {smallest:g} is the least")
     if options.storage and options.resume:
         parser.error("--resume is for the project's own journal; a --storage is joined anyway")
+    for file in filter(None, (options.out, options.pictures)):
+        if not file.resolve().parent.is_dir():
+            parser.error(f"there is no folder {file.parent} to write {file.name} to")
+    if options.pictures and find_spec("matplotlib") is None:
+        parser.error(f"--pictures needs matplotlib; install it with: {sys.executable} -m pip install matplotlib")
     if options.chip and not options.dry_run:
         parser.error("--chip goes with --dry-run; a search measures on the GPUs that are here")
     if options.chip:

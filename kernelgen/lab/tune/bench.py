@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from kernelgen.lab import LabError, fuzz, live, results, worker
-from kernelgen.lab.op import dtype_name, load
+from kernelgen.lab.op import Op, dtype_name, load
 from kernelgen.lab.tune import gates, space
 from kernelgen.lab.tune.chips import find
 
@@ -58,7 +58,7 @@ class Bench(live.Live):
         cases = [(dtype, case) for dtype in dtypes for case in sizes.values()]
         kept = []
         for number, values in enumerate(found.all()):
-            estimates = (estimate(dict(values), dtype, **case) for dtype, case in cases) if estimate else ()
+            estimates = (_estimate(op, estimate, values, dtype, case) for dtype, case in cases) if estimate else ()
             why = next(filter(None, (gates.judge(one, chip) for one in estimates)), None)
             if why is None:
                 kept.append(number)
@@ -79,11 +79,12 @@ class Bench(live.Live):
         return {"estimate": estimate(dict(values), dtype, **sizes) if estimate else None}
 
     def gpu(self) -> dict[str, Any]:
-        """The compute capability of the first GPU, if there is one to measure on; and how many are like it."""
+        """The compute capability of the first GPU, if there is one to measure on; and which ones are like it."""
         if not torch.cuda.is_available():
-            return {"capability": None, "count": 0}
-        found = [torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())]
-        return {"capability": "{}.{}".format(*found[0]), "count": found.count(found[0])}
+            return {"capability": None, "alike": []}
+        found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+        alike = [number for number, gpu in enumerate(found) if gpu.name == found[0].name]
+        return {"capability": f"{found[0].major}.{found[0].minor}", "alike": alike}
 
     def load(self, library: str) -> dict[str, Any]:
         """Put a library in force."""
@@ -131,6 +132,14 @@ class Bench(live.Live):
     def _measured(self, op: Any, device: str) -> tuple[dict[str, Any], list[torch.dtype]]:
         dtypes = list(live.chosen_dtypes(op, self.request.get("dtype")))
         return live.chosen_cases(op, device, self.request.get("cases")), dtypes
+
+
+def _estimate(op: Op, estimate: Any, values: space.Values, dtype: torch.dtype, sizes: dict[str, int]) -> Any:
+    try:
+        return estimate(dict(values), dtype, **sizes)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise LabError(f"{op.name}/lab.py: the estimate of {space.key(values)} raises {what}") from error
 
 
 @contextmanager

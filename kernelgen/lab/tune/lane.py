@@ -124,7 +124,7 @@ class Lane:
             name = f"{case} · {dtype}"
             self._open(live, case, dtype)
             found, stopped = self._rounds(live, effort, best.get(name))
-            ratios[name] = math.exp(statistics.fmean(found))
+            ratios[name] = math.exp(statistics.median(found))
             if stopped:
                 # The cases that are left are taken to be as much worse than the best's as those that were measured.
                 behind = statistics.fmean(math.log(ratios[known] / best[known]) for known in ratios)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,10 +142,9 @@ class Search:
                     pool.submit(self._compile, _Flight(ask, time.perf_counter()))
             if why and not self._in_flight:
                 return why
-            try:
+            with suppress(queue.Empty):
                 self._events.get(timeout=0.2)()
-            except queue.Empty:
-                self._study.beat()
+            self._study.beat()
             if self._problem:
                 raise self._problem
             self.stats.seconds = time.perf_counter() - start

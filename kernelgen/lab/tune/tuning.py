@@ -78,14 +78,14 @@ class Terrain:
 
     Attributes:
         chip: the key of tuned.json: a compute capability, or the CPU's name.
-        gpus: how many GPUs there are to measure on.
+        gpus: the numbers of the GPUs to measure on, those that are like the first.
         kept: numbers of the points that the gates let pass; `rejected`: by gate, how many, and some of them.
         cases: the cases and dtypes to measure; `shapes`: each case's class of shapes, None where there are no classes.
     """
 
     device: str
     chip: str
-    gpus: int
+    gpus: list[int]
     space: Space
     kept: list[int]
     rejected: dict[str, Any]
@@ -113,7 +113,7 @@ def survey(plan: Plan) -> Terrain:
     """
     request = {**plan.request(), "work": "kernelgen.lab.tune.bench"}
     with closing(pair.Side(plan.op, plan.python, plan.root, request, START_LIMIT_S)) as side:
-        gpu = {"capability": plan.chip, "count": 0}
+        gpu = {"capability": plan.chip, "alike": []}
         if plan.device != "cpu" and plan.chip is None:
             gpu = side.ask("gpu")
         device = plan.device or ("cuda" if gpu["capability"] else "cpu")
@@ -121,7 +121,7 @@ def survey(plan: Plan) -> Terrain:
     tunables = {name: tuple(values) for name, values in found["tunables"].items()}
     chip = (gpu["capability"] or "no GPU") if device == "cuda" else found["cpu"]
     parts = (found["kept"], found["rejected"], found["cases"], found["shapes"], found["torch"])
-    terrain = Terrain(device, chip, gpu["count"], Space(tunables), *parts)
+    terrain = Terrain(device, chip, gpu["alike"], Space(tunables), *parts)
     if not terrain.kept:
         said = "; ".join(
             f"{gate}: {it['count']}, such as {it['examples'][0]['text']}" for gate, it in terrain.rejected.items()
@@ -149,7 +149,7 @@ def cost(plan: Plan, terrain: Terrain, views: Views) -> dict[str, Any]:
             lane.start()
             measuring = lane.measure(default, plan.effort, terrain.cases, {}, plan.seed).seconds
     trials, jobs = min(plan.seeds + plan.trials, len(terrain.kept)), _jobs(plan, terrain, compiler)
-    longest = max(trials * compiling / jobs, trials * (measuring or 0) / max(1, terrain.gpus))
+    longest = max(trials * compiling / jobs, trials * (measuring or 0) / max(1, len(terrain.gpus)))
     return {
         "trials": trials,
         "jobs": jobs,
@@ -177,6 +177,11 @@ def tune(plan: Plan, terrain: Terrain, views: Views) -> Result:
     Raises:
         KernelgenError: nothing can be compiled or measured here, or the storage will not do.
     """
+    if terrain.device == "cuda" and not terrain.gpus:
+        raise LabError(
+            f"{plan.op} cannot be tuned for CUDA: torch sees no GPU here. Tune it for the CPU with --device cpu, or "
+            "look at its space with --dry-run --chip 9.0."
+        )
     compiler = _compiler(plan, terrain)
     with _alone(plan, compiler):
         journal = _journal(plan, compiler)
@@ -251,7 +256,10 @@ def _confirm(
     for trial in [trial for trial in search.ranked(trials) if trial["ratio"] < 1][: plan.best]:
         views.note(f"{key(trial['values'])} took {trial['ratio']:.3f} of the default's time; confirming it")
         gate.show = lambda text, share: views.stage(f"confirming {text}", share)
-        yield gate.confirm(trial["values"], compiler.compile(trial["values"]))
+        try:
+            yield gate.confirm(trial["values"], compiler.compile(trial["values"]))
+        except candidates.CompileError as error:  # Another worker's compiler took it.
+            yield Confirmation(trial["values"], problem=str(error))
 
 
 def _write(plan: Plan, terrain: Terrain, shapes: str | None, passed: Confirmation) -> Path:
@@ -290,13 +298,14 @@ def _lanes(plan: Plan, terrain: Terrain, compiler: Compiler) -> list[Lane]:
     request = {**plan.request(), "device": terrain.device}
     if terrain.device == "cpu":
         return [Lane(plan.python, plan.root, request, compiler.default, plan.limit_s, plan.seed)]
-    count = plan.gpus or terrain.gpus
-    if not 0 < count <= terrain.gpus:
-        raise LabError(f"{plan.op} cannot be tuned on {count or 1} GPUs: torch sees {terrain.gpus} of one kind here.")
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    names = visible.split(",") if visible else [str(number) for number in range(count)]
+    count = plan.gpus or len(terrain.gpus)
+    if count > len(terrain.gpus):
+        raise LabError(f"{plan.op} cannot be tuned on {count} GPUs: torch sees {len(terrain.gpus)} of one kind here.")
+    # Their numbers are those that torch gives them, of the GPUs that this process may see.
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     lanes = []
-    for number, name in enumerate(names[:count]):
+    for number in terrain.gpus[:count]:
+        name = visible[number] if visible else str(number)
         environment = {**request["environment"], "CUDA_VISIBLE_DEVICES": name}
         lane_request = {**request, "environment": environment}
         lanes.append(Lane(plan.python, plan.root, lane_request, compiler.default, plan.limit_s, plan.seed + number))

@@ -56,7 +56,7 @@ def plant(folder: Path) -> Path:
     project = stamp(folder, ops=[{"name": "elementwise", "recipe": "elementwise"}])
     edit(
         project / OP / "cpu.cpp",
-        ("#include <algorithm>\n", "#include <unistd.h>\n\n#include <algorithm>\n#include <cstdlib>\n"),
+        ("#include <type_traits>\n", "#include <unistd.h>\n\n#include <cstdlib>\n#include <type_traits>\n"),
         ("  static constexpr int chunk", "  static constexpr int work = 4, mode = 0;\n  static constexpr int chunk"),
         ("    tuned::elementwise::visit<Defaults>([&](auto values) {\n", MODES),
         ("    });\n  });\n  return out;", f"{WRONG}    }});\n  }});\n  return out;"),

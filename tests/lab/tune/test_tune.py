@@ -86,6 +86,29 @@ def test_a_dry_run_shows_space_rejections_and_cost_and_searches_nothing(steady, 
     assert not (steady / "build/tune/elementwise-cpu/trials.log").exists()
 
 
+def test_each_class_of_shapes_is_tuned_by_itself_and_has_values_of_its_own(steady, tune):
+    """Large ones do the work as often as the default, whatever is chosen: there is nothing to win for them."""
+    edit(
+        steady / OP / "cpu.cpp",
+        ("i < Tuned::work;", "i < (out.numel() > 100000 ? 4 : Tuned::work);"),
+        ("    });\n  });", '    }, out.numel() > 100000 ? "large" : "small");\n  });'),
+    )
+    (steady / OP / "lab.py").open("a").write(
+        'CPU_CASES["large"] = {"rows": 200, "columns": 1024}\n\n\n'
+        'def shape_class(rows, columns):\n    return "large" if rows * columns > 100000 else "small"\n'
+    )
+    record = tune("--seeds", 4, "--trials", 0, "--blocks", 10, "--best", 1, "--json").json
+    assert [part["shapes"] for part in record["searches"]] == ["small", "large"]
+    assert all({case.split(" ")[0] for case in trial["ratios"]} == {"small"} for trial in trials(record))
+    assert record["written"] is not None
+    (entry,) = json.loads((steady / OP / "tuned.json").read_text()).values()
+    assert entry["shapes"]["small"]["work"] < 4
+    assert "values" not in entry
+    build(steady, USE_CUDA="0").check_returncode()
+    header = (steady / "build/release/generated/tuned/cpu/elementwise.h").read_text()
+    assert 'if (shapes == "small") return f(Values' in header
+
+
 # ---- Workers that die, join and share -------------------------------------------------------------------------
 
 
@@ -134,6 +157,7 @@ def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(steady, tune):
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Interrupted" in said
+    assert "go on with --resume" in said
     assert "Traceback" not in said
     assert lines(journal) >= 1
     time.sleep(0.5)
@@ -210,6 +234,15 @@ def test_two_tunings_of_one_op_at_once(steady, asked):
         process.communicate()
 
 
+def test_no_gpu_and_an_estimate_that_raises(steady, asked, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    edit(steady / OP / "lab.py", ('"mode": (0,)}', '"mode": (0,)}, "cuda": {"threads": (128, 256)}'))
+    sentence = """elementwise/lab.py: the estimate of {"threads": 128} raises KeyError: 'vector_bytes'"""
+    refused(asked("--device", "cuda"), sentence)
+    (steady / OP / "lab.py").open("a").write("ESTIMATES = {}\n")
+    refused(asked("--device", "cuda"), "elementwise cannot be tuned for CUDA: torch sees no GPU here")
+
+
 def test_nothing_to_resume(steady, asked):
     refused(asked("--resume"), "There is no tuning of elementwise to resume")
 
@@ -246,6 +279,7 @@ def test_a_storage_that_cannot_be_reached(steady, asked, storage, sentence):
     [
         (("--seeds", 0), "--seeds 0 is too little"),
         (("--blocks", 5), "--blocks 5 is too little; 10 is the least"),
+        (("--out", "none/record.json"), "there is no folder none to write record.json to"),
         (("--chip", "9.0"), "--chip goes with --dry-run"),
         (("--resume", "--storage", "x.log"), "a --storage is joined anyway"),
         (("--dtype", "int8"), "does not take int8"),
