@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-RECIPES = ("blank", "elementwise", "rms_norm")
+RECIPES = ("blank", "elementwise", "flash_attention", "rms_norm")
 
 # What breaks lines: short and long names, and argument lists around the length of a line.
 ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[2]", "float", "Tensor[]"] * 2)]
@@ -62,7 +62,7 @@ def files(project: Path, *patterns: str) -> list[Path]:
 
 
 def test_no_jinja_is_left(project):
-    """Jinja is written with a space or a dash after its braces, which neither C++ nor an f-string's `{{"` has.
+    """Jinja is written with a space or a dash after its braces, which neither C++, PTX nor an f-string's `{{"` has.
 
     GitHub's workflows have an expression syntax of their own, `${{ … }}`. Answers stay as they are, Jinja or not.
     """
@@ -74,7 +74,7 @@ def test_no_jinja_is_left(project):
             text = (
                 "" if path.name == ".copier-answers.yml" else text.replace(json.dumps(answer), "").replace(answer, "")
             )
-        assert not re.search(r"(?<!\$)\{\{[ -]|\{%|\{#", text), path
+        assert not re.search(r"(?<!\$)\{\{[ -]|\{%[ -]|\{#", text), path
         assert not re.search("[{}]", str(path.relative_to(root)))
 
 

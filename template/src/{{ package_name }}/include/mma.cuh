@@ -1,0 +1,59 @@
+// Products of small matrices by one warp (sm_80 and later): mma.sync, and ldmatrix, which loads its operands.
+//
+// The unit of ldmatrix is an 8x8 matrix of 16-bit elements, a row of which is 16 bytes of shared memory. Each of the
+// four that ldmatrix_x4 loads has its rows' addresses from eight lanes: lanes 0 to 7 give those of the first, and so
+// on. Lane i then holds, of each, the elements 2(i % 4) and 2(i % 4) + 1 of row i / 4.
+
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "shared_address.cuh"
+
+__device__ inline void ldmatrix_x4(uint32_t (&matrices)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// The same, each matrix transposed.
+__device__ inline void ldmatrix_x4_transposed(uint32_t (&matrices)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// The inverse of ldmatrix_x4 (sm_90 and later).
+__device__ inline void stmatrix_x4(void* row, const uint32_t (&matrices)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(matrices[0]),
+               "r"(matrices[1]),
+               "r"(matrices[2]),
+               "r"(matrices[3])
+               : "memory");
+}
+
+// sum (16x8) += a (16x16) b (16x8), in float32.
+//
+// `a` is four 8x8 matrices: upper left, lower left, upper right, lower right. `b` is two, the upper and the lower half,
+// each transposed: what ldmatrix loads without transposing if memory holds b by columns. Lane i holds of `sum` the
+// columns 2(i % 4) and 2(i % 4) + 1, first of row i / 4, then of row i / 4 + 8.
+template <typename T>
+__device__ void mma_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+
+#define MMA_16X8X16(T, name) \
+  template <> \
+  __device__ inline void mma_16x8x16<T>(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) { \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name \
+                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)); \
+  }
+MMA_16X8X16(__half, "f16")
+MMA_16X8X16(__nv_bfloat16, "bf16")
+#undef MMA_16X8X16

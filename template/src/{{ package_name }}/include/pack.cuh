@@ -1,0 +1,28 @@
+// Two float32 numbers as two 16-bit ones in one register, the first in the lower half.
+
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <cstring>
+
+template <typename T>
+__device__ uint32_t pack(float first, float second);
+
+template <>
+__device__ inline uint32_t pack<__half>(float first, float second) {
+  const __half2 pair = __floats2half2_rn(first, second);
+  uint32_t bits;
+  memcpy(&bits, &pair, sizeof(bits));
+  return bits;
+}
+
+template <>
+__device__ inline uint32_t pack<__nv_bfloat16>(float first, float second) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  uint32_t bits;
+  memcpy(&bits, &pair, sizeof(bits));
+  return bits;
+}
