@@ -2,19 +2,21 @@
 
     python benchmarks/compare_gate.py [--device cpu|cuda] [--comparisons 200] [--slowdown 0.03] [--json FILE]
 
-It makes projects of one interpreted op, which in one of them goes through a known share of rows more than it has to.
-Then it compares them as the command does, with live workers that take turns: `--comparisons` times without the extra
-work (A/A), and as often with it. The workers are replaced after every tenth comparison, so that no lucky place in
-memory serves them all. The verdict on each comparison is that of the command, at its default thresholds; as in the
-command, it is confirmed if other processes, here those of the next pair, come to the same one.
+It makes projects of one interpreted op, which in one of them goes through more rows than it has to. How many more is
+found out first: so many that the op takes 3% longer, by a long measurement of both in one process, taking turns, on
+inputs that are drawn anew again and again. (3% more rows cost less than 3%, because a launch costs what it costs.)
 
-The inputs are the same for all, and hold rows to spare. The ratios that are printed say what the extra rows cost.
+Then it compares the projects as the command does, with live workers that take turns: `--comparisons` times without the
+extra rows (A/A), and as often with them. The workers are replaced after every tenth comparison, so that no lucky place
+in memory serves them all. The verdict on each comparison is that of the command, at its default thresholds; as in the
+command, it is confirmed if other processes, here those of the next pair, come to the same one.
 """
 
 import argparse
 import json
 import os
 import platform
+import random
 import statistics
 import sys
 import tempfile
@@ -24,9 +26,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from kernelgen.lab import pair, state  # noqa: E402
+from kernelgen.lab import clock, pair, state  # noqa: E402
 from kernelgen.lab.compare import REGRESSION, Thresholds, judge  # noqa: E402
-from kernelgen.lab.statistics import paired_difference  # noqa: E402
+from kernelgen.lab.statistics import median, paired_difference  # noqa: E402
 
 PACKAGE, OP = "planted", "squash"
 A_PAIR = 10
@@ -53,22 +55,56 @@ CASES = {{"planted": {{"rows": ROWS, "columns": {columns}}}}}
 
 
 def inputs(make, rows, columns):
-    return (make((2 * rows, columns)),)
+    return (make((rows + rows // 6, columns)),)
 """
-# Rows enough that 3% of them are whole. On the CPU the tensors fit a core's own cache and the work is arithmetic; on a
-# GPU they are so large that a launch does not matter.
-SHAPES = {"cpu": (200, 256), "cuda": (10000, 4096)}
+# Rows so short that one more is a small fraction of a percent. On the CPU the tensors fit a core's own cache and the
+# work is arithmetic; on a GPU they are so large that memory sets the pace.
+SHAPES = {"cpu": (1600, 32), "cuda": (40000, 1024)}
+# To find out how many rows more make an op so much slower: draws of inputs, rounds on each, and how many times as many
+# rows are tried.
+DRAWS, DRAW_ROUNDS, LEVER = 40, 20, 4
+# How far what is planted may be from what was asked for, as a share of it.
+NEAR = 0.1
 
 
-def make_project(root: Path, device: str, share: float) -> Path:
-    """A project with one op, which goes through that share of rows too many."""
+def make_project(root: Path, device: str, extra: int) -> Path:
+    """A project with one op, which goes through so many rows too many."""
     folder = root / "src" / PACKAGE / "ops" / OP
     folder.mkdir(parents=True)
     for package in (folder, folder.parent, folder.parent.parent):
         (package / "__init__.py").touch()
     rows, columns = SHAPES[device]
-    (folder / "lab.py").write_text(LAB.format(rows=rows, columns=columns, extra=round(rows * share)))
+    (folder / "lab.py").write_text(LAB.format(rows=rows, columns=columns, extra=extra))
     return root
+
+
+def plant(device: str, share: float) -> tuple[int, list[float]]:
+    """How many rows more make the op slower by this share; and by how much they do, with a 99% interval."""
+    rows, _ = SHAPES[device]
+    # What a row costs shows better where there are more of them.
+    far = round(LEVER * rows * share)
+    a_row = (cost(device, far)[0] - 1) / far
+    extra = round(share / a_row)
+    return extra, cost(device, extra)
+
+
+def cost(device: str, extra: int) -> list[float]:
+    """The time with so many rows more over the time without, in one process that takes turns."""
+    import torch
+
+    watch, (rows, columns) = clock.clock_for(device), SHAPES[device]
+    ratios = []
+    for _ in range(DRAWS):
+        x = torch.randn(rows + rows // 6, columns, device=device)
+        calls = [lambda n=n, x=x: torch.tanh(x[:n])[:rows] for n in (rows, rows + extra)]
+        for call in calls:
+            clock.warm_up(watch, call, 0.02)
+        taken: list[list[float]] = [[], []]
+        for _ in range(DRAW_ROUNDS):
+            for i in random.sample((0, 1), 2):
+                taken[i].append(watch.sample([calls[i]] * watch.plan(1e-4, A_PAIR))[0])
+        ratios.append(statistics.median(taken[1]) / statistics.median(taken[0]))
+    return median(ratios, 0.99).as_list()
 
 
 def compare(before: Path, after: Path, options: argparse.Namespace, first: int, count: int) -> list[dict]:
@@ -141,7 +177,9 @@ def machine(device: str) -> dict:
     import torch
 
     facts["torch"] = torch.__version__
-    return facts | ({"gpu": torch.cuda.get_device_name(), **state.driver()} if device == "cuda" else {})
+    return facts | (
+        {"gpu": torch.cuda.get_device_name(), "driver": state.driver().get("driver")} if device == "cuda" else {}
+    )
 
 
 def main() -> int:
@@ -160,12 +198,18 @@ def main() -> int:
     if options.device == "cpu":
         # One thread: with as many as cores, whatever else runs is measured too.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    planted = f"{options.slowdown:.1%} more work"
+    planted = f"{options.slowdown:.1%} slower"
+    extra, options.truth = plant(options.device, options.slowdown)
+    truth, low, high = (f"{end - 1:.2%}" for end in options.truth)
+    print(f"planted: {extra} rows more, which cost {truth} ({low} to {high})", file=sys.stderr, flush=True)
+    if abs(options.truth[0] - 1 - options.slowdown) > NEAR * options.slowdown:
+        print("That is not what was to be planted: measure on a quieter machine.", file=sys.stderr)
+        return 2
     rows: dict[str, list[dict]] = {"A/A": [], planted: []}
     with tempfile.TemporaryDirectory() as scratch:
         plain, same, slow = (
-            make_project(Path(scratch) / name, options.device, share)
-            for name, share in (("plain", 0), ("same", 0), ("slow", options.slowdown))
+            make_project(Path(scratch) / name, options.device, more)
+            for name, more in (("plain", 0), ("same", 0), ("slow", extra))
         )
         # The two kinds take turns, so that the machine's moods meet both, and a run that is cut short holds both.
         for done in range(0, options.comparisons, A_PAIR):
@@ -184,6 +228,7 @@ def main() -> int:
 def report(rows: dict[str, list[dict]], options: argparse.Namespace) -> None:
     if options.json:
         facts = {"machine": machine(options.device), "blocks": options.blocks, "rounds": options.rounds}
+        facts["planted_ratio"] = options.truth
         facts |= {"samples": options.samples, "summaries": [summary(*some) for some in rows.items()]}
         options.json.write_text(json.dumps(facts | {"comparisons": rows}) + "\n")
 

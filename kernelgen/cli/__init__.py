@@ -22,6 +22,9 @@ VERBS = {
     "fuzz": ("prove ops right: adversarial inputs against the reference in float64", "kernelgen.cli.fuzz"),
     "bench": ("measure ops beside their peers", "kernelgen.cli.bench"),
     "compare": ("say whether ops became faster or slower", "kernelgen.cli.compare"),
+    "profile": ("show what bounds an op's kernels: counters against their ceilings", "kernelgen.cli.profile"),
+    "report": ("write a page about everything that was measured", "kernelgen.cli.report"),
+    "tune": ("search an op's tunables, and keep a faster configuration with evidence", "kernelgen.cli.tune"),
     "doctor": ("check what a build needs here, and say what cures what is wrong", "kernelgen.cli.doctor"),
     "env": ("print the variables that a build uses, for a shell or a container", "kernelgen.cli.env"),
 }

@@ -29,7 +29,7 @@ def run(arguments: list[str]) -> int:
     plan = ops.add(home, entry)
     output.note(home.template.note if home.template.dirty else "")
     folder = home.relative(home.op_folder(options.name))
-    edit = ops.to_write(plan) or [f"{folder}/kernel.cu"]
+    edit = ops.to_write(plan) or ops.kernels(plan)
     steps = [f"edit {', '.join(edit)}", "kernelgen build", f"pytest {folder}"]
     if output.finish(plan, plan.apply, dry_run=options.dry_run, as_json=options.json, op=entry, next=steps):
         print(output.steps(steps))

@@ -1,6 +1,7 @@
 """`kernelgen compare`."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from kernelgen.cli import lab
 from kernelgen.cli.parser import Parser
 from kernelgen.errors import KernelgenError
+from kernelgen.lab import LabError
 
 if TYPE_CHECKING:
     from kernelgen.lab.compare import Comparison, Thresholds
-    from kernelgen.lab.pair import Pair, Paired
+    from kernelgen.lab.pair import Pair, Paired, Plan
 
 _CODES = """exit codes:
   0  improved: an improvement was shown, and no regression
@@ -97,7 +99,7 @@ def _files(options: argparse.Namespace) -> "Comparison":
 
 
 def _revisions(options: argparse.Namespace) -> "Comparison":
-    from kernelgen.lab import compare
+    from kernelgen.lab import compare, results
     from kernelgen.toolchain import revision
 
     options.ops = options.what
@@ -111,13 +113,28 @@ def _revisions(options: argparse.Namespace) -> "Comparison":
         found = measuring.all(options.seed)
         if not found:
             raise KernelgenError(" ".join(measuring.notes) or "Nothing was measured.")
-        said = (f"{options.against} ({commit[:10]})", "the working tree", measuring.machine, found)
+        machine = results.machine(measuring.environment)
+        said = (f"{options.against} ({commit[:10]})", "the working tree", machine, found)
         comparison = compare.revisions(*said, _thresholds(options))
         if doubtful := compare.doubtful(comparison):
             again = measuring.all(options.seed + 1, doubtful)
             comparison = compare.revisions(*said, _thresholds(options), again)
     comparison.notes += measuring.notes
+    comparison.evidence = [
+        compare.software(measuring.environment),
+        *compare.interleaved(found, measuring.plan(options.seed)),
+        f"Measured at {commit[:10]} and in the working tree by `{_command(options)}`.",
+    ]
     return comparison
+
+
+def _command(options: argparse.Namespace) -> str:
+    """What repeats the measurement."""
+    words = ["kernelgen", "compare", "--against", options.against, *options.what]
+    for name in ("device", "dtype", "blocks"):
+        words += [f"--{name}", str(getattr(options, name))] if getattr(options, name) else []
+    words += [f"--{name}" for name in ("backward", "tf32") if getattr(options, name)]
+    return shlex.join([*words, *(["--cases", *options.cases] if options.cases else [])])
 
 
 @dataclass
@@ -127,20 +144,29 @@ class _Measuring:
     options: argparse.Namespace
     home: lab.Lab
     then: Path
-    machine: str = ""
+    environment: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def all(self, seed: int, only: Sequence[str] | None = None) -> "list[Paired]":
         """Every case of every op, or those of these keys, by new processes; one that crashes or hangs is noted."""
         return [result for op in self.home.ops for result in self._op(op, seed, only)]
 
+    def plan(self, seed: int) -> "Plan":
+        from kernelgen.lab import pair
+
+        return pair.Plan(blocks=self.options.blocks or pair.BLOCKS, seed=seed)
+
     def _op(self, op: str, seed: int, only: Sequence[str] | None) -> "Iterator[Paired]":
         from kernelgen.lab import pair, results
 
-        plan = pair.Plan(blocks=self.options.blocks or pair.BLOCKS, seed=seed)
+        plan = self.plan(seed)
         with ExitStack() as stack, lab.progress(not self.options.json) as show:
-            live, listed = self._start(op, seed, stack)
-            self.machine = listed["machine"]
+            try:
+                live, listed = self._start(op, seed, stack)
+            except LabError as error:  # Of this op alone: its kernel is not written, or it has no such case.
+                self.notes.append(str(error))
+                return
+            self.environment = listed["environment"]
             for case, dtype in listed["cases"]:
                 result = pair.Paired(op, case, dtype, self.options.backward)
                 name = results.key(result.as_dict())

@@ -27,9 +27,10 @@ class Lab:
         return {"work": work, "project": str(self.root), "package": self.package, "ops": self.ops, **more}
 
 
-def add_options(parser: Parser, *, ops: str = "*") -> None:
+def add_options(parser: Parser, *, ops: str | int = "*") -> None:
     """The options that every verb of the lab takes; `ops` says how many ops, as argparse's nargs does."""
-    parser.add_argument("ops", nargs=ops, metavar="OP", help="the ops (default: all that have a lab.py)")
+    text = "the op" if ops == 1 else "the ops (default: all that have a lab.py)"
+    parser.add_argument("ops", nargs=ops, metavar="OP", help=text)
     parser.add_project()
     text = "the project's Python (default: $VIRTUAL_ENV's, .venv's, or kernelgen's own if it has torch)"
     parser.add_argument("--python", type=Path, metavar="PYTHON", help=text)

@@ -16,7 +16,7 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.lab import results, statistics
-from kernelgen.lab.pair import Paired
+from kernelgen.lab.pair import Paired, Plan
 from kernelgen.lab.results import OP
 from kernelgen.lab.statistics import Difference
 
@@ -75,6 +75,7 @@ class Comparison:
     verdicts: list[Verdict]
     thresholds: Thresholds = field(default_factory=Thresholds)
     notes: list[str] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -87,7 +88,11 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         facts = {"kind": "kernelgen compare", "version": VERSION, "before": self.before, "after": self.after}
         facts |= {"machine": self.machine, "thresholds": asdict(self.thresholds), "exit_code": self.exit_code}
-        return facts | {"notes": self.notes, "cases": [verdict.as_dict() for verdict in self.verdicts]}
+        return facts | {
+            "notes": self.notes,
+            "evidence": self.evidence,
+            "cases": [verdict.as_dict() for verdict in self.verdicts],
+        }
 
 
 def judge(differences: Mapping[str, Difference], thresholds: Thresholds) -> dict[str, tuple[str, float]]:
@@ -182,7 +187,9 @@ def files(
     for name, table in zip(names, tables, strict=True):
         only = [key for key in table if key not in common and cases is None]
         notes += [f"only in {name}: {', '.join(only)}"] if only else []
-    return Comparison(*names, machines[0], verdicts, thresholds, notes)
+    said = [software(after["environment"]), "Measured one after the other, not interleaved."]
+    said.append(f"Measured {before['created']} and {after['created']}.")
+    return Comparison(*names, machines[0], verdicts, thresholds, notes, said)
 
 
 def _common(names: tuple[str, str], tables: list[dict[str, Any]], cases: Sequence[str] | None) -> list[str]:
@@ -265,7 +272,34 @@ def markdown(comparison: Comparison) -> str:
         lines.append("| " + " | ".join([*row[:-1], _MARKS.get(row[-1], row[-1])]) + " |")
     notes = [f"{verdict.case}: {note}" for verdict in comparison.verdicts for note in verdict.notes]
     lines += ["", *(f"- {note}" for note in [*comparison.notes, *notes])] if notes or comparison.notes else []
-    return "\n".join([*lines, "", rule(comparison.thresholds)])
+    slower = [verdict.case for verdict in comparison.verdicts if verdict.verdict == REGRESSION]
+    said = [*comparison.evidence, f"Cases that got slower: {', '.join(slower) or 'none shown'}."]
+    return "\n".join([*lines, "", *(f"- {line}" for line in said), "", rule(comparison.thresholds)])
+
+
+def software(environment: Mapping[str, Any]) -> str:
+    """What a comparison ran on, in a sentence."""
+    gpu = environment.get("gpu") or {}
+    facts = {"driver": gpu.get("driver"), "CUDA": environment.get("cuda") if gpu else None}
+    facts |= {"torch": environment.get("torch"), "Python": environment.get("python")}
+    known = [f"{name} {value}" for name, value in facts.items() if value]
+    return f"{', '.join([results.machine(environment), *known])}."
+
+
+def interleaved(found: Sequence[Paired], plan: Plan) -> list[str]:
+    """How often two revisions took turns, and what the machine was like meanwhile, in sentences."""
+    a_side = plan.blocks * plan.rounds * plan.samples
+    said = [
+        f"Interleaved: {plan.blocks} blocks with fresh inputs, {plan.rounds} rounds each, {a_side} samples of "
+        "each side in all; intervals of the ratio at 99%."
+    ]
+    ends = [end.get("state", {}) for result in found for end in result.about.values()]
+    clocks = [end["sm_mhz"] for end in ends if "sm_mhz" in end]
+    if clocks:
+        low, high = min(clock["min"] for clock in clocks), max(clock["max"] for clock in clocks)
+        throttled = sorted({reason for end in ends for reason in end.get("throttled_by", [])})
+        said.append(f"Clocks as they were, {low} to {high} MHz; throttled by: {', '.join(throttled) or 'nothing'}.")
+    return said
 
 
 def rule(thresholds: Thresholds) -> str:

@@ -4,7 +4,6 @@ A case is a flat JSON object: the op's sizes by name, and `dtype`, `layout`, `va
 With a seed it is all that a failure needs to happen again.
 """
 
-import importlib
 import json
 import os
 import time
@@ -19,7 +18,7 @@ import torch
 
 from kernelgen.lab import LabError, oracle, worker
 from kernelgen.lab.inputs import ALIASES, LAYOUTS, VALUES, Make
-from kernelgen.lab.op import RESERVED, Op, dtype_name, load, require_kernel
+from kernelgen.lab.op import RESERVED, Op, chosen_device, dtype_name, load, require_kernel
 
 Case = dict[str, Any]
 Fails = Callable[[Case], bool]
@@ -52,7 +51,7 @@ def work(request: dict[str, Any], emit: worker.Emit) -> None:
         emit: gets "start" before each case; then "passed", or "failure" (op, case, check, text) and perhaps "shrunk"
             (the same, with the smaller case under `shrunk`); "skipped" (op, message) and "close" (op).
     """
-    device = request.get("device") or default_device(request["package"])
+    device = chosen_device(request)
     emit("device", device=device)
     todo = [name for name in request["ops"] if not emit.is_closed(name)]
     for i, name in enumerate(todo):
@@ -64,12 +63,6 @@ def work(request: dict[str, Any], emit: worker.Emit) -> None:
         except LabError as error:
             emit("skipped", op=name, message=str(error))
         emit("close", op=name)
-
-
-def default_device(package: str) -> str:
-    """cuda where there are a GPU and a library for it, else cpu."""
-    library = importlib.import_module(f"{package}._library")
-    return "cuda" if torch.cuda.is_available() and not library.missing["CUDA"] else "cpu"
 
 
 class _Run:
@@ -223,6 +216,9 @@ def adversarial(op: Op, dtypes: list[str]) -> Iterator[Case]:
     yield case(sizes(33))
     for layout in LAYOUTS[1:]:
         yield case(sizes(33), layout=layout)
+    # Rows that vectors divide: only there does a kernel ask where they begin.
+    for layout in ("misaligned", "others misaligned"):
+        yield case(sizes(64), layout=layout)
     for values in VALUES[1:]:
         yield case(sizes(40), values=values)
     for alias in ALIASES[1:]:

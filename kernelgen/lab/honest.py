@@ -67,7 +67,7 @@ def _compare(subject: Subject, inputs: Inputs, args: Any, found: list[Tensor]) -
     try:
         for i, triple in enumerate(zip(found, wanted, best, strict=True)):
             oracle.compare(f"{part.removesuffix('s')} {i}", *([tensor] for tensor in triple))
-    except oracle._Wrong as wrong:
+    except oracle.MismatchError as wrong:
         return wrong.fault.text
     return None
 

@@ -1,14 +1,25 @@
 """Draws the tensors that an op is given: on a device, in a dtype, a memory layout and a kind of values."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 # How a tensor lies in memory. Whatever a view leaves out of its storage holds NaN, so that a kernel that reads there
-# is seen.
-LAYOUTS = ("contiguous", "transposed", "strided", "reversed dimensions", "expanded", "offset", "misaligned", "mixed")
+# is seen. `others misaligned` leaves the first tensor aligned: a kernel has to look at every address before it takes
+# vectors. `mixed` gives each tensor another layout.
+LAYOUTS = (
+    "contiguous",
+    "transposed",
+    "strided",
+    "reversed dimensions",
+    "expanded",
+    "offset",
+    "misaligned",
+    "others misaligned",
+    "mixed",
+)
 # What it holds; see `Make._special`.
 VALUES = ("normal", "zeros", "wide range", "huge", "denormal", "infinite", "nan")
 # How the tensors of one call share memory: not at all; one is given for every argument of its shape; or each is a
@@ -45,7 +56,7 @@ class Make:
         # Every tensor's whole storage, gaps and margins included: what must be as it was after a call.
         self.storages: list[Tensor] = []
         self._generator = torch.Generator(device).manual_seed(seed)
-        self._layouts = itertools.cycle(LAYOUTS[1:-1] if layout == "mixed" else [layout])
+        self._layouts = _one_by_one(layout)
         self._fill: list[Callable[[], object]] = []
         self._shared: dict[tuple[tuple[int, ...], bool], tuple[Tensor, int]] = {}
 
@@ -160,6 +171,15 @@ class Make:
 
     def _uniform(self, like: Tensor) -> Tensor:
         return torch.rand(like.shape, generator=self._generator, device=self.device, dtype=like.dtype)
+
+
+def _one_by_one(layout: str) -> Iterator[str]:
+    """The layout of each tensor in turn."""
+    if layout == "others misaligned":
+        return itertools.chain(["contiguous"], itertools.repeat("misaligned"))
+    return itertools.cycle(
+        [name for name in LAYOUTS[1:-1] if name != "others misaligned"] if layout == "mixed" else [layout]
+    )
 
 
 def shape_numel(shape: Sequence[int]) -> int:

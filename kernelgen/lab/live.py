@@ -6,29 +6,34 @@ one line. Two such processes take turns, so that both revisions are measured in 
 
 import json
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernelgen.lab import LabError, honest, results, state, worker
-from kernelgen.lab.fuzz import default_device
 from kernelgen.lab.measure import check_gradient, chosen_cases, chosen_dtypes, set_tf32
-from kernelgen.lab.op import dtype_name, load, require_kernel
+from kernelgen.lab.op import chosen_device, dtype_name, load, require_kernel
 from kernelgen.lab.results import OP
 from kernelgen.lab.subject import Subject
 
 
-def work(request: dict[str, Any], emit: worker.Emit) -> None:
-    """Answers until the socket is closed.
+def work(request: dict[str, Any], emit: worker.Emit, kind: "type[Live] | None" = None) -> None:
+    """Answers until the socket is closed, with what a `Live` of some kind can do.
 
     Args:
         request: `package`, `op`, `fd`, `seed`; and where given `device`, `dtype`, `cases`, `backward`, `tf32`, and
             `interpreted` for an op that has no compiled kernel to require.
     """
     set_tf32(bool(request.get("tf32")))
-    live = _Live(request)
-    with socket.socket(fileno=request["fd"]) as connection, connection.makefile("rw", encoding="utf-8") as lines:
+    live = (kind or Live)(request)
+    # Whoever no longer listens has closed the socket: then this is over, however much was still to say.
+    with (
+        suppress(ConnectionError),
+        socket.socket(fileno=request["fd"]) as connection,
+        connection.makefile("rw", encoding="utf-8") as lines,
+    ):
         for line in lines:
             order = json.loads(line)
             try:
@@ -38,12 +43,12 @@ def work(request: dict[str, Any], emit: worker.Emit) -> None:
             except Exception as error:
                 if worker.is_fatal(error):
                     raise
-                answer = {"error": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+                answer = {"error": worker.in_a_line(error)}
             lines.write(json.dumps(answer) + "\n")
             lines.flush()
 
 
-class _Live:
+class Live:
     """What can be ordered: each method's arguments and result are JSON objects."""
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -53,16 +58,17 @@ class _Live:
     def list(self) -> dict[str, Any]:
         """The cases to measure, and where."""
         request = self.request
-        device = request.get("device") or default_device(request["package"])
+        device = chosen_device(request)
         self.op = load(request["package"], request["op"])
         if not request.get("interpreted"):
             require_kernel(request["package"], request["op"], device)
         check_gradient(self.op, bool(request.get("backward")))
         self.device, self.sizes = device, chosen_cases(self.op, device, request.get("cases"))
         self.dtypes = {dtype_name(dtype): dtype for dtype in chosen_dtypes(self.op, request.get("dtype"))}
-        machine = results.machine(results.environment(device, Path.cwd(), {}))
+        environment = results.environment(device, Path.cwd(), {})
         cases = [[case, dtype] for case in self.sizes for dtype in self.dtypes]
-        return {"device": device, "machine": machine, "cases": cases}
+        where = {"device": device, "machine": results.machine(environment), "environment": environment}
+        return {**where, "cases": cases}
 
     def open(self, case: str, dtype: str) -> dict[str, Any]:
         """Warm a case up; its fastest call, in seconds, and whether it has but one thread."""

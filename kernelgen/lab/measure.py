@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from kernelgen.lab import LabError, ceilings, honest, results, state, statistics, worker
-from kernelgen.lab.fuzz import default_device
-from kernelgen.lab.op import Op, dtype_name, load, require_kernel
+from kernelgen.lab.op import Op, chosen_device, dtype_name, load, require_kernel
 from kernelgen.lab.results import OP
 from kernelgen.lab.subject import Function, Subject
 
@@ -36,7 +35,7 @@ def work(request: dict[str, Any], emit: worker.Emit) -> None:
         emit: gets "environment" and "ceilings" first; "start" and then "case" for each case, with "progress" between;
             "note" (op, text) for a peer that is left out; "skipped" (op, message); "close" (op).
     """
-    device = request.get("device") or default_device(request["package"])
+    device = chosen_device(request)
     set_tf32(bool(request.get("tf32")))
     flags = {name: request.get(name) for name in ("seed", "samples", "tf32", "backward", "cases", "dtype", "peers")}
     emit("environment", **results.environment(device, Path(request["project"]), flags))
@@ -130,8 +129,7 @@ def _measure_op(op: Op, device: str, request: dict[str, Any], top: dict[str, Any
             except Exception as error:
                 if worker.is_fatal(error):
                     worker.leave(error)
-                reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-                emit("failed", op=op.name, case=case, dtype=dtype_name(dtype), reason=reason)
+                emit("failed", op=op.name, case=case, dtype=dtype_name(dtype), reason=worker.in_a_line(error))
 
 
 def _enlist(subject: Subject, functions: Mapping[str, Function], tick: Tick) -> dict[str, str]:
@@ -145,7 +143,7 @@ def _enlist(subject: Subject, functions: Mapping[str, Function], tick: Tick) -> 
             if name == OP or worker.is_fatal(error):
                 raise
             del subject.functions[name]
-            left_out[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            left_out[name] = worker.in_a_line(error)
         tick()
     subject.plan(fastest)
     return left_out
@@ -215,7 +213,7 @@ def _describe(subject: Subject, seconds: list[float], top: dict[str, Any]) -> di
     found = {f"p{percent}": statistics.percentile(seconds, percent) for percent in (50, 95, 99)}
     middle = statistics.median(seconds, seed=subject.seed)
     facts = {"seconds": seconds, "median": middle.as_list(), **found, "cv": statistics.spread(seconds)}
-    moved, flops = _cost(subject)
+    moved, flops = cost(subject)
     if moved is not None:
         facts["bytes_per_s"] = moved / middle.value
         facts["copy_fraction"] = facts["bytes_per_s"] / top["copy_bytes_per_s"] if top else None
@@ -226,7 +224,7 @@ def _describe(subject: Subject, seconds: list[float], top: dict[str, Any]) -> di
     return facts
 
 
-def _cost(subject: Subject) -> tuple[int | None, int | None]:
+def cost(subject: Subject) -> tuple[int | None, int | None]:
     """The fewest bytes to move, and the operations; None where the lab.py does not say."""
     op = subject.op
     moved, flops = (op.backward_bytes_moved, op.backward_flops) if subject.backward else (op.bytes_moved, op.flops)

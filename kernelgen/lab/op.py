@@ -33,6 +33,9 @@ class Op:
         repeatable: True where the same input gives the same bits, else how far two results may differ, relative to
             the largest element.
         gradient: whether the op has one.
+        tunables: the values that `kernelgen tune` may try, by kind of device (cpu, cuda) and name; see tune/space.py.
+        estimates: by kind of device, `estimate(values, dtype, **sizes)`, what the kernel then takes; see tune/gates.py.
+        shape_class: `shape_class(**sizes)`, the name of a class of shapes that is tuned apart, where there are such.
         huge: sizes that make more than 2³¹ elements, where indices of 32 bits do not reach; run on GPUs that hold them.
     """
 
@@ -51,6 +54,8 @@ class Op:
     backward_flops: Callable[..., int] | None = None
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     tunables: dict[str, Any] = field(default_factory=dict)
+    estimates: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    shape_class: Callable[..., str] | None = None
     repeatable: bool | float = True
     gradient: bool = True
     huge: dict[str, int] | None = None
@@ -128,10 +133,27 @@ def read(name: str, module: ModuleType) -> Op:
         backward_flops=given.get("backward_flops"),
         peers=dict(given.get("PEERS", {})),
         tunables=dict(given.get("TUNABLES", {})),
+        estimates=dict(given.get("ESTIMATES", {})),
+        shape_class=given.get("shape_class"),
         repeatable=repeatable,
         gradient=bool(given.get("GRADIENT", True)),
         huge=given.get("HUGE"),
     )
+
+
+def chosen_device(request: Mapping[str, Any]) -> str:
+    """The device that a request asks for; else cuda where there are a GPU and a library for it, and the CPU elsewhere.
+
+    Raises:
+        LabError: it asks for a GPU where there is none.
+    """
+    asked = request.get("device")
+    if torch.device(asked or "cpu").type == "cuda" and not torch.cuda.is_available():
+        raise LabError(f"Nothing can run on {asked}: torch sees no GPU here; run it with --device cpu.")
+    if asked:
+        return asked
+    library = importlib.import_module(f"{request['package']}._library")
+    return "cuda" if torch.cuda.is_available() and not library.missing["CUDA"] else "cpu"
 
 
 def require_kernel(package: str, name: str, device: str) -> None:
@@ -144,8 +166,6 @@ def require_kernel(package: str, name: str, device: str) -> None:
     library = importlib.import_module(f"{package}._library")
     if problem := library.missing[backend]:
         raise LabError(f"{name} cannot run on {device}: {problem}, or with `kernelgen build`.")
-    if backend == "CUDA" and not torch.cuda.is_available():
-        raise LabError(f"{name} cannot run on {device}: torch sees no GPU here; run it with --device cpu.")
     # Where C++ registered nothing, `_library.define` put a Python function in its place.
     for line in torch._C._dispatch_dump(f"{package}::{name}").splitlines():
         if line.startswith(f"{backend}: registered at") and "_library.py:" not in line:

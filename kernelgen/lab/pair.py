@@ -83,7 +83,7 @@ class Side:
             errors="replace",
             start_new_session=True,
             pass_fds=[theirs.fileno()],
-            env=state.steady_environment(),
+            env={**state.steady_environment(), **request.get("environment", {})},
         )
         threading.Thread(target=self._hear, daemon=True).start()
         with suppress(BrokenPipeError), self._process.stdin as pipe:
@@ -119,6 +119,10 @@ class Side:
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         self.order(do, **arguments)
         return self.answer()
+
+    def allow(self, seconds: float) -> None:
+        """How long it may take to answer, from now on."""
+        self._socket.settimeout(seconds)
 
     def move(self, core: int) -> None:
         """To run on one core alone, where the system can do that."""

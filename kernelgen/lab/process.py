@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -38,16 +38,23 @@ def command(python: Path) -> list[str]:
     return [str(python), "-c", _BOOT, str(Path(__file__).resolve().parents[2])]
 
 
-def run(python: Path, request: dict[str, Any], on_event: Callable[[Event], None], limit_s: float = 60.0) -> bool:
+def run(
+    python: Path,
+    request: dict[str, Any],
+    on_event: Callable[[Event], None],
+    limit_s: float = 60.0,
+    under: Sequence[str] = (),
+) -> bool:
     """Has a request worked on, and passes each answer to `on_event`; returns False if Ctrl-C ended it early.
 
     Args:
         python: the project's Python.
         request: at least `work` (a module of kernelgen.lab) and `project` (the project's root); `environment` holds
-            variables for the worker.
+            variables for the worker, and `fail_fast` leaves an op at the first case that is lost.
         on_event: called in this thread. Beside the worker's own events it gets {"event": "lost", "op", "case",
             "reason"} for a case in which the worker died or hung, and {"event": "given up", "op", "reason"}.
         limit_s: how long a worker may say nothing once it has started a case.
+        under: a command that runs the worker's, such as a profiler's.
 
     A worker sends {"event": "close", "op"} when it is through with an op, so that a later one leaves it out.
 
@@ -56,9 +63,10 @@ def run(python: Path, request: dict[str, Any], on_event: Callable[[Event], None]
     """
     request = {"finished": [], "closed": [], "environment": {}, **request}
     lost: Counter[str] = Counter()
+    most = 1 if request.get("fail_fast") else MOST_LOST
     try:
         while True:
-            worker = _Worker(command(python), request)
+            worker = _Worker([*under, *command(python)], request)
             try:
                 ended = worker.follow(on_event, limit_s)
             finally:
@@ -72,9 +80,9 @@ def run(python: Path, request: dict[str, Any], on_event: Callable[[Event], None]
             op, case = worker.started[-1]
             on_event({"event": "lost", "op": op, "case": case, "reason": ended})
             lost[op] += 1
-            if lost[op] == MOST_LOST:
+            if lost[op] == most:
                 request["closed"] = [*request["closed"], op]
-                reason = f"{MOST_LOST} cases crashed or hung; the rest was left out"
+                reason = f"{most} case{'s' * (most > 1)} crashed or hung; the rest was left out"
                 on_event({"event": "given up", "op": op, "reason": reason})
     except KeyboardInterrupt:
         return False

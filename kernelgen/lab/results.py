@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -29,16 +30,29 @@ Results = dict[str, Any]
 
 
 def new(environment: dict[str, Any]) -> Results:
+    return {**heading(KIND, VERSION), "environment": environment, "ceilings": {}, "cases": [], "failures": []}
+
+
+def heading(kind: str, version: int) -> dict[str, Any]:
+    """What every file of the lab begins with."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    facts = {"kind": KIND, "version": VERSION, "created": now, "kernelgen": __version__, "environment": environment}
-    return {**facts, "ceilings": {}, "cases": [], "failures": []}
+    return {"kind": kind, "version": version, "created": now, "kernelgen": __version__}
 
 
 def read(path: Path) -> Results:
-    """Results from a file.
+    """Results of `kernelgen bench` from a file.
 
     Raises:
         KernelgenError: there is no such file, it holds something else, or results of another version.
+    """
+    return read_as({KIND: VERSION}, path)
+
+
+def read_as(versions: Mapping[str, int], path: Path) -> dict[str, Any]:
+    """What a verb wrote, if it is of one of these kinds, and of the version that belongs to it.
+
+    Raises:
+        KernelgenError: as `read`.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -46,17 +60,18 @@ def read(path: Path) -> Results:
         raise KernelgenError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise KernelgenError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(found, dict) or found.get("kind") != KIND:
-        raise KernelgenError(f"{path} does not hold results of `kernelgen bench`.")
-    if found.get("version") != VERSION:
+    kind = found.get("kind") if isinstance(found, dict) else None
+    if kind not in versions:
+        raise KernelgenError(f"{path} does not hold results of `{'` or `'.join(versions)}`.")
+    if found.get("version") != versions[kind]:
         raise KernelgenError(
             f"{path} has version {found.get('version')} of the results' schema, and this kernelgen reads version "
-            f"{VERSION}; measure again with `kernelgen bench --out {path}`."
+            f"{versions[kind]}; measure again with `{kind}`."
         )
     return found
 
 
-def write(results: Results, path: Path) -> None:
+def write(results: Mapping[str, Any], path: Path) -> None:
     """Whole or not at all: what was there stays if this is interrupted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -107,7 +122,7 @@ def environment(device: str, project: Path, flags: dict[str, Any]) -> dict[str, 
     return {
         "device": device,
         "gpu": _gpu() if cuda else None,
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": platform.platform(),
@@ -130,7 +145,7 @@ def _gpu() -> dict[str, Any]:
     return {**facts, "multiprocessors": found.multi_processor_count, **state.driver()}
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

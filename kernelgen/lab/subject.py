@@ -88,18 +88,18 @@ class Subject:
         for name in self.functions:
             for index in range(len(self.sets)):
                 if self.graphs:
-                    self._replays[name, index] = clock.captured(self._call(name, index)) or self._call(name, index)
+                    self._replays[name, index] = clock.captured(self.call(name, index)) or self.call(name, index)
                 self.run(name, [index])
 
     def warm_up(self, name: str) -> float:
         """The fastest call's seconds, after warming up."""
-        return clock.warm_up(self.clock, self._call(name, 0))
+        return clock.warm_up(self.clock, self.call(name, 0))
 
     def plan(self, seconds: float) -> None:
         """Fit the samples to calls of about this length."""
         self.calls_a_sample = self.clock.plan(seconds, self._set_count)
         short = isinstance(self.clock, clock.CudaClock) and seconds < self.clock.GRAPH_S
-        self.graphs = short and not self.backward and all(clock.captured(self._call(n, 0)) for n in self.functions)
+        self.graphs = short and not self.backward and all(clock.captured(self.call(n, 0)) for n in self.functions)
 
     def take(self) -> list[int]:
         """The sets that the next sample works on: those that were used the longest time ago."""
@@ -108,12 +108,13 @@ class Subject:
 
     def run(self, name: str, indices: list[int]) -> clock.Sample:
         """Seconds a call, and the results, for one call on each of these sets."""
-        return self.clock.sample([self._replays.get((name, i)) or self._call(name, i) for i in indices])
+        return self.clock.sample([self._replays.get((name, i)) or self.call(name, i) for i in indices])
 
     def sample(self, name: str) -> float:
         return self.run(name, self.take())[0]
 
-    def _call(self, name: str, index: int) -> clock.Call:
+    def call(self, name: str, index: int) -> clock.Call:
+        """A call of one function on one of the sets; of the backward where that is what is timed."""
         function, inputs = self.functions[name], self.sets[index]
         if not self.backward:
             return lambda: function(*inputs.args)

@@ -54,6 +54,11 @@ def is_fatal(error: BaseException) -> bool:
     return "CUDA error" in str(error) or type(error).__name__ == "AcceleratorError"
 
 
+def in_a_line(error: BaseException) -> str:
+    """An exception's type and the first line of its message."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
 def leave(error: BaseException) -> None:
     """Ends this process as a crash would; the parent starts another for the cases that are left."""
     print(str(error).partition("\n")[0], file=sys.stderr, flush=True)

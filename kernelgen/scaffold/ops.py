@@ -101,6 +101,11 @@ def to_write(plan: Plan) -> list[str]:
     return sorted(glue | {path for path in device if path.rpartition("/")[0] in folders})
 
 
+def kernels(plan: Plan) -> list[str]:
+    """The files of a plan that hold kernels, not counting those that only instantiate them."""
+    return sorted(change.path for change in plan.changes if b"__global__" in (change.new or b""))
+
+
 def check_recipe(recipe: str, renderer: Renderer) -> None:
     """Refuse a recipe that the template does not have.
 

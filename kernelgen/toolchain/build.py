@@ -103,8 +103,9 @@ class Build:
         depends = facts["depends"]
         path = self.environment.get("PATH")
         ops = self.root / "src" / facts["package"] / "ops"
-        sources = sorted(str(path) for path in ops.glob("*/*") if path.name.endswith((".cpp", ".cu", "__init__.py")))
-        files = [*depends["files"], *(name for name in sources if name.endswith(".py")), self.folder / "build.ninja"]
+        read = ("__init__.py", "tuned.json")
+        sources = sorted(str(path) for path in ops.glob("*/*") if path.name.endswith((".cpp", ".cu", *read)))
+        files = [*depends["files"], *(name for name in sources if name.endswith(read)), self.folder / "build.ninja"]
         return {
             "python": str(python),
             "variables": {name: self.environment.get(name) for name in depends["variables"]},

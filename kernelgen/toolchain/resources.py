@@ -38,14 +38,12 @@ def read(root: Path, outcome: Outcome) -> list[Kernel]:
     for path, source in outcome.facts["objects"].items():
         report = root / f"{path}.txt"
         if source.endswith(".cu") and report.is_file():
-            kernels += _parse(source, report.read_text())
-    names = _demangled([kernel.name for kernel in kernels])
-    for kernel, name in zip(kernels, names, strict=True):
-        kernel.name = name
-    return sorted(kernels, key=lambda kernel: (kernel.source, kernel.name, kernel.architecture))
+            kernels += parse(source, report.read_text())
+    return sorted(demangled(kernels), key=lambda kernel: (kernel.source, kernel.name, kernel.architecture))
 
 
-def _parse(source: str, report: str) -> list[Kernel]:
+def parse(source: str, report: str) -> list[Kernel]:
+    """The kernels of one report, under the linker's names."""
     kernels: list[Kernel] = []
     for line in report.splitlines():
         if entry := _ENTRY.search(line):
@@ -63,13 +61,15 @@ def _parse(source: str, report: str) -> list[Kernel]:
     return kernels
 
 
-def _demangled(names: list[str]) -> list[str]:
-    """The names as they are written in the source, without arguments and the names of unnamed namespaces."""
+def demangled(kernels: list[Kernel]) -> list[Kernel]:
+    """The kernels under the names in the source, without arguments and the names of unnamed namespaces."""
     tool = shutil.which("cu++filt") or shutil.which("c++filt")
-    if not tool or not names:
-        return names
-    done = subprocess.run([tool], input="\n".join(names), capture_output=True, text=True, check=True).stdout
-    return [_short(name) for name in done.splitlines()]
+    if tool and kernels:
+        names = "\n".join(kernel.name for kernel in kernels)
+        done = subprocess.run([tool], input=names, capture_output=True, text=True, check=True).stdout
+        for kernel, name in zip(kernels, done.splitlines(), strict=True):
+            kernel.name = _short(name)
+    return kernels
 
 
 def _short(name: str) -> str:

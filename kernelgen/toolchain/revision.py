@@ -53,6 +53,18 @@ def give_cases(now: Path, then: Path, package: str, op: str, revision: str) -> N
     shutil.copyfile(now / "src" / package / "ops" / op / "lab.py", folder / "lab.py")
 
 
+def versions(root: Path, path: Path, most: int) -> list[tuple[str, str]]:
+    """A file's versions in git, the newest first, each with its commit; none outside of a repository."""
+    inside = f"./{path.as_posix()}"
+    try:
+        commits = (
+            git(root, "log", f"--max-count={most}", "--format=%H", "--diff-filter=AM", "--", inside).decode().split()
+        )
+        return [(commit, git(root, "show", f"{commit}:{inside}").decode(errors="replace")) for commit in commits]
+    except GitError:
+        return []
+
+
 def build(root: Path, python: Path) -> None:
     """Compiles what changed, quietly.
 

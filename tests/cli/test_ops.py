@@ -65,6 +65,14 @@ def test_a_schema_implies_the_blank_recipe_and_is_recorded(project, run):
     assert found["elementwise"]["backends"] == ["cpu", "cuda"]
 
 
+@pytest.mark.parametrize("recipe", ("elementwise", "rms_norm"))
+def test_the_first_step_names_the_files_with_kernels(project, run, recipe):
+    first = run("add-op", "mine", "--recipe", recipe, "--json").json["next"][0]
+    assert first.startswith("edit ")
+    for file in first.removeprefix("edit ").split(", "):
+        assert "__global__" in (project / file).read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     (

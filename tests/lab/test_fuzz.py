@@ -204,6 +204,36 @@ def test_huge_inputs_are_compared_without_an_oracle(monkeypatch):
     assert fault_of(lambda a, b: torch.cat([(a + b)[:4], a[4:]])).startswith("output 0: element 28 of 35 is wrong")
 
 
+def test_an_infinity_will_do_where_the_reference_has_nan():
+    """Which of the two comes of infinite inputs depends on the order of operations; a number never comes of them."""
+    nan, inf, one = (torch.tensor([1.0, value]) for value in (float("nan"), float("inf"), 1.0))
+    oracle.compare("output 0", [inf], [nan], [nan.double()])
+    for wrong in ([one], [nan], [nan.double()]), ([nan], [inf], [inf.double()]):
+        with pytest.raises(oracle.MismatchError):
+            oracle.compare("output 0", *wrong)
+
+
+def test_where_the_reference_is_right_by_luck_a_rounding_of_the_inputs_is_allowed():
+    exact = torch.tensor([0.294275, 1e-9], dtype=torch.float64)
+    lucky = exact.half()
+    near, far = (torch.tensor([value, 0.0], dtype=torch.float16) for value in (0.2937, 0.2900))
+    with pytest.raises(oracle.MismatchError):
+        oracle.compare("gradient 0", [near], [lucky], [exact])
+    shaken = exact * (1 + 2**-10)
+    oracle.compare("gradient 0", [near], [lucky], [exact], [shaken])
+    with pytest.raises(oracle.MismatchError):
+        oracle.compare("gradient 0", [far], [lucky], [exact], [shaken])
+
+
+def test_shaken_inputs_are_off_by_half_a_rounding():
+    x = torch.ones(3, 5, requires_grad=True)
+    ((twice, again), other) = oracle._shaken(((x, x), torch.ones(4)), torch.float16)
+    assert twice is again
+    assert twice.requires_grad
+    assert sorted(set((twice.detach() - 1).flatten().tolist())) == [-(2**-11), 2**-11]
+    assert other.dtype == torch.float64
+
+
 def test_nothing_written_yet_is_no_fault():
     def unwritten(a, b):
         raise NotImplementedError("add: reference not written yet: write it in x")
@@ -321,13 +351,13 @@ def test_what_cannot_be_asked(fuzzing, arguments, sentence):
     [
         (["--case", '{"rows": 1}'], "takes the sizes rows, columns, not rows"),
         (["--dtype", "int8"], "is not fuzzed in int8; its lab.py says float32"),
-        (["--device", "cuda"], "cannot run on cuda: mutant_kernels has no compiled CUDA library"),
+        (["--device", "cuda"], "torch sees no GPU here"),
     ],
 )
 def test_nothing_could_run(fuzzing, arguments, sentence):
     done = fuzzing("right_elementwise", *arguments)
     assert done.code == 2
-    assert sentence in done.out
+    assert sentence in done.out + done.err
 
 
 def test_an_op_without_a_lab_file(project, run):

@@ -95,6 +95,12 @@ def test_an_op_that_always_crashes_is_given_up(run):
     assert [event["op"] for event in events if event["event"] == "given up"] == ["first"]
 
 
+def test_where_one_failure_is_enough_the_first_crash_is_too(run):
+    _, events = run({"first 1": "exits", "first 2": "exits"}, fail_fast=True)
+    assert names(events, "lost") == ["first 1"]
+    assert names(events, "passed") == [EVERY[0], *EVERY[5:]]
+
+
 def test_an_error_of_the_lab_is_no_fault_of_the_op(run):
     with pytest.raises(LabError, match="The lab itself failed: ValueError: a bug"):
         run({"first 1": "raises"})

@@ -17,12 +17,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-RECIPES = ("blank", "elementwise", "flash_attention", "rms_norm")
+RECIPES = ("blank", "elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
 
 # What breaks lines: short and long names, and argument lists around the length of a line.
 ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[2]", "float", "Tensor[]"] * 2)]
 LENGTHS = [
-    *({"name": recipe[0] * length, "recipe": recipe} for recipe in RECIPES for length in (1, 36)),
+    *(
+        {"name": name * length, "recipe": recipe}
+        for name, recipe in zip("befnprs", RECIPES, strict=True)
+        for length in (1, 36)
+    ),
     *(
         blank(f"of_{i}", f"(Tensor {'x' * i}, {', '.join(ARGUMENTS[: i % 8 + 1])}, *, str y) -> ()")
         for i in range(1, 21)
@@ -62,7 +66,7 @@ def files(project: Path, *patterns: str) -> list[Path]:
 
 
 def test_no_jinja_is_left(project):
-    """Jinja is written with a space or a dash after its braces, which neither C++, PTX nor an f-string's `{{"` has.
+    """Jinja is written with a space or a dash after its braces, which neither C++ nor an f-string's `{{"` has.
 
     GitHub's workflows have an expression syntax of their own, `${{ … }}`. Answers stay as they are, Jinja or not.
     """
@@ -74,7 +78,7 @@ def test_no_jinja_is_left(project):
             text = (
                 "" if path.name == ".copier-answers.yml" else text.replace(json.dumps(answer), "").replace(answer, "")
             )
-        assert not re.search(r"(?<!\$)\{\{[ -]|\{%[ -]|\{#", text), path
+        assert not re.search(r"(?<!\$)\{\{[ -]|\{%|\{#", text), path
         assert not re.search("[{}]", str(path.relative_to(root)))
 
 

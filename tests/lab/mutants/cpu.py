@@ -2,11 +2,13 @@
 
 from tests.lab.mutants import Mutant
 
-_SUM = "Accumulate(a[i]) * Accumulate(b[i]) + Accumulate(c[i])"
-_ELEMENT = f"out[i] = static_cast<T>({_SUM});"
+_SUM = "Accumulate(a) * Accumulate(b) + Accumulate(c)"
+_ELEMENT = f"return static_cast<T>({_SUM});"
+_STORE = "out[i] = multiply_add(a[i], b[i], c[i]);"
+_PARALLEL = "torch::stable::parallel_for(0, n, Tuned::grain"
 _LOOP = "for (int64_t i = begin; i < end; ++i) {"
 _SQUARES = "const Sum squares = pairwise_sum<Sum>(0, matrix.n, [&](int64_t i) { return Sum(x[i]) * Sum(x[i]); });"
-_MARGIN_WRITE = "const_cast<T*>(a)[n] = T(0.0f);\n  torch::stable::parallel_for(0, n, kGrain"
+_MARGIN_WRITE = "const_cast<T*>(a)[n] = T(0.0f);\n  " + _PARALLEL
 
 
 def _elementwise(name: str, old: str, new: str) -> Mutant:
@@ -21,16 +23,15 @@ CPU = [
     # Which elements are read and written.
     _elementwise("off_by_one_tail", "i < end; ++i", "i + 1 < end; ++i"),
     _elementwise("unwritten_tail", "i < end; ++i", "i < end - end % 8; ++i"),
-    _elementwise("narrow_index", "Accumulate(b[i])", "Accumulate(b[static_cast<uint16_t>(i)])"),
-    _elementwise("reads_the_next_element", "Accumulate(c[i])", "Accumulate(c[i + 1])"),
+    _elementwise("narrow_index", _STORE, _STORE.replace("b[i]", "b[static_cast<uint16_t>(i)]")),
+    _elementwise("reads_the_next_element", _STORE, _STORE.replace("c[i]", "c[i + 1]")),
     _elementwise("noncontiguous_ignored", "y = as_contiguous(b)", "y = b"),
     _elementwise(
         "alignment_assumed",
-        "torch::stable::parallel_for(0, n, kGrain",
-        "a = reinterpret_cast<const T*>(reinterpret_cast<uintptr_t>(a) & ~uintptr_t(15));\n"
-        "  torch::stable::parallel_for(0, n, kGrain",
+        _PARALLEL,
+        f"a = reinterpret_cast<const T*>(reinterpret_cast<uintptr_t>(a) & ~uintptr_t(15));\n  {_PARALLEL}",
     ),
-    _elementwise("writes_past_its_input", "torch::stable::parallel_for(0, n, kGrain", _MARGIN_WRITE),
+    _elementwise("writes_past_its_input", _PARALLEL, _MARGIN_WRITE),
     _elementwise("overwrites_its_input", "const Tensor out = empty_like_contiguous(x);", "const Tensor out = x;"),
     # What is computed.
     _elementwise(
@@ -42,29 +43,28 @@ CPU = [
         "denormals_flushed",
         _ELEMENT,
         f"const Accumulate r = {_SUM};\n"
-        "      out[i] = static_cast<T>((r < 0 ? -r : r) < Accumulate(1.2e-38) ? Accumulate(0) : r);",
+        "  return static_cast<T>((r < 0 ? -r : r) < Accumulate(1.2e-38) ? Accumulate(0) : r);",
     ),
     _elementwise(
-        "nan_becomes_zero", _ELEMENT, f"const Accumulate r = {_SUM};\n      out[i] = static_cast<T>(r == r ? r : 0);"
+        "nan_becomes_zero", _ELEMENT, f"const Accumulate r = {_SUM};\n  return static_cast<T>(r == r ? r : 0);"
     ),
     _elementwise(
         "infinity_clamped",
         _ELEMENT,
         f"const Accumulate r = {_SUM};\n"
-        "      out[i] = static_cast<T>(r > Accumulate(6e4) && r - r != 0 ? Accumulate(6e4) : r);",
+        "  return static_cast<T>(r > Accumulate(6e4) && r - r != 0 ? Accumulate(6e4) : r);",
     ),
     _elementwise(
         "sixteen_bit_product",
-        "Accumulate(a[i]) * Accumulate(b[i])",
-        "Accumulate(int(Accumulate(a[i]) * b[i] * 4096)) / 4096",
+        "Accumulate(a) * Accumulate(b)",
+        "Accumulate(int(Accumulate(a) * b * 4096)) / 4096",
     ),
     # As sums by atomics are: another order, another last bit.
     _elementwise(
         "other_bits_each_time",
-        _ELEMENT,
-        "static int calls = 0;\n      if (i == 0) ++calls;\n"
-        f"      const Accumulate r = {_SUM};\n"
-        "      out[i] = static_cast<T>(calls % 2 ? r : r * (1 + Accumulate(1.2e-7)));",
+        _STORE,
+        "static int calls = 0;\n      if (i == 0) ++calls;\n      const T r = multiply_add(a[i], b[i], c[i]);\n"
+        "      out[i] = calls % 2 ? r : static_cast<T>(double(r) * (1 + 1.2e-7));",
     ),
     # Rows and their sums.
     _rms_norm(
@@ -96,10 +96,11 @@ CPU = [
     ),
     _rms_norm(
         "noncontiguous_weight",
-        "const std::optional<Tensor> w = as_contiguous(weight);",
-        "const std::optional<Tensor> w = weight;",
+        "const std::optional<Tensor> w = as_contiguous(weight),",
+        "const std::optional<Tensor> w = weight,",
     ),
     _rms_norm("sum_kept_for_no_first_row", "rstd[row] = scale;", "if (row > 0) rstd[row] = scale;"),
+    _rms_norm("residual_lost", "added ? sum : x, w", "x, w"),
     # Gradients.
     _rms_norm("noncontiguous_gradient", "dy = as_contiguous(grad)", "dy = grad"),
     _rms_norm(

@@ -36,15 +36,15 @@ PYTHON = [
     _init(
         "eps_not_passed",
         "rms_norm",
-        "return _operators.eps_not_passed(input, weight, eps)[0]",
-        "return _operators.eps_not_passed(input, weight, 1e-6)[0]",
+        "_operators.eps_not_passed(input, weight, eps, residual)\n    return",
+        "_operators.eps_not_passed(input, weight, 1e-6, residual)\n    return",
     ),
     # A tensor of the wrong dtype comes out.
     _init(
         "widened_output",
         "rms_norm",
-        "return _operators.widened_output(input, weight, eps)[0]",
-        "return _operators.widened_output(input, weight, eps)[0].to(_sum_dtype(input))",
+        "return output if residual is None",
+        "return output.to(_sum_dtype(input)) if residual is None",
     ),
 ]
 

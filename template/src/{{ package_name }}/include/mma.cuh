@@ -14,7 +14,7 @@
 #include "shared_address.cuh"
 
 __device__ inline void ldmatrix_x4(uint32_t (&matrices)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 { %0, %1, %2, %3}, [%4];"
                : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
                : "r"(shared_address(row))
                : "memory");
@@ -22,7 +22,7 @@ __device__ inline void ldmatrix_x4(uint32_t (&matrices)[4], const void* row) {
 
 // The same, each matrix transposed.
 __device__ inline void ldmatrix_x4_transposed(uint32_t (&matrices)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 { %0, %1, %2, %3}, [%4];"
                : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
                : "r"(shared_address(row))
                : "memory");
@@ -30,7 +30,7 @@ __device__ inline void ldmatrix_x4_transposed(uint32_t (&matrices)[4], const voi
 
 // The inverse of ldmatrix_x4 (sm_90 and later).
 __device__ inline void stmatrix_x4(void* row, const uint32_t (&matrices)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], { %1, %2, %3, %4};" ::"r"(shared_address(row)),
                "r"(matrices[0]),
                "r"(matrices[1]),
                "r"(matrices[2]),
@@ -50,7 +50,7 @@ __device__ void mma_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0
   template <> \
   __device__ inline void mma_16x8x16<T>(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) { \
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name \
-                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 ".f32 { %0, %1, %2, %3}, { %4, %5, %6, %7}, { %8, %9}, { %0, %1, %2, %3};" \
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)); \
   }

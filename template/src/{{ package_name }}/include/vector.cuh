@@ -16,6 +16,14 @@ struct alignas(sizeof(T) * N) Vector {
 
   __device__ T& operator[](int i) { return values[i]; }
   __device__ const T& operator[](int i) const { return values[i]; }
+
+  __device__ Vector& operator+=(const Vector& other) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      values[i] += other[i];
+    }
+    return *this;
+  }
 };
 
 // The i-th group of N elements. The pointer must be aligned to the group's size.
@@ -27,6 +35,32 @@ __device__ Vector<T, N> load(const T* pointer, int64_t i) {
 template <int N, typename T>
 __device__ void store(T* pointer, int64_t i, const Vector<T, N>& vector) {
   reinterpret_cast<Vector<T, N>*>(pointer)[i] = vector;
+}
+
+// The i-th group of N elements of a tensor that may be absent, which stands for one that is `otherwise` everywhere.
+template <int N, typename T>
+__device__ Vector<T, N> load_or(const T* pointer, int64_t i, float otherwise) {
+  if (pointer) {
+    return load<N>(pointer, i);
+  }
+  Vector<T, N> result;
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    result[k] = static_cast<T>(otherwise);
+  }
+  return result;
+}
+
+// Has the compiler convert the elements anew where they are next used, rather than keep what it converted them to
+// before: 16-bit elements would take twice the registers.
+template <typename T, int N>
+__device__ void forget_conversions(Vector<T, N>& vector) {
+  if constexpr (sizeof(T) < 4 && sizeof(vector) % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(vector) / 4); ++i) {
+      asm volatile("" : "+r"(reinterpret_cast<uint32_t*>(&vector)[i]));
+    }
+  }
 }
 
 // True if every pointer can be read 16 bytes at a time. A view that starts inside its storage may not be.

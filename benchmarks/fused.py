@@ -1,0 +1,156 @@
+"""How fast the fused recipes are on this GPU, beside every peer that is installed.
+
+    python benchmarks/fused.py --project DIR [--samples 50] [--ops rms_norm swiglu] [--json FILE]
+
+DIR is a built project that holds the recipes under their own names, and this Python has its torch and kernelgen's lab.
+For each case and direction the op and its peers are measured in turns, on random inputs, with a cold L2 cache: medians
+with 95% intervals. `README.md` beside this says what the JSON holds. A peer that cannot run is left out, with a reason.
+"""
+
+import argparse
+import importlib
+import json
+import random
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from kernelgen.lab import LabError, ceilings, results, statistics
+from kernelgen.lab.op import Op, load
+from kernelgen.lab.results import OP
+from kernelgen.lab.subject import Subject
+from kernelgen.toolchain import resources
+
+# The cases of each op's lab.py to measure, and what they must reach of this GPU's copy rate, forward and backward.
+# Bounds hold for tensors of 64 MiB and more.
+CASES = {
+    "rms_norm": ("32768 x 1024", "16384 x 4096", "8192 x 8192", "4096 x 32768", "16384 x 4096, residual"),
+    "layer_norm": ("32768 x 1024", "16384 x 4096", "8192 x 8192", "4096 x 32768", "16384 x 4096, residual"),
+    "swiglu": (
+        *("32768 x 1024", "16384 x 4096", "4096 x 32768"),
+        *("32768 x 1024, halves", "16384 x 4096, halves", "4096 x 32768, halves"),
+    ),
+}
+BOUNDS = {"rms_norm": (0.88, 0.80), "layer_norm": (0.88, 0.80), "swiglu": (0.94, 0.94)}
+
+
+# Cycles that the GPU spins before each sample: a millisecond, in which the CPU gets through an eager backward.
+HEAD_START_CYCLES = 2_000_000
+
+
+def subject_of(op: Op, case: str, dtype: torch.dtype, backward: bool) -> tuple[Subject, dict[str, str]]:
+    """A case with two sets of inputs and all that can run, warmed up; and why the others cannot."""
+    # Each case is compiled for its own shape, and torch.compile gives up after a few of them.
+    torch._dynamo.reset()
+    subject = Subject(op, op.cases[case], dtype, "cuda", {}, backward=backward, seed=1)
+    subject.clock.HEAD_START_CYCLES = HEAD_START_CYCLES
+    subject.sets.append(subject.draw())
+    left_out = {}
+    for name, function in {OP: op.function, **op.peers}.items():
+        subject.functions[name] = function
+        try:
+            for _ in range(6):
+                subject.sample(name)
+        except Exception as error:
+            if name == OP:
+                raise
+            del subject.functions[name]
+            left_out[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return subject, left_out
+
+
+def row(op: Op, case: str, dtype: torch.dtype, backward: bool, samples: int) -> dict[str, Any]:
+    """One row of results of kernels."""
+    subject, left_out = subject_of(op, case, dtype, backward)
+    seconds: dict[str, list[float]] = {name: [] for name in subject.functions}
+    for _ in range(samples):
+        for name in random.sample(list(seconds), len(seconds)):
+            seconds[name].append(subject.sample(name))
+    moved, flops = (op.backward_bytes_moved, op.backward_flops) if backward else (op.bytes_moved, op.flops)
+    implementations = {}
+    for name, times in seconds.items():
+        found = statistics.median(times)
+        low, high = 1e6 * found.low, 1e6 * found.high
+        implementations[name] = {"median_us": 1e6 * found.value, "low_us": low, "high_us": high}
+    return {
+        "op": op.name,
+        "case": case,
+        "dtype": str(dtype).removeprefix("torch."),
+        "direction": "backward" if backward else "forward",
+        "path": "portable",
+        "implementations": implementations,
+        "left_out": left_out,
+        "bytes": moved(dtype, **op.cases[case]),
+        "flops": flops(**op.cases[case]),
+        "bound": {"of": "copy", "fraction": BOUNDS[op.name][backward]},
+    }
+
+
+def compiled(project: Path) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """The kernels of the last build, and how long each source took to compile."""
+    folder = project / "build" / "release"
+    facts = json.loads((folder / "environment.json").read_text())
+    sources = {target: source for target, source in facts["objects"].items() if source.endswith(".cu")}
+    kernels = [kernel.as_dict() for kernel in resources.read(project, SimpleNamespace(facts=facts))]
+    lines = [line.split("\t") for line in (folder / ".ninja_log").read_text().splitlines() if "\t" in line]
+    seconds = {
+        sources[target]: (int(end) - int(start)) / 1e3 for start, end, _, target, *_ in lines if target in sources
+    }
+    wanted = tuple(f"/ops/{op}/" for op in CASES)
+    return (
+        [kernel for kernel in kernels if any(folder in kernel["source"] for folder in wanted)],
+        {source: taken for source, taken in seconds.items() if any(folder in source for folder in wanted)},
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--project", type=Path, required=True, help="a built project")
+    parser.add_argument("--ops", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--samples", type=int, default=50, help="samples of each implementation of each case")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    options = parser.parse_args()
+    project = options.project.resolve()
+    (source,) = (init.parent for init in (project / "src").glob("*/__init__.py"))
+    sys.path.insert(0, str(source.parent))
+    importlib.import_module(source.name)
+
+    dtype = getattr(torch, options.dtype)
+    facts = {"kind": "kernelgen kernels", "title": "Norms and SwiGLU"}
+    facts["command"] = "python benchmarks/fused.py --project DIR"
+    facts["environment"] = results.environment("cuda", project, {"samples": options.samples})
+    facts["ceilings"] = ceilings.measure("cuda", (dtype,))
+    facts["kernels"], facts["compile_seconds"] = compiled(project)
+    print(f"copy: {facts['ceilings']['copy_bytes_per_s'] / 1e9:.0f} GB/s", flush=True)
+    facts["rows"] = []
+    for op in (load(source.name, name) for name in options.ops):
+        for case in CASES[op.name]:
+            for backward in (False, True):
+                try:
+                    facts["rows"].append(row(op, case, dtype, backward, options.samples))
+                except (LabError, torch.OutOfMemoryError) as error:
+                    print(f"{op.name} {case}: {error}", file=sys.stderr)
+                    continue
+                show(facts["rows"][-1], facts["ceilings"]["copy_bytes_per_s"])
+        if options.json:  # After each, so that an interrupt loses little.
+            options.json.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def show(found: dict[str, Any], copy: float) -> None:
+    times = found["implementations"]
+    rates = {name: found["bytes"] / time["median_us"] / 1e3 for name, time in times.items()}
+    text = "  ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+    share, bound = rates[OP] * 1e9 / copy, found["bound"]["fraction"]
+    verdict = "met" if share >= bound else "MISSED"
+    if rates[OP] < max(rates.values()):
+        verdict += ", not the fastest"
+    case = f"{found['op']:10} {found['case']:24} {found['direction']:8}"
+    print(f"{case} GB/s: {text}  {share:.3f} x copy, to be {bound}: {verdict}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

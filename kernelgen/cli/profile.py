@@ -1,0 +1,160 @@
+"""`kernelgen profile`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelgen.cli import lab
+from kernelgen.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from kernelgen.lab.profiler import Profile, Profiler
+
+_CODES = """exit codes:
+  0  profiled, with counters or without
+  1  the op failed, crashed or hung
+  2  nothing could be profiled, or wrong usage"""
+# Kernels of one call that the text shows, and operators where there are no counters.
+_MOST_SHOWN = 3
+_MOST_ROWS = 12
+_LONGEST_NAME = 80
+
+
+def run(arguments: list[str]) -> int:
+    options = _options(arguments)
+    from kernelgen.lab import profiler, state
+
+    home = lab.find(options)
+    os.environ.update(state.steady_environment())  # The worker inherits it.
+    folder = options.out or home.root / "build" / "profiles"
+    before = _given(options)
+    now = _profiler(options, home, home.root, folder)
+    found = now.run()
+    if before is not None:
+        profiler.check_comparable(before, options.against, found)
+    elif options.against:
+        with _revision(options, home) as then:
+            before = _profiler(options, home, then, folder / "before", case=found["case"], dtype=found["dtype"]).run()
+    print(profiler.to_json(found, before) if options.json else "\n".join(_text(found, before, now.written)))
+    return 0
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = Parser("profile", "Show what an op's kernels do, by Nsight Compute, and what to look at next.")
+    parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, _CODES
+    lab.add_options(parser, ops=1)
+    parser.add_argument("--case", metavar="CASE", help="the case of lab.py to profile (default: the first)")
+    parser.add_argument("--dtype", metavar="D", help="a dtype of the op (default: the first that lab.py measures)")
+    parser.add_argument("--backward", action="store_true", help="profile the gradient instead")
+    parser.add_argument("--tf32", action="store_true", help="let float32 matrix products use TF32")
+    text = "show the change since this revision, which is built aside, or since a profile that was saved as JSON"
+    parser.add_argument("--against", metavar="REV", help=text)
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: 0)")
+    text = "how many seconds the op may take before it counts as hung (default: 300)"
+    parser.add_argument("--limit", type=float, default=300.0, metavar="S", help=text)
+    text = "where the report, the CSV and the JSON go (default: build/profiles in the project)"
+    parser.add_argument("--out", type=Path, metavar="DIR", help=text)
+    parser.add_json()
+    options = parser.parse_args(arguments)
+    if options.limit <= 0:
+        parser.error(f"--limit {options.limit} is too little")
+    return options
+
+
+def _profiler(options: argparse.Namespace, home: lab.Lab, root: Path, folder: Path, **more: Any) -> "Profiler":
+    from kernelgen.lab.profiler import Profiler
+
+    names = ("device", "case", "dtype", "backward", "tf32", "seed")
+    request = {"package": home.package, "op": home.ops[0], **{name: getattr(options, name) for name in names}, **more}
+
+    def tell(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"kernelgen: {text} …", file=sys.stderr)
+
+    return Profiler(home.python, root, request, folder.resolve(), options.limit, tell)
+
+
+def _given(options: argparse.Namespace) -> "Profile | None":
+    """The saved profile that --against names, if it names one."""
+    from kernelgen.lab import profiler
+
+    return profiler.read(Path(options.against)) if (options.against or "").endswith(".json") else None
+
+
+@contextmanager
+def _revision(options: argparse.Namespace, home: lab.Lab) -> Iterator[Path]:
+    """The project as of --against, built."""
+    from kernelgen.toolchain import revision
+
+    with revision.checked_out(home.root, options.against) as (then, _):
+        revision.give_cases(home.root, then, home.package, home.ops[0], options.against)
+        revision.build(then, home.python)
+        yield then
+
+
+# ---- What is printed ------------------------------------------------------------------------------------------
+
+
+def _text(found: "Profile", before: "Profile | None", written: list[Path]) -> list[str]:
+    from kernelgen.lab import profiler, results
+
+    time, count = results.seconds(profiler.seconds(found)), len(found["kernels"])
+    head = f"{results.key(found)} on {results.machine(found['environment'])}: {time}"
+    lines = [f"{head} in {count} launch{'es' * (count > 1)}, caches cold" if count else head]
+    shown = sorted(found["kernels"], key=lambda one: -one["seconds"])[:_MOST_SHOWN]
+    for one in shown:
+        lines += ["", *_kernel(one, found)]
+    if not shown:
+        lines += [f"No counters: {found['reason']}. By torch's profiler, for each call:", *_times(found)]
+    if before:
+        lines += ["", *_change(before, found)]
+    return [*lines, "", *(f"written: {path}" for path in written)]
+
+
+def _kernel(one: dict[str, Any], found: "Profile") -> list[str]:
+    from kernelgen.lab import figures, profiler, results
+
+    launch = one["launch"]
+    shape = " x ".join(f"{launch[name]:.0f}" for name in ("grid_size", "block_size") if name in launch)
+    lines = [
+        f"{_cut(one['name'])}: {results.seconds(one['seconds'])}, {one['share']:.0%} of the time, grid x block {shape}"
+    ]
+    rows = figures.rows(profiler.as_kernel(one), found["ceilings"].get("copy_bytes_per_s"), one["least"])
+    lines += [f"  {name:16} {figure:>7}  {rest}".rstrip() for name, figure, rest in rows]
+    return lines + [f"  → {sentence}" for sentence in one["says"]]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def _times(found: "Profile") -> list[str]:
+    from kernelgen.lab import ncu, results
+
+    rows, whole = found["times"]["rows"], sum(row["seconds"] for row in found["times"]["rows"]) or 1
+    lines = []
+    for row in rows[:_MOST_ROWS]:
+        share = f"{row['seconds'] / whole:.0%}"
+        # Operators of torch have short names, with their namespace; kernels have long ones.
+        name = _cut(ncu.short(row["name"]) if "(" in row["name"] else row["name"])
+        lines.append(f"  {results.seconds(row['seconds']):>9}  {share:>4}  {row['count']:g} x {name}")
+    return lines
+
+
+def _change(before: "Profile", found: "Profile") -> list[str]:
+    """Before and after: the call, and the heaviest kernel's figures."""
+    from kernelgen.lab import figures, profiler, results
+
+    times = [profiler.seconds(profile) for profile in (before, found)]
+    lines = [f"before → after: {' → '.join(map(results.seconds, times))} ({times[1] / times[0] - 1:+.1%})"]
+    heaviest = [profiler.heaviest(profile) for profile in (before, found)]
+    if all(heaviest):
+        tables = [figures.rows(profiler.as_kernel(one)) for one in heaviest]
+        lines.append(f"  {_cut(heaviest[0]['name'])} → {_cut(heaviest[1]['name'])}")
+        lines += [f"  {a[0]:16} {a[1]:>7} → {b[1]}" for a, b in zip(*tables, strict=True)]
+    lines.append("One call each: `kernelgen compare --against` says whether a difference is real.")
+    return lines

@@ -1,0 +1,256 @@
+"""`kernelgen tune`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelgen.cli import lab
+from kernelgen.cli.parser import Parser
+from kernelgen.errors import KernelgenError
+
+if TYPE_CHECKING:
+    from kernelgen.lab.tune.search import Stats
+    from kernelgen.lab.tune.tuning import Plan, Result, Terrain, Views
+
+_CODES = """exit codes:
+  0  a faster configuration was confirmed and written (or: another worker confirms; a dry run)
+  2  the default stands: nothing was written
+  3  nothing could be tuned, or wrong usage"""
+_WRITTEN, _STANDS, _UNABLE = 0, 2, 3
+# Where no terminal shows the progress, a line so often.
+_LINE_EVERY = 10
+
+
+def run(arguments: list[str]) -> int:
+    try:
+        options = _options(arguments)
+        from kernelgen.lab.tune import tuning
+
+        plan = _plan(options, lab.find(options))
+        with _views(options.json) as views:
+            views.stage("reading the space", None)
+            terrain = tuning.survey(plan)
+            if options.dry_run:
+                return _dry_run(plan, terrain, views, options)
+            result = tuning.tune(plan, terrain, views)
+    except KernelgenError as error:
+        error.exit_code = _UNABLE
+        raise
+    except ModuleNotFoundError as error:
+        unable = KernelgenError(
+            f"Tuning needs {error.name}; install it with: {sys.executable} -m pip install optuna scipy"
+        )
+        unable.exit_code = _UNABLE
+        raise unable from error
+    return _finish(plan, result, options)
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = Parser("tune", "Search an op's tunables for a faster configuration, and keep one only with evidence.")
+    parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, _CODES
+    lab.add_options(parser, ops=1)
+    parser.add_argument("--cases", nargs="+", metavar="CASE", help="the cases of lab.py that count (default: all)")
+    parser.add_argument("--dtype", metavar="D", help="one dtype of the op (default: those that lab.py names)")
+    parser.add_argument("--backward", action="store_true", help="tune for the gradient's time instead")
+    parser.add_argument("--tf32", action="store_true", help="let float32 matrix products use TF32")
+    _add_search(parser)
+    _add_gate(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the whole record there, as JSON")
+    parser.add_argument("--pictures", type=Path, metavar="FILE", help="write pictures of it there, as one HTML page")
+    text = "show the space, what the gates reject and what the search would cost; search nothing"
+    parser.add_argument("--dry-run", action="store_true", help=text)
+    parser.add_json()
+    options = parser.parse_args(arguments)
+    _check(parser, options)
+    return options
+
+
+def _add_search(parser: Parser) -> None:
+    group = parser.add_argument_group("the search")
+    group.add_argument("--seeds", type=int, default=20, metavar="N", help="points spread over the space (default: 20)")
+    group.add_argument("--trials", type=int, default=100, metavar="N", help="trials after those (default: 100)")
+    group.add_argument("--minutes", type=float, metavar="M", help="start no trial after so long")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the search and the inputs (default: 0)")
+    group.add_argument(
+        "-j", dest="jobs", type=int, metavar="N", help="compilers at once (default: by cores and memory)"
+    )
+    group.add_argument("--gpus", type=int, metavar="N", help="GPUs to measure on (default: all of the first's kind)")
+    text = "how many seconds a candidate may say nothing before it counts as hung (default: 60)"
+    group.add_argument("--limit", type=float, default=60.0, metavar="S", help=text)
+    text = "where workers share their trials: a journal's path, a database's URL or grpc://HOST:PORT"
+    group.add_argument("--storage", metavar="WHERE", help=text)
+    group.add_argument("--resume", action="store_true", help="go on with the tuning that ended before it was done")
+    text = "with --dry-run: the compute capability to reckon with, such as 9.0, where that GPU is not here"
+    group.add_argument("--chip", metavar="C", help=text)
+
+
+def _add_gate(parser: Parser) -> None:
+    group = parser.add_argument_group("the gate")
+    group.add_argument("--best", type=int, default=3, metavar="N", help="candidates to try to confirm (default: 3)")
+    group.add_argument("--blocks", type=int, default=40, metavar="N", help="units of evidence a case (default: 40)")
+    text = "no case may be so much slower (default: 3)"
+    group.add_argument("--slower", type=float, default=3.0, metavar="PERCENT", help=text)
+    text = "one case has to be at least so much faster (default: 3)"
+    group.add_argument("--faster", type=float, default=3.0, metavar="PERCENT", help=text)
+
+
+def _check(parser: Parser, options: argparse.Namespace) -> None:
+    least = {"seeds": 1, "trials": 0, "minutes": 0.01, "jobs": 1, "gpus": 1, "limit": 1, "best": 1, "blocks": 10}
+    for name, smallest in least.items():
+        value = getattr(options, name)
+        if value is not None and value < smallest:
+            parser.error(f"--{name} {value:g} is too little; {smallest:g} is the least")
+    if options.storage and options.resume:
+        parser.error("--resume is for the project's own journal; a --storage is joined anyway")
+    if options.chip and not options.dry_run:
+        parser.error("--chip goes with --dry-run; a search measures on the GPUs that are here")
+    if options.chip:
+        from kernelgen.lab.tune.chips import CHIPS, find
+
+        if options.device == "cpu":
+            parser.error("--chip is a GPU's; leave out --device cpu")
+        if find(options.chip) is None:
+            parser.error(f"--chip {options.chip} is not known; known are {', '.join(CHIPS)}")
+
+
+def _plan(options: argparse.Namespace, home: lab.Lab) -> "Plan":
+    from kernelgen.lab.compare import Thresholds
+    from kernelgen.lab.tune.tuning import Plan
+
+    names = ("dtype", "cases", "backward", "tf32", "seed", "seeds", "trials", "minutes", "jobs", "gpus", "storage")
+    asked = {name: getattr(options, name) for name in (*names, "resume", "best", "blocks", "chip")}
+    thresholds = Thresholds(slower=options.slower / 100, faster=options.faster / 100)
+    device = "cuda" if options.chip else options.device
+    facts = {"device": device, "limit_s": options.limit, "thresholds": thresholds}
+    return Plan(home.root, home.package, home.ops[0], home.python, **asked, **facts)
+
+
+# ---- What is printed ------------------------------------------------------------------------------------------
+
+
+def _dry_run(plan: "Plan", terrain: "Terrain", views: "Views", options: argparse.Namespace) -> int:
+    from kernelgen.lab.tune import tuning
+
+    price = tuning.cost(plan, terrain, views) if not options.chip else None
+    views.stage("", None)
+    if options.json:
+        print(json.dumps({**terrain.as_dict(), "cost": price}))
+    else:
+        print("\n".join(_terrain_text(plan, terrain, price)))
+    return 0
+
+
+def _terrain_text(plan: "Plan", terrain: "Terrain", price: Mapping[str, Any] | None) -> list[str]:
+    lines = [f"{plan.op} on {terrain.chip}: {terrain.space.size} points"]
+    width = max(map(len, terrain.space.tunables))
+    lines += [f"  {name:{width}}  {', '.join(map(str, values))}" for name, values in terrain.space.tunables.items()]
+    for gate, found in terrain.rejected.items():
+        lines.append(f"{found['count']} rejected by {gate}, such as {found['examples'][0]['text']}")
+    cases = f"{len(terrain.cases)} case{'s are' if len(terrain.cases) > 1 else ' is'} measured for each"
+    lines.append(f"{len(terrain.kept)} points are left; {cases}.")
+    if price:
+        measuring = price["measuring_s"]
+        measured = f"{measuring:.1f} s to prove and measure" if measuring else "no GPU here to measure on"
+        lines.append(
+            f"{price['trials']} trials, each {price['compiling_s']:.1f} s to compile ({price['jobs']} at once) and "
+            f"{measured}: about {price['minutes']:.1f} minutes"
+        )
+    return lines
+
+
+def _finish(plan: "Plan", result: "Result", options: argparse.Namespace) -> int:
+    code = _WRITTEN if result.written or result.left else _STANDS
+    record = {**result.record, "written": str(result.written) if result.written else None, "exit_code": code}
+    if options.out:
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if options.pictures:
+        from kernelgen.lab.tune import pictures
+
+        options.pictures.write_text(pictures.page(record), encoding="utf-8")
+    print(json.dumps(record) if options.json else "\n".join(_text(plan, result)))
+    return code
+
+
+def _text(plan: "Plan", result: "Result") -> list[str]:
+    from kernelgen.lab import compare
+    from kernelgen.lab.tune.space import key
+
+    lines = []
+    for part in result.record["searches"]:
+        stats = part["stats"]
+        head = f"{plan.op}{' · ' + part['shapes'] if part['shapes'] else ''}: {stats['done']} trials"
+        failed = f", {stats['failed']} of them no good" if stats["failed"] else ""
+        lines.append(f"{head}{failed}; {part['ended']} after {stats['seconds']:.0f} s")
+        for found in part.get("confirmed", ()):
+            verdict = "confirmed" if found["passed"] else "not confirmed"
+            lines.append(f"  {verdict}: {key(found['values'])}{': ' + found['problem'] if found['problem'] else ''}")
+            for case in (found["comparison"] or {"cases": []})["cases"]:
+                change, low, high = (100 * (end - 1) for end in case["ratio"])
+                lines.append(f"    {case['case']}: {change:+.1f}% ({low:+.1f}, {high:+.1f}) {case['verdict']}")
+    if result.left:
+        return [*lines, result.left]
+    if result.written:
+        shown = result.written.relative_to(plan.root)
+        return [*lines, f"written to {shown}; build to use it: kernelgen build", compare.rule(plan.thresholds)]
+    return [*lines, f"The default of {plan.op} stands; nothing was written.", compare.rule(plan.thresholds)]
+
+
+@contextmanager
+def _views(quiet: bool) -> "Iterator[Views]":
+    """The progress: a view that is redrawn on a terminal; else a line now and then, unless it is to be quiet."""
+    from kernelgen.lab.tune.tuning import Views
+
+    if quiet:
+        yield Views()
+        return
+    if not sys.stderr.isatty():
+        said = 0
+
+        def line(shapes: str, stats: "Stats") -> None:
+            nonlocal said
+            if stats.here >= said + _LINE_EVERY:
+                said = stats.here
+                print(f"kernelgen: {_progress(stats)}", file=sys.stderr, flush=True)
+
+        yield Views(stats=line, note=lambda text: print(f"kernelgen: {text}", file=sys.stderr, flush=True))
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    with Live("", console=console, transient=True, refresh_per_second=4) as live:
+        yield Views(
+            stage=lambda text, share: live.update(text if share is None else f"{text}: {share:.0%}"),
+            stats=lambda shapes, stats: live.update(_table(shapes, stats)),
+            note=lambda text: console.print(text, highlight=False),
+        )
+
+
+def _progress(stats: "Stats") -> str:
+    best = f"best {stats.best:.3f} of the default's time" if stats.best_values else "none measured yet"
+    return f"{stats.done} of {stats.total} trials, {best}, {stats.rate:.0f} a minute, {_left(stats)} left"
+
+
+def _left(stats: "Stats") -> str:
+    minutes = (stats.total - stats.done) / stats.rate if stats.rate else None
+    return "?" if minutes is None else f"{minutes:.0f} min" if minutes >= 1 else f"{60 * minutes:.0f} s"
+
+
+def _table(shapes: str, stats: "Stats") -> Any:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    from kernelgen.lab.tune.space import key
+
+    table = Table.grid(padding=(0, 2))
+    table.add_row(shapes or "trials", ProgressBar(stats.total, stats.done, width=40), f"{stats.done} of {stats.total}")
+    if stats.best_values:
+        table.add_row("best", f"{stats.best:.3f} of the default's time", key(stats.best_values))
+    table.add_row("rate", f"{stats.rate:.1f} trials a minute", f"{_left(stats)} left")
+    used = f"compilers {stats.compilers_used:.0%} of {stats.jobs}, measuring {stats.lanes_used:.0%} of {stats.lanes}"
+    table.add_row("in use", used, f"{stats.failed} no good, {stats.cached} from the cache")
+    return table

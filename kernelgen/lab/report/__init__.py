@@ -1,0 +1,1 @@
+"""One page about everything that was measured: `collect` gathers it, `charts` draws it, `page` writes it down."""

@@ -1,0 +1,218 @@
+"""Writes a report as one page of HTML that needs nothing beside it: no script, no font, no picture of its own file."""
+
+import math
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from kernelgen.lab import figures, profiler, results
+from kernelgen.lab.report import charts
+from kernelgen.lab.report.charts import Chart
+from kernelgen.lab.report.collect import Case, Material
+from kernelgen.lab.results import OP
+
+CSS = Path(__file__).with_name("page.css")
+# Kernels of one call that are described.
+MOST_KERNELS = 3
+
+
+def write(material: Material, title: str, folder: Path) -> list[Path]:
+    """`report.html` and a PNG for each picture; returns their paths."""
+    drawn = charts.all_of(material)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {folder / "report.html": html(material, title, drawn).encode()}
+    files |= {folder / f"{chart.name}.png": chart.png() for part in drawn.values() for chart in part}
+    for path, content in files.items():
+        path.write_bytes(content)
+    return list(files)
+
+
+def html(material: Material, title: str, drawn: dict[str, list[Chart]]) -> str:
+    parts = [_op(material, op, drawn[op]) for op in material.ops]
+    named = [*((op, f"op-{op}") for op in material.ops)]
+    for name, heading, made in (
+        ("roofline", "Roofline", _roofline(material, drawn["roofline"])),
+        ("profiles", "Profiles", _profiles(material, drawn["profiles"])),
+        ("history", "History", _history(drawn["history"])),
+        ("environment", "Environment", _environment(material)),
+    ):
+        if made:
+            parts.append(f'<section id="{name}"><h2>{heading}</h2>{made}</section>')
+            named.append((heading, name))
+    links = "".join(f'<a href="#{anchor}">{escape(text)}</a>' for text, anchor in named)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{CSS.read_text(encoding='utf-8')}</style>\n</head>\n<body>\n<main>\n"
+        f"<header><h1>{escape(title)}</h1>{_when(material)}<nav>{links}</nav></header>\n"
+        f"{_tiles(material)}{_notes(material)}\n" + "\n".join(parts) + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+# ---- The head -------------------------------------------------------------------------------------------------
+
+
+def _when(material: Material) -> str:
+    newest = material.newest
+    environment, git = newest["environment"], newest["environment"].get("git") or {}
+    revision = git.get("revision", "")[:10] + (" with changes" if git.get("changed") else "")
+    words = [material.machine, f"torch {environment.get('torch')}", newest["created"].replace("T", " ")[:16] + " UTC"]
+    return f"<p>{escape(' · '.join([*words, *[f'revision {revision}'] * bool(revision)]))}</p>"
+
+
+def _tiles(material: Material) -> str:
+    cases = [case for case in material.cases.values() if not case["faults"]]
+    tiles = [(str(len(cases)), f"cases of {len(material.ops)} op{'s' * (len(material.ops) != 1)}")]
+    if compared := [case for case in cases if case["peers"]]:
+        faster = sum(all(low > 1 for _, low, _ in case["peers"].values()) for case in compared)
+        slower = sum(any(high < 1 for _, _, high in case["peers"].values()) for case in compared)
+        best = [min(value for value, _, _ in case["peers"].values()) for case in compared]
+        mean = math.exp(sum(map(math.log, best)) / len(best))
+        tiles += [
+            (f"{mean:.2f}", "times as fast as the best peer, geometric mean"),
+            (f"{faster} of {len(compared)}", "cases surely faster than every peer"),
+            (f"{slower} of {len(compared)}", "cases surely slower than some peer"),
+        ]
+    top = material.newest["ceilings"]
+    if top:
+        tiles.append((f"{top['copy_bytes_per_s'] / 1e9:.4g} GB/s", "copied by this machine"))
+        tiles += [(f"{rate / 1e12:.3g} TFLOP/s", f"{name} product") for name, rate in top["matrix_flops_per_s"].items()]
+    made = "".join(f'<div class="tile"><b>{escape(b)}</b><span>{escape(s)}</span></div>' for b, s in tiles)
+    return f'<div class="tiles">{made}</div>'
+
+
+def _notes(material: Material) -> str:
+    notes = [*material.notes]
+    for key, case in material.cases.items():
+        notes += [f"{key}: wrong: {fault}" for fault in case["faults"]]
+        notes += [f"{key}: {warning}" for warning in case["warnings"]]
+        notes += [f"{key}: {peer} was left out: {why}" for peer, why in case["left_out"].items()]
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return f'<ul class="notes">{items}</ul>' if notes else ""
+
+
+# ---- Parts ----------------------------------------------------------------------------------------------------
+
+
+def _card(chart: Chart) -> str:
+    return f'<div class="card"><h3>{escape(chart.title)}</h3>{chart.svg()}</div>'
+
+
+def _op(material: Material, op: str, drawn: list[Chart]) -> str:
+    cases = [case for case in material.cases.values() if case["op"] == op]
+    cards = "".join(map(_card, drawn))
+    return (
+        f'<section id="op-{escape(op)}"><h2>{escape(op)}</h2><div class="cards">{cards}</div>'
+        f'<div class="card wide"><div class="scroll">{_table(cases)}</div></div></section>'
+    )
+
+
+def _table(cases: list[Case]) -> str:
+    heads = ("case", "median", "95% interval", "p95", "p99", "copy rate", "matrix rate")
+    lines = ["<tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"]
+    for case in cases:
+        cells = _wrong() if case["faults"] else _cells(case["functions"][OP])
+        name = f"<td>{escape(charts.label(case))}</td>"
+        lines.append(f"<tr>{name}{cells}</tr>")
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _cells(facts: dict[str, Any]) -> str:
+    middle, low, high = map(results.seconds, facts["median"])
+    shares = [f"{facts[name]:.1%}" if facts.get(name) else "" for name in ("copy_fraction", "matrix_fraction")]
+    cells = [middle, f"{low} to {high}", results.seconds(facts["p95"]), results.seconds(facts["p99"]), *shares]
+    return "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+
+
+def _wrong() -> str:
+    """Times of wrong results are not shown."""
+    return '<td class="bad">wrong</td>' + "<td></td>" * 5
+
+
+def _roofline(material: Material, drawn: list[Chart]) -> str:
+    if not drawn:
+        return ""
+    without = [
+        key
+        for key, case in material.cases.items()
+        if not case["faults"]
+        and not (case["functions"][OP].get("bytes_per_s") and case["functions"][OP].get("flops_per_s"))
+    ]
+    text = "<p>The roofs are rates that this machine was measured to have, in the same run as the newest case.</p>"
+    text += (
+        f"<p class='quiet'>Not shown, for want of a cost in lab.py: {escape(', '.join(without))}.</p>"
+        if without
+        else ""
+    )
+    return text + f'<div class="cards">{_card(drawn[0])}</div>'
+
+
+def _profiles(material: Material, drawn: list[Chart]) -> str:
+    pictures = {chart.title: chart for chart in drawn}
+    cards = []
+    for key, one in material.profiles.items():
+        inside = pictures[key].svg() if key in pictures else _times(one)
+        cards.append(f'<div class="card"><h3>{escape(key)}</h3>{inside}{_kernels(material, one)}</div>')
+    return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
+
+
+def _kernels(material: Material, one: profiler.Profile) -> str:
+    made = []
+    for facts in sorted(one["kernels"], key=lambda part: -part["seconds"])[:MOST_KERNELS]:
+        rows = figures.rows(profiler.as_kernel(facts), one["ceilings"].get("copy_bytes_per_s"), facts["least"])
+        head = f"{results.seconds(facts['seconds'])}, {facts['share']:.0%} of the time"
+        cells = "".join(f"<tr><td>{escape(a)}</td><td>{escape(f'{b} {c}')}</td></tr>" for a, b, c in rows)
+        says = "".join(f"<li>{escape(sentence)}</li>" for sentence in facts["says"])
+        made.append(
+            f"<p><code>{escape(facts['name'])}</code><br><span class='quiet'>{escape(head)}</span></p>"
+            f'<table class="words">{cells}</table><ul class="says">{says}</ul>'
+        )
+    return "".join(made)
+
+
+def _times(one: profiler.Profile) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(results.seconds(row['seconds']))}</td><td><code>{escape(row['name'])}</code></td></tr>"
+        for row in one["times"]["rows"][:10]
+    )
+    return f'<p>No counters: {escape(str(one["reason"]))}.</p><table class="words">{rows}</table>'
+
+
+def _history(drawn: list[Chart]) -> str:
+    return f'<div class="cards">{"".join(map(_card, drawn))}</div>' if drawn else ""
+
+
+def _environment(material: Material) -> str:
+    environment = material.newest["environment"]
+    gpu, git = environment.get("gpu") or {}, environment.get("git") or {}
+    rows = {
+        "device": material.machine,
+        "driver": gpu.get("driver"),
+        "capability": gpu.get("capability"),
+        "memory": gpu.get("memory_bytes") and figures.size(gpu["memory_bytes"]),
+        "CPU": f"{environment.get('cpu')}, {environment.get('cores')} cores, {environment.get('threads')} threads",
+        "system": environment.get("system"),
+        "Python": environment.get("python"),
+        "torch": environment.get("torch"),
+        "CUDA": environment.get("cuda"),
+        "kernelgen": material.newest.get("kernelgen"),
+        "revision": git.get("revision"),
+        "state": _states(material),
+        "flags": ", ".join(
+            f"{name}={value}" for name, value in environment.get("flags", {}).items() if value is not None
+        ),
+        "variables": ", ".join(f"{name}={value}" for name, value in environment.get("variables", {}).items()),
+    }
+    cells = "".join(f"<tr><td>{name}</td><td>{escape(str(value))}</td></tr>" for name, value in rows.items() if value)
+    return f'<div class="card"><table class="words">{cells}</table></div>'
+
+
+def _states(material: Material) -> str:
+    """Over all cases: what the GPU's clocks, temperature and power were."""
+    said = []
+    for name, unit in (("sm_mhz", "MHz"), ("memory_mhz", "MHz memory"), ("celsius", "°C"), ("watts", "W")):
+        found = [case["state"][name] for case in material.cases.values() if name in case["state"]]
+        if found:
+            low, high = min(one["min"] for one in found), max(one["max"] for one in found)
+            said.append(f"{low:.0f} to {high:.0f} {unit}" if round(low) != round(high) else f"{low:.0f} {unit}")
+    return ", ".join(said)

@@ -1,0 +1,145 @@
+"""The child's side of `lane.py`: loads one candidate's library after another, proves it right and times it.
+
+It lives in the project's Python, is told what to do as `kernelgen.lab.live` is, and can do a little more. A library
+that is loaded takes the place of the one before: PyTorch calls the kernel that was registered last.
+"""
+
+import ctypes
+import itertools
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from random import Random
+from typing import Any
+
+import torch
+
+from kernelgen.lab import LabError, fuzz, live, results, worker
+from kernelgen.lab.op import dtype_name, load
+from kernelgen.lab.tune import gates, space
+from kernelgen.lab.tune.chips import find
+
+# Above so many points, nobody can say what the gates reject: the values should be fewer.
+MOST_POINTS = 200_000
+# How many of the rejected are told of one by one.
+SHOWN = 3
+_M_PERTURB, _PR_SET_PDEATHSIG = -6, 1
+
+
+def work(request: dict[str, Any], emit: worker.Emit) -> None:
+    """As `live.work`, until the socket is closed; or until the parent dies, wherever this process is then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    live.work({"interpreted": True, **request}, emit, Bench)
+
+
+class Bench(live.Live):
+    """What can be ordered; each method's arguments and result are JSON objects."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        super().__init__(request)
+        self._opened: dict[tuple[str, str], tuple[Any, float]] = {}
+        self._libraries: set[str] = set()
+
+    def describe(self, device: str, capability: str | None) -> dict[str, Any]:
+        """The space and its gates: what there is to try. Needs no GPU."""
+        op = load(self.request["package"], self.request["op"])
+        found = space.read(op.name, op.tunables, device)
+        sizes, dtypes = self._measured(op, device)
+        if found.size > MOST_POINTS:
+            raise LabError(
+                f"{op.name} has {found.size:,} points, more than {MOST_POINTS:,}: list fewer values in its lab.py."
+            )
+        chip, estimate = find(capability or ""), op.estimates.get(device)
+        rejected: dict[str, dict[str, Any]] = {}
+        cases = [(dtype, case) for dtype in dtypes for case in sizes.values()]
+        kept = []
+        for number, values in enumerate(found.all()):
+            estimates = (estimate(dict(values), dtype, **case) for dtype, case in cases) if estimate else ()
+            why = next(filter(None, (gates.judge(one, chip) for one in estimates)), None)
+            if why is None:
+                kept.append(number)
+                continue
+            gate = rejected.setdefault(why.gate, {"count": 0, "examples": []})
+            gate["count"] += 1
+            if len(gate["examples"]) < SHOWN:
+                gate["examples"].append({"values": values, "text": why.text})
+        shapes = {name: op.shape_class(**case) if op.shape_class else None for name, case in sizes.items()}
+        facts = {"tunables": found.tunables, "kept": kept, "rejected": rejected, "shapes": shapes}
+        facts |= {"torch": torch.__version__, "cpu": results.cpu_name(), "chip_known": chip is not None}
+        return {**facts, "cases": [[case, dtype_name(dtype)] for case in sizes for dtype in dtypes]}
+
+    def estimate(self, values: dict[str, Any]) -> dict[str, Any]:
+        """What lab.py says of a configuration, for the first case; JSON."""
+        estimate = self.op.estimates.get(torch.device(self.device).type)
+        dtype, sizes = next(iter(self.dtypes.values())), next(iter(self.sizes.values()))
+        return {"estimate": estimate(dict(values), dtype, **sizes) if estimate else None}
+
+    def gpu(self) -> dict[str, Any]:
+        """The compute capability of the first GPU, if there is one to measure on; and how many are like it."""
+        if not torch.cuda.is_available():
+            return {"capability": None, "count": 0}
+        found = [torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())]
+        return {"capability": "{}.{}".format(*found[0]), "count": found.count(found[0])}
+
+    def load(self, library: str) -> dict[str, Any]:
+        """Put a library in force."""
+        if library not in self._libraries:
+            torch.ops.load_library(library)
+            self._libraries.add(library)
+            return {}
+        # One that is open already registers nothing: a copy of it does.
+        with tempfile.TemporaryDirectory() as scratch:
+            torch.ops.load_library(shutil.copy(library, scratch))
+        return {}
+
+    def prove(self, count: int, seed: int, first: int | None = None) -> dict[str, Any]:
+        """What is wrong with the library in force, if anything is: so many adversarial cases, drawn by chance; or,
+        with `first`, as many of those that `kernelgen fuzz` runs, from that one on."""
+        names = [dtype_name(dtype) for dtype in self.op.dtypes]
+        if first is None:
+            cases = list(fuzz.adversarial(self.op, names))
+            cases = Random(seed).sample(cases, min(count, len(cases)))
+        else:
+            cases = list(itertools.islice(fuzz.all_cases(self.op, names, seed, first + count), first, None))
+        with _perturbed_memory():
+            for case in cases:
+                try:
+                    fault = fuzz.run_case(self.op, case, self.device, seed)
+                except torch.OutOfMemoryError:
+                    torch.cuda.empty_cache()
+                    continue  # The case is too large for this GPU, which is no fault of the candidate.
+                if fault is not None:
+                    return {"fault": f"{fault.text} (in {fuzz.as_text(case)})"}
+        return {"fault": None}
+
+    def open(self, case: str, dtype: str) -> dict[str, Any]:
+        """As `Live.open`. The subject of a case is kept for the next candidate, without its inputs."""
+        if self.subject is not None:
+            self.subject.sets, self.subject._replays = [], {}
+        if (case, dtype) not in self._opened:
+            answer = super().open(case, dtype)
+            self._opened[case, dtype] = self.subject, answer["fastest"]
+            return answer
+        self.subject, fastest = self._opened[case, dtype]
+        self.subject.sets = [self.subject.draw()]
+        return {"fastest": fastest, "one_thread": False}
+
+    def _measured(self, op: Any, device: str) -> tuple[dict[str, Any], list[torch.dtype]]:
+        dtypes = list(live.chosen_dtypes(op, self.request.get("dtype")))
+        return live.chosen_cases(op, device, self.request.get("cases")), dtypes
+
+
+@contextmanager
+def _perturbed_memory() -> Iterator[None]:
+    """What glibc allocates holds bytes that make huge numbers or NaN, so that an element nobody writes is seen."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_M_PERTURB, 1)
+    try:
+        yield
+    finally:
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).mallopt(_M_PERTURB, 0)

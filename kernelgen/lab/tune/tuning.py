@@ -1,0 +1,369 @@
+"""One tuning from beginning to end: the space, the search, the confirmation, what is written and what is recorded."""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from kernelgen import __version__
+from kernelgen.errors import KernelgenError
+from kernelgen.lab import LabError, pair
+from kernelgen.lab.compare import Thresholds
+from kernelgen.lab.tune import candidates, search, tuned_file
+from kernelgen.lab.tune.candidates import Compiler
+from kernelgen.lab.tune.chips import find
+from kernelgen.lab.tune.confirm import Confirmation, Gate
+from kernelgen.lab.tune.lane import START_LIMIT_S, Effort, Lane
+from kernelgen.lab.tune.search import Search, Stats
+from kernelgen.lab.tune.space import Space, key
+from kernelgen.lab.tune.study import Study
+
+KIND, VERSION = "kernelgen tune", 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for. `storage` is None for the project's own journal; the rest is as the options say."""
+
+    root: Path
+    package: str
+    op: str
+    python: Path
+    device: str | None = None
+    chip: str | None = None
+    dtype: str | None = None
+    cases: list[str] | None = None
+    backward: bool = False
+    tf32: bool = False
+    seed: int = 0
+    seeds: int = 20
+    trials: int = 100
+    minutes: float | None = None
+    jobs: int | None = None
+    gpus: int | None = None
+    limit_s: float = 60.0
+    storage: str | None = None
+    resume: bool = False
+    best: int = 3
+    blocks: int = pair.BLOCKS
+    thresholds: Thresholds = field(default_factory=lambda: Thresholds(faster=0.03))
+    effort: Effort = field(default_factory=Effort)
+
+    def request(self) -> dict[str, Any]:
+        """What every process of the lab is told."""
+        names = ("package", "op", "device", "dtype", "cases", "backward", "tf32", "seed")
+        # PyTorch warns of a kernel that takes another's place, which is what is done here all the time.
+        environment = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+        return {**{name: getattr(self, name) for name in names}, "environment": environment}
+
+
+@dataclass
+class Views:
+    """Where to show what: a stage with its share, the search's figures, and lines that stay."""
+
+    stage: Callable[[str, float | None], None] = lambda text, share: None
+    stats: Callable[[str, Stats], None] = lambda shapes, stats: None
+    note: Callable[[str], None] = lambda line: None
+
+
+@dataclass(frozen=True)
+class Terrain:
+    """An op's space on one chip, as its lab.py and the gates have it.
+
+    Attributes:
+        chip: the key of tuned.json: a compute capability, or the CPU's name.
+        gpus: how many GPUs there are to measure on.
+        kept: numbers of the points that the gates let pass; `rejected`: by gate, how many, and some of them.
+        cases: the cases and dtypes to measure; `shapes`: each case's class of shapes, None where there are no classes.
+    """
+
+    device: str
+    chip: str
+    gpus: int
+    space: Space
+    kept: list[int]
+    rejected: dict[str, Any]
+    cases: list[list[str]]
+    shapes: dict[str, str | None]
+    torch: str
+
+    def classes(self) -> list[str | None]:
+        return list(dict.fromkeys(self.shapes.values()))
+
+    def cases_of(self, shapes: str | None) -> list[list[str]]:
+        return [case for case in self.cases if self.shapes[case[0]] == shapes]
+
+    def as_dict(self) -> dict[str, Any]:
+        facts = {"device": self.device, "chip": self.chip, "tunables": self.space.tunables, "points": self.space.size}
+        return facts | {"kept": len(self.kept), "rejected": self.rejected, "cases": self.cases}
+
+
+def survey(plan: Plan) -> Terrain:
+    """The space, and what the gates leave of it.
+
+    Raises:
+        LabError: the op has no tunables for the device, or lab.py has something else than it should.
+        KernelgenError: the gates leave nothing.
+    """
+    request = {**plan.request(), "work": "kernelgen.lab.tune.bench"}
+    with closing(pair.Side(plan.op, plan.python, plan.root, request, START_LIMIT_S)) as side:
+        gpu = {"capability": plan.chip, "count": 0}
+        if plan.device != "cpu" and plan.chip is None:
+            gpu = side.ask("gpu")
+        device = plan.device or ("cuda" if gpu["capability"] else "cpu")
+        found = side.ask("describe", device=device, capability=gpu["capability"] if device == "cuda" else None)
+    tunables = {name: tuple(values) for name, values in found["tunables"].items()}
+    chip = (gpu["capability"] or "no GPU") if device == "cuda" else found["cpu"]
+    parts = (found["kept"], found["rejected"], found["cases"], found["shapes"], found["torch"])
+    terrain = Terrain(device, chip, gpu["count"], Space(tunables), *parts)
+    if not terrain.kept:
+        said = "; ".join(
+            f"{gate}: {it['count']}, such as {it['examples'][0]['text']}" for gate, it in terrain.rejected.items()
+        )
+        raise KernelgenError(f"The gates leave none of the {terrain.space.size} points of {plan.op} ({said}).")
+    return terrain
+
+
+# ---- A dry run ------------------------------------------------------------------------------------------------
+
+
+def cost(plan: Plan, terrain: Terrain, views: Views) -> dict[str, Any]:
+    """What a search would take: one compilation and one measurement, in seconds, and all of them, in minutes."""
+    compiler = _compiler(plan, terrain)
+    views.stage("compiling the default", None)
+    default = compiler.prepare()
+    values = next(values for n, values in enumerate(terrain.space.all()) if n == terrain.kept[0])
+    start = time.perf_counter()
+    compiling = compiler.compile(values).seconds or default.seconds or time.perf_counter() - start
+    measuring = None
+    if terrain.device == "cpu" or terrain.gpus:
+        views.stage("measuring the default beside itself", None)
+        lane = Lane(plan.python, plan.root, {**plan.request(), "device": terrain.device}, default, plan.limit_s)
+        with closing(lane):
+            lane.start()
+            measuring = lane.measure(default, plan.effort, terrain.cases, {}, plan.seed).seconds
+    trials, jobs = min(plan.seeds + plan.trials, len(terrain.kept)), _jobs(plan, terrain, compiler)
+    longest = max(trials * compiling / jobs, trials * (measuring or 0) / max(1, terrain.gpus))
+    return {
+        "trials": trials,
+        "jobs": jobs,
+        "compiling_s": compiling,
+        "measuring_s": measuring,
+        "minutes": min(longest / 60, plan.minutes or longest),
+    }
+
+
+# ---- A tuning -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Result:
+    """What came of it: the record is JSON; `written` is the tuned file, if there is one."""
+
+    record: dict[str, Any]
+    written: Path | None = None
+    left: str = ""
+
+
+def tune(plan: Plan, terrain: Terrain, views: Views) -> Result:
+    """Search, confirm, write.
+
+    Raises:
+        KernelgenError: nothing can be compiled or measured here, or the storage will not do.
+    """
+    compiler = _compiler(plan, terrain)
+    with _alone(plan, compiler):
+        journal = _journal(plan, compiler)
+        views.stage("compiling the default", None)
+        compiler.prepare()
+        sources = compiler.sources_version
+        result = Result(_record(plan, terrain))
+        for shapes in terrain.classes():
+            _tune_shapes(plan, terrain, compiler, (journal, sources, shapes), result, views)
+        result.record["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        _save(compiler.folder / "record.json", result.record)
+    return result
+
+
+def _tune_shapes(
+    plan: Plan, terrain: Terrain, compiler: Compiler, where: tuple[str, str, str | None], result: Result, views: Views
+) -> None:
+    """Tune for one class of shapes, or for all."""
+    journal, sources, shapes = where
+    cases = terrain.cases_of(shapes)
+    about = {"op": f"{plan.package}.{plan.op}", "device": terrain.device, "machine": terrain.chip, "shapes": shapes}
+    about |= {"sources": sources, "cases": cases, "backward": plan.backward}
+    total = plan.seeds + plan.trials
+    study = Study(journal, about, terrain.space, terrain.kept, plan.seeds, total, plan.seed)
+    views.stage("starting", None)
+    minutes = plan.minutes and plan.minutes / len(terrain.classes())
+    hunt = Search(
+        study,
+        compiler,
+        _lanes(plan, terrain, compiler),
+        cases,
+        jobs=_jobs(plan, terrain, compiler),
+        effort=plan.effort,
+        chip=find(terrain.chip),
+        minutes=minutes,
+        show=lambda stats: views.stats(shapes or "", stats),
+    )
+    why = hunt.run()
+    part = {"shapes": shapes, "ended": why, "stats": _figures(hunt.stats), "importance": study.importance()}
+    result.record["searches"].append(part)
+    _wait_for_others(study, views)
+    part["trials"] = study.finished()
+    if not study.claim():
+        result.left = "Another worker confirms the best."
+        return
+    part["confirmed"] = []
+    passed = None
+    for confirmation in _confirm(plan, terrain, compiler, part["trials"], cases, views):
+        part["confirmed"].append(confirmation.as_dict())
+        if confirmation.passed:
+            passed = confirmation
+            break
+    if passed:
+        if _fresh(compiler) != sources:
+            raise KernelgenError(f"The sources of {plan.op} changed meanwhile, so nothing was written; tune them anew.")
+        result.written = _write(plan, terrain, shapes, passed)
+
+
+def _confirm(
+    plan: Plan,
+    terrain: Terrain,
+    compiler: Compiler,
+    trials: Sequence[Mapping[str, Any]],
+    cases: list[list[str]],
+    views: Views,
+) -> Iterator[Confirmation]:
+    """The best few that look faster than the default, one after another."""
+    request = {**plan.request(), "device": terrain.device}
+    gate = Gate(
+        plan.python, plan.root, request, compiler.default, cases, plan.thresholds, plan.blocks, 2 * plan.limit_s
+    )
+    for trial in [trial for trial in search.ranked(trials) if trial["ratio"] < 1][: plan.best]:
+        views.note(f"{key(trial['values'])} took {trial['ratio']:.3f} of the default's time; confirming it")
+        gate.show = lambda text, share: views.stage(f"confirming {text}", share)
+        yield gate.confirm(trial["values"], compiler.compile(trial["values"]))
+
+
+def _write(plan: Plan, terrain: Terrain, shapes: str | None, passed: Confirmation) -> Path:
+    path = plan.root / "src" / plan.package / "ops" / plan.op / tuned_file.NAME
+    found = {
+        one.case: [100 * (end - 1) for end in one.difference.ratio.as_list()] for one in passed.comparison.verdicts
+    }
+    changes = {case: "{:+.1f}% ({:+.1f} to {:+.1f})".format(*ends) for case, ends in found.items()}
+    measured = {
+        "on": passed.comparison.machine,
+        "at": datetime.now(timezone.utc).date().isoformat(),
+        "with": f"kernelgen {__version__}, torch {terrain.torch}",
+        "time against the default's": changes,
+    }
+    tuned_file.write(path, terrain.chip, shapes, passed.values, measured)
+    return path
+
+
+# ---- Its parts ------------------------------------------------------------------------------------------------
+
+
+def _compiler(plan: Plan, terrain: Terrain) -> Compiler:
+    return Compiler(plan.root, plan.python, plan.op, terrain.device, list(terrain.space.tunables))
+
+
+def _jobs(plan: Plan, terrain: Terrain, compiler: Compiler) -> int:
+    return plan.jobs or search.default_jobs(terrain.device, compiler.facts["jobs"])
+
+
+def _lanes(plan: Plan, terrain: Terrain, compiler: Compiler) -> list[Lane]:
+    """One for each GPU, or one for the CPU.
+
+    Raises:
+        LabError: there is no GPU, or there are fewer than were asked for.
+    """
+    request = {**plan.request(), "device": terrain.device}
+    if terrain.device == "cpu":
+        return [Lane(plan.python, plan.root, request, compiler.default, plan.limit_s, plan.seed)]
+    count = plan.gpus or terrain.gpus
+    if not 0 < count <= terrain.gpus:
+        raise LabError(f"{plan.op} cannot be tuned on {count or 1} GPUs: torch sees {terrain.gpus} of one kind here.")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = visible.split(",") if visible else [str(number) for number in range(count)]
+    lanes = []
+    for number, name in enumerate(names[:count]):
+        environment = {**request["environment"], "CUDA_VISIBLE_DEVICES": name}
+        lane_request = {**request, "environment": environment}
+        lanes.append(Lane(plan.python, plan.root, lane_request, compiler.default, plan.limit_s, plan.seed + number))
+    return lanes
+
+
+def _journal(plan: Plan, compiler: Compiler) -> str:
+    """The storage: the one that was named, or the project's own journal, begun anew unless it is to be resumed."""
+    if plan.storage:
+        return plan.storage
+    path = compiler.folder / "trials.log"
+    if plan.resume and not path.is_file():
+        raise KernelgenError(f"There is no tuning of {plan.op} to resume in {path.parent}; leave out --resume.")
+    if not plan.resume and path.is_file():
+        path.replace(path.with_suffix(".old.log"))
+    return str(path)
+
+
+@contextmanager
+def _alone(plan: Plan, compiler: Compiler) -> Iterator[None]:
+    """One tuning of an op at a time, unless they work together on a storage."""
+    path = compiler.folder / "tuning"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if plan.storage else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise KernelgenError(
+                f"{plan.op} is being tuned already (pid {file.read().strip() or '?'}); wait for it, or have both work "
+                "together: give each the same --storage."
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _wait_for_others(study: Study, views: Views) -> None:
+    """Until no other worker has a trial in flight: the best may be among those."""
+    while study.others():
+        views.stage("waiting for other workers", None)
+        time.sleep(1)
+        study.beat()
+
+
+def _fresh(compiler: Compiler) -> str:
+    del compiler.sources_version
+    return compiler.sources_version
+
+
+def _figures(stats: Stats) -> dict[str, Any]:
+    facts = {name: getattr(stats, name) for name in ("done", "here", "failed", "cached", "jobs", "lanes", "seconds")}
+    facts |= {"compiling_s": stats.compiling_s, "measuring_s": stats.measuring_s, "verdicts_s": stats.verdicts_s}
+    return facts | {"compilers_used": stats.compilers_used, "lanes_used": stats.lanes_used}
+
+
+def _record(plan: Plan, terrain: Terrain) -> dict[str, Any]:
+    facts = {"kind": KIND, "version": VERSION, "kernelgen": __version__, "op": plan.op, **terrain.as_dict()}
+    asked = {"seed": plan.seed, "seeds": plan.seeds, "trials": plan.trials, "minutes": plan.minutes}
+    return facts | {"asked": asked, "torch": terrain.torch, "searches": []}
+
+
+def _save(path: Path, record: Mapping[str, Any]) -> None:
+    try:
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        unfinished.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        raise candidates.full(path.parent) if candidates.is_full(error) else error from error

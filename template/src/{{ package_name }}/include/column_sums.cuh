@@ -1,0 +1,139 @@
+// Sums over the rows of a matrix, one for each column. In two steps, since no block sees every row: each team, or each
+// block of small teams, adds up its own rows and leaves one row of sums; a second kernel adds those. There are no
+// atomics, which would add in another order each time.
+
+#pragma once
+
+#include <algorithm>
+
+#include "accumulate.cuh"
+#include "reduce.cuh"
+
+// The sums of the columns that a thread works on, kept in registers.
+template <typename Sum, int N, int kAccesses>
+struct ColumnSums {
+  Sum sums[kAccesses][N] = {};
+
+  // Leaves a row of n sums in `out`, which belongs to this team, or to this block if teams share it. All threads of the
+  // block take part; `shared` holds kAccesses * N sums for each of them.
+  template <typename Team>
+  __device__ void write(const Team& team, void* shared, Sum* out, int64_t n) {
+    if constexpr (Team::kSharesBlock) {
+      write_for_block<Team>(static_cast<Sum*>(shared), out, n);
+    } else {
+#pragma unroll
+      for (int access = 0; access < kAccesses; ++access) {
+        const int64_t first = int64_t(team.template first_access<kAccesses>() + access * Team::kStep) * N;
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+          if (first < n) {
+            out[first + k] = sums[access][k];
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  // Adds up the teams of each warp by shuffles, then the warps through shared memory.
+  template <typename Team>
+  __device__ void write_for_block(Sum* shared, Sum* out, int64_t n) {
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    constexpr int kColumns = Team::kSize * kAccesses * N;
+    __syncthreads();  // Whoever still uses `shared` comes first.
+#pragma unroll
+    for (int access = 0; access < kAccesses; ++access) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        Sum sum = sums[access][k];
+#pragma unroll
+        for (int distance = Team::kSize; distance < kWarp; distance *= 2) {
+          sum += __shfl_xor_sync(0xffffffff, sum, distance);
+        }
+        if (lane < Team::kSize) {
+          shared[warp * kColumns + (access * Team::kSize + lane) * N + k] = sum;
+        }
+      }
+    }
+    __syncthreads();
+    for (int64_t column = threadIdx.x; column < n; column += blockDim.x) {
+      Sum sum = shared[column];
+      for (int other = 1; other < warps; ++other) {
+        sum += shared[other * kColumns + column];
+      }
+      out[column] = sum;
+    }
+  }
+};
+
+// An element of a matrix that holds sums already: see sum_columns.
+template <typename Sum>
+struct Stored {
+  const Sum* values;
+  int64_t columns;
+
+  __device__ Sum operator()(int64_t row, int64_t column) const { return values[row * columns + column]; }
+};
+
+constexpr int kSumColumns = 16;
+constexpr int kSumLanes = 32;
+
+// Where the sum of a column goes: columns from n on to the second place. Null means nowhere.
+template <typename T>
+struct Columns {
+  T* first;
+  T* second;
+  int64_t n;
+
+  __device__ void set(int64_t column, T value) const {
+    T* const place = column < n ? first : second;
+    if (place) {
+      place[column < n ? column : column - n] = value;
+    }
+  }
+};
+
+// The sum of term(row, column) over every gridDim.y-th group of kSumLanes rows, from the blockIdx.y-th on: each such
+// sum goes to a row of its own, of `columns` elements.
+template <typename Sum, typename Term, typename T>
+__global__ void __launch_bounds__(kSumColumns* kSumLanes)
+    sum_columns(Term term, Columns<T> out, int64_t rows, int64_t columns) {
+  __shared__ Sum sums[kSumLanes][kSumColumns];
+  const int64_t column = int64_t(blockIdx.x) * kSumColumns + threadIdx.x;
+  Sum sum = 0;
+  if (column < columns) {
+#pragma unroll 8
+    for (int64_t row = blockIdx.y * kSumLanes + threadIdx.y; row < rows; row += gridDim.y * kSumLanes) {
+      sum += term(row, column);
+    }
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+#pragma unroll
+  for (int half = kSumLanes / 2; half > 0; half /= 2) {
+    if (threadIdx.y < half) {
+      sums[threadIdx.y][threadIdx.x] += sums[threadIdx.y + half][threadIdx.x];
+    }
+    __syncthreads();
+  }
+  if (threadIdx.y == 0 && column < columns) {
+    out.set(blockIdx.y * columns + column, static_cast<T>(sums[0][threadIdx.x]));
+  }
+}
+
+// Into how many groups to split the rows of a matrix that is summed where it lies: about a thousand blocks in all, each
+// with rows to sum, and few enough groups for the second kernel.
+inline int64_t row_groups(int64_t rows, int64_t n) {
+  const int64_t column_blocks = (n + kSumColumns - 1) / kSumColumns;
+  const int64_t groups = std::clamp<int64_t>(1024 / std::max<int64_t>(column_blocks, 1), 1, 128);
+  return std::clamp<int64_t>((rows + kSumLanes - 1) / kSumLanes, 1, groups);
+}
+
+// Launches sum_columns for so many groups of rows.
+template <typename Sum, typename Term, typename T>
+cudaError_t launch_sum_columns(
+    const Term& term, const Columns<T>& out, int64_t rows, int64_t columns, int64_t groups, cudaStream_t stream) {
+  const dim3 blocks((columns + kSumColumns - 1) / kSumColumns, groups), threads(kSumColumns, kSumLanes);
+  sum_columns<Sum><<<blocks, threads, 0, stream>>>(term, out, rows, columns);
+  return cudaGetLastError();
+}

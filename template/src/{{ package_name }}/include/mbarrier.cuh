@@ -1,0 +1,93 @@
+// Barriers in shared memory that threads and copies arrive at (sm_90): a phase ends when the expected number of threads
+// has arrived and every byte that they announced has been copied.
+//
+// A barrier's phases are numbered 0, 1, 2, ...; who waits names the parity of the phase whose end it waits for. The
+// phase before the first counts as ended: so waiting for parity 1 on a new barrier returns at once.
+
+#pragma once
+
+#include <cstdint>
+
+#include "shared_address.cuh"
+
+struct alignas(8) MBarrier {
+  uint64_t state;
+
+  // By one thread, before any other use; then fence_mbarrier_init, and a barrier of all that use it.
+  __device__ void init(int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "r"(arrivals) : "memory");
+  }
+
+  __device__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
+  }
+
+  // Arrives at the barrier at the same place in another block of the cluster.
+  __device__ void arrive_in(int block) {
+    asm volatile(
+        "{\n"
+        ".reg .b32 remote;\n"
+        "mapa.shared::cluster.u32 remote, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
+        "}" ::"r"(shared_address(this)),
+        "r"(block)
+        : "memory");
+  }
+
+  // Arrives, and announces bytes that copies will bring.
+  __device__ void arrive_expecting(int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)), "r"(bytes)
+                 : "memory");
+  }
+
+  __device__ bool has_ended(int parity) const {
+    uint32_t ended;
+    asm volatile(
+        "{\n"
+        ".reg .pred ended;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, ended;\n"
+        "}"
+        : "=r"(ended)
+        : "r"(shared_address(this)), "r"(parity)
+        : "memory");
+    return ended;
+  }
+
+  __device__ void wait(int parity) const {
+#ifdef MBARRIER_MAX_SPINS
+    // For debugging: a wait that never ends stops the kernel with an error.
+    for (long long spins = 0; !has_ended(parity); ++spins) {
+      if (spins > MBARRIER_MAX_SPINS) __trap();
+    }
+#else
+    while (!has_ended(parity)) {
+    }
+#endif
+  }
+};
+
+// Makes new barriers visible to the copy engine and to the other blocks of the cluster.
+__device__ inline void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Where a ring of buffers stands: which one is next, and the parity of its phase.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  int parity = 0;
+
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+
+  __device__ void advance(int64_t steps) {
+    const int64_t target = stage + steps;
+    parity ^= (target / kStages) & 1;
+    stage = static_cast<int>(target % kStages);
+  }
+};

@@ -1,0 +1,129 @@
+// Which team takes a row of a given length, and how a kernel over such teams is launched.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "team.cuh"
+
+// What a kernel is instantiated with: its team, the elements N of an access, and how many accesses a thread holds (0:
+// the row is too long to be held). And what it is launched with.
+template <typename Team_, int kN_, int kAccesses_>
+struct Tile {
+  using Team = Team_;
+  static constexpr int kN = kN_;
+  static constexpr int kAccesses = kAccesses_;
+
+  int threads;          // of a block
+  int teams_per_block;  // 1 where a team is a block or more
+  int blocks_per_team;  // more than 1 for clusters
+};
+
+// The threads of a block that teams of a few lanes share.
+constexpr int kLaneTeamThreads = 128;
+
+// The most threads of a block whose kernel is instantiated for this team.
+template <typename Team>
+constexpr int block_threads(int most) {
+  return Team::kSharesBlock ? kLaneTeamThreads : most;
+}
+
+// Facts about the current GPU.
+inline int attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&value, which, device);
+  return value;
+}
+
+// Calls visit(Tile) with the smallest team that holds a row of so many accesses: kAccesses a thread, or kMore in a
+// block of its own (0: never), in blocks of up to `most` threads.
+template <int N, int kAccesses, int kMore, typename Visit>
+cudaError_t visit_tile(int64_t accesses, int most, const Visit& visit) {
+  constexpr int kMaxCluster = 8;
+  if (accesses <= 8 * kAccesses) {
+    return visit(Tile<LaneTeam<8>, N, kAccesses>{kLaneTeamThreads, kLaneTeamThreads / 8, 1});
+  }
+  if (accesses <= kWarp * kAccesses) {
+    return visit(Tile<LaneTeam<kWarp>, N, kAccesses>{kLaneTeamThreads, kLaneTeamThreads / kWarp, 1});
+  }
+  if constexpr (kMore > 0) {
+    if (accesses > int64_t(most) * kAccesses && accesses <= int64_t(most) * kMore) {
+      return visit(Tile<BlockTeam, N, kMore>{most, 1, 1});
+    }
+  }
+  int blocks = 1;
+  while (blocks < kMaxCluster && int64_t(blocks) * most * kAccesses < accesses) {
+    blocks *= 2;
+  }
+  const int64_t threads = (accesses + blocks * kAccesses - 1) / (blocks * kAccesses);
+  const int whole_warps = static_cast<int>((threads + kWarp - 1) / kWarp * kWarp);
+  if (blocks == 1) {
+    return visit(Tile<BlockTeam, N, kAccesses>{whole_warps, 1, 1});
+  }
+  if (whole_warps <= most && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
+    return visit(Tile<ClusterTeam, N, kAccesses>{whole_warps, 1, blocks});
+  }
+  return visit(Tile<BlockTeam, N, 0>{most, 1, 1});
+}
+
+// The dynamic shared memory that a kernel gets without asking; what it declares itself counts too.
+constexpr size_t kSharedWithoutAsking = 40 * 1024;
+
+// Launches a kernel over `blocks` blocks with so many bytes of dynamic shared memory, in clusters if the tile says so.
+template <typename Tile, typename... Parameters, typename... Arguments>
+cudaError_t launch(
+    void (*kernel)(Parameters...),
+    const Tile& tile,
+    int64_t blocks,
+    size_t shared,
+    cudaStream_t stream,
+    Arguments... arguments) {
+  if (blocks == 0) return cudaSuccess;
+  if (shared > kSharedWithoutAsking) {
+    const auto error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(tile.blocks_per_team), 1, 1};
+  cudaLaunchConfig_t configuration = {};
+  configuration.gridDim = static_cast<unsigned>(blocks);
+  configuration.blockDim = tile.threads;
+  configuration.dynamicSmemBytes = shared;
+  configuration.stream = stream;
+  configuration.attrs = &cluster;
+  configuration.numAttrs = tile.blocks_per_team > 1;
+  return cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...);
+}
+
+// The most threads of a block, up to `most`, that can have so many bytes of shared memory each; whole warps.
+inline int threads_with_shared(int most, size_t bytes_each) {
+  constexpr int kReserved = 4096;
+  const int memory = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kReserved;
+  return std::min(most, static_cast<int>(memory / bytes_each) / kWarp * kWarp);
+}
+
+// Blocks that go over `rows` rows once.
+template <typename Tile>
+int64_t blocks_for_rows(const Tile& tile, int64_t rows) {
+  // Enough to fill any GPU many times over; kernels stride over the rows that are left.
+  constexpr int64_t kMaxTeams = 1 << 24;
+  const int64_t blocks = (rows + tile.teams_per_block - 1) / tile.teams_per_block;
+  return std::min(blocks, kMaxTeams) * tile.blocks_per_team;
+}
+
+// Blocks that are all on the GPU at once, for kernels that keep something from row to row: `each` on a multiprocessor,
+// or as many as have shared memory there; fewer if there would not be a few rows for each team.
+template <typename Tile>
+int64_t blocks_that_stay(const Tile& tile, int64_t rows, int each, size_t shared) {
+  constexpr size_t kReserved = 2048;  // What a block takes beside what it asks for, and declares.
+  const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / (shared + kReserved);
+  const int64_t blocks = std::clamp<int64_t>(each, 1, std::max<int64_t>(1, memory));
+  const int64_t teams = std::max<int64_t>(1, blocks * attribute(cudaDevAttrMultiProcessorCount) / tile.blocks_per_team);
+  constexpr int64_t kFewRows = 4;
+  return std::min(teams * tile.blocks_per_team, blocks_for_rows(tile, (rows + kFewRows - 1) / kFewRows));
+}

@@ -1,0 +1,66 @@
+// Describes matrices in global memory to the copy engine (TMA). Host code; tma.cuh holds the copies.
+
+#pragma once
+
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "swizzle.cuh"
+
+namespace tma {
+
+// What TMA asks of a matrix: rows that start at multiples of 16 bytes, and coordinates that fit 31 bits.
+template <typename T>
+bool can_describe(const T* data, int64_t rows, int64_t columns) {
+  constexpr int64_t kLimit = int64_t(1) << 31;
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && columns * sizeof(T) % 16 == 0 && rows > 0 && rows < kLimit &&
+         columns > 0 && columns < kLimit;
+}
+
+// cuTensorMapEncodeTiled is the driver's. It is looked up at run time, so that nothing links against libcuda.
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+inline Encode find_encode() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+#else
+  cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+#endif
+  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
+}
+
+// Describes a row-major matrix of 16-bit elements that is copied in boxes of so many rows of 128 bytes, which lie in
+// shared memory as swizzle.cuh says. can_describe must hold.
+template <typename T>
+cudaError_t describe(CUtensorMap& map, const T* data, int64_t rows, int64_t columns, int box_rows) {
+  static_assert(sizeof(T) == 2);
+  static const Encode encode = find_encode();
+  if (!encode) return cudaErrorNotSupported;
+  constexpr auto type = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(columns) * sizeof(T)};
+  const cuuint32_t box[] = {kSwizzleRow / sizeof(T), static_cast<cuuint32_t>(box_rows)}, steps[] = {1, 1};
+  const CUresult result = encode(
+      &map,
+      type,
+      2,
+      const_cast<T*>(data),
+      sizes,
+      strides,
+      box,
+      steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+}  // namespace tma

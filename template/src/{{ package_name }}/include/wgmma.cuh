@@ -1,0 +1,148 @@
+// Products of matrices by a warpgroup, from shared memory, while its threads go on (wgmma, sm_90a).
+//
+// The sum is 64xN in float32. Warp w of the warpgroup holds rows 16w to 16w + 15, as mma.cuh's mma_16x8x16 does for
+// each 8 columns: sum[4j] and sum[4j + 1] are the columns 8j + 2(i % 4) and the next, of row i / 4 for lane i, and
+// sum[4j + 2] and sum[4j + 3] the same of row i / 4 + 8.
+//
+// A product takes 16 steps of the inner dimension. Order: wgmma_fence, products, wgmma_commit; then wgmma_wait, before
+// the sums are read or what the products read is overwritten.
+
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "shared_address.cuh"
+#include "swizzle.cuh"
+
+__device__ inline void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ inline void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Until at most so many of the latest groups are under way.
+template <int kUnderWay>
+__device__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kUnderWay) : "memory");
+}
+
+// Keeps the compiler from moving uses of the sums past a wgmma_fence or wgmma_wait.
+template <int kSize>
+__device__ void wgmma_pin(float (&sum)[kSize]) {
+#pragma unroll
+  for (float& value : sum) asm volatile("" : "+f"(value));
+}
+
+// Describes an operand in shared memory, swizzled as swizzle.cuh says.
+//
+// Rows of 128 bytes are 64 steps of the inner dimension; step 16 begins 32 bytes after step 0, and so on. For a
+// transposed operand they are 64 columns of one step; `panel_bytes` is then from one 64 columns to the next, and step
+// 16 begins 16 rows after step 0.
+__device__ inline uint64_t wgmma_operand(const void* shared, int panel_bytes = 0) {
+  constexpr uint64_t kEightRows = 8 * kSwizzleRow, kSwizzle128 = uint64_t(1) << 62;
+  const uint64_t address = shared_address(shared) & 0x3ffff;
+  return address >> 4 | uint64_t(panel_bytes >> 4) << 16 | (kEightRows >> 4) << 32 | kSwizzle128;
+}
+
+// sum += a b, where `a` is 64x16 and b 16xN. Memory holds rows of `a`, and columns of b (rows if it is transposed). The
+// second form takes `a` from registers, as mma_16x8x16 takes it.
+template <typename T, bool kTransposedB = false, int kSize>
+__device__ void wgmma(float (&sum)[kSize], uint64_t a, uint64_t b);
+template <typename T, bool kTransposedB = false, int kSize>
+__device__ void wgmma(float (&sum)[kSize], const uint32_t (&a)[4], uint64_t b);
+
+namespace wgmma_shapes {
+
+template <typename T, int N, bool kTransposedB>
+struct Shape;
+
+// The names of the sum's registers in the instruction, 32 at a time, and the operands that they stand for.
+#define NAMES_0_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define NAMES_8_16 "%8, %9, %10, %11, %12, %13, %14, %15"
+#define NAMES_16_32 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_32_64 \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define NAMES_64_96 \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define NAMES_96_128 \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define NAMES_8 NAMES_0_8
+#define NAMES_16 NAMES_8 ", " NAMES_8_16
+#define NAMES_32 NAMES_16 ", " NAMES_16_32
+#define NAMES_64 NAMES_32 ", " NAMES_32_64
+#define NAMES_96 NAMES_64 ", " NAMES_64_96
+#define NAMES_128 NAMES_96 ", " NAMES_96_128
+#define SUM_4(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
+#define SUM_8(i) SUM_4(i), SUM_4(i + 4)
+#define SUM_16(i) SUM_8(i), SUM_8(i + 8)
+#define SUM_32(i) SUM_16(i), SUM_16(i + 16)
+#define SUM_64(i) SUM_32(i), SUM_32(i + 32)
+#define SUM_96(i) SUM_64(i), SUM_32(i + 64)
+#define SUM_128(i) SUM_64(i), SUM_64(i + 64)
+
+// One shape and type: `size` is N / 2, the registers of the sum; p0 to p5 the names of the operands after them.
+#define WGMMA(T, type, N, size, p0, p1, p2, p3, p4, p5) \
+  template <bool kTransposedB> \
+  struct Shape<T, N, kTransposedB> { \
+    static __device__ void multiply(float (&sum)[size], uint64_t a, uint64_t b) { \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##size \
+                   "}, " p0 ", " p1 ", 1, 1, 1, 0, " p2 ";" \
+                   : SUM_##size(0) \
+                   : "l"(a), "l"(b), "n"(int(kTransposedB))); \
+    } \
+    static __device__ void multiply(float (&sum)[size], const uint32_t (&a)[4], uint64_t b) { \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##size \
+                   "}, {" p0 ", " p1 ", " p2 ", " p3 "}, " p4 ", 1, 1, 1, " p5 ";" \
+                   : SUM_##size(0) \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int(kTransposedB))); \
+    } \
+  };
+#define WGMMA_BOTH(N, size, ...) \
+  WGMMA(__half, "f16", N, size, __VA_ARGS__) WGMMA(__nv_bfloat16, "bf16", N, size, __VA_ARGS__)
+WGMMA_BOTH(16, 8, "%8", "%9", "%10", "%11", "%12", "%13")
+WGMMA_BOTH(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
+WGMMA_BOTH(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
+WGMMA_BOTH(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
+WGMMA_BOTH(192, 96, "%96", "%97", "%98", "%99", "%100", "%101")
+WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
+#undef WGMMA_BOTH
+#undef WGMMA
+#undef SUM_128
+#undef SUM_96
+#undef SUM_64
+#undef SUM_32
+#undef SUM_16
+#undef SUM_8
+#undef SUM_4
+#undef NAMES_128
+#undef NAMES_96
+#undef NAMES_64
+#undef NAMES_32
+#undef NAMES_16
+#undef NAMES_8
+#undef NAMES_96_128
+#undef NAMES_64_96
+#undef NAMES_32_64
+#undef NAMES_16_32
+#undef NAMES_8_16
+#undef NAMES_0_8
+
+}  // namespace wgmma_shapes
+
+template <typename T, bool kTransposedB, int kSize>
+__device__ void wgmma(float (&sum)[kSize], uint64_t a, uint64_t b) {
+  wgmma_shapes::Shape<T, 2 * kSize, kTransposedB>::multiply(sum, a, b);
+}
+
+template <typename T, bool kTransposedB, int kSize>
+__device__ void wgmma(float (&sum)[kSize], const uint32_t (&a)[4], uint64_t b) {
+  wgmma_shapes::Shape<T, 2 * kSize, kTransposedB>::multiply(sum, a, b);
+}

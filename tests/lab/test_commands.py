@@ -1,0 +1,193 @@
+"""`bench`, `compare` and `report` from end to end, on a compiled op of a stamped project; and its workflow.
+
+How fast anything is, is not asserted: only what is said of it, and how it ends.
+"""
+
+import _thread
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kernelgen.lab import results
+from tests.conftest import commit_all, git
+from tests.stamped.conftest import edit
+
+QUICK = ("--samples", "10")
+
+
+def slow_down(project: Path) -> None:
+    """Every element of the CPU kernel is computed many times over."""
+    source = project / "src" / "lab_kernels" / "ops" / "elementwise" / "cpu.cpp"
+    again = "for (volatile int again = 0; again < 200; again = again + 1) out[i] ="
+    edit(source, ("      out[i] =", f"      {again}"))
+
+
+# ---- bench ----------------------------------------------------------------------------------------------------
+
+
+def test_bench_measures_saves_and_reports(lab_project, run, tmp_path):
+    told = run("bench", "elementwise", *QUICK, "--save-baseline", "--out", tmp_path / "all.json")
+    assert told.code == 0, told.err
+    for said in ("elementwise · small · float32", "elementwise · odd · float32", "torch", "copy"):
+        assert said in told.out
+    found = results.read(tmp_path / "all.json")
+    assert [case["case"] for case in found["cases"]] == ["small", "odd"]
+    assert all(len(case["functions"]["op"]["seconds"]) == 10 for case in found["cases"])
+    assert found["environment"]["git"] == {"revision": git(lab_project, "rev-parse", "HEAD"), "changed": False}
+    (baseline,) = (lab_project / "baselines").glob("*/elementwise.json")
+    assert results.read(baseline)["cases"] == found["cases"]
+    commit_all(lab_project)
+    told = run("report")
+    assert told.code == 0, told.err
+    assert (lab_project / "build" / "report" / "report.html").exists()
+    # The same file on both sides: nothing differs.
+    assert run("compare", tmp_path / "all.json", baseline).code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--cases", "huge"), "has no case 'huge' on cpu; it has 'small', 'odd'"),
+        (("--peers", "liger"), "has no peer 'liger'; it has 'torch'"),
+        (("--dtype", "int8"), "does not take int8"),
+        (("--device", "cuda"), "torch sees no GPU here"),
+        (("--samples", "3"), "too few"),
+    ],
+)
+def test_bench_refuses_in_a_sentence(lab_project, run, arguments, says):
+    told = run("bench", "elementwise", *arguments)
+    assert told.code == 2
+    assert says in told.out + told.err
+
+
+def test_what_bench_measured_before_ctrl_c_is_kept(lab_project, run, tmp_path, monkeypatch):
+    from kernelgen.cli import bench
+
+    take = bench._take
+
+    def interrupt(event, found, notes):
+        take(event, found, notes)
+        if event["event"] == "case":
+            threading.Timer(0.01, _thread.interrupt_main).start()
+
+    monkeypatch.setattr(bench, "_take", interrupt)
+    told = run("bench", "elementwise", "--samples", "200", "--out", tmp_path / "part.json")
+    assert told.code == 130
+    assert "what was measured is kept" in told.err
+    assert [case["case"] for case in results.read(tmp_path / "part.json")["cases"]][:1] == ["small"]
+
+
+# ---- compare --against ----------------------------------------------------------------------------------------
+
+
+def compare(run, *arguments):
+    return run("compare", "--against", "HEAD", "elementwise", "--cases", "small", "--blocks", "12", *arguments)
+
+
+def test_a_revision_that_became_slower_is_found(lab_project, run):
+    slow_down(lab_project)
+    told = compare(run, "--markdown")
+    assert told.code == 1, told.err + told.out
+    assert "1 regression" in told.out
+    assert "🔴 regression" in told.out
+    assert "confirmed by other processes" in told.out
+    assert "Cases that got slower: elementwise · small · float32." in told.out
+    assert "Interleaved: 12 blocks" in told.out
+    assert "by `kernelgen compare --against HEAD elementwise --blocks 12 --cases small`" in told.out
+    assert "torch " in told.out
+
+
+def test_a_revision_that_became_faster_is_found(lab_project, run):
+    slow_down(lab_project)
+    commit_all(lab_project)
+    git(lab_project, "checkout", "--quiet", "HEAD~1", "--", "src")
+    found = compare(run, "--json").json
+    assert [one["verdict"] for one in found["cases"]] == ["improvement"]
+    assert found["exit_code"] == 0
+    assert len(git(lab_project, "worktree", "list").splitlines()) == 1
+
+
+def test_a_wrong_result_is_found(lab_project, run):
+    edit(
+        lab_project / "src" / "lab_kernels" / "ops" / "elementwise" / "cpu.cpp",
+        ("for (; i < end; ++i) {", "for (; i + 1 < end; ++i) {"),
+    )
+    told = compare(run)
+    assert told.code == 1
+    assert "wrong result" in told.out
+
+
+def test_compare_refuses_in_a_sentence(lab_project, run):
+    for arguments, says in (
+        (("--against", "nowhere", "elementwise"), "no revision 'nowhere'"),
+        (("--against", "HEAD", "nothing"), "no op 'nothing'"),
+        (("--against", "HEAD", "elementwise", "--cases", "huge"), "has no case 'huge'"),
+        (("--against", "HEAD", "elementwise", "--device", "cuda"), "torch sees no GPU here"),
+    ):
+        told = run("compare", *arguments)
+        assert told.code == 3
+        assert says in told.err
+
+
+# ---- The workflow ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def step(lab_project, tmp_path):
+    """Runs a step of the stamped workflow `gpu` by its name, on the CPU; returns what it did and what it put out."""
+    workflow = yaml.safe_load((lab_project / ".github" / "workflows" / "gpu.yml").read_text())
+    steps = {one.get("name"): one for one in workflow["jobs"]["measure"]["steps"]}
+    tool = tmp_path / "bin" / "kernelgen"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m kernelgen "$@"\n')
+    tool.chmod(0o755)
+
+    def call(name: str) -> tuple[subprocess.CompletedProcess[str], str]:
+        output = tmp_path / "output"
+        output.write_text("")
+        path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+        variables = {"DEVICE": "cpu", "BASE": "HEAD", "GITHUB_OUTPUT": str(output), "PATH": path, "USE_CUDA": "0"}
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", steps[name]["run"]]
+        done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+        return done, output.read_text()
+
+    return call
+
+
+def test_the_workflow_compares_and_says_so(step, lab_project):
+    done, output = step("Compare")
+    assert done.returncode == 0, done.stderr
+    assert output in ("code=0\n", "code=1\n", "code=2\n")
+    text = Path("comparison.md").read_text()
+    assert text.startswith("### `HEAD (")
+    assert text.count("| elementwise · ") == 2
+
+
+def test_the_workflow_has_nothing_to_compare_a_new_op_with(step, lab_project):
+    git(lab_project, "rm", "-r", "--quiet", "--cached", "src/lab_kernels/ops/elementwise")
+    git(lab_project, "commit", "--quiet", "--message", "without the op")
+    done, output = step("Compare")
+    assert (done.returncode, output) == (0, "code=0\n"), done.stderr
+    assert "nothing to compare" in Path("comparison.md").read_text()
+
+
+def test_the_workflow_s_fuzz(step, lab_project):
+    edit(
+        lab_project / "src" / "lab_kernels" / "ops" / "elementwise" / "lab.py",
+        ("DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)", "DTYPES = (torch.float32,)"),
+    )
+    done, _ = step("Fuzz")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cases passed on cpu" in Path("fuzz.txt").read_text()
+
+
+def test_json_of_the_comparison_is_one_object(lab_project, run):
+    told = compare(run, "--json")
+    assert json.loads(told.out)["evidence"]

@@ -1,0 +1,263 @@
+"""`kernelgen profile`: both passes, what is saved, and what is said where something is missing.
+
+Nsight Compute is played by a script that hands out recordings made on an H200.
+"""
+
+import _thread
+import json
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kernelgen.cli import profile as verb
+from kernelgen.errors import KernelgenError
+from kernelgen.lab import LabError, ncu, profiler, results
+
+from .bench_ops import interpreted_project
+from .test_figures import RECORDINGS
+
+H200 = {"device": "cuda", "gpu": {"name": "NVIDIA H200"}, "cpu": "A CPU", "cores": 16, "torch": "2.11", "flags": {}}
+FAKE = """#!{python}
+import pathlib, subprocess, sys
+words, here = sys.argv[1:], pathlib.Path({recordings!r})
+if "--query-metrics" in words:
+    print((here / "query-metrics.txt").read_text())
+elif "--import" in words:
+    report = pathlib.Path(words[words.index("--import") + 1])
+    print((here / "{name}.csv").read_text() if report.exists() else "")
+else:
+    log, report = (pathlib.Path(words[words.index(option) + 1]) for option in ("--log-file", "--export"))
+    log.write_text({log!r})
+    if not {log!r}:
+        report.write_bytes(b"a report")
+    target = words[words.index("--metrics") + 2:]
+    sys.exit({code} or subprocess.run(target).returncode)
+"""
+
+
+@pytest.fixture
+def fake_ncu(tmp_path, monkeypatch):
+    """Puts an `ncu` on PATH that shows a recording, or complains in its log and ends with a code."""
+
+    def make(name: str = "elementwise", log: str = "", code: int = 0) -> None:
+        tool = tmp_path / "bin" / "ncu"
+        tool.parent.mkdir(exist_ok=True)
+        text = FAKE.format(python=sys.executable, recordings=str(RECORDINGS), name=name, log=log, code=code)
+        tool.write_text(text)
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+
+    return make
+
+
+@pytest.fixture
+def profiled(tmp_path, monkeypatch):
+    """Profiles an interpreted op on the CPU, which passes for an H200 if so wanted."""
+
+    def call(body: str = "pass", *, gpu: bool = False, limit_s: float = 60.0, **request) -> profiler.Profiler:
+        root = tmp_path / "project"
+        if not root.exists():
+            interpreted_project(root, body)
+        asked = {"package": "pkg", "op": "tested", "seed": 0, "device": "cpu", "interpreted": True, **request}
+        made = profiler.Profiler(Path(sys.executable), root, asked, tmp_path / "out", limit_s)
+        if gpu:
+            monkeypatch.setattr(made, "_why_not", lambda found: None)
+            follow = made._follow
+
+            def on_cpu(more, on_event, under=()):
+                # The second pass would start a CUDA profiler: there is none, so it times once more instead.
+                follow({**more, "counters": False, "device": "cpu"}, on_event, under)
+
+            monkeypatch.setattr(made, "_follow", on_cpu)
+        return made
+
+    return call
+
+
+# ---- On the CPU -----------------------------------------------------------------------------------------------
+
+
+def test_on_the_cpu_torch_profiles(profiled, tmp_path):
+    made = profiled(case="odd")
+    found = made.run()
+    assert found["case"] == "odd"
+    assert found["kernels"] == []
+    assert "ran on the CPU" in found["reason"]
+    rows = {row["name"]: row for row in found["times"]["rows"]}
+    assert rows["aten::mul"]["count"] == rows["aten::add"]["count"] == 1
+    assert all(row["seconds"] > 0 for row in rows.values())
+    assert profiler.read(tmp_path / "out" / "tested-odd-float32.json") == found
+    text = "\n".join(verb._text(found, None, made.written))
+    assert "No counters" in text
+    assert "tested-odd-float32.json" in text
+
+
+def test_the_gradient(profiled):
+    found = profiled(backward=True).run()
+    assert found["backward"]
+    assert profiler.name_of(found) == "tested-small-float32-backward"
+    assert found["times"]["rows"]
+
+
+# ---- With counters --------------------------------------------------------------------------------------------
+
+
+def test_counters_are_read_saved_and_explained(profiled, fake_ncu, tmp_path):
+    fake_ncu("rms_norm-backward")
+    made = profiled(gpu=True)
+    found = made.run()
+    assert found["reason"] is None
+    assert [path.suffix for path in made.written] == [".ncu-rep", ".csv", ".json"]
+    assert all(path.exists() for path in made.written)
+    assert not list((tmp_path / "out").glob("*.log"))
+    assert ncu.read(made.written[1].read_text())[1].name == found["kernels"][1]["name"]
+    assert sum(one["share"] for one in found["kernels"]) == pytest.approx(1)
+    json.dumps(found)
+    text = "\n".join(verb._text(found, None, made.written))
+    assert "in 4 launches" in text
+    assert "differentiate<8, __nv_bfloat16>: 212.1 µs, 46% of the time, grid x block 16384 x 1024" in text
+    for figure in ("tensor cores", "device memory", "L2 hits", "warps wait", "bank conflicts", "occupancy"):
+        assert text.count(f"  {figure}") == verb._MOST_SHOWN
+    assert "→ Bound by device memory" in text
+
+
+def test_before_and_after(profiled, fake_ncu):
+    found = {}
+    for name in ("rms_norm-backward", "elementwise"):
+        fake_ncu(name)
+        found[name] = profiled(gpu=True).run()
+    text = "\n".join(verb._change(found["rms_norm-backward"], found["elementwise"]))
+    assert "before → after: 463 µs → 120 µs (-74.1%)" in text
+    assert "device memory" in text
+    assert "→ 90.9%" in text
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "says"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - no permission\n", 0, "only administrators"),
+        ("==ERROR== Failed to profile kernel\n", 9, "ncu said: Failed to profile kernel"),
+        ("", 3, "ended with exit code 3"),
+    ],
+)
+def test_counters_that_cannot_be_read_leave_the_times(profiled, fake_ncu, log, code, says):
+    fake_ncu(log=log, code=code)
+    made = profiled(gpu=True)
+    found = made.run()
+    assert says in found["reason"]
+    assert found["kernels"] == []
+    assert found["times"]["rows"]
+
+
+def test_no_ncu_is_said(monkeypatch):
+    monkeypatch.setattr(ncu, "find", lambda: None)
+    made = profiler.Profiler(Path(sys.executable), Path(), {}, Path())
+    assert "put its `ncu` on PATH" in made._why_not({"environment": H200})
+    monkeypatch.setattr(ncu, "find", lambda: Path("ncu"))
+    assert made._why_not({"environment": H200}) is None
+
+
+def test_ncu_is_found_in_the_toolkit(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(ncu, "_FOLDERS", (str(tmp_path / "nsight-compute" / "*"),))
+    assert ncu.find() is None
+    for version in ("2024.1", "2025.3"):
+        tool = tmp_path / "nsight-compute" / version / "ncu"
+        tool.parent.mkdir(parents=True)
+        tool.touch(0o755)
+    assert ncu.find() == tool
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    (tmp_path / "cuda" / "bin").mkdir(parents=True)
+    (tmp_path / "cuda" / "bin" / "ncu").touch(0o755)
+    assert ncu.find() == tmp_path / "cuda" / "bin" / "ncu"
+
+
+# ---- What goes wrong ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("os.abort()", "the process crashed with SIGABRT"),
+        ("raise ValueError('no such luck')", "failed: ValueError: no such luck"),
+        ("import time; time.sleep(60)", "the process hung: it said nothing for 3 s"),
+    ],
+)
+def test_an_op_that_fails(profiled, body, says):
+    with pytest.raises(profiler.FailedError, match=says) as caught:
+        profiled(body, limit_s=3.0).run()
+    assert caught.value.exit_code == 1
+
+
+def test_a_crash_under_ncu_alone_leaves_the_times(profiled, fake_ncu):
+    fake_ncu(code=139)
+    found = profiled(gpu=True).run()
+    assert "exit code 139" in found["reason"]
+    assert found["times"]["rows"]
+
+
+def test_what_is_not_there_is_said(profiled):
+    with pytest.raises(LabError, match="has no case 'huge' on cpu; it has 'small', 'odd'"):
+        profiled(case="huge").run()
+    with pytest.raises(LabError, match="does not take int8"):
+        profiled(dtype="int8").run()
+    with pytest.raises(LabError, match="torch sees no GPU here"):
+        profiled(device="cuda").run()
+
+
+def test_ctrl_c_ends_it(profiled):
+    made = profiled("import time; time.sleep(60)")
+    threading.Timer(4, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    assert made.written == []
+
+
+def test_profiles_of_other_machines_cases_and_versions(profiled, tmp_path):
+    found = profiled().run()
+    other = {**found, "environment": H200}
+    with pytest.raises(
+        KernelgenError, match=r"b\.json was taken on NVIDIA H200, and this is .*, 2 cores|different mach"
+    ):
+        profiler.check_comparable(other, "b.json", found)
+    with pytest.raises(KernelgenError, match=r"b\.json is of tested · odd"):
+        profiler.check_comparable({**found, "case": "odd"}, "b.json", found)
+    profiler.check_comparable(found, "b.json", found)
+    path = tmp_path / "newer.json"
+    results.write({**found, "version": 99}, path)
+    with pytest.raises(KernelgenError, match="version 99 of the results' schema"):
+        profiler.read(path)
+    results.write(results.new(H200), path)
+    with pytest.raises(KernelgenError, match="does not hold results of `kernelgen profile`"):
+        profiler.read(path)
+
+
+# ---- The command ----------------------------------------------------------------------------------------------
+
+
+def test_the_command_and_a_revision_before(lab_project, run):
+    told = run("profile", "elementwise", "--case", "odd", "--against", "HEAD")
+    assert told.code == 0, told.err
+    assert "elementwise · odd · float32" in told.out
+    assert "before → after" in told.out
+    saved = lab_project / "build" / "profiles" / "elementwise-odd-float32.json"
+    again = run("profile", "elementwise", "--case", "odd", "--against", saved, "--json")
+    assert again.code == 0, again.err
+    assert again.json["before"]["case"] == "odd"
+
+
+def test_the_command_refuses_in_a_sentence(lab_project, run, tmp_path):
+    (tmp_path / "old.json").write_text(json.dumps({"kind": profiler.KIND, "version": 0}))
+    for arguments, code, says in (
+        (("elementwise", "--case", "huge"), 2, "has no case 'huge'"),
+        (("elementwise", "--device", "cuda"), 2, "torch sees no GPU here"),
+        (("nothing",), 2, "has no op 'nothing'"),
+        ((), 2, "OP"),
+        (("elementwise", "--limit", "0"), 2, "too little"),
+        (("elementwise", "--against", tmp_path / "old.json"), 1, "version 0"),
+        (("elementwise", "--against", "nowhere"), 1, "no revision 'nowhere'"),
+    ):
+        told = run("profile", *arguments)
+        assert (told.code, says in told.err) == (code, True), told.err

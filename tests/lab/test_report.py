@@ -1,0 +1,246 @@
+"""`kernelgen report`: what goes into the page, what the page holds, and what it looks like in a browser."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernelgen.lab import ncu, profiler, results
+from kernelgen.lab.report import charts, collect, page
+from tests.conftest import commit_all
+
+from .browser import look, needs_browser, screenshot
+from .test_figures import RECORDINGS
+
+GPU = {"name": "NVIDIA H200", "capability": "9.0", "memory_bytes": 150e9, "driver": "580.1"}
+ENVIRONMENT = {
+    "device": "cuda",
+    "gpu": GPU,
+    "cpu": "A CPU",
+    "cores": 16,
+    "threads": 16,
+    "system": "Linux",
+    "python": "3.12",
+    "torch": "2.11.0",
+    "cuda": "13.0",
+    "git": {"revision": "ab" * 20, "changed": True},
+    "flags": {"seed": 0},
+    "variables": {"CUDA_HOME": "/usr/local/cuda"},
+}
+CEILINGS = {"copy_bytes_per_s": 4.25e12, "matrix_flops_per_s": {"bfloat16": 8e14, "float32": 5e13}}
+
+
+def case(op: str, name: str, level: float, dtype: str = "bfloat16", **more) -> dict:
+    times = list(np.random.default_rng(0).normal(level, level * 0.02, 100))
+    facts = {f"p{p}": float(np.percentile(times, p)) for p in (50, 95, 99)}
+    facts |= {"seconds": times, "median": [level, level * 0.99, level * 1.01], "cv": 0.02}
+    facts |= {"bytes_per_s": 3e12, "copy_fraction": 0.7, "flops_per_s": 2e12, "matrix_fraction": 0.002}
+    peers = {"torch": [1.5, 1.4, 1.6], "torch.compile": [0.8, 0.75, 0.85], "Liger": [1.0, 0.98, 1.02]}
+    state = {"sm_mhz": {"min": 1900, "max": 1980}, "watts": {"min": 300.0, "max": 320.0}}
+    found = {"op": op, "case": name, "sizes": {}, "dtype": dtype, "backward": False, "faults": [], "warnings": []}
+    return {**found, "functions": {"op": facts}, "peers": peers, "state": state, "left_out": {}, **more}
+
+
+def bench(*cases: dict, created: str = "2026-11-20T10:00:00+00:00", **environment) -> dict:
+    found = {**results.new({**ENVIRONMENT, **environment}), "ceilings": CEILINGS, "cases": list(cases)}
+    return {**found, "created": created}
+
+
+def profiled(name: str = "rms_norm-backward", **more) -> dict:
+    found = {**results.heading(profiler.KIND, profiler.VERSION), "environment": ENVIRONMENT, "op": "rms", "bytes": 8e8}
+    found |= {"case": "large", "dtype": "bfloat16", "backward": True, "ceilings": CEILINGS, "reason": None}
+    found["times"] = {"calls": 20, "rows": [{"name": "kernel<int>", "count": 1, "seconds": 1e-4}]}
+    found["kernels"] = profiler.described(ncu.read((RECORDINGS / f"{name}.csv").read_text()), found)
+    return {**found, **more}
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(name: str, found: dict) -> Path:
+        results.write(found, tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def files(file) -> list[Path]:
+    """Two ops, three runs, wrong results, hostile names, and profiles with counters and without."""
+    hostile = case("gate", '<b>&"odd"</b>', 2e-6, warnings=["the samples vary by 20%"])
+    wrong = case("gate", "wrong", 0.123456, faults=["it cheats"])
+    lacks = case("gate", "no cost", 3e-3, peers={}, left_out={"Liger": "ImportError: Liger"})
+    del lacks["functions"]["op"]["flops_per_s"]
+    first = bench(case("rms", "large", 2e-4), case("rms", "small", 9e-6), created="2026-10-01T10:00:00+00:00")
+    second = bench(case("rms", "large", 1.6e-4), created="2026-10-20T10:00:00+00:00")
+    newest = bench(case("rms", "large", 1.5e-4), case("rms", "small", 8e-6, "float32"), hostile, wrong, lacks)
+    without = profiled(case="small", kernels=[], reason="Nsight Compute was not found")
+    return [
+        *(file("1.json", first), file("2.json", second), file("3.json", newest)),
+        *(file("4.json", profiled()), file("5.json", without)),
+    ]
+
+
+# ---- What goes in ---------------------------------------------------------------------------------------------
+
+
+def test_the_newest_of_each_case_and_its_past(files):
+    material = collect.from_files(files)
+    assert material.machine == "NVIDIA H200"
+    assert material.newest["created"].startswith("2026-11-20")
+    assert material.cases["rms · large · bfloat16"]["functions"]["op"]["median"][0] == 1.5e-4
+    assert [point.median[0] for point in material.history["rms · large · bfloat16"]] == [2e-4, 1.6e-4, 1.5e-4]
+    assert material.history["rms · large · bfloat16"][0].revision == "abababa+"
+    assert material.history["gate · wrong · bfloat16"] == []
+    assert list(material.profiles) == ["rms · large · bfloat16 · backward", "rms · small · bfloat16 · backward"]
+    assert material.ops == ["rms", "gate"]
+
+
+def test_a_project_s_baselines_their_past_and_its_profiles(tmp_path):
+    def save(level: float, created: str) -> None:
+        found = bench(case("rms", "large", level), created=created)
+        results.write(found, tmp_path / "baselines" / "nvidia-h200" / "rms.json")
+        commit_all(tmp_path)
+
+    save(3e-4, "2026-10-01T10:00:00+00:00")
+    save(2e-4, "2026-11-01T10:00:00+00:00")
+    older = bench(case("rms", "large", 1), created="2026-01-01T10:00:00+00:00", gpu={**GPU, "name": "NVIDIA A100"})
+    results.write(older, tmp_path / "baselines" / "nvidia-a100" / "rms.json")
+    results.write(profiled(), tmp_path / "build" / "profiles" / "rms.json")
+    material = collect.from_project(tmp_path)
+    assert [point.median[0] for point in material.history["rms · large · bfloat16"]] == [3e-4, 2e-4]
+    assert list(material.profiles) == ["rms · large · bfloat16 · backward"]
+    assert material.notes == ["baselines of other machines were left out: NVIDIA A100"]
+
+
+@pytest.mark.parametrize(
+    ("one", "says"),
+    [
+        (bench(case("rms", "large", 1), gpu={**GPU, "name": "NVIDIA A100"}), "a report is of one machine"),
+        ({"kind": results.KIND, "version": 99}, "version 99 of the results' schema"),
+        ({"kind": profiler.KIND, "version": 0}, "version 0 of the results' schema"),
+        ({"kind": "else"}, "does not hold results"),
+    ],
+)
+def test_files_that_will_not_do(file, run, tmp_path, one, says):
+    good = file("good.json", bench(case("rms", "large", 1)))
+    told = run("report", good, file("bad.json", one), "--out", tmp_path / "out")
+    assert told.code == 1
+    assert says in told.err
+    assert told.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_to_report(file, run, project):
+    told = run("report")
+    assert told.code == 1
+    assert "kernelgen bench --save-baseline" in told.err
+    assert "no file holds a case" in run("report", file("empty.json", bench())).err
+    assert "cannot be read" in run("report", "nowhere.json").err
+
+
+def test_without_matplotlib(files, run, monkeypatch):
+    import builtins
+
+    known = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.startswith("kernelgen.lab.report") and rest and rest[2] and "page" in rest[2]:
+            raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+        return known(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    told = run("report", *files)
+    assert told.code == 1
+    assert "Drawing needs matplotlib; install it with" in told.err
+
+
+# ---- The page -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(files, run, tmp_path) -> Path:
+    told = run("report", *files, "--out", tmp_path / "out", "--title", "My <kernels>")
+    assert told.code == 0, told.err
+    assert "6 cases on NVIDIA H200" in told.out
+    return tmp_path / "out" / "report.html"
+
+
+def test_the_page_stands_alone(written):
+    text = written.read_text()
+    assert not re.search(r"<(script|link|img|iframe)\b|url\(\s*['\"]?http|@import", text)
+    assert "My &lt;kernels&gt;" in text
+    assert "<b>&" not in text
+    assert "&lt;b&gt;&amp;&quot;odd&quot;&lt;/b&gt;" in text
+
+
+def test_every_part_is_there(written):
+    text = written.read_text()
+    for part in ("op-rms", "op-gate", "roofline", "profiles", "history", "environment"):
+        assert f'<section id="{part}">' in text
+    assert text.count("<svg") == 7
+    for said in ("torch.compile", "Bound by device memory", "No counters: Nsight Compute was not found", "580.1"):
+        assert said in text
+    for note in ("it cheats", "the samples vary by 20%", "Liger was left out: ImportError"):
+        assert note in text
+    assert "123.5 ms" not in text  # times of wrong results
+    names = {path.name for path in written.parent.iterdir()}
+    assert {"speed-rms.png", "latency-gate.png", "roofline.png", "history-rms.png"} < names
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written.parent.glob("*.png"))
+
+
+def test_pictures_take_the_colours_of_the_page(files):
+    drawn = charts.all_of(collect.from_files(files))
+    css = page.CSS.read_text()
+    for name in charts.COLOURS:
+        assert css.count(f"--{name}:") == 2, f"--{name} in light and in dark"
+    for chart in (chart for part in drawn.values() for chart in part):
+        svg = chart.svg()
+        known = set(re.findall(r"var\(--([\w-]+)\)", svg))
+        assert known <= set(charts.COLOURS)
+        # matplotlib's own black and white are no colours of the page; clip paths have none.
+        assert set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", svg)) == set()
+
+
+def test_json_lists_the_files(files, run, tmp_path):
+    told = run("report", *files, "--out", tmp_path / "out", "--json").json
+    assert told["machine"] == "NVIDIA H200"
+    assert all(Path(path).exists() for path in told["files"])
+    json.dumps(told)
+
+
+# ---- In a browser ---------------------------------------------------------------------------------------------
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1200])
+def test_the_page_in_a_browser(written, tmp_path, width, dark):
+    seen = look(written, width, tmp_path, dark=dark)
+    assert seen["width"] <= width, "it scrolls sideways"
+    assert seen["pictures"] == 7
+    assert min(seen["pictureWidths"]) > 250
+    assert seen["smallestText"] >= 8
+    assert seen["cut"] == []
+    assert seen["requests"] == []
+    assert seen["dangling"] == 0
+    assert len(set(seen["ids"])) == len(seen["ids"])
+    shade = sum(map(int, re.findall(r"\d+", seen["card"])[:3])) / 3
+    assert (shade < 60) if dark else (shade > 240)
+    assert seen["lowestContrast"] >= 4.5
+    assert seen["bodyContrast"] >= 7
+
+
+@needs_browser
+def test_it_is_drawn(written, tmp_path):
+    shots = []
+    for dark in (False, True):
+        shots.append(tmp_path / f"{dark}.png")
+        screenshot(written, 1200, 1500, shots[-1], dark=dark)
+    matplotlib_image = pytest.importorskip("matplotlib.image")
+    light, night = (matplotlib_image.imread(path)[..., :3] for path in shots)
+    assert light.mean() > 0.85
+    assert night.mean() < 0.25
+    for picture in (light, night):
+        assert len(np.unique(picture.reshape(-1, 3)[::50], axis=0)) > 20

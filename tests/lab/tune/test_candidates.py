@@ -1,0 +1,99 @@
+"""Compiling candidates: what is compiled, what is not, and what goes wrong."""
+
+import errno
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelgen.errors import KernelgenError
+from kernelgen.lab.tune import candidates, gates
+from kernelgen.lab.tune.candidates import CompileError, Compiler
+from kernelgen.lab.tune.chips import CHIPS
+
+from .conftest import OP
+
+
+@pytest.fixture
+def compiler(planted) -> Compiler:
+    made = Compiler(planted, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
+    made.prepare()
+    return made
+
+
+def test_a_candidate_is_a_library_of_its_own_and_the_projects_are_left_alone(compiler, planted):
+    made = compiler.compile({"work": 5, "mode": 0})
+    assert made.seconds > 0
+    assert made.library.is_file()
+    assert sorted(path.name for path in made.library.parent.iterdir()) == ["_cpu.so", "kernels.json"]
+    assert not (planted / "build" / "release").exists()
+    assert not list((planted / "src").rglob("*.so"))
+    assert made.library.read_bytes() != compiler.default.library.read_bytes()
+
+
+def test_what_is_unchanged_comes_from_the_cache_and_a_change_does_not(compiler, planted):
+    known = compiler.compile({"work": 2, "mode": 0})
+    assert known.seconds == 0  # The fixture compiled it, in another folder.
+    version = compiler.sources_version
+    with (planted / OP / "arguments.h").open("a") as header:
+        header.write("// changed\n")
+    again = Compiler(planted, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
+    again.prepare()
+    assert again.sources_version != version
+    assert again.compile({"work": 2, "mode": 0}).seconds > 0
+
+
+def test_cuda_candidates_are_the_kernel_alone_and_come_with_the_compilers_report(planted, monkeypatch):
+    if shutil.which("nvcc") is None and not Path("/usr/local/cuda/bin/nvcc").exists():
+        pytest.skip("there is no nvcc here")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    made = Compiler(planted, Path(sys.executable), "elementwise", "cuda", ["threads", "vector_bytes", "vectors"])
+    default = made.prepare()
+    assert len(made._commands) == 1
+    assert "kernel.cu" in made._commands[0]
+    assert {kernel["architecture"] for kernel in default.kernels} == {"9.0a"}
+    candidate = made.compile({"threads": 1024, "vector_bytes": 16, "vectors": 8})
+    assert "_cuda.so" in str(candidate.library)
+    assert len(candidate.kernels) == len(default.kernels)
+    most = max(kernel["registers"] for kernel in candidate.kernels)
+    assert most > max(kernel["registers"] for kernel in default.kernels)
+    assert gates.judge_compiled(default.kernels, {"threads": 256}, 0, CHIPS["9.0"]) is None
+    # What the launch bounds force on 1,024 threads.
+    assert most <= 64
+
+
+def test_what_does_not_compile_costs_itself_alone(compiler):
+    with pytest.raises(CompileError, match="error: static assertion failed: mode 4 is none"):
+        compiler.compile({"work": 1, "mode": 4})
+    assert compiler.compile({"work": 1, "mode": 0}).library.is_file()
+    assert not list((compiler.folder / "candidates").glob(".making-*"))
+
+
+def test_a_compiler_that_takes_too_long_is_ended(compiler):
+    compiler.limit_s = 0.3
+    start = time.monotonic()
+    with pytest.raises(CompileError, match=r"the compiler took longer than 0\.3 s"):
+        compiler.compile({"work": 7, "mode": 0})
+    assert time.monotonic() - start < 20
+
+
+def test_a_full_disk_ends_the_tuning_in_a_sentence(compiler, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(candidates.Path, "write_text", full)
+    with pytest.raises(KernelgenError, match="The disk is full at") as raised:
+        compiler.compile({"work": 7, "mode": 0})
+    assert not isinstance(raised.value, CompileError)
+
+
+def test_a_compiler_that_meets_a_full_disk_says_so(compiler, tmp_path, monkeypatch):
+    fake = tmp_path / "nice"
+    fake.write_text("#!/bin/sh\necho 'fatal error: cannot write: No space left on device' >&2; exit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert shutil.which("nice") == str(fake)
+    with pytest.raises(KernelgenError, match="The disk is full at"):
+        compiler.compile({"work": 7, "mode": 0})

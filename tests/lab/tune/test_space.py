@@ -1,0 +1,43 @@
+"""Spaces: what a lab.py may list."""
+
+import pytest
+
+from kernelgen.lab import LabError
+from kernelgen.lab.tune import space
+
+TUNABLES = {"cpu": {"grain": (1, 2, 4), "fast": (False, True)}}
+
+
+def test_every_combination_is_a_point():
+    found = space.read("op", TUNABLES, "cpu")
+    points = list(found.all())
+    assert found.size == len(points) == 6
+    assert points[0] == {"grain": 1, "fast": False}
+    assert all(found.at(found.indices(values)) == values for values in points)
+    assert found.indices({"grain": 3, "fast": True}) is None
+    assert found.indices({"grain": 1}) is None
+
+
+def test_the_version_is_that_of_the_values():
+    versions = {space.read("op", {"cpu": {"n": values}}, "cpu").version for values in ((1, 2), (1, 2), (1, 3), (2, 1))}
+    assert len(versions) == 3
+
+
+@pytest.mark.parametrize(
+    ("tunables", "sentence"),
+    [
+        ({}, "op has no tunables; list them in its lab.py"),
+        ({"cuda": {"threads": (1, 2)}}, "op has no tunables for cpu, only for cuda"),
+        ({"threads": (1, 2)}, "TUNABLES should hold the tunables of cpu and of cuda"),
+        ([1], "TUNABLES should hold the tunables of cpu and of cuda"),
+        ({"cpu": {"a-b": (1,)}}, "'a-b' is no name"),
+        ({"cpu": {"n": ()}}, "should list different values"),
+        ({"cpu": {"n": (1, 1)}}, "should list different values"),
+        ({"cpu": {"n": 3}}, "should list different values"),
+        ({"cpu": {"n": (1.5,)}}, "should hold whole numbers or bools"),
+        ({"cpu": {"n": ("a",)}}, "should hold whole numbers or bools"),
+    ],
+)
+def test_what_is_no_space_is_refused(tunables, sentence):
+    with pytest.raises(LabError, match=sentence):
+        space.read("op", tunables, "cpu")

@@ -1,0 +1,256 @@
+"""`kernelgen tune` from end to end, on the CPU and with a real compiler; optimum and faults are planted."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+
+import pytest
+
+from kernelgen.lab.tune import pictures
+from tests.stamped.conftest import build, edit
+
+from .conftest import ESTIMATES, OP, command, variables
+
+FEW = ("--seeds", 5, "--trials", 2, "--blocks", 12, "--best", 1, "--limit", 5)
+
+
+def trials(record: dict) -> list[dict]:
+    return record["searches"][0]["trials"]
+
+
+def test_a_planted_optimum_is_found_confirmed_written_and_built(steady, tune):
+    told = tune(*FEW, "--json", "--pictures", "page.html")
+    record = told.json
+    assert told.code == record["exit_code"] == 0
+    best = record["searches"][0]["confirmed"][0]
+    assert best["passed"]
+    assert best["values"]["work"] < 4
+    written = json.loads((steady / OP / "tuned.json").read_text())
+    (entry,) = written.values()
+    assert entry["values"] == best["values"]
+    assert "-" in next(iter(entry["measured"]["time against the default's"].values()))
+    build(steady, USE_CUDA="0").check_returncode()
+    header = (steady / "build/release/generated/tuned/cpu/elementwise.h").read_text()
+    assert f"work = {best['values']['work']};" in header
+    page = (steady / "page.html").read_text()
+    assert page.count("<img") >= 2
+    assert "http" not in page
+    # The candidates were in the cache.
+    assert record["searches"][0]["stats"]["cached"] >= 5
+
+
+def test_each_faulty_candidate_costs_itself_alone_and_is_recorded_with_its_reason(planted, tune):
+    record = tune("--seeds", 14, "--trials", 0, "--blocks", 10, "--best", 1, "--limit", 5, "--json").json
+    found = trials(record)
+    assert len(found) == 14
+    states = {trial["values"]["mode"]: (trial["state"], trial["reason"]) for trial in found}
+    assert states[0][0] in ("measured", "stopped early")
+    assert states[1] == ("crashed or hung", states[1][1])
+    assert "the candidate crashed with SIGABRT" in states[1][1]
+    assert "the candidate hung: it said nothing for 5 s" in states[2][1]
+    assert states[3][0] == "wrong"
+    assert "output 0[0, 0] is 123" in states[3][1]
+    assert states[4][0] == "not compiled"
+    assert "mode 4 is none" in states[4][1]
+    assert Counter(trial["ratio"] is None for trial in found)[False] >= 2
+    assert "crashed or hung" in pictures.page(record)
+
+
+def test_the_default_stands_where_nothing_is_faster(steady, tune):
+    edit(steady / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(4, 6, 8)"))
+    told = tune(*FEW)
+    assert told.code == 2
+    assert "The default of elementwise stands; nothing was written." in told.out
+    assert not (steady / OP / "tuned.json").exists()
+
+
+def test_a_dry_run_shows_space_rejections_and_cost_and_searches_nothing(steady, tune):
+    (steady / OP / "lab.py").open("a").write(ESTIMATES)
+    found = tune("--dry-run", "--json").json
+    assert found["points"] == 6
+    assert found["kept"] == 4
+    assert found["rejected"]["the op"]["count"] == 2
+    assert found["rejected"]["the op"]["examples"][0] == {
+        "values": {"work": 6, "mode": 0},
+        "text": "6 times the work",
+    }
+    assert found["cost"]["trials"] == 4
+    assert found["cost"]["compiling_s"] > 0
+    assert found["cost"]["measuring_s"] > 0
+    told = tune("--dry-run")
+    assert told.code == 0
+    assert "2 rejected by the op, such as 6 times the work" in told.out
+    assert not (steady / "build/tune/elementwise-cpu/trials.log").exists()
+
+
+# ---- Workers that die, join and share -------------------------------------------------------------------------
+
+
+def start(*arguments: object) -> subprocess.Popen:
+    return subprocess.Popen(
+        command(*arguments), env=variables(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def lines(journal) -> int:
+    return journal.read_text().count('"ratio"') if journal.exists() else 0
+
+
+def wait_for(holds, what: str, process: subprocess.Popen) -> None:
+    end = time.monotonic() + 120
+    while not holds():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def test_after_kill_9_resume_goes_on_where_it_was(steady, tune):
+    asked = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1, "--limit", 30)
+    journal = steady / "build/tune/elementwise-cpu/trials.log"
+    process = start(*asked)
+    wait_for(lambda: lines(journal) >= 2, "two trials", process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    known = lines(journal)
+    # As if it had been killed in the middle of a line, too.
+    with journal.open("a") as file:
+        file.write('{"op_code": 4, "worker_id": "half a li')
+    record = tune(*asked, "--resume", "--json").json
+    found = trials(record)
+    assert len(found) == 6
+    assert len({json.dumps(trial["values"]) for trial in found}) == 6
+    assert record["searches"][0]["stats"]["here"] == 6 - known
+
+
+def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(steady, tune):
+    asked = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1)
+    journal = steady / "build/tune/elementwise-cpu/trials.log"
+    process = start(*asked)
+    wait_for(lambda: lines(journal) >= 1, "a trial", process)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Interrupted" in said
+    assert "Traceback" not in said
+    assert lines(journal) >= 1
+    time.sleep(0.5)
+    here = [pid for pid in os.listdir("/proc") if pid.isdecimal() and _works_in(pid, steady)]
+    assert here == []
+
+
+def _works_in(pid: str, folder) -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd") == str(folder) and int(pid) != os.getpid()
+    except OSError:
+        return False
+
+
+def test_two_workers_share_a_journal_and_one_of_them_confirms(steady):
+    asked = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1, "--storage", steady / "shared.log", "--json")
+    workers = [start(*asked) for _ in range(2)]
+    told = [json.loads(worker.communicate(timeout=300)[0].splitlines()[-1]) for worker in workers]
+    assert sum(one["searches"][0]["stats"]["here"] for one in told) == 6
+    assert {len(trials(one)) for one in told} == {6}
+    assert sum("confirmed" in one["searches"][0] for one in told) == 1
+    assert sum(one["written"] is not None for one in told) <= 1
+
+
+# ---- What is asked wrongly ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(run):
+    """`kernelgen tune elementwise` in this process."""
+    return lambda *arguments: run("tune", "elementwise", "--device", "cpu", *arguments)
+
+
+def refused(told, sentence: str) -> None:
+    assert told.code == 3, told.out + told.err
+    assert sentence in told.err
+    assert len([line for line in told.err.splitlines() if line.startswith("kernelgen:")]) == 1
+
+
+def test_an_op_without_tunables(steady, asked):
+    (steady / OP / "lab.py").open("a").write("TUNABLES = {}\n")
+    refused(asked(), "elementwise has no tunables; list them in its lab.py")
+
+
+def test_a_space_that_the_gates_leave_empty(steady, asked):
+    (steady / OP / "lab.py").open("a").write("ESTIMATES = {'cpu': lambda *_, **__: 'never'}\n")
+    refused(asked(), "The gates leave none of the 6 points of elementwise (the op: 6, such as never)")
+
+
+def test_sources_that_do_not_read_the_values(steady, asked):
+    edit(
+        steady / OP / "cpu.cpp",
+        ('#include "tuned/cpu/elementwise.h"\n', ""),
+        ("tuned::elementwise::visit<Defaults>([&](auto values) {", "[&](auto values) {"),
+        ("T(12345.0f);\n    });", "T(12345.0f);\n    }(Defaults());"),
+    )
+    refused(asked(), 'No source of elementwise for cpu has #include "tuned/cpu/elementwise.h"')
+
+
+def test_sources_that_do_not_compile(steady, asked):
+    (steady / OP / "cpu.cpp").open("a").write("this is no C++\n")
+    told = asked()
+    assert told.code == 3
+    assert "elementwise does not compile as it is" in told.err
+
+
+def test_two_tunings_of_one_op_at_once(steady, asked):
+    process = start("--seeds", 6, "--trials", 0)
+    wait_for(lambda: (steady / "build/tune/elementwise-cpu/tuning").exists(), "the lock", process)
+    try:
+        refused(asked(), f"elementwise is being tuned already (pid {process.pid})")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_nothing_to_resume(steady, asked):
+    refused(asked("--resume"), "There is no tuning of elementwise to resume")
+
+
+def test_a_storage_of_something_else(steady, asked):
+    few = ("--seeds", 1, "--trials", 0, "--blocks", 10, "--best", 1, "--storage", "shared.log")
+    assert asked(*few).code in (0, 2)
+    edit(steady / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(1, 2)"))
+    refused(asked(*few), "in shared.log are of another space of tunables")
+    edit(steady / OP / "lab.py", ("(1, 2)", "(1, 2, 3, 4, 6, 8)"))
+    edit(steady / OP / "cpu.cpp", ("// What `kernelgen", "// Of another revision. What `kernelgen"))
+    refused(asked(*few), "in shared.log are of other sources")
+    (steady / "notes.txt").write_text("not a journal\n")
+    refused(asked(*few[:-1], "notes.txt"), "notes.txt is no journal of trials")
+
+
+@pytest.mark.parametrize(
+    ("storage", "sentence"),
+    [
+        ("postgresql://me:secret@localhost:1/none", "postgresql://localhost:1/none cannot be reached"),
+        ("/proc/none/trials.log", "The storage /proc/none/trials.log cannot be reached"),
+        ("grpc://localhost:1", "grpc://localhost:1 cannot be reached"),
+    ],
+)
+def test_a_storage_that_cannot_be_reached(steady, asked, storage, sentence):
+    pytest.importorskip("psycopg2" if "postgres" in storage else "grpc" if "grpc" in storage else "optuna")
+    told = asked("--storage", storage)
+    refused(told, sentence)
+    assert "secret" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--seeds", 0), "--seeds 0 is too little"),
+        (("--blocks", 5), "--blocks 5 is too little; 10 is the least"),
+        (("--chip", "9.0"), "--chip goes with --dry-run"),
+        (("--resume", "--storage", "x.log"), "a --storage is joined anyway"),
+        (("--dtype", "int8"), "does not take int8"),
+        (("--cases", "huge"), "has no case 'huge' on cpu"),
+    ],
+)
+def test_options_that_will_not_do(steady, asked, arguments, sentence):
+    refused(asked(*arguments), sentence)

@@ -1,0 +1,135 @@
+"""Tuned values reach an op's sources by setup.py: what the header says, what is ignored, what is compiled again."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kernelgen.toolchain.build import Build, environment
+from tests.stamped.conftest import build, python, stamp
+
+OP = Path("src/demo_kernels/ops/elementwise")
+CPU = "A CPU"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """Two ops, the CPU library built."""
+    ops = [{"name": name, "recipe": "elementwise"} for name in ("elementwise", "other")]
+    project = stamp(tmp_path_factory.mktemp("tuned") / "demo", ops=ops)
+    build(project, USE_CUDA="0").check_returncode()
+    return project
+
+
+@pytest.fixture
+def setup(project, monkeypatch, tmp_path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tuned_setup", project / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    monkeypatch.chdir(project)
+    (tmp_path / "cpuinfo").write_text(f"processor: 0\nmodel name\t: {CPU}\n")
+    monkeypatch.setattr(module, "CPU_INFO", tmp_path / "cpuinfo")
+    return module
+
+
+@pytest.fixture
+def tuned(project):
+    """Writes the op's tuned.json; it is gone after the test."""
+    path = project / OP / "tuned.json"
+    yield lambda found: path.write_text(found if isinstance(found, str) else json.dumps(found))
+    path.unlink(missing_ok=True)
+
+
+def headers(setup: ModuleType, folder: Path, *asked: str) -> dict[str, str]:
+    setup.write_tuned_headers(setup.ROOT / OP, folder, list(asked))
+    return {kind: (folder / kind / "elementwise.h").read_text() for kind in ("cpu", "cuda")}
+
+
+def test_without_a_file_the_defaults_stand(setup, tmp_path, capsys):
+    for text in headers(setup, tmp_path, "9.0a").values():
+        assert "return f(Defaults());" in text
+        assert "Values" not in text
+    assert capsys.readouterr().err == ""
+
+
+def test_values_are_members_of_a_type_with_the_types_of_the_defaults(setup, tuned, tmp_path, capsys):
+    tuned({"9.0": {"values": {"threads": 128, "fast": True}}, CPU: {"values": {"grain": 4096}}})
+    found = headers(setup, tmp_path, "8.0", "9.0a")
+    assert "static constexpr decltype(Defaults::threads) threads = 128;" in found["cuda"]
+    assert "static constexpr decltype(Defaults::fast) fast = true;" in found["cuda"]
+    assert "if (compute_capability() == 90)" in found["cuda"]
+    assert found["cuda"].count("return f(Defaults());") == 1
+    assert "decltype(Defaults::grain) grain = 4096;" in found["cpu"]
+    assert "Defaults()" not in found["cpu"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_class_of_shapes_may_have_values_of_its_own(setup, tuned, tmp_path):
+    tuned({"9.0": {"values": {"threads": 128}, "shapes": {"short rows": {"threads": 64}}}})
+    text = headers(setup, tmp_path, "9.0")["cuda"]
+    assert text.index('if (shapes == "short rows") return f(Values0<Defaults>());') < text.index("return f(Values1<")
+
+
+def test_another_chips_values_are_ignored_with_a_line(setup, tuned, tmp_path, capsys):
+    tuned({"8.0": {"values": {"threads": 128}}, "Another CPU": {"values": {"grain": 1}}})
+    for text in headers(setup, tmp_path, "9.0a").values():
+        assert "Values" not in text
+    said = capsys.readouterr().err
+    assert "elementwise/tuned.json is for 8.0, not for 9.0a: the defaults stand." in said
+    assert "elementwise/tuned.json is for Another CPU, not for A CPU: the defaults stand." in said
+
+
+@pytest.mark.parametrize(
+    "found",
+    ["{", "[]", {"9.0": 1}, {"9.0": {"values": {"threads": "many"}}}, {"9.0": {"values": {"threads": 1.5}}}],
+)
+def test_a_damaged_file_is_refused_with_its_cure(setup, tuned, tmp_path, found):
+    tuned(found)
+    with pytest.raises(SystemExit, match=r"elementwise/tuned\.json is damaged: .* delete it to have the defaults"):
+        headers(setup, tmp_path, "9.0a")
+
+
+def test_a_changed_file_rebuilds_exactly_its_op(project, tuned, monkeypatch):
+    for name in ("DEBUG", "SANITIZE", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("USE_CUDA", "0")
+    build = Build(project, environment(), Path(sys.executable))
+    build.run(quiet=True)
+    chip = python(project, "import sys; sys.path.insert(0, '.'); import setup; print(setup.cpu_name())").stdout.strip()
+    source = f"{OP}/cpu.cpp"
+    tuned({chip: {"values": {"grain": 4096}}})
+    assert build.run(quiet=True).compiled == [source]
+    assert build.run(quiet=True).compiled == []
+    tuned({chip: {"values": {"grain": 8192}}})
+    assert build.run(quiet=True).compiled == [source]
+    (project / OP / "tuned.json").unlink()
+    assert build.run(quiet=True).compiled == [source]
+    tuned({chip: {"values": {"grian": 8192}}})
+    with pytest.raises(Exception, match="The build failed"):
+        build.run(quiet=True)
+
+
+def test_the_values_are_those_that_the_kernel_runs_with(project, tuned, monkeypatch):
+    """A wheel's library, too: the values are compiled in, and the file is not needed to run."""
+    source = project / OP / "cpu.cpp"
+    text = source.read_text()
+    chip = python(project, "import sys; sys.path.insert(0, '.'); import setup; print(setup.cpu_name())").stdout.strip()
+    tuned({chip: {"values": {"chunk": 77}}})
+    mark = "constexpr int chunk = decltype(values)::chunk; static_assert(chunk == 77);"
+    try:
+        source.write_text(
+            text.replace(
+                "      multiply_add<decltype(values)>(", f"      {mark}\n      multiply_add<decltype(values)>("
+            )
+        )
+        assert mark in source.read_text()
+        build(project, USE_CUDA="0").check_returncode()
+        (project / OP / "tuned.json").unlink()
+        assert build(project, USE_CUDA="0").returncode != 0
+    finally:
+        source.write_text(text)
+    build(project, USE_CUDA="0").check_returncode()

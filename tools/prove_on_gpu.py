@@ -1,0 +1,116 @@
+"""All that only a machine with a GPU can prove of the recipes, in one command.
+
+    python tools/prove_on_gpu.py [--out DIR] [--jobs 6]
+
+This Python has what `make test` installs, and beside it are nvcc and compute-sanitizer. A project of every recipe is
+stamped from this checkout and built for this GPU. Then: its whole test suite with the slow tests, the four tools of
+compute-sanitizer over every op, planted faults that its tests have to notice, the lab's own tests, the corpus of
+mutants that fuzz has to catch, and what a call costs. Each step's output is kept in DIR; one that fails does not stop
+the rest.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 900
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    command: list[str]
+    folder: Path
+
+
+def main() -> int:
+    options = _options()
+    options.out.mkdir(parents=True, exist_ok=True)
+    project = (options.out / "every-recipe").resolve()
+    if not project.exists() and not all(run(step, options.out) for step in making(project)):
+        return 1
+    # These two use the GPU alone: one of them to measure, the other for tens of gigabytes.
+    passed = [run(step, options.out) for step in (overhead(project, options.out), suite(project, options.jobs))]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        passed += pool.map(lambda step: run(step, options.out), checks(project))
+    print(f"{sum(passed)} of {len(passed)} passed; what each said is in {options.out}")
+    return int(not all(passed))
+
+
+def making(project: Path) -> list[Step]:
+    folders = (ROOT / "template").glob("src/*/ops/*ops_by_recipe.*")
+    recipes = sorted(folder.name.split("ops_by_recipe.")[1].split(" ")[0] for folder in folders)
+    kernelgen = [sys.executable, "-m", "kernelgen"]
+    chosen = f"recipes=[{', '.join(recipe for recipe in recipes if recipe != 'blank')}]"
+    return [
+        Step("stamp", [*kernelgen, "new", str(project), "--defaults", "--data", chosen], ROOT),
+        Step("build", [*kernelgen, "build", "--arch", "native", "--python", sys.executable], project),
+    ]
+
+
+def overhead(project: Path, out: Path) -> Step:
+    script = [sys.executable, str(ROOT / "benchmarks" / "overhead.py"), "--project", str(project)]
+    return Step("overhead", [*script, "--json", str((out / "overhead.json").resolve())], ROOT)
+
+
+def suite(project: Path, jobs: int) -> Step:
+    return Step("suite", [*_pytest(), "--slow", "-n", str(jobs)], project)
+
+
+def checks(project: Path) -> list[Step]:
+    calls = [sys.executable, str(ROOT / "tools" / "calls.py"), str(project)]
+    sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
+    return [
+        *(Step(tool, [*sanitizer, tool, *calls], ROOT) for tool in TOOLS),
+        Step("planted faults", [*_pytest(), "tests/stamped/test_faults.py", "-k", "gpu"], ROOT),
+        Step("lab", [*_pytest(), "tests/lab/test_honest.py", "tests/lab/test_measure.py"], ROOT),
+        Step("mutants", [sys.executable, "-m", "tests.lab.gpu_mutants"], ROOT),
+    ]
+
+
+def _pytest() -> list[str]:
+    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+
+
+def run(step: Step, out: Path) -> bool:
+    """Runs a step and says in one line what became of it."""
+    start, log = time.monotonic(), out / f"{step.name.replace(' ', '-')}.txt"
+    # The allocator's cache would hide an access outside of a tensor, or to one that is gone.
+    variables = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if step.name in TOOLS else {}
+    environment = {**os.environ, **variables, "PYTHONPATH": str(ROOT)}
+    with log.open("w") as file:
+        try:
+            done = subprocess.run(
+                step.command,
+                cwd=step.folder,
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=LIMIT_S,
+                check=False,
+            )
+            code = str(done.returncode)
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            code = str(problem)
+    last = next((line for line in reversed(log.read_text(errors="replace").splitlines()) if line.strip()), "")
+    outcome = "passed" if code == "0" else f"FAILED ({code})"
+    print(f"{step.name:16} {outcome}, {time.monotonic() - start:.0f} s: {last[:150]}", flush=True)
+    return code == "0"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu", help="default: build/gpu")
+    parser.add_argument("--jobs", type=int, default=6, help="tests and tools at once (6)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
