@@ -26,7 +26,7 @@ def slow_down(project: Path) -> None:
     """Every element of the CPU kernel is computed many times over."""
     source = project / "src" / "lab_kernels" / "ops" / "elementwise" / "cpu.cpp"
     again = "for (volatile int again = 0; again < 200; again = again + 1) out[i] ="
-    edit(source, ("      out[i] =", f"      {again}"))
+    edit(source, ("    out[i] =", f"    {again}"))
 
 
 # ---- bench ----------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_a_revision_that_became_faster_is_found(lab_project, run):
 def test_a_wrong_result_is_found(lab_project, run):
     edit(
         lab_project / "src" / "lab_kernels" / "ops" / "elementwise" / "cpu.cpp",
-        ("for (; i < end; ++i) {", "for (; i + 1 < end; ++i) {"),
+        ("i < end; ++i) {", "i + 1 < end; ++i) {"),
     )
     told = compare(run)
     assert told.code == 1

@@ -342,6 +342,10 @@ def _repair(journal: Path) -> None:
         lock.release()
 
 
+# What brings a module that a storage imports, where the two have different names.
+_PACKAGES = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg2-binary", "grpc": "grpcio", "google": "protobuf"}
+
+
 @contextmanager
 def _reaching(where: str) -> Iterator[None]:
     """What goes wrong between here and a storage, in a sentence."""
@@ -353,7 +357,7 @@ def _reaching(where: str) -> Iterator[None]:
         raise candidates.full(where) if candidates.is_full(error) else _unreachable(where, error) from error
     except ImportError as error:
         name = getattr(error.__cause__, "name", None) or error.name or str(error)
-        package = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg2-binary", "grpc": "grpcio"}.get(name, name)
+        package = _PACKAGES.get(name.partition(".")[0], name)
         said = f"The storage {_without_password(where)} needs {package}; install it with: pip install {package}"
         raise KernelgenError(said) from error
     except Exception as error:
