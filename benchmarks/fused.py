@@ -13,16 +13,15 @@ import json
 import random
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
+from compiled import compiled
 
 from kernelgen.lab import LabError, ceilings, results, statistics
 from kernelgen.lab.op import Op, load
 from kernelgen.lab.results import OP
 from kernelgen.lab.subject import Subject
-from kernelgen.toolchain import resources
 
 # The cases of each op's lab.py to measure, and what they must reach of this GPU's copy rate, forward and backward.
 # Bounds hold for tensors of 64 MiB and more.
@@ -89,23 +88,6 @@ def row(op: Op, case: str, dtype: torch.dtype, backward: bool, samples: int) -> 
     }
 
 
-def compiled(project: Path) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """The kernels of the last build, and how long each source took to compile."""
-    folder = project / "build" / "release"
-    facts = json.loads((folder / "environment.json").read_text())
-    sources = {target: source for target, source in facts["objects"].items() if source.endswith(".cu")}
-    kernels = [kernel.as_dict() for kernel in resources.read(project, SimpleNamespace(facts=facts))]
-    lines = [line.split("\t") for line in (folder / ".ninja_log").read_text().splitlines() if "\t" in line]
-    seconds = {
-        sources[target]: (int(end) - int(start)) / 1e3 for start, end, _, target, *_ in lines if target in sources
-    }
-    wanted = tuple(f"/ops/{op}/" for op in CASES)
-    return (
-        [kernel for kernel in kernels if any(folder in kernel["source"] for folder in wanted)],
-        {source: taken for source, taken in seconds.items() if any(folder in source for folder in wanted)},
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--project", type=Path, required=True, help="a built project")
@@ -124,7 +106,7 @@ def main() -> None:
     facts["command"] = "python benchmarks/fused.py --project DIR"
     facts["environment"] = results.environment("cuda", project, {"samples": options.samples})
     facts["ceilings"] = ceilings.measure("cuda", (dtype,))
-    facts["kernels"], facts["compile_seconds"] = compiled(project)
+    facts["kernels"], facts["compile_seconds"] = compiled(project, tuple(CASES))
     print(f"copy: {facts['ceilings']['copy_bytes_per_s'] / 1e9:.0f} GB/s", flush=True)
     facts["rows"] = []
     for op in (load(source.name, name) for name in options.ops):

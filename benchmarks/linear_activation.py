@@ -16,15 +16,14 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
+from compiled import compiled
 from torch.nn import functional
 
 from kernelgen.lab import ceilings, results, statistics
 from kernelgen.lab.clock import CudaClock, captured
-from kernelgen.toolchain import resources
 
 # m, k, n: the input is (m, k), the weight (n, k).
 BOUND_CASES = ((512, 1024, 4096), (8192, 1024, 4096), (8192, 4096, 4096), (8192, 4096, 16384), (16384, 512, 2048))
@@ -132,17 +131,6 @@ def rows_of(
             yield row(size, activation, direction, "portable", {**found, "op": other})
 
 
-def compiled_kernels(project: Path) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """The kernels of the last build, and how long each source took to compile."""
-    folder = project / "build" / "release"
-    facts = json.loads((folder / "environment.json").read_text())
-    sources = {target: source for target, source in facts["objects"].items() if source.endswith(".cu")}
-    kernels = [kernel.as_dict() for kernel in resources.read(project, SimpleNamespace(facts=facts))]
-    lines = [line.split("\t") for line in (folder / ".ninja_log").read_text().splitlines() if "\t" in line]
-    seconds = {sources[it[3]]: (int(it[1]) - int(it[0])) / 1e3 for it in lines if it[3] in sources}
-    return kernels, seconds
-
-
 def show(found: dict[str, Any]) -> None:
     times = {name: it["median_us"] for name, it in found["implementations"].items()}
     ours = times["op"]
@@ -175,7 +163,7 @@ def main() -> None:
     found["command"] = "python benchmarks/linear_activation.py --project DIR"
     found["environment"] = results.environment("cuda", project, {"samples": options.samples})
     found["ceilings"] = ceilings.measure("cuda", (torch.bfloat16,))
-    found["rows"], (found["kernels"], found["compile_seconds"]) = [], compiled_kernels(project)
+    found["rows"], (found["kernels"], found["compile_seconds"]) = [], compiled(project, ("linear_activation",))
     for both, sizes in ((False, BOUND_CASES + SMALL_CASES + ODD_CASES), (True, BOUND_CASES)):
         for size in sizes:
             for it in rows_of(clock, op, reference, variable, size, both, options.samples):
