@@ -11,5 +11,6 @@ lane.py        one GPU, or the CPU, with the two processes that take turns on it
 search.py      asks for configurations, has them compiled and measured at once, and records what came of them
 confirm.py     the best against the default, through the gate of `kernelgen compare`
 tuned_file.py  the outcome in the op's folder, which the build reads
+tuning.py      one tuning from its request to its outcome, through all of the above
 pictures.py    the outcome in pictures
 """

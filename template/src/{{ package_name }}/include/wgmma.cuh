@@ -40,25 +40,16 @@ __device__ void wgmma_pin(float (&sum)[kSize]) {
 
 // Describes an operand in shared memory, swizzled as swizzle.cuh says.
 //
-// Rows of 128 bytes are 64 steps of the inner dimension; step 16 begins 32 bytes after step 0, and so on. For a
-// transposed operand they are 64 columns of one step; `panel_bytes` is then from one 64 columns to the next, and step
-// 16 begins 16 rows after step 0.
-__device__ inline uint64_t wgmma_operand(const void* shared, int panel_bytes = 0) {
+// Rows of 128 bytes are 64 steps of the inner dimension; step 16 begins 32 bytes after step 0, and so on.
+__device__ inline uint64_t wgmma_operand(const void* shared) {
   constexpr uint64_t kEightRows = 8 * kSwizzleRow, kSwizzle128 = uint64_t(1) << 62;
   const uint64_t address = shared_address(shared) & 0x3ffff;
-  return address >> 4 | uint64_t(panel_bytes >> 4) << 16 | (kEightRows >> 4) << 32 | kSwizzle128;
+  return address >> 4 | (kEightRows >> 4) << 32 | kSwizzle128;
 }
-
-// sum += a b, where `a` is 64x16 and b 16xN. Memory holds rows of `a`, and columns of b (rows if it is transposed). The
-// second form takes `a` from registers, as mma_16x8x16 takes it.
-template <typename T, bool kTransposedB = false, int kSize>
-__device__ void wgmma(float (&sum)[kSize], uint64_t a, uint64_t b);
-template <typename T, bool kTransposedB = false, int kSize>
-__device__ void wgmma(float (&sum)[kSize], const uint32_t (&a)[4], uint64_t b);
 
 namespace wgmma_shapes {
 
-template <typename T, int N, bool kTransposedB>
+template <typename T, int N>
 struct Shape;
 
 // The names of the sum's registers in the instruction, 32 at a time, and the operands that they stand for.
@@ -88,31 +79,25 @@ struct Shape;
 #define SUM_96(i) SUM_64(i), SUM_32(i + 64)
 #define SUM_128(i) SUM_64(i), SUM_64(i + 64)
 
-// One shape and type: `size` is N / 2, the registers of the sum; p0 to p5 the names of the operands after them.
-#define WGMMA(T, type, N, size, p0, p1, p2, p3, p4, p5) \
-  template <bool kTransposedB> \
-  struct Shape<T, N, kTransposedB> { \
+// One shape and type: `size` is N / 2, the registers of the sum; p0 and p1 the names of the operands after them.
+#define WGMMA(T, type, N, size, p0, p1) \
+  template <> \
+  struct Shape<T, N> { \
     static __device__ void multiply(float (&sum)[size], uint64_t a, uint64_t b) { \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##size \
-                   "}, " p0 ", " p1 ", 1, 1, 1, 0, " p2 ";" \
+                   "}, " p0 ", " p1 ", 1, 1, 1, 0, 0;" \
                    : SUM_##size(0) \
-                   : "l"(a), "l"(b), "n"(int(kTransposedB))); \
-    } \
-    static __device__ void multiply(float (&sum)[size], const uint32_t (&a)[4], uint64_t b) { \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##size \
-                   "}, {" p0 ", " p1 ", " p2 ", " p3 "}, " p4 ", 1, 1, 1, " p5 ";" \
-                   : SUM_##size(0) \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int(kTransposedB))); \
+                   : "l"(a), "l"(b)); \
     } \
   };
 #define WGMMA_BOTH(N, size, ...) \
   WGMMA(__half, "f16", N, size, __VA_ARGS__) WGMMA(__nv_bfloat16, "bf16", N, size, __VA_ARGS__)
-WGMMA_BOTH(16, 8, "%8", "%9", "%10", "%11", "%12", "%13")
-WGMMA_BOTH(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
-WGMMA_BOTH(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
-WGMMA_BOTH(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
-WGMMA_BOTH(192, 96, "%96", "%97", "%98", "%99", "%100", "%101")
-WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
+WGMMA_BOTH(16, 8, "%8", "%9")
+WGMMA_BOTH(32, 16, "%16", "%17")
+WGMMA_BOTH(64, 32, "%32", "%33")
+WGMMA_BOTH(128, 64, "%64", "%65")
+WGMMA_BOTH(192, 96, "%96", "%97")
+WGMMA_BOTH(256, 128, "%128", "%129")
 #undef WGMMA_BOTH
 #undef WGMMA
 #undef SUM_128
@@ -137,12 +122,8 @@ WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
 
 }  // namespace wgmma_shapes
 
-template <typename T, bool kTransposedB, int kSize>
+// sum += a b, where `a` is 64x16 and b 16xN. Memory holds rows of `a` and columns of b.
+template <typename T, int kSize>
 __device__ void wgmma(float (&sum)[kSize], uint64_t a, uint64_t b) {
-  wgmma_shapes::Shape<T, 2 * kSize, kTransposedB>::multiply(sum, a, b);
-}
-
-template <typename T, bool kTransposedB, int kSize>
-__device__ void wgmma(float (&sum)[kSize], const uint32_t (&a)[4], uint64_t b) {
-  wgmma_shapes::Shape<T, 2 * kSize, kTransposedB>::multiply(sum, a, b);
+  wgmma_shapes::Shape<T, 2 * kSize>::multiply(sum, a, b);
 }
