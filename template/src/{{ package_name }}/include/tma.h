@@ -36,31 +36,48 @@ inline Encode find_encode() {
   return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
 }
 
-// Describes a row-major matrix of 16-bit elements that is copied in boxes of so many rows of 128 bytes, which lie in
-// shared memory as swizzle.cuh says. can_describe must hold.
-template <typename T>
-cudaError_t describe(CUtensorMap& map, const T* data, int64_t rows, int64_t columns, int box_rows) {
+// Describes a tensor of 16-bit elements that is copied in boxes. The first dimension is that of neighbours in memory, of
+// which a box has 128 bytes; shared memory holds it as swizzle.cuh says, with a row for each place in the other
+// dimensions. The strides, in elements, are those of the other dimensions: multiples of 16 bytes.
+template <typename T, int kDims>
+cudaError_t describe(
+    CUtensorMap& map,
+    const T* data,
+    const int64_t (&sizes)[kDims],
+    const int64_t (&strides)[kDims - 1],
+    const int (&box)[kDims - 1]) {
   static_assert(sizeof(T) == 2);
   static const Encode encode = find_encode();
   if (!encode) return cudaErrorNotSupported;
   constexpr auto type = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(columns) * sizeof(T)};
-  const cuuint32_t box[] = {kSwizzleRow / sizeof(T), static_cast<cuuint32_t>(box_rows)}, steps[] = {1, 1};
+  cuuint64_t extents[kDims], bytes[kDims - 1];
+  cuuint32_t copied[kDims], steps[kDims];
+  for (int i = 0; i < kDims; ++i) {
+    extents[i] = static_cast<cuuint64_t>(sizes[i]);
+    copied[i] = i == 0 ? kSwizzleRow / sizeof(T) : static_cast<cuuint32_t>(box[i - 1]);
+    steps[i] = 1;
+    if (i > 0) bytes[i - 1] = static_cast<cuuint64_t>(strides[i - 1]) * sizeof(T);
+  }
   const CUresult result = encode(
       &map,
       type,
-      2,
+      kDims,
       const_cast<T*>(data),
-      sizes,
-      strides,
-      box,
+      extents,
+      bytes,
+      copied,
       steps,
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// Describes a row-major matrix that is copied in boxes of so many rows. can_describe must hold.
+template <typename T>
+cudaError_t describe(CUtensorMap& map, const T* data, int64_t rows, int64_t columns, int box_rows) {
+  return describe<T, 2>(map, data, {columns, rows}, {columns}, {box_rows});
 }
 
 }  // namespace tma

@@ -1,4 +1,4 @@
-// Products of matrices by a warpgroup, from shared memory, while its threads go on (wgmma, sm_90a).
+// Products of matrices by a warpgroup, from shared memory or registers, while its threads go on (wgmma, sm_90a).
 //
 // The sum is 64xN in float32. Warp w of the warpgroup holds rows 16w to 16w + 15, as mma.cuh's mma_16x8x16 does for
 // each 8 columns: sum[4j] and sum[4j + 1] are the columns 8j + 2(i % 4) and the next, of row i / 4 for lane i, and
@@ -35,17 +35,27 @@ __device__ void wgmma_wait() {
 template <int kSize>
 __device__ void wgmma_pin(float (&sum)[kSize]) {
 #pragma unroll
-  for (float& value : sum) asm volatile("" : "+f"(value));
+  for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(sum[i]));
 }
 
 // Describes an operand in shared memory, swizzled as swizzle.cuh says.
 //
-// Rows of 128 bytes are 64 steps of the inner dimension; step 16 begins 32 bytes after step 0, and so on.
-__device__ inline uint64_t wgmma_operand(const void* shared) {
+// Rows of 128 bytes are 64 steps of the inner dimension; step 16 begins 32 bytes after step 0, and so on. For a
+// transposed operand they are 64 rows of `a`, or columns of b, of one step; `panel_bytes` is then from one 64 of those
+// to the next, and step 16 begins 16 rows of 128 bytes after step 0.
+__device__ inline uint64_t wgmma_operand(const void* shared, int panel_bytes = 0) {
   constexpr uint64_t kEightRows = 8 * kSwizzleRow, kSwizzle128 = uint64_t(1) << 62;
   const uint64_t address = shared_address(shared) & 0x3ffff;
-  return address >> 4 | (kEightRows >> 4) << 32 | kSwizzle128;
+  return address >> 4 | uint64_t(panel_bytes >> 4) << 16 | (kEightRows >> 4) << 32 | kSwizzle128;
 }
+
+// What an operand's description grows by, in its units of 16 bytes, for so many bytes.
+__host__ __device__ constexpr uint64_t wgmma_bytes(int bytes) {
+  return bytes / 16;
+}
+
+// Which operands are transposed in shared memory.
+enum class Transposed { kNone, kB, kBoth };
 
 namespace wgmma_shapes {
 
@@ -79,25 +89,45 @@ struct Shape;
 #define SUM_96(i) SUM_64(i), SUM_32(i + 64)
 #define SUM_128(i) SUM_64(i), SUM_64(i + 64)
 
-// One shape and type: `size` is N / 2, the registers of the sum; p0 and p1 the names of the operands after them.
-#define WGMMA(T, type, N, size, p0, p1) \
+// One shape and type: `size` is N / 2, the registers of the sum; p0 to p6 the names of the operands after them.
+#define WGMMA(T, type, N, size, p0, p1, p2, p3, p4, p5, p6) \
   template <> \
   struct Shape<T, N> { \
-    static __device__ void multiply(float (&sum)[size], uint64_t a, uint64_t b) { \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##size \
-                   "}, " p0 ", " p1 ", 1, 1, 1, 0, 0;" \
+    template <Transposed kTransposed> \
+    static __device__ void multiply(float (&sum)[size], uint64_t a, uint64_t b, bool adds) { \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " p2 ", 0;\n" \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##size \
+                   "}, " p0 ", " p1 ", adds, 1, 1, " p3 ", " p4 ";\n}" \
                    : SUM_##size(0) \
-                   : "l"(a), "l"(b)); \
+                   : "l"(a), \
+                     "l"(b), \
+                     "r"(int(adds)), \
+                     "n"(int(kTransposed == Transposed::kBoth)), \
+                     "n"(int(kTransposed != Transposed::kNone))); \
+    } \
+    template <Transposed kTransposed> \
+    static __device__ void multiply(float (&sum)[size], const uint32_t (&a)[4], uint64_t b, bool adds) { \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " p5 ", 0;\n" \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##size \
+                   "}, {" p0 ", " p1 ", " p2 ", " p3 "}, " p4 ", adds, 1, 1, " p6 ";\n}" \
+                   : SUM_##size(0) \
+                   : "r"(a[0]), \
+                     "r"(a[1]), \
+                     "r"(a[2]), \
+                     "r"(a[3]), \
+                     "l"(b), \
+                     "r"(int(adds)), \
+                     "n"(int(kTransposed == Transposed::kB))); \
     } \
   };
 #define WGMMA_BOTH(N, size, ...) \
   WGMMA(__half, "f16", N, size, __VA_ARGS__) WGMMA(__nv_bfloat16, "bf16", N, size, __VA_ARGS__)
-WGMMA_BOTH(16, 8, "%8", "%9")
-WGMMA_BOTH(32, 16, "%16", "%17")
-WGMMA_BOTH(64, 32, "%32", "%33")
-WGMMA_BOTH(128, 64, "%64", "%65")
-WGMMA_BOTH(192, 96, "%96", "%97")
-WGMMA_BOTH(256, 128, "%128", "%129")
+WGMMA_BOTH(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14")
+WGMMA_BOTH(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
+WGMMA_BOTH(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+WGMMA_BOTH(128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+WGMMA_BOTH(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
+WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 #undef WGMMA_BOTH
 #undef WGMMA
 #undef SUM_128
@@ -122,8 +152,16 @@ WGMMA_BOTH(256, 128, "%128", "%129")
 
 }  // namespace wgmma_shapes
 
-// sum += a b, where `a` is 64x16 and b 16xN. Memory holds rows of `a` and columns of b.
-template <typename T, int kSize>
-__device__ void wgmma(float (&sum)[kSize], uint64_t a, uint64_t b) {
-  wgmma_shapes::Shape<T, 2 * kSize>::multiply(sum, a, b);
+// sum += a b, or sum = a b unless it adds. `a` is 64x16 and b 16xN. Memory holds rows of `a` and columns of b, or the
+// other way round where they are transposed.
+template <typename T, Transposed kTransposed = Transposed::kNone, int kSize>
+__device__ void wgmma(float (&sum)[kSize], uint64_t a, uint64_t b, bool adds = true) {
+  wgmma_shapes::Shape<T, 2 * kSize>::template multiply<kTransposed>(sum, a, b, adds);
+}
+
+// The same with `a` from registers, as mma_16x8x16 takes it; they may change after wgmma_wait.
+template <typename T, Transposed kTransposed = Transposed::kNone, int kSize>
+__device__ void wgmma(float (&sum)[kSize], const uint32_t (&a)[4], uint64_t b, bool adds = true) {
+  static_assert(kTransposed != Transposed::kBoth, "registers are not transposed");
+  wgmma_shapes::Shape<T, 2 * kSize>::template multiply<kTransposed>(sum, a, b, adds);
 }
