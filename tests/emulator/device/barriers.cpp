@@ -1,0 +1,152 @@
+// Barriers: those of a block by number, those of a cluster, and those in shared memory (mbarrier).
+
+#include "ptx.h"
+
+namespace emulator {
+
+void named_barrier(const Call& call) {
+  const bool waits = call.has("sync");
+  if (!waits && !call.has("arrive")) fail("the emulator does not know '%s'", call.instruction.text.c_str());
+  barrier_arrive(call.get(0), call.operands() > 1 ? call.get(1) : 0, waits);
+}
+
+// ---- Clusters -------------------------------------------------------------------------------------------------
+
+void cluster_arrive(const Call&) {
+  Thread& thread = self();
+  Cluster& cluster = *block().cluster;
+  if (thread.has_arrived) fail("a thread arrives twice at the cluster's barrier without waiting");
+  thread.has_arrived = true;
+  thread.cluster_arrival = cluster.barrier.phase;
+  if (++cluster.barrier.arrived == cluster.live) {
+    cluster.barrier.arrived = 0;
+    ++cluster.barrier.phase;
+    wake(&cluster.barrier);
+  }
+}
+
+void cluster_wait(const Call&) {
+  Thread& thread = self();
+  const Barrier& barrier = block().cluster->barrier;
+  if (!thread.has_arrived) fail("a thread waits at the cluster's barrier without having arrived");
+  while (barrier.phase == thread.cluster_arrival) {
+    sleep(&barrier, 0, [](const Thread& thread) {
+      const Cluster& cluster = *thread.warp->block->cluster;
+      return text("the cluster's barrier, where %d of %d threads are", cluster.barrier.arrived, cluster.live);
+    });
+  }
+  thread.has_arrived = false;
+}
+
+// ---- Registers ------------------------------------------------------------------------------------------------
+
+// A warp's first lane gives and takes for all. What is taken must have been given, by this warp or another. How many a
+// thread starts with is up to the compiler; here it is as many as there are.
+void set_registers(const Call& call) {
+  const int count = call.get(0);
+  if (count < 24 || count > 256 || count % 8) fail("setmaxnreg to %d", count);
+  synchronise_warp(kAllLanes);
+  if (self().lane == 0) {
+    Warp& mine = warp();
+    const int more = (count - mine.registers) * kLanes;
+    while (more > block().free_registers) {
+      sleep(&block().free_registers, count, [](const Thread& thread) {
+        return text("%d registers, of which a thread has %d", int(thread.detail), thread.warp->registers);
+      });
+    }
+    block().free_registers -= more;
+    mine.registers = count;
+    if (more < 0) wake(&block().free_registers);
+  }
+  synchronise_warp(kAllLanes);
+}
+
+// ---- mbarrier -------------------------------------------------------------------------------------------------
+
+namespace {
+
+// What the 8 bytes hold. Poisoned ones have another mark.
+struct State {
+  uint64_t pending : 20, arrivals : 20;
+  int64_t bytes : 21;
+  uint64_t phase : 1, mark : 2;
+};
+static_assert(sizeof(State) == 8);
+constexpr uint64_t kMark = 1;
+
+State& state_at(Place place) {
+  State& state = *reinterpret_cast<State*>(place.pointer());
+  if (state.mark != kMark) fail("there is no mbarrier at %#x of the shared memory", place.offset);
+  return state;
+}
+
+void complete_if_due(Place place, State& state) {
+  if (state.pending || state.bytes) return;
+  state.pending = state.arrivals;
+  state.phase ^= 1;
+  wake(place.pointer());
+}
+
+void arrive(Place place, int64_t bytes, uint64_t count) {
+  State& state = state_at(place);
+  if (state.pending < count) fail("more arrivals at the mbarrier at %#x than it was made for", place.offset);
+  state.bytes += bytes;
+  state.pending -= count;
+  complete_if_due(place, state);
+}
+
+}  // namespace
+
+void complete_bytes(Place barrier, int64_t bytes) {
+  State& state = state_at(barrier);
+  state.bytes -= bytes;
+  complete_if_due(barrier, state);
+}
+
+void mbarrier_init(const Call& call) {
+  const Place place = shared_place(call.get(0), 8, 8);
+  const uint64_t arrivals = call.get(1);
+  if (arrivals == 0 || arrivals >= 1 << 20) fail("mbarrier.init for %d arrivals", int(arrivals));
+  *reinterpret_cast<State*>(place.pointer()) = {arrivals, arrivals, 0, 0, kMark};
+}
+
+// mbarrier.arrive{.expect_tx} _, [barrier]{, count or bytes}
+void mbarrier_arrive(const Call& call) {
+  const Place place = shared_place(call.get(1), 8, 8);
+  const uint64_t last = call.operands() > 2 ? call.get(2) : 0;
+  if (call.has("expect_tx")) return arrive(place, last, 1);
+  arrive(place, 0, call.operands() > 2 ? last : 1);
+}
+
+void mbarrier_expect(const Call& call) {
+  const Place place = shared_place(call.get(0), 8, 8);
+  state_at(place).bytes += call.get(1);
+}
+
+void mbarrier_wait(const Call& call) {
+  if (!call.has("parity")) fail("the emulator knows mbarrier waits by parity only");
+  const Place place = shared_place(call.get(1), 8, 8);
+  const uint64_t parity = call.get(2);
+  if (parity > 1) fail("an mbarrier's phase has parity %d", int(parity));
+  // A wait may give up, even soon: then it says so, and is asked again.
+  const bool gives_up = call.has("test_wait") || machine.one_in(8);
+  if (gives_up && state_at(place).phase == parity) {
+    yield();
+  } else {
+    while (state_at(place).phase == parity) {
+      sleep(place.pointer(), parity, [](const Thread& thread) {
+        const State& state = *static_cast<const State*>(thread.channel);
+        return text(
+            "the end of parity %d at the mbarrier at %#x, which lacks %d of %d arrivals and %lld bytes",
+            int(thread.detail),
+            unsigned(static_cast<const char*>(thread.channel) - thread.warp->block->shared),
+            int(state.pending),
+            int(state.arrivals),
+            static_cast<long long>(state.bytes));
+      });
+    }
+  }
+  call.set(0, state_at(place).phase != parity);
+}
+
+}  // namespace emulator

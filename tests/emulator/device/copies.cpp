@@ -1,0 +1,284 @@
+// Copies that run while threads go on: cp.async, and those of the copy engine (TMA).
+//
+// From its start on, a copy's target holds poison. cp.async's bytes are there when the thread that started it has
+// waited. The copy engine's come at some time, and only then count at the mbarrier; a store reads at some time until it
+// is waited for.
+
+#include <deque>
+
+#include "ptx.h"
+#include "tensor_map.h"
+
+namespace emulator {
+
+struct Copy {
+  char* to;
+  const void* from;
+  size_t bytes, read;  // The bytes that are not read are zeros.
+};
+
+struct Store {
+  bool is_done = false;
+  std::function<void()> work;
+
+  void finish() {
+    if (!is_done) work();
+    is_done = true;
+  }
+};
+
+template <typename T>
+struct Groups {
+  std::vector<T> open;
+  std::deque<std::vector<T>> closed;
+
+  void close() {
+    closed.push_back(std::move(open));
+    open.clear();
+  }
+  template <typename F>
+  void finish(size_t under_way, const F& f) {
+    for (; closed.size() > under_way; closed.pop_front()) {
+      for (T& each : closed.front()) f(each);
+    }
+  }
+};
+
+struct Copies {
+  Groups<Copy> loads;
+  Groups<std::shared_ptr<Store>> stores;
+};
+
+namespace {
+
+Copies& copies() {
+  if (!self().copies) self().copies = std::make_shared<Copies>();
+  return *self().copies;
+}
+
+void poison(Place place, size_t bytes) {
+  memset(place.pointer(), 0xff, bytes);
+  memset(place.async_pointer(), 0xff, bytes);
+}
+
+}  // namespace
+
+// ---- cp.async -------------------------------------------------------------------------------------------------
+
+void copy_async(void* shared, const void* global, size_t bytes, size_t read) {
+  const Place place = shared_place(address_in_window(shared), bytes, bytes);
+  if (reinterpret_cast<uintptr_t>(global) % bytes) fail("cp.async reads %zu bytes at %p", bytes, global);
+  memset(place.pointer(), 0xff, bytes);
+  copies().loads.open.push_back({place.pointer(), global, bytes, read});
+}
+
+void commit_copies() {
+  copies().loads.close();
+}
+
+void wait_for_copies(int under_way) {
+  copies().loads.finish(under_way, [](const Copy& copy) {
+    memset(copy.to, 0, copy.bytes);
+    memcpy(copy.to, copy.from, copy.read);
+  });
+}
+
+void cp_async(const Call& call) {
+  const size_t bytes = call.get(2), read = call.operands() > 3 ? call.get(3) : bytes;
+  copy_async(shared_place(call.get(0), bytes, bytes).pointer(), call.pointer<void>(1), bytes, read);
+}
+
+void cp_async_commit(const Call&) {
+  commit_copies();
+}
+
+void cp_async_wait(const Call& call) {
+  if (call.has("wait_all")) commit_copies();
+  wait_for_copies(call.has("wait_all") ? 0 : call.get(0));
+}
+
+// ---- The copy engine ------------------------------------------------------------------------------------------
+
+// Has threads' writes to shared memory seen by the copy engine and wgmma. In fact only this thread's; the emulator
+// cannot tell whose they are.
+void fence_async(const Call&) {
+  memcpy(block().async_shared, block().shared, window_end());
+}
+
+namespace {
+
+// A part of a tensor on its way.
+struct Box {
+  TensorMap map;
+  int coordinates[5] = {};
+
+  size_t bytes() const {
+    size_t bytes = map.element_bytes;
+    for (int i = 0; i < map.rank; ++i) bytes *= map.box[i];
+    return bytes;
+  }
+
+  uint32_t swizzled(uint32_t address) const {
+    const uint32_t bits = (1u << map.swizzle) - 1;
+    return address ^ ((address >> 7 & bits) << 4);
+  }
+
+  // Calls visit(offset, data, begin, end) for each 16 bytes of the box: where they lie from the box's start on, where
+  // in the tensor, and which of them are inside it.
+  template <typename F>
+  void each(const F& visit) const {
+    const int row_bytes = map.box[0] * map.element_bytes;
+    const size_t rows = bytes() / row_bytes;
+    for (size_t row = 0; row < rows; ++row) {
+      char* data = map.data;
+      bool inside = true;
+      size_t left = row;
+      for (int i = 1; i < map.rank; ++i) {
+        const int64_t at = int64_t(left % map.box[i]) + coordinates[i];
+        left /= map.box[i];
+        inside = inside && at >= 0 && at < map.sizes[i];
+        data += at * int64_t(map.strides[i - 1]);
+      }
+      const int64_t row_end = int64_t(map.sizes[0]) * map.element_bytes;
+      for (int chunk = 0; chunk < row_bytes; chunk += 16) {
+        const int64_t first = int64_t(coordinates[0]) * map.element_bytes + chunk;
+        const int begin = inside ? std::min<int64_t>(std::max<int64_t>(-first, 0), 16) : 16;
+        const int end = inside ? std::min<int64_t>(std::max<int64_t>(row_end - first, begin), 16) : 16;
+        visit(row * row_bytes + chunk, data + first, begin, end);
+      }
+    }
+  }
+};
+
+// From an operand [map, {coordinates}].
+Box box_of(const Call& call, size_t operand) {
+  Box box;
+  const auto* map = call.pointer<CUtensorMap>(operand);
+  memcpy(&box.map, map, sizeof(box.map));
+  if (box.map.mark != kTensorMapMark) fail("%p is no tensor map", static_cast<const void*>(map));
+  const int rank = call.number("");
+  if (rank != box.map.rank || call.words(operand) != size_t(rank) + 1) {
+    fail("'%s' of a tensor of %d dimensions", call.instruction.text.c_str(), box.map.rank);
+  }
+  for (int i = 0; i < rank; ++i) box.coordinates[i] = int32_t(call.get(operand, i + 1));
+  return box;
+}
+
+// Starts a load: poison now, at some time what `land` copies, then the bytes at the barrier.
+void start_load(Place to, Place barrier, size_t bytes, std::function<void(Place)> land) {
+  if (to.block != barrier.block) fail("a load to one block with its mbarrier in another");
+  if (to.block->live == 0) fail("a load to the shared memory of a block that has ended");
+  shared_place(to.offset, bytes, 1);
+  poison(to, bytes);
+  ++to.block->copies_to_here;
+  later([=] {
+    land(to);
+    --to.block->copies_to_here;
+    complete_bytes(barrier, bytes);
+  });
+}
+
+void write(Place place, const void* from, size_t bytes) {
+  memcpy(place.pointer(), from, bytes);
+  memcpy(place.async_pointer(), from, bytes);
+}
+
+void start_store(std::function<void()> work) {
+  auto store = std::make_shared<Store>();
+  store->work = std::move(work);
+  copies().stores.open.push_back(store);
+  later([store] { store->finish(); });
+}
+
+// target (op)= source, for the bytes of one chunk.
+void put(const Call& call, char* target, const char* source, size_t bytes, bool is_float) {
+  if (!call.has("add")) {
+    memcpy(target, source, bytes);
+  } else {
+    if (!is_float) fail("the emulator adds float32 only: '%s'", call.instruction.text.c_str());
+    for (size_t i = 0; i + 4 <= bytes; i += 4) {
+      float old, more;
+      memcpy(&old, target + i, 4);
+      memcpy(&more, source + i, 4);
+      old += more;
+      memcpy(target + i, &old, 4);
+    }
+  }
+}
+
+}  // namespace
+
+// cp.async.bulk.tensor.nd... [shared], [map, {coordinates}], [barrier]{, blocks}
+void tensor_load(const Call& call) {
+  const Box box = box_of(call, 1);
+  const size_t bytes = box.bytes();
+  const Place first = shared_place(call.get(0), bytes, 128), barrier = shared_place(call.get(2), 8, 8);
+  const bool multicast = call.has("multicast::cluster");
+  const uint32_t targets = multicast ? call.get(3) : 1u << first.block->rank;
+  const auto& blocks = block().cluster->blocks;
+  if (targets == 0 || targets >> blocks.size()) fail("a load to the blocks %#x of %zu", targets, blocks.size());
+  for (size_t rank = 0; rank < blocks.size(); ++rank) {
+    if (!(targets >> rank & 1)) continue;
+    const Place to{blocks[rank].get(), first.offset}, its_barrier{blocks[rank].get(), barrier.offset};
+    start_load(to, multicast ? its_barrier : barrier, bytes, [box](Place to) {
+      box.each([&](size_t offset, const char* data, int begin, int end) {
+        char chunk[16] = {};
+        if (begin < end) memcpy(chunk + begin, data + begin, end - begin);
+        write({to.block, box.swizzled(to.offset + offset)}, chunk, 16);
+      });
+    });
+  }
+}
+
+// cp{.reduce}.async.bulk.tensor.nd... [map, {coordinates}], [shared]
+void tensor_store(const Call& call) {
+  const Box box = box_of(call, 0);
+  const Place from = shared_place(call.get(1), box.bytes(), 128);
+  start_store([call, box, from] {
+    box.each([&](size_t offset, char* data, int begin, int end) {
+      const char* chunk = from.block->async_shared + box.swizzled(from.offset + offset);
+      if (begin < end) {
+        put(call, data + begin, chunk + begin, end - begin, box.map.type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32);
+      }
+    });
+  });
+}
+
+// cp.async.bulk.shared::cluster.global... [shared], [global], bytes, [barrier]
+void bulk_load(const Call& call) {
+  const size_t bytes = call.get(2);
+  const char* global = call.pointer<char>(1);
+  if (!call.has("mbarrier::complete_tx::bytes") || bytes % 16 || reinterpret_cast<uintptr_t>(global) % 16) {
+    fail("'%s' of %zu bytes at %p", call.instruction.text.c_str(), bytes, static_cast<const void*>(global));
+  }
+  start_load(shared_place(call.get(0), bytes, 16), shared_place(call.get(3), 8, 8), bytes, [=](Place to) {
+    write(to, global, bytes);
+  });
+}
+
+// cp{.reduce}.async.bulk.global.shared::cta.bulk_group... [global], [shared], bytes
+void bulk_store(const Call& call) {
+  const size_t bytes = call.get(2);
+  char* global = call.pointer<char>(0);
+  if (bytes % 16 || reinterpret_cast<uintptr_t>(global) % 16) {
+    fail("'%s' of %zu bytes at %p", call.instruction.text.c_str(), bytes, static_cast<const void*>(global));
+  }
+  const Place from = shared_place(call.get(1), bytes, 16);
+  start_store([call, global, from, bytes] { put(call, global, from.async_pointer(), bytes, call.has("f32")); });
+}
+
+void bulk_commit(const Call&) {
+  copies().stores.close();
+}
+
+void bulk_wait(const Call& call) {
+  copies().stores.finish(call.get(0), [](const auto& store) { store->finish(); });
+}
+
+void check_copies_at_exit(Thread& thread) {
+  if (!thread.copies->stores.open.empty() || !thread.copies->stores.closed.empty()) {
+    fail("a thread ends without having waited for its bulk stores");
+  }
+}
+
+}  // namespace emulator

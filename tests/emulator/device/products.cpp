@@ -1,0 +1,354 @@
+// Matrix instructions: ldmatrix, stmatrix, mma.sync, and wgmma.
+//
+// Products of wgmma are carried out at some time between their issue and the wait for their group. From the first on
+// until then, the registers of the sum hold poison.
+
+#include <deque>
+
+#include "ptx.h"
+
+namespace emulator {
+
+namespace {
+
+float half_to_float(uint16_t bits, bool is_bfloat16) {
+  static const std::vector<float> halves = [] {
+    std::vector<float> table(1 << 16);
+    for (uint32_t i = 0; i < table.size(); ++i) table[i] = __half2float(__ushort_as_half(i));
+    return table;
+  }();
+  return is_bfloat16 ? std::bit_cast<float>(uint32_t(bits) << 16) : halves[bits];
+}
+
+// A row of an 8x8 matrix in shared memory.
+uint16_t* row_at(const Call& call, size_t operand) {
+  return reinterpret_cast<uint16_t*>(shared_place(call.get(operand), 16, 16).pointer());
+}
+
+const Call& call_of(void* const* arguments, int lane) {
+  if (!arguments[lane]) fail("a matrix instruction of a warp in which lane %d has ended", lane);
+  return *static_cast<const Call*>(arguments[lane]);
+}
+
+void meet_with(const Call& call, void (*together)(Warp&, void* const*)) {
+  meet(kAllLanes, call.instruction.text.c_str(), const_cast<Call*>(&call), together);
+}
+
+template <typename F>
+void each_matrix_element(void* const* arguments, size_t registers_operand, size_t row_operand, const F& visit) {
+  const Call& first = call_of(arguments, 0);
+  const size_t matrices = first.words(registers_operand);
+  for (size_t matrix = 0; matrix < matrices; ++matrix) {
+    for (int row = 0; row < 8; ++row) {
+      uint16_t* elements = row_at(call_of(arguments, matrix * 8 + row), row_operand);
+      for (int column = 0; column < 8; ++column) {
+        const bool transposed = first.has("trans");
+        const int i = transposed ? column : row, j = transposed ? row : column;
+        visit(matrix, call_of(arguments, i * 4 + j / 2), j % 2, elements[column]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void ldmatrix(const Call& call) {
+  meet_with(call, [](Warp&, void* const* arguments) {
+    each_matrix_element(arguments, 0, 1, [](size_t matrix, const Call& lane, int half, uint16_t element) {
+      memcpy(static_cast<char*>(lane.target(0, matrix)) + 2 * half, &element, 2);
+    });
+  });
+}
+
+void stmatrix(const Call& call) {
+  meet_with(call, [](Warp&, void* const* arguments) {
+    each_matrix_element(arguments, 1, 0, [](size_t matrix, const Call& lane, int half, uint16_t& element) {
+      element = lane.get(1, matrix) >> (16 * half);
+    });
+  });
+}
+
+namespace {
+
+// Of the 16x16 operand that a warp's lanes hold in four registers each: see mma.cuh.
+void read_left(void* const* arguments, size_t operand, bool is_bfloat16, float (&a)[16][16]) {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const Call& call = call_of(arguments, lane);
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t pair = call.get(operand, i);
+      float* target = &a[lane / 4 + i % 2 * 8][lane % 4 * 2 + i / 2 * 8];
+      target[0] = half_to_float(pair, is_bfloat16);
+      target[1] = half_to_float(pair >> 16, is_bfloat16);
+    }
+  }
+}
+
+}  // namespace
+
+void mma(const Call& call) {
+  if (!call.has("m16n8k16") || !call.has("row") || !call.has("col") || call.words(0) != 4) {
+    fail("the emulator does not know '%s'", call.instruction.text.c_str());
+  }
+  meet_with(call, [](Warp&, void* const* arguments) {
+    const bool is_bfloat16 = call_of(arguments, 0).has("bf16");
+    float a[16][16], b[16][8];
+    read_left(arguments, 1, is_bfloat16, a);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const Call& call = call_of(arguments, lane);
+      for (int i = 0; i < 4; ++i) {
+        b[lane % 4 * 2 + i / 2 * 8 + i % 2][lane / 4] = half_to_float(call.get(2, i / 2) >> (i % 2 * 16), is_bfloat16);
+      }
+    }
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const Call& call = call_of(arguments, lane);
+      for (int i = 0; i < 4; ++i) {
+        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        float sum = call.get_float(3, i);
+        for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k][column];
+        call.set(0, i, std::bit_cast<uint32_t>(sum));
+      }
+    }
+  });
+}
+
+// ---- wgmma ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+// An operand in shared memory, by the 64 bits that describe it: 16 steps of the inner dimension (k) and so many rows.
+// The layouts are those of the PTX ISA's "matrix descriptor" and of its canonical layouts, in units of 16 bytes.
+struct Operand16 {
+  Block* block;
+  uint32_t start, leading, stride, swizzle_bits, width;
+  bool rows_adjoin;  // Rows, not k, are adjacent in memory ("MN-major").
+
+  Operand16(uint64_t description, bool rows_adjoin) : block(&emulator::block()), rows_adjoin(rows_adjoin) {
+    start = (description & 0x3fff) << 4;
+    leading = (description >> 16 & 0x3fff) << 4;
+    stride = (description >> 32 & 0x3fff) << 4;
+    if (description >> 49 & 7) fail("the emulator knows matrix descriptors with base offset 0 only");
+    constexpr int kBits[] = {0, 3, 2, 1};
+    swizzle_bits = kBits[description >> 62];
+    width = 16u << swizzle_bits;
+  }
+
+  uint16_t at(int row, int k) const {
+    uint32_t offset;
+    if (rows_adjoin) {
+      const int chunk = row / 8, chunks = width / 16;
+      offset = row % 8 * 2 + k % 8 * width;
+      // Without swizzling, the two strides change places.
+      offset += chunks == 1 ? chunk * stride + k / 8 * leading
+                            : chunk % chunks * 16 + chunk / chunks * leading + k / 8 * stride;
+    } else {
+      offset = row % 8 * width + row / 8 * stride + k / 8 * (swizzle_bits ? 16 : leading) + k % 8 * 2;
+    }
+    uint32_t address = start + offset;
+    address ^= (address >> 7 & ((1u << swizzle_bits) - 1)) << 4;
+    uint16_t element;
+    memcpy(&element, block->async_shared + address, 2);
+    return element;
+  }
+};
+
+// A warp's part of a sum: 16 rows of so many columns, and the registers that it is to go to.
+struct Sum {
+  std::vector<float> values;     // Register by register, lane by lane.
+  std::vector<void*> registers;  // Likewise.
+  int products = 0;              // Not yet waited for.
+};
+
+constexpr int kWarps = 4;  // Of a warpgroup.
+
+// A product is under way once all warps of the warpgroup have issued it.
+struct Product {
+  uint64_t description_a, description_b;
+  bool is_bfloat16, adds, negates;
+  int columns, issued = 0;
+  std::unique_ptr<Operand16> a, b;  // There is no `a` where registers hold it.
+  struct Part {
+    std::shared_ptr<Sum> sum;
+    float a[16][16];
+  } parts[kWarps];
+  bool is_done = false;
+
+  void work() {
+    std::vector<float> right(16 * columns), result(columns);
+    for (int k = 0; k < 16; ++k) {
+      for (int column = 0; column < columns; ++column) {
+        right[k * columns + column] = half_to_float(b->at(column, k), is_bfloat16);
+      }
+    }
+    for (int warp = 0; warp < kWarps; ++warp) {
+      for (int row = 0; row < 16; ++row) {
+        std::fill(result.begin(), result.end(), 0.0f);
+        for (int k = 0; k < 16; ++k) {
+          const float left = a ? half_to_float(a->at(warp * 16 + row, k), is_bfloat16) : parts[warp].a[row][k];
+          for (int column = 0; column < columns; ++column) result[column] += left * right[k * columns + column];
+        }
+        add_row(*parts[warp].sum, row, result);
+      }
+    }
+    is_done = true;
+  }
+
+  void add_row(Sum& sum, int row, const std::vector<float>& result) const {
+    for (int column = 0; column < columns; ++column) {
+      const int lane = row % 8 * 4 + column / 2 % 4, i = column / 8 * 4 + row / 8 * 2 + column % 2;
+      float& value = sum.values[i * kLanes + lane];
+      value = (adds ? value : 0) + (negates ? -result[column] : result[column]);
+    }
+  }
+};
+
+}  // namespace
+
+// Of a warp; what its warpgroup has issued is with the first of the four.
+struct Products {
+  std::vector<std::shared_ptr<Product>> open;
+  std::deque<std::vector<std::shared_ptr<Product>>> groups;
+  std::vector<std::shared_ptr<Sum>> sums;
+  bool is_fenced = false;
+  size_t issued = 0;
+
+  std::deque<std::shared_ptr<Product>> queue;  // Those that are not done, in order.
+  size_t done = 0;
+
+  void work_next() {
+    if (queue.empty() || queue.front()->issued < kWarps) return;
+    queue.front()->work();
+    queue.pop_front();
+    ++done;
+  }
+};
+
+namespace {
+
+Products& products_of(Warp& warp) {
+  if (!warp.products) warp.products = std::make_shared<Products>();
+  return *warp.products;
+}
+
+Warp& first_warp(Warp& warp) {
+  return *warp.block->warps[warp.number / kWarps * kWarps];
+}
+
+// The sum in these registers; from now on poison is in them.
+std::shared_ptr<Sum> sum_of(Products& products, void* const* arguments, size_t size) {
+  void* const first = call_of(arguments, 0).target(0, 0);
+  for (const auto& sum : products.sums) {
+    if (sum->registers[0] == first && sum->registers.size() == size * kLanes) return sum;
+  }
+  if (!products.is_fenced) fail("wgmma without a wgmma.fence since its registers were last used");
+  auto sum = std::make_shared<Sum>();
+  for (size_t i = 0; i < size; ++i) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const Call& call = call_of(arguments, lane);
+      sum->registers.push_back(call.target(0, i));
+      sum->values.push_back(call.get_float(0, i));
+      call.set(0, i, 0xffffffff);
+    }
+  }
+  products.sums.push_back(sum);
+  return sum;
+}
+
+// A product as the first warp of the warpgroup to come issues it. Its operands are
+// sum, a, b, adds, sign of a, sign of b{, a's rows adjoin}, b's rows adjoin.
+std::shared_ptr<Product> make_product(const Call& call) {
+  auto product = std::make_shared<Product>();
+  product->columns = call.number("m64n");
+  product->is_bfloat16 = call.has("bf16");
+  const bool from_registers = call.words(1) == 4;
+  const size_t last = call.operands() - 1;
+  if (call.words(0) != size_t(product->columns) / 2 || last != (from_registers ? 6 : 7) || call.words(2) != 1) {
+    fail("the emulator does not know '%s'", call.instruction.text.c_str());
+  }
+  product->adds = call.get(3);
+  product->negates = call.get(4) != call.get(5);
+  product->description_a = from_registers ? 0 : call.get(1);
+  product->description_b = call.get(2);
+  if (!from_registers) product->a = std::make_unique<Operand16>(call.get(1), call.get(last - 1));
+  product->b = std::make_unique<Operand16>(call.get(2), call.get(last));
+  return product;
+}
+
+void issue(Warp& warp, void* const* arguments) {
+  const Call& call = call_of(arguments, 0);
+  Products &mine = products_of(warp), &all = products_of(first_warp(warp));
+  const size_t place = mine.issued++ - all.done;
+  if (place == all.queue.size()) all.queue.push_back(make_product(call));
+  const auto product = all.queue[place];
+  const bool from_registers = !product->a;
+  if (product->description_b != call.get(2) || (!from_registers && product->description_a != call.get(1)) ||
+      product->columns != call.number("m64n")) {
+    fail("warps of a warpgroup issue different products");
+  }
+  if (from_registers && !mine.is_fenced) fail("wgmma without a wgmma.fence since its registers were last used");
+  Product::Part& part = product->parts[warp.number % kWarps];
+  if (from_registers) read_left(arguments, 1, product->is_bfloat16, part.a);
+  part.sum = sum_of(mine, arguments, call.words(0));
+  ++part.sum->products;
+  mine.open.push_back(product);
+  if (++product->issued < kWarps) return;
+  wake(product.get());
+  const auto held = first_warp(warp).products;
+  later([held] { held->work_next(); });
+}
+
+void finish(Warp& warp, Product& product) {
+  while (!product.is_done) products_of(first_warp(warp)).work_next();
+  const auto sum = product.parts[warp.number % kWarps].sum;
+  if (--sum->products) return;
+  for (size_t i = 0; i < sum->registers.size(); ++i) memcpy(sum->registers[i], &sum->values[i], 4);
+  std::erase(products_of(warp).sums, sum);
+}
+
+}  // namespace
+
+void wgmma(const Call& call) {
+  meet_with(call, issue);
+}
+
+void wgmma_fence(const Call& call) {
+  meet_with(call, [](Warp& warp, void* const*) { products_of(warp).is_fenced = true; });
+}
+
+void wgmma_commit(const Call& call) {
+  meet_with(call, [](Warp& warp, void* const*) {
+    Products& products = products_of(warp);
+    products.groups.push_back(std::move(products.open));
+    products.open.clear();
+  });
+}
+
+void wgmma_wait(const Call& call) {
+  const auto& groups = products_of(warp()).groups;
+  const size_t under_way = call.get(0), count = groups.size() > under_way ? groups.size() - under_way : 0;
+  for (size_t group = 0; group < count; ++group) {
+    // Nothing is taken out of the groups before all lanes meet below.
+    for (const auto& product : groups[group]) {
+      while (product->issued < kWarps) {
+        sleep(product.get(), product->issued, [](const Thread& thread) {
+          return text("a product that %d of 4 warps have issued", int(thread.detail));
+        });
+      }
+    }
+  }
+  meet_with(call, [](Warp& warp, void* const* arguments) {
+    Products& products = products_of(warp);
+    const size_t under_way = call_of(arguments, 0).get(0);
+    for (; products.groups.size() > under_way; products.groups.pop_front()) {
+      for (const auto& product : products.groups.front()) finish(warp, *product);
+    }
+    products.is_fenced = false;
+  });
+}
+
+void check_products_at_exit(Warp& warp) {
+  if (!warp.products->groups.empty() || !warp.products->open.empty()) {
+    fail("a warp ends without having waited for its products");
+  }
+}
+
+}  // namespace emulator

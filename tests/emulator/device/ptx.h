@@ -1,0 +1,75 @@
+// Instructions of PTX, as inline assembly has them: an asm statement is parsed once and then carried out by each
+// thread.
+
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "machine.h"
+
+namespace emulator {
+
+// One word of an operand: what asm puts for %0, a number, or a register that the assembly declares.
+struct Word {
+  enum Kind { kArgument, kNumber, kRegister, kSpecial } kind;
+  uint64_t value;
+};
+
+struct Call;
+
+struct Instruction {
+  std::string text;
+  std::vector<std::string> parts;           // Of the name, between its dots.
+  std::vector<std::vector<Word>> operands;  // Of several words: what stands in braces or brackets.
+  int guard = -1;                           // The register of a predicate, and the value that it must have.
+  bool guard_value = true;
+  void (*handler)(const Call&) = nullptr;
+};
+
+struct Program {
+  std::vector<Instruction> instructions;
+  size_t registers;
+};
+
+// An instruction that a thread carries out.
+struct Call {
+  const Instruction& instruction;
+  const Operand* arguments;
+  uint64_t* registers;
+
+  bool has(std::string_view part) const;
+  // The first number in the part of the name that begins so: 64 of "m64n16k16".
+  int number(std::string_view prefix) const;
+  size_t operands() const { return instruction.operands.size(); }
+  size_t words(size_t operand) const { return instruction.operands.at(operand).size(); }
+  uint64_t get(size_t operand, size_t word = 0) const;
+  float get_float(size_t operand, size_t word = 0) const { return std::bit_cast<float>(uint32_t(get(operand, word))); }
+  template <typename T>
+  T* pointer(size_t operand) const {
+    return reinterpret_cast<T*>(get(operand));
+  }
+  // Where asm keeps an output.
+  void* target(size_t operand, size_t word = 0) const;
+  void set(size_t operand, size_t word, uint64_t bits) const;
+  void set(size_t operand, uint64_t bits) const { set(operand, 0, bits); }
+  void set_float(size_t operand, float value) const { set(operand, std::bit_cast<uint32_t>(value)); }
+};
+
+// The handlers that other files hold.
+// barriers.cpp
+void named_barrier(const Call&), cluster_arrive(const Call&), cluster_wait(const Call&), set_registers(const Call&);
+void mbarrier_init(const Call&), mbarrier_arrive(const Call&), mbarrier_expect(const Call&), mbarrier_wait(const Call&);
+void complete_bytes(Place barrier, int64_t bytes);
+// copies.cpp
+void cp_async(const Call&), cp_async_commit(const Call&), cp_async_wait(const Call&);
+void bulk_load(const Call&), bulk_store(const Call&), bulk_commit(const Call&), bulk_wait(const Call&);
+void tensor_load(const Call&), tensor_store(const Call&), fence_async(const Call&);
+void check_copies_at_exit(Thread&);
+// products.cpp
+void ldmatrix(const Call&), stmatrix(const Call&), mma(const Call&);
+void wgmma(const Call&), wgmma_fence(const Call&), wgmma_commit(const Call&), wgmma_wait(const Call&);
+void check_products_at_exit(Warp&);
+
+}  // namespace emulator

@@ -1,0 +1,22 @@
+// What the emulator keeps in a CUtensorMap.
+
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace emulator {
+
+struct TensorMap {
+  uint64_t mark;
+  char* data;
+  uint32_t sizes[5];    // Elements, the innermost first.
+  uint64_t strides[4];  // Bytes, from the second dimension on.
+  uint16_t box[5];
+  uint8_t rank, element_bytes, type, swizzle;  // The last: bits of 16-byte chunks that are swizzled.
+};
+static_assert(sizeof(TensorMap) <= sizeof(CUtensorMap));
+constexpr uint64_t kTensorMapMark = 0x70616d20726f736e;
+
+}  // namespace emulator

@@ -1,0 +1,161 @@
+"""Compiles a stamped project's CUDA sources for the CPU, with the emulated GPU of device/, and calls what they export.
+
+    library = build(op_folder, '''
+        #include "kernel.cuh"
+        extern "C" int forward(const float* x, float* y, int64_t n) { return my_op_kernel::forward(x, y, n, nullptr); }
+    ''')
+    library("forward", x, y, n, seed=3)
+
+Tensors are passed by their address, None as a null pointer, whole numbers as int64_t, other numbers as double. Whatever
+the emulator finds wrong comes as an EmulatorError, which says where threads were.
+"""
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.emulator.rewrite import rewrite
+
+HERE = Path(__file__).resolve().parent
+DEVICE = HERE / "device"
+CACHE = HERE.parents[1] / "build" / "emulator"
+# Of the toolkit, only headers are used.
+HOMES = (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", f"{sysconfig.get_path('purelib')}/nvidia/cu13")
+CUDA = next((home for home in HOMES if home and Path(home, "include", "cuda_fp16.h").is_file()), "")
+# As nvcc compiles: any type may be read as another, and integers wrap around.
+FLAGS = ["-std=c++20", "-g1", "-fPIC", "-w", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off"]
+FLAGS.append("-fno-gnu-unique")  # Else libraries would share static variables of templates.
+KERNEL_FLAGS = ["-O1", "-ftrivial-auto-var-init=pattern"]
+RUNTIME_FLAGS = ["-O2", "-U_FORTIFY_SOURCE"]
+
+
+class EmulatorError(Exception):
+    """What a kernel did that a GPU would not forgive, or that the emulator does not know."""
+
+
+def has_toolkit() -> bool:
+    return bool(CUDA) and shutil.which("g++") is not None
+
+
+class Library:
+    """Kernels that run on the emulated GPU."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(str(path))
+        self._library.emulator_failure.restype = ctypes.c_char_p
+
+    def __call__(
+        self, name: str, *arguments: Any, seed: int = 0, capability: int = 90, multiprocessors: int = 4
+    ) -> None:
+        """Calls an exported function that returns a cudaError_t. What chance decides comes from the seed."""
+        self._library.emulator_begin(ctypes.c_uint64(seed), capability, multiprocessors)
+        code = getattr(self._library, name)(*map(_argument, arguments))
+        failure = self._library.emulator_failure().decode()
+        if failure or code:
+            raise EmulatorError(f"seed {seed}: {self._with_lines(failure) or f'cudaError {code}'}")
+
+    def _with_lines(self, report: str) -> str:
+        """The report with places in the sources for its addresses."""
+        base = next(
+            int(line.split("-")[0], 16)
+            for line in Path("/proc/self/maps").read_text().splitlines()
+            if line.endswith(str(self.path))
+        )
+        found: dict[str, str] = {}
+        for address in set(re.findall(r"\[(0x[0-9a-f]+)\]", report)):
+            # One less, because it is where a call returns to.
+            command = ["addr2line", "-i", "-e", str(self.path), hex(int(address, 16) - base - 1)]
+            lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+            ours = [line.split(" ")[0] for line in lines if line[0] != "?" and str(DEVICE) not in line]
+            found[address] = "".join(f"\n    {Path(line).name}" for line in ours if ":?" not in line)
+        return re.sub(r" ?\[(0x[0-9a-f]+)\]", lambda match: found[match[1]], report)
+
+
+def _argument(value: Any) -> Any:
+    if value is None:
+        return ctypes.c_void_p(None)
+    if hasattr(value, "data_ptr"):
+        return ctypes.c_void_p(value.data_ptr())
+    return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_int64(value)
+
+
+def build(op: Path, entry: str, sources: Sequence[str] = (), defines: Sequence[str] = ()) -> Library:
+    """A library of an op's folder: of the text `entry`, which may include the op's headers, and of some of its .cu
+    files. Compiled once for the same text."""
+    include = op.parents[1] / "include"
+    digest = hashlib.sha256(repr((entry, sources, defines, FLAGS, KERNEL_FLAGS, RUNTIME_FLAGS)).encode())
+    for path in sorted([*op.iterdir(), *include.iterdir(), *DEVICE.iterdir(), *HERE.glob("*.py")]):
+        if path.is_file() and path.suffix in (".h", ".cuh", ".cu", ".cpp", ".json") or path.name == "rewrite.py":
+            digest.update(f"{path.name}\0".encode() + path.read_bytes())
+    home = CACHE / digest.hexdigest()[:20]
+    library = home / f"{op.name}.so"
+    if not library.exists():
+        shutil.rmtree(home, ignore_errors=True)
+        work = home.with_suffix(f".{os.getpid()}")
+        work.mkdir(parents=True)
+        (work / "entry.cu").write_text(entry)
+        _tuned_header(op, work / "generated")
+        places = [DEVICE, op, include, work / "generated"]
+        flags = [*FLAGS, *KERNEL_FLAGS, *(f"-I{place}" for place in places), *(f"-D{define}" for define in defines)]
+        units = [work / "entry.cu", *(op / source for source in sources)]
+        objects = [_compile_kernel(unit, work, flags) for unit in units]
+        _run(["g++", "-shared", "-Wl,-Bsymbolic", "-o", str(work / library.name), *map(str, [*objects, *_runtime()])])
+        try:
+            work.rename(home)
+        except OSError:  # Another process was faster.
+            shutil.rmtree(work)
+    return Library(library)
+
+
+def _tuned_header(op: Path, folder: Path) -> None:
+    """What the project's setup.py writes for the op before it compiles it: here, the defaults."""
+    spec = importlib.util.spec_from_file_location("project_setup", op.parents[3] / "setup.py")
+    setup = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = setup  # Dataclasses look their module up there.
+    spec.loader.exec_module(setup)
+    setup.write_tuned_headers(op, folder / "tuned", [])
+
+
+def _compile_kernel(source: Path, work: Path, flags: list[str]) -> Path:
+    include = ["-include", "prelude.h", f"-isystem{CUDA}/include"]
+    text = _run(["g++", "-E", "-x", "c++", *flags, *include, str(source)])
+    rewritten = work / f"{source.stem}.ii"
+    rewritten.write_text(rewrite(text))
+    target = rewritten.with_suffix(".o")
+    _run(["g++", "-c", *flags, "-o", str(target), str(rewritten)])
+    return target
+
+
+def _runtime() -> list[Path]:
+    """The emulated GPU itself, compiled once."""
+    sources = sorted(DEVICE.glob("*.cpp"))
+    texts = "".join(path.read_text() for path in sorted(DEVICE.iterdir()))
+    home = CACHE / f"runtime-{hashlib.sha256((texts + repr(RUNTIME_FLAGS)).encode()).hexdigest()[:20]}"
+    home.mkdir(parents=True, exist_ok=True)
+    objects = []
+    for source in sources:
+        target = home / f"{source.stem}.o"
+        if not target.exists():
+            unfinished = target.with_suffix(f".{os.getpid()}")
+            include = [f"-I{DEVICE}", f"-isystem{CUDA}/include"]
+            _run(["g++", "-c", *FLAGS, *RUNTIME_FLAGS, *include, "-o", str(unfinished), str(source)])
+            unfinished.rename(target)
+        objects.append(target)
+    return objects
+
+
+def _run(command: list[str]) -> str:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise EmulatorError(f"{' '.join(command)}\n{result.stderr}")
+    return result.stdout
