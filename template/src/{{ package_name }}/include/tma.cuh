@@ -48,17 +48,16 @@ __device__ inline void tma_load(void* shared, const CUtensorMap& map, const TmaP
 
 // Loads so many bytes side by side, a multiple of 16 at multiples of 16.
 __device__ inline void tma_load_bytes(void* shared, const void* global, int bytes, MBarrier& barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          shared_address(shared)),
-      "l"(__cvta_generic_to_global(global)),
-      "r"(bytes),
-      "r"(shared_address(&barrier))
-      : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(shared)),
+               "l"(global),
+               "r"(bytes),
+               "r"(shared_address(&barrier))
+               : "memory");
 }
 
-// Loads the tile of a matrix into the same place of every block of the cluster whose bit is set in `blocks`, and there completes the
-// barrier at the same place.
+// Loads the tile of a matrix into the same place of every block of the cluster whose bit is set in `blocks`, and there
+// completes the barrier at the same place.
 __device__ inline void tma_load_multicast(
     void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier, uint16_t blocks) {
   asm volatile(
@@ -82,20 +81,18 @@ __device__ inline void tma_store(const CUtensorMap& map, const void* shared, int
 }
 
 __device__ inline void tma_store(const CUtensorMap& map, const void* shared, const TmaPlace& place) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, { %2, %3, %4, %5}], [%1];" ::"l"(&map),
-      "r"(shared_address(shared)),
-      "r"(place.column),
-      "r"(place.row),
-      "r"(place.layer),
-      "r"(place.volume)
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, { %2, %3, %4, %5}], [%1];" ::"l"(&map),
+               "r"(shared_address(shared)),
+               "r"(place.column),
+               "r"(place.row),
+               "r"(place.layer),
+               "r"(place.volume)
+               : "memory");
 }
 
 // Adds so many bytes of float32 numbers to those at `global`: a multiple of 16 bytes, at multiples of 16.
 __device__ inline void tma_add(float* global, const void* shared, int bytes) {
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
-                   __cvta_generic_to_global(global)),
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(global),
                "r"(shared_address(shared)),
                "r"(bytes)
                : "memory");

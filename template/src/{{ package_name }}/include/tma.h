@@ -36,8 +36,8 @@ inline Encode find_encode() {
   return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
 }
 
-// Describes a tensor of 16-bit elements that is copied in boxes. The first dimension is that of neighbours in memory, of
-// which a box has 128 bytes; shared memory holds it as swizzle.cuh says, with a row for each place in the other
+// Describes a tensor of 16-bit elements that is copied in boxes. The first dimension is that of neighbours in memory,
+// of which a box has 128 bytes; shared memory holds it as swizzle.cuh says, with a row for each place in the other
 // dimensions. The strides, in elements, are those of the other dimensions: multiples of 16 bytes.
 template <typename T, int kDims>
 cudaError_t describe(

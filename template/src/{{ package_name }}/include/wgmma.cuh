@@ -95,7 +95,8 @@ struct Shape;
   struct Shape<T, N> { \
     template <Transposed kTransposed> \
     static __device__ void multiply(float (&sum)[size], uint64_t a, uint64_t b, bool adds) { \
-      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " p2 ", 0;\n" \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " p2 \
+                   ", 0;\n" \
                    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##size \
                    "}, " p0 ", " p1 ", adds, 1, 1, " p3 ", " p4 ";\n}" \
                    : SUM_##size(0) \
@@ -107,7 +108,8 @@ struct Shape;
     } \
     template <Transposed kTransposed> \
     static __device__ void multiply(float (&sum)[size], const uint32_t (&a)[4], uint64_t b, bool adds) { \
-      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " p5 ", 0;\n" \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " p5 \
+                   ", 0;\n" \
                    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##size \
                    "}, {" p0 ", " p1 ", " p2 ", " p3 "}, " p4 ", adds, 1, 1, " p6 ";\n}" \
                    : SUM_##size(0) \
