@@ -38,6 +38,13 @@ __device__ void wgmma_pin(float (&sum)[kSize]) {
   for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(sum[i]));
 }
 
+// The same for left operands in registers.
+template <int kSteps>
+__device__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
+#pragma unroll
+  for (int i = 0; i < 4 * kSteps; ++i) asm volatile("" : "+r"(a[i / 4][i % 4]));
+}
+
 // Describes an operand in shared memory, swizzled as swizzle.cuh says.
 //
 // Rows of 128 bytes are 64 steps of the inner dimension; step 16 begins 32 bytes after step 0, and so on. For a
