@@ -158,6 +158,9 @@ inline long long clock64() {
 inline size_t __cvta_generic_to_shared(const void* pointer) {
   return emulator::address_in_window(pointer);
 }
+inline size_t __cvta_generic_to_global(const void* pointer) {
+  return reinterpret_cast<size_t>(pointer);
+}
 
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
