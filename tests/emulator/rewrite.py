@@ -32,6 +32,7 @@ def _rewrite_ours(text: str, numbers: "itertools.count[int]") -> str:
     text = _replace(text, re.compile(r"\b(?:asm|__asm__)\b\s*(?:volatile|__volatile__)?\s*\("), _assembly)
     text = _replace(text, re.compile(r"\bextern\s+__shared__\b"), _dynamic_shared)
     text = _replace(text, re.compile(r"\b__shared__\b"), lambda t, a, b: _shared(t, a, b, next(numbers)))
+    text = _replace(text, re.compile(r"\b__launch_bounds__\b\s*\("), _bounds)
     return _replace(text, re.compile(r"<<<"), _launch)
 
 
@@ -44,7 +45,7 @@ def _replace(text: str, pattern: re.Pattern[str], rule: Rule) -> str:
     while match := pattern.search(text, at):
         begin, end, new = rule(text, match.start(), match.end())
         # Markers of lines inside what goes away are lost; the next one puts things right.
-        new += "\n" * MARKER.sub("", text[begin:end]).count("\n")
+        new += "\n" * (MARKER.sub("", text[begin:end]).count("\n") - MARKER.sub("", new).count("\n"))
         text = text[:begin] + new + text[end:]
         at = begin + len(new)
     return text
@@ -145,6 +146,15 @@ def _declarators(declaration: str) -> list[str]:
     return parts
 
 
+def _bounds(text: str, begin: int, end: int) -> tuple[int, int, str]:
+    """__launch_bounds__(256) kernel(...) { becomes a check at the start of the kernel."""
+    close = closing(text, end - 1)
+    body = closing(text, text.index("(", close)) + 1
+    check = f" ::emulator::check_bounds({one_line(text[end:close])});" if text[body:].lstrip()[0] == "{" else ""
+    opening = text.index("{", body) + 1 if check else body
+    return begin, opening, text[close + 1 : opening] + check
+
+
 def _launch(text: str, begin: int, end: int) -> tuple[int, int, str]:
     """kernel<<<blocks, threads>>>(arguments) becomes a call of launch with a lambda."""
     start = _kernel_before(text, begin)
@@ -154,8 +164,9 @@ def _launch(text: str, begin: int, end: int) -> tuple[int, int, str]:
     kernel, configuration, arguments = (
         one_line(part) for part in (text[start:begin], text[end:stop], text[opening + 1 : close])
     )
-    # Arguments of a template may yet have to be deduced: then it is no pointer.
-    pointer = f"::emulator::address_of_kernel({kernel})" if kernel.isidentifier() else "nullptr"
+    # A function's template arguments may yet have to be deduced: only a variable is a pointer for sure.
+    is_variable = re.search(rf"\bauto {kernel} =", text[:start]) if kernel.isidentifier() else None
+    pointer = f"reinterpret_cast<const void*>({kernel})" if is_variable else "nullptr"
     new = (
         f'::emulator::launch("{kernel}", {pointer}, ::emulator::Configuration({configuration}), '
         f"[&] {{ {kernel}({arguments}); }})"

@@ -463,6 +463,11 @@ int lane_number() {
   return self().lane;
 }
 
+void check_bounds(int most_threads, int) {
+  const int threads = blockDim.x * blockDim.y * blockDim.z;
+  if (threads > most_threads) fail("%d threads in a block of a kernel that is bound to %d", threads, most_threads);
+}
+
 void trap() {
   fail("the kernel called __trap");
 }

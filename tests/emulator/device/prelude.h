@@ -30,7 +30,6 @@
 #define __host__
 #define __device__
 #define __global__
-#define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(bytes) alignas(bytes)
 
@@ -54,12 +53,8 @@ cudaError_t launch(const char* name, const void* kernel, const Configuration& co
   return run(name, kernel, configuration, [](void* body) { (*static_cast<Body*>(body))(); }, &body);
 }
 
-// What `kernel` is, if it is a pointer to a function at all.
-template <typename Kernel>
-const void* address_of_kernel(const Kernel& kernel) {
-  if constexpr (std::is_pointer_v<Kernel>) return reinterpret_cast<const void*>(kernel);
-  return nullptr;
-}
+// At the start of a kernel: what its __launch_bounds__ say.
+void check_bounds(int most_threads, int = 0);
 
 // ---- Shared memory --------------------------------------------------------------------------------------------
 
@@ -157,6 +152,9 @@ inline long long clock64() {
 }
 inline size_t __cvta_generic_to_shared(const void* pointer) {
   return emulator::address_in_window(pointer);
+}
+inline size_t __cvta_generic_to_global(const void* pointer) {
+  return reinterpret_cast<size_t>(pointer);
 }
 
 template <typename T>

@@ -1,0 +1,83 @@
+"""A project with every recipe, its kernels compiled for the emulated GPU, and memory that shows who writes past its end."""
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from tests.emulator.emulator import Library, build, has_toolkit
+from tests.stamped.conftest import made_once, stamp  # noqa: F401
+
+ENTRIES = Path(__file__).parent / "entries"
+RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
+# These name between them every order and every pace: see runtime.cpp.
+SEEDS = (0, 4, 8)
+
+
+def pytest_collection_modifyitems(items):
+    if not has_toolkit():
+        for item in items:
+            if Path(__file__).parent in item.path.parents and item.path.name != "test_rewrite.py":
+                item.add_marker(pytest.mark.skip(reason="needs the headers of a CUDA toolkit, and g++"))
+
+
+@pytest.fixture(scope="session")
+def ops(made_once) -> Path:  # noqa: F811
+    """The folder of a project's ops, each named as its recipe."""
+    folder = made_once("emulated", lambda folder: stamp(folder / "p", ops=[{"name": n, "recipe": n} for n in RECIPES]))
+    return folder / "p" / "src" / "demo_kernels" / "ops"
+
+
+@pytest.fixture(scope="session")
+def compiled(ops: Path) -> Callable[..., Library]:
+    """The kernels of an op, as entries/ has them, and some of its own .cu files."""
+
+    def compile_op(name: str, sources: Sequence[str] = ()) -> Library:
+        return build(ops / name, (ENTRIES / f"{name}.cu").read_text(), sources)
+
+    return compile_op
+
+
+@pytest.fixture(scope="session")
+def reference(ops: Path) -> Callable[[str], ModuleType]:
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"{name}_reference", ops / name / "reference.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+class Memory:
+    """Tensors between margins of NaN, which nobody may write to and whose values nobody may use."""
+
+    MARGIN = 512  # Bytes, so that a tensor is as aligned as its margins.
+
+    def __init__(self) -> None:
+        self._margins: list[torch.Tensor] = []
+
+    def copy(self, tensor: torch.Tensor | None, shift: int = 0) -> torch.Tensor | None:
+        """A copy that begins `shift` elements after an aligned address."""
+        return None if tensor is None else self.empty(*tensor.shape, dtype=tensor.dtype, shift=shift).copy_(tensor)
+
+    def empty(self, *shape: int, dtype: torch.dtype = torch.float32, shift: int = 0) -> torch.Tensor:
+        size, margin = torch.Size(shape).numel(), self.MARGIN // dtype.itemsize
+        storage = torch.full((size + 2 * margin,), torch.nan, dtype=dtype)
+        begin = margin + shift
+        self._margins += [storage[:begin], storage[begin + size :]]
+        return storage[begin : begin + size].view(shape)
+
+    def check(self) -> None:
+        assert all(margin.isnan().all() for margin in self._margins), "memory beside a tensor was written to"
+
+
+@pytest.fixture
+def memory():
+    """Checked at the end of a test."""
+    memory = Memory()
+    yield memory
+    memory.check()

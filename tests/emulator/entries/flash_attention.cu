@@ -1,0 +1,102 @@
+#include <climits>
+#include <cmath>
+
+#include "backward_keys.cuh"
+#include "backward_queries.cuh"
+#include "forward.cuh"
+
+using namespace flash_attention_kernel;
+
+namespace {
+
+// Of a contiguous tensor (batch, row, head, dimension).
+View view(void* data, int64_t rows, int64_t heads, int64_t dim) {
+  return {data, rows * heads * dim, dim, static_cast<int>(heads * dim)};
+}
+
+struct Shape {
+  int64_t batch, heads, kv_heads, queries, keys, dim, left, right;
+
+  View of_queries(void* data) const { return view(data, queries, heads, dim); }
+  View of_keys(void* data) const { return view(data, keys, kv_heads, dim); }
+};
+
+Problem problem(const Shape& shape, void* q, void* k, void* v, double softcap) {
+  const auto limit = [](int64_t side) { return side < 0 ? 1 << 29 : static_cast<int>(side); };
+  Problem made;
+  made.q = shape.of_queries(q);
+  made.k = shape.of_keys(k);
+  made.v = shape.of_keys(v);
+  made.batch = shape.batch;
+  made.heads = shape.heads;
+  made.kv_heads = shape.kv_heads;
+  made.dim = shape.dim;
+  made.mask = {static_cast<int>(shape.queries), static_cast<int>(shape.keys), limit(shape.left), limit(shape.right)};
+  made.score = Score(1 / std::sqrt(static_cast<double>(shape.dim)), softcap);
+  return made;
+}
+
+template <typename T, int D>
+cudaError_t run_forward(const Forward& problem) {
+  const cudaError_t error = forward<T, D>(problem, nullptr);
+  return error != cudaSuccess || problem.splits == 1 ? error : combine<T, D>(problem, nullptr);
+}
+
+template <typename T, int D>
+cudaError_t run_backward(const Backward& problem) {
+  if (const cudaError_t error = backward_delta<T>(problem, nullptr); error != cudaSuccess) return error;
+  if (const cudaError_t error = backward_keys<T, D>(problem, nullptr); error != cudaSuccess) return error;
+  return problem.grad_q_sums ? backward_finish_queries<T, D>(problem, nullptr)
+                             : backward_queries<T, D>(problem, nullptr);
+}
+
+}  // namespace
+
+// `partial` is there if the keys are split; `sums` if grad_q may be added up by atomics.
+#define EXPORT(name, T, D) \
+  extern "C" cudaError_t forward_##name##_##D( \
+      const Shape* shape, \
+      void* q, \
+      void* k, \
+      void* v, \
+      double softcap, \
+      void* out, \
+      float* lse, \
+      int64_t splits, \
+      float* partial_out, \
+      float* partial_lse) { \
+    Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}; \
+    p.splits = splits; \
+    p.partial_out = partial_out; \
+    p.partial_lse = partial_lse; \
+    return run_forward<T, D>(p); \
+  } \
+  extern "C" cudaError_t backward_##name##_##D( \
+      const Shape* shape, \
+      void* q, \
+      void* k, \
+      void* v, \
+      double softcap, \
+      void* out, \
+      float* lse, \
+      void* grad, \
+      float* grad_lse, \
+      void* grad_q, \
+      void* grad_k, \
+      void* grad_v, \
+      float* delta, \
+      float* sums) { \
+    return run_backward<T, D>( \
+        {problem(*shape, q, k, v, softcap), \
+         shape->of_queries(out), \
+         shape->of_queries(grad), \
+         shape->of_queries(grad_q), \
+         shape->of_keys(grad_k), \
+         shape->of_keys(grad_v), \
+         lse, \
+         grad_lse, \
+         delta, \
+         sums}); \
+  }
+EXPORT(float16, __half, 64)
+EXPORT(bfloat16, __nv_bfloat16, 128)

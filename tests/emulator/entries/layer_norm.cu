@@ -1,0 +1,39 @@
+#include "kernel.cuh"
+
+using namespace layer_norm_kernel;
+
+#define EXPORT(name, T) \
+  extern "C" cudaError_t forward_##name( \
+      const T* input, \
+      const T* residual, \
+      const T* weight, \
+      const T* bias, \
+      T* output, \
+      T* sum, \
+      float* mean, \
+      float* rstd, \
+      int64_t rows, \
+      int64_t n) { \
+    return forward<T>({input, residual, weight, bias, output, sum, mean, rstd, rows, n, 1e-5}, nullptr); \
+  } \
+  extern "C" cudaError_t backward_##name( \
+      const T* grad, \
+      const T* grad_sum, \
+      const T* input, \
+      const T* weight, \
+      const float* mean, \
+      const float* rstd, \
+      T* grad_input, \
+      T* grad_weight, \
+      T* grad_bias, \
+      float* scratch, \
+      int64_t scratch_length, \
+      int64_t rows, \
+      int64_t n) { \
+    const Backward<T> arguments{ \
+        grad, grad_sum, input, weight, mean, rstd, grad_input, grad_weight, grad_bias, rows, n}; \
+    if (scratch_size(arguments) > scratch_length) return cudaErrorMemoryAllocation; \
+    return backward(arguments, scratch, nullptr); \
+  }
+EXPORT(float32, float)
+EXPORT(bfloat16, __nv_bfloat16)

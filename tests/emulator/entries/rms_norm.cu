@@ -1,0 +1,27 @@
+#include "kernel.cuh"
+
+using namespace rms_norm_kernel;
+
+#define EXPORT(name, T) \
+  extern "C" cudaError_t forward_##name( \
+      const T* input, const T* residual, const T* weight, T* output, T* sum, float* rstd, int64_t rows, int64_t n) { \
+    return forward<T>({input, residual, weight, output, sum, rstd, rows, n, 1e-6}, nullptr); \
+  } \
+  extern "C" cudaError_t backward_##name( \
+      const T* grad, \
+      const T* grad_sum, \
+      const T* input, \
+      const T* weight, \
+      const float* rstd, \
+      T* grad_input, \
+      T* grad_weight, \
+      float* scratch, \
+      int64_t scratch_length, \
+      int64_t rows, \
+      int64_t n) { \
+    const Backward<T> arguments{grad, grad_sum, input, weight, rstd, grad_input, grad_weight, rows, n}; \
+    if (scratch_size(arguments) > scratch_length) return cudaErrorMemoryAllocation; \
+    return backward(arguments, scratch, nullptr); \
+  }
+EXPORT(float32, float)
+EXPORT(bfloat16, __nv_bfloat16)

@@ -1,0 +1,230 @@
+"""Every recipe's CUDA kernels compute what its reference does, in every order of their threads that is tried.
+
+Nothing here depends on the order but the gradients that atomics add up, so all other results are the same to the bit.
+"""
+
+import ctypes
+import math
+
+import pytest
+import torch
+
+from .conftest import SEEDS, Memory
+
+NAMES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+def close(result: torch.Tensor, expected: torch.Tensor, what: str = "") -> None:
+    """Within a few roundings of the larger of what is expected and 1: enough for sums of a few hundred terms."""
+    assert result.shape == expected.shape
+    tolerance = 16 * torch.finfo(result.dtype).eps
+    error = (result.double() - expected.double()).abs() / expected.double().abs().clamp(min=1)
+    assert (error <= tolerance).all(), f"{what}: off by {error.max():.2e}, not {tolerance:.2e}"
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape).to(dtype)
+
+
+@pytest.fixture(autouse=True)
+def _same_inputs():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("n", (1, 1003, 5 * 2048 + 7))
+@pytest.mark.parametrize("dtype", NAMES)
+@pytest.mark.parametrize("shift", (0, 1))
+def test_elementwise(compiled, reference, memory, dtype, n, shift):
+    library = compiled("elementwise", ["kernel.cu"])
+    a, b, c = (memory.copy(random(n, dtype=dtype), shift) for _ in "abc")
+    out = memory.empty(n, dtype=dtype)
+    library(f"forward_{NAMES[dtype]}", a, b, c, out, n, seed=n)
+    expected = reference("elementwise").elementwise(a.double(), b.double(), c.double())
+    assert torch.equal(out, expected.to(dtype)) if dtype != torch.float64 else torch.allclose(out, expected, rtol=1e-15)
+
+
+# Rows for a few lanes, for a warp, for a block, for a cluster, and too long for all; vectors and single elements.
+ROWS = [(37, 24, 80), (9, 1021, 80), (3, 2048, 80), (2, 9000, 90), (2, 9001, 90), (2, 20_000, 80)]
+
+
+@pytest.mark.parametrize("rows, n, capability", ROWS)
+@pytest.mark.parametrize("extras", (False, True), ids=("plain", "residual"))
+@pytest.mark.parametrize("op", ("rms_norm", "layer_norm"))
+def test_norms(compiled, reference, memory, op, extras, rows, n, capability):
+    dtype = torch.bfloat16 if n % 8 == 0 else torch.float32
+    library, name = compiled(op), NAMES[dtype]
+    given = {"input": random(rows, n, dtype=dtype)}
+    given |= {"residual": random(rows, n, dtype=dtype), "weight": random(n, dtype=dtype)} if extras else {}
+    given |= {"bias": random(n, dtype=dtype)} if extras and op == "layer_norm" else {}
+    leaves = {key: value.double().requires_grad_() for key, value in given.items()}
+    # The sum of input and residual is rounded, and what follows is computed from that.
+    rounded = (given["input"] + given["residual"]).double() if extras else given["input"].double()
+    made = getattr(reference(op), op)(**leaves)
+    expected, expected_sum = made if extras else (made, None)
+
+    held = {key: memory.copy(value) for key, value in given.items()}
+    output, total = memory.empty(rows, n, dtype=dtype), memory.empty(rows, n, dtype=dtype)
+    statistics = [memory.empty(rows) for _ in range(1 if op == "rms_norm" else 2)]
+    affine = [held.get(key) for key in ("weight", "bias")[: len(statistics)]]
+    seed, gpu = rows + n, {"capability": capability, "multiprocessors": 2}
+    library(
+        f"forward_{name}",
+        *(held["input"], held.get("residual"), *affine, output, total if extras else None, *statistics, rows, n),
+        seed=seed,
+        **gpu,
+    )
+    exact = getattr(reference(op), op)(
+        **{k: v.detach() for k, v in leaves.items() if k != "residual"} | {"input": rounded}
+    )
+    close(output, exact, "output")
+    if extras:
+        assert torch.equal(total, rounded.to(dtype))
+
+    grad, grad_sum = random(rows, n, dtype=dtype), random(rows, n, dtype=dtype) if extras else None
+    loss = (expected * grad.double()).sum() + ((expected_sum * grad_sum.double()).sum() if extras else 0)
+    loss.backward()
+    grads = {key: memory.empty(*leaves[key].shape, dtype=dtype) for key in ("input", "weight", "bias") if key in leaves}
+    scratch = memory.empty(200 * n)
+    affine_grads = [grads.get(key) for key in ("weight", "bias")[: len(statistics)]]
+    library(
+        f"backward_{name}",
+        *(memory.copy(grad), memory.copy(grad_sum), total if extras else held["input"], held.get("weight")),
+        *(*statistics, grads["input"], *affine_grads, scratch, scratch.numel(), rows, n),
+        seed=seed,
+        **gpu,
+    )
+    for key, value in grads.items():
+        close(value, leaves[key].grad, f"gradient of {key}")
+
+
+@pytest.mark.parametrize("rows, n", [(1, 1), (5, 100), (3, 1032), (2, 5001)])
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=NAMES.get)
+@pytest.mark.parametrize("halves", (False, True), ids=("two", "one"))
+def test_swiglu(compiled, reference, memory, dtype, rows, n, halves):
+    library, name = compiled("swiglu"), NAMES[dtype]
+    whole = memory.copy(random(rows, 2 * n, dtype=dtype))
+    gate, up = whole.chunk(2, -1) if halves else (memory.copy(part.contiguous()) for part in whole.chunk(2, -1))
+    stride = gate.stride(0)
+    output, grad = memory.empty(rows, n, dtype=dtype), memory.copy(random(rows, n, dtype=dtype))
+    library(f"forward_{name}", gate, up, stride, output, rows, n, seed=n)
+    g, u = gate.double().requires_grad_(), up.double().requires_grad_()
+    expected = reference("swiglu").swiglu(g, u)
+    expected.backward(grad.double())
+    close(output, expected)
+    both = memory.empty(rows, 2 * n, dtype=dtype)
+    grad_gate, grad_up = both.chunk(2, -1) if halves else (memory.empty(rows, n, dtype=dtype) for _ in "ab")
+    library(f"backward_{name}", grad, gate, up, stride, grad_gate, grad_up, rows, n, seed=n)
+    close(grad_gate, g.grad)
+    close(grad_up, u.grad)
+
+
+LINEAR = ["portable_half.sm_80+.cu", "hopper_bfloat16.sm_90a.cu", "plain.cu", "backward.cu"]
+
+
+# With so many multiprocessors, the shapes take a Hopper path's small tiles, medium ones, and large ones in clusters.
+@pytest.mark.parametrize("m, n, k, multiprocessors", [(50, 72, 136, 2), (200, 136, 200, 4), (300, 392, 264, 2)])
+@pytest.mark.parametrize("path, dtype", [("portable", torch.float16), ("hopper", torch.bfloat16)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_linear_activation(compiled, reference, memory, path, dtype, m, n, k, multiprocessors, seed):
+    library = compiled("linear_activation", LINEAR)
+    x, bias = (memory.copy(random(*size, dtype=dtype)) for size in ((m, k), (n,)))
+    weight = memory.copy((random(n, k) / math.sqrt(k)).to(dtype))
+    y, z = memory.empty(m, n, dtype=dtype), memory.empty(m, n, dtype=dtype)
+    library(f"{path}_{NAMES[dtype]}", x, weight, bias, y, z, m, n, k, seed=seed, multiprocessors=multiprocessors)
+    made = [t.double() for t in (x, weight, bias)]
+    close(z, reference("linear_activation").linear_activation(*made, "none"))
+    close(y, reference("linear_activation").linear_activation(*made, "gelu_tanh"))
+
+
+@pytest.mark.parametrize("path, dtype", [("portable", torch.float16), ("plain", torch.float32)])
+def test_linear_activation_of_unaligned_rows(compiled, reference, memory, path, dtype):
+    m, n, k = 67, 35, 83
+    x = memory.copy(random(m, k, dtype=dtype), shift=1)
+    weight = memory.copy((random(n, k) / math.sqrt(k)).to(dtype), shift=1)
+    y = memory.empty(m, n, dtype=dtype)
+    compiled("linear_activation", LINEAR)(f"{path}_{NAMES[dtype]}", x, weight, None, y, None, m, n, k)
+    close(y, reference("linear_activation").linear_activation(x.double(), weight.double(), None, "gelu_tanh"))
+
+
+@pytest.mark.parametrize("m, n", [(1, 3), (70, 264), (33, 101)])
+def test_the_elementwise_backward_of_linear_activation(compiled, reference, memory, m, n):
+    grad, saved = (memory.copy(random(m, n, dtype=torch.float16)) for _ in "gs")
+    grad_z, grad_bias = memory.empty(m, n, dtype=torch.float16), memory.empty(n, dtype=torch.float16)
+    partial = memory.empty(n * 64)
+    arguments = (grad, saved, grad_z, grad_bias, partial, partial.numel(), m, n)
+    compiled("linear_activation", LINEAR)("backward_float16", *arguments, seed=m)
+    expected = reference("linear_activation").linear_activation_backward(grad.float(), saved.float(), "gelu_tanh", True)
+    close(grad_z, expected[0])
+    close(grad_bias, expected[1])
+
+
+class Attention:
+    """One problem of attention, in a kernel's terms and in the reference's."""
+
+    def __init__(self, memory: Memory, dims: int, shape: tuple[int, ...], **more) -> None:
+        self.memory, self.dims, self.more = memory, dims, more
+        self.dtype = torch.float16 if dims == 64 else torch.bfloat16
+        self.name = f"{NAMES[self.dtype]}_{dims}"
+        batch, heads, kv_heads, queries, keys, dim = shape
+        left, right = more.get("window", (-1, -1))
+        self.shape = (ctypes.c_int64 * 8)(*shape, left, 0 if more.get("causal") else right)
+        self.q = self.made(batch, queries, heads, dim)
+        self.k, self.v = (self.made(batch, keys, kv_heads, dim) for _ in "kv")
+        self.rows = (batch, heads, queries)
+
+    def made(self, *shape: int) -> torch.Tensor:
+        return self.memory.copy(random(*shape, dtype=self.dtype))
+
+    def like(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.memory.empty(*tensor.shape, dtype=self.dtype)
+
+    def inputs(self) -> tuple:
+        return ctypes.addressof(self.shape), self.q, self.k, self.v, float(self.more.get("softcap") or 0)
+
+    def forward(self, library, splits: int = 1, **how) -> tuple[torch.Tensor, torch.Tensor]:
+        out, lse = self.like(self.q), self.memory.empty(*self.rows)
+        partial = [None, None]
+        if splits > 1:
+            partial = [self.memory.empty(splits, *self.rows, self.dims), self.memory.empty(splits, *self.rows)]
+        library(f"forward_{self.name}", *self.inputs(), out, lse, splits, *partial, **how)
+        return out, lse
+
+    def backward(self, library, out, lse, grad, grad_lse, deterministic: bool, **how) -> list[torch.Tensor]:
+        grads = [self.like(tensor) for tensor in (self.q, self.k, self.v)]
+        delta, (batch, heads, queries) = self.memory.empty(*self.rows), self.rows
+        # A tile of backward_keys has 64 rows.
+        sums = self.memory.empty(batch * heads * math.ceil(queries / 64) * 64 * self.dims).zero_()
+        last = (delta, None if deterministic else sums)
+        library(f"backward_{self.name}", *self.inputs(), out, lse, grad, grad_lse, *grads, *last, **how)
+        return grads
+
+
+ATTENTION = [
+    (64, (2, 2, 1, 100, 130, 64), {"causal": True}),
+    (64, (1, 2, 2, 70, 65, 40), {"softcap": 3.0, "window": (20, 5)}),
+    (128, (1, 4, 2, 33, 150, 128), {"causal": True}),
+    (128, (1, 1, 1, 90, 40, 96), {"causal": True, "softcap": 20.0}),  # The first rows attend to nothing.
+]
+
+
+@pytest.mark.parametrize("dims, shape, more", ATTENTION)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_flash_attention(compiled, reference, memory, dims, shape, more, seed):
+    library = compiled("flash_attention", ["rows.sm_80+.cu"])
+    attention = Attention(memory, dims, shape, **more)
+    leaves = [t.float().requires_grad_() for t in (attention.q, attention.k, attention.v)]
+    expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **more, return_lse=True)
+    out, lse = attention.forward(library, seed=seed)
+    close(out, expected)
+    assert torch.allclose(lse, expected_lse, atol=1e-4)
+    if dims == 64:
+        close(attention.forward(library, splits=3, seed=seed)[0], expected)
+
+    grad = attention.made(*out.shape)
+    grad_lse = None if -torch.inf in lse else memory.copy(random(*lse.shape))
+    loss = (expected * grad.float()).sum() + (0 if grad_lse is None else (expected_lse * grad_lse).sum())
+    loss.backward()
+    for deterministic in (False, True):
+        grads = attention.backward(library, out, lse, grad, grad_lse, deterministic, seed=seed)
+        for name, made, leaf in zip("qkv", grads, leaves, strict=True):
+            close(made, leaf.grad, f"gradient of {name}, {deterministic=}")
