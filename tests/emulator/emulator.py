@@ -27,6 +27,7 @@ from tests.emulator.rewrite import rewrite
 
 HERE = Path(__file__).resolve().parent
 DEVICE = HERE / "device"
+ENTRIES = HERE / "entries"
 CACHE = HERE.parents[1] / "build" / "emulator"
 # Of the toolkit, only headers are used.
 HOMES = (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", f"{sysconfig.get_path('purelib')}/nvidia/cu13")
@@ -94,7 +95,7 @@ def build(op: Path, entry: str, sources: Sequence[str] = (), defines: Sequence[s
     files. Compiled once for the same text."""
     include = op.parents[1] / "include"
     digest = hashlib.sha256(repr((entry, sources, defines, FLAGS, KERNEL_FLAGS, RUNTIME_FLAGS)).encode())
-    for path in sorted([*op.iterdir(), *include.iterdir(), *DEVICE.iterdir(), *HERE.glob("*.py")]):
+    for path in sorted([*op.iterdir(), *include.iterdir(), *DEVICE.iterdir(), *ENTRIES.iterdir(), *HERE.glob("*.py")]):
         if path.is_file() and path.suffix in (".h", ".cuh", ".cu", ".cpp", ".json") or path.name == "rewrite.py":
             digest.update(f"{path.name}\0".encode() + path.read_bytes())
     home = CACHE / digest.hexdigest()[:20]
@@ -105,7 +106,7 @@ def build(op: Path, entry: str, sources: Sequence[str] = (), defines: Sequence[s
         work.mkdir(parents=True)
         (work / "entry.cu").write_text(entry)
         _tuned_header(op, work / "generated")
-        places = [DEVICE, op, include, work / "generated"]
+        places = [DEVICE, ENTRIES, op, include, work / "generated"]
         flags = [*FLAGS, *KERNEL_FLAGS, *(f"-I{place}" for place in places), *(f"-D{define}" for define in defines)]
         units = [work / "entry.cu", *(op / source for source in sources)]
         objects = [_compile_kernel(unit, work, flags) for unit in units]

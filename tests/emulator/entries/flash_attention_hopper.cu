@@ -1,0 +1,42 @@
+#include "flash_attention_problem.h"
+#include "hopper_backward.cuh"
+#include "hopper_forward.cuh"
+
+#define EXPORT_HOPPER(name, T, D) \
+  extern "C" int hopper_rows_##D() { \
+    return HopperBackwardTile<D>::kRows; \
+  } \
+  extern "C" cudaError_t hopper_forward_##name##_##D( \
+      const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \
+    return forward_hopper<T, D>({problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}, nullptr); \
+  } \
+  extern "C" cudaError_t hopper_backward_##name##_##D( \
+      const Shape* shape, \
+      void* q, \
+      void* k, \
+      void* v, \
+      double softcap, \
+      void* out, \
+      float* lse, \
+      void* grad, \
+      float* grad_lse, \
+      void* grad_q, \
+      void* grad_k, \
+      void* grad_v, \
+      float* numbers, \
+      float* sums) { \
+    return backward_hopper<T, D>( \
+        {problem(*shape, q, k, v, softcap), \
+         shape->of_queries(out), \
+         shape->of_queries(grad), \
+         shape->of_queries(grad_q), \
+         shape->of_keys(grad_k), \
+         shape->of_keys(grad_v), \
+         lse, \
+         grad_lse, \
+         numbers, \
+         sums}, \
+        nullptr); \
+  }
+EXPORT_HOPPER(float16, __half, 64)
+EXPORT_HOPPER(bfloat16, __nv_bfloat16, 128)

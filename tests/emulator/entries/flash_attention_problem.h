@@ -1,0 +1,40 @@
+// A problem of flash_attention, as the tests give it.
+
+#pragma once
+
+#include <cmath>
+
+#include "kernel.h"
+
+using namespace flash_attention_kernel;
+
+namespace {
+
+// Of a contiguous tensor (batch, row, head, dimension).
+View view(void* data, int64_t rows, int64_t heads, int64_t dim) {
+  return {data, rows * heads * dim, dim, static_cast<int>(heads * dim)};
+}
+
+struct Shape {
+  int64_t batch, heads, kv_heads, queries, keys, dim, left, right;
+
+  View of_queries(void* data) const { return view(data, queries, heads, dim); }
+  View of_keys(void* data) const { return view(data, keys, kv_heads, dim); }
+};
+
+Problem problem(const Shape& shape, void* q, void* k, void* v, double softcap) {
+  const auto limit = [](int64_t side) { return side < 0 ? 1 << 29 : static_cast<int>(side); };
+  Problem made;
+  made.q = shape.of_queries(q);
+  made.k = shape.of_keys(k);
+  made.v = shape.of_keys(v);
+  made.batch = shape.batch;
+  made.heads = shape.heads;
+  made.kv_heads = shape.kv_heads;
+  made.dim = shape.dim;
+  made.mask = {static_cast<int>(shape.queries), static_cast<int>(shape.keys), limit(shape.left), limit(shape.right)};
+  made.score = Score(1 / std::sqrt(static_cast<double>(shape.dim)), softcap);
+  return made;
+}
+
+}  // namespace

@@ -1,0 +1,62 @@
+"""flash_attention's Hopper kernels compute what its reference does, in every order of their threads that is tried.
+
+The forward gives the same bits in all of them. So do the gradients of keys and values; that of queries is a sum in any
+order.
+"""
+
+import math
+
+import pytest
+import torch
+
+from .conftest import ENTRIES, SEEDS
+from .emulator import build
+from .test_recipes import Attention, close, random
+
+# Head dimension; batch, heads, heads of keys, queries, keys, dimension; options. There are two multiprocessors, so that
+# blocks take several tiles, and tiles of 64 to 192 queries and of 128 keys.
+CASES = [
+    (64, (2, 2, 1, 200, 300, 64), {"causal": True}),
+    (64, (1, 2, 2, 260, 140, 40), {"softcap": 3.0, "window": (100, 5)}),
+    (64, (1, 1, 1, 1, 129, 64), {}),
+    (128, (1, 4, 2, 150, 400, 128), {"causal": True}),
+    (128, (1, 1, 1, 190, 140, 96), {"causal": True, "softcap": 20.0}),  # The first rows attend to nothing.
+    (128, (1, 3, 1, 129, 1, 128), {}),
+]
+
+
+@pytest.fixture(scope="module")
+def library(ops):
+    return build(ops / "flash_attention", (ENTRIES / "flash_attention_hopper.cu").read_text())
+
+
+@pytest.mark.parametrize("dims, shape, more", CASES)
+def test_it_computes_what_the_reference_does(library, reference, memory, dims, shape, more):
+    torch.manual_seed(0)
+    attention = Attention(memory, dims, shape, **more)
+    leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
+    expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **more, return_lse=True)
+    grad = attention.made(*expected.shape)
+    grad_lse = None if -torch.inf in expected_lse else memory.copy(random(*expected_lse.shape))
+    loss = (expected * grad.float()).sum() + (0 if grad_lse is None else (expected_lse * grad_lse).sum())
+    loss.backward()
+
+    rows = getattr(library._library, f"hopper_rows_{dims}")()
+    padded = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / rows) * rows
+    found = []
+    for seed in SEEDS:
+        out, lse = attention.like(attention.q), memory.empty(*attention.rows)
+        how = {"seed": seed, "multiprocessors": 2}
+        library(f"hopper_forward_{attention.name}", *attention.inputs(), out, lse, **how)
+        grads = [attention.like(tensor) for tensor in (attention.q, attention.k, attention.v)]
+        scratch = memory.empty(padded, 2), memory.empty(padded, dims).zero_()
+        given = (*attention.inputs(), out, lse, grad, grad_lse, *grads, *scratch)
+        library(f"hopper_backward_{attention.name}", *given, **how)
+        close(out, expected)
+        assert torch.allclose(lse, expected_lse, atol=1e-4)
+        for name, made, leaf in zip("qkv", grads, leaves, strict=True):
+            close(made, leaf.grad, f"gradient of {name}")
+        found.append((out, lse, *grads[1:]))
+    assert all(
+        torch.equal(first, other) for results in found[1:] for first, other in zip(found[0], results, strict=True)
+    )
