@@ -1,0 +1,217 @@
+"""How fast the recipe flash_attention is on this GPU, on each of its paths, beside its peers.
+
+    python benchmarks/flash_attention.py --project DIR [--samples 30] [--cases "4096 x 128" ...] [--json FILE]
+
+DIR is a built project that holds the recipe under its own name, and this Python has its torch and kernelgen's lab. For
+each case and direction the recipe's paths and its peers are measured in turns, on random inputs, with a cold L2 cache:
+medians with 95% intervals. A row of results is one path beside the peers; the rows of a case are of one run. A row's
+bound is a share of the speed of its fastest peer, or of PyTorch's FlashAttention-2 for the portable path; what counts
+in the end is the geometric mean over rows, which is printed last. `--device cpu` measures the CPU's few small cases,
+which have no bounds.
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import math
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from compiled import compiled
+
+from kernelgen.lab import LabError, ceilings, results, statistics
+from kernelgen.lab.op import Op, load
+from kernelgen.lab.results import OP
+from kernelgen.lab.subject import Subject
+
+# What each path must reach, forward and backward, and of what: None is the fastest peer of a row.
+BOUNDS = {"hopper": (None, (0.90, 0.85)), "portable": ("torch flash", (1.0, 1.0))}
+DECODE_BOUND = (None, 1.0)
+# It takes gigabytes for the larger cases, and is never the fastest.
+LEFT_ASIDE = ("torch math",)
+# Cases of half-precision, unlike the others.
+FLOAT16_CASES = ("batches of 512 x 64",)
+# Cycles that the GPU spins before each sample: a millisecond, in which the CPU gets through an eager backward.
+HEAD_START_CYCLES = 2_000_000
+
+
+def flash_attn_4() -> dict[str, Callable[..., Any]]:
+    """FlashAttention's kernels for Hopper and later, where they are installed."""
+    try:
+        from flash_attn.cute import flash_attn_func
+    except ImportError:
+        return {}
+
+    def attention(q: Any, k: Any, v: Any, causal: bool, deterministic: bool) -> Any:
+        found = flash_attn_func(q, k, v, causal=causal)
+        return found[0] if isinstance(found, tuple) else found
+
+    return {"flash-attn 4": attention}
+
+
+@contextlib.contextmanager
+def on_path(variable: str, path: str | None) -> Iterator[None]:
+    if path is None:
+        yield
+        return
+    os.environ[variable] = path
+    try:
+        yield
+    finally:
+        del os.environ[variable]
+
+
+class Case:
+    """A case of the op in one direction: its paths and peers, warmed up, and why some of them cannot run."""
+
+    def __init__(self, op: Op, name: str, device: str, variable: str, backward: bool) -> None:
+        self.op, self.name, self.backward, self.variable = op, name, backward, variable
+        self.sizes = (op.cases if device == "cuda" else op.cpu_cases)[name]
+        self.dtype = torch.float16 if name in FLOAT16_CASES else torch.bfloat16
+        self.is_decode = self.sizes["queries"] == 1
+        self.subject = Subject(op, self.sizes, self.dtype, device, {}, backward=backward, seed=1)
+        self.subject.clock.HEAD_START_CYCLES = HEAD_START_CYCLES
+        self.subject.sets.append(self.subject.draw())
+        # The path of each of our own.
+        self.paths: dict[str, str | None] = {OP: None} if device == "cpu" else {f"{OP} {path}": path for path in BOUNDS}
+        if self.is_decode:  # Split keys are the portable path's.
+            del self.paths[f"{OP} hopper"]
+        self.left_out: dict[str, str] = {}
+        peers = {name: peer for name, peer in {**op.peers, **flash_attn_4()}.items() if name not in LEFT_ASIDE}
+        for function, call in {**dict.fromkeys(self.paths, op.function), **peers}.items():
+            self.subject.functions[function] = call
+            try:
+                for _ in range(6):
+                    self.sample(function)
+            except Exception as error:
+                if function in self.paths and not self._lacks_hopper(function):
+                    raise
+                del self.subject.functions[function]
+                self.left_out[function] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+    def _lacks_hopper(self, function: str) -> bool:
+        return self.paths[function] == "hopper" and torch.cuda.get_device_capability() != (9, 0)
+
+    def sample(self, function: str) -> float:
+        with on_path(self.variable, self.paths.get(function)):
+            return self.subject.sample(function)
+
+    def measured(self, samples: int) -> dict[str, dict[str, float]]:
+        """Microseconds by name."""
+        seconds: dict[str, list[float]] = {name: [] for name in self.subject.functions}
+        for _ in range(samples):
+            for name in random.sample(list(seconds), len(seconds)):
+                seconds[name].append(self.sample(name))
+        medians = {name: statistics.median(times) for name, times in seconds.items()}
+        return {
+            name: {"median_us": 1e6 * it.value, "low_us": 1e6 * it.low, "high_us": 1e6 * it.high}
+            for name, it in medians.items()
+        }
+
+    def rows(self, samples: int) -> Iterator[dict[str, Any]]:
+        """Rows of results of kernels."""
+        found = self.measured(samples)
+        peers = {name: times for name, times in found.items() if name not in self.paths}
+        moved, flops = self.op.bytes_moved, self.op.flops
+        if self.backward:
+            moved, flops = self.op.backward_bytes_moved, self.op.backward_flops
+        for name, path in self.paths.items():
+            if name in found:
+                yield {
+                    "op": self.op.name,
+                    "case": self.name,
+                    "dtype": str(self.dtype).removeprefix("torch."),
+                    "direction": "backward" if self.backward else "forward",
+                    "path": path or "portable",
+                    "implementations": {OP: found[name], **peers},
+                    "left_out": self.left_out,
+                    "bytes": moved(self.dtype, **self.sizes),
+                    "flops": flops(**self.sizes),
+                    "bound": self.bound(path, peers),
+                }
+
+    def bound(self, path: str | None, peers: dict[str, dict[str, float]]) -> dict[str, Any] | None:
+        if path is None:
+            return None
+        of, fractions = BOUNDS[path]
+        fraction = fractions[self.backward]
+        if self.is_decode:
+            of, fraction = DECODE_BOUND
+        fastest = min(peers, key=lambda name: peers[name]["median_us"], default=None)
+        return {"of": of or fastest, "fraction": fraction} if (of or fastest) in peers else None
+
+
+def reached(row: dict[str, Any]) -> float:
+    """The recipe's speed as a share of what its bound is about."""
+    times = row["implementations"]
+    return times[row["bound"]["of"]]["median_us"] / times[OP]["median_us"]
+
+
+def show(row: dict[str, Any]) -> None:
+    rates = {name: row["flops"] / times["median_us"] / 1e6 for name, times in row["implementations"].items()}
+    text = "  ".join(f"{name} {rate:.3g}" for name, rate in rates.items())
+    verdict = ""
+    if row["bound"]:
+        verdict = f"  {reached(row):.3f} x {row['bound']['of']}, to be {row['bound']['fraction']}"
+    print(f"{row['path']:8} {row['case']:22} {row['direction']:8} TFLOP/s: {text}{verdict}", flush=True)
+
+
+def show_means(rows: list[dict[str, Any]]) -> None:
+    """The geometric mean over the rows of a path and direction, those of one query aside."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["bound"] and not row["case"].startswith("one query"):
+            groups.setdefault((row["path"], row["direction"]), []).append(row)
+    for (path, direction), group in groups.items():
+        mean = math.exp(sum(math.log(reached(row)) for row in group) / len(group))
+        fraction = group[0]["bound"]["fraction"]
+        verdict = "met" if mean >= fraction else "MISSED"
+        print(f"{path} {direction}: {mean:.3f} in the mean over {len(group)} rows, to be {fraction}: {verdict}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--project", type=Path, required=True, help="a built project")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--cases", nargs="+", metavar="CASE", help="some of the cases of the op's lab.py; else all")
+    parser.add_argument("--samples", type=int, default=30, help="samples of each implementation of each case")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    options = parser.parse_args()
+    project = options.project.resolve()
+    (source,) = (init.parent for init in (project / "src").glob("*/__init__.py"))
+    sys.path.insert(0, str(source.parent))
+    importlib.import_module(source.name)
+    op = load(source.name, "flash_attention")
+    variable = f"{source.name}_flash_attention_PATH".upper()
+
+    facts: dict[str, Any] = {"kind": "kernelgen kernels", "title": "Attention"}
+    facts["command"] = "python benchmarks/flash_attention.py --project DIR"
+    facts["environment"] = results.environment(options.device, project, {"samples": options.samples})
+    facts["ceilings"] = ceilings.measure(options.device, (torch.bfloat16,))
+    facts["kernels"], facts["compile_seconds"] = compiled(project, ("flash_attention",))
+    facts["rows"] = []
+    for name in options.cases or (op.cases if options.device == "cuda" else op.cpu_cases):
+        # A single query gets no gradient: nobody trains by decoding.
+        directions = (False,) if name.startswith("one query") else (False, True)
+        for backward in directions:
+            try:
+                rows = list(Case(op, name, options.device, variable, backward).rows(options.samples))
+            except (LabError, torch.OutOfMemoryError) as error:
+                print(f"{name}: {error}", file=sys.stderr)
+                continue
+            facts["rows"] += rows
+            for row in rows:
+                show(row)
+        if options.json:  # After each, so that an interrupt loses little.
+            options.json.write_text(json.dumps(facts, indent=1) + "\n")
+    show_means(facts["rows"])
+
+
+if __name__ == "__main__":
+    main()
