@@ -35,7 +35,8 @@ CUDA = next((home for home in HOMES if home and Path(home, "include", "cuda_fp16
 # As nvcc compiles: any type may be read as another, and integers wrap around.
 FLAGS = ["-std=c++20", "-g1", "-fPIC", "-w", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off"]
 FLAGS.append("-fno-gnu-unique")  # Else libraries would share static variables of templates.
-KERNEL_FLAGS = ["-O1", "-ftrivial-auto-var-init=pattern"]
+# A check of alignment that fails is a signal: see failures.cpp.
+KERNEL_FLAGS = ["-O1", "-ftrivial-auto-var-init=pattern", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
 RUNTIME_FLAGS = ["-O2", "-U_FORTIFY_SOURCE"]
 
 

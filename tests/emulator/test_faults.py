@@ -54,6 +54,9 @@ TOLD = {
     "with_too_many_threads": "256 threads in a block of a kernel that is bound to 128",
     "with_a_barrier_that_was_never_made": "there is no mbarrier",
     "with_an_arrival_too_many": "more arrivals at the mbarrier",
+    "with_a_wild_pointer": "an access to 0x1",
+    "with_a_vector_out_of_line": "an access that is not aligned",
+    "with_too_deep_a_stack": "an access to 0x",
     "with_an_unknown_instruction": "does not know the instruction 'brkpt'",
 }
 

@@ -128,6 +128,25 @@ __global__ void with_an_arrival_too_many(const int* in, int* out, bool faulty) {
   out[threadIdx.x] = in[threadIdx.x];
 }
 
+__global__ void with_a_wild_pointer(const int* in, int* out, bool faulty) {
+  out[threadIdx.x] = faulty ? *reinterpret_cast<const int*>(uintptr_t(threadIdx.x) * 4 + 4096) : in[threadIdx.x];
+}
+
+__global__ void with_a_vector_out_of_line(const int* in, int* out, bool faulty) {
+  const int2 pair = *reinterpret_cast<const int2*>(in + threadIdx.x / 2 * 2 + (faulty ? 1 : 0));
+  out[threadIdx.x] = threadIdx.x % 2 ? pair.y : pair.x;
+}
+
+__device__ int deep(const int* in, int depth) {
+  int more[1024];
+  for (int i = 0; i < 1024; ++i) more[i] = in[i % kThreads] + depth;
+  return depth == 0 ? in[threadIdx.x] : deep(more, depth - 1) - 1;
+}
+
+__global__ void with_too_deep_a_stack(const int* in, int* out, bool faulty) {
+  out[threadIdx.x] = faulty ? deep(in, 1000) : in[threadIdx.x];
+}
+
 __global__ void with_an_unknown_instruction(const int* in, int* out, bool faulty) {
   if (faulty) asm volatile("brkpt;");
   out[threadIdx.x] = in[threadIdx.x];
@@ -231,6 +250,9 @@ EXPORT(with_lanes_that_part, 1, kThreads, 0)
 EXPORT(with_too_many_threads, 1, faulty ? 2 * kThreads : kThreads, 0)
 EXPORT(with_a_barrier_that_was_never_made, 1, kThreads, 0)
 EXPORT(with_an_arrival_too_many, 1, kThreads, 0)
+EXPORT(with_a_wild_pointer, 1, kThreads, 0)
+EXPORT(with_a_vector_out_of_line, 1, kThreads, 0)
+EXPORT(with_too_deep_a_stack, 1, kThreads, 0)
 EXPORT(with_an_unknown_instruction, 1, kThreads, 0)
 
 extern "C" cudaError_t run_before_the_others_run(const int* in, int* out, int64_t faulty) {
