@@ -1,4 +1,4 @@
-"""A project with every recipe, its kernels compiled for the emulated GPU, and memory that shows who writes past its end."""
+"""A project with every recipe, its kernels compiled for the emulated GPU, and memory that is watched."""
 
 import importlib.util
 from collections.abc import Callable, Sequence

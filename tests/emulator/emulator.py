@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.emulator.rewrite import rewrite
+from tests.stamped.conftest import locked
 
 HERE = Path(__file__).resolve().parent
 DEVICE = HERE / "device"
@@ -35,7 +36,8 @@ CUDA = next((home for home in HOMES if home and Path(home, "include", "cuda_fp16
 # As nvcc compiles: any type may be read as another, and integers wrap around.
 FLAGS = ["-std=c++20", "-g1", "-fPIC", "-w", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off"]
 FLAGS.append("-fno-gnu-unique")  # Else libraries would share static variables of templates.
-KERNEL_FLAGS = ["-O1", "-ftrivial-auto-var-init=pattern"]
+# A check of alignment that fails is a signal: see failures.cpp.
+KERNEL_FLAGS = ["-O1", "-ftrivial-auto-var-init=pattern", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
 RUNTIME_FLAGS = ["-O2", "-U_FORTIFY_SOURCE"]
 
 
@@ -95,27 +97,29 @@ def build(op: Path, entry: str, sources: Sequence[str] = (), defines: Sequence[s
     files. Compiled once for the same text."""
     include = op.parents[1] / "include"
     digest = hashlib.sha256(repr((entry, sources, defines, FLAGS, KERNEL_FLAGS, RUNTIME_FLAGS)).encode())
-    for path in sorted([*op.iterdir(), *include.iterdir(), *DEVICE.iterdir(), *ENTRIES.iterdir(), *HERE.glob("*.py")]):
-        if path.is_file() and path.suffix in (".h", ".cuh", ".cu", ".cpp", ".json") or path.name == "rewrite.py":
+    for path in sorted(
+        [*op.iterdir(), *include.iterdir(), *DEVICE.iterdir(), *ENTRIES.glob("*.h"), HERE / "rewrite.py"]
+    ):
+        if path.suffix in (".h", ".cuh", ".cu", ".json") or path.parent in (DEVICE, HERE):
             digest.update(f"{path.name}\0".encode() + path.read_bytes())
-    home = CACHE / digest.hexdigest()[:20]
-    library = home / f"{op.name}.so"
-    if not library.exists():
-        shutil.rmtree(home, ignore_errors=True)
-        work = home.with_suffix(f".{os.getpid()}")
-        work.mkdir(parents=True)
-        (work / "entry.cu").write_text(entry)
-        _tuned_header(op, work / "generated")
-        places = [DEVICE, ENTRIES, op, include, work / "generated"]
-        flags = [*FLAGS, *KERNEL_FLAGS, *(f"-I{place}" for place in places), *(f"-D{define}" for define in defines)]
-        units = [work / "entry.cu", *(op / source for source in sources)]
-        objects = [_compile_kernel(unit, work, flags) for unit in units]
-        _run(["g++", "-shared", "-Wl,-Bsymbolic", "-o", str(work / library.name), *map(str, [*objects, *_runtime()])])
-        try:
-            work.rename(home)
-        except OSError:  # Another process was faster.
-            shutil.rmtree(work)
+    library = CACHE / digest.hexdigest()[:20] / f"{op.name}.so"
+    with locked(CACHE / f"{library.parent.name}.lock"):
+        if not library.exists():
+            _build(op, entry, sources, [f"-D{define}" for define in defines], library)
     return Library(library)
+
+
+def _build(op: Path, entry: str, sources: Sequence[str], defines: list[str], library: Path) -> None:
+    work = library.parent
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "entry.cu").write_text(entry)
+    _tuned_header(op, work / "generated")
+    flags = [*FLAGS, *KERNEL_FLAGS, *defines]
+    flags += [f"-I{place}" for place in (DEVICE, op, op.parents[1] / "include", work / "generated")]
+    objects = [_compile_kernel(unit, work, flags) for unit in (work / "entry.cu", *(op / source for source in sources))]
+    unfinished = library.with_suffix(".unfinished")
+    _run(["g++", "-shared", "-Wl,-Bsymbolic", "-o", str(unfinished), *map(str, [*objects, *_runtime()])])
+    unfinished.rename(library)
 
 
 def _tuned_header(op: Path, folder: Path) -> None:
@@ -139,20 +143,20 @@ def _compile_kernel(source: Path, work: Path, flags: list[str]) -> Path:
 
 def _runtime() -> list[Path]:
     """The emulated GPU itself, compiled once."""
-    sources = sorted(DEVICE.glob("*.cpp"))
     texts = "".join(path.read_text() for path in sorted(DEVICE.iterdir()))
     home = CACHE / f"runtime-{hashlib.sha256((texts + repr(RUNTIME_FLAGS)).encode()).hexdigest()[:20]}"
-    home.mkdir(parents=True, exist_ok=True)
-    objects = []
-    for source in sources:
-        target = home / f"{source.stem}.o"
-        if not target.exists():
-            unfinished = target.with_suffix(f".{os.getpid()}")
-            include = [f"-I{DEVICE}", f"-isystem{CUDA}/include"]
-            _run(["g++", "-c", *FLAGS, *RUNTIME_FLAGS, *include, "-o", str(unfinished), str(source)])
-            unfinished.rename(target)
-        objects.append(target)
-    return objects
+    with locked(CACHE / f"{home.name}.lock"):
+        return [_compile_runtime(source, home / f"{source.stem}.o") for source in sorted(DEVICE.glob("*.cpp"))]
+
+
+def _compile_runtime(source: Path, target: Path) -> Path:
+    if not target.exists():
+        target.parent.mkdir(exist_ok=True)
+        unfinished = target.with_suffix(".unfinished")
+        places = [f"-I{DEVICE}", f"-isystem{CUDA}/include"]
+        _run(["g++", "-c", *FLAGS, *RUNTIME_FLAGS, *places, "-o", str(unfinished), str(source)])
+        unfinished.rename(target)
+    return target
 
 
 def _run(command: list[str]) -> str:

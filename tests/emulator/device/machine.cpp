@@ -1,13 +1,11 @@
+// Threads as fibers, and who runs next.
+
 #include "machine.h"
 
-#include <execinfo.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
-#include <map>
 
 #include "ptx.h"
 
@@ -18,46 +16,23 @@ dim3 blockDim, gridDim;
 namespace emulator {
 
 Machine machine;
+Launch* launch_now = nullptr;
 
 namespace {
 
-constexpr size_t kStack = 256 * 1024;
-constexpr unsigned char kPoison = 0xff;  // Floating-point numbers of such bytes are NaN.
-constexpr size_t kGap = 256;             // Bytes after the dynamic shared memory that nothing may touch.
+constexpr size_t kStack = 256 * 1024, kPage = 4096;
 
-// What all blocks of a launch have in common.
-struct Launch {
-  const char* name;
-  Configuration configuration;
-  void (*body)(void*);
-  void* arguments;
-  std::vector<std::unique_ptr<Cluster>> clusters;  // Those that are on the machine.
-  std::vector<std::function<void()>> pending;      // See `later`.
-  std::map<const void*, uint32_t> variables;       // Where shared variables lie in the window.
-  uint32_t dynamic = 0, gap, end;
-};
-
-Launch* launch_now = nullptr;
 jmp_buf scheduler;
 bool tracing = false;
-std::map<const void*, int> most_dynamic;  // That kernels have asked for.
-std::vector<char*> stacks, windows;       // Of fibers and blocks, to be used again.
+std::vector<char*> stacks;  // That no fiber has.
 long long clock_ticks = 0;
-
-char* map_memory(size_t bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) fail("no memory for the emulator");
-  return static_cast<char*>(memory);
-}
+Warp* last_warp = nullptr;
 
 // ---- Threads --------------------------------------------------------------------------------------------------
 
 void enter_scheduler() {
-  if (tracing) {
-    void* frames[24];
-    self().trace.assign(frames, frames + backtrace(frames, 24));
-  }
-  if (_setjmp(self().context) == 0) _longjmp(scheduler, 1);
+  if (tracing) self().trace = trace();
+  if (_setjmp(self().context) == 0) leave_thread();
   if (tracing) enter_scheduler();
 }
 
@@ -70,14 +45,7 @@ void thread_main() {
   } catch (const Failure& failure) {
     machine.failure = failure.text;
   }
-  _longjmp(scheduler, 1);
-}
-
-// The start of a block: what its shared memory held is nobody's business.
-void begin(Block& block) {
-  block.started = true;
-  memset(block.shared, kPoison, launch_now->end);
-  memset(block.async_shared, kPoison, launch_now->end);
+  leave_thread();
 }
 
 void resume(Thread& thread) {
@@ -92,8 +60,11 @@ void resume(Thread& thread) {
   }
   if (thread.started) _longjmp(thread.context, 1);
   thread.started = true;
-  if (!block.started) begin(block);
-  if (stacks.empty()) stacks.push_back(map_memory(kStack));
+  if (!block.started) start(block);
+  if (stacks.empty()) {
+    stacks.push_back(map_memory(kStack));
+    mprotect(stacks.back(), kPage, PROT_NONE);  // Beyond its end.
+  }
   thread.stack = stacks.back();
   stacks.pop_back();
   ucontext_t context;
@@ -116,25 +87,6 @@ void conclude(Warp& warp, size_t which) {
   warp.runnable |= meeting.arrived;
 }
 
-bool is_complete(const Barrier& barrier, int live) {
-  return barrier.arrived > 0 && barrier.arrived >= (barrier.expected ? barrier.expected : live);
-}
-
-void complete(Barrier& barrier) {
-  barrier.arrived = barrier.expected = 0;
-  ++barrier.phase;
-  wake(&barrier);
-}
-
-void finish_block(Block& block) {
-  if (block.copies_to_here) fail("block %u ends while copies to its shared memory are under way", block.index.x);
-  const uint32_t end = launch_now->dynamic ? launch_now->dynamic + launch_now->configuration.shared : launch_now->gap;
-  const auto untouched = [](char byte) { return byte == char(kPoison); };
-  if (!std::all_of(block.shared + end, block.shared + launch_now->gap + kGap, untouched)) {
-    fail("block %u wrote past the end of its dynamic shared memory", block.index.x);
-  }
-}
-
 void finish_thread() {
   Thread& thread = self();
   Warp& warp = *thread.warp;
@@ -152,21 +104,10 @@ void finish_thread() {
   Barrier& barrier = block.barriers[0];
   if (!barrier.expected && is_complete(barrier, block.live)) complete(barrier);
   if (is_complete(block.cluster->barrier, block.cluster->live)) complete(block.cluster->barrier);
-  if (block.live == 0) finish_block(block);
+  if (block.live == 0) finish(block);
 }
 
 // ---- Who runs next --------------------------------------------------------------------------------------------
-
-template <typename F>
-void each_warp(const F& visit) {
-  for (const auto& cluster : launch_now->clusters) {
-    for (const auto& block : cluster->blocks) {
-      for (const auto& warp : block->warps) visit(*warp);
-    }
-  }
-}
-
-Warp* last_warp = nullptr;
 
 Warp* choose_warp() {
   if (machine.order == Order::kSticky && last_warp && last_warp->runnable && !machine.one_in(16)) return last_warp;
@@ -225,58 +166,9 @@ std::string describe_waiting() {
   return all;
 }
 
-// ---- Blocks ---------------------------------------------------------------------------------------------------
-
-std::unique_ptr<Block> make_block(Cluster& cluster, int rank, uint3 index) {
-  auto block = std::make_unique<Block>();
-  const dim3 size = launch_now->configuration.block;
-  block->cluster = &cluster;
-  block->rank = rank;
-  block->index = index;
-  block->threads = block->live = size.x * size.y * size.z;
-  if (windows.empty()) windows.push_back(map_memory(2 * kWindow));
-  block->shared = windows.back();
-  block->async_shared = block->shared + kWindow;
-  windows.pop_back();
-  const int registers = std::min(65536 / ((block->threads + 127) / 128 * 128) / 8 * 8, 255);
-  for (int thread = 0; thread < block->threads; ++thread) {
-    const int lane = thread % kLanes;
-    if (lane == 0) {
-      auto warp = std::make_unique<Warp>();
-      warp->block = block.get();
-      warp->number = thread / kLanes;
-      warp->exited = kAllLanes;
-      warp->priority = machine.below(1 << 20);
-      warp->registers = registers;
-      block->warps.push_back(std::move(warp));
-    }
-    Warp& warp = *block->warps.back();
-    warp.exited &= ~(1u << lane);
-    warp.runnable |= 1u << lane;
-    warp.threads[lane].warp = &warp;
-    warp.threads[lane].lane = lane;
-    warp.threads[lane].index = {thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
-  }
-  return block;
-}
-
-void start_cluster(uint64_t number) {
-  const dim3 grid = launch_now->configuration.grid, size = launch_now->configuration.cluster;
-  launch_now->clusters.push_back(std::make_unique<Cluster>());
-  Cluster& cluster = *launch_now->clusters.back();
-  cluster.live = 0;
-  for (unsigned rank = 0; rank < size.x; ++rank) {
-    const uint64_t block = number * size.x + rank;
-    const uint3 index = {
-        unsigned(block % grid.x), unsigned(block / grid.x % grid.y), unsigned(block / grid.x / grid.y)};
-    cluster.blocks.push_back(make_block(cluster, rank, index));
-    cluster.live += cluster.blocks.back()->live;
-  }
-}
-
 void give_back(Cluster& cluster) {
   for (const auto& block : cluster.blocks) {
-    windows.push_back(block->shared);
+    give_back_memory(*block);
     for (const auto& warp : block->warps) {
       for (const Thread& thread : warp->threads) {
         if (thread.stack) stacks.push_back(thread.stack);
@@ -295,7 +187,7 @@ void remove_finished() {
   }
 }
 
-void run_all() {
+void run_clusters() {
   const dim3 grid = launch_now->configuration.grid;
   std::vector<uint64_t> waiting(uint64_t(grid.x) * grid.y * grid.z / launch_now->configuration.cluster.x);
   for (size_t i = 0; i < waiting.size(); ++i) waiting[i] = i;
@@ -327,32 +219,16 @@ void run_all() {
 
 }  // namespace
 
-// ---- For the other parts --------------------------------------------------------------------------------------
-
-std::string text(const char* format, ...) {
-  char buffer[1024];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(buffer, sizeof(buffer), format, arguments);
-  va_end(arguments);
-  return buffer;
-}
-
-void fail(const char* format, ...) {
-  std::vector<char> buffer(1 << 16);
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(buffer.data(), buffer.size(), format, arguments);
-  va_end(arguments);
-  std::string what = buffer.data();
-  if (machine.current) {
-    const uint3 thread = self().index;
-    what += text("\n  in block %u, thread %u:", block().index.x, thread.x);
-    void* frames[24];
-    const int count = backtrace(frames, 24);
-    for (int i = 0; i < count; ++i) what += text(" [%p]", frames[i]);
+void run_all() {
+  const SignalGuard guard;
+  last_warp = nullptr;
+  tracing = false;
+  try {
+    run_clusters();
+  } catch (const Failure& failure) {
+    machine.failure = failure.text;
   }
-  throw Failure{what};
+  for (const auto& left : launch_now->clusters) give_back(*left);
 }
 
 void sleep(const void* channel, uint64_t detail, std::string (*waits)(const Thread&)) {
@@ -418,138 +294,16 @@ void later(std::function<void()> work) {
   launch_now->pending.push_back(std::move(work));
 }
 
-uint32_t window_end() {
-  return launch_now->end;
-}
-
-Place shared_place(uint64_t address, size_t bytes, size_t alignment) {
-  const uint32_t offset = address & ((1u << kRankShift) - 1), rank = address >> kRankShift;
-  if (address >> 32 || offset < kReservedShared || offset + bytes > launch_now->end) {
-    fail("%#llx is no address in shared memory", static_cast<unsigned long long>(address));
-  }
-  if (offset % alignment) fail("the address %#x in shared memory is no multiple of %zu", offset, alignment);
-  if (rank == 0) return {&block(), offset};
-  if (rank > block().cluster->blocks.size()) fail("the cluster has no block %u", rank - 1);
-  Block& other = *block().cluster->blocks[rank - 1];
-  if (other.live == 0) fail("the shared memory of block %u, which has ended, is used", rank - 1);
-  return {&other, offset};
-}
-
-void barrier_arrive(int number, int threads, bool waits) {
-  if (number < 0 || number > 15) fail("there is no barrier %d", number);
-  if (threads % kLanes) fail("barrier %d for %d threads, which are no whole warps", number, threads);
-  Barrier& barrier = block().barriers[number];
-  if (barrier.arrived == 0) barrier.expected = threads;
-  if (barrier.expected != threads) fail("barrier %d for %d threads and for %d", number, barrier.expected, threads);
-  const uint64_t phase = barrier.phase;
-  ++barrier.arrived;
-  if (is_complete(barrier, block().live)) return complete(barrier);
-  while (waits && barrier.phase == phase) {
-    sleep(&barrier, number, [](const Thread& thread) {
-      const Barrier& barrier = *static_cast<const Barrier*>(thread.channel);
-      const int expected = barrier.expected ? barrier.expected : thread.warp->block->live;
-      return text("barrier %d, where %d of %d threads are", int(thread.detail), barrier.arrived, expected);
-    });
-  }
-}
-
-// ---- For kernels ----------------------------------------------------------------------------------------------
-
-void synchronise_block() {
-  barrier_arrive(0, 0, true);
+void leave_thread() {
+  _longjmp(scheduler, 1);
 }
 
 int lane_number() {
   return self().lane;
 }
 
-void check_bounds(int most_threads, int) {
-  const int threads = blockDim.x * blockDim.y * blockDim.z;
-  if (threads > most_threads) fail("%d threads in a block of a kernel that is bound to %d", threads, most_threads);
-}
-
-void trap() {
-  fail("the kernel called __trap");
-}
-
 long long ticks() {
   return ++clock_ticks;
-}
-
-uint32_t address_in_window(const void* pointer) {
-  const char* const begin = block().shared;
-  const char* const at = static_cast<const char*>(pointer);
-  if (at < begin || at >= begin + kWindow) fail("%p does not point to this block's shared memory", pointer);
-  return at - begin;
-}
-
-void* dynamic_shared(size_t alignment) {
-  uint32_t& start = launch_now->dynamic;
-  // Where nothing is asked for, no more than the alignment that CUDA promises.
-  if (!start) start = alignment > 16 ? (kReservedShared + alignment - 1) / alignment * alignment : kReservedShared + 48;
-  return block().shared + start;
-}
-
-void* shared_variable(const void* key, size_t bytes, size_t alignment) {
-  auto [found, is_new] = launch_now->variables.try_emplace(key, 0);
-  if (is_new) {
-    found->second = (launch_now->end + alignment - 1) / alignment * alignment;
-    const uint32_t end = found->second + bytes;
-    if (end - launch_now->gap - kGap + launch_now->configuration.shared > kMostShared || end > kWindow) {
-      fail("more shared memory than a block can have");
-    }
-    // Blocks that have begun have it poisoned as well.
-    for (const auto& cluster : launch_now->clusters) {
-      for (const auto& block : cluster->blocks) {
-        memset(block->shared + launch_now->end, kPoison, end - launch_now->end);
-        memset(block->async_shared + launch_now->end, kPoison, end - launch_now->end);
-      }
-    }
-    launch_now->end = end;
-  }
-  return block().shared + found->second;
-}
-
-cudaError_t run(
-    const char* name, const void* kernel, const Configuration& configuration, void (*body)(void*), void* arguments) {
-  if (!machine.failure.empty()) return cudaErrorLaunchFailure;
-  const dim3 grid = configuration.grid, threads = configuration.block, cluster = configuration.cluster;
-  const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z, block_size = uint64_t(threads.x) * threads.y * threads.z;
-  const size_t most = kernel && most_dynamic.contains(kernel) ? most_dynamic[kernel] : 48 * 1024;
-  const bool fits = (!kernel || configuration.shared <= most) && configuration.shared <= kMostShared;
-  if (!blocks || grid.y > 65535 || grid.z > 65535 || !block_size || block_size > 1024 || !fits ||
-      cluster.y * cluster.z != 1 || cluster.x == 0 || cluster.x > 8 || grid.x % cluster.x) {
-    machine.failure = text(
-        "%s cannot be launched: (%u, %u, %u) blocks of %llu threads, %zu bytes of shared memory, clusters of %u",
-        name,
-        grid.x,
-        grid.y,
-        grid.z,
-        static_cast<unsigned long long>(block_size),
-        configuration.shared,
-        cluster.x);
-    return cudaErrorInvalidConfiguration;
-  }
-  Launch now{name, configuration, body, arguments, {}, {}, {}};
-  // The dynamic shared memory may begin up to 1,024 bytes further on.
-  now.gap = 2 * kReservedShared + (configuration.shared + 15) / 16 * 16;
-  now.end = now.gap + kGap;
-  launch_now = &now;
-  gridDim = grid;
-  blockDim = threads;
-  last_warp = nullptr;
-  try {
-    run_all();
-  } catch (const Failure& failure) {
-    machine.failure = failure.text;
-  }
-  for (const auto& left : now.clusters) give_back(*left);
-  launch_now = nullptr;
-  return machine.failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
-}
-
-void ask_for_dynamic_shared(const void* kernel, int bytes) {
-  most_dynamic[kernel] = bytes;
 }
 
 }  // namespace emulator

@@ -1,13 +1,16 @@
-// The emulated GPU: threads as fibers of one OS thread, their warps, blocks and clusters, and who runs next.
+// The emulated GPU: threads as fibers of one OS thread, their warps, blocks and clusters.
 //
 // A thread runs until it waits for something; then the seed decides which runs next. Whatever must not depend on that
 // order, and does, comes out differently from seed to seed.
 
 #pragma once
 
+#include <signal.h>
+
 #include <csetjmp>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -29,6 +32,21 @@ struct Failure {
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char* format, ...);
 __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...);
+
+// Where the current thread is in the code.
+std::vector<void*> trace();
+
+// While one lives, a signal of an access that goes wrong ends the kernel and not the process.
+class SignalGuard {
+ public:
+  SignalGuard();
+  ~SignalGuard();
+
+ private:
+  static constexpr int kSignals = 3, kNumbers[kSignals] = {SIGSEGV, SIGBUS, SIGILL};
+  struct sigaction before_[kSignals];
+  stack_t stack_before_;
+};
 
 struct Block;
 struct Warp;
@@ -112,6 +130,20 @@ struct Machine {
 
 extern Machine machine;
 
+// What all blocks of a launch have in common.
+struct Launch {
+  const char* name;
+  Configuration configuration;
+  void (*body)(void*);
+  void* arguments;
+  std::vector<std::unique_ptr<Cluster>> clusters = {};  // Those that are on the machine.
+  std::vector<std::function<void()>> pending = {};      // See `later`.
+  std::map<const void*, uint32_t> variables = {};       // Where shared variables lie in the window.
+  uint32_t dynamic = 0, gap = 0, end = 0;
+};
+
+extern Launch* launch_now;
+
 inline Thread& self() {
   return *machine.current;
 }
@@ -121,6 +153,25 @@ inline Warp& warp() {
 inline Block& block() {
   return *warp().block;
 }
+
+template <typename F>
+void each_warp(const F& visit) {
+  for (const auto& cluster : launch_now->clusters) {
+    for (const auto& block : cluster->blocks) {
+      for (const auto& warp : block->warps) visit(*warp);
+    }
+  }
+}
+
+// Runs all blocks of the launch, until something goes wrong.
+void run_all();
+void start_cluster(uint64_t number);
+void start(Block& block);
+void finish(Block& block);
+void give_back_memory(Block& block);
+char* map_memory(size_t bytes);
+// Back to the scheduler, from a thread that is done or cannot go on.
+[[noreturn]] void leave_thread();
 
 // Puts the current thread to sleep on a channel; whoever wakes it up may be wrong, so callers ask again.
 void sleep(const void* channel, uint64_t detail, std::string (*waits)(const Thread&));
@@ -146,6 +197,9 @@ struct Place {
 uint32_t window_end();
 Place shared_place(uint64_t address, size_t bytes, size_t alignment);
 
+// Whether all have come: so many as it expects, or all that live.
+bool is_complete(const Barrier& barrier, int live);
+void complete(Barrier& barrier);
 // The barriers of a block. 0 threads: all that have not exited.
 void barrier_arrive(int number, int threads, bool waits);
 

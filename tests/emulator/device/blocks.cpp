@@ -1,0 +1,232 @@
+// Blocks, their shared memory and barriers, and launches.
+
+#include <algorithm>
+
+#include <sys/mman.h>
+
+#include "machine.h"
+
+namespace emulator {
+
+namespace {
+
+constexpr unsigned char kPoison = 0xff;  // Floating-point numbers of such bytes are NaN.
+constexpr size_t kGap = 256;             // Bytes after the dynamic shared memory that nothing may touch.
+
+std::map<const void*, int> most_dynamic;  // Shared memory that kernels have asked for.
+std::vector<char*> windows;               // That no block has.
+
+std::unique_ptr<Block> make_block(Cluster& cluster, int rank, uint3 index) {
+  auto block = std::make_unique<Block>();
+  const dim3 size = launch_now->configuration.block;
+  block->cluster = &cluster;
+  block->rank = rank;
+  block->index = index;
+  block->threads = block->live = size.x * size.y * size.z;
+  if (windows.empty()) windows.push_back(map_memory(2 * kWindow));
+  block->shared = windows.back();
+  block->async_shared = block->shared + kWindow;
+  windows.pop_back();
+  const int registers = std::min(65536 / ((block->threads + 127) / 128 * 128) / 8 * 8, 255);
+  for (int thread = 0; thread < block->threads; ++thread) {
+    const int lane = thread % kLanes;
+    if (lane == 0) {
+      auto warp = std::make_unique<Warp>();
+      warp->block = block.get();
+      warp->number = thread / kLanes;
+      warp->exited = kAllLanes;
+      warp->priority = machine.below(1 << 20);
+      warp->registers = registers;
+      block->warps.push_back(std::move(warp));
+    }
+    Warp& warp = *block->warps.back();
+    warp.exited &= ~(1u << lane);
+    warp.runnable |= 1u << lane;
+    warp.threads[lane].warp = &warp;
+    warp.threads[lane].lane = lane;
+    warp.threads[lane].index = {thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
+  }
+  return block;
+}
+
+}  // namespace
+
+char* map_memory(size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) fail("no memory for the emulator");
+  return static_cast<char*>(memory);
+}
+
+void start_cluster(uint64_t number) {
+  const dim3 grid = launch_now->configuration.grid, size = launch_now->configuration.cluster;
+  launch_now->clusters.push_back(std::make_unique<Cluster>());
+  Cluster& cluster = *launch_now->clusters.back();
+  cluster.live = 0;
+  for (unsigned rank = 0; rank < size.x; ++rank) {
+    const uint64_t block = number * size.x + rank;
+    const uint3 index = {
+        unsigned(block % grid.x), unsigned(block / grid.x % grid.y), unsigned(block / grid.x / grid.y)};
+    cluster.blocks.push_back(make_block(cluster, rank, index));
+    cluster.live += cluster.blocks.back()->live;
+  }
+}
+
+// The start of a block: what its shared memory held is nobody's business.
+void start(Block& block) {
+  block.started = true;
+  memset(block.shared, kPoison, launch_now->end);
+  memset(block.async_shared, kPoison, launch_now->end);
+}
+
+void finish(Block& block) {
+  if (block.copies_to_here) fail("block %u ends while copies to its shared memory are under way", block.index.x);
+  const uint32_t end = launch_now->dynamic ? launch_now->dynamic + launch_now->configuration.shared : launch_now->gap;
+  const auto untouched = [](char byte) { return byte == char(kPoison); };
+  if (!std::all_of(block.shared + end, block.shared + launch_now->gap + kGap, untouched)) {
+    fail("block %u wrote past the end of its dynamic shared memory", block.index.x);
+  }
+}
+
+void give_back_memory(Block& block) {
+  windows.push_back(block.shared);
+}
+
+// ---- Barriers -------------------------------------------------------------------------------------------------
+
+bool is_complete(const Barrier& barrier, int live) {
+  return barrier.arrived > 0 && barrier.arrived >= (barrier.expected ? barrier.expected : live);
+}
+
+void complete(Barrier& barrier) {
+  barrier.arrived = barrier.expected = 0;
+  ++barrier.phase;
+  wake(&barrier);
+}
+
+void barrier_arrive(int number, int threads, bool waits) {
+  if (number < 0 || number > 15) fail("there is no barrier %d", number);
+  if (threads % kLanes) fail("barrier %d for %d threads, which are no whole warps", number, threads);
+  Barrier& barrier = block().barriers[number];
+  if (barrier.arrived == 0) barrier.expected = threads;
+  if (barrier.expected != threads) fail("barrier %d for %d threads and for %d", number, barrier.expected, threads);
+  const uint64_t phase = barrier.phase;
+  ++barrier.arrived;
+  if (is_complete(barrier, block().live)) return complete(barrier);
+  while (waits && barrier.phase == phase) {
+    sleep(&barrier, number, [](const Thread& thread) {
+      const Barrier& barrier = *static_cast<const Barrier*>(thread.channel);
+      const int expected = barrier.expected ? barrier.expected : thread.warp->block->live;
+      return text("barrier %d, where %d of %d threads are", int(thread.detail), barrier.arrived, expected);
+    });
+  }
+}
+
+void synchronise_block() {
+  barrier_arrive(0, 0, true);
+}
+
+// ---- Shared memory --------------------------------------------------------------------------------------------
+
+uint32_t window_end() {
+  return launch_now->end;
+}
+
+Place shared_place(uint64_t address, size_t bytes, size_t alignment) {
+  const uint32_t offset = address & ((1u << kRankShift) - 1), rank = address >> kRankShift;
+  if (address >> 32 || offset < kReservedShared || offset + bytes > launch_now->end) {
+    fail("%#llx is no address in shared memory", static_cast<unsigned long long>(address));
+  }
+  if (offset % alignment) fail("the address %#x in shared memory is no multiple of %zu", offset, alignment);
+  if (rank == 0) return {&block(), offset};
+  if (rank > block().cluster->blocks.size()) fail("the cluster has no block %u", rank - 1);
+  Block& other = *block().cluster->blocks[rank - 1];
+  if (other.live == 0) fail("the shared memory of block %u, which has ended, is used", rank - 1);
+  return {&other, offset};
+}
+
+uint32_t address_in_window(const void* pointer) {
+  const char* const begin = block().shared;
+  const char* const at = static_cast<const char*>(pointer);
+  if (at < begin || at >= begin + kWindow) fail("%p does not point to this block's shared memory", pointer);
+  return at - begin;
+}
+
+void* dynamic_shared(size_t alignment) {
+  uint32_t& start = launch_now->dynamic;
+  // Where nothing is asked for, no more than the alignment that CUDA promises.
+  if (!start) start = alignment > 16 ? (kReservedShared + alignment - 1) / alignment * alignment : kReservedShared + 48;
+  return block().shared + start;
+}
+
+void* shared_variable(const void* key, size_t bytes, size_t alignment) {
+  auto [found, is_new] = launch_now->variables.try_emplace(key, 0);
+  if (is_new) {
+    found->second = (launch_now->end + alignment - 1) / alignment * alignment;
+    const uint32_t end = found->second + bytes;
+    if (end - launch_now->gap - kGap + launch_now->configuration.shared > kMostShared || end > kWindow) {
+      fail("more shared memory than a block can have");
+    }
+    // Blocks that have begun have it poisoned as well.
+    for (const auto& cluster : launch_now->clusters) {
+      for (const auto& block : cluster->blocks) {
+        memset(block->shared + launch_now->end, kPoison, end - launch_now->end);
+        memset(block->async_shared + launch_now->end, kPoison, end - launch_now->end);
+      }
+    }
+    launch_now->end = end;
+  }
+  return block().shared + found->second;
+}
+
+// ---- Launches -------------------------------------------------------------------------------------------------
+
+namespace {
+
+bool can_launch(const void* kernel, const Configuration& configuration) {
+  const dim3 grid = configuration.grid, threads = configuration.block, cluster = configuration.cluster;
+  const uint64_t block_size = uint64_t(threads.x) * threads.y * threads.z;
+  const bool grid_fits = grid.x && grid.y && grid.z && grid.x < 1u << 31 && grid.y < 1 << 16 && grid.z < 1 << 16;
+  const bool cluster_fits = cluster.x && cluster.x <= 8 && cluster.y * cluster.z == 1 && grid.x % cluster.x == 0;
+  size_t most = kMostShared;  // Where nobody says which kernel it is.
+  if (kernel) most = most_dynamic.contains(kernel) ? most_dynamic[kernel] : 48 * 1024;
+  return grid_fits && cluster_fits && block_size && block_size <= 1024 && configuration.shared <= most;
+}
+
+}  // namespace
+
+cudaError_t run(
+    const char* name, const void* kernel, const Configuration& configuration, void (*body)(void*), void* arguments) {
+  if (!machine.failure.empty()) return cudaErrorLaunchFailure;
+  const dim3 grid = configuration.grid, threads = configuration.block;
+  if (!can_launch(kernel, configuration)) {
+    machine.failure = text(
+        "%s cannot be launched: (%u, %u, %u) blocks of (%u, %u, %u) threads, %zu bytes of shared memory, clusters of "
+        "%u",
+        name,
+        grid.x,
+        grid.y,
+        grid.z,
+        threads.x,
+        threads.y,
+        threads.z,
+        configuration.shared,
+        configuration.cluster.x);
+    return cudaErrorInvalidConfiguration;
+  }
+  Launch now{name, configuration, body, arguments};
+  // The dynamic shared memory may begin up to 1,024 bytes further on.
+  now.gap = 2 * kReservedShared + (configuration.shared + 15) / 16 * 16;
+  now.end = now.gap + kGap;
+  launch_now = &now;
+  gridDim = grid;
+  blockDim = threads;
+  run_all();
+  launch_now = nullptr;
+  return machine.failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
+}
+
+void ask_for_dynamic_shared(const void* kernel, int bytes) {
+  most_dynamic[kernel] = bytes;
+}
+
+}  // namespace emulator

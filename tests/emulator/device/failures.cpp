@@ -1,0 +1,86 @@
+// What goes wrong: told by the emulator, or by a signal that the CPU sends where a kernel uses memory that it must not.
+
+#include <execinfo.h>
+#include <signal.h>
+
+#include <cstdarg>
+#include <cstdio>
+
+#include "machine.h"
+
+namespace emulator {
+
+namespace {
+
+std::string formatted(const char* format, va_list arguments) {
+  va_list again;
+  va_copy(again, arguments);
+  std::string text(vsnprintf(nullptr, 0, format, again), 0);
+  va_end(again);
+  vsnprintf(text.data(), text.size() + 1, format, arguments);
+  return text;
+}
+
+std::string where() {
+  if (!machine.current) return "";
+  const uint3 in = block().index, at = self().index;
+  std::string place = text("\n  in block (%u, %u, %u), thread (%u, %u, %u):", in.x, in.y, in.z, at.x, at.y, at.z);
+  for (void* frame : trace()) place += text(" [%p]", frame);
+  return place;
+}
+
+void on_signal(int number, siginfo_t* details, void*) {
+  // A check of alignment that fails ends in an illegal instruction.
+  const char* what = number == SIGILL ? "an access that is not aligned as its type has to be" : "an access to";
+  machine.failure = text("%s%s", what, number == SIGILL ? "" : text(" %p", details->si_addr).c_str()) + where();
+  leave_thread();
+}
+
+}  // namespace
+
+std::string text(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const std::string made = formatted(format, arguments);
+  va_end(arguments);
+  return made;
+}
+
+void fail(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const std::string what = formatted(format, arguments);
+  va_end(arguments);
+  throw Failure{what + where()};
+}
+
+std::vector<void*> trace() {
+  void* frames[24];
+  return std::vector<void*>(frames, frames + backtrace(frames, 24));
+}
+
+SignalGuard::SignalGuard() {
+  static char stack[1 << 16];  // A fiber's own may be what ran out.
+  const stack_t other = {stack, 0, sizeof(stack)};
+  sigaltstack(&other, &stack_before_);
+  struct sigaction action = {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  for (int i = 0; i < kSignals; ++i) sigaction(kNumbers[i], &action, &before_[i]);
+}
+
+SignalGuard::~SignalGuard() {
+  for (int i = 0; i < kSignals; ++i) sigaction(kNumbers[i], &before_[i], nullptr);
+  sigaltstack(&stack_before_, nullptr);
+}
+
+void check_bounds(int most_threads, int) {
+  const int threads = blockDim.x * blockDim.y * blockDim.z;
+  if (threads > most_threads) fail("%d threads in a block of a kernel that is bound to %d", threads, most_threads);
+}
+
+void trap() {
+  fail("the kernel called __trap");
+}
+
+}  // namespace emulator

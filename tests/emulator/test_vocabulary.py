@@ -1,0 +1,152 @@
+"""What each device-side header of a project promises, in every order that is tried."""
+
+import pytest
+import torch
+
+from .conftest import ENTRIES, SEEDS
+from .emulator import Library, build
+
+
+@pytest.fixture(scope="session")
+def kernels(ops) -> Library:
+    return build(ops / "elementwise", (ENTRIES / "vocabulary.cu").read_text())
+
+
+@pytest.fixture(autouse=True)
+def _same_inputs():
+    torch.manual_seed(0)
+
+
+def integers(*shape: int) -> torch.Tensor:
+    """Small whole numbers, whose sums are exact in any order."""
+    return torch.randint(-8, 9, shape).float()
+
+
+def test_vector_loads_and_stores_groups(kernels, memory):
+    given = memory.copy(integers(204))
+    for other in (None, memory.copy(integers(204))):
+        out = memory.empty(204)
+        kernels("vectors", given, other, out, 204)
+        assert torch.equal(out, given + (2 if other is None else other))
+
+
+def test_pack_puts_the_first_number_into_the_lower_half(kernels, memory):
+    given = memory.copy(torch.randn(128))
+    packed = [torch.zeros(64, dtype=torch.int32) for _ in range(2)]
+    kernels("packs", given, *packed)
+    for made, dtype in zip(packed, (torch.float16, torch.bfloat16), strict=True):
+        assert torch.equal(made.view(dtype), given.to(dtype))
+
+
+def test_swizzle_spreads_rows_and_columns_over_all_banks(kernels):
+    places = torch.empty(24, 8, dtype=torch.int64)
+    kernels("swizzles", places, 24)
+    assert sorted(places.flatten().tolist()) == list(range(0, 24 * 128, 16))
+    assert (places // 128 == torch.arange(24).unsqueeze(1)).all()
+    for chunk in range(8):
+        for first in range(0, 24, 8):
+            assert len(set((places[first : first + 8, chunk] % 128).tolist())) == 8
+
+
+def test_reduce_sums_neighbouring_lanes(kernels, memory):
+    given, out = memory.copy(integers(64)), memory.empty(64)
+    kernels("groups_of_8", given, out)
+    assert torch.equal(out, given.view(8, 8).sum(1).repeat_interleave(8))
+
+
+@pytest.mark.parametrize("rows, n", [(1, 1), (7, 33), (50, 100)])
+@pytest.mark.parametrize("team", ("lanes", "block", "cluster"))
+@pytest.mark.parametrize("seed", SEEDS)
+def test_teams_take_each_row_once_and_sum_it(kernels, memory, team, rows, n, seed):
+    given, sums, taken = memory.copy(integers(rows, n)), memory.empty(rows), torch.zeros(rows, dtype=torch.int32)
+    kernels(f"rows_by_{team}", given, sums, taken, rows, n, seed=seed)
+    assert torch.equal(sums, given.sum(1))
+    assert (taken == 1).all()
+
+
+# A row holds at most 3 * 8 groups of 4 in the first, 2 * 64 elements in the second.
+@pytest.mark.parametrize("rows, n", [(1, 4), (11, 92), (8, 96)])
+@pytest.mark.parametrize("kind", ("held_by_lanes", "held_by_block", "read_by_block"))
+def test_row_goes_over_what_it_holds(kernels, memory, kind, rows, n):
+    given, other = (memory.copy(integers(rows, n)) for _ in "ab")
+    total, doubled = memory.empty(rows, n), memory.empty(rows, n)
+    kernels(kind, given, other, total, doubled, rows, n, seed=n)
+    assert torch.equal(total, given + other)
+    assert torch.equal(doubled, 2 * total)
+
+
+@pytest.mark.parametrize("rows, n, blocks", [(1, 4, 1), (2, 60, 3), (37, 64, 2)])
+@pytest.mark.parametrize("team", ("lanes", "block"))
+@pytest.mark.parametrize("seed", SEEDS)
+def test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, rows, n, blocks, seed):
+    given, out = memory.copy(integers(rows, n)), memory.empty(rows, n)
+    partial, sums = memory.empty(blocks, n), memory.empty(n)
+    kernels(f"columns_by_{team}", given, out, partial, sums, rows, n, blocks, seed=seed)
+    assert torch.equal(out, given)
+    assert torch.equal(sums, given.sum(0))
+
+
+# With 2 accesses a thread, 4 in a block of its own, and 128 threads a block.
+@pytest.mark.parametrize(
+    "accesses, capability, team, threads, blocks, held",
+    [
+        (1, 80, 0, 128, 1, 2),
+        (16, 80, 0, 128, 1, 2),
+        (17, 80, 1, 128, 1, 2),
+        (64, 90, 1, 128, 1, 2),
+        (65, 90, 2, 64, 1, 2),
+        (256, 90, 2, 128, 1, 2),
+        (257, 90, 2, 128, 1, 4),
+        (512, 80, 2, 128, 1, 4),
+        (513, 80, 4, 128, 1, 0),
+        (513, 90, 3, 96, 4, 2),
+        (8 * 256, 90, 3, 128, 8, 2),
+        (8 * 256 + 1, 90, 4, 128, 1, 0),
+    ],
+)
+def test_tile_takes_the_smallest_team_that_holds_a_row(kernels, accesses, capability, team, threads, blocks, held):
+    found = torch.zeros(4, dtype=torch.int64)
+    kernels("tile_for", accesses, found, capability=capability)
+    assert found.tolist() == [team, threads, blocks, held]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_mma_multiplies_what_ldmatrix_loads(kernels, memory, seed):
+    a, b = memory.copy(integers(16, 16).half()), memory.copy(integers(16, 8).half())
+    out, again, copy = memory.empty(16, 8), memory.empty(16, 8), memory.empty(16, 16, dtype=torch.float16)
+    kernels("small_products", a, b, out, again, copy, seed=seed)
+    assert torch.equal(out, a.float() @ b.float())
+    assert torch.equal(again, out)
+    assert torch.equal(copy, a)
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_wgmma_multiplies_what_tma_brings(kernels, memory, seed):
+    m, n, k = 256, 64, 200
+    a, b, out = memory.copy(integers(m, k).half()), memory.copy(integers(n, k).half()), memory.empty(m, n)
+    kernels("tiled_product", a, b, out, m, n, k, seed=seed)
+    assert torch.equal(out, a.float() @ b.float().T)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tma_brings_zeros_from_outside_and_leaves_out_what_is_outside(kernels, memory, seed):
+    given = memory.copy(torch.randn(70, 72).half())
+    out = memory.empty(130, 88, dtype=torch.float16)
+    kernels("moved_tiles", given, out, 70, 72, 130, 88, seed=seed)
+    expected = torch.zeros(130, 88).half()
+    expected[3:73, 8:80] = given
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_named_barriers_hand_buffers_over(kernels, memory, seed):
+    given, out = memory.copy(integers(7, 128)), memory.empty(7, 128)
+    kernels("handed_over", given, out, 7, seed=seed)
+    assert torch.equal(out, given)
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_a_ring_advances_by_many_steps_as_one_by_one(kernels, steps):
+    places = torch.zeros(4, dtype=torch.int64)
+    kernels("ring_positions", places, steps)
+    assert places[:2].tolist() == places[2:].tolist()
