@@ -115,7 +115,7 @@ def _build(op: Path, entry: str, sources: Sequence[str], defines: list[str], lib
     (work / "entry.cu").write_text(entry)
     _tuned_header(op, work / "generated")
     flags = [*FLAGS, *KERNEL_FLAGS, *defines]
-    flags += [f"-I{place}" for place in (DEVICE, op, op.parents[1] / "include", work / "generated")]
+    flags += [f"-I{place}" for place in (DEVICE, ENTRIES, op, op.parents[1] / "include", work / "generated")]
     objects = [_compile_kernel(unit, work, flags) for unit in (work / "entry.cu", *(op / source for source in sources))]
     unfinished = library.with_suffix(".unfinished")
     _run(["g++", "-shared", "-Wl,-Bsymbolic", "-o", str(unfinished), *map(str, [*objects, *_runtime()])])
