@@ -37,7 +37,7 @@ FLAGS = ["-std=c++20", "-g1", "-fPIC", "-w", "-fno-strict-aliasing", "-fwrapv", 
 FLAGS.append("-fno-gnu-unique")  # Else libraries would share static variables of templates.
 # A check of alignment that fails is a signal: see failures.cpp.
 KERNEL_FLAGS = ["-O1", "-ftrivial-auto-var-init=pattern", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
-RUNTIME_FLAGS = ["-O2", "-U_FORTIFY_SOURCE"]
+RUNTIME_FLAGS = ["-O3", "-U_FORTIFY_SOURCE"]
 
 
 class EmulatorError(Exception):
