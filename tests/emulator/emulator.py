@@ -28,6 +28,7 @@ from tests.stamped.conftest import locked
 
 HERE = Path(__file__).resolve().parent
 DEVICE = HERE / "device"
+ENTRIES = HERE / "entries"
 CACHE = HERE.parents[1] / "build" / "emulator"
 # Of the toolkit, only headers are used.
 HOMES = (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", f"{sysconfig.get_path('purelib')}/nvidia/cu13")
@@ -37,7 +38,7 @@ FLAGS = ["-std=c++20", "-g1", "-fPIC", "-w", "-fno-strict-aliasing", "-fwrapv", 
 FLAGS.append("-fno-gnu-unique")  # Else libraries would share static variables of templates.
 # A check of alignment that fails is a signal: see failures.cpp.
 KERNEL_FLAGS = ["-O1", "-ftrivial-auto-var-init=pattern", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
-RUNTIME_FLAGS = ["-O3", "-U_FORTIFY_SOURCE"]
+RUNTIME_FLAGS = ["-O2", "-U_FORTIFY_SOURCE"]
 
 
 class EmulatorError(Exception):
@@ -96,7 +97,9 @@ def build(op: Path, entry: str, sources: Sequence[str] = (), defines: Sequence[s
     files. Compiled once for the same text."""
     include = op.parents[1] / "include"
     digest = hashlib.sha256(repr((entry, sources, defines, FLAGS, KERNEL_FLAGS, RUNTIME_FLAGS)).encode())
-    for path in sorted([*op.iterdir(), *include.iterdir(), *DEVICE.iterdir(), HERE / "rewrite.py"]):
+    for path in sorted(
+        [*op.iterdir(), *include.iterdir(), *DEVICE.iterdir(), *ENTRIES.glob("*.h"), HERE / "rewrite.py"]
+    ):
         if path.suffix in (".h", ".cuh", ".cu", ".json") or path.parent in (DEVICE, HERE):
             digest.update(f"{path.name}\0".encode() + path.read_bytes())
     library = CACHE / digest.hexdigest()[:20] / f"{op.name}.so"
@@ -112,7 +115,7 @@ def _build(op: Path, entry: str, sources: Sequence[str], defines: list[str], lib
     (work / "entry.cu").write_text(entry)
     _tuned_header(op, work / "generated")
     flags = [*FLAGS, *KERNEL_FLAGS, *defines]
-    flags += [f"-I{place}" for place in (DEVICE, op, op.parents[1] / "include", work / "generated")]
+    flags += [f"-I{place}" for place in (DEVICE, ENTRIES, op, op.parents[1] / "include", work / "generated")]
     objects = [_compile_kernel(unit, work, flags) for unit in (work / "entry.cu", *(op / source for source in sources))]
     unfinished = library.with_suffix(".unfinished")
     _run(["g++", "-shared", "-Wl,-Bsymbolic", "-o", str(unfinished), *map(str, [*objects, *_runtime()])])
