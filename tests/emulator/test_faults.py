@@ -57,6 +57,7 @@ TOLD = {
     "with_a_wild_pointer": "an access to 0x1",
     "with_a_vector_out_of_line": "an access that is not aligned",
     "with_too_deep_a_stack": "an access to 0x",
+    "with_a_wait_by_asking": "threads only spin",
     "with_an_unknown_instruction": "does not know the instruction 'brkpt'",
 }
 

@@ -122,7 +122,7 @@ LINEAR = ["portable_half.sm_80+.cu", "hopper_bfloat16.sm_90a.cu", "plain.cu", "b
 
 
 # With so many multiprocessors, the shapes take a Hopper path's small tiles, medium ones, and large ones in clusters.
-@pytest.mark.parametrize("m, n, k, multiprocessors", [(50, 72, 136, 2), (200, 136, 200, 4), (300, 392, 264, 2)])
+@pytest.mark.parametrize("m, n, k, multiprocessors", [(50, 72, 136, 2), (200, 136, 200, 4), (250, 376, 264, 2)])
 @pytest.mark.parametrize("path, dtype", [("portable", torch.float16), ("hopper", torch.bfloat16)])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_linear_activation(compiled, reference, memory, path, dtype, m, n, k, multiprocessors, seed):

@@ -1,8 +1,8 @@
 // Blocks, their shared memory and barriers, and launches.
 
-#include <algorithm>
-
 #include <sys/mman.h>
+
+#include <algorithm>
 
 #include "machine.h"
 

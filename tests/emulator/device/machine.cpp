@@ -6,6 +6,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "ptx.h"
 
@@ -26,6 +27,7 @@ jmp_buf scheduler;
 bool tracing = false;
 std::vector<char*> stacks;  // That no fiber has.
 long long clock_ticks = 0;
+int spins = 0;  // Since anything was woken up or done.
 Warp* last_warp = nullptr;
 
 // ---- Threads --------------------------------------------------------------------------------------------------
@@ -133,6 +135,7 @@ Thread& choose_lane(Warp& warp) {
 
 bool do_pending() {
   if (launch_now->pending.empty()) return false;
+  spins = 0;
   std::swap(launch_now->pending[machine.below(launch_now->pending.size())], launch_now->pending.back());
   const auto work = std::move(launch_now->pending.back());
   launch_now->pending.pop_back();
@@ -187,31 +190,31 @@ void remove_finished() {
   }
 }
 
+// Has a thread go on, or something that is pending.
+void step() {
+  const bool hurries = machine.pace == Pace::kEager || (machine.pace == Pace::kRandom && machine.one_in(8));
+  if (hurries && do_pending()) return;
+  if (Warp* const warp = choose_warp()) {
+    Cluster& cluster = *warp->block->cluster;
+    resume(choose_lane(*warp));
+    if (!machine.failure.empty()) throw Failure{machine.failure};
+    if (cluster.live == 0) remove_finished();
+  } else if (!do_pending()) {
+    fail("deadlock in %s%s", launch_now->name, describe_waiting().c_str());
+  }
+}
+
 void run_clusters() {
   const dim3 grid = launch_now->configuration.grid;
   std::vector<uint64_t> waiting(uint64_t(grid.x) * grid.y * grid.z / launch_now->configuration.cluster.x);
-  for (size_t i = 0; i < waiting.size(); ++i) waiting[i] = i;
+  std::iota(waiting.begin(), waiting.end(), 0);
   std::shuffle(waiting.begin(), waiting.end(), machine.random);
-  size_t live = 0;
-  while (true) {
+  while (!launch_now->clusters.empty() || !waiting.empty()) {
     while (launch_now->clusters.size() < size_t(machine.residents) && !waiting.empty()) {
       start_cluster(waiting.back());
       waiting.pop_back();
     }
-    live = launch_now->clusters.size();
-    if (live == 0) break;
-    while (launch_now->clusters.size() == live) {
-      const bool hurries = machine.pace == Pace::kEager || (machine.pace == Pace::kRandom && machine.one_in(8));
-      if (hurries && do_pending()) continue;
-      Warp* warp = choose_warp();
-      if (!warp) {
-        if (do_pending()) continue;
-        fail("deadlock in %s%s", launch_now->name, describe_waiting().c_str());
-      }
-      resume(choose_lane(*warp));
-      if (!machine.failure.empty()) throw Failure{machine.failure};
-      if (warp->block->cluster->live == 0) remove_finished();
-    }
+    step();
   }
   while (do_pending()) {
   }
@@ -223,6 +226,7 @@ void run_all() {
   const SignalGuard guard;
   last_warp = nullptr;
   tracing = false;
+  spins = 0;
   try {
     run_clusters();
   } catch (const Failure& failure) {
@@ -243,6 +247,7 @@ void sleep(const void* channel, uint64_t detail, std::string (*waits)(const Thre
 }
 
 void wake(const void* channel) {
+  spins = 0;
   each_warp([&](Warp& warp) {
     for (uint32_t asleep = ~(warp.runnable | warp.exited); asleep; asleep &= asleep - 1) {
       const int lane = std::countr_zero(asleep);
@@ -252,6 +257,8 @@ void wake(const void* channel) {
 }
 
 void yield() {
+  constexpr int kMostSpins = 1'000'000;
+  if (++spins > kMostSpins) fail("threads only spin, and nothing happens that they could spin for");
   warp().priority = -clock_ticks;
   enter_scheduler();
 }

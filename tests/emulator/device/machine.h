@@ -36,14 +36,14 @@ __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...);
 // Where the current thread is in the code.
 std::vector<void*> trace();
 
-// While one lives, a signal of an access that goes wrong ends the kernel and not the process.
+// While one lives, a signal of an access that goes wrong ends the kernel and not the process. So does one of time.
 class SignalGuard {
  public:
   SignalGuard();
   ~SignalGuard();
 
  private:
-  static constexpr int kSignals = 3, kNumbers[kSignals] = {SIGSEGV, SIGBUS, SIGILL};
+  static constexpr int kSignals = 4, kNumbers[kSignals] = {SIGSEGV, SIGBUS, SIGILL, SIGVTALRM};
   struct sigaction before_[kSignals];
   stack_t stack_before_;
 };

@@ -147,6 +147,20 @@ __global__ void with_too_deep_a_stack(const int* in, int* out, bool faulty) {
   out[threadIdx.x] = faulty ? deep(in, 1000) : in[threadIdx.x];
 }
 
+__global__ void with_a_wait_by_asking(const int* in, int* out, bool faulty) {
+  __shared__ MBarrier barrier;
+  if (threadIdx.x == 0) barrier.init(faulty ? 2 : 1);
+  __syncthreads();
+  if (threadIdx.x == 32) barrier.arrive();
+  uint32_t ended = 0;
+  while (threadIdx.x < 32 && !ended) {
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], 0;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(ended)
+                 : "r"(shared_address(&barrier)));
+  }
+  out[threadIdx.x] = in[threadIdx.x];
+}
+
 __global__ void with_an_unknown_instruction(const int* in, int* out, bool faulty) {
   if (faulty) asm volatile("brkpt;");
   out[threadIdx.x] = in[threadIdx.x];
@@ -253,6 +267,7 @@ EXPORT(with_an_arrival_too_many, 1, kThreads, 0)
 EXPORT(with_a_wild_pointer, 1, kThreads, 0)
 EXPORT(with_a_vector_out_of_line, 1, kThreads, 0)
 EXPORT(with_too_deep_a_stack, 1, kThreads, 0)
+EXPORT(with_a_wait_by_asking, 1, kThreads, 0)
 EXPORT(with_an_unknown_instruction, 1, kThreads, 0)
 
 extern "C" cudaError_t run_before_the_others_run(const int* in, int* out, int64_t faulty) {

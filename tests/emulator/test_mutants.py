@@ -1,0 +1,171 @@
+"""Kernels with one fault each, of the kind that one writes: the emulated GPU has to tell every one from the right one.
+
+Some are those that `kernelgen fuzz` finds on a GPU (tests/lab/mutants); others lack a barrier, a wait or an arrival.
+"""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.lab.mutants import Mutant
+from tests.lab.mutants.cuda import CUDA
+
+from . import test_recipes as recipes
+from . import test_vocabulary as vocabulary
+from .conftest import ENTRIES, Memory
+from .emulator import EmulatorError, Library, build
+
+FROM_LAB = (
+    *("off_by_one_tail", "alignment_assumed"),
+    *("sum_of_one_warp", "row_not_waited_for", "last_columns_not_fetched", "last_partial_sum"),
+)
+
+
+def _linear(name: str, old: str, new: str = "") -> Mutant:
+    return Mutant(name, "linear_activation", "hopper.cuh", old, new)
+
+
+def _attention(name: str, old: str, new: str = "", file: str = "forward.cuh") -> Mutant:
+    return Mutant(name, "flash_attention", file, old, new)
+
+
+def _header(name: str, header: str, old: str, new: str = "") -> Mutant:
+    return Mutant(name, "include", f"../../include/{header}", old, new)
+
+
+_WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
+      if (step > 0) release"""
+
+MUTANTS = [
+    *(mutant for mutant in CUDA if mutant.name.removeprefix("cuda_") in FROM_LAB),
+    _linear("tile_not_waited_for", "barriers.full[position.stage].wait(position.parity);"),
+    _linear("buffer_not_waited_for", "barriers.empty[position.stage].wait(position.parity ^ 1);\n      full", "full"),
+    _linear("released_while_being_read", _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
+    _linear("panel_still_being_read", "if (thread == 0) tma_store_wait_read<1>();"),
+    _linear(
+        "panel_not_yet_written",
+        "    fence_async_shared();\n    named_barrier_sync(",
+        "    fence_async_shared();\n    (",
+    ),
+    _linear("one_arrival_for_two_consumers", "Tile::kCluster * (Place::kSharesTile ? 2 : 1)", "Tile::kCluster"),
+    _linear("released_to_one_block_only", "thread < Tile::kCluster", "thread < 1"),
+    _linear("a_turn_is_not_passed_on", "named_barrier_arrive(kTurnBarrier + 1 - consumer, 2 * kWarpgroup);", ";"),
+    _attention("keys_not_waited_for", "cp_async_wait<Block::kStages - 2>();", "cp_async_wait<Block::kStages - 1>();"),
+    _attention("keys_still_being_read", "__syncthreads();  // This step's tiles are there,", "//"),
+    _attention(
+        "one_row_too_many", "p.out.row, p.mask.queries - first_row,", "p.out.row, p.mask.queries - first_row + 1,"
+    ),
+    _attention("mask_one_key_too_wide", "right + 1;", "right + 2;", "mask.h"),
+    _header("sums_share_a_buffer", "team.cuh", "T* const now = sums[turn_ ^= 1];", "T* const now = sums[0];"),
+    _header("block_not_synchronised", "team.cuh", "    __syncthreads();\n"),
+    _header("columns_not_synchronised", "column_sums.cuh", "__syncthreads();  // Whoever", "//"),
+    _header("queue_one_row_short", "queue.cuh", "__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"),
+    _header("parity_of_many_steps", "mbarrier.cuh", "(target / kStages) & 1", "(steps / kStages) & 1"),
+]
+
+
+def _norms(compiled, reference, memory) -> None:
+    for rows, n in ((9, 1021), (3, 4100), (37, 20)):  # In float32.
+        recipes.test_norms(compiled, reference, memory, "rms_norm", True, rows, n, 90)
+
+
+def _elementwise(compiled, reference, memory) -> None:
+    for shift in (0, 1):
+        recipes.test_elementwise(compiled, reference, memory, torch.float32, 1003, shift)
+
+
+def _linear_activation(compiled, reference, memory) -> None:
+    for m, n, k, multiprocessors in ((200, 136, 520, 4), (250, 376, 328, 2)):
+        for seed in range(9):
+            arguments = ("hopper", torch.bfloat16, m, n, k, multiprocessors, seed)
+            recipes.test_linear_activation(compiled, reference, memory, *arguments)
+
+
+def _flash_attention(compiled, reference, memory) -> None:
+    for seed in range(9):
+        attention = recipes.Attention(memory, 64, (1, 2, 1, 150, 260, 64), causal=True)
+        given = (attention.q.float(), attention.k.float(), attention.v.float())
+        expected = reference("flash_attention").flash_attention(*given, causal=True)
+        recipes.close(attention.forward(compiled("flash_attention"), seed=seed)[0], expected)
+
+
+def _include(compiled, reference, memory) -> None:
+    kernels = compiled("include")
+    for seed in range(9):
+        for team in ("lanes", "block", "cluster"):
+            vocabulary.test_teams_take_each_row_once_and_sum_it(kernels, memory, team, 50, 100, seed)
+        for team in ("lanes", "block"):
+            vocabulary.test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, 37, 60, 2, seed)
+    for steps in range(8):
+        vocabulary.test_a_ring_advances_by_many_steps_as_one_by_one(kernels, steps)
+
+
+# What is compiled of a recipe, and what has to find the fault.
+HOPPER = """
+#include "hopper.cuh"
+using namespace linear_activation_kernel;
+extern "C" cudaError_t hopper_bfloat16(
+    const __nv_bfloat16* x,
+    const __nv_bfloat16* weight,
+    const __nv_bfloat16* bias,
+    __nv_bfloat16* y,
+    __nv_bfloat16* z,
+    int64_t m,
+    int64_t n,
+    int64_t k) {
+  return forward_hopper<__nv_bfloat16, GeluTanh>({x, weight, bias, y, z, m, n, k}, nullptr);
+}
+"""
+
+
+def _first_export(name: str) -> str:
+    """An entry without all but the first of its element types."""
+    head, first, *_ = re.split(r"^(?=EXPORT\()", (ENTRIES / name).read_text(), flags=re.MULTILINE)
+    return head + first
+
+
+HUNTS: dict[str, tuple[str, list[str], Callable]] = {
+    "elementwise": (_first_export("elementwise.cu"), ["kernel.cu"], _elementwise),
+    "rms_norm": (_first_export("rms_norm.cu"), [], _norms),
+    "linear_activation": (HOPPER, [], _linear_activation),
+    "flash_attention": (_first_export("flash_attention.cu"), ["rows.sm_80+.cu"], _flash_attention),
+    "include": ((ENTRIES / "vocabulary.cu").read_text(), [], _include),
+}
+
+
+def _hunt(ops: Path, recipe: str, reference: Callable) -> str:
+    """What is found first, or ""."""
+    entry, sources, check = HUNTS[recipe]
+    library: Library = build(ops / ("elementwise" if recipe == "include" else recipe), entry, sources)
+    memory = Memory()
+    torch.manual_seed(0)
+    try:
+        check(lambda name, sources=(): library, reference, memory)
+        memory.check()
+    except (AssertionError, EmulatorError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", HUNTS)
+def test_a_kernel_that_is_right_passes(ops, reference, recipe):
+    assert _hunt(ops, recipe, reference) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_caught(ops, reference, tmp_path, mutant):
+    project = tmp_path / "p"
+    recipe = "elementwise" if mutant.recipe == "include" else mutant.recipe
+    package = ops.parent.relative_to(ops.parents[2])
+    for part in (package / "include", package / "ops" / recipe, Path("setup.py")):
+        source = ops.parents[2] / part
+        (project / part).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, project / part) if source.is_dir() else shutil.copy(source, project / part)
+    mutant.apply(project / package / "ops" / recipe)
+    assert _hunt(project / package / "ops", mutant.recipe, reference)
