@@ -4,6 +4,7 @@ The forward gives the same bits in all of them. So do the gradients of keys and 
 order.
 """
 
+import ctypes
 import math
 
 import pytest
@@ -60,3 +61,26 @@ def test_it_computes_what_the_reference_does(library, reference, memory, dims, s
     assert all(
         torch.equal(first, other) for results in found[1:] for first, other in zip(found[0], results, strict=True)
     )
+
+
+@pytest.mark.parametrize("layout", ["slices of one tensor", "one batch for all", "one head for all"])
+def test_it_reads_tensors_as_they_lie(library, memory, layout):
+    torch.manual_seed(0)
+    attention = Attention(memory, 64, (2, 2, 2, 70, 150, 64))
+    given = [attention.q, attention.k, attention.v]
+    if layout == "slices of one tensor":
+        given = [torch.stack([tensor] * 3, 2)[:, :, 1] for tensor in given]
+    elif layout == "one batch for all":
+        given[1:] = (tensor[:1].expand(tensor.shape) for tensor in given[1:])
+    else:
+        given[1:] = (tensor[:, :, :1].expand(tensor.shape) for tensor in given[1:])
+    strides = (ctypes.c_int64 * 9)(*(stride for tensor in given for stride in tensor.stride()[:3]))
+    out, lse = attention.like(attention.q), memory.empty(*attention.rows)
+    where = ctypes.addressof(attention.shape)
+    library("hopper_forward_strided", where, *given, ctypes.addressof(strides), out, lse)
+
+    attention.q, attention.k, attention.v = (tensor.contiguous() for tensor in given)
+    expected, expected_lse = attention.like(attention.q), memory.empty(*attention.rows)
+    library(f"hopper_forward_{attention.name}", *attention.inputs(), expected, expected_lse)
+    assert torch.equal(out, expected)
+    assert torch.equal(lse, expected_lse)
