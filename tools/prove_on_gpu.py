@@ -4,9 +4,9 @@
 
 This Python has what `make test` installs, and beside it are nvcc and compute-sanitizer. A project of every recipe is
 stamped from this checkout and built for this GPU. Then: its whole test suite with the slow tests, the four tools of
-compute-sanitizer over every op, planted faults that its tests have to notice, the lab's own tests, the corpus of
-mutants that fuzz has to catch, and what a call costs. Each step's output is kept in DIR; one that fails does not stop
-the rest. The project stays there for a further call.
+compute-sanitizer over every op (and over the paths that ops do not take by themselves), planted faults that its tests
+have to notice, the lab's own tests, the corpus of mutants that fuzz has to catch, and what a call costs. Each step's
+output is kept in DIR; one that fails does not stop the rest. The project stays there for a further call.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -23,6 +23,10 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 900
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+# The allocator's cache would hide an access outside of a tensor, or to one that is gone.
+NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+# Recipes that can take another way on Hopper than they take by themselves.
+OTHER_PATHS = {"flash_attention": "hopper", "linear_activation": "portable"}
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Step:
     name: str
     command: list[str]
     folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
 
 
 def main() -> int:
@@ -81,8 +86,11 @@ def suite(project: Path, jobs: int) -> Step:
 def checks(project: Path) -> list[Step]:
     calls = [sys.executable, str(ROOT / "tools" / "calls.py"), str(project)]
     sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
+    package = project.name.replace("-", "_")
+    others = {f"{package}_{op}_PATH".upper(): path for op, path in OTHER_PATHS.items()} | NO_CACHE
     return [
-        *(Step(tool, [*sanitizer, tool, *calls], ROOT) for tool in TOOLS),
+        *(Step(tool, [*sanitizer, tool, *calls], ROOT, NO_CACHE) for tool in TOOLS),
+        *(Step(f"{tool} of other paths", [*sanitizer, tool, *calls, *OTHER_PATHS], ROOT, others) for tool in TOOLS),
         Step("planted faults", [*_pytest(), "tests/stamped/test_faults.py", "-k", "gpu"], ROOT),
         Step("lab", [*_pytest(), "tests/lab/test_honest.py", "tests/lab/test_measure.py"], ROOT),
         Step("mutants", [sys.executable, "-m", "tests.lab.gpu_mutants"], ROOT),
@@ -96,9 +104,7 @@ def _pytest() -> list[str]:
 def run(step: Step, out: Path) -> bool:
     """Runs a step and says in one line what became of it."""
     start, log = time.monotonic(), out / f"{step.name.replace(' ', '-')}.txt"
-    # The allocator's cache would hide an access outside of a tensor, or to one that is gone.
-    variables = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if step.name in TOOLS else {}
-    environment = {**os.environ, **variables, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **step.variables, "PYTHONPATH": str(ROOT)}
     with log.open("w") as file:
         try:
             done = subprocess.run(
