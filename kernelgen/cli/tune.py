@@ -158,10 +158,12 @@ def _terrain_text(plan: "Plan", terrain: "Terrain", price: Mapping[str, Any] | N
     lines = [f"{plan.op} on {terrain.chip}: {terrain.space.size} points"]
     width = max(map(len, terrain.space.tunables))
     lines += [f"  {name:{width}}  {', '.join(map(str, values))}" for name, values in terrain.space.tunables.items()]
-    for gate, found in terrain.rejected.items():
-        lines.append(f"{found['count']} rejected by {gate}, such as {found['examples'][0]['text']}")
-    cases = f"{len(terrain.cases)} case{'s are' if len(terrain.cases) > 1 else ' is'} measured for each"
-    lines.append(f"{len(terrain.kept)} points are left; {cases}.")
+    for one in terrain.classes:
+        of = f"{one.shapes}: " if one.shapes else ""
+        for gate, found in one.rejected.items():
+            lines.append(f"{of}{found['count']} rejected by {gate}, such as {found['examples'][0]['text']}")
+        cases = f"{len(one.cases)} case{'s are' if len(one.cases) > 1 else ' is'} measured for each"
+        lines.append(f"{of}{len(one.kept)} points are left; {cases}.")
     if price:
         measuring = price["measuring_s"]
         measured = f"{measuring:.1f} s to prove and measure" if measuring else "no GPU here to measure on"

@@ -33,8 +33,9 @@ class Op:
         repeatable: True where the same input gives the same bits, else how far two results may differ, relative to
             the largest element.
         gradient: whether the op has one.
-        tunables: the values that `kernelgen tune` may try, by kind of device (cpu, cuda) and name; see tune/space.py.
-        estimates: by kind of device, `estimate(values, dtype, **sizes)`, what the kernel then takes; see tune/gates.py.
+        tunables: the values that `kernelgen tune` may try, by kind of device (cpu, cuda; where the gradient is tuned
+            apart also "cpu backward", "cuda backward") and name; see tune/space.py.
+        estimates: by the same keys, `estimate(values, dtype, **sizes)`, what the kernel then takes; see tune/gates.py.
         shape_class: `shape_class(**sizes)`, the name of a class of shapes that is tuned apart, where there are such.
         huge: sizes that make more than 2³¹ elements, where indices of 32 bits do not reach; run on GPUs that hold them.
     """

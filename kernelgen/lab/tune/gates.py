@@ -10,8 +10,9 @@ An op's lab.py may have a function `estimate(values, dtype, **sizes)`, which say
                       bytes, or "offsets" of the 32 threads of a warp, "aligned_to" of the first address}
     shared_accesses   the same for shared memory, without "aligned_to"
 
-It may leave out any of them, and the gates that need them are then open. Or it returns a sentence: these values make no
-sense together. Each gate gives a sentence that says by how much a configuration fails, or None.
+It may leave out any of them, and the gates that need them are then open. Where there are several kernels it returns a
+list of such, each with `kernel`, a part of the name that the compiler reports. Or it returns a sentence: these values
+make no sense together. Each gate gives a sentence that says by how much a configuration fails, or None.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from typing import Any
 from kernelgen.lab.tune.chips import Chip
 
 Estimate = Mapping[str, Any]
+# What an op's function returns: of one kernel or of several, or a sentence, or nothing.
+Estimates = Estimate | Sequence[Estimate] | str | None
 
 # Under an eighth of the warps that a multiprocessor can hold, nothing hides the latency of memory, whatever the code.
 LEAST_OCCUPANCY = 0.125
@@ -126,21 +129,27 @@ GATES: dict[str, Callable[[Estimate, Chip], str | None]] = {
 }
 
 
-def judge(estimate: Estimate | str | None, chip: Chip | None) -> Rejection | None:
+def judge(estimates: Estimates, chip: Chip | None) -> Rejection | None:
     """The first gate that rules a configuration out; without a chip whose limits are known, only the op's own word."""
-    if isinstance(estimate, str):
-        return Rejection("the op", estimate)
-    if estimate is None or chip is None:
+    if isinstance(estimates, str):
+        return Rejection("the op", estimates)
+    if chip is None:
         return None
-    return next((Rejection(name, text) for name, gate in GATES.items() if (text := gate(estimate, chip))), None)
+    for estimate in _each(estimates):
+        of = f"{estimate['kernel']}: " if "kernel" in estimate else ""
+        for name, gate in GATES.items():
+            if text := gate(estimate, chip):
+                return Rejection(name, of + text)
+    return None
 
 
 def judge_compiled(
-    kernels: Sequence[Mapping[str, Any]], estimate: Estimate | str | None, spilled_by_default: int, chip: Chip | None
+    kernels: Sequence[Mapping[str, Any]], estimates: Estimates, spilled_by_default: int, chip: Chip | None
 ) -> Rejection | None:
     """The gates once more, on what the compiler reported of each kernel (see `toolchain.resources.Kernel`)."""
-    known = dict(estimate) if isinstance(estimate, Mapping) else {}
     for kernel in kernels:
+        known = next((dict(one) for one in _each(estimates) if one.get("kernel", "") in kernel["name"]), {})
+        known.pop("kernel", None)
         spilled = kernel["spill_stores"] + kernel["spill_loads"]
         allowed = max(MOST_SPILLED, spilled_by_default)
         if spilled > allowed:
@@ -151,6 +160,13 @@ def judge_compiled(
         if rejection := judge(found, chip):
             return Rejection(rejection.gate, f"{kernel['name']}: {rejection.text}, as compiled")
     return None
+
+
+def _each(estimates: Estimates) -> Sequence[Estimate]:
+    """Those of each kernel that there is something to say of."""
+    if estimates is None or isinstance(estimates, str):
+        return ()
+    return [estimates] if isinstance(estimates, Mapping) else estimates
 
 
 # ---- What they reckon with ------------------------------------------------------------------------------------

@@ -26,9 +26,10 @@ _STYLE = (
 def page(record: Record) -> str:
     """The pictures of a record of `kernelgen tune --out`, as HTML."""
     title = f"{record['op']} on {record['chip']}"
-    body = [f"<h1>{html.escape(title)}</h1>", _rejections(record)]
+    body = [f"<h1>{html.escape(title)}</h1>"]
     for part in record["searches"]:
-        body += [f"<h2>{html.escape(part['shapes'] or 'all shapes')}</h2>", *figures(record, part)]
+        body += [f"<h2>{html.escape(part['shapes'] or 'all shapes')}</h2>", rejections(record, part)]
+        body += figures(record, part)
     style = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{_STYLE}</style>"
     return f"<!doctype html><html><head>{style}</head><body>{''.join(body)}</body></html>\n"
 
@@ -101,15 +102,16 @@ def _importance(axes: Any, record: Record, part: Record, measured: Sequence[Reco
     axes.set_title("How much each tunable matters for being among the best (PED-ANOVA)")
 
 
-def _rejections(record: Record) -> str:
+def rejections(record: Record, part: Record) -> str:
     """What was ruled out: by the gates before compiling, and of the trials by what became of them."""
+    gated = next(one for one in record["classes"] if one["shapes"] == part["shapes"])
     rows = [
-        (f"gate: {gate}", found["count"], found["examples"][0]["text"]) for gate, found in record["rejected"].items()
+        (f"gate: {gate}", found["count"], found["examples"][0]["text"]) for gate, found in gated["rejected"].items()
     ]
-    no_good = [trial for part in record["searches"] for trial in part["trials"] if trial["ratio"] is None]
+    no_good = [trial for trial in part["trials"] if trial["ratio"] is None]
     reasons = {trial["state"]: trial["reason"] for trial in no_good}
     rows += [(state, count, reasons[state]) for state, count in Counter(t["state"] for t in no_good).items()]
-    head = f"<p>{record['points']} points, {record['kept']} of them past the gates.</p>"
+    head = f"<p>{record['points']} points, {gated['kept']} of them past the gates.</p>"
     if not rows:
         return head
     cells = "".join(

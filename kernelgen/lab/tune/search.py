@@ -192,7 +192,7 @@ class Search:
         """What the compiler's report rules out."""
         if not flight.candidate.kernels:
             return None
-        estimate = lane.estimate(flight.ask.values)
+        estimate = lane.estimate(flight.ask.values, *self._cases[0])
         why = gates.judge_compiled(flight.candidate.kernels, estimate, self._spilled, self._chip)
         return Outcome(GATED, reason=str(why)) if why else None
 

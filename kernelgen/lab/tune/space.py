@@ -13,6 +13,7 @@ from typing import Any
 from kernelgen.lab import LabError
 
 Values = dict[str, Any]
+KINDS = {"cpu", "cpu backward", "cuda", "cuda backward"}
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,16 @@ def key(values: Values) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def read(op: str, tunables: Any, kind: str) -> Space:
-    """The space that a lab.py's TUNABLES has for a kind of device, cpu or cuda.
+def of(table: Mapping[str, Any], kind: str, backward: bool) -> tuple[str, Any]:
+    """What a lab.py says for a kind of device, with the key it has there: a gradient that is tuned apart has its own,
+    such as "cuda backward"."""
+    apart = f"{kind} backward"
+    found = apart if backward and apart in table else kind
+    return found, table.get(found)
+
+
+def read(op: str, tunables: Any, kind: str, backward: bool = False) -> Space:
+    """The space that a lab.py's TUNABLES has for a kind of device, cpu or cuda, and perhaps for the gradient there.
 
     Raises:
         LabError: there is none, or it is no such table; the message says what would be.
@@ -59,15 +68,16 @@ def read(op: str, tunables: Any, kind: str) -> Space:
     example = f'TUNABLES = {{"{kind}": {{"threads": (128, 256)}}}}'
     if not tunables:
         raise LabError(f"{op} has no tunables; list them in its lab.py, such as {example}.")
-    if not isinstance(tunables, dict) or not tunables.keys() <= {"cpu", "cuda"}:
+    if not isinstance(tunables, dict) or not tunables.keys() <= KINDS:
         raise LabError(f"{op}/lab.py: TUNABLES should hold the tunables of cpu and of cuda, such as {example}.")
-    if not tunables.get(kind):
+    kind, chosen = of(tunables, kind, backward)
+    if not chosen:
         raise LabError(f"{op} has no tunables for {kind}, only for {', '.join(tunables)}; add them to its lab.py.")
-    for name, values in tunables[kind].items():
+    for name, values in chosen.items():
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise LabError(f"{op}/lab.py: a tunable is a member of a C++ struct, and {name!r} is no name of one.")
         if not isinstance(values, (tuple, list)) or not values or len(set(values)) < len(values):
             raise LabError(f"{op}/lab.py: TUNABLES[{kind!r}][{name!r}] should list different values.")
         if not all(type(value) in (int, bool) for value in values):
             raise LabError(f"{op}/lab.py: TUNABLES[{kind!r}][{name!r}] should hold whole numbers or bools.")
-    return Space({name: tuple(values) for name, values in tunables[kind].items()})
+    return Space({name: tuple(values) for name, values in chosen.items()})

@@ -14,6 +14,21 @@ from tests.stamped.conftest import build, edit
 
 from .conftest import ESTIMATES, OP, command, variables
 
+CLASSES = """struct Large : Defaults {
+  static constexpr std::string_view shapes = "large";
+};
+
+struct Small : Defaults {
+  static constexpr std::string_view shapes = "small";
+};
+
+"""
+VISIT = """    if (out.numel() > 100000) {
+      tuned::elementwise::visit<Large>(launch);
+    } else {
+      tuned::elementwise::visit<Small>(launch);
+    }
+"""
 FEW = ("--seeds", 5, "--trials", 2, "--blocks", 12, "--best", 1, "--limit", 5)
 
 
@@ -71,9 +86,10 @@ def test_a_dry_run_shows_space_rejections_and_cost_and_searches_nothing(steady, 
     (steady / OP / "lab.py").open("a").write(ESTIMATES)
     found = tune("--dry-run", "--json").json
     assert found["points"] == 6
-    assert found["kept"] == 4
-    assert found["rejected"]["the op"]["count"] == 2
-    assert found["rejected"]["the op"]["examples"][0] == {
+    (one,) = found["classes"]
+    assert one["kept"] == 4
+    assert one["rejected"]["the op"]["count"] == 2
+    assert one["rejected"]["the op"]["examples"][0] == {
         "values": {"work": 6, "mode": 0},
         "text": "6 times the work",
     }
@@ -90,8 +106,11 @@ def test_each_class_of_shapes_is_tuned_by_itself_and_has_values_of_its_own(stead
     """Large ones do the work as often as the default, whatever is chosen: there is nothing to win for them."""
     edit(
         steady / OP / "cpu.cpp",
+        ("#include <type_traits>\n", "#include <string_view>\n#include <type_traits>\n"),
         ("i < Tuned::work;", "i < (out.numel() > 100000 ? 4 : Tuned::work);"),
-        ("    });\n  });", '    }, out.numel() > 100000 ? "large" : "small");\n  });'),
+        ("template <typename T>\nvoid multiply_add(", f"{CLASSES}template <typename T>\nvoid multiply_add("),
+        ("tuned::elementwise::visit<Defaults>([&](auto values) {", "const auto launch = [&](auto values) {"),
+        ("    });\n  });", f"    }};\n{VISIT}  }});"),
     )
     (steady / OP / "lab.py").open("a").write(
         'CPU_CASES["large"] = {"rows": 200, "columns": 1024}\n\n\n'
@@ -106,7 +125,7 @@ def test_each_class_of_shapes_is_tuned_by_itself_and_has_values_of_its_own(stead
     assert "values" not in entry
     build(steady, USE_CUDA="0").check_returncode()
     header = (steady / "build/release/generated/tuned/cpu/elementwise.h").read_text()
-    assert 'if (shapes == "small") return f(Values' in header
+    assert 'if constexpr (Defaults::shapes == "small") return f(Values' in header
 
 
 # ---- Workers that die, join and share -------------------------------------------------------------------------
