@@ -5,6 +5,7 @@ An op's lab.py may have a function `estimate(values, dtype, **sizes)`, which say
     threads           of a block
     registers         of a thread
     shared            bytes of shared memory of a block
+    blocks            of a multiprocessor, for which the launch bounds have the compiler leave room
     warp_specialised  whether few warps are by design: the gate for occupancy is left out
     global            accesses to global memory: {"name", "bytes" of a thread, "stride" from one thread to the next in
                       bytes, or "offsets" of the 32 threads of a warp, "aligned_to" of the first address}
@@ -63,6 +64,9 @@ def shared_memory(estimate: Estimate, chip: Chip) -> str | None:
     taken = estimate.get("shared", 0)
     if taken > chip.shared_block:
         return f"{taken} bytes of shared memory a block, {taken - chip.shared_block} more than {chip.shared_block}"
+    blocks = estimate.get("blocks", 1)
+    if (total := blocks * (taken + chip.reserved_shared)) > chip.shared_sm:
+        return f"{total} bytes for {blocks} blocks, {total - chip.shared_sm} more than {chip.shared_sm}"
     return None
 
 
@@ -70,8 +74,10 @@ def registers(estimate: Estimate, chip: Chip) -> str | None:
     taken = estimate.get("registers", 0)
     if taken > chip.registers_thread:
         return f"{taken} registers a thread, {taken - chip.registers_thread} more than {chip.registers_thread}"
-    if "threads" in estimate and (total := _block_registers(estimate, chip)) > chip.registers_sm:
-        return f"{total} registers a block, {total - chip.registers_sm} more than {chip.registers_sm}"
+    blocks = estimate.get("blocks", 1)
+    if "threads" in estimate and (total := blocks * _block_registers(estimate, chip)) > chip.registers_sm:
+        what = f"for {blocks} blocks" if blocks > 1 else "a block"
+        return f"{total} registers {what}, {total - chip.registers_sm} more than {chip.registers_sm}"
     return None
 
 

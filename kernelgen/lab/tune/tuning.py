@@ -287,9 +287,7 @@ def _write(plan: Plan, terrain: Terrain, shapes: str | None, passed: Confirmatio
         "with": f"kernelgen {__version__}, torch {terrain.torch}",
         "time against the default's": changes,
     }
-    tuned_file.write(
-        path, terrain.chip, shapes, passed.values, measured, backward=plan.backward, apart=terrain.apart
-    )
+    tuned_file.write(path, terrain.chip, shapes, passed.values, measured, backward=plan.backward, apart=terrain.apart)
     return path
 
 
