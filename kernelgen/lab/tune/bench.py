@@ -49,30 +49,34 @@ class Bench(live.Live):
     def describe(self, device: str, capability: str | None) -> dict[str, Any]:
         """The space and its gates: what there is to try. Needs no GPU."""
         op = load(self.request["package"], self.request["op"])
-        found = space.read(op.name, op.tunables, device, self._backward)
+        found = space.read(op.name, op.tunables, device, capability, self._backward)
+        part = space.part(op.tunables, device, capability, self._backward)
         sizes, dtypes = self._measured(op, device)
         if found.size > MOST_POINTS:
             raise LabError(
                 f"{op.name} has {found.size:,} points, more than {MOST_POINTS:,}: list fewer values in its lab.py."
             )
-        chip, (_, estimate) = find(capability or ""), space.of(op.estimates, device, self._backward)
+        chip, estimate, shape_class = find(capability or ""), op.estimates.get(part), op.shape_classes.get(part)
         classes: dict[str | None, list[str]] = {}
         for name, case in sizes.items():
-            classes.setdefault(op.shape_class(**case) if op.shape_class else None, []).append(name)
+            classes.setdefault(shape_class(**case) if shape_class else None, []).append(name)
         parts = []
         for shapes, names in classes.items():
             measured = [(dtype, sizes[name]) for name in names for dtype in dtypes]
             cases = [[name, dtype_name(dtype)] for name in names for dtype in dtypes]
             parts.append({"shapes": shapes, "cases": cases, **_gated(op, found, estimate, measured, chip)})
         facts = {"torch": torch.__version__, "cpu": results.cpu_name(), "chip_known": chip is not None}
-        _, other = space.of(op.tunables, device, not self._backward)
-        apart = [name for name in other or () if name not in found.tunables]
+        other = space.part(op.tunables, device, capability, not self._backward)
+        apart = [name for name in op.tunables[other] if name not in found.tunables]
         return {"tunables": found.tunables, "classes": parts, "apart": apart, **facts}
 
-    def estimate(self, values: dict[str, Any], case: str, dtype: str) -> dict[str, Any]:
-        """What lab.py says of a configuration for a case; JSON."""
-        _, estimate = space.of(self.op.estimates, torch.device(self.device).type, self._backward)
-        return {"estimate": estimate(dict(values), self.dtypes[dtype], **self.sizes[case]) if estimate else None}
+    def estimates(self, values: dict[str, Any], cases: list[list[str]]) -> dict[str, Any]:
+        """What lab.py says of a configuration for some cases; JSON."""
+        kind = torch.device(self.device).type
+        capability = self.gpu()["capability"] if kind == "cuda" else None
+        estimate = self.op.estimates.get(space.part(self.op.tunables, kind, capability, self._backward))
+        found = [estimate(dict(values), self.dtypes[dtype], **self.sizes[case]) for case, dtype in cases if estimate]
+        return {"estimates": [one for n, one in enumerate(found) if one not in found[:n]]}
 
     def gpu(self) -> dict[str, Any]:
         """The compute capability of the first GPU, if there is one to measure on; and which ones are like it."""

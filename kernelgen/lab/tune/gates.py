@@ -12,10 +12,11 @@ An op's lab.py may have a function `estimate(values, dtype, **sizes)`, which say
     shared_accesses   the same for shared memory, without "aligned_to"
 
 It may leave out any of them, and the gates that need them are then open. Where there are several kernels it returns a
-list of such, each with `kernel`, a part of the name that the compiler reports. Or it returns a sentence: these values
-make no sense together. Each gate gives a sentence that says by how much a configuration fails, or None.
+list of such, each with `kernel`, a pattern that is in the name that the compiler reports. Or it returns a sentence:
+these values make no sense together. Each gate gives a sentence that says by how much a configuration fails, or None.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -154,7 +155,7 @@ def judge_compiled(
 ) -> Rejection | None:
     """The gates once more, on what the compiler reported of each kernel (see `toolchain.resources.Kernel`)."""
     for kernel in kernels:
-        known = next((dict(one) for one in _each(estimates) if one.get("kernel", "") in kernel["name"]), {})
+        known = next((dict(one) for one in _each(estimates) if re.search(one.get("kernel", ""), kernel["name"])), {})
         known.pop("kernel", None)
         spilled = kernel["spill_stores"] + kernel["spill_loads"]
         allowed = max(MOST_SPILLED, spilled_by_default)

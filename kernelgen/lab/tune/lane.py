@@ -104,9 +104,9 @@ class Lane:
         outcome.seconds = time.perf_counter() - start
         return outcome
 
-    def estimate(self, values: Mapping[str, Any], case: str, dtype: str) -> Any:
-        """What the op's lab.py says of a configuration."""
-        return self._side("the default").ask("estimate", values=dict(values), case=case, dtype=dtype)["estimate"]
+    def estimates(self, values: Mapping[str, Any], cases: Sequence[Sequence[str]]) -> list[Any]:
+        """What the op's lab.py says of a configuration for these cases, each answer once."""
+        return self._side("the default").ask("estimates", values=dict(values), cases=list(cases))["estimates"]
 
     def close(self) -> None:
         for name in list(self._sides):

@@ -114,7 +114,8 @@ def test_each_class_of_shapes_is_tuned_by_itself_and_has_values_of_its_own(stead
     )
     (steady / OP / "lab.py").open("a").write(
         'CPU_CASES["large"] = {"rows": 200, "columns": 1024}\n\n\n'
-        'def shape_class(rows, columns):\n    return "large" if rows * columns > 100000 else "small"\n'
+        'def _class(rows, columns):\n    return "large" if rows * columns > 100000 else "small"\n\n\n'
+        'SHAPE_CLASSES = {"cpu": _class}\n'
     )
     record = tune("--seeds", 4, "--trials", 0, "--blocks", 10, "--best", 1, "--json").json
     assert [part["shapes"] for part in record["searches"]] == ["small", "large"]
