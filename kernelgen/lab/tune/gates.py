@@ -143,7 +143,9 @@ def judge(estimates: Estimates, chip: Chip | None) -> Rejection | None:
     if chip is None:
         return None
     for estimate in _each(estimates):
-        of = f"{estimate['kernel']}: " if "kernel" in estimate else ""
+        # The names in the pattern.
+        of = " ".join(re.findall(r"\w+", estimate.get("kernel", "")))
+        of = f"{of}: " if of else ""
         for name, gate in GATES.items():
             if text := gate(estimate, chip):
                 return Rejection(name, of + text)

@@ -106,6 +106,10 @@ class Terrain:
     apart: list[str]
     torch: str
 
+    def left(self) -> list[Class]:
+        """Those in which the gates leave something to search."""
+        return [one for one in self.classes if one.kept]
+
     def as_dict(self) -> dict[str, Any]:
         facts = {"device": self.device, "chip": self.chip, "tunables": self.space.tunables, "points": self.space.size}
         return facts | {"classes": [{**asdict(one), "kept": len(one.kept)} for one in self.classes]}
@@ -129,15 +133,11 @@ def survey(plan: Plan) -> Terrain:
     chip = (gpu["capability"] or "no GPU") if device == "cuda" else found["cpu"]
     classes = [Class(**one) for one in found["classes"]]
     terrain = Terrain(device, chip, gpu["alike"], Space(tunables), classes, found["apart"], found["torch"])
-    for one in classes:
-        if not one.kept:
-            said = "; ".join(
-                f"{gate}: {it['count']}, such as {it['examples'][0]['text']}" for gate, it in one.rejected.items()
-            )
-            where = f" for {one.shapes}" if one.shapes else ""
-            raise KernelgenError(
-                f"The gates leave none of the {terrain.space.size} points of {plan.op}{where} ({said})."
-            )
+    if not any(one.kept for one in classes):
+        said = "; ".join(
+            f"{gate}: {it['count']}, such as {it['examples'][0]['text']}" for gate, it in classes[0].rejected.items()
+        )
+        raise KernelgenError(f"The gates leave none of the {terrain.space.size} points of {plan.op} ({said}).")
     return terrain
 
 
@@ -146,7 +146,8 @@ def survey(plan: Plan) -> Terrain:
 
 def cost(plan: Plan, terrain: Terrain, views: Views) -> dict[str, Any]:
     """What a search would take: one compilation and one measurement, in seconds, and all of them, in minutes."""
-    first = terrain.classes[0]
+    left = terrain.left()
+    first = left[0]
     compiler = _compiler(plan, terrain, first.shapes)
     views.stage("compiling the default", None)
     default = compiler.prepare()
@@ -159,9 +160,9 @@ def cost(plan: Plan, terrain: Terrain, views: Views) -> dict[str, Any]:
         lane = Lane(plan.python, plan.root, {**plan.request(), "device": terrain.device}, default, plan.limit_s)
         with closing(lane):
             lane.start()
-            cases = [case for one in terrain.classes for case in one.cases]
-            measuring = lane.measure(default, plan.effort, cases, {}, plan.seed).seconds / len(terrain.classes)
-    trials = sum(min(plan.seeds + plan.trials, len(one.kept)) for one in terrain.classes)
+            cases = [case for one in left for case in one.cases]
+            measuring = lane.measure(default, plan.effort, cases, {}, plan.seed).seconds / len(left)
+    trials = sum(min(plan.seeds + plan.trials, len(one.kept)) for one in left)
     jobs = _jobs(plan, terrain, compiler)
     longest = max(trials * compiling / jobs, trials * (measuring or 0) / max(1, len(terrain.gpus)))
     return {
@@ -200,7 +201,7 @@ def tune(plan: Plan, terrain: Terrain, views: Views) -> Result:
     with _alone(plan, folder):
         journal = _journal(plan, folder)
         result = Result(_record(plan, terrain))
-        for one in terrain.classes:
+        for one in terrain.left():
             _tune_class(plan, terrain, one, journal, result, views)
         result.record["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
         _save(folder / "record.json", result.record)
@@ -219,7 +220,7 @@ def _tune_class(plan: Plan, terrain: Terrain, one: Class, journal: str, result: 
     total = plan.seeds + plan.trials
     study = Study(journal, about, terrain.space, one.kept, plan.seeds, total, plan.seed)
     views.stage("starting", None)
-    minutes = plan.minutes and plan.minutes / len(terrain.classes)
+    minutes = plan.minutes and plan.minutes / len(terrain.left())
     hunt = Search(
         study,
         compiler,
