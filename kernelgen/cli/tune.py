@@ -180,9 +180,9 @@ def _finish(plan: "Plan", result: "Result", options: argparse.Namespace) -> int:
     if options.out:
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if options.pictures:
-        from kernelgen.lab.tune import pictures
+        from kernelgen.lab.report import collect, page
 
-        options.pictures.write_text(pictures.page(record), encoding="utf-8")
+        options.pictures.write_text(page.html(collect.of_tuning(record), plan.op), encoding="utf-8")
     print(json.dumps(record) if options.json else "\n".join(_text(plan, result)))
     return code
 

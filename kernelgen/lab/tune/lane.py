@@ -69,7 +69,7 @@ class Lane:
         self._limit_s, self._chance = limit_s, Random(seed)
         self._sides: dict[str, Side] = {}
         self._ready: set[str] = set()
-        self.machine = ""
+        self.environment: dict[str, Any] = {}
         self.cases: list[list[str]] = []
 
     def start(self) -> None:
@@ -163,7 +163,7 @@ class Lane:
             try:
                 # First the package, which loads the project's own library, then what takes its place.
                 listed = side.ask("list")
-                self.machine, self.cases = listed["machine"], listed["cases"]
+                self.environment, self.cases = listed["environment"], listed["cases"]
                 side.ask("load", library=str(self._default.library))
             except LabError:
                 self._drop(name)

@@ -15,7 +15,7 @@ from kernelgen import __version__
 from kernelgen.errors import KernelgenError
 from kernelgen.lab import LabError, pair
 from kernelgen.lab.compare import Thresholds
-from kernelgen.lab.tune import candidates, search, tuned_file
+from kernelgen.lab.tune import KIND, VERSION, candidates, search, tuned_file
 from kernelgen.lab.tune.candidates import Compiler
 from kernelgen.lab.tune.chips import find
 from kernelgen.lab.tune.confirm import Confirmation, Gate
@@ -23,8 +23,6 @@ from kernelgen.lab.tune.lane import START_LIMIT_S, Effort, Lane
 from kernelgen.lab.tune.search import Search, Stats
 from kernelgen.lab.tune.space import Space, key
 from kernelgen.lab.tune.study import Study
-
-KIND, VERSION = "kernelgen tune", 1
 
 
 @dataclass(frozen=True)
@@ -221,10 +219,11 @@ def _tune_class(plan: Plan, terrain: Terrain, one: Class, journal: str, result: 
     study = Study(journal, about, terrain.space, one.kept, plan.seeds, total, plan.seed)
     views.stage("starting", None)
     minutes = plan.minutes and plan.minutes / len(terrain.left())
+    lanes = _lanes(plan, terrain, compiler)
     hunt = Search(
         study,
         compiler,
-        _lanes(plan, terrain, compiler),
+        lanes,
         cases,
         jobs=_jobs(plan, terrain, compiler),
         effort=plan.effort,
@@ -233,6 +232,7 @@ def _tune_class(plan: Plan, terrain: Terrain, one: Class, journal: str, result: 
         show=lambda stats: views.stats(shapes or "", stats),
     )
     why = hunt.run()
+    result.record["environment"] = lanes[0].environment
     compiler.reopen()  # Another worker may have compiled what is confirmed here.
     part = {"shapes": shapes, "ended": why, "stats": _figures(hunt.stats), "importance": study.importance()}
     result.record["searches"].append(part)
@@ -379,7 +379,13 @@ def _figures(stats: Stats) -> dict[str, Any]:
 
 def _record(plan: Plan, terrain: Terrain) -> dict[str, Any]:
     facts = {"kind": KIND, "version": VERSION, "kernelgen": __version__, "op": plan.op, **terrain.as_dict()}
-    asked = {"seed": plan.seed, "seeds": plan.seeds, "trials": plan.trials, "minutes": plan.minutes}
+    asked = {
+        "backward": plan.backward,
+        "seed": plan.seed,
+        "seeds": plan.seeds,
+        "trials": plan.trials,
+        "minutes": plan.minutes,
+    }
     return facts | {"asked": asked, "torch": terrain.torch, "searches": []}
 
 
