@@ -49,6 +49,7 @@ class Compiler:
     Args:
         root: the project; `python`: its Python; `names`: the op's tunables.
         shapes: the class of shapes that candidates are for; the default's values stay with all others. None: all.
+        chip: the compute capability to compile for; None: what the environment asks for, else that of the GPU here.
         limit_s: how long a compilation may take.
     """
 
@@ -58,6 +59,7 @@ class Compiler:
     kind: str
     names: list[str]
     shapes: str | None = None
+    chip: str | None = None
     limit_s: float = 600.0
     default: Candidate | None = None
     _running: set[subprocess.Popen] = field(default_factory=set)
@@ -127,6 +129,7 @@ class Compiler:
     def _configure(self) -> dict[str, Any]:
         script = Path(configure.__file__).resolve()
         environment = {"TORCH_CUDA_ARCH_LIST": "native", **os.environ}
+        environment |= {"TORCH_CUDA_ARCH_LIST": self.chip} if self.chip else {}
         environment |= {"USE_CUDA": "1"} if self.kind == "cuda" else {}
         command = [str(self.python), str(script), self.op, self.kind, ",".join(self.names), self.shapes or ""]
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)

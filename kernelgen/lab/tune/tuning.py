@@ -296,7 +296,7 @@ def _write(plan: Plan, terrain: Terrain, shapes: str | None, passed: Confirmatio
 
 
 def _compiler(plan: Plan, terrain: Terrain, shapes: str | None = None) -> Compiler:
-    return Compiler(plan.root, plan.python, plan.op, terrain.device, list(terrain.space.tunables), shapes)
+    return Compiler(plan.root, plan.python, plan.op, terrain.device, list(terrain.space.tunables), shapes, plan.chip)
 
 
 def _jobs(plan: Plan, terrain: Terrain, compiler: Compiler) -> int:

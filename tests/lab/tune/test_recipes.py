@@ -2,6 +2,7 @@
 configuration is what the sources say and what the compiler reports."""
 
 import importlib
+import json
 import os
 import re
 import shutil
@@ -19,12 +20,13 @@ from kernelgen.lab.tune import configure, gates, space
 from kernelgen.lab.tune.bench import Bench
 from kernelgen.lab.tune.chips import CHIPS
 from kernelgen.toolchain import resources
-from tests.stamped.conftest import stamp
+from tests.stamped.conftest import REPOSITORY, stamp
 
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
 PACKAGE = "tuned_recipes"
 OPS = Path("src") / PACKAGE / "ops"
 NVCC = shutil.which("nvcc") or next(map(str, Path("/usr/local").glob("cuda/bin/nvcc")), None)
+needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc here")
 
 # Which header holds the defaults of a class of shapes, and as which struct.
 STRUCTS = {
@@ -140,6 +142,25 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project):
     assert set(Survey("linear_activation", "8.0").classes) == {"mma.sync, many tiles", "mma.sync, few tiles"}
 
 
+@pytest.mark.slow
+@needs_nvcc
+def test_a_dry_run_for_a_gpu_that_is_not_here_shows_the_space_and_what_a_candidate_costs(project):
+    command = [sys.executable, "-m", "kernelgen", "tune", "swiglu", "--dry-run", "--chip", "9.0"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "VIRTUAL_ENV": sys.prefix}
+    told = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert "swiglu on 9.0: 20 points\n" in told.stdout
+    assert "1 rejected by registers, such as multiply: " in told.stdout
+    assert re.search(r"19 trials, each \d+\.\d s to compile .* and no GPU here to measure on", told.stdout)
+    json_told = subprocess.run([*command, "--json"], cwd=project, env=environment, capture_output=True, check=True)
+    found = json.loads(json_told.stdout)
+    assert [len(found["tunables"]), found["points"], found["classes"][0]["kept"]] == [2, 20, 19]
+    assert found["cost"]["measuring_s"] is None
+    # Compiled as those of the GPU would be, and for no other.
+    (reports,) = {path.parent for path in project.glob("build/tune/swiglu-cuda/swiglu/*.txt")}
+    assert {path.name.split(".")[2] for path in reports.iterdir() if path.suffix == ".txt"} == {"90"}
+
+
 # ---- What the sources and the compiler say ------------------------------------------------------------------------
 
 # By op, class of shapes and direction: a source that its kernels are compiled in and, by a part of an estimate's
@@ -177,7 +198,7 @@ SAYS: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(NVCC is None, reason="there is no nvcc here")
+@needs_nvcc
 @pytest.mark.parametrize("which", SAYS, ids=lambda which: f"{which[0]} {which[1] or ''}{' backward' * which[2]}")
 def test_corners_of_the_space_compile_to_what_is_estimated(project, tmp_path, monkeypatch, which):
     """Of the points that pass, that with the least and that with the most shared memory, then registers."""
