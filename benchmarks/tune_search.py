@@ -1,9 +1,9 @@
 """How soon the search of `kernelgen tune` finds what there is to find, on a table of times that were measured before.
 
-    python benchmarks/tune_search.py [--rounds 15] [--seeds 200] [--json FILE]
+    python benchmarks/tune_search.py [--rounds 15] [--seeds 200] [--table FILE] [--json FILE]
 
-The table is that of a matrix product in C++ on one core, with five tunables: every point is measured in each of several
-rounds, in another order each time, by the thread's own CPU time, so that other programs cost little of its truth. The
+The table is that of a matrix product in C++ on one core, with five tunables, compiled with $CXXFLAGS (-O3 without): every
+point is measured in each of several rounds, in another order each time, by the thread's own CPU time, so that other programs cost little of its truth. The
 median over the rounds is taken for a point's true time; the rounds themselves are its noise.
 
 Then the command's own sampler searches the table, with another seed each time and a tenth of the points as trials. What
@@ -17,6 +17,7 @@ import json
 import multiprocessing
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -128,14 +129,18 @@ def measured(rounds: int) -> dict[str, list[float]]:
         calls = (f"multiply<{', '.join(json.dumps(value) for value in values.values())}>" for values in points)
         source.write_text(PROGRAM.replace("POINTS", ", ".join(calls)))
         print(f"compiling {len(points)} points", file=sys.stderr)
-        subprocess.run(["c++", "-std=c++17", "-O3", str(source), "-o", str(program)], check=True)
+        subprocess.run(["c++", "-std=c++17", *flags(), str(source), "-o", str(program)], check=True)
         print(f"measuring them {rounds} times", file=sys.stderr)
         lines = subprocess.check_output([str(program), str(rounds)], text=True).splitlines()
     found: dict[str, list[float]] = {key(values): [] for values in points}
     for line in lines:
         number, seconds, _ = line.split()
-        found[key(points[int(number)])].append(float(seconds))
+        found[key(points[int(number)])].append(float(f"{float(seconds):.5g}"))
     return found
+
+
+def flags() -> list[str]:
+    return shlex.split(os.environ.get("CXXFLAGS", "-O3"))
 
 
 def guided(values: Values, count: int, seed: int, look: Callable[[str], float]) -> list[str]:
@@ -182,7 +187,7 @@ def spread(found: Sequence[dict[str, float]]) -> dict[str, Any]:
     return made
 
 
-def report(times: dict[str, list[float]], rounds: int, seeds: int) -> dict[str, Any]:
+def report(times: dict[str, list[float]], seeds: int) -> dict[str, Any]:
     truth = {name: statistics.median(found) for name, found in times.items()}
     least = min(truth.values())
     noise = [statistics.quantiles(found, n=4) for found in times.values()]
@@ -195,7 +200,7 @@ def report(times: dict[str, list[float]], rounds: int, seeds: int) -> dict[str, 
         "machine": {"system": platform.platform(), "cpu": cpu_name(), "cores": os.cpu_count(), "load": os.getloadavg()},
         "points": len(times),
         "trials": round(SHARE * len(times)),
-        "rounds": rounds,
+        "rounds": len(next(iter(times.values()))),
         "searches": seeds,
         "slowest_over_fastest": max(truth.values()) / least,
         "points_within_2_percent": sum(value <= NEAR * least for value in truth.values()),
@@ -208,10 +213,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--table", type=Path, metavar="FILE", help="search the table of this earlier result")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and the table there, too")
     options = parser.parse_args()
-    times = measured(options.rounds)
-    found = report(times, options.rounds, options.seeds)
+    if options.table:
+        table = json.loads(options.table.read_text(encoding="utf-8"))["table"]
+        times = {key(point["values"]): point["seconds"] for point in table}
+    else:
+        times = measured(options.rounds)
+    found = report(times, options.seeds)
     print(json.dumps(found, indent=1))
     if options.json:
         points = [{"values": json.loads(name), "seconds": seconds} for name, seconds in times.items()]
