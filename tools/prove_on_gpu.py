@@ -1,12 +1,12 @@
 """All that only a machine with a GPU can prove of the recipes, in one command.
 
-    python tools/prove_on_gpu.py [--out DIR] [--jobs 6]
+    python tools/prove_on_gpu.py [--out DIR] [--jobs 6] [--only STEP ...]
 
 This Python has what `make test` installs, and beside it are nvcc and compute-sanitizer. A project of every recipe is
 stamped from this checkout and built for this GPU. Then: its whole test suite with the slow tests, the four tools of
 compute-sanitizer over every op, planted faults that its tests have to notice, the lab's own tests, the corpus of
 mutants that fuzz has to catch, and what a call costs. Each step's output is kept in DIR; one that fails does not stop
-the rest.
+the rest. The project stays there for a further call.
 """
 
 import argparse
@@ -17,6 +17,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 900
@@ -32,16 +34,28 @@ class Step:
 
 def main() -> int:
     options = _options()
-    options.out.mkdir(parents=True, exist_ok=True)
     project = (options.out / "every-recipe").resolve()
+    # Those that use the GPU alone, one to measure and one for tens of gigabytes; and those that may share it.
+    alone = [overhead(project, options.out), suite(project, options.jobs)]
+    shared = checks(project)
+    if unknown := set(options.only) - {step.name for step in alone + shared}:
+        names = ", ".join(repr(step.name) for step in alone + shared)
+        sys.exit(f"There is no step {sorted(unknown)[0]!r}; there are {names}.")
+    if not torch.cuda.is_available():
+        sys.exit("torch sees no GPU here, so nothing of this can be proven.")
+    options.out.mkdir(parents=True, exist_ok=True)
     if not project.exists() and not all(run(step, options.out) for step in making(project)):
         return 1
-    # These two use the GPU alone: one of them to measure, the other for tens of gigabytes.
-    passed = [run(step, options.out) for step in (overhead(project, options.out), suite(project, options.jobs))]
+    passed = [run(step, options.out) for step in alone if _is_wanted(step, options)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        passed += pool.map(lambda step: run(step, options.out), checks(project))
+        wanted = [step for step in shared if _is_wanted(step, options)]
+        passed += pool.map(lambda step: run(step, options.out), wanted)
     print(f"{sum(passed)} of {len(passed)} passed; what each said is in {options.out}")
     return int(not all(passed))
+
+
+def _is_wanted(step: Step, options: argparse.Namespace) -> bool:
+    return not options.only or step.name in options.only
 
 
 def making(project: Path) -> list[Step]:
@@ -109,6 +123,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu", help="default: build/gpu")
     parser.add_argument("--jobs", type=int, default=6, help="tests and tools at once (6)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="STEP", help="such as suite or memcheck; default: all")
     return parser.parse_args()
 
 

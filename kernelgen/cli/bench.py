@@ -104,6 +104,7 @@ def _save(found: dict[str, Any], options: argparse.Namespace, home: lab.Lab) -> 
 
 def _text(found: dict[str, Any]) -> list[str]:
     from kernelgen.lab import results
+    from kernelgen.lab.remarks import remarks
 
     lines = []
     if found["cases"]:
@@ -111,11 +112,7 @@ def _text(found: dict[str, Any]) -> list[str]:
         rates = [f"copy {top['copy_bytes_per_s'] / 1e9:.4g} GB/s"]
         rates += [f"{name} product {rate / 1e12:.3g} TFLOP/s" for name, rate in top["matrix_flops_per_s"].items()]
         lines += [f"{results.machine(environment)}, torch {environment['torch']}: {', '.join(rates)}", _table(found)]
-    for case in found["cases"]:
-        name = results.key(case)
-        lines += [f"{name}: WRONG: {fault}" for fault in case["faults"]]
-        lines += [f"{name}: {warning}" for warning in case["warnings"]]
-        lines += [f"{name}: {peer} was left out: {why}" for peer, why in case["left_out"].items()]
+    lines += remarks(found["cases"])
     lines += [f"{case['op']} · {case['case']}: failed: {case['reason']}" for case in found["failures"]]
     return lines + found["notes"]
 

@@ -174,9 +174,9 @@ def _cases(op: Op, request: dict[str, Any], device: str, ops_left: int) -> Itera
     if request.get("case") is not None:
         yield complete(op, request["case"])
         return
-    names = [dtype_name(dtype) for dtype in op.dtypes]
+    names = list(op.dtypes_on(device))
     if (wanted := request.get("dtype")) and wanted not in names:
-        raise LabError(f"{op.name} is not fuzzed in {wanted}; its lab.py says {', '.join(names)}.")
+        raise LabError(f"{op.name} is not fuzzed in {wanted} on {device}; its lab.py says {', '.join(names)}.")
     deadline = request.get("deadline")
     until = time.time() + (deadline - time.time()) / ops_left if deadline else float("inf")
     count = request.get("count") or (DEFAULT_COUNT if deadline is None else 10**9)

@@ -64,7 +64,7 @@ class Live:
             require_kernel(request["package"], request["op"], device)
         check_gradient(self.op, bool(request.get("backward")))
         self.device, self.sizes = device, chosen_cases(self.op, device, request.get("cases"))
-        self.dtypes = {dtype_name(dtype): dtype for dtype in chosen_dtypes(self.op, request.get("dtype"))}
+        self.dtypes = {dtype_name(dtype): dtype for dtype in chosen_dtypes(self.op, device, request.get("dtype"))}
         environment = results.environment(device, Path.cwd(), {})
         cases = [[case, dtype] for case in self.sizes for dtype in self.dtypes]
         where = {"device": device, "machine": results.machine(environment), "environment": environment}

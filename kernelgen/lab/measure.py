@@ -43,7 +43,7 @@ def work(request: dict[str, Any], emit: worker.Emit) -> None:
     dtypes: set[torch.dtype] = set()
     for name in todo:
         with contextlib.suppress(LabError):
-            dtypes.update(chosen_dtypes(load(request["package"], name), request.get("dtype")))
+            dtypes.update(chosen_dtypes(load(request["package"], name), device, request.get("dtype")))
     top = ceilings.measure(device, tuple(sorted(dtypes, key=str))) if dtypes else {}
     emit("ceilings", **top)
     for name in todo:
@@ -61,7 +61,7 @@ def set_tf32(allowed: bool) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
 
 
-def chosen_dtypes(op: Op, name: str | None) -> tuple[torch.dtype, ...]:
+def chosen_dtypes(op: Op, device: str, name: str | None) -> tuple[torch.dtype, ...]:
     """The dtypes to measure: the one of that name, or those that the op's lab.py has for it.
 
     Raises:
@@ -69,9 +69,9 @@ def chosen_dtypes(op: Op, name: str | None) -> tuple[torch.dtype, ...]:
     """
     if name is None:
         return op.bench_dtypes
-    named = {dtype_name(dtype): dtype for dtype in op.dtypes}
+    named = op.dtypes_on(device)
     if name not in named:
-        raise LabError(f"{op.name} does not take {name}; it takes {', '.join(named)}.")
+        raise LabError(f"{op.name} does not take {name} on {device}; it takes {', '.join(named)}.")
     return (named[name],)
 
 
@@ -112,7 +112,7 @@ def _measure_op(op: Op, device: str, request: dict[str, Any], top: dict[str, Any
     check_gradient(op, backward)
     peers, cases = chosen_peers(op, request.get("peers")), chosen_cases(op, device, request.get("cases"))
     for case, sizes in cases.items():
-        for dtype in chosen_dtypes(op, request.get("dtype")):
+        for dtype in chosen_dtypes(op, device, request.get("dtype")):
             if not emit.start(op.name, f"{case} · {dtype_name(dtype)}"):
                 continue
 

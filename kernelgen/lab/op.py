@@ -23,7 +23,7 @@ class Op:
 
     Attributes:
         function: the public function; `reference`: the same in plain PyTorch.
-        dtypes: what it is fuzzed in; `bench_dtypes`: what it is measured in by default.
+        dtypes: what it is fuzzed in, `cpu_dtypes` on the CPU; `bench_dtypes`: what it is measured in by default.
         domain: the smallest and the largest value of each size that `inputs` takes, for fuzzing.
         cases, cpu_cases: sizes by a name, for measuring on a GPU and on the CPU.
         inputs: `inputs(make, **sizes)` gives the positional arguments; see `kernelgen.lab.inputs.Make`.
@@ -45,6 +45,7 @@ class Op:
     function: Callable[..., Any]
     reference: Callable[..., Any]
     dtypes: tuple[torch.dtype, ...]
+    cpu_dtypes: tuple[torch.dtype, ...]
     bench_dtypes: tuple[torch.dtype, ...]
     domain: dict[str, tuple[int, int]]
     cases: dict[str, dict[str, int]]
@@ -61,6 +62,11 @@ class Op:
     repeatable: bool | float = True
     gradient: bool = True
     huge: dict[str, int] | None = None
+
+    def dtypes_on(self, device: str) -> dict[str, torch.dtype]:
+        """What it is fuzzed in there, by name."""
+        dtypes = self.cpu_dtypes if torch.device(device).type == "cpu" else self.dtypes
+        return {dtype_name(dtype): dtype for dtype in dtypes}
 
     def refuse_case(self, sizes: Sizes) -> str | None:
         """A sentence if these are not the sizes that `inputs` takes."""
@@ -104,9 +110,11 @@ def read(name: str, module: ModuleType) -> Op:
     for key in ("OP", "REFERENCE", "inputs"):
         check(callable(given[key]), f"{key} should be a function")
     dtypes = tuple(given["DTYPES"])
-    check(bool(dtypes) and all(isinstance(d, torch.dtype) for d in dtypes), "DTYPES should hold torch dtypes")
+    cpu_dtypes = tuple(given.get("CPU_DTYPES", dtypes))
+    for key, some in (("DTYPES", dtypes), ("CPU_DTYPES", cpu_dtypes)):
+        check(bool(some) and all(isinstance(d, torch.dtype) for d in some), f"{key} should hold torch dtypes")
     bench = tuple(given.get("BENCH_DTYPES", dtypes[:1]))
-    check(set(bench) <= set(dtypes), "BENCH_DTYPES should be some of DTYPES")
+    check(set(bench) <= set(dtypes) & set(cpu_dtypes), "BENCH_DTYPES should be some of DTYPES, and of CPU_DTYPES")
     domain = dict(given["DOMAIN"])
     check(bool(domain) and all(_is_range(r) for r in domain.values()), "DOMAIN should hold (smallest, largest) by size")
     check(not set(domain) & set(RESERVED), f"no size can be named {', '.join(RESERVED)}")
@@ -124,6 +132,7 @@ def read(name: str, module: ModuleType) -> Op:
         function=given["OP"],
         reference=given["REFERENCE"],
         dtypes=dtypes,
+        cpu_dtypes=cpu_dtypes,
         bench_dtypes=bench,
         domain={key: (low, high) for key, (low, high) in domain.items()},
         cases=cases["CASES"],

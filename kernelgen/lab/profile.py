@@ -42,7 +42,7 @@ def work(request: dict[str, Any], emit: worker.Emit) -> None:
     measure.check_gradient(op, backward)
     cases = measure.chosen_cases(op, device, [request["case"]] if request.get("case") else None)
     case, sizes = next(iter(cases.items()))
-    dtype = measure.chosen_dtypes(op, request.get("dtype"))[0]
+    dtype = measure.chosen_dtypes(op, device, request.get("dtype"))[0]
     if not emit.start(op.name, f"{case} · {dtype_name(dtype)}"):
         return
     try:

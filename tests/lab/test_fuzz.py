@@ -30,6 +30,7 @@ def an_op(function=None, reference=None, **changes) -> Op:
         "function": function or torch.add,
         "reference": reference or torch.add,
         "dtypes": (torch.float32, torch.float16),
+        "cpu_dtypes": (torch.float32, torch.float16),
         "bench_dtypes": (),
         "domain": {"rows": (0, 100), "columns": (0, 300)},
         "cases": {},
@@ -350,7 +351,7 @@ def test_what_cannot_be_asked(fuzzing, arguments, sentence):
     ("arguments", "sentence"),
     [
         (["--case", '{"rows": 1}'], "takes the sizes rows, columns, not rows"),
-        (["--dtype", "int8"], "is not fuzzed in int8; its lab.py says float32"),
+        (["--dtype", "int8"], "is not fuzzed in int8 on cpu; its lab.py says float32"),
         (["--device", "cuda"], "torch sees no GPU here"),
     ],
 )

@@ -135,8 +135,8 @@ def test_what_is_not_there_is_said_in_a_sentence():
         measure.chosen_cases(op, "cpu", ["large"])
     with pytest.raises(LabError, match="has no peer 'liger'; it has 'torch'"):
         measure.chosen_peers(op, ["liger"])
-    with pytest.raises(LabError, match="does not take int8; it takes float32, float64"):
-        measure.chosen_dtypes(op, "int8")
+    with pytest.raises(LabError, match="does not take int8 on cpu; it takes float32, float64"):
+        measure.chosen_dtypes(op, "cpu", "int8")
     with pytest.raises(LabError, match="has no gradient"):
         measure.check_gradient(described(double_plus_one, GRADIENT=False), True)
 

@@ -36,6 +36,13 @@ def test_the_cpu_measures_the_cases_of_the_gpu_if_it_has_none_of_its_own():
     assert op.read("relu", module(CASES=cases)).cpu_cases == cases
 
 
+def test_the_cpu_may_take_other_dtypes_than_the_gpu():
+    assert list(op.read("relu", module()).dtypes_on("cpu")) == list(op.read("relu", module()).dtypes_on("cuda"))
+    found = op.read("relu", module(CPU_DTYPES=(torch.float32, torch.float16)))
+    assert found.dtypes_on("cpu") == {"float32": torch.float32, "float16": torch.float16}
+    assert list(found.dtypes_on("cuda:1")) == ["float32", "float64"]
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -44,7 +51,8 @@ def test_the_cpu_measures_the_cases_of_the_gpu_if_it_has_none_of_its_own():
         ({"REFERENCE": 3}, "REFERENCE should be a function"),
         ({"DTYPES": ("float32",)}, "DTYPES should hold torch dtypes"),
         ({"DTYPES": ()}, "DTYPES should hold torch dtypes"),
-        ({"BENCH_DTYPES": (torch.int8,)}, "BENCH_DTYPES should be some of DTYPES"),
+        ({"CPU_DTYPES": (8,)}, "CPU_DTYPES should hold torch dtypes"),
+        ({"BENCH_DTYPES": (torch.int8,)}, "BENCH_DTYPES should be some of DTYPES, and of CPU_DTYPES"),
         ({"DOMAIN": {"rows": (5, 1), "columns": (1, 2)}}, r"DOMAIN should hold \(smallest, largest\) by size"),
         ({"DOMAIN": {"rows": (0, 3)}}, "DOMAIN names rows, and inputs takes rows, columns"),
         ({"DOMAIN": {"dtype": (0, 3)}}, "no size can be named dtype, layout, values, alias"),

@@ -196,6 +196,21 @@ def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]
 
 
 @pytest.fixture(scope="session")
+def small_project(made_once) -> Path:
+    """A project of two ops, built with CUDA, for what would take minutes with every recipe. Copy it, too."""
+
+    def fill(folder: Path) -> None:
+        project = stamp(
+            folder / "demo-kernels",
+            ops=[{"name": "elementwise", "recipe": "elementwise"}, {"name": "my_op", "recipe": "blank"}],
+        )
+        result = build(project, USE_CUDA="1")
+        assert result.returncode == 0, result.stdout + result.stderr
+
+    return made_once("small", fill) / "demo-kernels"
+
+
+@pytest.fixture(scope="session")
 def outcomes_of(made_once) -> Callable[[str, Path], list[Outcome]]:
     """What becomes of a project's own tests, which run once for all that ask."""
 

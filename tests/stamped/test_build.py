@@ -63,24 +63,22 @@ def test_an_edit_compiles_what_it_touches(full_project, copy_of):
     assert compiled(build(project).stdout) == [f"{op}/kernel.cu", f"{PACKAGE}/_cuda.so"]
 
 
-def test_a_changed_header_compiles_its_users(full_project, copy_of):
-    project = copy_of(full_project)
+def test_a_changed_header_compiles_its_users(small_project, copy_of):
+    project = copy_of(small_project)
     header = project / PACKAGE / "include" / "vector.cuh"
     header.write_text(header.read_text() + "\n")
-    rebuilt = compiled(build(project).stdout)
-    assert f"{PACKAGE}/ops/elementwise/kernel.cu" in rebuilt
-    assert not [name for name in rebuilt if name.endswith(".cpp")]
+    assert compiled(build(project).stdout) == [f"{PACKAGE}/ops/elementwise/kernel.cu", f"{PACKAGE}/_cuda.so"]
 
 
-def test_a_changed_flag_compiles_again(full_project, copy_of):
-    project = copy_of(full_project)
+def test_a_changed_flag_compiles_again(small_project, copy_of):
+    project = copy_of(small_project)
     rebuilt = compiled(build(project, TORCH_CUDA_ARCH_LIST="9.0a").stdout)
     assert {Path(name).suffix for name in rebuilt} == {".cu", ".so"}
     assert fatbin_architectures(project / PACKAGE / "_cuda.so") == {90}
 
 
-def test_going_back_to_architectures_is_one_link(full_project, copy_of):
-    project = copy_of(full_project)
+def test_going_back_to_architectures_is_one_link(small_project, copy_of):
+    project = copy_of(small_project)
     assert build(project, TORCH_CUDA_ARCH_LIST="Hopper").returncode == 0
     assert compiled(build(project).stdout) == [f"{PACKAGE}/_cuda.so"]
     assert fatbin_architectures(project / PACKAGE / "_cuda.so") == {80, 90}
@@ -93,8 +91,8 @@ __global__ void hopper_alone(float* x) { *x = 1; }
 """
 
 
-def test_a_file_named_for_an_architecture_is_compiled_for_it_alone(full_project, copy_of):
-    project = copy_of(full_project)
+def test_a_file_named_for_an_architecture_is_compiled_for_it_alone(small_project, copy_of):
+    project = copy_of(small_project)
     op = PACKAGE / "ops" / "elementwise"
     (project / op / "further.sm_90a.cu").write_text(HOPPER_ALONE)
     glue = project / op / "cuda.cpp"
@@ -130,8 +128,8 @@ def test_a_removed_op_leaves_the_library(full_project, copy_of):
     assert result.stdout.strip() == "False", result.stderr
 
 
-def test_a_debug_build_stands_beside_the_release_one(full_project, copy_of):
-    project = copy_of(full_project)
+def test_a_debug_build_stands_beside_the_release_one(small_project, copy_of):
+    project = copy_of(small_project)
     before = (project / PACKAGE / "_cpu.so").read_bytes()
     result = build(project, DEBUG="1", USE_CUDA="0")
     assert result.returncode == 0, result.stderr

@@ -100,7 +100,7 @@ class Bench(live.Live):
     def prove(self, count: int, seed: int, first: int | None = None) -> dict[str, Any]:
         """What is wrong with the library in force, if anything is: so many adversarial cases, drawn by chance; or,
         with `first`, as many of those that `kernelgen fuzz` runs, from that one on."""
-        names = [dtype_name(dtype) for dtype in self.op.dtypes]
+        names = list(self.op.dtypes_on(self.device))
         if first is None:
             cases = list(fuzz.adversarial(self.op, names))
             cases = Random(seed).sample(cases, min(count, len(cases)))
@@ -134,7 +134,7 @@ class Bench(live.Live):
         return bool(self.request.get("backward"))
 
     def _measured(self, op: Any, device: str) -> tuple[dict[str, Any], list[torch.dtype]]:
-        dtypes = list(live.chosen_dtypes(op, self.request.get("dtype")))
+        dtypes = list(live.chosen_dtypes(op, device, self.request.get("dtype")))
         return live.chosen_cases(op, device, self.request.get("cases")), dtypes
 
 

@@ -41,7 +41,7 @@ HEARTBEAT_S = 20.0
 STEPS = 2
 # After so many proposals of what is known, chance proposes something that is not.
 MOST_REPEATS = 3
-ABOUT = "kernelgen"
+ABOUT, CLAIM = "kernelgen", "confirms"
 
 
 class _Lock:
@@ -88,7 +88,7 @@ class Study:
         allowed = set(kept)
         self._points = {key(values): values for n, values in enumerate(space.all()) if n in allowed}
         self._random, self.worker = Random(f"{seed} {me()}"), me()
-        self._beat = 0.0
+        self._beat, self._since = 0.0, time.time()
         self._distributions = {
             name: optuna.distributions.IntDistribution(0, len(known) - 1) for name, known in space.tunables.items()
         }
@@ -275,15 +275,27 @@ class Study:
             )
 
     def claim(self) -> bool:
-        """Whether it falls to this worker to confirm the best: to the first by name, of those that live and ask."""
+        """Whether it falls to this worker to confirm the best: to the first that asks, and to a later one only if those
+        before it are gone and left it undone."""
         with _reaching(self._where):
-            self._study.set_user_attr(f"ends {self.worker}", time.time())
-            time.sleep(0.5)
+            # The storage numbers trials one after another, so one without a point says who was first.
+            self._study.add_trial(optuna.trial.create_trial(state=TrialState.FAIL, user_attrs={CLAIM: self.worker}))
             attributes = self._study.user_attrs
-            asking = (name.removeprefix("ends ") for name in attributes if name.startswith("ends "))
-            return self.worker == min(
-                name for name in asking if name == self.worker or is_alive(name, attributes.get(f"alive {name}"))
+            claims = (trial.user_attrs.get(CLAIM) for trial in self._study.get_trials(deepcopy=False))
+            return self.worker == next(
+                name for name in claims if name and (name == self.worker or self._stands(name, attributes))
             )
+
+    def _stands(self, claimant: str, attributes: Mapping[str, Any]) -> bool:
+        """Whether another's claim holds: it is at it, or has done it since this worker began."""
+        if (done := attributes.get(f"confirmed {claimant}")) is not None:
+            return done >= self._since
+        return is_alive(claimant, attributes.get(f"alive {claimant}"))
+
+    def confirmed(self) -> None:
+        """Say that what this worker claimed is done."""
+        with _reaching(self._where):
+            self._study.set_user_attr(f"confirmed {self.worker}", time.time())
 
     def leave(self) -> None:
         """Hand back what this worker has in flight: others do it, or a later one."""

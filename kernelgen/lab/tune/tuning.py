@@ -243,7 +243,7 @@ def _tune_class(plan: Plan, terrain: Terrain, one: Class, journal: str, result: 
         return
     part["confirmed"] = []
     passed = None
-    for confirmation in _confirm(plan, terrain, compiler, part["trials"], cases, views):
+    for confirmation in _confirm(plan, terrain, compiler, part["trials"], cases, views, study.beat):
         part["confirmed"].append(confirmation.as_dict())
         if confirmation.passed:
             passed = confirmation
@@ -252,6 +252,7 @@ def _tune_class(plan: Plan, terrain: Terrain, one: Class, journal: str, result: 
         if _fresh(compiler) != sources:
             raise KernelgenError(f"The sources of {plan.op} changed meanwhile, so nothing was written; tune them anew.")
         result.written = _write(plan, terrain, shapes, passed)
+    study.confirmed()
 
 
 def _confirm(
@@ -261,15 +262,20 @@ def _confirm(
     trials: Sequence[Mapping[str, Any]],
     cases: list[list[str]],
     views: Views,
+    beat: Callable[[], None],
 ) -> Iterator[Confirmation]:
     """The best few that look faster than the default, one after another."""
     request = {**plan.request(), "device": terrain.device}
+
+    def show(text: str, share: float) -> None:
+        beat()
+        views.stage(f"confirming {text}", share)
+
     gate = Gate(
-        plan.python, plan.root, request, compiler.default, cases, plan.thresholds, plan.blocks, 2 * plan.limit_s
+        plan.python, plan.root, request, compiler.default, cases, plan.thresholds, plan.blocks, 2 * plan.limit_s, show
     )
     for trial in [trial for trial in search.ranked(trials) if trial["ratio"] < 1][: plan.best]:
         views.note(f"{key(trial['values'])} took {trial['ratio']:.3f} of the default's time; confirming it")
-        gate.show = lambda text, share: views.stage(f"confirming {text}", share)
         try:
             yield gate.confirm(trial["values"], compiler.compile(trial["values"]))
         except candidates.CompileError as error:  # Another worker's compiler took it.

@@ -14,7 +14,10 @@ from pathlib import Path
 from tests.stamped.conftest import CACHE, build, locked, stamp, template_hash
 
 # Recipes as they are, in the same project: no fuzz run may complain of them.
-CORRECT = ("right_elementwise", "right_layer_norm", "right_rms_norm", "right_swiglu")
+CORRECT = tuple(
+    f"right_{recipe}"
+    for recipe in ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
+)
 
 
 @dataclass(frozen=True)

@@ -135,12 +135,36 @@ def test_leaving_hands_back_what_is_in_flight(tmp_path):
     assert ask.values in work(joined(tmp_path / "trials.log", seeds=2, total=2))
 
 
-def test_only_one_of_those_that_ask_ends_it(tmp_path):
+def alive(study, worker: str) -> None:
+    """Another machine's worker by that name, heard of just now, stands behind this study from here on."""
+    study.worker = worker
+    study._study.set_user_attr(f"alive {worker}", time.time())
+
+
+@pytest.mark.parametrize("name", ["aaa", "zzz"])
+def test_the_first_that_asks_confirms_however_late_the_second_comes(tmp_path, name):
     first, second = (joined(tmp_path / "trials.log") for _ in range(2))
-    second.worker = f"zzz {os.getpid()} 1"
-    second._study.set_user_attr(f"alive {second.worker}", time.time())
-    assert first.claim() or True
-    assert [first.claim(), second.claim()].count(True) == 1
+    alive(second, f"{name} {os.getpid()} 1")
+    assert [first.claim(), second.claim(), first.claim()] == [True, False, True]
+    first.confirmed()
+    assert not second.claim()
+    assert first.finished() == []
+    assert not second.others()
+
+
+def test_what_a_dead_worker_was_confirming_falls_to_the_next(tmp_path):
+    first, second = (joined(tmp_path / "trials.log") for _ in range(2))
+    first.worker = f"{socket.gethostname()} {os.getpid()} 1"  # This process's number, of one that started earlier.
+    assert first.claim()
+    assert second.claim()
+
+
+def test_who_comes_after_a_confirmation_may_confirm_anew(tmp_path):
+    first = joined(tmp_path / "trials.log")
+    alive(first, "elsewhere 1 1")
+    assert first.claim()
+    first.confirmed()
+    assert joined(tmp_path / "trials.log").claim()
 
 
 @pytest.mark.parametrize(
