@@ -2,9 +2,10 @@
 
     python benchmarks/tune_search.py [--rounds 15] [--seeds 200] [--table FILE] [--json FILE]
 
-The table is that of a matrix product in C++ on one core, with five tunables, compiled with $CXXFLAGS (-O3 without): every
-point is measured in each of several rounds, in another order each time, by the thread's own CPU time, so that other programs cost little of its truth. The
-median over the rounds is taken for a point's true time; the rounds themselves are its noise.
+The table is that of a matrix product in C++ on one core, with five tunables, compiled with $CXXFLAGS (without: -O3):
+every point is measured in each of several rounds, in another order each time, by the thread's own CPU time, so that
+other programs cost little of its truth. The median over the rounds is taken for a point's true time; the rounds
+themselves are its noise.
 
 Then the command's own sampler searches the table, with another seed each time and a tenth of the points as trials. What
 a trial finds is the point's time in one round, drawn by chance, so the sampler is misled as it would be by measuring
