@@ -1,14 +1,11 @@
-"""How well `kernelgen tune` uses a machine, and how soon it finds what there is to find. On the CPU.
+"""How well `kernelgen tune` uses a machine. On the CPU. (How soon it finds what there is to find: tune_search.py.)
 
-    python benchmarks/tune.py [--chunks N] [--grains N] [--replays 200] [--loads 2] [--simulate] [--json FILE]
+    python benchmarks/tune.py [--chunks N] [--grains N] [--loads 2] [--simulate] [--json FILE]
 
 It stamps the recipe elementwise, gives its CPU kernel a loop in which the tunables matter, and searches the space in
-full: every point is compiled, proved and measured to the end, as the command does it. From that come
-
-- the wall time over max(compiling / compilers at once, measuring), and the median time from asking for a candidate to
-  its verdict. Beside the latter: the same kernel through `torch.utils.cpp_extension.load`, which only compiles it;
-- how often the sampler, replayed on the times that were found and with another seed each time, comes within 2% of the
-  best after a tenth of the space, and how often as many points drawn by chance do.
+full: every point is compiled, proved and measured to the end, as the command does it. From that come the wall time over
+max(compiling / compilers at once, measuring), and the median time from asking for a candidate to its verdict. Beside
+the latter: the same kernel through `torch.utils.cpp_extension.load`, which only compiles it.
 
 With --simulate it does something else: compilers and GPUs that only wait, for a known time, around the real search and
 a real journal. That says what the search itself costs with 16 compilers and 1, 4 and 8 GPUs, and nothing about a GPU.
@@ -25,7 +22,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from random import Random
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -41,7 +37,6 @@ from kernelgen.lab.tune.study import Study  # noqa: E402
 OP, PACKAGE = "elementwise", "tuned_kernels"
 CHUNKS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 GRAINS = tuple(2**power for power in range(9, 21))
-NEAR, SHARE = 1.02, 0.1
 
 # A loop that copies each chunk through a buffer. For a chunk of one nothing tells the compiler that what is written is
 # not read again; for a larger one the buffer does.
@@ -166,49 +161,6 @@ def efficiency(part: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def replay(space: Space, times: dict[str, float], seed: int, count: int) -> float:
-    """The best of so many points that the sampler asks for, over the best that there is."""
-    with tempfile.TemporaryDirectory() as scratch:
-        kept = [number for number, values in enumerate(space.all()) if key(values) in times]
-        about = {"op": OP, "device": "cpu"}
-        study = Study(f"{scratch}/trials.log", about, space, kept, max(4, count // 3), count, seed)
-        best = float("inf")
-        while ask := study.ask():
-            found = times[key(ask.values)]
-            study.tell(ask.number, found, {"ratio": found, "state": "measured"})
-            best = min(best, found)
-    return best / min(times.values())
-
-
-def sampling(space: Space, part: dict[str, Any], replays: int) -> dict[str, Any]:
-    times = {key(trial["values"]): trial["ratio"] for trial in part["trials"] if trial["ratio"] is not None}
-    count = round(SHARE * len(times))
-    guided = []
-    for seed in range(replays):
-        show(f"{seed} of {replays} replays")
-        guided.append(replay(space, times, seed, count))
-    random = Random(0)
-    chance = [min(random.sample(list(times.values()), count)) / min(times.values()) for _ in range(10_000)]
-    ordered = sorted(times.values())
-    return {
-        "points": len(times),
-        "trials": count,
-        "replays": replays,
-        "points_within_2_percent": sum(ratio <= NEAR * ordered[0] for ratio in ordered),
-        "best_over_default": ordered[0],
-        "worst_over_default": ordered[-1],
-        "sampler": spread(guided),
-        "by_chance": spread(chance),
-    }
-
-
-def spread(found: list[float]) -> dict[str, float]:
-    """How often the best of a search is within 2% of the best, and how far off it is."""
-    ordered = sorted(found)
-    near = sum(ratio <= NEAR for ratio in found) / len(found)
-    return {"within_2_percent": near, "median": statistics.median(found), "p90": ordered[len(ordered) * 9 // 10]}
-
-
 def loads(folder: Path, times: int) -> list[float]:
     """Seconds that `torch.utils.cpp_extension.load` takes for the kernel, each time after an edit of its grain."""
     found = []
@@ -283,7 +235,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chunks", type=int, default=len(CHUNKS))
     parser.add_argument("--grains", type=int, default=len(GRAINS))
-    parser.add_argument("--replays", type=int, default=200)
     parser.add_argument("--loads", type=int, default=2)
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and every point there, too")
@@ -296,7 +247,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         figures: dict[str, Any] = {"cpp_extension_load_s": loads(Path(scratch), options.loads)}
         part = exhaustive(stamp(Path(scratch), space), space)
-        figures |= {"search": efficiency(part), "sampling": sampling(space, part, options.replays)}
+        figures |= {"search": efficiency(part)}
     cores = len(os.sched_getaffinity(0))
     machine = {"system": platform.platform(), "cores": cores, "load": [before, os.getloadavg()]}
     report = {"machine": machine, "seconds": time.time() - start, **figures}

@@ -145,31 +145,43 @@ def _plan(options: argparse.Namespace, home: lab.Lab) -> "Plan":
 def _dry_run(plan: "Plan", terrain: "Terrain", views: "Views", options: argparse.Namespace) -> int:
     from kernelgen.lab.tune import tuning
 
-    price = tuning.cost(plan, terrain, views) if not options.chip else None
+    if not options.json:
+        print("\n".join(_terrain_text(plan, terrain)), flush=True)  # What it costs takes a while to find out.
+    try:
+        price = tuning.cost(plan, terrain, views)
+    except KernelgenError as error:
+        if not options.chip:
+            raise
+        price = None  # Another machine's chip: there may be no compiler for it here.
+        note(f"what a search would cost is not known: {error}")
     views.stage("", None)
     if options.json:
         print(json.dumps({**terrain.as_dict(), "cost": price}))
-    else:
-        print("\n".join(_terrain_text(plan, terrain, price)))
+    elif price:
+        print(_price_text(price))
     return 0
 
 
-def _terrain_text(plan: "Plan", terrain: "Terrain", price: Mapping[str, Any] | None) -> list[str]:
+def _terrain_text(plan: "Plan", terrain: "Terrain") -> list[str]:
     lines = [f"{plan.op} on {terrain.chip}: {terrain.space.size} points"]
     width = max(map(len, terrain.space.tunables))
     lines += [f"  {name:{width}}  {', '.join(map(str, values))}" for name, values in terrain.space.tunables.items()]
-    for gate, found in terrain.rejected.items():
-        lines.append(f"{found['count']} rejected by {gate}, such as {found['examples'][0]['text']}")
-    cases = f"{len(terrain.cases)} case{'s are' if len(terrain.cases) > 1 else ' is'} measured for each"
-    lines.append(f"{len(terrain.kept)} points are left; {cases}.")
-    if price:
-        measuring = price["measuring_s"]
-        measured = f"{measuring:.1f} s to prove and measure" if measuring else "no GPU here to measure on"
-        lines.append(
-            f"{price['trials']} trials, each {price['compiling_s']:.1f} s to compile ({price['jobs']} at once) and "
-            f"{measured}: about {price['minutes']:.1f} minutes"
-        )
+    for one in terrain.classes:
+        of = f"{one.shapes}: " if one.shapes else ""
+        for gate, found in one.rejected.items():
+            lines.append(f"{of}{found['count']} rejected by {gate}, such as {found['examples'][0]['text']}")
+        cases = f"{len(one.cases)} case{'s are' if len(one.cases) > 1 else ' is'} measured for each"
+        lines.append(f"{of}{len(one.kept)} points are left; {cases}.")
     return lines
+
+
+def _price_text(price: Mapping[str, Any]) -> str:
+    measuring = price["measuring_s"]
+    measured = f"{measuring:.1f} s to prove and measure" if measuring else "no GPU here to measure on"
+    return (
+        f"{price['trials']} trials, each {price['compiling_s']:.1f} s to compile ({price['jobs']} at once) and "
+        f"{measured}: about {price['minutes']:.1f} minutes"
+    )
 
 
 def _finish(plan: "Plan", result: "Result", options: argparse.Namespace) -> int:
@@ -178,9 +190,9 @@ def _finish(plan: "Plan", result: "Result", options: argparse.Namespace) -> int:
     if options.out:
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if options.pictures:
-        from kernelgen.lab.tune import pictures
+        from kernelgen.lab.report import collect, page
 
-        options.pictures.write_text(pictures.page(record), encoding="utf-8")
+        options.pictures.write_text(page.html(collect.of_tuning(record), plan.op), encoding="utf-8")
     print(json.dumps(record) if options.json else "\n".join(_text(plan, result)))
     return code
 

@@ -33,9 +33,11 @@ class Op:
         repeatable: True where the same input gives the same bits, else how far two results may differ, relative to
             the largest element.
         gradient: whether the op has one.
-        tunables: the values that `kernelgen tune` may try, by kind of device (cpu, cuda) and name; see tune/space.py.
-        estimates: by kind of device, `estimate(values, dtype, **sizes)`, what the kernel then takes; see tune/gates.py.
-        shape_class: `shape_class(**sizes)`, the name of a class of shapes that is tuned apart, where there are such.
+        tunables: the values that `kernelgen tune` may try, by kind of device (cpu, cuda; also "cuda 9.0" and "cuda
+            backward" where these have kernels of their own) and name; see tune/space.py.
+        estimates: by the same keys, `estimate(values, dtype, **sizes)`, what the kernel then takes; see tune/gates.py.
+        shape_classes: by the same keys, `shape_class(**sizes)`, the name of a class of shapes that is tuned apart,
+            where there are such.
         huge: sizes that make more than 2³¹ elements, where indices of 32 bits do not reach; run on GPUs that hold them.
     """
 
@@ -56,7 +58,7 @@ class Op:
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     tunables: dict[str, Any] = field(default_factory=dict)
     estimates: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    shape_class: Callable[..., str] | None = None
+    shape_classes: dict[str, Callable[..., str]] = field(default_factory=dict)
     repeatable: bool | float = True
     gradient: bool = True
     huge: dict[str, int] | None = None
@@ -143,7 +145,7 @@ def read(name: str, module: ModuleType) -> Op:
         peers=dict(given.get("PEERS", {})),
         tunables=dict(given.get("TUNABLES", {})),
         estimates=dict(given.get("ESTIMATES", {})),
-        shape_class=given.get("shape_class"),
+        shape_classes=dict(given.get("SHAPE_CLASSES", {})),
         repeatable=repeatable,
         gradient=bool(given.get("GRADIENT", True)),
         huge=given.get("HUGE"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelgen.lab import ncu, profiler, results
+from kernelgen.lab import ncu, profiler, results, tune
 from kernelgen.lab.report import charts, collect, page
 from tests.conftest import commit_all
 
@@ -29,6 +29,7 @@ ENVIRONMENT = {
     "flags": {"seed": 0},
     "variables": {"CUDA_HOME": "/usr/local/cuda"},
 }
+PICTURES = 10
 CEILINGS = {"copy_bytes_per_s": 4.25e12, "matrix_flops_per_s": {"bfloat16": 8e14, "float32": 5e13}}
 
 
@@ -56,6 +57,32 @@ def profiled(name: str = "rms_norm-backward", **more) -> dict:
     return {**found, **more}
 
 
+def tuned(op: str = "rms", **more) -> dict:
+    """A record of `kernelgen tune`: two classes of shapes, in one of which nothing could be measured."""
+    tunables = {"threads": [64, 128, 256], "a_tunable_with_quite_a_long_name": [False, True], "only": [1]}
+    chance = np.random.default_rng(0)
+
+    def trial(number: int, **facts) -> dict:
+        values = {name: chance.choice(known).item() for name, known in tunables.items()}
+        found = {"values": values, "state": "measured", "reason": "", "ratio": 0.8 + number / 100, "ratios": {}}
+        return {**found, "at": 100.0 + 5 * number, "verdict_s": 7.0, **facts}
+
+    crashed = trial(20, state="crashed or hung", reason="it <died>", ratio=None)
+    trials = [trial(number) for number in range(19, -1, -1)] + [crashed]
+    comparison = {"cases": [{"case": "rms · large", "ratio": [0.8, 0.79, 0.81], "verdict": "faster"}]}
+    best = {"values": trials[-2]["values"], "passed": True, "problem": "", "comparison": comparison}
+    stats = {"done": 21}
+    importance = {"threads": 0.7, "a_tunable_with_quite_a_long_name": 0.3}
+    good = {"shapes": "short <rows>", "ended": "every trial is done", "stats": stats, "importance": importance}
+    bad = {"shapes": "long rows", "ended": "the time is up", "stats": stats, "importance": {}, "confirmed": []}
+    gate = {"shared memory": {"count": 3, "examples": [{"values": {}, "text": "16 more than 232448"}]}}
+    classes = [{"shapes": part["shapes"], "cases": [], "kept": 3, "rejected": gate} for part in (good, bad)]
+    found = {"op": op, "device": "cuda", "chip": "9.0", "tunables": tunables, "points": 6, "classes": classes}
+    found |= {"asked": {"backward": False}, "environment": ENVIRONMENT, "created": "2026-11-21T10:00:00+00:00"}
+    found["searches"] = [{**good, "trials": trials, "confirmed": [best]}, {**bad, "trials": [crashed]}]
+    return {**results.heading(tune.KIND, tune.VERSION), **found, **more}
+
+
 @pytest.fixture
 def file(tmp_path):
     def write(name: str, found: dict) -> Path:
@@ -78,7 +105,7 @@ def files(file) -> list[Path]:
     without = profiled(case="small", kernels=[], reason="Nsight Compute was not found")
     return [
         *(file("1.json", first), file("2.json", second), file("3.json", newest)),
-        *(file("4.json", profiled()), file("5.json", without)),
+        *(file("4.json", profiled()), file("5.json", without), file("6.json", tuned())),
     ]
 
 
@@ -95,6 +122,7 @@ def test_the_newest_of_each_case_and_its_past(files):
     assert material.history["gate · wrong · bfloat16"] == []
     assert list(material.profiles) == ["rms · large · bfloat16 · backward", "rms · small · bfloat16 · backward"]
     assert material.ops == ["rms", "gate"]
+    assert [record["op"] for record in material.tunings.values()] == ["rms"]
 
 
 def test_a_project_s_baselines_their_past_and_its_profiles(tmp_path):
@@ -108,10 +136,12 @@ def test_a_project_s_baselines_their_past_and_its_profiles(tmp_path):
     older = bench(case("rms", "large", 1), created="2026-01-01T10:00:00+00:00", gpu={**GPU, "name": "NVIDIA A100"})
     results.write(older, tmp_path / "baselines" / "nvidia-a100" / "rms.json")
     results.write(profiled(), tmp_path / "build" / "profiles" / "rms.json")
+    results.write(tuned(created="2026-01-01T10:00:00+00:00"), tmp_path / "build" / "tune" / "rms-cuda" / "record.json")
     material = collect.from_project(tmp_path)
+    assert len(material.tunings) == 1
     assert [point.median[0] for point in material.history["rms · large · bfloat16"]] == [3e-4, 2e-4]
     assert list(material.profiles) == ["rms · large · bfloat16 · backward"]
-    assert material.notes == ["baselines of other machines were left out: NVIDIA A100"]
+    assert material.notes == ["measurements of other machines were left out: NVIDIA A100"]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +150,7 @@ def test_a_project_s_baselines_their_past_and_its_profiles(tmp_path):
         (bench(case("rms", "large", 1), gpu={**GPU, "name": "NVIDIA A100"}), "a report is of one machine"),
         ({"kind": results.KIND, "version": 99}, "version 99 of the results' schema"),
         ({"kind": profiler.KIND, "version": 0}, "version 0 of the results' schema"),
+        ({"kind": tune.KIND, "version": 1}, "measure again with `kernelgen tune`"),
         ({"kind": "else"}, "does not hold results"),
     ],
 )
@@ -177,21 +208,35 @@ def test_the_page_stands_alone(written):
 
 def test_every_part_is_there(written):
     text = written.read_text()
-    for part in ("op-rms", "op-gate", "roofline", "profiles", "history", "environment"):
+    for part in ("op-rms", "op-gate", "roofline", "profiles", "tuning", "history", "environment"):
         assert f'<section id="{part}">' in text
-    assert text.count("<svg") == 7
+    assert text.count("<svg") == PICTURES
     for said in ("torch.compile", "Bound by device memory", "No counters: Nsight Compute was not found", "580.1"):
         assert said in text
     for note in ("it cheats", "the samples vary by 20%", "Liger was left out: ImportError"):
         assert note in text
     assert "123.5 ms" not in text  # times of wrong results
+    for said in ("rms · 9.0 · short &lt;rows&gt;", "16 more than 232448", "it &lt;died&gt;", "confirmed: threads"):
+        assert said in text
+    assert "The default stands" in text
     names = {path.name for path in written.parent.iterdir()}
+    assert {"tune-rms-9-0-short-rows-trials.png", "tune-rms-9-0-short-rows-importance.png"} < names
     assert {"speed-rms.png", "latency-gate.png", "roofline.png", "history-rms.png"} < names
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written.parent.glob("*.png"))
 
 
+def test_a_tuning_makes_a_page_by_itself(file, run, tmp_path):
+    told = run("report", file("record.json", tuned(op="gate")), "--out", tmp_path / "out")
+    assert told.code == 0, told.err
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert text.count("<svg") == 3
+    assert "1 of 2" in text
+    assert "op-gate" not in text
+    assert page.html(collect.of_tuning(tuned()), "rms").count("<svg") == 3
+
+
 def test_pictures_take_the_colours_of_the_page(files):
-    drawn = charts.all_of(collect.from_files(files))
+    drawn = page.draw(collect.from_files(files))
     css = page.CSS.read_text()
     for name in charts.COLOURS:
         assert css.count(f"--{name}:") == 2, f"--{name} in light and in dark"
@@ -219,7 +264,7 @@ def test_json_lists_the_files(files, run, tmp_path):
 def test_the_page_in_a_browser(written, tmp_path, width, dark):
     seen = look(written, width, tmp_path, dark=dark)
     assert seen["width"] <= width, "it scrolls sideways"
-    assert seen["pictures"] == 7
+    assert seen["pictures"] == PICTURES
     assert min(seen["pictureWidths"]) > 250
     assert seen["smallestText"] >= 8
     assert seen["cut"] == []

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,27 @@ from tests.stamped.conftest import build, python, stamp
 
 OP = Path("src/demo_kernels/ops/elementwise")
 CPU = "A CPU"
+# Prints the values of three classes of shapes, and for how many types the function that uses them was compiled.
+CLASSES = """#include <cstdio>
+#include <string_view>
+#include "cpu/elementwise.h"
+struct Defaults { static constexpr int threads = 256; };
+struct Short : Defaults { static constexpr std::string_view shapes = "short rows"; };
+struct Long : Defaults { static constexpr std::string_view shapes = "long rows"; };
+struct Other : Defaults { static constexpr std::string_view shapes = "others"; };
+int compiled = 0;
+template <typename Tuned> struct Counted { static inline const int once = ++compiled; };
+int main() {
+  const auto print = [](auto values) {
+    (void)Counted<decltype(values)>::once;
+    std::printf("%d ", decltype(values)::threads);
+  };
+  tuned::elementwise::visit<Short>(print);
+  tuned::elementwise::visit<Long>(print);
+  tuned::elementwise::visit<Other>(print);
+  std::printf("%d", compiled);
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +91,15 @@ def test_values_are_members_of_a_type_with_the_types_of_the_defaults(setup, tune
 
 
 def test_a_class_of_shapes_may_have_values_of_its_own(setup, tuned, tmp_path):
-    tuned({"9.0": {"values": {"threads": 128}, "shapes": {"short rows": {"threads": 64}}}})
-    text = headers(setup, tmp_path, "9.0")["cuda"]
-    assert text.index('if (shapes == "short rows") return f(Values0<Defaults>());') < text.index("return f(Values1<")
+    """And the others are compiled with the values that are for all, or with the defaults, but with no other class's."""
+    shapes = {"short rows": {"threads": 64}, "long rows": {"threads": 512}}
+    for entry, others in (({"values": {"threads": 128}, "shapes": shapes}, "128"), ({"shapes": shapes}, "256")):
+        tuned({CPU: entry})
+        headers(setup, tmp_path, "9.0")
+        (tmp_path / "main.cpp").write_text(CLASSES)
+        made = ["c++", "-std=c++17", "-Wall", "-Werror", f"-I{tmp_path}", "main.cpp", "-o", "main"]
+        subprocess.run(made, cwd=tmp_path, check=True)
+        assert subprocess.check_output(tmp_path / "main", text=True).split() == ["64", "512", others, "3"]
 
 
 def test_another_chips_values_are_ignored_with_a_line(setup, tuned, tmp_path, capsys):

@@ -109,11 +109,11 @@ def all_of(material: Material) -> dict[str, list[Chart]]:
     return made
 
 
-def _figure(height_in: float) -> Figure:
+def new_figure(height_in: float) -> Figure:
     return Figure(figsize=(WIDTH_IN, height_in), layout=None)
 
 
-def _rows(figure: Figure, top_in: float, bottom_in: float, left: float = 0.02, right: float = 0.98) -> Any:
+def add_rows(figure: Figure, top_in: float, bottom_in: float, left: float = 0.02, right: float = 0.98) -> Any:
     """An axes for rows that bear their labels inside, with fixed margins."""
     height = figure.get_figheight()
     axes = figure.add_axes((left, bottom_in / height, right - left, (height - top_in - bottom_in) / height))
@@ -124,7 +124,7 @@ def _rows(figure: Figure, top_in: float, bottom_in: float, left: float = 0.02, r
     return axes
 
 
-def _row_label(axes: Any, y: float, text: str, **more: Any) -> None:
+def add_row_label(axes: Any, y: float, text: str, **more: Any) -> None:
     """At the left end of a row, on the colour of the card, so that no line runs through it."""
     box = {"facecolor": CARD, "edgecolor": "none", "pad": 1.2}
     axes.text(0, y, text, transform=axes.get_yaxis_transform(), va="center", bbox=box, zorder=3, **more)
@@ -147,12 +147,12 @@ def _speed(material: Material, op: str) -> list[Chart]:
         return []
     peers = list(dict.fromkeys(peer for case in cases for peer in case["peers"]))
     lines = sum(1.25 + len(case["peers"]) for case in cases)
-    figure = _figure(0.62 + 0.42 + _ROW_IN * lines)
-    axes = _rows(figure, 0.42, 0.5, left=0.04, right=0.70)
+    figure = new_figure(0.62 + 0.42 + _ROW_IN * lines)
+    axes = add_rows(figure, 0.42, 0.5, left=0.04, right=0.70)
     y, ends = 0.0, [1.0]
     for case in cases:
         y += 1.0
-        _row_label(axes, y + 0.12, label(case), fontweight="bold")
+        add_row_label(axes, y + 0.12, label(case), fontweight="bold")
         for peer, (value, low, high) in case["peers"].items():
             y += 1.0
             colour = SERIES[peers.index(peer) % len(SERIES)]
@@ -202,8 +202,8 @@ def _distribution(material: Material, op: str) -> list[Chart]:
     cases = material.of_op(op)
     if not cases:
         return []
-    figure = _figure(0.75 + 0.45 * len(cases))
-    axes = _rows(figure, 0.2, 0.5, left=0.05, right=0.95)
+    figure = new_figure(0.75 + 0.45 * len(cases))
+    axes = add_rows(figure, 0.2, 0.5, left=0.05, right=0.95)
     reach, chance = 0.05, random.Random(0)
     for i, case in enumerate(cases):
         op_facts, y = case["functions"][OP], float(i)
@@ -217,7 +217,7 @@ def _distribution(material: Material, op: str) -> list[Chart]:
             at = op_facts[name] / middle - 1
             axes.plot([at, at], [y - height, y + height], color=INK, linewidth=1.6 if name == "p50" else 1)
         told = f"{label(case)}: {results.seconds(middle)}, p99 {results.seconds(op_facts['p99'])}"
-        _row_label(axes, y - 0.38, told)
+        add_row_label(axes, y - 0.38, told)
     axes.set_ylim(len(cases) - 0.55, -0.6)
     axes.set_xlim(-reach * 0.6, reach)
     axes.xaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
@@ -235,10 +235,10 @@ def _roofline(material: Material) -> list[Chart]:
         facts = case["functions"][OP]
         if not case["faults"] and facts.get("bytes_per_s") and facts.get("flops_per_s"):
             points.append((case, facts["flops_per_s"] / facts["bytes_per_s"], facts["flops_per_s"]))
-    top = material.newest["ceilings"]
+    top = material.newest.get("ceilings")
     if not points or not top:
         return []
-    figure = _figure(3.9)
+    figure = new_figure(3.9)
     rows = math.ceil(len({(case["op"], case["dtype"], bool(case["backward"])) for case, _, _ in points}) / 2)
     bottom = (0.55 + 0.18 * rows) / 3.9
     axes = figure.add_axes((0.14, bottom, 0.83, 0.97 - bottom))
@@ -313,7 +313,7 @@ def _profile(key: str, one: profiler.Profile) -> Chart:
     bars = [(told, heaviest.found[name]) for name, told in _BARS.items() if name in heaviest.found]
     stalls = [(name.replace("_", " "), share) for name, share in list(heaviest.stalls.items())[:5] if share >= 0.01]
     lines = len(bars) + len(stalls)
-    figure = _figure(1.15 + 0.2 * (lines + 1))
+    figure = new_figure(1.15 + 0.2 * (lines + 1))
     axes = figure.add_axes((0.30, 0.42 / figure.get_figheight(), 0.62, 1 - 0.62 / figure.get_figheight()))
     for i, (told, value) in enumerate(bars):
         axes.barh(i, value, color=SERIES[0], height=0.66)
@@ -348,7 +348,7 @@ def _history(material: Material, op: str) -> list[Chart]:
     if not lines:
         return []
     moments = sorted({(point.created, point.revision) for points in lines.values() for point in points})
-    figure = _figure(2.6 + 0.17 * len(lines))
+    figure = new_figure(2.6 + 0.17 * len(lines))
     height = figure.get_figheight()
     axes = figure.add_axes((0.16, (0.75 + 0.17 * len(lines)) / height, 0.81, 1.7 / height))
     for i, (key, points) in enumerate(lines.items()):

@@ -1,4 +1,4 @@
-"""What a report is made of: results of `kernelgen bench`, their history, and profiles, all of one machine."""
+"""What a report is made of: results of `kernelgen bench`, their history, profiles and tunings, all of one machine."""
 
 import json
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import KernelgenError
-from kernelgen.lab import profiler, results
+from kernelgen.lab import profiler, results, tune
 from kernelgen.lab.results import OP
 from kernelgen.toolchain import revision
 
-KINDS = {results.KIND: results.VERSION, profiler.KIND: profiler.VERSION}
+KINDS = {results.KIND: results.VERSION, profiler.KIND: profiler.VERSION, tune.KIND: tune.VERSION}
 # Of a baseline's past, so many versions are shown.
 MOST_VERSIONS = 30
 
@@ -33,17 +33,20 @@ class Material:
 
     Attributes:
         cases: the newest measurement of each, by its key.
-        newest: the results that hold the newest measurement: their environment and ceilings are shown.
+        newest: the results that hold the newest measurement, or the newest tuning where there are none: their
+            environment is shown, and their ceilings if there are any.
         history: each case's measurements, the oldest first.
         profiles: the newest of each case.
+        tunings: the newest record of each op, direction and chip.
         notes: what was left out, and why.
     """
 
     machine: str
-    newest: results.Results
+    newest: dict[str, Any]
     cases: dict[str, Case] = field(default_factory=dict)
     history: dict[str, list[Point]] = field(default_factory=dict)
     profiles: dict[str, profiler.Profile] = field(default_factory=dict)
+    tunings: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -74,15 +77,16 @@ def from_files(paths: Sequence[Path]) -> Material:
 
 
 def from_project(root: Path) -> Material:
-    """Of a project's baselines with their past, and of the profiles that lie in its build folder.
+    """Of a project's baselines with their past, and of the profiles and tunings that lie in its build folder.
 
-    Where there are baselines of several machines, those of the machine that was measured last are taken.
+    Where there are some of several machines, those of the machine that was measured last are taken.
 
     Raises:
         KernelgenError: there is nothing to report, or a file cannot be read.
     """
     baselines = sorted((root / "baselines").glob("*/*.json"))
-    found = [(str(path.relative_to(root)), results.read_as(KINDS, path)) for path in baselines]
+    tunings = sorted((root / "build" / "tune").glob("*/record.json"))
+    found = [(str(path.relative_to(root)), results.read_as(KINDS, path)) for path in [*baselines, *tunings]]
     if not found:
         raise KernelgenError(
             f"There is nothing to report: {root / 'baselines'} holds no results. Run `kernelgen bench "
@@ -90,12 +94,17 @@ def from_project(root: Path) -> Material:
         )
     machine = results.machine(max((one for _, one in found), key=lambda one: one["created"])["environment"])
     others = sorted({results.machine(one["environment"]) for _, one in found} - {machine})
-    notes = [f"baselines of other machines were left out: {'; '.join(others)}"] if others else []
+    notes = [f"measurements of other machines were left out: {'; '.join(others)}"] if others else []
     for path in baselines:
         found += _past(root, path)
     profiles = sorted((root / "build" / "profiles").glob("*.json"))
     found += [(str(path.relative_to(root)), results.read_as(KINDS, path)) for path in profiles]
     return _sorted_in([(name, one) for name, one in found if results.machine(one["environment"]) == machine], notes)
+
+
+def of_tuning(record: dict[str, Any]) -> Material:
+    """Of one record of `kernelgen tune`."""
+    return _sorted_in([("", record)], [])
 
 
 def _past(root: Path, path: Path) -> list[tuple[str, results.Results]]:
@@ -113,10 +122,14 @@ def _past(root: Path, path: Path) -> list[tuple[str, results.Results]]:
 
 def _sorted_in(found: list[tuple[str, dict[str, Any]]], notes: list[str]) -> Material:
     """The newest of everything, and the past of every case."""
-    runs = sorted((one for _, one in found if one["kind"] == results.KIND), key=lambda one: one["created"])
-    if not any(run["cases"] for run in runs):
+    of_kind = {
+        kind: sorted((one for _, one in found if one["kind"] == kind), key=lambda one: one["created"]) for kind in KINDS
+    }
+    runs, tunings = of_kind[results.KIND], of_kind[tune.KIND]
+    measured = [run for run in runs if run["cases"]] or tunings
+    if not measured:
         raise KernelgenError("There is nothing to report: no file holds a case that `kernelgen bench` measured.")
-    newest = next(run for run in reversed(runs) if run["cases"])
+    newest = measured[-1]
     made = Material(results.machine(newest["environment"]), newest, notes=notes)
     for run in runs:
         for case in run["cases"]:
@@ -127,8 +140,10 @@ def _sorted_in(found: list[tuple[str, dict[str, Any]]], notes: list[str]) -> Mat
             if not case["faults"] and point not in points:
                 points.append(point)
         made.notes += [f"{part['op']} · {part['case']} failed: {part['reason']}" for part in run["failures"]]
-    for one in sorted((one for _, one in found if one["kind"] == profiler.KIND), key=lambda one: one["created"]):
+    for one in of_kind[profiler.KIND]:
         made.profiles[results.key(one)] = one
+    for one in tunings:
+        made.tunings[f"{one['op']} {one['asked']['backward']} {one['chip']}"] = one
     return made
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.lab import figures, profiler, results
-from kernelgen.lab.report import charts
+from kernelgen.lab.report import charts, tuning
 from kernelgen.lab.report.charts import Chart
 from kernelgen.lab.report.collect import Case, Material
 from kernelgen.lab.results import OP
@@ -18,7 +18,7 @@ MOST_KERNELS = 3
 
 def write(material: Material, title: str, folder: Path) -> list[Path]:
     """`report.html` and a PNG for each picture; returns their paths."""
-    drawn = charts.all_of(material)
+    drawn = draw(material)
     folder.mkdir(parents=True, exist_ok=True)
     files = {folder / "report.html": html(material, title, drawn).encode()}
     files |= {folder / f"{chart.name}.png": chart.png() for part in drawn.values() for chart in part}
@@ -27,12 +27,20 @@ def write(material: Material, title: str, folder: Path) -> list[Path]:
     return list(files)
 
 
-def html(material: Material, title: str, drawn: dict[str, list[Chart]]) -> str:
+def draw(material: Material) -> dict[str, list[Chart]]:
+    """Every picture, by the part of the page that it belongs to."""
+    return {**charts.all_of(material), **tuning.all_of(material)}
+
+
+def html(material: Material, title: str, drawn: dict[str, list[Chart]] | None = None) -> str:
+    """The page, with pictures that are drawn already or now."""
+    drawn = drawn or draw(material)
     parts = [_op(material, op, drawn[op]) for op in material.ops]
     named = [*((op, f"op-{op}") for op in material.ops)]
     for name, heading, made in (
         ("roofline", "Roofline", _roofline(material, drawn["roofline"])),
         ("profiles", "Profiles", _profiles(material, drawn["profiles"])),
+        ("tuning", "Tuning", _tuning(material, drawn)),
         ("history", "History", _history(drawn["history"])),
         ("environment", "Environment", _environment(material)),
     ):
@@ -62,7 +70,10 @@ def _when(material: Material) -> str:
 
 def _tiles(material: Material) -> str:
     cases = [case for case in material.cases.values() if not case["faults"]]
-    tiles = [(str(len(cases)), f"cases of {len(material.ops)} op{'s' * (len(material.ops) != 1)}")]
+    tiles = [(str(len(cases)), f"cases of {len(material.ops)} op{'s' * (len(material.ops) != 1)}")] if cases else []
+    if found := tuning.searches(material):
+        confirmed = sum(any(one["passed"] for one in part.get("confirmed", [])) for _, part in found)
+        tiles.append((f"{confirmed} of {len(found)}", "searches of tunables found a faster configuration"))
     if compared := [case for case in cases if case["peers"]]:
         faster = sum(all(low > 1 for _, low, _ in case["peers"].values()) for case in compared)
         slower = sum(any(high < 1 for _, _, high in case["peers"].values()) for case in compared)
@@ -73,12 +84,12 @@ def _tiles(material: Material) -> str:
             (f"{faster} of {len(compared)}", "cases surely faster than every peer"),
             (f"{slower} of {len(compared)}", "cases surely slower than some peer"),
         ]
-    top = material.newest["ceilings"]
+    top = material.newest.get("ceilings")
     if top:
         tiles.append((f"{top['copy_bytes_per_s'] / 1e9:.4g} GB/s", "copied by this machine"))
         tiles += [(f"{rate / 1e12:.3g} TFLOP/s", f"{name} product") for name, rate in top["matrix_flops_per_s"].items()]
     made = "".join(f'<div class="tile"><b>{escape(b)}</b><span>{escape(s)}</span></div>' for b, s in tiles)
-    return f'<div class="tiles">{made}</div>'
+    return f'<div class="tiles">{made}</div>' if tiles else ""
 
 
 def _notes(material: Material) -> str:
@@ -176,6 +187,38 @@ def _times(one: profiler.Profile) -> str:
         for row in one["times"]["rows"][:10]
     )
     return f'<p>No counters: {escape(str(one["reason"]))}.</p><table class="words">{rows}</table>'
+
+
+def _tuning(material: Material, drawn: dict[str, list[Chart]]) -> str:
+    """For each search its outcome, what was ruled out and why, and its pictures."""
+    parts = []
+    for record, part in tuning.searches(material):
+        name = tuning.title(record, part)
+        gated = next(one for one in record["classes"] if one["shapes"] == part["shapes"])
+        head = f"{record['points']} points, {gated['kept']} past the gates; {part['stats']['done']} trials"
+        cells = "".join(
+            f"<tr><td>{escape(what)}</td><td>{count}</td><td>{escape(such)}</td></tr>"
+            for what, count, such in tuning.rejected(record, part)
+        )
+        table = (
+            f'<table class="words"><tr><th>ruled out</th><th></th><th>such as</th></tr>{cells}</table>' if cells else ""
+        )
+        card = f'<div class="card"><p>{escape(head)}: {escape(part["ended"])}.</p>{_confirmed(part)}{table}</div>'
+        parts.append(f'<h3>{escape(name)}</h3><div class="cards">{card}{"".join(map(_card, drawn[name]))}</div>')
+    return "".join(parts)
+
+
+def _confirmed(part: Any) -> str:
+    """What came of the best."""
+    said = []
+    for found in part.get("confirmed", []):
+        values = ", ".join(f"{name} {value}" for name, value in found["values"].items())
+        verdict = "confirmed" if found["passed"] else "not confirmed"
+        cases = (found["comparison"] or {"cases": []})["cases"]
+        changes = [f"{one['case']} {100 * (one['ratio'][0] - 1):+.1f}%" for one in cases]
+        said.append(": ".join(filter(None, (f"{verdict}: {values}", found["problem"] or ", ".join(changes)))))
+    items = "".join(f"<li>{escape(text)}</li>" for text in said or ["The default stands: nothing looked faster."])
+    return f'<ul class="says">{items}</ul>'
 
 
 def _history(drawn: list[Chart]) -> str:

@@ -12,5 +12,7 @@ search.py      asks for configurations, has them compiled and measured at once, 
 confirm.py     the best against the default, through the gate of `kernelgen compare`
 tuned_file.py  the outcome in the op's folder, which the build reads
 tuning.py      one tuning from its request to its outcome, through all of the above
-pictures.py    the outcome in pictures
 """
+
+# What the record of a tuning says of itself.
+KIND, VERSION = "kernelgen tune", 2

@@ -5,7 +5,9 @@ that is loaded takes the place of the one before: PyTorch calls the kernel that 
 """
 
 import ctypes
+import functools
 import itertools
+import json
 import shutil
 import signal
 import sys
@@ -20,7 +22,7 @@ import torch
 from kernelgen.lab import LabError, fuzz, live, results, worker
 from kernelgen.lab.op import Op, dtype_name, load
 from kernelgen.lab.tune import gates, space
-from kernelgen.lab.tune.chips import find
+from kernelgen.lab.tune.chips import Chip, find
 
 # Above so many points, nobody can say what the gates reject: the values should be fewer.
 MOST_POINTS = 200_000
@@ -47,36 +49,34 @@ class Bench(live.Live):
     def describe(self, device: str, capability: str | None) -> dict[str, Any]:
         """The space and its gates: what there is to try. Needs no GPU."""
         op = load(self.request["package"], self.request["op"])
-        found = space.read(op.name, op.tunables, device)
+        found = space.read(op.name, op.tunables, device, capability, self._backward)
+        part = space.part(op.tunables, device, capability, self._backward)
         sizes, dtypes = self._measured(op, device)
         if found.size > MOST_POINTS:
             raise LabError(
                 f"{op.name} has {found.size:,} points, more than {MOST_POINTS:,}: list fewer values in its lab.py."
             )
-        chip, estimate = find(capability or ""), op.estimates.get(device)
-        rejected: dict[str, dict[str, Any]] = {}
-        cases = [(dtype, case) for dtype in dtypes for case in sizes.values()]
-        kept = []
-        for number, values in enumerate(found.all()):
-            estimates = (_estimate(op, estimate, values, dtype, case) for dtype, case in cases) if estimate else ()
-            why = next(filter(None, (gates.judge(one, chip) for one in estimates)), None)
-            if why is None:
-                kept.append(number)
-                continue
-            gate = rejected.setdefault(why.gate, {"count": 0, "examples": []})
-            gate["count"] += 1
-            if len(gate["examples"]) < SHOWN:
-                gate["examples"].append({"values": values, "text": why.text})
-        shapes = {name: op.shape_class(**case) if op.shape_class else None for name, case in sizes.items()}
-        facts = {"tunables": found.tunables, "kept": kept, "rejected": rejected, "shapes": shapes}
-        facts |= {"torch": torch.__version__, "cpu": results.cpu_name(), "chip_known": chip is not None}
-        return {**facts, "cases": [[case, dtype_name(dtype)] for case in sizes for dtype in dtypes]}
+        chip, estimate, shape_class = find(capability or ""), op.estimates.get(part), op.shape_classes.get(part)
+        classes: dict[str | None, list[str]] = {}
+        for name, case in sizes.items():
+            classes.setdefault(shape_class(**case) if shape_class else None, []).append(name)
+        parts = []
+        for shapes, names in classes.items():
+            measured = [(dtype, sizes[name]) for name in names for dtype in dtypes]
+            cases = [[name, dtype_name(dtype)] for name in names for dtype in dtypes]
+            parts.append({"shapes": shapes, "cases": cases, **_gated(op, found, estimate, measured, chip)})
+        facts = {"torch": torch.__version__, "cpu": results.cpu_name(), "chip_known": chip is not None}
+        other = space.part(op.tunables, device, capability, not self._backward)
+        apart = [name for name in op.tunables[other] if name not in found.tunables]
+        return {"tunables": found.tunables, "classes": parts, "apart": apart, **facts}
 
-    def estimate(self, values: dict[str, Any]) -> dict[str, Any]:
-        """What lab.py says of a configuration, for the first case; JSON."""
-        estimate = self.op.estimates.get(torch.device(self.device).type)
-        dtype, sizes = next(iter(self.dtypes.values())), next(iter(self.sizes.values()))
-        return {"estimate": estimate(dict(values), dtype, **sizes) if estimate else None}
+    def estimates(self, values: dict[str, Any], cases: list[list[str]]) -> dict[str, Any]:
+        """What lab.py says of a configuration for some cases; JSON."""
+        kind = torch.device(self.device).type
+        capability = self.gpu()["capability"] if kind == "cuda" else None
+        estimate = self.op.estimates.get(space.part(self.op.tunables, kind, capability, self._backward))
+        found = [estimate(dict(values), self.dtypes[dtype], **self.sizes[case]) for case, dtype in cases if estimate]
+        return {"estimates": [one for n, one in enumerate(found) if one not in found[:n]]}
 
     def gpu(self) -> dict[str, Any]:
         """The compute capability of the first GPU, if there is one to measure on; and which ones are like it."""
@@ -129,9 +129,35 @@ class Bench(live.Live):
         self.subject.sets = [self.subject.draw()]
         return {"fastest": fastest, "one_thread": False}
 
+    @property
+    def _backward(self) -> bool:
+        return bool(self.request.get("backward"))
+
     def _measured(self, op: Any, device: str) -> tuple[dict[str, Any], list[torch.dtype]]:
         dtypes = list(live.chosen_dtypes(op, device, self.request.get("dtype")))
         return live.chosen_cases(op, device, self.request.get("cases")), dtypes
+
+
+def _gated(
+    op: Op, found: space.Space, estimate: Any, cases: list[tuple[torch.dtype, dict[str, int]]], chip: Chip | None
+) -> dict[str, Any]:
+    """The numbers of the points that the gates let pass in all of these cases; and by gate how many they do not, with
+    some of them."""
+    rejected: dict[str, dict[str, Any]] = {}
+    kept = []
+    # Most cases take the same of a GPU.
+    judge = functools.cache(lambda estimates: gates.judge(json.loads(estimates), chip))
+    for number, values in enumerate(found.all()):
+        estimates = (_estimate(op, estimate, values, dtype, case) for dtype, case in cases) if estimate else ()
+        why = next(filter(None, (judge(json.dumps(one)) for one in estimates)), None)
+        if why is None:
+            kept.append(number)
+            continue
+        gate = rejected.setdefault(why.gate, {"count": 0, "examples": []})
+        gate["count"] += 1
+        if len(gate["examples"]) < SHOWN:
+            gate["examples"].append({"values": values, "text": why.text})
+    return {"kept": kept, "rejected": rejected}
 
 
 def _estimate(op: Op, estimate: Any, values: space.Values, dtype: torch.dtype, sizes: dict[str, int]) -> Any:

@@ -48,6 +48,8 @@ class Compiler:
 
     Args:
         root: the project; `python`: its Python; `names`: the op's tunables.
+        shapes: the class of shapes that candidates are for; the default's values stay with all others. None: all.
+        chip: the compute capability to compile for; None: what the environment asks for, else that of the GPU here.
         limit_s: how long a compilation may take.
     """
 
@@ -56,6 +58,8 @@ class Compiler:
     op: str
     kind: str
     names: list[str]
+    shapes: str | None = None
+    chip: str | None = None
     limit_s: float = 600.0
     default: Candidate | None = None
     _running: set[subprocess.Popen] = field(default_factory=set)
@@ -99,8 +103,12 @@ class Compiler:
             return self._make(header, made)
         return Candidate(made / self._library, json.loads((made / "kernels.json").read_text()), 0.0)
 
+    def reopen(self) -> None:
+        """Lets compilations begin again."""
+        self._closed.clear()
+
     def close(self) -> None:
-        """Ends the compilations that still run."""
+        """Ends the compilations that still run, and lets no other begin."""
         self._closed.set()
         for process in list(self._running):
             with suppress(ProcessLookupError):
@@ -121,8 +129,9 @@ class Compiler:
     def _configure(self) -> dict[str, Any]:
         script = Path(configure.__file__).resolve()
         environment = {"TORCH_CUDA_ARCH_LIST": "native", **os.environ}
+        environment |= {"TORCH_CUDA_ARCH_LIST": self.chip} if self.chip else {}
         environment |= {"USE_CUDA": "1"} if self.kind == "cuda" else {}
-        command = [str(self.python), str(script), self.op, self.kind, ",".join(self.names)]
+        command = [str(self.python), str(script), self.op, self.kind, ",".join(self.names), self.shapes or ""]
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
         said = [line.partition(": ")[2] or line for line in done.stderr.splitlines()]
         if done.returncode:

@@ -1,8 +1,8 @@
-"""Runs in the project's Python, in its root: `configure.py OP KIND NAMES`; prints one JSON object.
+"""Runs in the project's Python, in its root: `configure.py OP KIND NAMES [SHAPES]`; prints one JSON object.
 
 It has the project's own setup.py write the build definition of one op, with its default values, into a folder of its
 own below build/tune, so that neither the project's libraries nor their objects are touched. KIND is cpu or cuda; NAMES
-are the op's tunables, separated by commas.
+are the op's tunables, separated by commas; SHAPES is the class of shapes that they are tuned for, if not all.
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 
-def main(op: str, kind: str, names: str) -> None:
+def main(op: str, kind: str, names: str, shapes: str = "") -> None:
     setup = load_setup()
     folder = next((found for found in setup.op_folders() if found.name == op), None)
     if folder is None or not hasattr(setup, "tuned_header"):
@@ -23,11 +23,12 @@ def main(op: str, kind: str, names: str) -> None:
         setup.find_toolkit = lambda torch: None
     variant = setup.find_variant()
     facts = setup.configure(setup.Variant(f"tune/{op}-{kind}", variant.cxx, variant.nvcc, variant.link))
-    marks = {"values": {name: mark(name) for name in names.split(",")}}
+    marks = {name: mark(name) for name in names.split(",")}
+    entry = {"shapes": {shapes: marks}} if shapes else {"values": marks}
     library = [path for path in facts["libraries"] if path.endswith(f"_{kind}.so")]
     if not library:
         raise SystemExit(f"{op} has no library for {kind}; see `kernelgen doctor`")
-    print(json.dumps({**facts, "library": library[0], "header": setup.tuned_header(folder, {"": marks})}))
+    print(json.dumps({**facts, "library": library[0], "header": setup.tuned_header(folder, {"": entry})}))
 
 
 def mark(name: str) -> str:

@@ -5,15 +5,18 @@ An op's lab.py may have a function `estimate(values, dtype, **sizes)`, which say
     threads           of a block
     registers         of a thread
     shared            bytes of shared memory of a block
+    blocks            of a multiprocessor, for which the launch bounds have the compiler leave room
     warp_specialised  whether few warps are by design: the gate for occupancy is left out
     global            accesses to global memory: {"name", "bytes" of a thread, "stride" from one thread to the next in
                       bytes, or "offsets" of the 32 threads of a warp, "aligned_to" of the first address}
     shared_accesses   the same for shared memory, without "aligned_to"
 
-It may leave out any of them, and the gates that need them are then open. Or it returns a sentence: these values make no
-sense together. Each gate gives a sentence that says by how much a configuration fails, or None.
+It may leave out any of them, and the gates that need them are then open. Where there are several kernels it returns a
+list of such, each with `kernel`, a pattern that is in the name that the compiler reports. Or it returns a sentence:
+these values make no sense together. Each gate gives a sentence that says by how much a configuration fails, or None.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +24,8 @@ from typing import Any
 from kernelgen.lab.tune.chips import Chip
 
 Estimate = Mapping[str, Any]
+# What an op's function returns: of one kernel or of several, or a sentence, or nothing.
+Estimates = Estimate | Sequence[Estimate] | str | None
 
 # Under an eighth of the warps that a multiprocessor can hold, nothing hides the latency of memory, whatever the code.
 LEAST_OCCUPANCY = 0.125
@@ -60,6 +65,9 @@ def shared_memory(estimate: Estimate, chip: Chip) -> str | None:
     taken = estimate.get("shared", 0)
     if taken > chip.shared_block:
         return f"{taken} bytes of shared memory a block, {taken - chip.shared_block} more than {chip.shared_block}"
+    blocks = estimate.get("blocks", 1)
+    if (total := blocks * (taken + chip.reserved_shared)) > chip.shared_sm:
+        return f"{total} bytes for {blocks} blocks, {total - chip.shared_sm} more than {chip.shared_sm}"
     return None
 
 
@@ -67,8 +75,10 @@ def registers(estimate: Estimate, chip: Chip) -> str | None:
     taken = estimate.get("registers", 0)
     if taken > chip.registers_thread:
         return f"{taken} registers a thread, {taken - chip.registers_thread} more than {chip.registers_thread}"
-    if "threads" in estimate and (total := _block_registers(estimate, chip)) > chip.registers_sm:
-        return f"{total} registers a block, {total - chip.registers_sm} more than {chip.registers_sm}"
+    blocks = estimate.get("blocks", 1)
+    if "threads" in estimate and (total := blocks * _block_registers(estimate, chip)) > chip.registers_sm:
+        what = f"for {blocks} blocks" if blocks > 1 else "a block"
+        return f"{total} registers {what}, {total - chip.registers_sm} more than {chip.registers_sm}"
     return None
 
 
@@ -126,21 +136,29 @@ GATES: dict[str, Callable[[Estimate, Chip], str | None]] = {
 }
 
 
-def judge(estimate: Estimate | str | None, chip: Chip | None) -> Rejection | None:
+def judge(estimates: Estimates, chip: Chip | None) -> Rejection | None:
     """The first gate that rules a configuration out; without a chip whose limits are known, only the op's own word."""
-    if isinstance(estimate, str):
-        return Rejection("the op", estimate)
-    if estimate is None or chip is None:
+    if isinstance(estimates, str):
+        return Rejection("the op", estimates)
+    if chip is None:
         return None
-    return next((Rejection(name, text) for name, gate in GATES.items() if (text := gate(estimate, chip))), None)
+    for estimate in _each(estimates):
+        # The names in the pattern.
+        of = " ".join(re.findall(r"\w+", estimate.get("kernel", "")))
+        of = f"{of}: " if of else ""
+        for name, gate in GATES.items():
+            if text := gate(estimate, chip):
+                return Rejection(name, of + text)
+    return None
 
 
 def judge_compiled(
-    kernels: Sequence[Mapping[str, Any]], estimate: Estimate | str | None, spilled_by_default: int, chip: Chip | None
+    kernels: Sequence[Mapping[str, Any]], estimates: Estimates, spilled_by_default: int, chip: Chip | None
 ) -> Rejection | None:
     """The gates once more, on what the compiler reported of each kernel (see `toolchain.resources.Kernel`)."""
-    known = dict(estimate) if isinstance(estimate, Mapping) else {}
     for kernel in kernels:
+        known = next((dict(one) for one in _each(estimates) if re.search(one.get("kernel", ""), kernel["name"])), {})
+        known.pop("kernel", None)
         spilled = kernel["spill_stores"] + kernel["spill_loads"]
         allowed = max(MOST_SPILLED, spilled_by_default)
         if spilled > allowed:
@@ -151,6 +169,13 @@ def judge_compiled(
         if rejection := judge(found, chip):
             return Rejection(rejection.gate, f"{kernel['name']}: {rejection.text}, as compiled")
     return None
+
+
+def _each(estimates: Estimates) -> Sequence[Estimate]:
+    """Those of each kernel that there is something to say of."""
+    if estimates is None or isinstance(estimates, str):
+        return ()
+    return [estimates] if isinstance(estimates, Mapping) else estimates
 
 
 # ---- What they reckon with ------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class Lane:
         self._limit_s, self._chance = limit_s, Random(seed)
         self._sides: dict[str, Side] = {}
         self._ready: set[str] = set()
-        self.machine = ""
+        self.environment: dict[str, Any] = {}
         self.cases: list[list[str]] = []
 
     def start(self) -> None:
@@ -104,9 +104,9 @@ class Lane:
         outcome.seconds = time.perf_counter() - start
         return outcome
 
-    def estimate(self, values: Mapping[str, Any]) -> Any:
-        """What the op's lab.py says of a configuration."""
-        return self._side("the default").ask("estimate", values=dict(values))["estimate"]
+    def estimates(self, values: Mapping[str, Any], cases: Sequence[Sequence[str]]) -> list[Any]:
+        """What the op's lab.py says of a configuration for these cases, each answer once."""
+        return self._side("the default").ask("estimates", values=dict(values), cases=list(cases))["estimates"]
 
     def close(self) -> None:
         for name in list(self._sides):
@@ -163,7 +163,7 @@ class Lane:
             try:
                 # First the package, which loads the project's own library, then what takes its place.
                 listed = side.ask("list")
-                self.machine, self.cases = listed["machine"], listed["cases"]
+                self.environment, self.cases = listed["environment"], listed["cases"]
                 side.ask("load", library=str(self._default.library))
             except LabError:
                 self._drop(name)

@@ -192,9 +192,10 @@ class Search:
         """What the compiler's report rules out."""
         if not flight.candidate.kernels:
             return None
-        estimate = lane.estimate(flight.ask.values)
-        why = gates.judge_compiled(flight.candidate.kernels, estimate, self._spilled, self._chip)
-        return Outcome(GATED, reason=str(why)) if why else None
+        for estimates in lane.estimates(flight.ask.values, self._cases) or [None]:
+            if why := gates.judge_compiled(flight.candidate.kernels, estimates, self._spilled, self._chip):
+                return Outcome(GATED, reason=str(why))
+        return None
 
     def _fail(self, error: Exception) -> None:
         def fail() -> None:

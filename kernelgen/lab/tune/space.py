@@ -13,6 +13,7 @@ from typing import Any
 from kernelgen.lab import LabError
 
 Values = dict[str, Any]
+PART = r"(cpu|cuda( \d+\.\d)?)( backward)?"
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,17 @@ def key(values: Values) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def read(op: str, tunables: Any, kind: str) -> Space:
-    """The space that a lab.py's TUNABLES has for a kind of device, cpu or cuda.
+def part(tunables: Mapping[str, Any], kind: str, capability: str | None, backward: bool) -> str:
+    """The key of a lab.py's TUNABLES for a kind of device: the most special there is of "cuda 9.0 backward", "cuda
+    backward", "cuda 9.0" and "cuda". A chip or a gradient that has kernels of its own has a part of its own."""
+    chips = [f"{kind} {capability.rstrip('af')}", kind] if capability else [kind]
+    keys = [*(f"{chip} backward" for chip in chips if backward), *chips]
+    return next((key for key in keys if key in tunables), kind)
+
+
+def read(op: str, tunables: Any, kind: str, capability: str | None = None, backward: bool = False) -> Space:
+    """The space that a lab.py's TUNABLES has for a kind of device, cpu or cuda, and for a chip and the gradient if
+    those have their own.
 
     Raises:
         LabError: there is none, or it is no such table; the message says what would be.
@@ -59,8 +69,9 @@ def read(op: str, tunables: Any, kind: str) -> Space:
     example = f'TUNABLES = {{"{kind}": {{"threads": (128, 256)}}}}'
     if not tunables:
         raise LabError(f"{op} has no tunables; list them in its lab.py, such as {example}.")
-    if not isinstance(tunables, dict) or not tunables.keys() <= {"cpu", "cuda"}:
+    if not isinstance(tunables, dict) or not all(isinstance(key, str) and re.fullmatch(PART, key) for key in tunables):
         raise LabError(f"{op}/lab.py: TUNABLES should hold the tunables of cpu and of cuda, such as {example}.")
+    kind = part(tunables, kind, capability, backward)
     if not tunables.get(kind):
         raise LabError(f"{op} has no tunables for {kind}, only for {', '.join(tunables)}; add them to its lab.py.")
     for name, values in tunables[kind].items():

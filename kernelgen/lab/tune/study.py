@@ -5,7 +5,8 @@ back to be done again; so `kill -9` loses the work on what was in flight, and no
 
 Sources: Latin hypercube sampling is McKay, Beckman & Conover's (1979), from scipy; the sampler is Bergstra et al.'s
 tree-structured Parzen estimator (2011), from Optuna, with constant liar (Ginsbourger et al., 2010) for what is in
-flight.
+flight. That every second trial is a neighbour of the best follows Hutter, Hoos & Leyton-Brown's SMAC (2011), which
+searches near the best as well.
 """
 
 import fcntl
@@ -36,6 +37,8 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 # A worker of another machine counts as gone when it has not been heard of for so long.
 SILENCE_S = 120.0
 HEARTBEAT_S = 20.0
+# How far from one of the best a neighbour is at most, in values of the one tunable that differs.
+STEPS = 2
 # After so many proposals of what is known, chance proposes something that is not.
 MOST_REPEATS = 3
 ABOUT, CLAIM = "kernelgen", "confirms"
@@ -81,7 +84,7 @@ class Study:
     def __init__(
         self, storage: str, about: Mapping[str, Any], space: Space, kept: list[int], seeds: int, total: int, seed: int
     ) -> None:
-        self.space, self.total, self._where = space, total, storage
+        self.space, self.total, self._seeds, self._where = space, total, seeds, storage
         allowed = set(kept)
         self._points = {key(values): values for n, values in enumerate(space.all()) if n in allowed}
         self._random, self.worker = Random(f"{seed} {me()}"), me()
@@ -167,7 +170,10 @@ class Study:
                 known = {trial.user_attrs["trial"]["key"]: trial for trial in trials if counts(trial)}
                 if len(known) >= min(self.total, len(self._points)):
                     return None
-                if repeats >= MOST_REPEATS:
+                near = self._neighbour(known) if repeats == 0 and len(known) >= self._seeds and len(known) % 3 else None
+                if near:
+                    self._study.enqueue_trial(self.space.indices(near))
+                elif repeats >= MOST_REPEATS:
                     point = self._random.choice([values for name, values in self._points.items() if name not in known])
                     self._study.enqueue_trial(self.space.indices(point))
                 trial = self._study.ask(self._distributions)
@@ -179,6 +185,21 @@ class Study:
                     return Ask(trial.number, values)
                 repeats += 1
                 self._repeat(trial.number, known.get(key(values)))
+
+    def _neighbour(self, known: Mapping[str, FrozenTrial]) -> Values | None:
+        """A point that nobody asked for yet, beside the best that has such: one of its tunables differs a little."""
+        measured = [trial for trial in known.values() if trial.state == TrialState.COMPLETE]
+        for trial in sorted(measured, key=lambda trial: trial.value):
+            here = self.space.indices(trial.user_attrs["trial"]["values"])
+            found = []
+            for name, values in self.space.tunables.items():
+                for index in range(max(0, here[name] - STEPS), min(len(values), here[name] + STEPS + 1)):
+                    point = self.space.at({**here, name: index})
+                    if key(point) in self._points and key(point) not in known:
+                        found.append(point)
+            if found:
+                return self._random.choice(found)
+        return None
 
     def _repeat(self, number: int, known: FrozenTrial | None) -> None:
         """Tell the sampler at once what needs no measuring."""

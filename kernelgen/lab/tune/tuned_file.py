@@ -3,12 +3,13 @@
     {"9.0": {"values": {…}, "shapes": {CLASS: {…}}, "measured": {…}}, "AMD EPYC …": {…}}
 
 The keys are compute capabilities and names of CPUs. The build reads `values` and `shapes`; `measured` is for people:
-where and when, and for each case by how much the time differs from the default's, with the 99% interval.
+where and when, and for each case by how much the time differs from the default's, with the 99% interval. It has a part
+for each class of shapes, and for forward and backward where they are tuned apart.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +35,31 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def write(path: Path, chip: str, shapes: str | None, values: Mapping[str, Any], measured: Mapping[str, Any]) -> None:
-    """Put values for a chip, and perhaps for one class of shapes, in place of those that were there."""
+def write(
+    path: Path,
+    chip: str,
+    shapes: str | None,
+    values: Mapping[str, Any],
+    measured: Mapping[str, Any],
+    *,
+    backward: bool = False,
+    apart: Collection[str] = (),
+) -> None:
+    """Put values for a chip, and perhaps for one class of shapes, in place of those that were there.
+
+    Args:
+        apart: the names that are tuned apart, for the backward if these are for the forward: their values stay.
+    """
     found = read(path)
     entry = found.setdefault(chip, {})
-    if shapes is None:
-        entry["values"] = dict(sorted(values.items()))
-        entry["measured"] = dict(measured)
+    tables, key = (entry, "values") if shapes is None else (entry.setdefault("shapes", {}), shapes)
+    others = {name: value for name, value in tables.get(key, {}).items() if name in apart}
+    tables[key] = dict(sorted({**others, **values}.items()))
+    direction = ("backward" if backward else "forward") if apart else None
+    if part := " · ".join(filter(None, (shapes, direction))):
+        entry.setdefault("measured", {})[part] = dict(measured)
     else:
-        entry.setdefault("shapes", {})[shapes] = dict(sorted(values.items()))
-        entry.setdefault("measured", {})[shapes] = dict(measured)
+        entry["measured"] = dict(measured)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     unfinished.replace(path)

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from kernelgen import __version__
 from kernelgen.errors import KernelgenError
 from kernelgen.lab import LabError, pair
 from kernelgen.lab.compare import Thresholds
-from kernelgen.lab.tune import candidates, search, tuned_file
+from kernelgen.lab.tune import KIND, VERSION, candidates, search, tuned_file
 from kernelgen.lab.tune.candidates import Compiler
 from kernelgen.lab.tune.chips import find
 from kernelgen.lab.tune.confirm import Confirmation, Gate
@@ -23,8 +23,6 @@ from kernelgen.lab.tune.lane import START_LIMIT_S, Effort, Lane
 from kernelgen.lab.tune.search import Search, Stats
 from kernelgen.lab.tune.space import Space, key
 from kernelgen.lab.tune.study import Study
-
-KIND, VERSION = "kernelgen tune", 1
 
 
 @dataclass(frozen=True)
@@ -73,35 +71,46 @@ class Views:
 
 
 @dataclass(frozen=True)
+class Class:
+    """What is tuned by itself: a class of shapes, or all of them (None).
+
+    Attributes:
+        cases: the cases and dtypes to measure.
+        kept: numbers of the points that the gates let pass; `rejected`: by gate, how many, and some of them.
+    """
+
+    shapes: str | None
+    cases: list[list[str]]
+    kept: list[int]
+    rejected: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Terrain:
     """An op's space on one chip, as its lab.py and the gates have it.
 
     Attributes:
         chip: the key of tuned.json: a compute capability, or the CPU's name.
         gpus: the numbers of the GPUs to measure on, those that are like the first.
-        kept: numbers of the points that the gates let pass; `rejected`: by gate, how many, and some of them.
-        cases: the cases and dtypes to measure; `shapes`: each case's class of shapes, None where there are no classes.
+        classes: each class of shapes, or the one that is for all.
+        apart: the tunables of the other direction, where forward and backward are tuned apart.
     """
 
     device: str
     chip: str
     gpus: list[int]
     space: Space
-    kept: list[int]
-    rejected: dict[str, Any]
-    cases: list[list[str]]
-    shapes: dict[str, str | None]
+    classes: list[Class]
+    apart: list[str]
     torch: str
 
-    def classes(self) -> list[str | None]:
-        return list(dict.fromkeys(self.shapes.values()))
-
-    def cases_of(self, shapes: str | None) -> list[list[str]]:
-        return [case for case in self.cases if self.shapes[case[0]] == shapes]
+    def left(self) -> list[Class]:
+        """Those in which the gates leave something to search."""
+        return [one for one in self.classes if one.kept]
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"device": self.device, "chip": self.chip, "tunables": self.space.tunables, "points": self.space.size}
-        return facts | {"kept": len(self.kept), "rejected": self.rejected, "cases": self.cases}
+        return facts | {"classes": [{**asdict(one), "kept": len(one.kept)} for one in self.classes]}
 
 
 def survey(plan: Plan) -> Terrain:
@@ -120,11 +129,11 @@ def survey(plan: Plan) -> Terrain:
         found = side.ask("describe", device=device, capability=gpu["capability"] if device == "cuda" else None)
     tunables = {name: tuple(values) for name, values in found["tunables"].items()}
     chip = (gpu["capability"] or "no GPU") if device == "cuda" else found["cpu"]
-    parts = (found["kept"], found["rejected"], found["cases"], found["shapes"], found["torch"])
-    terrain = Terrain(device, chip, gpu["alike"], Space(tunables), *parts)
-    if not terrain.kept:
+    classes = [Class(**one) for one in found["classes"]]
+    terrain = Terrain(device, chip, gpu["alike"], Space(tunables), classes, found["apart"], found["torch"])
+    if not any(one.kept for one in classes):
         said = "; ".join(
-            f"{gate}: {it['count']}, such as {it['examples'][0]['text']}" for gate, it in terrain.rejected.items()
+            f"{gate}: {it['count']}, such as {it['examples'][0]['text']}" for gate, it in classes[0].rejected.items()
         )
         raise KernelgenError(f"The gates leave none of the {terrain.space.size} points of {plan.op} ({said}).")
     return terrain
@@ -135,10 +144,12 @@ def survey(plan: Plan) -> Terrain:
 
 def cost(plan: Plan, terrain: Terrain, views: Views) -> dict[str, Any]:
     """What a search would take: one compilation and one measurement, in seconds, and all of them, in minutes."""
-    compiler = _compiler(plan, terrain)
+    left = terrain.left()
+    first = left[0]
+    compiler = _compiler(plan, terrain, first.shapes)
     views.stage("compiling the default", None)
     default = compiler.prepare()
-    values = next(values for n, values in enumerate(terrain.space.all()) if n == terrain.kept[0])
+    values = next(values for n, values in enumerate(terrain.space.all()) if n == first.kept[0])
     start = time.perf_counter()
     compiling = compiler.compile(values).seconds or default.seconds or time.perf_counter() - start
     measuring = None
@@ -147,8 +158,10 @@ def cost(plan: Plan, terrain: Terrain, views: Views) -> dict[str, Any]:
         lane = Lane(plan.python, plan.root, {**plan.request(), "device": terrain.device}, default, plan.limit_s)
         with closing(lane):
             lane.start()
-            measuring = lane.measure(default, plan.effort, terrain.cases, {}, plan.seed).seconds
-    trials, jobs = min(plan.seeds + plan.trials, len(terrain.kept)), _jobs(plan, terrain, compiler)
+            cases = [case for one in left for case in one.cases]
+            measuring = lane.measure(default, plan.effort, cases, {}, plan.seed).seconds / len(left)
+    trials = sum(min(plan.seeds + plan.trials, len(one.kept)) for one in left)
+    jobs = _jobs(plan, terrain, compiler)
     longest = max(trials * compiling / jobs, trials * (measuring or 0) / max(1, len(terrain.gpus)))
     return {
         "trials": trials,
@@ -182,36 +195,35 @@ def tune(plan: Plan, terrain: Terrain, views: Views) -> Result:
             f"{plan.op} cannot be tuned for CUDA: torch sees no GPU here. Tune it for the CPU with --device cpu, or "
             "look at its space with --dry-run --chip 9.0."
         )
-    compiler = _compiler(plan, terrain)
-    with _alone(plan, compiler):
-        journal = _journal(plan, compiler)
-        views.stage("compiling the default", None)
-        compiler.prepare()
-        sources = compiler.sources_version
+    folder = _compiler(plan, terrain).folder
+    with _alone(plan, folder):
+        journal = _journal(plan, folder)
         result = Result(_record(plan, terrain))
-        for shapes in terrain.classes():
-            _tune_shapes(plan, terrain, compiler, (journal, sources, shapes), result, views)
+        for one in terrain.left():
+            _tune_class(plan, terrain, one, journal, result, views)
         result.record["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        _save(compiler.folder / "record.json", result.record)
+        _save(folder / "record.json", result.record)
     return result
 
 
-def _tune_shapes(
-    plan: Plan, terrain: Terrain, compiler: Compiler, where: tuple[str, str, str | None], result: Result, views: Views
-) -> None:
-    """Tune for one class of shapes, or for all."""
-    journal, sources, shapes = where
-    cases = terrain.cases_of(shapes)
+def _tune_class(plan: Plan, terrain: Terrain, one: Class, journal: str, result: Result, views: Views) -> None:
+    shapes, cases = one.shapes, one.cases
+    # A search closes its compiler, so each has its own.
+    compiler = _compiler(plan, terrain, shapes)
+    views.stage("compiling the default", None)
+    compiler.prepare()
+    sources = compiler.sources_version
     about = {"op": f"{plan.package}.{plan.op}", "device": terrain.device, "machine": terrain.chip, "shapes": shapes}
     about |= {"sources": sources, "cases": cases, "backward": plan.backward}
     total = plan.seeds + plan.trials
-    study = Study(journal, about, terrain.space, terrain.kept, plan.seeds, total, plan.seed)
+    study = Study(journal, about, terrain.space, one.kept, plan.seeds, total, plan.seed)
     views.stage("starting", None)
-    minutes = plan.minutes and plan.minutes / len(terrain.classes())
+    minutes = plan.minutes and plan.minutes / len(terrain.left())
+    lanes = _lanes(plan, terrain, compiler)
     hunt = Search(
         study,
         compiler,
-        _lanes(plan, terrain, compiler),
+        lanes,
         cases,
         jobs=_jobs(plan, terrain, compiler),
         effort=plan.effort,
@@ -220,6 +232,8 @@ def _tune_shapes(
         show=lambda stats: views.stats(shapes or "", stats),
     )
     why = hunt.run()
+    result.record["environment"] = lanes[0].environment
+    compiler.reopen()  # Another worker may have compiled what is confirmed here.
     part = {"shapes": shapes, "ended": why, "stats": _figures(hunt.stats), "importance": study.importance()}
     result.record["searches"].append(part)
     _wait_for_others(study, views)
@@ -280,15 +294,15 @@ def _write(plan: Plan, terrain: Terrain, shapes: str | None, passed: Confirmatio
         "with": f"kernelgen {__version__}, torch {terrain.torch}",
         "time against the default's": changes,
     }
-    tuned_file.write(path, terrain.chip, shapes, passed.values, measured)
+    tuned_file.write(path, terrain.chip, shapes, passed.values, measured, backward=plan.backward, apart=terrain.apart)
     return path
 
 
 # ---- Its parts ------------------------------------------------------------------------------------------------
 
 
-def _compiler(plan: Plan, terrain: Terrain) -> Compiler:
-    return Compiler(plan.root, plan.python, plan.op, terrain.device, list(terrain.space.tunables))
+def _compiler(plan: Plan, terrain: Terrain, shapes: str | None = None) -> Compiler:
+    return Compiler(plan.root, plan.python, plan.op, terrain.device, list(terrain.space.tunables), shapes, plan.chip)
 
 
 def _jobs(plan: Plan, terrain: Terrain, compiler: Compiler) -> int:
@@ -318,11 +332,11 @@ def _lanes(plan: Plan, terrain: Terrain, compiler: Compiler) -> list[Lane]:
     return lanes
 
 
-def _journal(plan: Plan, compiler: Compiler) -> str:
+def _journal(plan: Plan, folder: Path) -> str:
     """The storage: the one that was named, or the project's own journal, begun anew unless it is to be resumed."""
     if plan.storage:
         return plan.storage
-    path = compiler.folder / "trials.log"
+    path = folder / "trials.log"
     if plan.resume and not path.is_file():
         raise KernelgenError(f"There is no tuning of {plan.op} to resume in {path.parent}; leave out --resume.")
     if not plan.resume and path.is_file():
@@ -331,9 +345,9 @@ def _journal(plan: Plan, compiler: Compiler) -> str:
 
 
 @contextmanager
-def _alone(plan: Plan, compiler: Compiler) -> Iterator[None]:
+def _alone(plan: Plan, folder: Path) -> Iterator[None]:
     """One tuning of an op at a time, unless they work together on a storage."""
-    path = compiler.folder / "tuning"
+    path = folder / "tuning"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         try:
@@ -371,7 +385,13 @@ def _figures(stats: Stats) -> dict[str, Any]:
 
 def _record(plan: Plan, terrain: Terrain) -> dict[str, Any]:
     facts = {"kind": KIND, "version": VERSION, "kernelgen": __version__, "op": plan.op, **terrain.as_dict()}
-    asked = {"seed": plan.seed, "seeds": plan.seeds, "trials": plan.trials, "minutes": plan.minutes}
+    asked = {
+        "backward": plan.backward,
+        "seed": plan.seed,
+        "seeds": plan.seeds,
+        "trials": plan.trials,
+        "minutes": plan.minutes,
+    }
     return facts | {"asked": asked, "torch": terrain.torch, "searches": []}
 
 

@@ -161,3 +161,24 @@ def kernel(**facts) -> dict:
 def test_the_compilers_report_is_judged_too(facts, spilled, gate):
     rejection = gates.judge_compiled([kernel(), kernel(**facts)], {"threads": 1024}, spilled, HOPPER)
     assert (rejection and rejection.gate) == gate
+
+
+def test_room_for_several_blocks_is_asked_of_registers_and_shared_memory():
+    """What launch bounds ask for: a multiprocessor of the H200 has 65,536 registers and 228 KiB."""
+    assert gates.judge({"threads": 256, "registers": 128, "blocks": 2, "shared": 113 * KIB}, HOPPER) is None
+    rejection = gates.judge({"threads": 256, "registers": 136, "blocks": 2}, HOPPER)
+    assert str(rejection) == "registers: 69632 registers for 2 blocks, 4096 more than 65536"
+    rejection = gates.judge({"threads": 256, "blocks": 2, "shared": 114 * KIB}, HOPPER)
+    assert str(rejection) == "shared memory: 235520 bytes for 2 blocks, 2048 more than 233472"
+
+
+def test_of_several_kernels_each_is_judged_by_its_own_estimate():
+    estimates = [{"kernel": "forward<.*Wide", "threads": 1024}, {"kernel": "backward<", "threads": 128}]
+    assert gates.judge(estimates, HOPPER) is None
+    few, many = {"registers": 64}, {"registers": 128}
+    kernels = [kernel(name="forward<int, Wide>", **few), kernel(name="forward<int, Narrow>", **many)]
+    assert gates.judge_compiled([*kernels, kernel(name="backward<int>", **many)], estimates, 0, HOPPER) is None
+    rejection = gates.judge_compiled([kernel(name="forward<int, Wide>", **many)], estimates, 0, HOPPER)
+    assert rejection.gate == "registers"
+    rejection = gates.judge([*estimates, {"kernel": "other<.*Kernel", "threads": 2048}], HOPPER)
+    assert rejection.text == "other Kernel: 2048 threads a block, 1024 is the most"

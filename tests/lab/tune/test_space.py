@@ -18,6 +18,27 @@ def test_every_combination_is_a_point():
     assert found.indices({"grain": 1}) is None
 
 
+@pytest.mark.parametrize(
+    ("capability", "backward", "part"),
+    [
+        (None, False, "cuda"),
+        ("8.0", False, "cuda"),
+        ("9.0a", False, "cuda 9.0"),
+        ("9.0", True, "cuda backward"),
+        ("10.0", True, "cuda 10.0 backward"),
+    ],
+)
+def test_a_chip_and_the_gradient_may_have_a_part_of_their_own(capability, backward, part):
+    parts = ("cuda", "cuda 9.0", "cuda backward", "cuda 10.0 backward")
+    tunables = {name: {name.replace(" ", "_").replace(".", "_"): (1, 2)} for name in parts}
+    assert space.part(tunables, "cuda", capability, backward) == part
+    assert list(space.read("op", tunables, "cuda", capability, backward).tunables) == list(tunables[part])
+
+
+def test_without_a_part_of_its_own_the_gradient_has_the_forwards():
+    assert space.part(TUNABLES, "cpu", None, True) == "cpu"
+
+
 def test_the_version_is_that_of_the_values():
     versions = {space.read("op", {"cpu": {"n": values}}, "cpu").version for values in ((1, 2), (1, 2), (1, 3), (2, 1))}
     assert len(versions) == 3
@@ -29,6 +50,8 @@ def test_the_version_is_that_of_the_values():
         ({}, "op has no tunables; list them in its lab.py"),
         ({"cuda": {"threads": (1, 2)}}, "op has no tunables for cpu, only for cuda"),
         ({"threads": (1, 2)}, "TUNABLES should hold the tunables of cpu and of cuda"),
+        ({"cuda 9": {"n": (1, 2)}}, "TUNABLES should hold the tunables of cpu and of cuda"),
+        ({"cuda forward": {"n": (1, 2)}}, "TUNABLES should hold the tunables of cpu and of cuda"),
         ([1], "TUNABLES should hold the tunables of cpu and of cuda"),
         ({"cpu": {"a-b": (1,)}}, "'a-b' is no name"),
         ({"cpu": {"n": ()}}, "should list different values"),

@@ -1,0 +1,236 @@
+"""How soon the search of `kernelgen tune` finds what there is to find, on a table of times that were measured before.
+
+    python benchmarks/tune_search.py [--rounds 15] [--seeds 200] [--table FILE] [--json FILE]
+
+The table is that of a matrix product in C++ on one core, with five tunables, compiled with $CXXFLAGS (without: -O3):
+every point is measured in each of several rounds, in another order each time, by the thread's own CPU time, so that
+other programs cost little of its truth. The median over the rounds is taken for a point's true time; the rounds
+themselves are its noise.
+
+Then the command's own sampler searches the table, with another seed each time and a tenth of the points as trials. What
+a trial finds is the point's time in one round, drawn by chance, so the sampler is misled as it would be by measuring
+once. As the command does, the three best are then held against each other with all rounds, and the best of them counts,
+by its true time. Beside it stand as many points that are drawn by chance, with the same noise and the same end.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from kernelgen.lab.results import cpu_name  # noqa: E402
+from kernelgen.lab.tune.space import Space, Values, key  # noqa: E402
+from kernelgen.lab.tune.study import Study  # noqa: E402
+
+# Rows and columns of a block of the result, steps of the inner dimension, rows whose sums are kept at a time, and
+# whether the block of b is copied to one place first.
+SPACE = Space(
+    {
+        "rows": (8, 16, 32, 64, 128),
+        "columns": (8, 16, 32, 64, 128),
+        "depth": (8, 16, 32, 64, 128),
+        "held": (1, 2, 4, 8),
+        "packed": (False, True),
+    }
+)
+NEAR, SHARE, SEEDED, CONFIRMED = 1.02, 0.1, 20, 3
+
+PROGRAM = """
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+#include <vector>
+
+constexpr int kSize = 128, kCalls = 3;
+alignas(64) float a[kSize * kSize], b[kSize * kSize], c[kSize * kSize];
+
+template <int kRows, int kColumns, int kDepth, int kHeld, bool kPacked>
+void multiply() {
+  std::fill(c, c + kSize * kSize, 0.0f);
+  alignas(64) float copy[kDepth * kColumns];
+  for (int i0 = 0; i0 < kSize; i0 += kRows) {
+    for (int k0 = 0; k0 < kSize; k0 += kDepth) {
+      for (int j0 = 0; j0 < kSize; j0 += kColumns) {
+        const float* block = b + k0 * kSize + j0;
+        if (kPacked) {
+          for (int k = 0; k < kDepth; ++k) std::copy_n(block + k * kSize, kColumns, copy + k * kColumns);
+          block = copy;
+        }
+        for (int i = i0; i < i0 + kRows; i += kHeld) {
+          float sums[kHeld][kColumns];
+          for (int r = 0; r < kHeld; ++r) std::copy_n(c + (i + r) * kSize + j0, kColumns, sums[r]);
+          for (int k = 0; k < kDepth; ++k) {
+            const float* row = block + k * (kPacked ? kColumns : kSize);
+            for (int r = 0; r < kHeld; ++r) {
+              const float factor = a[(i + r) * kSize + k0 + k];
+              for (int j = 0; j < kColumns; ++j) sums[r][j] += factor * row[j];
+            }
+          }
+          for (int r = 0; r < kHeld; ++r) std::copy_n(sums[r], kColumns, c + (i + r) * kSize + j0);
+        }
+      }
+    }
+  }
+}
+
+double now() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return time.tv_sec + 1e-9 * time.tv_nsec;
+}
+
+int main(int, char** arguments) {
+  void (*const points[])() = {POINTS};
+  std::mt19937 random(0);
+  for (float* each : {a, b}) {
+    for (int i = 0; i < kSize * kSize; ++i) each[i] = std::uniform_real_distribution<float>(-1, 1)(random);
+  }
+  std::vector<int> order(sizeof(points) / sizeof(*points));
+  std::iota(order.begin(), order.end(), 0);
+  for (int round = 0; round < std::atoi(arguments[1]); ++round) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (int point : order) {
+      double best = 1e9;
+      points[point]();
+      for (int call = 0; call < kCalls; ++call) {
+        const double start = now();
+        points[point]();
+        best = std::min(best, now() - start);
+      }
+      std::printf("%d %.9g %.9g\\n", point, best, c[point]);
+    }
+  }
+}
+"""
+
+
+def measured(rounds: int) -> dict[str, list[float]]:
+    """The seconds of every point, in each round."""
+    points = list(SPACE.all())
+    with tempfile.TemporaryDirectory() as scratch:
+        source, program = Path(scratch, "points.cpp"), Path(scratch, "points")
+        calls = (f"multiply<{', '.join(json.dumps(value) for value in values.values())}>" for values in points)
+        source.write_text(PROGRAM.replace("POINTS", ", ".join(calls)))
+        print(f"compiling {len(points)} points", file=sys.stderr)
+        subprocess.run(["c++", "-std=c++17", *flags(), str(source), "-o", str(program)], check=True)
+        print(f"measuring them {rounds} times", file=sys.stderr)
+        lines = subprocess.check_output([str(program), str(rounds)], text=True).splitlines()
+    found: dict[str, list[float]] = {key(values): [] for values in points}
+    for line in lines:
+        number, seconds, _ = line.split()
+        found[key(points[int(number)])].append(float(f"{float(seconds):.5g}"))
+    return found
+
+
+def flags() -> list[str]:
+    return shlex.split(os.environ.get("CXXFLAGS", "-O3"))
+
+
+def guided(values: Values, count: int, seed: int, look: Callable[[str], float]) -> list[str]:
+    """The points that the command's sampler asks for, the best first by what it was told of them."""
+    with tempfile.TemporaryDirectory() as scratch:
+        about = {"op": "product", "device": "cpu"}
+        study = Study(f"{scratch}/trials.log", about, SPACE, list(range(SPACE.size)), SEEDED, count, seed)
+        told = {}
+        while ask := study.ask():
+            name = key(ask.values)
+            told[name] = look(name)
+            study.tell(ask.number, told[name], {"ratio": told[name], "state": "measured"})
+    return sorted(told, key=told.__getitem__)
+
+
+def by_chance(values: Values, count: int, seed: int, look: Callable[[str], float]) -> list[str]:
+    told = {name: look(name) for name in Random(seed).sample(list(values), count)}
+    return sorted(told, key=told.__getitem__)
+
+
+def best_of(search: Callable[..., list[str]], times: dict[str, list[float]], seed: int) -> dict[str, float]:
+    """How far the best of one search is off the best that there is: as it believes, and after confirming a few."""
+    truth = {name: statistics.median(found) for name, found in times.items()}
+    chance = Random(f"noise {seed}")
+    ranked = search(truth, round(SHARE * len(times)), seed, lambda name: chance.choice(times[name]))
+    least = min(truth.values())
+    return {
+        "unconfirmed": truth[ranked[0]] / least,
+        "confirmed": min(truth[name] for name in ranked[:CONFIRMED]) / least,
+    }
+
+
+def spread(found: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """How often a search ends within 2% of the best, and how far off it is."""
+    made = {}
+    for name in ("unconfirmed", "confirmed"):
+        ordered = sorted(one[name] for one in found)
+        near = sum(ratio <= NEAR for ratio in ordered) / len(ordered)
+        made[name] = {
+            "within_2_percent": near,
+            "median": statistics.median(ordered),
+            "p90": ordered[-len(ordered) // 10],
+        }
+    return made
+
+
+def report(times: dict[str, list[float]], seeds: int) -> dict[str, Any]:
+    truth = {name: statistics.median(found) for name, found in times.items()}
+    least = min(truth.values())
+    noise = [statistics.quantiles(found, n=4) for found in times.values()]
+    with multiprocessing.Pool() as pool:
+        runs = {
+            "sampler": pool.map(partial(best_of, guided, times), range(seeds)),
+            "by_chance": pool.map(partial(best_of, by_chance, times), range(seeds)),
+        }
+    return {
+        "machine": {"system": platform.platform(), "cpu": cpu_name(), "cores": os.cpu_count(), "load": os.getloadavg()},
+        "points": len(times),
+        "trials": round(SHARE * len(times)),
+        "rounds": len(next(iter(times.values()))),
+        "searches": seeds,
+        "slowest_over_fastest": max(truth.values()) / least,
+        "points_within_2_percent": sum(value <= NEAR * least for value in truth.values()),
+        "half_of_a_points_rounds_lie_within": statistics.median((high - low) / middle for low, middle, high in noise),
+        **{name: spread(found) for name, found in runs.items()},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--table", type=Path, metavar="FILE", help="search the table of this earlier result")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and the table there, too")
+    options = parser.parse_args()
+    if options.table:
+        table = json.loads(options.table.read_text(encoding="utf-8"))["table"]
+        times = {key(point["values"]): point["seconds"] for point in table}
+    else:
+        times = measured(options.rounds)
+    found = report(times, options.seeds)
+    print(json.dumps(found, indent=1))
+    if options.json:
+        points = [{"values": json.loads(name), "seconds": seconds} for name, seconds in times.items()]
+        lines = ",\n".join(f"  {json.dumps(point)}" for point in points)
+        head = json.dumps(found, indent=1)[:-2]
+        options.json.write_text(f'{head},\n "table": [\n{lines}\n ]\n}}\n')
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
