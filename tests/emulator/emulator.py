@@ -19,7 +19,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ FLAGS = ["-std=c++20", "-g1", "-fPIC", "-w", "-fno-strict-aliasing", "-fwrapv", 
 FLAGS.append("-fno-gnu-unique")  # Else libraries would share static variables of templates.
 # A check of alignment that fails is a signal: see failures.cpp.
 KERNEL_FLAGS = ["-O1", "-ftrivial-auto-var-init=pattern", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
-RUNTIME_FLAGS = ["-O2", "-U_FORTIFY_SOURCE"]
+RUNTIME_FLAGS = ["-O3", "-U_FORTIFY_SOURCE"]
 
 
 class EmulatorError(Exception):
@@ -74,14 +76,16 @@ class Library:
             for line in Path("/proc/self/maps").read_text().splitlines()
             if line.endswith(str(self.path))
         )
-        found: dict[str, str] = {}
-        for address in set(re.findall(r"\[(0x[0-9a-f]+)\]", report)):
-            # One less, because it is where a call returns to.
-            command = ["addr2line", "-i", "-e", str(self.path), hex(int(address, 16) - base - 1)]
-            lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-            ours = [line.split(" ")[0] for line in lines if line[0] != "?" and str(DEVICE) not in line]
-            found[address] = "".join(f"\n    {Path(line).name}" for line in ours if ":?" not in line)
-        return re.sub(r" ?\[(0x[0-9a-f]+)\]", lambda match: found[match[1]], report)
+        # One less, because an address is where a call returns to.
+        addresses = {int(address, 16) - base - 1 for address in re.findall(r"\[(0x[0-9a-f]+)\]", report)}
+        command = ["addr2line", "-a", "-i", "-e", str(self.path), *map(hex, addresses)]
+        places: dict[int, str] = {}
+        for line in subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines():
+            if line.startswith("0x"):
+                address = int(line, 16)
+            elif not line.startswith("?") and ":?" not in line and str(DEVICE) not in line:
+                places[address] = places.get(address, "") + f"\n    {Path(line.split(' ')[0]).name}"
+        return re.sub(r" ?\[(0x[0-9a-f]+)\]", lambda match: places.get(int(match[1], 16) - base - 1, ""), report)
 
 
 def _argument(value: Any) -> Any:
@@ -105,8 +109,17 @@ def build(op: Path, entry: str, sources: Sequence[str] = (), defines: Sequence[s
     library = CACHE / digest.hexdigest()[:20] / f"{op.name}.so"
     with locked(CACHE / f"{library.parent.name}.lock"):
         if not library.exists():
+            _forget_old()
             _build(op, entry, sources, [f"-D{define}" for define in defines], library)
+        os.utime(library.parent)
     return Library(library)
+
+
+def _forget_old(days: int = 7) -> None:
+    """Removes what was last used long ago."""
+    for path in CACHE.iterdir():
+        if path.is_dir() and path.stat().st_mtime < time.time() - days * 86_400:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _build(op: Path, entry: str, sources: Sequence[str], defines: list[str], library: Path) -> None:
@@ -116,10 +129,14 @@ def _build(op: Path, entry: str, sources: Sequence[str], defines: list[str], lib
     _tuned_header(op, work / "generated")
     flags = [*FLAGS, *KERNEL_FLAGS, *defines]
     flags += [f"-I{place}" for place in (DEVICE, ENTRIES, op, op.parents[1] / "include", work / "generated")]
-    objects = [_compile_kernel(unit, work, flags) for unit in (work / "entry.cu", *(op / source for source in sources))]
+    units = (work / "entry.cu", *(op / source for source in sources))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(lambda unit: _compile_kernel(unit, work, flags), units))
     unfinished = library.with_suffix(".unfinished")
     _run(["g++", "-shared", "-Wl,-Bsymbolic", "-o", str(unfinished), *map(str, [*objects, *_runtime()])])
     unfinished.rename(library)
+    for part in (*objects, *work.glob("*.ii")):
+        part.unlink()
 
 
 def _tuned_header(op: Path, folder: Path) -> None:
@@ -145,13 +162,15 @@ def _runtime() -> list[Path]:
     """The emulated GPU itself, compiled once."""
     texts = "".join(path.read_text() for path in sorted(DEVICE.iterdir()))
     home = CACHE / f"runtime-{hashlib.sha256((texts + repr(RUNTIME_FLAGS)).encode()).hexdigest()[:20]}"
-    with locked(CACHE / f"{home.name}.lock"):
-        return [_compile_runtime(source, home / f"{source.stem}.o") for source in sorted(DEVICE.glob("*.cpp"))]
+    with locked(CACHE / f"{home.name}.lock"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        home.mkdir(exist_ok=True)
+        os.utime(home)
+        sources = sorted(DEVICE.glob("*.cpp"))
+        return list(pool.map(lambda source: _compile_runtime(source, home / f"{source.stem}.o"), sources))
 
 
 def _compile_runtime(source: Path, target: Path) -> Path:
     if not target.exists():
-        target.parent.mkdir(exist_ok=True)
         unfinished = target.with_suffix(".unfinished")
         places = [f"-I{DEVICE}", f"-isystem{CUDA}/include"]
         _run(["g++", "-c", *FLAGS, *RUNTIME_FLAGS, *places, "-o", str(unfinished), str(source)])
