@@ -110,7 +110,7 @@ def _text(found: dict[str, Any]) -> list[str]:
     if found["cases"]:
         environment, top = found["environment"], found["ceilings"]
         rates = [f"copy {top['copy_bytes_per_s'] / 1e9:.4g} GB/s"]
-        rates += [f"{name} product {rate / 1e12:.3g} TFLOP/s" for name, rate in top["matrix_flops_per_s"].items()]
+        rates += [f"{name} product {results.flops_per_s(rate)}" for name, rate in top["matrix_flops_per_s"].items()]
         lines += [f"{results.machine(environment)}, torch {environment['torch']}: {', '.join(rates)}", _table(found)]
     lines += remarks(found["cases"])
     lines += [f"{case['op']} · {case['case']}: failed: {case['reason']}" for case in found["failures"]]

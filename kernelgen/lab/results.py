@@ -84,6 +84,11 @@ def key(case: dict[str, Any]) -> str:
     return " · ".join([case["op"], case["case"], case["dtype"], *["backward"] * bool(case.get("backward"))])
 
 
+def flops_per_s(rate: float) -> str:
+    """A rate with the unit that suits it."""
+    return f"{rate / 1e12:.3g} TFLOP/s" if rate >= 1e12 else f"{rate / 1e9:.3g} GFLOP/s"
+
+
 def seconds(value: float) -> str:
     """A time as text, in the unit that fits."""
     for unit, scale in (("s", 1), ("ms", 1e3), ("µs", 1e6)):

@@ -289,3 +289,18 @@ def test_it_is_drawn(written, tmp_path):
     assert night.mean() < 0.25
     for picture in (light, night):
         assert len(np.unique(picture.reshape(-1, 3)[::50], axis=0)) > 20
+
+
+def test_ceilings_that_lie_close_have_one_label():
+    from kernelgen.lab.report.charts import _close
+
+    assert _close({"float32": 0.95e11, "bfloat16": 1.2e11, "float64": 4e10}) == [["bfloat16", "float32"], ["float64"]]
+    assert _close({}) == []
+
+
+def test_a_rate_has_the_unit_that_suits_it():
+    assert [results.flops_per_s(rate) for rate in (7.9e14, 1e12, 9.51e10)] == [
+        "790 TFLOP/s",
+        "1 TFLOP/s",
+        "95.1 GFLOP/s",
+    ]

@@ -249,10 +249,11 @@ def _roofline(material: Material) -> list[Chart]:
     axes.set_yscale("log")
     axes.set_xlim(low, high)
     axes.set_ylim(min(y for _, _, y in points) / 3, max(rates.values(), default=copy * high) * 2.5)
-    for dtype, rate in rates.items():
+    for rate in rates.values():
         axes.plot([low, rate / copy, high], [low * copy, rate, rate], color=MUTED, linewidth=1.2)
-        text = f"{dtype} product {rate / 1e12:.3g} TFLOP/s"
-        axes.text(high, rate * 1.12, text, ha="right", va="bottom", color=MUTED)
+    for some in _close(rates):
+        text = ", ".join(f"{dtype} {results.flops_per_s(rates[dtype])}" for dtype in some)
+        axes.text(high, rates[some[0]] * 1.12, f"products: {text}", ha="right", va="bottom", color=MUTED)
     middle = math.sqrt(low * ridge)
     axes.text(
         middle,
@@ -285,6 +286,17 @@ def _roofline(material: Material) -> list[Chart]:
     figure.legend(loc="lower left", ncols=2, borderaxespad=0.3, handletextpad=0.2, columnspacing=1)
     alt = "Roofline: operations a second over operations a byte, for every case"
     return [Chart("roofline", "Every case under what this machine can do", alt, figure)]
+
+
+def _close(rates: dict[str, float]) -> list[list[str]]:
+    """The dtypes by rate, the fastest first; those whose lines lie too close for two labels are together."""
+    groups: list[list[str]] = []
+    for dtype in sorted(rates, key=rates.__getitem__, reverse=True):
+        if groups and rates[groups[-1][-1]] < 1.8 * rates[dtype]:
+            groups[-1].append(dtype)
+        else:
+            groups.append([dtype])
+    return groups
 
 
 def _slope(axes: Any) -> float:

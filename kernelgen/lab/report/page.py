@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.lab import figures, profiler, results
+from kernelgen.lab.remarks import remarks
 from kernelgen.lab.report import charts, tuning
 from kernelgen.lab.report.charts import Chart
 from kernelgen.lab.report.collect import Case, Material
@@ -87,17 +88,14 @@ def _tiles(material: Material) -> str:
     top = material.newest.get("ceilings")
     if top:
         tiles.append((f"{top['copy_bytes_per_s'] / 1e9:.4g} GB/s", "copied by this machine"))
-        tiles += [(f"{rate / 1e12:.3g} TFLOP/s", f"{name} product") for name, rate in top["matrix_flops_per_s"].items()]
+        rates = top["matrix_flops_per_s"].items()
+        tiles += [(results.flops_per_s(rate), f"{name} product") for name, rate in rates]
     made = "".join(f'<div class="tile"><b>{escape(b)}</b><span>{escape(s)}</span></div>' for b, s in tiles)
     return f'<div class="tiles">{made}</div>' if tiles else ""
 
 
 def _notes(material: Material) -> str:
-    notes = [*material.notes]
-    for key, case in material.cases.items():
-        notes += [f"{key}: wrong: {fault}" for fault in case["faults"]]
-        notes += [f"{key}: {warning}" for warning in case["warnings"]]
-        notes += [f"{key}: {peer} was left out: {why}" for peer, why in case["left_out"].items()]
+    notes = [*material.notes, *remarks(material.cases.values())]
     items = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f'<ul class="notes">{items}</ul>' if notes else ""
 
