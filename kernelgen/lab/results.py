@@ -101,7 +101,8 @@ def machine(environment: dict[str, Any]) -> str:
     """The device that was measured, by its name: times taken on two names say nothing of each other."""
     if gpu := environment.get("gpu"):
         return gpu["name"]
-    return f"{environment['cpu']}, {environment['cores']} cores"
+    cores = environment["cores"]
+    return f"{environment['cpu']}, {cores} core{'s' * (cores != 1)}"
 
 
 def baseline(root: Path, environment: dict[str, Any], op: str) -> Path:
