@@ -136,9 +136,11 @@ Thread& choose_lane(Warp& warp) {
 bool do_pending() {
   if (launch_now->pending.empty()) return false;
   spins = 0;
-  std::swap(launch_now->pending[machine.below(launch_now->pending.size())], launch_now->pending.back());
-  const auto work = std::move(launch_now->pending.back());
-  launch_now->pending.pop_back();
+  auto& pending = launch_now->pending;
+  // Where all is late, what is oldest is latest.
+  if (machine.pace != Pace::kLazy) std::swap(pending[machine.below(pending.size())], pending.back());
+  const auto work = std::move(pending.back());
+  pending.pop_back();
   work();
   return true;
 }
