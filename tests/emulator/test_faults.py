@@ -90,6 +90,7 @@ def test_a_report_says_where_threads_are(kernels):
         (5, "wrong"),
         (6, "without having waited for its bulk stores"),
         (7, "is no multiple of 128"),
+        (8, "was made without a fence"),
     ],
 )
 def test_faults_in_copies_of_tiles(kernels, fault, what):

@@ -65,18 +65,21 @@ void set_registers(const Call& call) {
 
 namespace {
 
-// What the 8 bytes hold. Poisoned ones have another mark.
+// What the 8 bytes hold. Poisoned ones have another mark. Until a fence follows its making, a barrier is known in its
+// own block only, and not to the copy engine.
 struct State {
   uint64_t pending : 20, arrivals : 20;
   int64_t bytes : 21;
   uint64_t phase : 1, mark : 2;
 };
 static_assert(sizeof(State) == 8);
-constexpr uint64_t kMark = 1;
+constexpr uint64_t kKnown = 1, kNew = 2;
 
 State& state_at(Place place) {
   State& state = *reinterpret_cast<State*>(place.pointer());
-  if (state.mark != kMark) fail("there is no mbarrier at %#x of the shared memory", place.offset);
+  if (state.mark != kKnown && state.mark != kNew) {
+    fail("there is no mbarrier at %#x of the shared memory", place.offset);
+  }
   return state;
 }
 
@@ -97,6 +100,17 @@ void arrive(Place place, int64_t bytes, uint64_t count) {
 
 }  // namespace
 
+void check_known(Place barrier) {
+  if (state_at(barrier).mark == kNew) fail("the mbarrier at %#x was made without a fence after it", barrier.offset);
+}
+
+void fence_mbarriers(const Call&) {
+  for (const uint32_t offset : block().new_mbarriers) {
+    reinterpret_cast<State*>(block().shared + offset)->mark = kKnown;
+  }
+  block().new_mbarriers.clear();
+}
+
 void complete_bytes(Place barrier, int64_t bytes) {
   State& state = state_at(barrier);
   state.bytes -= bytes;
@@ -107,12 +121,14 @@ void mbarrier_init(const Call& call) {
   const Place place = shared_place(call.get(0), 8, 8);
   const uint64_t arrivals = call.get(1);
   if (arrivals == 0 || arrivals >= 1 << 20) fail("mbarrier.init for %d arrivals", int(arrivals));
-  *reinterpret_cast<State*>(place.pointer()) = {arrivals, arrivals, 0, 0, kMark};
+  *reinterpret_cast<State*>(place.pointer()) = {arrivals, arrivals, 0, 0, kNew};
+  place.block->new_mbarriers.push_back(place.offset);
 }
 
 // mbarrier.arrive{.expect_tx} _, [barrier]{, count or bytes}
 void mbarrier_arrive(const Call& call) {
   const Place place = shared_place(call.get(1), 8, 8);
+  if (place.block != &block()) check_known(place);
   const uint64_t last = call.operands() > 2 ? call.get(2) : 0;
   if (call.has("expect_tx")) return arrive(place, last, 1);
   arrive(place, 0, call.operands() > 2 ? last : 1);

@@ -101,7 +101,8 @@ void cp_async_wait(const Call& call) {
 
 // Has threads' writes to shared memory seen by the copy engine and wgmma. In fact only this thread's; the emulator
 // cannot tell whose they are.
-void fence_async(const Call&) {
+void fence_async(const Call& call) {
+  fence_mbarriers(call);
   memcpy(block().async_shared, block().shared, window_end());
 }
 
@@ -169,6 +170,7 @@ void start_load(Place to, Place barrier, size_t bytes, std::function<void(Place)
   if (to.block != barrier.block) fail("a load to one block with its mbarrier in another");
   if (to.block->live == 0) fail("a load to the shared memory of a block that has ended");
   shared_place(to.offset, bytes, 1);
+  check_known(barrier);
   poison(to, bytes);
   ++to.block->copies_to_here;
   later([=] {

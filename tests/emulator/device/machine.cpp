@@ -136,9 +136,11 @@ Thread& choose_lane(Warp& warp) {
 bool do_pending() {
   if (launch_now->pending.empty()) return false;
   spins = 0;
-  std::swap(launch_now->pending[machine.below(launch_now->pending.size())], launch_now->pending.back());
-  const auto work = std::move(launch_now->pending.back());
-  launch_now->pending.pop_back();
+  auto& pending = launch_now->pending;
+  // Where all is late, what is oldest is latest.
+  if (machine.pace != Pace::kLazy) std::swap(pending[machine.below(pending.size())], pending.back());
+  const auto work = std::move(pending.back());
+  pending.pop_back();
   work();
   return true;
 }
@@ -233,6 +235,9 @@ void run_all() {
     machine.failure = failure.text;
   }
   for (const auto& left : launch_now->clusters) give_back(*left);
+  // Few are kept: a process may hold so many mappings only, and each kernel's library has its own.
+  constexpr size_t kKept = 256;
+  for (; stacks.size() > kKept; stacks.pop_back()) munmap(stacks.back(), kStack);
 }
 
 void sleep(const void* channel, uint64_t detail, std::string (*waits)(const Thread&)) {

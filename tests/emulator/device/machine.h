@@ -102,7 +102,8 @@ struct Block {
   std::vector<std::unique_ptr<Warp>> warps;
   Barrier barriers[16];
   int threads, live, free_registers = 0;
-  int copies_to_here = 0;  // Under way.
+  int copies_to_here = 0;               // Under way.
+  std::vector<uint32_t> new_mbarriers;  // That no fence has followed.
   bool started = false;
 };
 

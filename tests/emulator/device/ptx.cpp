@@ -110,6 +110,7 @@ constexpr Entry kInstructions[] = {
     {"red.relaxed.gpu.global.add", add_to_memory},
     {"fence", nothing},
     {"fence.proxy.async", fence_async},
+    {"fence.mbarrier_init", fence_mbarriers},
     {"membar", nothing},
     {"prefetch", nothing},
     {"griddepcontrol", nothing},

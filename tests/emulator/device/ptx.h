@@ -61,7 +61,9 @@ struct Call {
 // barriers.cpp
 void named_barrier(const Call&), cluster_arrive(const Call&), cluster_wait(const Call&), set_registers(const Call&);
 void mbarrier_init(const Call&), mbarrier_arrive(const Call&), mbarrier_expect(const Call&), mbarrier_wait(const Call&);
-void complete_bytes(Place barrier, int64_t bytes);
+void fence_mbarriers(const Call&);
+// For the copy engine.
+void check_known(Place barrier), complete_bytes(Place barrier, int64_t bytes);
 // copies.cpp
 void cp_async(const Call&), cp_async_commit(const Call&), cp_async_wait(const Call&);
 void bulk_load(const Call&), bulk_store(const Call&), bulk_commit(const Call&), bulk_wait(const Call&);

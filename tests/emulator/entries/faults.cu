@@ -172,7 +172,17 @@ struct Maps {
   CUtensorMap in, out;
 };
 
-enum TileFault { kNone, kNoWait, kTooManyBytes, kTooFewBytes, kNoFence, kNoBarrier, kNoStoreWait, kWrongPlace };
+enum TileFault {
+  kNone,
+  kNoWait,
+  kTooManyBytes,
+  kTooFewBytes,
+  kNoFence,
+  kNoBarrier,
+  kNoStoreWait,
+  kWrongPlace,
+  kNoInitFence
+};
 
 __global__ void copy_tile(const __grid_constant__ Maps maps, TileFault fault) {
   extern __shared__ __align__(1024) char shared[];
@@ -181,7 +191,7 @@ __global__ void copy_tile(const __grid_constant__ Maps maps, TileFault fault) {
   char* result = shared + kBytes;
   if (threadIdx.x == 0) {
     barrier.init(1);
-    fence_mbarrier_init();
+    if (fault != kNoInitFence) fence_mbarrier_init();
     const int more = fault == kTooManyBytes ? 16 : fault == kTooFewBytes ? -16 : 0;
     barrier.arrive_expecting(kBytes + more);
     tma_load(shared + (fault == kWrongPlace ? 64 : 0), maps.in, 0, 0, barrier);
