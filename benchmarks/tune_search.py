@@ -199,6 +199,7 @@ def report(times: dict[str, list[float]], seeds: int) -> dict[str, Any]:
         }
     return {
         "machine": {"system": platform.platform(), "cpu": cpu_name(), "cores": os.cpu_count(), "load": os.getloadavg()},
+        "flags": " ".join(flags()),
         "points": len(times),
         "trials": round(SHARE * len(times)),
         "rounds": len(next(iter(times.values()))),

@@ -5,7 +5,7 @@ back to be done again; so `kill -9` loses the work on what was in flight, and no
 
 Sources: Latin hypercube sampling is McKay, Beckman & Conover's (1979), from scipy; the sampler is Bergstra et al.'s
 tree-structured Parzen estimator (2011), from Optuna, with constant liar (Ginsbourger et al., 2010) for what is in
-flight. That every second trial is a neighbour of the best follows Hutter, Hoos & Leyton-Brown's SMAC (2011), which
+flight. That most trials are neighbours of the best follows Hutter, Hoos & Leyton-Brown's SMAC (2011), which
 searches near the best as well.
 """
 
@@ -37,8 +37,8 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 # A worker of another machine counts as gone when it has not been heard of for so long.
 SILENCE_S = 120.0
 HEARTBEAT_S = 20.0
-# How far from one of the best a neighbour is at most, in values of the one tunable that differs.
-STEPS = 2
+# Of how many of the best neighbours are tried, and how far those are at most, in values of the tunable that differs.
+BEST, STEPS = 5, 2
 # After so many proposals of what is known, chance proposes something that is not.
 MOST_REPEATS = 3
 ABOUT, CLAIM = "kernelgen", "confirms"
@@ -187,19 +187,19 @@ class Study:
                 self._repeat(trial.number, known.get(key(values)))
 
     def _neighbour(self, known: Mapping[str, FrozenTrial]) -> Values | None:
-        """A point that nobody asked for yet, beside the best that has such: one of its tunables differs a little."""
+        """A point that nobody asked for yet, beside one of the best: one of its tunables differs a little."""
         measured = [trial for trial in known.values() if trial.state == TrialState.COMPLETE]
-        for trial in sorted(measured, key=lambda trial: trial.value):
+        beside = []
+        for trial in sorted(measured, key=lambda trial: trial.value)[:BEST]:
             here = self.space.indices(trial.user_attrs["trial"]["values"])
-            found = []
-            for name, values in self.space.tunables.items():
-                for index in range(max(0, here[name] - STEPS), min(len(values), here[name] + STEPS + 1)):
-                    point = self.space.at({**here, name: index})
-                    if key(point) in self._points and key(point) not in known:
-                        found.append(point)
-            if found:
-                return self._random.choice(found)
-        return None
+            found = [
+                point
+                for name, values in self.space.tunables.items()
+                for index in range(max(0, here[name] - STEPS), min(len(values), here[name] + STEPS + 1))
+                if key(point := self.space.at({**here, name: index})) in self._points and key(point) not in known
+            ]
+            beside += [found] if found else []
+        return self._random.choice(self._random.choice(beside)) if beside else None
 
     def _repeat(self, number: int, known: FrozenTrial | None) -> None:
         """Tell the sampler at once what needs no measuring."""

@@ -307,3 +307,18 @@ def test_a_server_that_is_not_there_is_said_without_the_password(url):
     with pytest.raises(KernelgenError, match="cannot be reached") as raised:
         joined(url)
     assert "secret" not in str(raised.value)
+
+
+def test_most_trials_after_the_seeds_are_neighbours_of_one_of_the_best(tmp_path):
+    """One tunable differs from one of the five best so far, by two values at most."""
+    study = joined(tmp_path / "trials.log", seeds=10, total=40)
+    done = work(study)
+    near = 0
+    for number in range(10, 40):
+        best = sorted(done[:number], key=time_of)[:5]
+        steps = [
+            [abs(a - b) for a, b in zip(*map(dict.values, pair), strict=True)]
+            for pair in ((study.space.indices(values), study.space.indices(done[number])) for values in best)
+        ]
+        near += any(sum(step > 0 for step in one) == 1 and max(one) <= 2 for one in steps)
+    assert near >= 18
