@@ -134,13 +134,14 @@ Thread& choose_lane(Warp& warp) {
 }
 
 bool do_pending() {
-  if (launch_now->pending.empty()) return false;
-  spins = 0;
   auto& pending = launch_now->pending;
-  // Where all is late, what is oldest is latest.
-  if (machine.pace != Pace::kLazy) std::swap(pending[machine.below(pending.size())], pending.back());
-  const auto work = std::move(pending.back());
-  pending.pop_back();
+  if (pending.empty()) return false;
+  spins = 0;
+  size_t which = machine.below(pending.size());
+  if (machine.pace == Pace::kOldestLast) which = pending.size() - 1;
+  if (machine.pace == Pace::kNewestLast) which = 0;
+  const auto work = std::move(pending[which]);
+  pending.erase(pending.begin() + which);
   work();
   return true;
 }
