@@ -13,8 +13,9 @@ from tests.stamped.conftest import made_once, stamp  # noqa: F401
 
 ENTRIES = Path(__file__).parent / "entries"
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
-# These name between them every order and every pace: see runtime.cpp.
-SEEDS = (0, 4, 8)
+# These name between them every order and every pace, and the others all their pairs: see runtime.cpp.
+SEEDS = (0, 4, 8, 10)
+EVERY_PAIR = range(12)
 
 
 def pytest_collection_modifyitems(items):

@@ -16,7 +16,7 @@ from tests.lab.mutants.cuda import CUDA
 
 from . import test_recipes as recipes
 from . import test_vocabulary as vocabulary
-from .conftest import ENTRIES, Memory
+from .conftest import ENTRIES, EVERY_PAIR, Memory
 from .emulator import EmulatorError, Library, build
 
 FROM_LAB = (
@@ -80,13 +80,13 @@ def _elementwise(compiled, reference, memory) -> None:
 
 def _linear_activation(compiled, reference, memory) -> None:
     for m, n, k, multiprocessors in ((200, 136, 520, 4), (250, 376, 328, 2)):
-        for seed in range(9):
+        for seed in EVERY_PAIR:
             arguments = ("hopper", torch.bfloat16, m, n, k, multiprocessors, seed)
             recipes.test_linear_activation(compiled, reference, memory, *arguments)
 
 
 def _flash_attention(compiled, reference, memory) -> None:
-    for seed in range(9):
+    for seed in EVERY_PAIR:
         attention = recipes.Attention(memory, 64, (1, 2, 1, 150, 260, 64), causal=True)
         given = (attention.q.float(), attention.k.float(), attention.v.float())
         expected = reference("flash_attention").flash_attention(*given, causal=True)
@@ -95,7 +95,7 @@ def _flash_attention(compiled, reference, memory) -> None:
 
 def _include(compiled, reference, memory) -> None:
     kernels = compiled("include")
-    for seed in range(9):
+    for seed in EVERY_PAIR:
         for team in ("lanes", "block", "cluster"):
             vocabulary.test_teams_take_each_row_once_and_sum_it(kernels, memory, team, 50, 100, seed)
         for team in ("lanes", "block"):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from .conftest import ENTRIES, SEEDS
+from .conftest import ENTRIES, EVERY_PAIR, SEEDS
 from .emulator import Library, build
 
 
@@ -120,7 +120,7 @@ def test_mma_multiplies_what_ldmatrix_loads(kernels, memory, seed):
     assert torch.equal(copy, a)
 
 
-@pytest.mark.parametrize("seed", range(9))
+@pytest.mark.parametrize("seed", EVERY_PAIR)
 def test_wgmma_multiplies_what_tma_brings(kernels, memory, seed):
     m, n, k = 256, 64, 200
     a, b, out = memory.copy(integers(m, k).half()), memory.copy(integers(n, k).half()), memory.empty(m, n)
@@ -138,7 +138,7 @@ def test_tma_brings_zeros_from_outside_and_leaves_out_what_is_outside(kernels, m
     assert torch.equal(out, expected)
 
 
-@pytest.mark.parametrize("seed", range(9))
+@pytest.mark.parametrize("seed", EVERY_PAIR)
 def test_named_barriers_hand_buffers_over(kernels, memory, seed):
     given, out = memory.copy(integers(7, 128)), memory.empty(7, 128)
     kernels("handed_over", given, out, 7, seed=seed)

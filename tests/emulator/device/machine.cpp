@@ -123,8 +123,9 @@ Warp* choose_warp() {
       chosen = &warp;
     }
   });
-  // Now and then another one comes first (Burckhardt et al., 2010: a few changes of priority find most faults).
-  if (chosen && machine.order == Order::kPriorities && machine.one_in(256)) chosen->priority = -int64_t(clock_ticks);
+  // Now and then another one comes first. Few changes of priority find most faults (Burckhardt et al., 2010), and
+  // many would leave none far behind.
+  if (chosen && machine.order == Order::kPriorities && machine.one_in(8192)) chosen->priority = -int64_t(clock_ticks);
   return last_warp = chosen;
 }
 
@@ -134,13 +135,14 @@ Thread& choose_lane(Warp& warp) {
 }
 
 bool do_pending() {
-  if (launch_now->pending.empty()) return false;
-  spins = 0;
   auto& pending = launch_now->pending;
-  // Where all is late, what is oldest is latest.
-  if (machine.pace != Pace::kLazy) std::swap(pending[machine.below(pending.size())], pending.back());
-  const auto work = std::move(pending.back());
-  pending.pop_back();
+  if (pending.empty()) return false;
+  spins = 0;
+  size_t which = machine.below(pending.size());
+  if (machine.pace == Pace::kOldestLast) which = pending.size() - 1;
+  if (machine.pace == Pace::kNewestLast) which = 0;
+  const auto work = std::move(pending[which]);
+  pending.erase(pending.begin() + which);
   work();
   return true;
 }
@@ -194,7 +196,7 @@ void remove_finished() {
 
 // Has a thread go on, or something that is pending.
 void step() {
-  const bool hurries = machine.pace == Pace::kEager || (machine.pace == Pace::kRandom && machine.one_in(8));
+  const bool hurries = machine.pace == Pace::kEager || (machine.pace == Pace::kRandom && machine.one_in(256));
   if (hurries && do_pending()) return;
   if (Warp* const warp = choose_warp()) {
     Cluster& cluster = *warp->block->cluster;

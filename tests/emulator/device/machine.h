@@ -9,6 +9,7 @@
 
 #include <csetjmp>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -113,9 +114,9 @@ struct Cluster {
   int live;
 };
 
-// How often a choice is made one way or another. All are legal.
+// Who goes on, and when what is pending is done: at once, at any time, or when nothing else can be done. All are legal.
 enum class Order { kUniform, kPriorities, kSticky };
-enum class Pace { kEager, kRandom, kLazy };
+enum class Pace { kEager, kRandom, kOldestLast, kNewestLast };
 
 struct Machine {
   Order order = Order::kUniform;
@@ -138,7 +139,7 @@ struct Launch {
   void (*body)(void*);
   void* arguments;
   std::vector<std::unique_ptr<Cluster>> clusters = {};  // Those that are on the machine.
-  std::vector<std::function<void()>> pending = {};      // See `later`.
+  std::deque<std::function<void()>> pending = {};       // See `later`.
   std::map<const void*, uint32_t> variables = {};       // Where shared variables lie in the window.
   uint32_t dynamic = 0, gap = 0, end = 0;
 };

@@ -128,7 +128,7 @@ void emulator_begin(uint64_t seed, int capability, int multiprocessors) {
   machine.failure.clear();
   machine.random.seed(seed);
   machine.order = emulator::Order(seed % 3);
-  machine.pace = emulator::Pace(seed / 3 % 3);
+  machine.pace = emulator::Pace(seed / 3 % 4);
   machine.residents = 1 + seed % 2;
   machine.capability = capability;
   machine.multiprocessors = multiprocessors;
