@@ -275,7 +275,7 @@ def test_a_wheel_is_built_and_checked(demo):
 def test_clean_starts_over(demo):
     result = kernelgen(demo, "build", "--clean", "-v")
     assert "(1 of 1 files compiled)" in result.stdout
-    assert "-O3 -Wall" in result.stdout  # -v shows commands
+    assert " -O3 " in result.stdout  # -v shows commands
 
 
 @pytest.mark.parametrize(
