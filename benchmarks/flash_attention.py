@@ -12,7 +12,6 @@ which have no bounds.
 
 import argparse
 import contextlib
-import importlib
 import json
 import math
 import os
@@ -24,6 +23,7 @@ from typing import Any
 
 import torch
 from compiled import compiled
+from project import import_package
 
 from kernelgen.lab import LabError, ceilings, results, statistics
 from kernelgen.lab.op import Op, load
@@ -184,11 +184,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     options = parser.parse_args()
     project = options.project.resolve()
-    (source,) = (init.parent for init in (project / "src").glob("*/__init__.py"))
-    sys.path.insert(0, str(source.parent))
-    importlib.import_module(source.name)
-    op = load(source.name, "flash_attention")
-    variable = f"{source.name}_flash_attention_PATH".upper()
+    package = import_package(project).__name__
+    op = load(package, "flash_attention")
+    variable = f"{package}_flash_attention_PATH".upper()
 
     facts: dict[str, Any] = {"kind": "kernelgen kernels", "title": "Attention"}
     facts["command"] = "python benchmarks/flash_attention.py --project DIR"

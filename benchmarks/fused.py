@@ -8,7 +8,6 @@ with 95% intervals. `README.md` beside this says what the JSON holds. A peer tha
 """
 
 import argparse
-import importlib
 import json
 import random
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 from compiled import compiled
+from project import import_package
 
 from kernelgen.lab import LabError, ceilings, results, statistics
 from kernelgen.lab.op import Op, load
@@ -97,9 +97,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     options = parser.parse_args()
     project = options.project.resolve()
-    (source,) = (init.parent for init in (project / "src").glob("*/__init__.py"))
-    sys.path.insert(0, str(source.parent))
-    importlib.import_module(source.name)
+    package = import_package(project).__name__
 
     dtype = getattr(torch, options.dtype)
     facts = {"kind": "kernelgen kernels", "title": "Norms and SwiGLU"}
@@ -109,7 +107,7 @@ def main() -> None:
     facts["kernels"], facts["compile_seconds"] = compiled(project, tuple(CASES))
     print(f"copy: {facts['ceilings']['copy_bytes_per_s'] / 1e9:.0f} GB/s", flush=True)
     facts["rows"] = []
-    for op in (load(source.name, name) for name in options.ops):
+    for op in (load(package, name) for name in options.ops):
         for case in CASES[op.name]:
             for backward in (False, True):
                 try:

@@ -13,13 +13,13 @@ import functools
 import importlib
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from compiled import compiled
+from project import import_package
 from torch.nn import functional
 
 from kernelgen.lab import ceilings, results, statistics
@@ -152,11 +152,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     options = parser.parse_args()
     project = options.project.resolve()
-    (source,) = (init.parent for init in (project / "src").glob("*/__init__.py"))
-    sys.path.insert(0, str(source.parent))
-    op = importlib.import_module(source.name).linear_activation
-    reference = importlib.import_module(f"{source.name}.ops.linear_activation.reference").linear_activation
-    variable = f"{source.name}_linear_activation_PATH".upper()
+    package = import_package(project)
+    op = package.linear_activation
+    reference = importlib.import_module(f"{package.__name__}.ops.linear_activation.reference").linear_activation
+    variable = f"{package.__name__}_linear_activation_PATH".upper()
 
     torch.manual_seed(1)
     clock, found = CudaClock(), {"kind": "kernelgen kernels", "title": "Linear and activation"}

@@ -8,17 +8,16 @@ median over the rounds, its 95% interval, and the ratio to torch.relu.
 """
 
 import argparse
-import importlib
 import json
 import platform
 import random
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from order_statistics import interval, median
+from project import import_package
 
 CALLS = 300
 # Of torch.relu, for an op without a gradient on a CUDA tensor.
@@ -71,10 +70,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
-    (source,) = (init.parent for init in (options.project / "src").glob("*/__init__.py"))
-    sys.path.insert(0, str(source.parent))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    taken = measure(calls(importlib.import_module(source.name), device), options.rounds)
+    taken = measure(calls(import_package(options.project), device), options.rounds)
 
     relu = taken["torch.relu"]
     rows = []
