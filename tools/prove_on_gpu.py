@@ -25,8 +25,8 @@ LIMIT_S = 900
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # The allocator's cache would hide an access outside of a tensor, or to one that is gone.
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-# Recipes that can take another way on Hopper than they take by themselves.
-OTHER_PATHS = {"flash_attention": "hopper", "linear_activation": "portable"}
+# Recipes that take a way of their own on Hopper, and can take the portable one.
+WITH_PATHS = ("flash_attention", "linear_activation")
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ def checks(project: Path) -> list[Step]:
     calls = [sys.executable, str(ROOT / "tools" / "calls.py"), str(project)]
     sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
     package = project.name.replace("-", "_")
-    others = {f"{package}_{op}_PATH".upper(): path for op, path in OTHER_PATHS.items()} | NO_CACHE
+    portable = {f"{package}_{op}_PATH".upper(): "portable" for op in WITH_PATHS} | NO_CACHE
     return [
         *(Step(tool, [*sanitizer, tool, *calls], ROOT, NO_CACHE) for tool in TOOLS),
-        *(Step(f"{tool} of other paths", [*sanitizer, tool, *calls, *OTHER_PATHS], ROOT, others) for tool in TOOLS),
+        *(Step(f"{tool} of portable paths", [*sanitizer, tool, *calls, *WITH_PATHS], ROOT, portable) for tool in TOOLS),
         Step("planted faults", [*_pytest(), "tests/stamped/test_faults.py", "-k", "gpu"], ROOT),
         Step("lab", [*_pytest(), "tests/lab/test_honest.py", "tests/lab/test_measure.py"], ROOT),
         Step("mutants", [sys.executable, "-m", "tests.lab.gpu_mutants"], ROOT),
@@ -104,7 +104,8 @@ def _pytest() -> list[str]:
 def run(step: Step, out: Path) -> bool:
     """Runs a step and says in one line what became of it."""
     start, log = time.monotonic(), out / f"{step.name.replace(' ', '-')}.txt"
-    environment = {**os.environ, **step.variables, "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, **step.variables, "PYTHONPATH": path}
     with log.open("w") as file:
         try:
             done = subprocess.run(
