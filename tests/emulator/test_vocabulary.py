@@ -150,3 +150,11 @@ def test_a_ring_advances_by_many_steps_as_one_by_one(kernels, steps):
     places = torch.zeros(4, dtype=torch.int64)
     kernels("ring_positions", places, steps)
     assert places[:2].tolist() == places[2:].tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 16, 17, 2**31 + 3])
+def test_there_is_a_team_for_each_row(kernels, rows):
+    """However many: kernels that take no second row would leave what is beyond unwritten."""
+    blocks = torch.zeros(1, dtype=torch.int64)
+    kernels("blocks_for_many_rows", blocks, rows)
+    assert blocks.item() == (rows + 15) // 16

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "team.cuh"
 
@@ -82,6 +83,7 @@ cudaError_t launch(
     cudaStream_t stream,
     Arguments... arguments) {
   if (blocks == 0) return cudaSuccess;
+  if (blocks > std::numeric_limits<int>::max()) return cudaErrorInvalidConfiguration;
   if (shared > kSharedWithoutAsking) {
     const auto error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
@@ -107,13 +109,10 @@ inline int threads_with_shared(int most, size_t bytes_each) {
   return std::min(most, static_cast<int>(memory / bytes_each) / kWarp * kWarp);
 }
 
-// Blocks that go over `rows` rows once.
+// Blocks with a team for each of `rows` rows.
 template <typename Tile>
 int64_t blocks_for_rows(const Tile& tile, int64_t rows) {
-  // Enough to fill any GPU many times over; kernels stride over the rows that are left.
-  constexpr int64_t kMaxTeams = 1 << 24;
-  const int64_t blocks = (rows + tile.teams_per_block - 1) / tile.teams_per_block;
-  return std::min(blocks, kMaxTeams) * tile.blocks_per_team;
+  return (rows + tile.teams_per_block - 1) / tile.teams_per_block * tile.blocks_per_team;
 }
 
 // Blocks that are all on the GPU at once, for kernels that keep something from row to row: `each` on a multiprocessor,
