@@ -245,3 +245,34 @@ def test_build_isolation_is_refused_with_the_flag_that_helps(full_project, copy_
     assert result.returncode == 1
     assert "torch is not installed" in result.stderr
     assert "--no-build-isolation" in result.stderr
+
+
+SHORT_OF_MEMORY = """
+import resource
+import torch
+from demo_kernels import elementwise
+
+tensor = torch.empty(2**28)  # A gigabyte that nothing is written to.
+elementwise(*[tensor[:8]] * 3)
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**29, -1))
+elementwise(tensor, tensor, tensor)
+"""
+
+
+# Some toolchains link the latter. Mixed with PyTorch's own it would crash where a number is put into a message.
+@pytest.mark.parametrize("flags", ["", "-static-libstdc++"])
+def test_too_little_memory_is_an_error_like_any_other(small_project, copy_of, flags):
+    project = copy_of(small_project)
+    result = build(project, LDFLAGS=flags)
+    assert result.returncode == 0, result.stdout + result.stderr
+    result = python(project, SHORT_OF_MEMORY)
+    assert "RuntimeError: CPU out of memory. Tried to allocate a result of shape (268435456)" in result.stderr
+
+
+def test_symbols_of_static_libraries_stay_inside(small_project, copy_of):
+    project = copy_of(small_project)
+    assert build(project, LDFLAGS="-static-libstdc++").returncode == 0
+    for library in ("_cpu.so", "_cuda.so"):
+        output = subprocess.check_output(["nm", "-DC", "--defined-only", str(project / PACKAGE / library)], text=True)
+        assert not re.search(r" [TWVu] std::(locale|basic_ostream)|cudaMalloc", output)

@@ -6,6 +6,8 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 // The tensor itself if it is contiguous (the check is far cheaper than a call through the dispatcher), else a copy.
@@ -17,25 +19,31 @@ inline std::optional<torch::stable::Tensor> as_contiguous(const std::optional<to
   return tensor ? std::optional(as_contiguous(*tensor)) : std::nullopt;
 }
 
-// A new tensor without values, like a contiguous one. The dispatcher's empty_like takes a microsecond longer.
-inline torch::stable::Tensor empty_like_contiguous(const torch::stable::Tensor& tensor) {
-  int32_t dtype = 0, device_type = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &device_type));
+// A new tensor without values, on another's device. PyTorch's empty_like and new_empty, which come through the
+// dispatcher, take a microsecond longer, and say nothing of use where memory is short.
+inline torch::stable::Tensor empty_strided(
+    const torch::stable::Tensor& like, size_t dims, const int64_t* sizes, const int64_t* strides, int32_t dtype) {
+  int32_t device_type = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
   AtenTensorHandle result = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-      tensor.dim(),
-      tensor.sizes().data(),
-      tensor.strides().data(),
-      dtype,
-      device_type,
-      tensor.get_device_index(),
-      &result));
+  if (aoti_torch_empty_strided(dims, sizes, strides, dtype, device_type, like.get_device_index(), &result)) {
+    std::string shape;
+    for (size_t i = 0; i < dims; ++i) shape += (i ? ", " : "") + std::to_string(sizes[i]);
+    throw std::runtime_error(
+        std::string(device_type == aoti_torch_device_type_cuda() ? "CUDA" : "CPU") +
+        " out of memory. Tried to allocate a result of shape (" + shape + ")");
+  }
   return torch::stable::Tensor(result);
 }
 
-// A new contiguous tensor without values, on another's device, of its dtype unless one is given. PyTorch's new_empty,
-// which comes through the dispatcher, takes a microsecond longer.
+// Like a contiguous tensor.
+inline torch::stable::Tensor empty_like_contiguous(const torch::stable::Tensor& tensor) {
+  int32_t dtype = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
+  return empty_strided(tensor, tensor.dim(), tensor.sizes().data(), tensor.strides().data(), dtype);
+}
+
+// Contiguous, of the other's dtype unless one is given.
 inline torch::stable::Tensor empty_contiguous(
     const torch::stable::Tensor& like,
     const std::vector<int64_t>& sizes,
@@ -44,15 +52,11 @@ inline torch::stable::Tensor empty_contiguous(
   for (size_t i = sizes.size(); i-- > 1;) {
     strides[i - 1] = strides[i] * (sizes[i] > 0 ? sizes[i] : 1);
   }
-  int32_t number = 0, device_type = 0;
+  int32_t number = 0;
   if (dtype) {
     number = torch::stable::detail::to<int32_t>(torch::stable::detail::from(*dtype));
   } else {
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &number));
   }
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
-  AtenTensorHandle result = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-      sizes.size(), sizes.data(), strides.data(), number, device_type, like.get_device_index(), &result));
-  return torch::stable::Tensor(result);
+  return empty_strided(like, sizes.size(), sizes.data(), strides.data(), number);
 }
