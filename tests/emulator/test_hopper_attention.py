@@ -19,6 +19,7 @@ from .test_recipes import Attention, close, random
 CASES = [
     (64, (1, 2, 1, 200, 300, 64), {"causal": True}),
     (64, (1, 2, 2, 260, 140, 40), {"softcap": 3.0, "window": (100, 5)}),
+    (64, (1, 2, 2, 380, 200, 64), {"window": (150, 40)}),  # Wide tiles.
     (64, (1, 1, 1, 1, 129, 64), {}),
     (128, (1, 2, 1, 150, 400, 128), {"causal": True}),
     (128, (1, 1, 1, 190, 140, 96), {"causal": True, "softcap": 20.0}),  # The first rows attend to nothing.

@@ -33,6 +33,10 @@ def _attention(name: str, old: str, new: str = "", file: str = "forward.cuh") ->
     return Mutant(name, "flash_attention", file, old, new)
 
 
+def _hopper_attention(name: str, old: str, new: str = "") -> Mutant:
+    return Mutant(name, "hopper_attention", "hopper_forward.cuh", old, new)
+
+
 def _header(name: str, header: str, old: str, new: str = "") -> Mutant:
     return Mutant(name, "include", f"../../include/{header}", old, new)
 
@@ -42,8 +46,8 @@ _WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
 
 MUTANTS = [
     *(mutant for mutant in CUDA if mutant.name.removeprefix("cuda_") in FROM_LAB),
-    _linear("tile_not_waited_for", "barriers.full[position.stage].wait(position.parity);"),
-    _linear("buffer_not_waited_for", "barriers.empty[position.stage].wait(position.parity ^ 1);\n      full", "full"),
+    _linear("tile_not_waited_for", "barriers.full[stage].wait(position.parity());"),
+    _linear("buffer_not_waited_for", "barriers.empty[position.stage()].wait(position.parity() ^ 1);\n      full", "full"),
     _linear("released_while_being_read", _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
     _linear("panel_still_being_read", "if (thread == 0) tma_store_wait_read<1>();"),
     _linear(
@@ -60,11 +64,17 @@ MUTANTS = [
         "one_row_too_many", "p.out.row, p.mask.queries - first_row,", "p.out.row, p.mask.queries - first_row + 1,"
     ),
     _attention("mask_one_key_too_wide", "right + 1;", "right + 2;", "mask.h"),
+    _hopper_attention("task_not_waited_for", "barriers.full_queries[queries.stage()].wait(queries.parity());"),
+    _hopper_attention("task_replaced_while_it_lasts", "barriers.empty_queries[queries.stage()].wait(queries.parity() ^ 1);"),
+    _hopper_attention("scores_not_waited_for", "wgmma_wait<decltype(pending)::value>();"),
+    _hopper_attention("values_not_waited_for", "barriers.full_values[values.stage()].wait(values.parity());"),
+    _hopper_attention("sums_of_the_last_tile", "    rows.begin_sums();\n"),
+    _hopper_attention("results_still_leaving", "if (thread == 0) tma_store_wait_read<0>();  // The last", "//"),
     _header("sums_share_a_buffer", "team.cuh", "T* const now = sums[turn_ ^= 1];", "T* const now = sums[0];"),
     _header("block_not_synchronised", "team.cuh", "    __syncthreads();\n"),
     _header("columns_not_synchronised", "column_sums.cuh", "__syncthreads();  // Whoever", "//"),
     _header("queue_one_row_short", "queue.cuh", "__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"),
-    _header("parity_of_many_steps", "mbarrier.cuh", "(target / kStages) & 1", "(steps / kStages) & 1"),
+    _header("parity_of_many_steps", "mbarrier.cuh", "(at_ + steps) % (2 * kStages)", "(at_ + steps) % kStages"),
 ]
 
 
@@ -91,6 +101,16 @@ def _flash_attention(compiled, reference, memory) -> None:
         given = (attention.q.float(), attention.k.float(), attention.v.float())
         expected = reference("flash_attention").flash_attention(*given, causal=True)
         recipes.close(attention.forward(compiled("flash_attention"), seed=seed)[0], expected)
+
+
+def _hopper_attention_forward(compiled, reference, memory) -> None:
+    for seed in EVERY_PAIR:
+        attention = recipes.Attention(memory, 64, (1, 2, 1, 200, 300, 64), causal=True)
+        given = (attention.q.float(), attention.k.float(), attention.v.float())
+        expected = reference("flash_attention").flash_attention(*given, causal=True)
+        out, lse = attention.like(attention.q), memory.empty(*attention.rows)
+        compiled("")("hopper_forward", *attention.inputs(), out, lse, seed=seed, multiprocessors=2)
+        recipes.close(out, expected)
 
 
 def _include(compiled, reference, memory) -> None:
@@ -122,6 +142,19 @@ extern "C" cudaError_t hopper_bfloat16(
 """
 
 
+HOPPER_ATTENTION = """
+#include "flash_attention_problem.h"
+#include "hopper_forward.cuh"
+extern "C" cudaError_t hopper_forward(
+    const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) {
+  static int taken;
+  Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse};
+  p.tiles_taken = &taken;
+  return forward_hopper<__half, 64>(p, nullptr);
+}
+"""
+
+
 def _first_export(name: str) -> str:
     """An entry without all but the first of its element types."""
     head, first, *_ = re.split(r"^(?=EXPORT\()", (ENTRIES / name).read_text(), flags=re.MULTILINE)
@@ -133,14 +166,19 @@ HUNTS: dict[str, tuple[str, list[str], Callable]] = {
     "rms_norm": (_first_export("rms_norm.cu"), [], _norms),
     "linear_activation": (HOPPER, [], _linear_activation),
     "flash_attention": (_first_export("flash_attention.cu"), ["rows.sm_80+.cu"], _flash_attention),
+    "hopper_attention": (HOPPER_ATTENTION, [], _hopper_attention_forward),
     "include": ((ENTRIES / "vocabulary.cu").read_text(), [], _include),
 }
+
+
+# Of those that are not named after their recipe.
+FOLDERS = {"include": "elementwise", "hopper_attention": "flash_attention"}
 
 
 def _hunt(ops: Path, recipe: str, reference: Callable) -> str:
     """What is found first, or ""."""
     entry, sources, check = HUNTS[recipe]
-    library: Library = build(ops / ("elementwise" if recipe == "include" else recipe), entry, sources)
+    library: Library = build(ops / FOLDERS.get(recipe, recipe), entry, sources)
     memory = Memory()
     torch.manual_seed(0)
     try:
@@ -161,7 +199,7 @@ def test_a_kernel_that_is_right_passes(ops, reference, recipe):
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_caught(ops, reference, tmp_path, mutant):
     project = tmp_path / "p"
-    recipe = "elementwise" if mutant.recipe == "include" else mutant.recipe
+    recipe = FOLDERS.get(mutant.recipe, mutant.recipe)
     package = ops.parent.relative_to(ops.parents[2])
     for part in (package / "include", package / "ops" / recipe, Path("setup.py")):
         source = ops.parents[2] / part

@@ -8,7 +8,10 @@
   } \
   extern "C" cudaError_t hopper_forward_##name##_##D( \
       const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \
-    return forward_hopper<T, D>({problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}, nullptr); \
+    static int taken; \
+    Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}; \
+    if (!p.mask.is_even()) p.tiles_taken = &taken; \
+    return forward_hopper<T, D>(p, nullptr); \
   } \
   extern "C" cudaError_t hopper_backward_##name##_##D( \
       const Shape* shape, \

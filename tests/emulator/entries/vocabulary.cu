@@ -180,28 +180,28 @@ __global__ void multiply_tiles(const __grid_constant__ Maps maps, float* out, in
     give_registers<24>();
     if (threadIdx.x > 0) return;
     for (int step = 0; step < steps; ++step, position.advance()) {
-      char* stage = shared + position.stage * kStage;
-      empty[position.stage].wait(position.parity ^ 1);
-      full[position.stage].arrive_expecting(kStage);
-      tma_load(stage, maps.a, row0, step * kBox, full[position.stage]);
+      char* stage = shared + position.stage() * kStage;
+      empty[position.stage()].wait(position.parity() ^ 1);
+      full[position.stage()].arrive_expecting(kStage);
+      tma_load(stage, maps.a, row0, step * kBox, full[position.stage()]);
       char* share = stage + (kBox + block * kShare) * kSwizzleRow;
       tma_load_multicast(
-          share, maps.b, column0 + block * kShare, step * kBox, full[position.stage], (1 << kCluster) - 1);
+          share, maps.b, column0 + block * kShare, step * kBox, full[position.stage()], (1 << kCluster) - 1);
     }
-    for (int i = 0; i < kRing; ++i, position.advance()) empty[position.stage].wait(position.parity ^ 1);
+    for (int i = 0; i < kRing; ++i, position.advance()) empty[position.stage()].wait(position.parity() ^ 1);
   } else {
     take_registers<240>();
     const int thread = threadIdx.x % kWarpgroup;
     float sums[kColumns / 2] = {};
     for (int step = 0; step < steps; ++step, position.advance()) {
-      const char* stage = shared + position.stage * kStage;
+      const char* stage = shared + position.stage() * kStage;
       const uint64_t a = wgmma_operand(stage), b = wgmma_operand(stage + kBox * kSwizzleRow);
-      full[position.stage].wait(position.parity);
+      full[position.stage()].wait(position.parity());
       wgmma_fence();
       for (int part = 0; part < 4; ++part) wgmma<__half>(sums, a + 2 * part, b + 2 * part);
       wgmma_commit();
       wgmma_wait<0>();
-      if (thread < kCluster) empty[position.stage].arrive_in(thread);
+      if (thread < kCluster) empty[position.stage()].arrive_in(thread);
     }
     for (int i = 0; i < kColumns / 2; ++i) {
       const int row = row0 + thread / 32 * 16 + i / 2 % 2 * 8 + thread % 32 / 4;
@@ -385,8 +385,14 @@ cudaError_t ring_positions(int64_t* places, int64_t steps) {
   one_by_one.advance(), one_by_one.advance();
   at_once.advance(steps);
   for (int64_t i = 0; i < steps; ++i) one_by_one.advance();
-  const int64_t found[] = {at_once.stage, at_once.parity, one_by_one.stage, one_by_one.parity};
+  const int64_t found[] = {at_once.stage(), at_once.parity(), one_by_one.stage(), one_by_one.parity()};
   std::copy_n(found, 4, places);
+  return cudaSuccess;
+}
+
+// How many blocks have a team for each of `rows` rows, which is not launched.
+cudaError_t blocks_for_many_rows(int64_t* blocks, int64_t rows) {
+  *blocks = blocks_for_rows(Tile<LaneTeam<8>, 1, 1>{kLaneTeamThreads, kLaneTeamThreads / 8, 1}, rows);
   return cudaSuccess;
 }
 }

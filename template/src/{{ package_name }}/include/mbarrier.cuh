@@ -72,22 +72,16 @@ __device__ inline void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Where a ring of buffers stands: which one is next, and the parity of its phase.
+// Where a ring of buffers stands: which one is next, and the parity of its phase. It takes one register: a number that
+// goes through all buffers with one parity, then with the other.
 template <int kStages>
-struct RingPosition {
-  int stage = 0;
-  int parity = 0;
+class RingPosition {
+ public:
+  __device__ int stage() const { return at_ < kStages ? at_ : at_ - kStages; }
+  __device__ int parity() const { return at_ >= kStages; }
+  __device__ void advance() { at_ = at_ + 1 < 2 * kStages ? at_ + 1 : 0; }
+  __device__ void advance(int64_t steps) { at_ = static_cast<int>((at_ + steps) % (2 * kStages)); }
 
-  __device__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-
-  __device__ void advance(int64_t steps) {
-    const int64_t target = stage + steps;
-    parity ^= (target / kStages) & 1;
-    stage = static_cast<int>(target % kStages);
-  }
+ private:
+  int at_ = 0;
 };

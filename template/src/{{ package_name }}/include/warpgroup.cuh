@@ -7,6 +7,12 @@
 // Four warps that issue wgmma together. The first of them has a number that is a multiple of four.
 constexpr int kWarpgroup = 128;
 
+// A value that is the same in all lanes of a warp; by way of this the compiler knows it too, and computes what follows
+// from it once for the warp. Of the operands of wgmma, with which it matters, all that varies is such.
+__device__ inline int same_in_warp(int value) {
+  return __shfl_sync(0xffffffff, value, 0);
+}
+
 // From here on this warpgroup's threads have so many registers each. All of the warpgroup take part.
 template <int kRegisters>
 __device__ void take_registers() {
