@@ -1,8 +1,9 @@
 """Calls every op of a project on the GPU, forward and backward, on the cases of its tests; for compute-sanitizer.
 
-compute-sanitizer --tool memcheck python tools/calls.py PROJECT [OP ...]
+compute-sanitizer --tool memcheck python tools/calls.py PROJECT [--only OP ...] [--without OP ...] [--dtypes ...]
 """
 
+import argparse
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -12,13 +13,15 @@ from typing import Any
 
 
 def main() -> None:
-    project, only = Path(sys.argv[1]).resolve(), sys.argv[2:]
+    options = _options()
+    project = options.project.resolve()
     # The tests' own helpers know how to draw an op's inputs, and in which layouts.
     sys.path[:0] = [str(project / "src"), str(project / "tests")]
     calls = 0
     for file in sorted(project.glob("src/*/ops/*/test_*.py")):
-        if not only or file.parent.name in only:
-            calls += sum(call_all(suite) for suite in suites(load(file)))
+        op = file.parent.name
+        if op not in options.without and (not options.only or op in options.only):
+            calls += sum(call_all(suite, options.dtypes) for suite in suites(load(file)))
     if calls == 0:
         sys.exit("no op was called: none has a CUDA kernel, or none has that name")
     print(f"{calls} calls")
@@ -37,22 +40,24 @@ def suites(module: ModuleType) -> list[Any]:
     from op_suite import OpSuite
 
     classes = [it for it in vars(module).values() if isinstance(it, type) and issubclass(it, OpSuite)]
-    return [suite for suite in classes if suite is not OpSuite and "cuda" not in suite.lacks]
+    # A base of several has no dtypes yet.
+    return [suite for suite in classes if getattr(suite, "dtypes", ()) and "cuda" not in suite.lacks]
 
 
-def draws(suite: Any) -> Iterator[tuple[Any, Any, str]]:
+def draws(suite: Any, names: list[str]) -> Iterator[tuple[Any, Any, str]]:
     """Every dtype with every case; and every layout, in one dtype, with the first few cases."""
     from op_tools import LAYOUTS
 
-    yield from ((dtype, case, "contiguous") for dtype in suite.dtypes for case in suite.cases)
-    yield from ((suite.dtypes[0], case, layout) for case in suite.cases[:3] for layout in LAYOUTS)
+    dtypes = [dtype for dtype in suite.dtypes if not names or str(dtype).removeprefix("torch.") in names]
+    yield from ((dtype, case, "contiguous") for dtype in dtypes for case in suite.cases)
+    yield from ((dtypes[0], case, layout) for case in suite.cases[:3] for layout in LAYOUTS)
 
 
-def call_all(suite: Any) -> int:
+def call_all(suite: Any, dtypes: list[str]) -> int:
     import torch
     from op_tools import Make, tensors
 
-    drawn = list(draws(suite))
+    drawn = list(draws(suite, dtypes))
     for dtype, case, layout in drawn:
         make = Make("cuda", dtype, layout, requires_grad="gradient" not in suite.lacks)
         outputs = [it for it in tensors(suite.op(*suite().inputs(case, make))) if it.requires_grad]
@@ -60,6 +65,15 @@ def call_all(suite: Any) -> int:
             torch.autograd.backward(outputs, [torch.randn_like(output) for output in outputs])
     torch.cuda.synchronize()
     return len(drawn)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("project", type=Path, help="a built project")
+    parser.add_argument("--only", nargs="+", default=[], metavar="OP", help="these ops; default: all")
+    parser.add_argument("--without", nargs="+", default=[], metavar="OP", help="not these")
+    parser.add_argument("--dtypes", nargs="+", default=[], help="such as float16; default: all that an op takes")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
