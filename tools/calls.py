@@ -1,6 +1,6 @@
 """Calls every op of a project on the GPU, forward and backward, on the cases of its tests; for compute-sanitizer.
 
-compute-sanitizer --tool memcheck python tools/calls.py PROJECT [--only OP ...] [--without OP ...] [--dtypes ...]
+compute-sanitizer --tool memcheck python tools/calls.py PROJECT [--only OP ...] [--forward-only OP ...] ...
 """
 
 import argparse
@@ -21,7 +21,8 @@ def main() -> None:
     for file in sorted(project.glob("src/*/ops/*/test_*.py")):
         op = file.parent.name
         if op not in options.without and (not options.only or op in options.only):
-            calls += sum(call_all(suite, options.dtypes) for suite in suites(load(file)))
+            backward = op not in options.forward_only
+            calls += sum(call_all(suite, options.dtypes, backward) for suite in suites(load(file)))
     if calls == 0:
         sys.exit("no op was called: none has a CUDA kernel, or none has that name")
     print(f"{calls} calls")
@@ -53,13 +54,13 @@ def draws(suite: Any, names: list[str]) -> Iterator[tuple[Any, Any, str]]:
     yield from ((dtypes[0], case, layout) for case in suite.cases[:3] for layout in LAYOUTS)
 
 
-def call_all(suite: Any, dtypes: list[str]) -> int:
+def call_all(suite: Any, dtypes: list[str], backward: bool) -> int:
     import torch
     from op_tools import Make, tensors
 
     drawn = list(draws(suite, dtypes))
     for dtype, case, layout in drawn:
-        make = Make("cuda", dtype, layout, requires_grad="gradient" not in suite.lacks)
+        make = Make("cuda", dtype, layout, requires_grad=backward and "gradient" not in suite.lacks)
         outputs = [it for it in tensors(suite.op(*suite().inputs(case, make))) if it.requires_grad]
         if outputs:
             torch.autograd.backward(outputs, [torch.randn_like(output) for output in outputs])
@@ -72,6 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("project", type=Path, help="a built project")
     parser.add_argument("--only", nargs="+", default=[], metavar="OP", help="these ops; default: all")
     parser.add_argument("--without", nargs="+", default=[], metavar="OP", help="not these")
+    parser.add_argument("--forward-only", nargs="+", default=[], metavar="OP", help="no backward of these")
     parser.add_argument("--dtypes", nargs="+", default=[], help="such as float16; default: all that an op takes")
     return parser.parse_args()
 
