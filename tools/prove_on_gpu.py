@@ -89,8 +89,8 @@ def checks(project: Path) -> list[Step]:
     package = project.name.replace("-", "_")
     portable = {f"{package}_{op}_PATH".upper(): "portable" for op in WITH_PATHS} | NO_CACHE
     halves = ["--only", *WITH_PATHS, "--dtypes", "float16", "bfloat16"]
-    # initcheck does not see what Hopper's copy engine writes, and complains of every read of it. cuBLAS uses it too, for
-    # the products of linear_activation's backward.
+    # initcheck does not see what Hopper's copy engine writes, and complains of every read of it. cuBLAS uses it too,
+    # for the products of linear_activation's backward.
     blind = {"initcheck": ["--without", *WITH_PATHS]}
     blind_of_portable = {"initcheck": ["--forward-only", "linear_activation"]}
     return [
