@@ -4,10 +4,10 @@
 
 DIR is a built project that holds the recipe under its own name, and this Python has its torch and kernelgen's lab. For
 each case and direction the recipe's paths and its peers are measured in turns, on random inputs, with a cold L2 cache:
-medians with 95% intervals. A row of results is one path beside the peers; the rows of a case are of one run. A row's
-bound is a share of the speed of its fastest peer, or of PyTorch's FlashAttention-2 for the portable path; what counts
-in the end is the geometric mean over rows, which is printed last. `--device cpu` measures the CPU's few small cases,
-which have no bounds.
+medians with 95% intervals. A row of results is one path beside the peers; the rows of a case are of one run. A bound is
+a share of the speed of a row's fastest peer, or of PyTorch's FlashAttention-2 for the portable path. It holds for the
+geometric mean over rows, which is printed last; for a single query it holds for each row. `--device cpu` measures the
+CPU's few small cases, which have no bounds.
 """
 
 import argparse
@@ -137,14 +137,15 @@ class Case:
                 }
 
     def bound(self, path: str | None, peers: dict[str, dict[str, float]]) -> dict[str, Any] | None:
-        if path is None:
+        # No peer has a deterministic backward, and the forward is what it is without.
+        if path is None or self.sizes.get("deterministic"):
             return None
         of, fractions = BOUNDS[path]
         fraction = fractions[self.backward]
         if self.is_decode:
             of, fraction = DECODE_BOUND
-        fastest = min(peers, key=lambda name: peers[name]["median_us"], default=None)
-        return {"of": of or fastest, "fraction": fraction} if (of or fastest) in peers else None
+        of = of or min(peers, key=lambda name: peers[name]["median_us"], default=None)
+        return {"of": of, "fraction": fraction, "of_mean": not self.is_decode} if of in peers else None
 
 
 def reached(row: dict[str, Any]) -> float:
@@ -163,10 +164,10 @@ def show(row: dict[str, Any]) -> None:
 
 
 def show_means(rows: list[dict[str, Any]]) -> None:
-    """The geometric mean over the rows of a path and direction, those of one query aside."""
+    """The geometric mean over the rows of a path and direction."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
-        if row["bound"] and not row["case"].startswith("one query"):
+        if row["bound"] and row["bound"]["of_mean"]:
             groups.setdefault((row["path"], row["direction"]), []).append(row)
     for (path, direction), group in groups.items():
         mean = math.exp(sum(math.log(reached(row)) for row in group) / len(group))

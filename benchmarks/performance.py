@@ -5,6 +5,7 @@ what the results say.
 """
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,25 +27,50 @@ def number(value: float) -> str:
     return f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
 
-def share(row: dict[str, Any], ceilings: dict[str, Any]) -> tuple[str, str]:
-    """How much of its ceiling a row reaches, and what became of its bound."""
+def reached(row: dict[str, Any], ceilings: dict[str, Any]) -> float | None:
+    """The share of what its bound is about that a row reaches."""
     bound, ours = row["bound"], row["implementations"][OURS]["median_us"]
-    if bound is None:
-        return "", ""
     if bound["of"] == "copy":
-        reached = row["bytes"] / (ours * 1e-6) / ceilings["copy_bytes_per_s"]
-    elif bound["of"] in row["implementations"]:
-        reached = row["implementations"][bound["of"]]["median_us"] / ours
-    else:
-        return "", f"{bound['of']} could not run"
-    verdict = "met" if reached >= bound["fraction"] else "**missed**"
-    return f"{reached:.2f} of {bound['of']}", f"{bound['fraction']:.2f}: {verdict}"
+        return row["bytes"] / (ours * 1e-6) / ceilings["copy_bytes_per_s"]
+    peer = row["implementations"].get(bound["of"])
+    return peer["median_us"] / ours if peer else None
+
+
+def share(row: dict[str, Any], ceilings: dict[str, Any]) -> tuple[str, str]:
+    """How much of its ceiling a row reaches, and what became of its bound, unless that is one of a mean."""
+    if row["bound"] is None:
+        return "", ""
+    found = reached(row, ceilings)
+    if found is None:
+        return "", f"{row['bound']['of']} could not run"
+    return f"{found:.2f} of {row['bound']['of']}", "" if row["bound"].get("of_mean") else verdict(found, row["bound"])
+
+
+def verdict(found: float, bound: dict[str, Any]) -> str:
+    return f"{bound['fraction']:.2f}: {'met' if found >= bound['fraction'] else '**missed**'}"
+
+
+def means(rows: list[dict[str, Any]], ceilings: dict[str, Any]) -> list[str]:
+    """What became of bounds of the geometric mean over rows, by path and direction."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["bound"] and row["bound"].get("of_mean"):
+            groups.setdefault((row["path"], row["direction"]), []).append(row)
+    lines = ["| path | direction | geometric mean over | reached | bound |", "|" + " --- |" * 5]
+    for (path, direction), group in groups.items():
+        found = math.exp(sum(math.log(reached(row, ceilings)) for row in group) / len(group))
+        of = {row["bound"]["of"] for row in group}
+        peer = of.pop() if len(of) == 1 else "the fastest peer"
+        cells = path, direction, f"{len(group)} rows", f"{found:.2f} of {peer}", verdict(found, group[0]["bound"])
+        lines.append(f"| {' | '.join(cells)} |")
+    return ["", *lines] if groups else []
 
 
 def table(rows: list[dict[str, Any]], ceilings: dict[str, Any]) -> list[str]:
     peers = list(dict.fromkeys(name for row in rows for name in row["implementations"] if name != OURS))
     head = ["case", "direction", "recipe", *peers, "reached", "bound"]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    has_paths = len({row["path"] for row in rows}) > 1
     for row in rows:
         times = row["implementations"]
         fastest = min(time["median_us"] for time in times.values())
@@ -56,10 +82,10 @@ def table(rows: list[dict[str, Any]], ceilings: dict[str, Any]) -> list[str]:
             return f"**{text}**" if times[name]["median_us"] == fastest else text
 
         own = f"{cell(OURS)} ({number(times[OURS]['low_us'])} to {number(times[OURS]['high_us'])})"
-        path = "" if row["path"] == "portable" else f", {row['path']}"
+        path = f", {row['path']}" if has_paths else ""
         cells = [row["case"], f"{row['direction']}, {row['dtype']}{path}", own, *map(cell, peers)]
         lines.append(f"| {' | '.join([*cells, *share(row, ceilings)])} |")
-    return lines
+    return lines + means(rows, ceilings)
 
 
 def compiled(results: dict[str, Any]) -> list[str]:
