@@ -47,7 +47,7 @@ _WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
 MUTANTS = [
     *(mutant for mutant in CUDA if mutant.name.removeprefix("cuda_") in FROM_LAB),
     _linear("tile_not_waited_for", "barriers.full[stage].wait(position.parity());"),
-    _linear("buffer_not_waited_for", "barriers.empty[position.stage()].wait(position.parity() ^ 1);\n      full", "full"),
+    _linear("buffer_not_waited_for", ".wait(position.parity() ^ 1);\n      full.arrive", ";\n      full.arrive"),
     _linear("released_while_being_read", _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
     _linear("panel_still_being_read", "if (thread == 0) tma_store_wait_read<1>();"),
     _linear(
@@ -65,7 +65,7 @@ MUTANTS = [
     ),
     _attention("mask_one_key_too_wide", "right + 1;", "right + 2;", "mask.h"),
     _hopper_attention("task_not_waited_for", "barriers.full_queries[queries.stage()].wait(queries.parity());"),
-    _hopper_attention("task_replaced_while_it_lasts", "barriers.empty_queries[queries.stage()].wait(queries.parity() ^ 1);"),
+    _hopper_attention("task_replaced_while_it_lasts", ".wait(queries.parity() ^ 1);", ";"),
     _hopper_attention("scores_not_waited_for", "wgmma_wait<decltype(pending)::value>();"),
     _hopper_attention("values_not_waited_for", "barriers.full_values[values.stage()].wait(values.parity());"),
     _hopper_attention("sums_of_the_last_tile", "    rows.begin_sums();\n"),
