@@ -37,7 +37,7 @@ class Op:
             backward" where these have kernels of their own) and name; see tune/space.py.
         estimates: by the same keys, `estimate(values, dtype, **sizes)`, what the kernel then takes; see tune/gates.py.
         shape_classes: by the same keys, `shape_class(**sizes)`, the name of a class of shapes that is tuned apart,
-            where there are such.
+            where there are such; None for shapes that the tunables of this key do not serve.
         huge: sizes that make more than 2³¹ elements, where indices of 32 bits do not reach; run on GPUs that hold them.
     """
 
@@ -58,7 +58,7 @@ class Op:
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     tunables: dict[str, Any] = field(default_factory=dict)
     estimates: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    shape_classes: dict[str, Callable[..., str]] = field(default_factory=dict)
+    shape_classes: dict[str, Callable[..., str | None]] = field(default_factory=dict)
     repeatable: bool | float = True
     gradient: bool = True
     huge: dict[str, int] | None = None

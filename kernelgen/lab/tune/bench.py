@@ -59,7 +59,11 @@ class Bench(live.Live):
         chip, estimate, shape_class = find(capability or ""), op.estimates.get(part), op.shape_classes.get(part)
         classes: dict[str | None, list[str]] = {}
         for name, case in sizes.items():
-            classes.setdefault(shape_class(**case) if shape_class else None, []).append(name)
+            shapes = shape_class(**case) if shape_class else None
+            if shapes is not None or not shape_class:  # Else other kernels serve it than those of this part.
+                classes.setdefault(shapes, []).append(name)
+        if not classes:
+            raise LabError(f"What {op.name} has as tunables for {part} serves none of these cases: {', '.join(sizes)}.")
         parts = []
         for shapes, names in classes.items():
             measured = [(dtype, sizes[name]) for name in names for dtype in dtypes]

@@ -4,7 +4,7 @@
 
 #define EXPORT_HOPPER(name, T, D) \
   extern "C" int hopper_rows_##D() { \
-    return HopperBackwardTile<D>::kRows; \
+    return visit_hopper_backward<D>([](auto tile) { return tile.kRows; }); \
   } \
   extern "C" cudaError_t hopper_forward_##name##_##D( \
       const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from kernelgen.lab import LabError
 from kernelgen.lab.tune import configure, gates, space
 from kernelgen.lab.tune.bench import Bench
 from kernelgen.lab.tune.chips import CHIPS
@@ -27,11 +28,18 @@ PACKAGE = "tuned_recipes"
 OPS = Path("src") / PACKAGE / "ops"
 NVCC = shutil.which("nvcc") or next(map(str, Path("/usr/local").glob("cuda/bin/nvcc")), None)
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc here")
+# Has as much of everything as 9.0, and takes the portable kernels.
+LIKE_9_0 = "10.0"
 
 # Which header holds the defaults of a class of shapes, and as which struct.
 STRUCTS = {
     ("flash_attention", "heads of 64"): ("tiles.h", "Defaults<64>"),
     ("flash_attention", "heads of 128"): ("tiles.h", "Defaults<128>"),
+    ("flash_attention", "wgmma, heads of 64"): ("hopper_tiles.h", "HopperForward<64>"),
+    ("flash_attention", "wgmma, wide tiles of heads of 64"): ("hopper_tiles.h", "HopperForwardWide"),
+    ("flash_attention", "wgmma, heads of 128"): ("hopper_tiles.h", "HopperForward<128>"),
+    ("flash_attention", "wgmma, gradient of heads of 64"): ("hopper_tiles.h", "HopperBackward<64>"),
+    ("flash_attention", "wgmma, gradient of heads of 128"): ("hopper_tiles.h", "HopperBackward<128>"),
     ("layer_norm", None): ("tuning.h", "Defaults"),
     ("linear_activation", "wgmma, many tiles"): ("tiles.h", "HopperLarge"),
     ("linear_activation", "wgmma, few tiles"): ("tiles.h", "HopperMedium"),
@@ -88,9 +96,10 @@ def includes(project: Path, op: str) -> list[str]:
 
 @pytest.mark.parametrize("op", RECIPES[1:])
 @pytest.mark.parametrize("backward", [False, True])
-def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op, backward):
-    """On the GPU that they were chosen on. The values are those that a compiler sees."""
-    survey = Survey(op, "9.0", backward)
+@pytest.mark.parametrize("chip", ["9.0", LIKE_9_0])
+def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op, backward, chip):
+    """On the GPU that they were chosen on, by either way. The values are those that a compiler sees."""
+    survey = Survey(op, chip, backward)
     names = list(survey.found["tunables"])
     for shapes in survey.classes:
         header, struct = STRUCTS[op, shapes]
@@ -113,7 +122,7 @@ def test_the_gates_leave_something_on_every_chip(project, op):
 
 
 def test_flash_attentions_space_is_large_and_the_gates_rule_much_of_it_out(project):
-    forward, backward = (Survey("flash_attention", "9.0", it) for it in (False, True))
+    forward, backward = (Survey("flash_attention", LIKE_9_0, it) for it in (False, True))
     assert {name.split("_")[0] for name in backward.found["tunables"]} == {"keys", "queries"}
     assert {"forward_keys", "fewest_keys_of_part"} < set(forward.found["tunables"])
     for survey in (forward, backward):
@@ -122,6 +131,66 @@ def test_flash_attentions_space_is_large_and_the_gates_rule_much_of_it_out(proje
         for one in survey.classes.values():
             assert 100 <= len(one["kept"]) <= 0.7 * len(survey.points)
             assert {"shared memory", "registers"} <= set(one["rejected"])
+
+
+def test_on_hopper_flash_attentions_own_kernels_for_it_are_tuned(project):
+    forward, backward = (Survey("flash_attention", "9.0", it) for it in (False, True))
+    assert {"consumers", "keys", "rescale_at"} < set(forward.found["tunables"])
+    assert {"query_stages", "values_first"} < set(backward.found["tunables"])
+    for survey in (forward, backward):
+        assert all(name.startswith("wgmma") for name in survey.classes)
+        for one in survey.classes.values():
+            assert 10 <= len(one["kept"]) <= 0.7 * len(survey.points)
+            assert "shared memory" in one["rejected"]
+    # A step of 160 keys takes more registers than one of three consumers has; derivatives beside products, too.
+    wide = {(it["consumers"], it["keys"]) for it in forward.kept("wgmma, wide tiles of heads of 64")}
+    assert {(3, 128), (2, 192)} < wide
+    assert (3, 160) not in wide
+    assert not any(it["values_first"] for it in backward.kept("wgmma, gradient of heads of 64"))
+
+
+def test_what_hopper_leaves_to_the_portable_kernels_is_not_tuned_as_its_own(project):
+    forward, backward = (Survey("flash_attention", "9.0", it) for it in (False, True))
+    cases = set(importlib.import_module(f"{PACKAGE}.ops.flash_attention.lab").CASES)
+    tuned = [{case for one in survey.classes.values() for case, _ in one["cases"]} for survey in (forward, backward)]
+    assert cases - tuned[0] == {"one query, 4096 keys", "one query, 32768 keys"}  # Whose keys are split.
+    assert cases - tuned[1] == {"4096 x 64 deterministic", "4096 x 128 deterministic"}
+    request = {"package": PACKAGE, "op": "flash_attention", "cases": ["one query, 4096 keys"]}
+    with pytest.raises(LabError, match=r"for cuda 9\.0 serves none of these cases: one query, 4096 keys"):
+        Bench(request).describe("cuda", "9.0")
+
+
+def test_the_portable_kernels_are_tuned_on_hopper_where_they_are_asked_for(project):
+    code = (
+        "import sys; from kernelgen.lab.tune.bench import Bench; op, backward = sys.argv[1:]; "
+        f"bench = Bench({{'package': '{PACKAGE}', 'op': op, 'backward': bool(backward)}}); "
+        "print(*bench.describe('cuda', '9.0')['tunables'])"
+    )
+    path = f"{REPOSITORY}{os.pathsep}{project / 'src'}"
+    for op, backward in (("flash_attention", ""), ("flash_attention", "backward"), ("linear_activation", "")):
+        environment = {**os.environ, "PYTHONPATH": path, f"{PACKAGE}_{op}_PATH".upper(): "portable"}
+        told = subprocess.check_output([sys.executable, "-c", code, op, backward], env=environment, text=True)
+        assert told.split() == list(Survey(op, LIKE_9_0, bool(backward)).found["tunables"])
+
+
+def test_the_class_of_an_attention_is_that_of_the_tile_it_takes(project, tmp_path):
+    lab = importlib.import_module(f"{PACKAGE}.ops.flash_attention.lab")
+    narrow = {name: sizes for name, sizes in lab.CASES.items() if sizes["dims8"] == 8}
+    masks = [
+        f"{{{sizes['queries']}, {sizes['keys']}, 1 << 29, {0 if sizes['causal'] else '1 << 29'}}}"
+        for sizes in narrow.values()
+    ]
+    (tmp_path / "main.cpp").write_text(
+        '#include <cstdio>\n#include "hopper_tiles.h"\nusing namespace flash_attention_kernel;\n'
+        f"int main() {{\n  for (const Mask& mask : {{{', '.join(f'Mask{mask}' for mask in masks)}}}) "
+        '{\n    std::printf("%d ", takes_wide_tile(mask));\n  }\n}\n'
+    )
+    command = ["c++", "-std=c++17", *includes(project, "flash_attention"), "main.cpp", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    takes_wide = subprocess.check_output(tmp_path / "main", text=True).split()
+    classes = [lab.SHAPE_CLASSES["cuda 9.0"](**sizes) for sizes in narrow.values()]
+    assert takes_wide == [str(int(name == "wgmma, wide tiles of heads of 64")) for name in classes]
+    assert set(takes_wide) == {"0", "1"}
 
 
 @pytest.mark.parametrize("op", [one for one in RECIPES if one != "flash_attention"])
@@ -182,6 +251,26 @@ SAYS: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         "backward_queries_128_bf16.sm_80+.cu",
         {"differentiate_queries": "portable_queries::Block<__half, 128, {0}>::kSharedBytes"},
     ),
+    ("flash_attention", "wgmma, heads of 64", False): (
+        "hopper_forward_64_bf16.sm_90a.cu",
+        {"HopperForward<64>": "hopper_forward::Layout<HopperForwardTile<64, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, wide tiles of heads of 64", False): (
+        "hopper_forward_64_f16.sm_90a.cu",
+        {"HopperForwardWide": "hopper_forward::Layout<HopperForwardTile<64, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, heads of 128", False): (
+        "hopper_forward_128_bf16.sm_90a.cu",
+        {"HopperForward<128>": "hopper_forward::Layout<HopperForwardTile<128, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, gradient of heads of 64", True): (
+        "hopper_backward_64_f16.sm_90a.cu",
+        {"HopperBackward<64>": "hopper_backward::Layout<HopperBackwardTile<64, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, gradient of heads of 128", True): (
+        "hopper_backward_128_bf16.sm_90a.cu",
+        {"HopperBackward<128>": "hopper_backward::Layout<HopperBackwardTile<128, {0}>>::kBytes + 1024"},
+    ),
     ("linear_activation", "wgmma, many tiles", False): (
         "hopper_half.sm_90a.cu",
         {"HopperLarge": "Layout<HopperTile<{0}>>::kBytes + 1024"},
@@ -197,6 +286,10 @@ SAYS: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
 }
 
 
+# Those that a GPU of compute capability 9.0 does not take by itself.
+PORTABLE = {("flash_attention", "heads of 64"), ("flash_attention", "heads of 128")}
+
+
 @pytest.mark.slow
 @needs_nvcc
 @pytest.mark.parametrize("which", SAYS, ids=lambda which: f"{which[0]} {which[1] or ''}{' backward' * which[2]}")
@@ -204,7 +297,7 @@ def test_corners_of_the_space_compile_to_what_is_estimated(project, tmp_path, mo
     """Of the points that pass, that with the least and that with the most shared memory, then registers."""
     op, shapes, backward = which
     monkeypatch.chdir(project)
-    survey = Survey(op, "9.0", backward)
+    survey = Survey(op, LIKE_9_0 if (op, shapes) in PORTABLE else "9.0", backward)
 
     def size(values: dict[str, Any]) -> tuple[int, ...]:
         found = survey.estimates(shapes, values)
