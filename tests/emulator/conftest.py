@@ -1,6 +1,7 @@
 """A project with every recipe, its kernels compiled for the emulated GPU, and memory that is watched."""
 
 import importlib.util
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +41,16 @@ def compiled(ops: Path) -> Callable[..., Library]:
         return build(ops / name, (ENTRIES / f"{name}.cu").read_text(), sources)
 
     return compile_op
+
+
+def copy_op(ops: Path, name: str, project: Path) -> Path:
+    """A copy of one op's folder, in a project of its own, to change."""
+    package = ops.parent.relative_to(ops.parents[2])
+    for part in (package / "include", package / "ops" / name, Path("setup.py")):
+        source = ops.parents[2] / part
+        (project / part).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, project / part) if source.is_dir() else shutil.copy(source, project / part)
+    return project / package / "ops" / name
 
 
 @pytest.fixture(scope="session")

@@ -140,12 +140,13 @@ def _build(op: Path, entry: str, sources: Sequence[str], defines: list[str], lib
 
 
 def _tuned_header(op: Path, folder: Path) -> None:
-    """What the project's setup.py writes for the op before it compiles it: here, the defaults."""
+    """What the project's setup.py writes for the op before it compiles it: the defaults, but for what a tuned.json of
+    the op has for compute capability 9.0."""
     spec = importlib.util.spec_from_file_location("project_setup", op.parents[3] / "setup.py")
     setup = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = setup  # Dataclasses look their module up there.
     spec.loader.exec_module(setup)
-    setup.write_tuned_headers(op, folder / "tuned", [])
+    setup.write_tuned_headers(op, folder / "tuned", ["9.0a"])
 
 
 def _compile_kernel(source: Path, work: Path, flags: list[str]) -> Path:

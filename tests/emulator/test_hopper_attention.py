@@ -5,15 +5,36 @@ order.
 """
 
 import ctypes
+import json
 import math
 
 import pytest
 import torch
 
-from .conftest import ENTRIES, SEEDS
+from .conftest import ENTRIES, SEEDS, copy_op
 from .emulator import build
 from .test_recipes import Attention, close, random
 
+# What the kernels may be tuned to, by class: see hopper_tiles.h. Between them they have each number of consumers, rings
+# of each kind of length, and each way around what is or is not done.
+NARROW, WIDE, LARGE = "wgmma, heads of 64", "wgmma, wide tiles of heads of 64", "wgmma, heads of 128"
+GRADIENT, LARGE_GRADIENT = "wgmma, gradient of heads of 64", "wgmma, gradient of heads of 128"
+TILES = {
+    "other steps": {
+        NARROW: {"keys": 192, "stages": 2, "takes_turns": False, "rescale_at": 0, "cache_mib": 1},
+        WIDE: {"keys": 96, "stages": 4, "rescale_at": 12},
+        LARGE: {"keys": 64, "stages": 4, "takes_turns": False},
+        GRADIENT: {"query_stages": 3},
+        LARGE_GRADIENT: {"grad_stages": 4, "values_first": False},
+    },
+    "other consumers": {
+        NARROW: {"consumers": 3, "keys": 64, "stages": 5},
+        WIDE: {"consumers": 2, "keys": 160, "stages": 2, "takes_turns": False},
+        LARGE: {"consumers": 3, "keys": 64, "rescale_at": 0},
+        GRADIENT: {"grad_stages": 3, "values_first": True},
+        LARGE_GRADIENT: {"query_stages": 3},
+    },
+}
 # Head dimension; batch, heads, heads of keys, queries, keys, dimension; options. There are two multiprocessors, so that
 # blocks take several tiles, and tiles of 64 to 192 queries and of 128 keys.
 CASES = [
@@ -27,13 +48,32 @@ CASES = [
 ]
 
 
+ENTRY = (ENTRIES / "flash_attention_hopper.cu").read_text()
+
+
 @pytest.fixture(scope="module")
 def library(ops):
-    return build(ops / "flash_attention", (ENTRIES / "flash_attention_hopper.cu").read_text())
+    return build(ops / "flash_attention", ENTRY)
+
+
+@pytest.fixture(scope="module", params=TILES)
+def tuned_library(ops, tmp_path_factory, request):
+    op = copy_op(ops, "flash_attention", tmp_path_factory.mktemp("tuned"))
+    (op / "tuned.json").write_text(json.dumps({"9.0": {"shapes": TILES[request.param]}}))
+    return build(op, ENTRY)
 
 
 @pytest.mark.parametrize("dims, shape, more", CASES)
 def test_it_computes_what_the_reference_does(library, reference, memory, dims, shape, more):
+    check(library, reference, memory, dims, shape, more)
+
+
+@pytest.mark.parametrize("dims, shape, more", CASES)
+def test_so_it_does_with_other_tiles(tuned_library, reference, memory, dims, shape, more):
+    check(tuned_library, reference, memory, dims, shape, more)
+
+
+def check(library, reference, memory, dims, shape, more):
     torch.manual_seed(0)
     attention = Attention(memory, dims, shape, **more)
     leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]

@@ -4,7 +4,6 @@ Some are those that `kernelgen fuzz` finds on a GPU (tests/lab/mutants); others 
 """
 
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tests.lab.mutants.cuda import CUDA
 
 from . import test_recipes as recipes
 from . import test_vocabulary as vocabulary
-from .conftest import ENTRIES, EVERY_PAIR, Memory
+from .conftest import ENTRIES, EVERY_PAIR, Memory, copy_op
 from .emulator import EmulatorError, Library, build
 
 FROM_LAB = (
@@ -198,12 +197,6 @@ def test_a_kernel_that_is_right_passes(ops, reference, recipe):
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_caught(ops, reference, tmp_path, mutant):
-    project = tmp_path / "p"
-    recipe = FOLDERS.get(mutant.recipe, mutant.recipe)
-    package = ops.parent.relative_to(ops.parents[2])
-    for part in (package / "include", package / "ops" / recipe, Path("setup.py")):
-        source = ops.parents[2] / part
-        (project / part).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, project / part) if source.is_dir() else shutil.copy(source, project / part)
-    mutant.apply(project / package / "ops" / recipe)
-    assert _hunt(project / package / "ops", mutant.recipe, reference)
+    op = copy_op(ops, FOLDERS.get(mutant.recipe, mutant.recipe), tmp_path / "p")
+    mutant.apply(op)
+    assert _hunt(op.parent, mutant.recipe, reference)
