@@ -213,7 +213,8 @@ class Compiler:
     def _script(self, scratch: Path) -> str:
         """The default's own commands, with this candidate's header before the default's, and its own objects."""
         place = scratch.relative_to(self.root).as_posix()
-        lines = "\n".join([*self._commands, self._link])
+        # Each in a shell of its own, because a command may end its shell.
+        lines = "\n".join(f"({command})" for command in (*self._commands, self._link))
         include = f"-I{self._relative}/generated"
         lines = lines.replace(include, f"-I{place}/generated {include}")
         for path in (*self._tuned, self.facts["library"]):
