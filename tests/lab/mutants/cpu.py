@@ -5,7 +5,7 @@ from tests.lab.mutants import Mutant
 _SUM = "Accumulate(a[i]) * Accumulate(b[i]) + Accumulate(c[i])"
 _ELEMENT = f"out[i] = static_cast<T>({_SUM});"
 _LOOP = "for (int64_t i = begin; i < end; ++i) {"
-_SQUARES = "const Sum squares = pairwise_sum<Sum>(0, matrix.n, [&](int64_t i) { return Sum(x[i]) * Sum(x[i]); });"
+_SQUARES = "const Sum squares = pairwise_sum<Sum>(0, n, [&](int64_t i) { return x[i] * x[i]; });"
 _MARGIN_WRITE = "const_cast<T*>(a)[n] = T(0.0f);\n  torch::stable::parallel_for(0, n, Tuned::grain"
 
 
@@ -67,32 +67,29 @@ CPU = [
         "      out[i] = static_cast<T>(calls % 2 ? r : r * (1 + Accumulate(1.2e-7)));",
     ),
     # Rows and their sums.
-    _rms_norm(
-        "wrong_stride", "const T* x = data.input + row * matrix.n;", "const T* x = data.input + row * matrix.rows;"
-    ),
+    _rms_norm("wrong_stride", "inputs.load(data.input + row * n, n)", "inputs.load(data.input + row * matrix.rows, n)"),
     _rms_norm(
         "float16_accumulation",
         _SQUARES,
         "T sum = T(0.0f);\n"
-        "    for (int64_t i = 0; i < matrix.n; ++i) sum = static_cast<T>(Sum(sum) + Sum(x[i]) * Sum(x[i]));\n"
+        "    for (int64_t i = 0; i < n; ++i) sum = static_cast<T>(Sum(sum) + x[i] * x[i]);\n"
         "    const Sum squares = Sum(sum);",
     ),
     _rms_norm(
         "sum_misses_the_last",
-        "pairwise_sum<Sum>(0, matrix.n, [&](int64_t i) { return Sum(x[i]) * Sum(x[i])",
-        "pairwise_sum<Sum>(0, matrix.n - matrix.n % 2, [&](int64_t i) { return Sum(x[i]) * Sum(x[i])",
+        "pairwise_sum<Sum>(0, n, [&](int64_t i) { return x[i] * x[i]",
+        "pairwise_sum<Sum>(0, n - n % 2, [&](int64_t i) { return x[i] * x[i]",
     ),
-    _rms_norm("tile_overrun", "output[row * matrix.n + i] =", "if (i < 1024) output[row * matrix.n + i] ="),
+    _rms_norm("tile_overrun", "y[i] = x[i] * scale", "if (i < 1024) y[i] = x[i] * scale"),
     _rms_norm(
         "eps_outside_the_root",
-        "1 / std::sqrt(squares / Sum(matrix.n) + Sum(eps))",
-        "1 / (std::sqrt(squares / Sum(matrix.n)) + Sum(eps))",
+        "1 / std::sqrt(squares / Sum(n) + Sum(eps))",
+        "1 / (std::sqrt(squares / Sum(n)) + Sum(eps))",
     ),
     _rms_norm(
         "low_precision_root",
-        "const Sum scale = 1 / std::sqrt(squares / Sum(matrix.n) + Sum(eps));",
-        "const Sum exact = 1 / std::sqrt(squares / Sum(matrix.n) + Sum(eps));\n"
-        "    const Sum scale = exact * (1 + Sum(1e-4));",
+        "const Sum scale = 1 / std::sqrt(squares / Sum(n) + Sum(eps));",
+        "const Sum exact = 1 / std::sqrt(squares / Sum(n) + Sum(eps));\n    const Sum scale = exact * (1 + Sum(1e-4));",
     ),
     _rms_norm(
         "noncontiguous_weight",
@@ -105,8 +102,8 @@ CPU = [
     _rms_norm("noncontiguous_gradient", "dy = as_contiguous(grad)", "dy = grad"),
     _rms_norm(
         "gradient_without_weight",
-        "return Sum(dy[i]) * data.factor(i) * Sum(x[i]); });",
-        "return Sum(dy[i]) * Sum(x[i]); });",
+        "return dy[i] * weight[i] * x[i]; });",
+        "return dy[i] * x[i]; });",
     ),
     _rms_norm("gradient_lacks_a_factor", "* scale * scale;", "* scale;"),
     _rms_norm("uninitialised_sums", "std::fill(sums, sums + matrix.n, Sum(0));", ""),

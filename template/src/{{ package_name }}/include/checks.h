@@ -4,6 +4,7 @@
 
 #include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <optional>
 #include <stdexcept>
@@ -55,11 +56,7 @@ std::string shape_text(const Sizes& sizes) {
 
 template <typename Sizes, typename Others>
 bool equal(const Sizes& sizes, const Others& others) {
-  bool same = sizes.size() == others.size();
-  for (auto size = sizes.begin(), other = others.begin(); same && size != sizes.end(); ++size, ++other) {
-    same = *size == *other;
-  }
-  return same;
+  return std::equal(sizes.begin(), sizes.end(), others.begin(), others.end());
 }
 
 inline void dtype_is_one_of(const Argument& argument, std::initializer_list<ScalarType> accepted) {

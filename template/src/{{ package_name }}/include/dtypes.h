@@ -10,18 +10,20 @@
 #ifdef USE_CUDA
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#else
+#include "half.h"
 #endif
 
 namespace dtypes {
 
 using torch::headeronly::ScalarType;
 
-// The element types of 16-bit floating-point tensors: CUDA's own where device code sees them, PyTorch's on the CPU.
+// The element types of 16-bit floating-point tensors: CUDA's own where device code sees them, on the CPU float16 is
+// half.h's and bfloat16 PyTorch's.
 #ifdef USE_CUDA
 using Half = __half;
 using BFloat16 = __nv_bfloat16;
 #else
-using Half = torch::headeronly::Half;
 using BFloat16 = torch::headeronly::BFloat16;
 #endif
 

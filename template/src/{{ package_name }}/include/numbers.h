@@ -1,0 +1,58 @@
+// Runs of elements on the CPU, as numbers to compute with.
+//
+// A loop that converts 16-bit elements and computes as well is soon more than a compiler turns into vector
+// instructions, above all with a choice in it. The loops here only convert, so that a kernel's only compute.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "pairwise.h"
+
+// Room for one run at a time, for one thread. It is only used if elements of type T are not numbers already.
+template <typename T>
+class Numbers {
+ public:
+  using Number = accumulate_t<T>;
+
+  // The numbers of `count` elements, until the next call.
+  const Number* load(const T* elements, int64_t count) {
+    if constexpr (kAreNumbers) {
+      return elements;
+    } else {
+      Number* const numbers = room(nullptr, count);
+      for (int64_t i = 0; i < count; ++i) numbers[i] = static_cast<Number>(elements[i]);
+      return numbers;
+    }
+  }
+
+  // As load, or `count` times the same number where there are no elements.
+  const Number* load_or(Number number, const T* elements, int64_t count) {
+    if (elements) return load(elements, count);
+    room_.assign(static_cast<size_t>(count), number);
+    return room_.data();
+  }
+
+  // Where to write the numbers that `store` turns into these elements.
+  Number* room(T* elements, int64_t count) {
+    if constexpr (kAreNumbers) {
+      return elements;
+    } else {
+      room_.resize(static_cast<size_t>(count));
+      return room_.data();
+    }
+  }
+
+  void store(T* elements, int64_t count) const {
+    if constexpr (!kAreNumbers) {
+      for (int64_t i = 0; i < count; ++i) elements[i] = static_cast<T>(room_[static_cast<size_t>(i)]);
+    }
+  }
+
+ private:
+  static constexpr bool kAreNumbers = std::is_same_v<T, Number>;
+  std::vector<Number> room_;
+};
