@@ -13,12 +13,12 @@ CPU's few small cases, which have no bounds.
 import argparse
 import contextlib
 import json
-import math
 import os
 import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import torch
@@ -170,7 +170,7 @@ def show_means(rows: list[dict[str, Any]]) -> None:
         if row["bound"] and row["bound"]["of_mean"]:
             groups.setdefault((row["path"], row["direction"]), []).append(row)
     for (path, direction), group in groups.items():
-        mean = math.exp(sum(math.log(reached(row)) for row in group) / len(group))
+        mean = geometric_mean(reached(row) for row in group)
         fraction = group[0]["bound"]["fraction"]
         verdict = "met" if mean >= fraction else "MISSED"
         print(f"{path} {direction}: {mean:.3f} in the mean over {len(group)} rows, to be {fraction}: {verdict}")

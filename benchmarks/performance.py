@@ -5,9 +5,9 @@ what the results say.
 """
 
 import json
-import math
 import sys
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -58,7 +58,7 @@ def means(rows: list[dict[str, Any]], ceilings: dict[str, Any]) -> list[str]:
             groups.setdefault((row["path"], row["direction"]), []).append(row)
     lines = ["| path | direction | geometric mean over | reached | bound |", "|" + " --- |" * 5]
     for (path, direction), group in groups.items():
-        found = math.exp(sum(math.log(reached(row, ceilings)) for row in group) / len(group))
+        found = geometric_mean(reached(row, ceilings) for row in group)
         of = {row["bound"]["of"] for row in group}
         peer = of.pop() if len(of) == 1 else "the fastest peer"
         cells = path, direction, f"{len(group)} rows", f"{found:.2f} of {peer}", verdict(found, group[0]["bound"])
