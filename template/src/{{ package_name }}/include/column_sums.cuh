@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "accumulate.cuh"
+#include "dependent_launch.cuh"
 #include "reduce.cuh"
 
 // The sums of the columns that a thread works on, kept in registers.
@@ -101,6 +102,7 @@ __global__ void __launch_bounds__(kSumColumns* kSumLanes)
   __shared__ Sum sums[kSumLanes][kSumColumns];
   const int64_t column = int64_t(blockIdx.x) * kSumColumns + threadIdx.x;
   Sum sum = 0;
+  wait_for_kernel_before();
   if (column < columns) {
 #pragma unroll 8
     for (int64_t row = blockIdx.y * kSumLanes + threadIdx.y; row < rows; row += gridDim.y * kSumLanes) {
@@ -129,11 +131,10 @@ inline int64_t row_groups(int64_t rows, int64_t n) {
   return std::clamp<int64_t>((rows + kSumLanes - 1) / kSumLanes, 1, groups);
 }
 
-// Launches sum_columns for so many groups of rows.
+// Launches sum_columns for so many groups of rows. The kernel before it in the stream may let it start early.
 template <typename Sum, typename Term, typename T>
 cudaError_t launch_sum_columns(
     const Term& term, const Columns<T>& out, int64_t rows, int64_t columns, int64_t groups, cudaStream_t stream) {
   const dim3 blocks((columns + kSumColumns - 1) / kSumColumns, groups), threads(kSumColumns, kSumLanes);
-  sum_columns<Sum><<<blocks, threads, 0, stream>>>(term, out, rows, columns);
-  return cudaGetLastError();
+  return launch_dependent(sum_columns<Sum, Term, T>, blocks, threads, stream, term, out, rows, columns);
 }
