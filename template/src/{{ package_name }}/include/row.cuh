@@ -2,60 +2,79 @@
 
 #pragma once
 
+#include <type_traits>
+
 #include "accumulate.cuh"
 #include "vector.cuh"
+#include "widen.cuh"
 
 // The sum of two vectors, each element rounded once.
 template <typename T, int N>
 __device__ Vector<T, N> plus(const Vector<T, N>& a, const Vector<T, N>& b) {
-  Vector<T, N> result;
-#pragma unroll
-  for (int k = 0; k < N; ++k) {
-    result[k] = static_cast<T>(widen(a[k]) + widen(b[k]));
-  }
-  return result;
+  auto sum = widen(a);
+  sum += widen(b);
+  return narrow<T>(sum);
 }
 
 // Held in registers: at most kAccesses accesses of N elements, such that neighbouring threads read neighbouring memory.
 template <typename Team, typename T, int N, int kAccesses>
 class Row {
+  using Number = accumulate_t<T>;
+
  public:
   // `accesses` of a team without a row is 0.
   __device__ Row(const Team& team, const T* row, int accesses)
       : first_(team.template first_access<kAccesses>()), accesses_(accesses) {
-#pragma unroll
-    for (int access = 0; access < kAccesses; ++access) {
-      const int i = first_ + access * Team::kStep;
-      if (i < accesses_) {
-        held_[access] = load<N>(row, i);
-      }
+    if constexpr (kWide) {
+      Vector<T, N> values[kAccesses];  // All are asked for before the first is used.
+      each_access([&](int access, int i) { values[access] = load<N>(row, i); });
+      each_access([&](int access, int) { held_[access] = widen(values[access]); });
+    } else {
+      each_access([&](int access, int i) { held_[access] = load<N>(row, i); });
     }
   }
 
-  // Calls f(i, values) for each i-th group of N elements that this thread holds; f may change the values.
+  // Calls f(i, values) for each i-th group of N elements that this thread holds.
   template <typename F>
   __device__ void each(F f) {
-#pragma unroll
-    for (int access = 0; access < kAccesses; ++access) {
-      const int i = first_ + access * Team::kStep;
-      if (i < accesses_) {
-        forget_conversions(held_[access]);
-        f(i, held_[access]);
-      }
-    }
+    each_access([&](int access, int i) {
+      if constexpr (!kWide) forget_conversions(held_[access]);
+      f(i, widen(held_[access]));
+    });
   }
 
   // Adds another row, rounds, and stores what comes out in `sum`.
   __device__ void add(const T* other, T* sum) {
-    each([&](int i, Vector<T, N>& values) {
-      values = plus(values, load<N>(other, i));
-      store(sum, i, values);
+    each_access([&](int access, int i) {
+      auto total = widen(held_[access]);
+      total += widen(load<N>(other, i));
+      const auto rounded = narrow<T>(total);
+      store(sum, i, rounded);
+      if constexpr (kWide) {
+        held_[access] = widen(rounded);
+      } else {
+        held_[access] = rounded;
+      }
     });
   }
 
  private:
+  // Whether there are registers enough to hold the elements as what they are computed in, so that none is converted
+  // more than once.
+  static constexpr bool kWide = kAccesses * N * sizeof(Number) <= 128;
+  using Held = std::conditional_t<kWide, Number, T>;
+
+  template <typename F>
+  __device__ void each_access(F f) {
+#pragma unroll
+    for (int access = 0; access < kAccesses; ++access) {
+      const int i = first_ + access * Team::kStep;
+      if (i < accesses_) f(access, i);
+    }
+  }
+
   int first_, accesses_;
-  Vector<T, N> held_[kAccesses];
+  Vector<Held, N> held_[kAccesses];
 };
 
 // Of a row that is too long to be held: read again each time, mostly from cache.
@@ -68,13 +87,14 @@ class Row<Team, T, N, 0> {
   template <typename F>
   __device__ void each(F f) {
     for (int64_t i = first_; i < accesses_; i += step_) {
-      auto values = load<N>(row_, i);
-      f(i, values);
+      f(i, widen(load<N>(row_, i)));
     }
   }
 
   __device__ void add(const T* other, T* sum) {
-    each([&](int64_t i, const Vector<T, N>& values) { store(sum, i, plus(values, load<N>(other, i))); });
+    for (int64_t i = first_; i < accesses_; i += step_) {
+      store(sum, i, plus(load<N>(row_, i), load<N>(other, i)));
+    }
     row_ = sum;
   }
 
