@@ -70,8 +70,12 @@ MUTANTS = [
     _hopper_attention("sums_of_the_last_tile", "    rows.begin_sums();\n"),
     _hopper_attention("results_still_leaving", "if (thread == 0) tma_store_wait_read<0>();  // The last", "//"),
     _header("sums_share_a_buffer", "team.cuh", "T* const now = sums[turn_ ^= 1];", "T* const now = sums[0];"),
-    _header("block_not_synchronised", "team.cuh", "    __syncthreads();\n"),
+    _header("sums_of_a_block_share_a_buffer", "team.cuh", "&sums[turn_ ^= 1][", "&sums[0]["),
+    _header("block_not_synchronised", "team.cuh", "    named_barrier_sync(1 + threadIdx.y, blockDim.x);\n"),
+    _header("teams_share_a_barrier", "team.cuh", "named_barrier_sync(1 + threadIdx.y,", "named_barrier_sync(1,"),
+    _header("teams_share_their_sums", "team.cuh", "[threadIdx.y * warps]", "[0]"),
     _header("columns_not_synchronised", "column_sums.cuh", "__syncthreads();  // Whoever", "//"),
+    _header("teams_not_added_up", "column_sums.cuh", "add(parts, blockDim.y,", "add(parts, 1,"),
     _header("queue_one_row_short", "queue.cuh", "__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"),
     _header("parity_of_many_steps", "mbarrier.cuh", "(at_ + steps) % (2 * kStages)", "(at_ + steps) % kStages"),
 ]
@@ -115,9 +119,9 @@ def _hopper_attention_forward(compiled, reference, memory) -> None:
 def _include(compiled, reference, memory) -> None:
     kernels = compiled("include")
     for seed in EVERY_PAIR:
-        for team in ("lanes", "block", "cluster"):
+        for team in ("lanes", "part", "block", "cluster"):
             vocabulary.test_teams_take_each_row_once_and_sum_it(kernels, memory, team, 50, 100, seed)
-        for team in ("lanes", "block"):
+        for team in ("lanes", "part", "block"):
             vocabulary.test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, 37, 60, 2, seed)
     for steps in range(8):
         vocabulary.test_a_ring_advances_by_many_steps_as_one_by_one(kernels, steps)

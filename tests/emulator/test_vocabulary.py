@@ -55,7 +55,7 @@ def test_reduce_sums_neighbouring_lanes(kernels, memory):
 
 
 @pytest.mark.parametrize("rows, n", [(1, 1), (7, 33), (50, 100)])
-@pytest.mark.parametrize("team", ("lanes", "block", "cluster"))
+@pytest.mark.parametrize("team", ("lanes", "part", "block", "cluster"))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_teams_take_each_row_once_and_sum_it(kernels, memory, team, rows, n, seed):
     given, sums, taken = memory.copy(integers(rows, n)), memory.empty(rows), torch.zeros(rows, dtype=torch.int32)
@@ -76,7 +76,7 @@ def test_row_goes_over_what_it_holds(kernels, memory, kind, rows, n):
 
 
 @pytest.mark.parametrize("rows, n, blocks", [(1, 4, 1), (2, 60, 3), (37, 64, 2)])
-@pytest.mark.parametrize("team", ("lanes", "block"))
+@pytest.mark.parametrize("team", ("lanes", "part", "block"))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, rows, n, blocks, seed):
     given, out = memory.copy(integers(rows, n)), memory.empty(rows, n)

@@ -67,7 +67,7 @@ __global__ void change_rows(const float* in, const float* other, float* sum, flo
   const bool there = row < rows;
   Row<Team, float, N, kAccesses> held(team, in + row * n, there ? n / N : 0);
   held.add(other + row * n, sum + row * n);
-  held.each([&](int64_t i, Vector<float, N>& values) {
+  held.each([&](int64_t i, Vector<float, N> values) {
     values += values;
     store(doubled + row * n, i, values);
   });
@@ -117,8 +117,8 @@ cudaError_t launch_sum_columns_by(
     int64_t rows,
     int64_t n,
     int64_t blocks,
-    int64_t threads) {
-  const size_t shared = Queue<float, N, kAccesses, kStages>::bytes(threads, 1);
+    dim3 threads) {
+  const size_t shared = Queue<float, N, kAccesses, kStages>::bytes(threads.x * threads.y, 1);
   sum_columns_by<Team, N, kAccesses><<<blocks, threads, shared, nullptr>>>(in, out, partial, rows, n);
   return launch_sum_columns<float>(Stored<float>{partial, n}, Columns<float>{sums, nullptr, n}, blocks, n, 1, nullptr);
 }
@@ -299,6 +299,11 @@ cudaError_t rows_by_block(const float* in, float* sums, int* taken, int64_t rows
   return cudaGetLastError();
 }
 
+cudaError_t rows_by_part(const float* in, float* sums, int* taken, int64_t rows, int64_t n) {
+  sum_rows<BlockTeam><<<2, dim3(64, 3)>>>(in, sums, taken, rows, n);
+  return cudaGetLastError();
+}
+
 cudaError_t rows_by_cluster(const float* in, float* sums, int* taken, int64_t rows, int64_t n) {
   return launch_cluster(sum_rows<ClusterTeam>, 8, 64, 0, 4, in, sums, taken, rows, n);
 }
@@ -326,6 +331,11 @@ cudaError_t columns_by_lanes(
 cudaError_t columns_by_block(
     const float* in, float* out, float* partial, float* sums, int64_t rows, int64_t n, int64_t blocks) {
   return launch_sum_columns_by<BlockTeam, 1, 2>(in, out, partial, sums, rows, n, blocks, 64);
+}
+
+cudaError_t columns_by_part(
+    const float* in, float* out, float* partial, float* sums, int64_t rows, int64_t n, int64_t blocks) {
+  return launch_sum_columns_by<BlockTeam, 1, 1>(in, out, partial, sums, rows, n, blocks, dim3(64, 3));
 }
 
 // The team that takes a row of so many accesses: 0 lanes of a warp, 1 a warp, 2 a block, 3 a cluster, 4 a block that

@@ -55,9 +55,9 @@ CUDA = [
     _rms_norm("wrong_stream_of_sums", "context.stream()", "nullptr", "cuda.cpp"),
     _rms_norm("residual_added_twice", "x.add(residual + row * n, sum", "x.add(sum + row * n, sum"),
     # Gradients.
-    _rms_norm("gradient_without_weight", "widen(dy[k]) * widen(factors[access][k]) *", "widen(dy[k]) *"),
+    _rms_norm("gradient_without_weight", "slopes[access][k] = scaled * factor[k];", "slopes[access][k] = scaled;"),
     _rms_norm("gradient_lacks_a_factor", "* scale * scale;", "* scale;"),
-    _rms_norm("gradient_of_the_sum_lost", " + widen(more[k]));", ");"),
+    _rms_norm("gradient_of_the_sum_lost", "result += widen(queue.front(kGradSum, access));", ""),
     _rms_norm("row_not_waited_for", "    queue.wait();\n", ""),
     _rms_norm("first_row_again_and_again", "    queue.pop();\n", ""),
     _rms_norm("last_columns_not_fetched", "Team::kStep < accesses) {", "Team::kStep < accesses - 1) {"),

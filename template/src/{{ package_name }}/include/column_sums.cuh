@@ -9,6 +9,7 @@
 #include "accumulate.cuh"
 #include "dependent_launch.cuh"
 #include "reduce.cuh"
+#include "team.cuh"
 
 // The sums of the columns that a thread works on, kept in registers.
 template <typename Sum, int N, int kAccesses>
@@ -17,30 +18,23 @@ struct ColumnSums {
 
   // Leaves a row of n sums in `out`, which belongs to this team, or to this block if teams share it. All threads of the
   // block take part; `shared` holds kAccesses * N sums for each of them.
-  template <typename Team>
-  __device__ void write(const Team& team, void* shared, Sum* out, int64_t n) {
-    if constexpr (Team::kSharesBlock) {
-      write_for_block<Team>(static_cast<Sum*>(shared), out, n);
-    } else {
-#pragma unroll
-      for (int access = 0; access < kAccesses; ++access) {
-        const int64_t first = int64_t(team.template first_access<kAccesses>() + access * Team::kStep) * N;
-#pragma unroll
-        for (int k = 0; k < N; ++k) {
-          if (first < n) {
-            out[first + k] = sums[access][k];
-          }
-        }
-      }
-    }
+  __device__ void write(const ClusterTeam& team, void*, Sum* out, int64_t n) { put(team, out, n); }
+
+  __device__ void write(const BlockTeam& team, void* shared, Sum* out, int64_t n) {
+    if (blockDim.y == 1) return put(team, out, n);
+    Sum* const parts = static_cast<Sum*>(shared);
+    __syncthreads();  // Whoever still uses `shared` comes first.
+    put(team, parts + threadIdx.y * n, n);
+    __syncthreads();
+    add(parts, blockDim.y, n, out, n);
   }
 
- private:
-  // Adds up the teams of each warp by shuffles, then the warps through shared memory.
-  template <typename Team>
-  __device__ void write_for_block(Sum* shared, Sum* out, int64_t n) {
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-    constexpr int kColumns = Team::kSize * kAccesses * N;
+  // Adds up the teams of each warp by shuffles, then the warps.
+  template <int kLanes>
+  __device__ void write(const LaneTeam<kLanes>&, void* shared, Sum* out, int64_t n) {
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    constexpr int kColumns = kLanes * kAccesses * N;
+    Sum* const parts = static_cast<Sum*>(shared);
     __syncthreads();  // Whoever still uses `shared` comes first.
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
@@ -48,19 +42,39 @@ struct ColumnSums {
       for (int k = 0; k < N; ++k) {
         Sum sum = sums[access][k];
 #pragma unroll
-        for (int distance = Team::kSize; distance < kWarp; distance *= 2) {
+        for (int distance = kLanes; distance < kWarp; distance *= 2) {
           sum += __shfl_xor_sync(0xffffffff, sum, distance);
         }
-        if (lane < Team::kSize) {
-          shared[warp * kColumns + (access * Team::kSize + lane) * N + k] = sum;
+        if (lane < kLanes) {
+          parts[warp * kColumns + (access * kLanes + lane) * N + k] = sum;
         }
       }
     }
     __syncthreads();
-    for (int64_t column = threadIdx.x; column < n; column += blockDim.x) {
-      Sum sum = shared[column];
-      for (int other = 1; other < warps; ++other) {
-        sum += shared[other * kColumns + column];
+    add(parts, blockDim.x / kWarp, kColumns, out, n);
+  }
+
+ private:
+  template <typename Team>
+  __device__ void put(const Team& team, Sum* row, int64_t n) const {
+#pragma unroll
+    for (int access = 0; access < kAccesses; ++access) {
+      const int64_t first = int64_t(team.template first_access<kAccesses>() + access * Team::kStep) * N;
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        if (first < n) {
+          row[first + k] = sums[access][k];
+        }
+      }
+    }
+  }
+
+  // Adds up rows of n sums, so many apart.
+  __device__ static void add(const Sum* parts, int count, int64_t apart, Sum* out, int64_t n) {
+    for (int64_t column = threadIdx.y * blockDim.x + threadIdx.x; column < n; column += blockDim.x * blockDim.y) {
+      Sum sum = parts[column];
+      for (int other = 1; other < count; ++other) {
+        sum += parts[other * apart + column];
       }
       out[column] = sum;
     }

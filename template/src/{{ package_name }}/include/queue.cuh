@@ -24,7 +24,8 @@ class Queue {
 
   // Zeros at first: what is never fetched, past the end of a row, reads as zeros.
   __device__ Queue(void* shared, int tensors) : stage_(tensors * kAccesses * kWarp) {
-    const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    const int warp = thread / kWarp, lane = thread % kWarp;
     begin_ = first_ = last_ = static_cast<Access*>(shared) + warp * kStages * stage_ + lane;
     for (int i = 0; i < kStages * stage_; i += kWarp) {
       begin_[i] = Access();

@@ -1,5 +1,5 @@
 // The threads that share a row of a matrix, and can add up what each of them found in it: a few lanes of a warp for
-// short rows, a block for longer ones, a cluster of blocks for those that one block cannot hold.
+// short rows, some warps of a block for longer ones, a cluster of blocks for those that one block cannot hold.
 //
 // A kernel is a template over its team, and goes over the rows like this:
 //
@@ -9,7 +9,7 @@
 //       const float total = team.sum(mine);
 //     }
 //
-// All threads of a block take equally many turns, since they have to meet in `sum`: in its last turn a team may have no
+// All threads of a warp take equally many turns, since they have to meet in `sum`: in its last turn a team may have no
 // row.
 
 #pragma once
@@ -18,13 +18,14 @@
 
 #include "cluster.cuh"
 #include "reduce.cuh"
+#include "warpgroup.cuh"
 
 // kLanes neighbouring threads of a warp: 1, 2, 4, ... or 32.
 template <int kLanes>
 struct LaneTeam {
-  // Whether several teams share a block, which then is numbered instead of its teams where they add up.
+  static constexpr bool kOfOneWarp = true;
+  // Whether several teams may share a block, which then is numbered instead of its teams where they add up.
   static constexpr bool kSharesBlock = true;
-  static constexpr int kSize = kLanes;
   // A thread's accesses of a row that it holds: from the first on, so many apart. A constant, which addresses in
   // machine code include at no cost.
   static constexpr int kStep = kLanes;
@@ -49,10 +50,12 @@ struct LaneTeam {
   __device__ int teams() const { return blockDim.x / kLanes; }
 };
 
-// A block of whole warps, 32 of them at most.
+// Whole warps of a block: blockDim.x threads, in blocks of blockDim.y teams; 32 warps and 15 teams at most.
 struct BlockTeam {
-  static constexpr bool kSharesBlock = false;
+  static constexpr bool kOfOneWarp = false;
+  static constexpr bool kSharesBlock = true;
   static constexpr int kStep = kWarp;
+  static constexpr int kMaxTeams = 15;  // Each has a barrier, and there are 16, of which __syncthreads takes one.
 
   // Each warp's accesses follow one another.
   template <int kAccesses>
@@ -62,8 +65,8 @@ struct BlockTeam {
 
   __device__ int rank() const { return threadIdx.x; }
   __device__ int size() const { return blockDim.x; }
-  __device__ int64_t first() const { return blockIdx.x; }
-  __device__ int64_t count() const { return gridDim.x; }
+  __device__ int64_t first() const { return int64_t(blockIdx.x) * blockDim.y + threadIdx.y; }
+  __device__ int64_t count() const { return int64_t(gridDim.x) * blockDim.y; }
   __device__ bool in_turn(int64_t row, int64_t rows) const { return row < rows; }
 
   template <typename T>
@@ -71,12 +74,12 @@ struct BlockTeam {
     // Two buffers by turns: whoever writes to one again has met all others since they read it.
     __shared__ T sums[2][kWarp];
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-    T* const now = sums[turn_ ^= 1];
+    T* const now = &sums[turn_ ^= 1][threadIdx.y * warps];
     value = warp_sum(value);
     if (lane == 0) {
       now[warp] = value;
     }
-    __syncthreads();
+    named_barrier_sync(1 + threadIdx.y, blockDim.x);
     return warp_sum(lane < warps ? now[lane] : T());
   }
 
@@ -86,6 +89,7 @@ struct BlockTeam {
 
 // The blocks of a cluster, at most kMaxWarps warps together. From compute capability 9.0 on.
 struct ClusterTeam {
+  static constexpr bool kOfOneWarp = false;
   static constexpr bool kSharesBlock = false;
   static constexpr int kStep = kWarp;
   static constexpr int kMaxWarps = 128;

@@ -18,8 +18,12 @@ struct Tile {
   static constexpr int kAccesses = kAccesses_;
 
   int threads;          // of a block
-  int teams_per_block;  // 1 where a team is a block or more
+  int teams_per_block;
   int blocks_per_team;  // more than 1 for clusters
+
+  dim3 block() const {
+    return Team::kOfOneWarp ? dim3(threads) : dim3(threads / teams_per_block, teams_per_block);
+  }
 };
 
 // The threads of a block that teams of a few lanes share.
@@ -28,7 +32,7 @@ constexpr int kLaneTeamThreads = 128;
 // The most threads of a block whose kernel is instantiated for this team.
 template <typename Team>
 constexpr int block_threads(int most) {
-  return Team::kSharesBlock ? kLaneTeamThreads : most;
+  return Team::kOfOneWarp ? kLaneTeamThreads : most;
 }
 
 // Facts about the current GPU.
@@ -94,13 +98,16 @@ cudaError_t launch(
   cluster.val.clusterDim = {static_cast<unsigned>(tile.blocks_per_team), 1, 1};
   cudaLaunchConfig_t configuration = {};
   configuration.gridDim = static_cast<unsigned>(blocks);
-  configuration.blockDim = tile.threads;
+  configuration.blockDim = tile.block();
   configuration.dynamicSmemBytes = shared;
   configuration.stream = stream;
   configuration.attrs = &cluster;
   configuration.numAttrs = tile.blocks_per_team > 1;
   return cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...);
 }
+
+// So many rows a team are few: where something is kept from row to row, less teams take more.
+constexpr int64_t kFewRows = 4;
 
 // The most threads of a block, up to `most`, that can have so many bytes of shared memory each; whole warps.
 inline int threads_with_shared(int most, size_t bytes_each) {
@@ -115,6 +122,19 @@ int64_t blocks_for_rows(const Tile& tile, int64_t rows) {
   return (rows + tile.teams_per_block - 1) / tile.teams_per_block * tile.blocks_per_team;
 }
 
+// The tile with as many teams in a block as `most` threads allow, for teams that leave something together; fewer if not
+// every multiprocessor would have a few rows for each team.
+template <typename Tile>
+Tile filled(Tile tile, int most, int64_t rows) {
+  if (tile.blocks_per_team > 1) return tile;
+  const int64_t enough = rows / (int64_t(kFewRows) * attribute(cudaDevAttrMultiProcessorCount) * tile.teams_per_block);
+  int64_t times = std::clamp<int64_t>(most / tile.threads, 1, std::max<int64_t>(1, enough));
+  if (!Tile::Team::kOfOneWarp) times = std::min<int64_t>(times, BlockTeam::kMaxTeams);
+  tile.threads *= times;
+  tile.teams_per_block *= times;
+  return tile;
+}
+
 // Blocks that are all on the GPU at once, for kernels that keep something from row to row: `each` on a multiprocessor,
 // or as many as have shared memory there; fewer if there would not be a few rows for each team.
 template <typename Tile>
@@ -123,6 +143,5 @@ int64_t blocks_that_stay(const Tile& tile, int64_t rows, int each, size_t shared
   const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / (shared + kReserved);
   const int64_t blocks = std::clamp<int64_t>(each, 1, std::max<int64_t>(1, memory));
   const int64_t teams = std::max<int64_t>(1, blocks * attribute(cudaDevAttrMultiProcessorCount) / tile.blocks_per_team);
-  constexpr int64_t kFewRows = 4;
   return std::min(teams * tile.blocks_per_team, blocks_for_rows(tile, (rows + kFewRows - 1) / kFewRows));
 }
