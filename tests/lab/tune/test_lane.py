@@ -47,8 +47,12 @@ class _Side:
         if do == "check":
             self.checked.append(self.case)
         fault = "off by 1" if do == "check" and self.case in self.wrong else None
-        seconds = [self.seconds[self.case]] if do == "sample" else []
+        seconds = [self.seconds[self.case]] if do == "time" else []
         return {"fastest": 1e-3, "graphs": False, "seconds": seconds, "fault": fault}
+
+
+def test_of_many_cases_each_is_measured_less():
+    assert [Effort().rounds_of(cases) for cases in (1, 5, 6, 10, 20)] == [12, 12, 10, 6, 6]
 
 
 def test_results_are_checked_in_the_cases_where_a_candidate_is_as_fast_as_the_best(monkeypatch):
