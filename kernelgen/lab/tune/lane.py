@@ -28,8 +28,8 @@ class Effort:
     """How much a candidate is measured: rounds of a case, samples a round and side, cases of the oracle before.
 
     What counts is the mean over the cases, so of many cases each gets fewer rounds: they share `shared`, and each has
-    `least` or more. After every round from `fewest` on a candidate is given up if its ratio in the case is, at the lower
-    end of its interval, more than `hopeless` above that of the best in the same case.
+    `least` or more. After every round from `fewest` on it is given up if its ratio in the case is, at the lower end of
+    its interval, more than `hopeless` above that of the best in the same case.
     """
 
     rounds: int = 12
