@@ -150,8 +150,13 @@ class Search:
 
     def _has_room(self) -> bool:
         """Whether a compiler is free, and not too much waits to be measured: asking early is choosing badly."""
-        at_once = self._compiler.at_once
-        return self._compiling < at_once and self._in_flight < at_once + (1 + AHEAD) * len(self._lanes)
+        stats, at_once, lanes = self.stats, self._compiler.at_once, len(self._lanes)
+        needed = at_once
+        if stats.measuring_s:
+            # As many as the lanes measure while one is compiled.
+            compiling_s = stats.compiling_s * at_once / stats.jobs
+            needed = min(at_once, math.ceil(lanes * compiling_s / stats.measuring_s))
+        return self._compiling < at_once and self._in_flight < needed + (1 + AHEAD) * lanes
 
     # ---- In the pool ------------------------------------------------------------------------------------------
 

@@ -33,23 +33,31 @@ class _Compiler:
 
 
 class _Lane:
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.measured = seconds, 0
+
     def start(self) -> None:
         pass
 
     def measure(self, candidate, *_) -> Outcome:
-        time.sleep(0.01)
+        time.sleep(self.seconds)
+        self.measured += 1
         ratio = 1 + int(candidate.library.parent.name) / 100
-        return Outcome(MEASURED, ratio, {"case": ratio}, seconds=0.01)
+        return Outcome(MEASURED, ratio, {"case": ratio}, seconds=self.seconds)
 
     def close(self) -> None:
         pass
 
 
-def test_when_the_time_is_up_what_is_in_flight_is_recorded_and_the_best_is_known(tmp_path):
+def _study(folder: Path, total: int) -> Study:
     about = {"op": "one", "device": "none"}
-    study = Study(str(tmp_path / "trials.log"), about, SPACE, range(SPACE.size), 20, SPACE.size, 0)
+    return Study(str(folder / "trials.log"), about, SPACE, range(SPACE.size), 20, total, 0)
+
+
+def test_when_the_time_is_up_what_is_in_flight_is_recorded_and_the_best_is_known(tmp_path):
+    study = _study(tmp_path, SPACE.size)
     compiler = _Compiler(jobs=6, at_once=3)
-    hunt = Search(study, compiler, [_Lane()], [], effort=Effort(), minutes=0.5 / 60)
+    hunt = Search(study, compiler, [_Lane(0.01)], [], effort=Effort(), minutes=0.5 / 60)
     start = time.monotonic()
     assert hunt.run() == "the time is up"
     assert time.monotonic() - start < 5
@@ -57,3 +65,16 @@ def test_when_the_time_is_up_what_is_in_flight_is_recorded_and_the_best_is_known
     assert 3 <= len(found) == hunt.stats.here < SPACE.size
     assert hunt.stats.best == min(trial["ratio"] for trial in found)
     assert compiler.most <= 3  # Each has two of the six compilers.
+
+
+def test_where_measuring_takes_longest_few_are_asked_for_ahead(tmp_path):
+    """The sampler learns nothing from what is in flight."""
+    lane, ahead = _Lane(0.05), []
+
+    class Compiler(_Compiler):
+        def compile(self, values):
+            ahead.append(len(ahead) - lane.measured)
+            return super().compile(values)
+
+    Search(_study(tmp_path, 40), Compiler(jobs=8, at_once=8), [lane], [], effort=Effort()).run()
+    assert max(ahead[20:]) <= 3
