@@ -150,6 +150,13 @@ inline void __trap() {
 inline long long clock64() {
   return emulator::ticks();
 }
+// Four of the eight bytes of b and a, which the hexadecimal digits of the selector number.
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  const uint64_t bytes = uint64_t(b) << 32 | a;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) result |= unsigned(bytes >> (selector >> (4 * i) & 7) * 8 & 0xff) << (8 * i);
+  return result;
+}
 inline size_t __cvta_generic_to_shared(const void* pointer) {
   return emulator::address_in_window(pointer);
 }
