@@ -295,6 +295,16 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribut
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
 }
 
+// A cluster on each whole group of multiprocessors.
+template <typename... Parameters>
+cudaError_t cudaOccupancyMaxActiveClusters(
+    int* clusters, void (*)(Parameters...), const cudaLaunchConfig_t* configuration) {
+  int multiprocessors = 0;
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
+  *clusters = multiprocessors / static_cast<int>(configuration->attrs[0].val.clusterDim.x);
+  return cudaSuccess;
+}
+
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(
     const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {

@@ -80,7 +80,7 @@ constexpr int kStages = 3;
 // Copies rows, and adds up their columns. Blocks take rows in turn.
 template <typename Team, int N, int kAccesses>
 __global__ void sum_columns_by(const float* in, float* out, float* sums, int64_t rows, int64_t n) {
-  extern __shared__ __align__(16) char shared[];
+  extern __shared__ __align__(32) char shared[];
   Team team;
   Queue<float, N, kAccesses, kStages> queue(shared, 1);
   const int first = team.template first_access<kAccesses>(), accesses = static_cast<int>(n / N);

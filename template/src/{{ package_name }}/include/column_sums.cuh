@@ -10,11 +10,12 @@
 #include "dependent_launch.cuh"
 #include "reduce.cuh"
 #include "team.cuh"
+#include "vector.cuh"
 
 // The sums of the columns that a thread works on, kept in registers.
 template <typename Sum, int N, int kAccesses>
 struct ColumnSums {
-  Sum sums[kAccesses][N] = {};
+  Vector<Sum, N> sums[kAccesses] = {};
 
   // Leaves a row of n sums in `out`, which belongs to this team, or to this block if teams share it. All threads of the
   // block take part; `shared` holds kAccesses * N sums for each of them.
@@ -38,16 +39,16 @@ struct ColumnSums {
     __syncthreads();  // Whoever still uses `shared` comes first.
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
+      auto sum = sums[access];
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        Sum sum = sums[access][k];
 #pragma unroll
         for (int distance = kLanes; distance < kWarp; distance *= 2) {
-          sum += __shfl_xor_sync(0xffffffff, sum, distance);
+          sum[k] += __shfl_xor_sync(0xffffffff, sum[k], distance);
         }
-        if (lane < kLanes) {
-          parts[warp * kColumns + (access * kLanes + lane) * N + k] = sum;
-        }
+      }
+      if (lane < kLanes) {
+        store(parts + warp * kColumns, access * kLanes + lane, sum);
       }
     }
     __syncthreads();
@@ -59,12 +60,9 @@ struct ColumnSums {
   __device__ void put(const Team& team, Sum* row, int64_t n) const {
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
-      const int64_t first = int64_t(team.template first_access<kAccesses>() + access * Team::kStep) * N;
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        if (first < n) {
-          row[first + k] = sums[access][k];
-        }
+      const int i = team.template first_access<kAccesses>() + access * Team::kStep;
+      if (i < n / N) {
+        store(row, i, sums[access]);
       }
     }
   }
@@ -92,6 +90,7 @@ struct Stored {
 
 constexpr int kSumColumns = 16;
 constexpr int kSumLanes = 32;
+constexpr int kSumAhead = 8;
 
 // Where the sum of a column goes: columns from n on to the second place. Null means nowhere.
 template <typename T>
@@ -118,9 +117,17 @@ __global__ void __launch_bounds__(kSumColumns* kSumLanes)
   Sum sum = 0;
   wait_for_kernel_before();
   if (column < columns) {
-#pragma unroll 8
-    for (int64_t row = blockIdx.y * kSumLanes + threadIdx.y; row < rows; row += gridDim.y * kSumLanes) {
-      sum += term(row, column);
+    const int64_t step = gridDim.y * kSumLanes;
+    for (int64_t row = blockIdx.y * kSumLanes + threadIdx.y; row < rows; row += kSumAhead * step) {
+      Sum terms[kSumAhead];  // All are asked for before the first is added.
+#pragma unroll
+      for (int i = 0; i < kSumAhead; ++i) {
+        terms[i] = row + i * step < rows ? term(row + i * step, column) : Sum(0);
+      }
+#pragma unroll
+      for (int i = 0; i < kSumAhead; ++i) {
+        sum += terms[i];
+      }
     }
   }
   sums[threadIdx.y][threadIdx.x] = sum;

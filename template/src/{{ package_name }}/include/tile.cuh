@@ -77,7 +77,33 @@ cudaError_t visit_tile(int64_t accesses, int most, const Visit& visit) {
 // The dynamic shared memory that a kernel gets without asking; what it declares itself counts too.
 constexpr size_t kSharedWithoutAsking = 40 * 1024;
 
-// Launches a kernel over `blocks` blocks with so many bytes of dynamic shared memory, in clusters if the tile says so.
+// How a kernel is launched over a tile's teams, in clusters if the tile says so.
+struct LaunchConfiguration : cudaLaunchConfig_t {
+  template <typename Tile>
+  LaunchConfiguration(const Tile& tile, int64_t blocks, size_t shared, cudaStream_t on) : cudaLaunchConfig_t{} {
+    cluster_.id = cudaLaunchAttributeClusterDimension;
+    cluster_.val.clusterDim = {static_cast<unsigned>(tile.blocks_per_team), 1, 1};
+    gridDim = static_cast<unsigned>(blocks);
+    blockDim = tile.block();
+    dynamicSmemBytes = shared;
+    stream = on;
+    attrs = &cluster_;
+    numAttrs = tile.blocks_per_team > 1;
+  }
+  LaunchConfiguration(const LaunchConfiguration&) = delete;
+
+ private:
+  cudaLaunchAttribute cluster_ = {};
+};
+
+// Lets a kernel have so many bytes of dynamic shared memory.
+template <typename... Parameters>
+cudaError_t allow_shared(void (*kernel)(Parameters...), size_t shared) {
+  if (shared <= kSharedWithoutAsking) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+}
+
+// Launches a kernel over `blocks` blocks with so many bytes of dynamic shared memory.
 template <typename Tile, typename... Parameters, typename... Arguments>
 cudaError_t launch(
     void (*kernel)(Parameters...),
@@ -88,21 +114,9 @@ cudaError_t launch(
     Arguments... arguments) {
   if (blocks == 0) return cudaSuccess;
   if (blocks > std::numeric_limits<int>::max()) return cudaErrorInvalidConfiguration;
-  if (shared > kSharedWithoutAsking) {
-    const auto error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-    if (error != cudaSuccess) return error;
-  }
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(tile.blocks_per_team), 1, 1};
-  cudaLaunchConfig_t configuration = {};
-  configuration.gridDim = static_cast<unsigned>(blocks);
-  configuration.blockDim = tile.block();
-  configuration.dynamicSmemBytes = shared;
-  configuration.stream = stream;
-  configuration.attrs = &cluster;
-  configuration.numAttrs = tile.blocks_per_team > 1;
+  const auto error = allow_shared(kernel, shared);
+  if (error != cudaSuccess) return error;
+  const LaunchConfiguration configuration(tile, blocks, shared, stream);
   return cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...);
 }
 
@@ -135,13 +149,26 @@ Tile filled(Tile tile, int most, int64_t rows) {
   return tile;
 }
 
+// The clusters that are on the GPU at once, which are fewer than its multiprocessors have room for: the blocks of one
+// lie in the same part of the GPU, and some parts have multiprocessors left over. 1 where that is not known.
+template <typename Tile, typename... Parameters>
+int64_t clusters_at_once(void (*kernel)(Parameters...), const Tile& tile, size_t shared) {
+  int clusters = 0;
+  const LaunchConfiguration configuration(tile, tile.blocks_per_team, shared, nullptr);
+  if (allow_shared(kernel, shared) != cudaSuccess) return 1;
+  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &configuration) != cudaSuccess) return 1;
+  return std::max(1, clusters);
+}
+
 // Blocks that are all on the GPU at once, for kernels that keep something from row to row: `each` on a multiprocessor,
 // or as many as have shared memory there; fewer if there would not be a few rows for each team.
-template <typename Tile>
-int64_t blocks_that_stay(const Tile& tile, int64_t rows, int each, size_t shared) {
+template <typename Tile, typename... Parameters>
+int64_t blocks_that_stay(
+    void (*kernel)(Parameters...), const Tile& tile, int64_t rows, int each, size_t shared) {
   constexpr size_t kReserved = 2048;  // What a block takes beside what it asks for, and declares.
   const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / (shared + kReserved);
   const int64_t blocks = std::clamp<int64_t>(each, 1, std::max<int64_t>(1, memory));
-  const int64_t teams = std::max<int64_t>(1, blocks * attribute(cudaDevAttrMultiProcessorCount) / tile.blocks_per_team);
+  int64_t teams = std::max<int64_t>(1, blocks * attribute(cudaDevAttrMultiProcessorCount) / tile.blocks_per_team);
+  if (tile.blocks_per_team > 1) teams = std::min(teams, clusters_at_once(kernel, tile, shared));
   return std::min(teams * tile.blocks_per_team, blocks_for_rows(tile, (rows + kFewRows - 1) / kFewRows));
 }
