@@ -37,6 +37,17 @@ __device__ void store(T* pointer, int64_t i, const Vector<T, N>& vector) {
   reinterpret_cast<Vector<T, N>*>(pointer)[i] = vector;
 }
 
+// The same for what nothing reads soon: of all that is in the caches it goes first. And one of 16 bytes stays one: where
+// another branch stores single elements, the compiler may join the two, and split the other kind of store.
+template <int N, typename T>
+__device__ void store_streaming(T* pointer, int64_t i, const Vector<T, N>& vector) {
+  if constexpr (sizeof(vector) == kVectorBytes) {
+    __stcs(reinterpret_cast<int4*>(pointer) + i, reinterpret_cast<const int4&>(vector));
+  } else {
+    store(pointer, i, vector);
+  }
+}
+
 // The i-th group of N elements of a tensor that may be absent, which stands for one that is `otherwise` everywhere.
 template <int N, typename T>
 __device__ Vector<T, N> load_or(const T* pointer, int64_t i, float otherwise) {
