@@ -110,6 +110,14 @@ def test_tile_takes_the_smallest_team_that_holds_a_row(kernels, accesses, capabi
     assert found.tolist() == [team, threads, blocks, held]
 
 
+# Of 10 multiprocessors, two have no others for a cluster of four: two clusters, not the five that have room by count.
+@pytest.mark.parametrize("rows, blocks", [(1, 4), (5, 8), (100, 8)])
+def test_no_more_clusters_stay_than_fit(kernels, rows, blocks):
+    found = torch.zeros(1, dtype=torch.int64)
+    kernels("blocks_staying", rows, found, multiprocessors=10)
+    assert found.item() == blocks
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_mma_multiplies_what_ldmatrix_loads(kernels, memory, seed):
     a, b = memory.copy(integers(16, 16).half()), memory.copy(integers(16, 8).half())

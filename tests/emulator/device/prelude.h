@@ -295,7 +295,7 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribut
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
 }
 
-// A cluster on each whole group of multiprocessors.
+// One for each group of multiprocessors as large as a cluster.
 template <typename... Parameters>
 cudaError_t cudaOccupancyMaxActiveClusters(
     int* clusters, void (*)(Parameters...), const cudaLaunchConfig_t* configuration) {

@@ -356,6 +356,13 @@ cudaError_t tile_for(int64_t accesses, int64_t* found) {
   });
 }
 
+// The blocks that stay on the GPU for so many rows, two on a multiprocessor, where a cluster of four takes a row.
+cudaError_t blocks_staying(int64_t rows, int64_t* found) {
+  const Tile<ClusterTeam, 4, 2> tile{128, 1, 4};
+  *found = blocks_that_stay(multiply_small, tile, rows, 2, 0);
+  return cudaSuccess;
+}
+
 cudaError_t small_products(const __half* a, const __half* b, float* out, float* again, __half* copy) {
   multiply_small<<<1, 32>>>(a, b, out, again, copy);
   return cudaGetLastError();

@@ -17,13 +17,11 @@ struct Tile {
   static constexpr int kN = kN_;
   static constexpr int kAccesses = kAccesses_;
 
-  int threads;          // of a block
+  int threads;  // of a block
   int teams_per_block;
   int blocks_per_team;  // more than 1 for clusters
 
-  dim3 block() const {
-    return Team::kOfOneWarp ? dim3(threads) : dim3(threads / teams_per_block, teams_per_block);
-  }
+  dim3 block() const { return Team::kOfOneWarp ? dim3(threads) : dim3(threads / teams_per_block, teams_per_block); }
 };
 
 // The threads of a block that teams of a few lanes share.
@@ -163,8 +161,7 @@ int64_t clusters_at_once(void (*kernel)(Parameters...), const Tile& tile, size_t
 // Blocks that are all on the GPU at once, for kernels that keep something from row to row: `each` on a multiprocessor,
 // or as many as have shared memory there; fewer if there would not be a few rows for each team.
 template <typename Tile, typename... Parameters>
-int64_t blocks_that_stay(
-    void (*kernel)(Parameters...), const Tile& tile, int64_t rows, int each, size_t shared) {
+int64_t blocks_that_stay(void (*kernel)(Parameters...), const Tile& tile, int64_t rows, int each, size_t shared) {
   constexpr size_t kReserved = 2048;  // What a block takes beside what it asks for, and declares.
   const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / (shared + kReserved);
   const int64_t blocks = std::clamp<int64_t>(each, 1, std::max<int64_t>(1, memory));

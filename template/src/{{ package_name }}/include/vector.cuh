@@ -37,8 +37,8 @@ __device__ void store(T* pointer, int64_t i, const Vector<T, N>& vector) {
   reinterpret_cast<Vector<T, N>*>(pointer)[i] = vector;
 }
 
-// The same for what nothing reads soon: of all that is in the caches it goes first. And one of 16 bytes stays one: where
-// another branch stores single elements, the compiler may join the two, and split the other kind of store.
+// The same for what nothing reads soon: of all that is in the caches it goes first. And one of 16 bytes stays one,
+// where plain ones may be split: with a store of single elements in another branch, the compiler makes one of both.
 template <int N, typename T>
 __device__ void store_streaming(T* pointer, int64_t i, const Vector<T, N>& vector) {
   if constexpr (sizeof(vector) == kVectorBytes) {
