@@ -11,7 +11,7 @@ from .emulator import build
 from .test_recipes import close, random
 
 TILES = (
-    *("one_consumer", "beside", "four_beside", "four_below", "two_by_two", "wide", "in_turns", "in_turns_high"),
+    *("one_consumer", "thin", "thin_and_high", "beside", "four_beside", "four_below", "two_by_two", "wide", "in_turns", "in_turns_high"),
 )
 # Clusters of four find place for two of them at most, so that some take several tiles. No size fills its last tiles,
 # and in the second case clusters have blocks that are beyond the result.

@@ -17,6 +17,8 @@ struct Values : HopperLarge {
     return launch<__half, Gelu, HopperTile<Values<__VA_ARGS__>>>({x, weight, bias, y, z, m, n, k}, nullptr); \
   }
 FORWARD(one_consumer, 64, 64, 3, 1, false, 1, 1)
+FORWARD(thin, 64, 32, 3, 1, false, 1, 4)
+FORWARD(thin_and_high, 128, 32, 3, 2, false, 2, 1)
 FORWARD(beside, 64, 64, 3, 1, false, 1, 2)
 FORWARD(four_beside, 64, 128, 2, 1, false, 1, 4)
 FORWARD(four_below, 64, 128, 2, 1, false, 4, 1)
