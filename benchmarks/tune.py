@@ -183,6 +183,7 @@ COMPILE_S, MEASURE_S, JOBS, TRIALS = 2.0, 1.0, 16, 120
 
 class WaitingCompiler:
     default = Candidate(Path("default"), [], 0.0)
+    jobs = at_once = JOBS
 
     def compile(self, values: Values) -> Candidate:
         time.sleep(COMPILE_S)
@@ -211,7 +212,7 @@ def simulated(lanes: int) -> dict[str, Any]:
         study = Study(
             f"{scratch}/trials.log", {"op": OP, "device": "none"}, WAITING, range(WAITING.size), 20, TRIALS, 0
         )
-        hunt = Search(study, WaitingCompiler(), [WaitingLane() for _ in range(lanes)], [], jobs=JOBS, effort=Effort())
+        hunt = Search(study, WaitingCompiler(), [WaitingLane() for _ in range(lanes)], [], effort=Effort())
         hunt.run()
     bound = max(TRIALS * COMPILE_S / JOBS, TRIALS * MEASURE_S / lanes)
     return {

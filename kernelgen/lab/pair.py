@@ -210,7 +210,8 @@ def measure(pair: Pair, result: Paired, plan: Plan, tick: Callable[[float], None
         if ratios:
             result.ratios.append(statistics.median(ratios))
         if block in checked:
-            result.faults += _faults(pair, pair.both("check"))
+            # One after the other: a reference in float64 may take most of a GPU's memory.
+            result.faults += _faults(pair, [side.ask("check") for side in (pair.before, pair.after)])
         tick((block + 1) / plan.blocks)
     if not result.ratios:
         raise LabError(f"{result.op} · {result.case}: the GPU was throttled all the time, so nothing can be said.")

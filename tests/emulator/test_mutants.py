@@ -54,9 +54,8 @@ MUTANTS = [
         "    fence_async_shared();\n    named_barrier_sync(",
         "    fence_async_shared();\n    (",
     ),
-    _linear("one_arrival_for_two_consumers", "Member<Tile>::kPartners * (Place::kSharesTile ? 2 : 1)", "Member<Tile>::kPartners"),
-    _linear("released_to_one_block_only", "thread < Member<Tile>::kPartners", "thread < 1"),
-    _linear("not_released_to_those_beside", "thread < Member<Tile>::kPartners", "thread < Tile::kClusterRows"),
+    _linear("one_arrival_for_two_consumers", "Tile::kCluster * (Place::kSharesTile ? 2 : 1)", "Tile::kCluster"),
+    _linear("released_to_one_block_only", "thread < Tile::kCluster", "thread < 1"),
     _linear("share_of_x_in_the_wrong_place", "x + x_share * kSwizzleRow, maps.x", "x, maps.x"),
     _linear("bias_of_the_tile_before", "bias.load_panel(panel, linear.bias, column0, linear.n);\n    }", "}"),
     _linear("a_turn_is_not_passed_on", "named_barrier_arrive(kTurnBarrier + 1 - consumer, 2 * kWarpgroup);", ";"),
@@ -132,13 +131,15 @@ def _include(compiled, reference, memory) -> None:
 
 
 # What is compiled of a recipe, and what has to find the fault.
-HUNTED_TILES = ("two_by_two", "in_turns")
+HUNTED_TILES = ("four_beside", "in_turns")
 
 
 def _hunted_tiles() -> str:
     """Tiles that are shared, tiles in turns, and clusters with blocks below and beside each other."""
     lines = (ENTRIES / "linear_activation_hopper.cu").read_text().splitlines()
-    return "\n".join(line for line in lines if not line.startswith("FORWARD(") or line[8:].split(",")[0] in HUNTED_TILES)
+    return "\n".join(
+        line for line in lines if not line.startswith("FORWARD(") or line[8:].split(",")[0] in HUNTED_TILES
+    )
 
 
 HOPPER_ATTENTION = """

@@ -181,12 +181,12 @@ class Attention:
     def inputs(self) -> tuple:
         return ctypes.addressof(self.shape), self.q, self.k, self.v, float(self.more.get("softcap") or 0)
 
-    def forward(self, library, splits: int = 1, **how) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, library, splits: int = 1, decode_warps: int = 0, **how) -> tuple[torch.Tensor, torch.Tensor]:
         out, lse = self.like(self.q), self.memory.empty(*self.rows)
         partial = [None, None]
         if splits > 1:
             partial = [self.memory.empty(splits, *self.rows, self.dims), self.memory.empty(splits, *self.rows)]
-        library(f"forward_{self.name}", *self.inputs(), out, lse, splits, *partial, **how)
+        library(f"forward_{self.name}", *self.inputs(), out, lse, splits, *partial, decode_warps, **how)
         return out, lse
 
     def backward(self, library, out, lse, grad, grad_lse, deterministic: bool, **how) -> list[torch.Tensor]:
@@ -205,6 +205,27 @@ ATTENTION = [
     (128, (1, 4, 2, 33, 150, 128), {"causal": True}),
     (128, (1, 1, 1, 90, 40, 96), {"causal": True, "softcap": 20.0}),  # The first rows attend to nothing.
 ]
+
+
+# Few queries: batch, heads of queries and of keys, queries, keys, dimensions; parts, warps.
+DECODED = [
+    (128, (2, 2, 2, 1, 150, 128), 1, 4, {}),
+    (64, (1, 3, 1, 1, 70, 40), 2, 4, {"window": (50, 0)}),
+    (128, (1, 6, 2, 4, 300, 96), 3, 8, {"causal": True, "softcap": 5.0}),  # 12 rows: more than are taken at once.
+    (64, (1, 2, 1, 3, 2, 64), 1, 4, {"causal": True}),  # The first row attends to nothing.
+]
+
+
+@pytest.mark.parametrize("dims, shape, parts, warps, more", DECODED)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_flash_attention_decodes(compiled, reference, memory, dims, shape, parts, warps, more, seed):
+    library = compiled("flash_attention", ["rows.sm_80+.cu"])
+    attention = Attention(memory, dims, shape, **more)
+    inputs = (attention.q.float(), attention.k.float(), attention.v.float())
+    expected, expected_lse = reference("flash_attention").flash_attention(*inputs, **more, return_lse=True)
+    out, lse = attention.forward(library, parts, warps, seed=seed)
+    close(out, expected)
+    assert torch.allclose(lse, expected_lse, atol=1e-4)
 
 
 @pytest.mark.parametrize("dims, shape, more", ATTENTION)

@@ -1,5 +1,6 @@
 """Each way for an op to look faster than it is, and honest ops that look like one."""
 
+import dataclasses
 import threading
 import time
 
@@ -15,10 +16,11 @@ from .bench_ops import described, double_plus_one
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def faults(function, device="cpu", times=4, *, backward=False) -> str:
+def faults(function, device="cpu", times=4, *, backward=False, reference=double_plus_one) -> str:
     """What is found over a few blocks."""
     torch.manual_seed(0)
-    subject = Subject(described(function), {"n": 1000}, torch.float32, device, {OP: function}, backward=backward)
+    op = dataclasses.replace(described(function), reference=reference)
+    subject = Subject(op, {"n": 1000}, torch.float32, device, {OP: function}, backward=backward)
     subject.plan(subject.warm_up(OP))
     for _ in range(times):
         subject.fresh()
@@ -30,6 +32,18 @@ def faults(function, device="cpu", times=4, *, backward=False) -> str:
 @pytest.mark.parametrize("backward", [False, True])
 def test_an_honest_op_passes(backward):
     assert faults(double_plus_one, backward=backward) == ""
+
+
+def test_a_reference_that_does_not_fit_the_memory_is_no_fault():
+    """What needs no reference is still seen."""
+
+    def too_large(x):
+        if x.dtype == torch.float64:
+            raise torch.OutOfMemoryError("tried to allocate 512 GiB")
+        return double_plus_one(x)
+
+    assert faults(double_plus_one, reference=too_large) == ""
+    assert "wrote to its inputs" in faults(lambda x: x.mul_(2).add_(1), reference=too_large)
 
 
 def test_outputs_cached_by_input_address():

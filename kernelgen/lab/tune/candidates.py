@@ -1,12 +1,14 @@
 """Compiles configurations of an op into libraries, each for itself and many at once.
 
-Only the sources that read the op's tuned values are compiled again; the other objects are those of the default. What is
-made is kept by a hash of all that went into it, so an unchanged candidate is never compiled twice.
+Only the sources that read the values in question are compiled again; the other objects are those of the default. Which
+ones read them, the compiler says: those that do not compile where the values have no definition. What is made is kept
+by a hash of all that went into it, so an unchanged candidate is never compiled twice.
 """
 
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -15,8 +17,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +31,10 @@ from kernelgen.lab.tune.space import Values
 from kernelgen.toolchain import resources
 from kernelgen.toolchain.lock import locked
 
+# A name that no struct of defaults has. The value of a template's static member is instantiated only where it is read,
+# so this is an error in the sources that read it and in no other (C++17, [temp.inst]).
+NOTHING = "Defaults::a_member_that_nothing_defines"
+
 
 class CompileError(KernelgenError):
     """One candidate does not compile, which costs that candidate alone."""
@@ -35,7 +42,8 @@ class CompileError(KernelgenError):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A library, what the compiler said of its kernels, and the seconds that it took; none if it was there already."""
+    """A library, what the compiler said of its kernels, and the seconds that compilers worked on it, all together; none
+    if it was there already."""
 
     library: Path
     kernels: list[dict[str, Any]]
@@ -50,6 +58,7 @@ class Compiler:
         root: the project; `python`: its Python; `names`: the op's tunables.
         shapes: the class of shapes that candidates are for; the default's values stay with all others. None: all.
         chip: the compute capability to compile for; None: what the environment asks for, else that of the GPU here.
+        jobs: compilers at once; None: as many as there are cores and memory for.
         limit_s: how long a compilation may take.
     """
 
@@ -60,6 +69,7 @@ class Compiler:
     names: list[str]
     shapes: str | None = None
     chip: str | None = None
+    jobs: int | None = None
     limit_s: float = 600.0
     default: Candidate | None = None
     _running: set[subprocess.Popen] = field(default_factory=set)
@@ -77,6 +87,8 @@ class Compiler:
         """
         with locked(self.folder.with_suffix(".lock")):
             self.facts = self._configure()
+            self.jobs = self.jobs or _default_jobs(self.kind, self.facts["jobs"])
+            self._pool = ThreadPoolExecutor(self.jobs)
             start = time.perf_counter()
             ninja = [self.facts["ninja"], "-f", f"{self._relative}/build.ninja"]
             environment = {**os.environ, "COMPILER_CACHE": self.facts["cache"] or ""}
@@ -84,9 +96,15 @@ class Compiler:
             done = self._run(command, environment)
             if done.returncode:
                 raise KernelgenError(f"{self.op} does not compile as it is:\n{done.stdout}{done.stderr}".rstrip())
+            seconds = time.perf_counter() - start
             self._learn(ninja)
-            self.default = self._keep_default(time.perf_counter() - start)
+            self.default = self._keep_default(seconds)
         return self.default
+
+    @property
+    def at_once(self) -> int:
+        """How many candidates to ask for at once, so that each compiler has a source to work on."""
+        return math.ceil(self.jobs / len(self._commands))
 
     def compile(self, values: Values) -> Candidate:
         """The library with these values.
@@ -95,9 +113,7 @@ class Compiler:
             CompileError: it does not compile; the message is the compiler's first.
             KernelgenError: the disk is full.
         """
-        header = self.facts["header"]
-        for name, value in values.items():
-            header = header.replace(json.dumps(configure.mark(name)), json.dumps(value))
+        header = self._with({name: json.dumps(value) for name, value in values.items()})
         made = self.folder / "candidates" / self._hash(header.encode())
         if not (made / "kernels.json").is_file():
             return self._make(header, made)
@@ -141,28 +157,46 @@ class Compiler:
     def _learn(self, ninja: list[str]) -> None:
         commands = self._run([*ninja, "-t", "commands", self.facts["library"]], None).stdout.splitlines()
         objects = [path for path in self.facts["objects"] if any(f"-o {path}" in command for command in commands)]
-        header = f"generated/tuned/{self.kind}/{self.op}.h"
         reads = {path: self._run([*ninja, "-t", "deps", path], None).stdout.split("\n") for path in objects}
-        self._tuned = [path for path in objects if any(line.strip().endswith(header) for line in reads[path])]
-        if not self._tuned:
+        including = [path for path in objects if any(line.strip().endswith(self._header) for line in reads[path])]
+        if not including:
             raise KernelgenError(
                 f'No source of {self.op} for {self.kind} has #include "tuned/{self.kind}/{self.op}.h", so its tunables '
                 "reach no kernel; the project's docs/writing-an-op.md shows how they do."
             )
         # The last command links; the others each make one object.
         *compiles, self._link = commands
-        self._commands = [line for path in self._tuned for line in compiles if f"-o {path}" in line]
-        read = {line.strip() for path in self._tuned for line in reads[path] if line.startswith("    ")}
-        read = {path for path in read if not path.endswith(header)}
-        others = set(objects) - set(self._tuned)
-        digest = hashlib.sha256("\n".join([*self._commands, self._link]).encode())
+        self._commands = {path: line for path in including for line in compiles if f"-o {path}" in line}
+        read = {line.strip() for path in including for line in reads[path] if line.startswith("    ")}
+        read = {path for path in read if not path.endswith(self._header)}
+        others = set(objects) - set(including)
+        digest = hashlib.sha256("\n".join([*self._commands.values(), self._link]).encode())
         for path in sorted(read | others | {f"{self._relative}/{name}.txt" for name in ("compiler", "torch", "cuda")}):
             file = self.root / path
             digest.update(path.encode() + b"\0" + (file.read_bytes() if file.is_file() else b""))
         self._base = digest.digest()
+        readers = self._readers()
+        self._commands = {path: line for path, line in self._commands.items() if path in readers}
+
+    def _readers(self) -> list[str]:
+        """The objects that read the values which vary, of those whose source includes the header."""
+        header = self._with(dict.fromkeys(self.names, NOTHING))
+        known = self.folder / "readers" / f"{self._hash(header.encode())}.json"
+        if not known.is_file():
+            known.parent.mkdir(exist_ok=True)
+            with self._scratch(known.parent, header) as scratch:
+                tried = {path: self._pool.submit(self._call, one, scratch) for path, one in self._commands.items()}
+                (scratch / "found").write_text(json.dumps([path for path, one in tried.items() if _fails(one)]))
+                (scratch / "found").replace(known)
+        found = json.loads(known.read_text())
+        if not found:
+            of = f' of a struct whose `shapes` is "{self.shapes}"' if self.shapes else " of what `visit` hands on"
+            names = ", ".join(self.names)
+            raise KernelgenError(f"No source of {self.op} for {self.kind} reads {names}{of}: there is nothing to tune.")
+        return found
 
     def _keep_default(self, seconds: float) -> Candidate:
-        kernels = self._kernels({path: self.root / f"{path}.txt" for path in self._tuned})
+        kernels = self._kernels({path: self.root / f"{path}.txt" for path in self._commands})
         made = self.folder / "candidates" / self._hash((self.folder / self._header).read_bytes())
         if not made.is_dir():
             made.mkdir(parents=True)
@@ -186,40 +220,54 @@ class Compiler:
     def _hash(self, header: bytes) -> str:
         return hashlib.sha256(self._base + header).hexdigest()[:20]
 
+    def _with(self, values: Mapping[str, str]) -> str:
+        """The header with these values, as C++ spells them."""
+        header = self.facts["header"]
+        for name, value in values.items():
+            header = header.replace(json.dumps(configure.mark(name)), value)
+        return header
+
     def _make(self, header: str, made: Path) -> Candidate:
         made.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=made.parent))
+        try:
+            with self._scratch(made.parent, header) as scratch:
+                compiling = [self._pool.submit(self._call, one, scratch) for one in self._commands.values()]
+                seconds = sum(_all(compiling)) + self._call(self._link, scratch)
+                kernels = self._kernels({path: scratch / f"{Path(path).name}.txt" for path in self._commands})
+                (scratch / "kernels.json").write_text(json.dumps(kernels))
+                for path in scratch.iterdir():
+                    if path.name not in ("kernels.json", self._library):
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+                with suppress(OSError):  # Another worker has made the same.
+                    scratch.rename(made)
+                return Candidate(made / self._library, kernels, seconds)
+        except OSError as error:
+            raise full(self.folder) if is_full(error) else error from error
+
+    @contextmanager
+    def _scratch(self, parent: Path, header: str) -> Iterator[Path]:
+        """A folder with this header, for the objects that are made with it."""
+        scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=parent))
         try:
             (scratch / self._header).parent.mkdir(parents=True)
             (scratch / self._header).write_text(header)
-            start = time.perf_counter()
-            done = self._run(["nice", "-n", "19", "sh", "-c", self._script(scratch)], _environment())
-            if done.returncode:
-                raise CompileError(_first_error(done.stdout + done.stderr))
-            seconds = time.perf_counter() - start
-            kernels = self._kernels({path: scratch / f"{Path(path).name}.txt" for path in self._tuned})
-            (scratch / "kernels.json").write_text(json.dumps(kernels))
-            for path in scratch.iterdir():
-                if path.name not in ("kernels.json", self._library):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-            with suppress(OSError):  # Another worker has made the same.
-                scratch.rename(made)
-            return Candidate(made / self._library, kernels, seconds)
-        except OSError as error:
-            raise full(self.folder) if is_full(error) else error from error
+            yield scratch
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def _script(self, scratch: Path) -> str:
-        """The default's own commands, with this candidate's header before the default's, and its own objects."""
+    def _call(self, command: str, scratch: Path) -> float:
+        """Runs one of the default's commands with the header in this folder before the default's, and with the objects
+        there; the seconds that it took."""
         place = scratch.relative_to(self.root).as_posix()
-        # Each in a shell of its own, because a command may end its shell.
-        lines = "\n".join(f"({command})" for command in (*self._commands, self._link))
         include = f"-I{self._relative}/generated"
-        lines = lines.replace(include, f"-I{place}/generated {include}")
-        for path in (*self._tuned, self.facts["library"]):
-            lines = re.sub(re.escape(path) + r"(?![\w])", f"{place}/{Path(path).name}", lines)
-        return f"set -e\n{lines}"
+        command = command.replace(include, f"-I{place}/generated {include}")
+        for path in (*self._commands, self.facts["library"]):
+            command = re.sub(re.escape(path) + r"(?![\w])", f"{place}/{Path(path).name}", command)
+        start = time.perf_counter()
+        done = self._run(["nice", "-n", "19", "sh", "-c", command], _environment())
+        if done.returncode:
+            raise CompileError(_first_error(done.stdout + done.stderr))
+        return time.perf_counter() - start
 
     def _kernels(self, reports: Mapping[str, Path]) -> list[dict[str, Any]]:
         found = []
@@ -256,6 +304,29 @@ class Compiler:
         if process.returncode and "No space left on device" in out + err:
             raise full(self.folder)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _all(compiling: list[Future[float]]) -> list[float]:
+    """What all of them say, when none is at work any more; the first failure spares those that have not begun."""
+    wait(compiling, return_when=FIRST_EXCEPTION)
+    for one in compiling:
+        one.cancel()
+    failed = [one for one in wait(compiling).done if not one.cancelled() and one.exception()]
+    return [one.result() for one in failed or compiling]
+
+
+def _fails(compiling: Future[float]) -> bool:
+    try:
+        compiling.result()
+    except CompileError:
+        return True
+    return False
+
+
+def _default_jobs(kind: str, possible: int) -> int:
+    """Compilers at once. Where the CPU is what is measured, one core is left to it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(possible, cores - 1)) if kind == "cpu" else possible
 
 
 def full(where: Path | str) -> KernelgenError:

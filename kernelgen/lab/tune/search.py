@@ -5,7 +5,6 @@ processes. So a slow compiler never keeps a GPU waiting as long as another candi
 """
 
 import math
-import os
 import queue
 import threading
 import time
@@ -86,7 +85,6 @@ class Search:
         lanes: Sequence[Lane],
         cases: Sequence[Sequence[str]],
         *,
-        jobs: int,
         effort: Effort,
         chip: Chip | None = None,
         minutes: float | None = None,
@@ -94,7 +92,7 @@ class Search:
     ) -> None:
         self._study, self._compiler, self._lanes, self._cases = study, compiler, lanes, cases
         self._effort, self._chip, self._minutes, self._show = effort, chip, minutes, show
-        self.stats = Stats(study.total, jobs, len(lanes))
+        self.stats = Stats(study.total, compiler.jobs, len(lanes))
         self._ready: queue.Queue[_Flight | None] = queue.Queue()
         self._events: queue.Queue[Callable[[], None]] = queue.Queue()
         self._in_flight = self._compiling = 0
@@ -112,7 +110,7 @@ class Search:
         end = start + 60 * self._minutes if self._minutes else math.inf
         self._look(self._study.finished())
         threads = [threading.Thread(target=self._measure_all, args=(lane,), daemon=True) for lane in self._lanes]
-        pool = ThreadPoolExecutor(self.stats.jobs)
+        pool = ThreadPoolExecutor(self._compiler.at_once)
         for thread in threads:
             thread.start()
         try:
@@ -152,9 +150,13 @@ class Search:
 
     def _has_room(self) -> bool:
         """Whether a compiler is free, and not too much waits to be measured: asking early is choosing badly."""
-        return self._compiling < self.stats.jobs and (
-            self._in_flight < self.stats.jobs + (1 + AHEAD) * len(self._lanes)
-        )
+        stats, at_once, lanes = self.stats, self._compiler.at_once, len(self._lanes)
+        needed = at_once
+        if stats.measuring_s:
+            # As many as the lanes measure while one is compiled.
+            compiling_s = stats.compiling_s * at_once / stats.jobs
+            needed = min(at_once, math.ceil(lanes * compiling_s / stats.measuring_s))
+        return self._compiling < at_once and self._in_flight < needed + (1 + AHEAD) * lanes
 
     # ---- In the pool ------------------------------------------------------------------------------------------
 
@@ -242,10 +244,4 @@ def ranked(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return sorted((trial for trial in trials if trial["state"] == MEASURED), key=lambda trial: trial["ratio"])
 
 
-def default_jobs(kind: str, possible: int) -> int:
-    """Compilers at once. Where the CPU is what is measured, one core is left to it."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(possible, cores - 1)) if kind == "cpu" else possible
-
-
-__all__ = ["GATED", "MEASURED", "NOT_COMPILED", "STOPPED", "Search", "Stats", "default_jobs", "ranked"]
+__all__ = ["GATED", "MEASURED", "NOT_COMPILED", "STOPPED", "Search", "Stats", "ranked"]

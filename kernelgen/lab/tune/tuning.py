@@ -161,11 +161,10 @@ def cost(plan: Plan, terrain: Terrain, views: Views) -> dict[str, Any]:
             cases = [case for one in left for case in one.cases]
             measuring = lane.measure(default, plan.effort, cases, {}, plan.seed).seconds / len(left)
     trials = sum(min(plan.seeds + plan.trials, len(one.kept)) for one in left)
-    jobs = _jobs(plan, terrain, compiler)
-    longest = max(trials * compiling / jobs, trials * (measuring or 0) / max(1, len(terrain.gpus)))
+    longest = max(trials * compiling / compiler.jobs, trials * (measuring or 0) / max(1, len(terrain.gpus)))
     return {
         "trials": trials,
-        "jobs": jobs,
+        "jobs": compiler.jobs,
         "compiling_s": compiling,
         "measuring_s": measuring,
         "minutes": min(longest / 60, plan.minutes or longest),
@@ -225,7 +224,6 @@ def _tune_class(plan: Plan, terrain: Terrain, one: Class, journal: str, result: 
         compiler,
         lanes,
         cases,
-        jobs=_jobs(plan, terrain, compiler),
         effort=plan.effort,
         chip=find(terrain.chip),
         minutes=minutes,
@@ -302,11 +300,8 @@ def _write(plan: Plan, terrain: Terrain, shapes: str | None, passed: Confirmatio
 
 
 def _compiler(plan: Plan, terrain: Terrain, shapes: str | None = None) -> Compiler:
-    return Compiler(plan.root, plan.python, plan.op, terrain.device, list(terrain.space.tunables), shapes, plan.chip)
-
-
-def _jobs(plan: Plan, terrain: Terrain, compiler: Compiler) -> int:
-    return plan.jobs or search.default_jobs(terrain.device, compiler.facts["jobs"])
+    names = list(terrain.space.tunables)
+    return Compiler(plan.root, plan.python, plan.op, terrain.device, names, shapes, plan.chip, plan.jobs)
 
 
 def _lanes(plan: Plan, terrain: Terrain, compiler: Compiler) -> list[Lane]:

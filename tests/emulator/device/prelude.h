@@ -150,6 +150,13 @@ inline void __trap() {
 inline long long clock64() {
   return emulator::ticks();
 }
+// Four of the eight bytes of b and a, which the hexadecimal digits of the selector number.
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  const uint64_t bytes = uint64_t(b) << 32 | a;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) result |= unsigned(bytes >> (selector >> (4 * i) & 7) * 8 & 0xff) << (8 * i);
+  return result;
+}
 inline size_t __cvta_generic_to_shared(const void* pointer) {
   return emulator::address_in_window(pointer);
 }
@@ -286,17 +293,6 @@ inline float __uint_as_float(unsigned x) {
 template <typename... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
-}
-
-// As if every multiprocessor could be in a cluster with any other.
-template <typename... Parameters>
-cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, void (*)(Parameters...), const cudaLaunchConfig_t* config) {
-  const cudaError_t error = cudaDeviceGetAttribute(clusters, cudaDevAttrMultiProcessorCount, 0);
-  for (unsigned i = 0; i < config->numAttrs; ++i) {
-    const cudaLaunchAttribute& attribute = config->attrs[i];
-    if (attribute.id == cudaLaunchAttributeClusterDimension) *clusters /= attribute.val.clusterDim.x;
-  }
-  return error;
 }
 
 template <typename... Parameters, typename... Arguments>

@@ -1,4 +1,4 @@
-// Matrix instructions: ldmatrix, stmatrix, mma.sync, and wgmma.
+// Matrix instructions: ldmatrix, stmatrix, movmatrix, mma.sync, and wgmma.
 //
 // Products of wgmma are carried out at some time between their issue and the wait for their group. From the first on
 // until then, the registers of the sum hold poison.
@@ -65,6 +65,20 @@ void stmatrix(const Call& call) {
     each_matrix_element(arguments, 1, 0, [](size_t matrix, const Call& lane, int half, uint16_t& element) {
       element = lane.get(1, matrix) >> (16 * half);
     });
+  });
+}
+
+void movmatrix(const Call& call) {
+  if (!call.has("m8n8") || !call.has("trans")) fail("the emulator does not know '%s'", call.instruction.text.c_str());
+  meet_with(call, [](Warp&, void* const* arguments) {
+    uint32_t moved[kLanes] = {};
+    for (int row = 0; row < 8; ++row) {
+      for (int column = 0; column < 8; ++column) {
+        const uint32_t pair = call_of(arguments, row * 4 + column / 2).get(1);
+        moved[column * 4 + row / 2] |= (pair >> (column % 2 * 16) & 0xffff) << (row % 2 * 16);
+      }
+    }
+    for (int lane = 0; lane < kLanes; ++lane) call_of(arguments, lane).set(0, moved[lane]);
   });
 }
 

@@ -143,6 +143,7 @@ constexpr Entry kInstructions[] = {
     {"cp.reduce.async.bulk.tensor", tensor_store},
     {"ldmatrix", ldmatrix},
     {"stmatrix", stmatrix},
+    {"movmatrix", movmatrix},
     {"mma.sync", mma},
     {"wgmma.mma_async", wgmma},
     {"wgmma.fence", wgmma_fence},

@@ -70,7 +70,7 @@ void bulk_load(const Call&), bulk_store(const Call&), bulk_commit(const Call&), 
 void tensor_load(const Call&), tensor_store(const Call&), fence_async(const Call&);
 void check_copies_at_exit(Thread&);
 // products.cpp
-void ldmatrix(const Call&), stmatrix(const Call&), mma(const Call&);
+void ldmatrix(const Call&), stmatrix(const Call&), movmatrix(const Call&), mma(const Call&);
 void wgmma(const Call&), wgmma_fence(const Call&), wgmma_commit(const Call&), wgmma_wait(const Call&);
 void check_products_at_exit(Warp&);
 

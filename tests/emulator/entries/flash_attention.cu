@@ -1,5 +1,6 @@
 #include "backward_keys.cuh"
 #include "backward_queries.cuh"
+#include "decode.cuh"
 #include "flash_attention_problem.h"
 #include "forward.cuh"
 
@@ -8,6 +9,12 @@ namespace {
 template <typename T, int D>
 cudaError_t run_forward(const Forward& problem) {
   const cudaError_t error = forward<T, D>(problem, nullptr);
+  return error != cudaSuccess || problem.splits == 1 ? error : combine<T, D>(problem, nullptr);
+}
+
+template <typename T, int D>
+cudaError_t run_decode(const Forward& problem, int warps) {
+  const cudaError_t error = forward_decode<T, D>(problem, warps, nullptr);
   return error != cudaSuccess || problem.splits == 1 ? error : combine<T, D>(problem, nullptr);
 }
 
@@ -21,7 +28,7 @@ cudaError_t run_backward(const Backward& problem) {
 
 }  // namespace
 
-// `partial` is there if the keys are split; `sums` if grad_q may be added up by atomics.
+// Warps to decode with, or none; `partial` is there if the keys are split; `sums` if grad_q may be added up by atomics.
 #define EXPORT(name, T, D) \
   extern "C" cudaError_t forward_##name##_##D( \
       const Shape* shape, \
@@ -33,12 +40,13 @@ cudaError_t run_backward(const Backward& problem) {
       float* lse, \
       int64_t splits, \
       float* partial_out, \
-      float* partial_lse) { \
+      float* partial_lse, \
+      int64_t decode_warps) { \
     Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}; \
     p.splits = splits; \
     p.partial_out = partial_out; \
     p.partial_lse = partial_lse; \
-    return run_forward<T, D>(p); \
+    return decode_warps ? run_decode<T, D>(p, decode_warps) : run_forward<T, D>(p); \
   } \
   extern "C" cudaError_t backward_##name##_##D( \
       const Shape* shape, \

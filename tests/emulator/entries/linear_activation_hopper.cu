@@ -14,15 +14,14 @@ struct Values : HopperLarge {
 #define FORWARD(name, ...) \
   extern "C" cudaError_t name( \
       const __half* x, const __half* weight, const __half* bias, __half* y, __half* z, int64_t m, int64_t n, int64_t k) { \
-    return launch<__half, Gelu, HopperTile<Values<__VA_ARGS__>>>({x, weight, bias, y, z, m, n, k}, nullptr); \
+    int count = 0; \
+    RETURN_IF_FAILED(multiprocessors(count)); \
+    return launch<__half, Gelu, HopperTile<Values<__VA_ARGS__>>>({x, weight, bias, y, z, m, n, k}, count, nullptr); \
   }
 FORWARD(one_consumer, 64, 64, 3, 1, false, 1, 1)
-FORWARD(thin, 64, 32, 3, 1, false, 1, 4)
-FORWARD(thin_and_high, 128, 32, 3, 2, false, 2, 1)
-FORWARD(beside, 64, 64, 3, 1, false, 1, 2)
-FORWARD(four_beside, 64, 128, 2, 1, false, 1, 4)
+FORWARD(beside, 64, 128, 3, 1, false, 1, 2)
+FORWARD(four_beside, 128, 64, 2, 2, false, 1, 4)
 FORWARD(four_below, 64, 128, 2, 1, false, 4, 1)
-FORWARD(two_by_two, 128, 64, 2, 2, false, 2, 2)
 FORWARD(wide, 128, 256, 2, 2, false, 2, 1)
-FORWARD(in_turns, 64, 64, 3, 2, true, 2, 2)
-FORWARD(in_turns_high, 128, 64, 2, 2, true, 1, 2)
+FORWARD(in_turns, 64, 64, 3, 2, true, 2, 1)
+FORWARD(in_turns_beside, 128, 64, 2, 2, true, 1, 2)

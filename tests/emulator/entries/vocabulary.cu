@@ -125,21 +125,21 @@ cudaError_t launch_sum_columns_by(
 
 // ---- mma ------------------------------------------------------------------------------------------------------
 
-// a (16x16) times b (16x8), which memory holds by rows; the second time b comes transposed. And a copy of `a`.
+// a (16x16) times b (16x8), which memory holds by rows; the second time b is transposed in registers. And a copy of `a`.
 __global__ void multiply_small(const __half* a, const __half* b, float* out, float* again, __half* copy) {
-  __shared__ __align__(16) __half left[16][16], right[16][8], transposed[8][16], stored[16][16];
+  __shared__ __align__(16) __half left[16][16], right[16][8], stored[16][16];
   const int lane = threadIdx.x;
   for (int i = lane; i < 256; i += 32) left[i / 16][i % 16] = a[i];
-  for (int i = lane; i < 128; i += 32) right[i / 8][i % 8] = transposed[i % 8][i / 8] = b[i];
+  for (int i = lane; i < 128; i += 32) right[i / 8][i % 8] = b[i];
   __syncwarp();
   uint32_t x[4], y[4], z[4];
   ldmatrix_x4(x, &left[lane % 16][lane / 16 * 8]);
   // Both halves of k, twice.
   ldmatrix_x4_transposed(y, &right[lane % 16][0]);
-  ldmatrix_x4(z, &transposed[lane % 8][lane / 8 % 2 * 8]);
+  ldmatrix_x4(z, &right[lane % 16][0]);
   float sums[4] = {}, others[4] = {};
   mma_16x8x16<__half>(sums, x, y[0], y[1]);
-  mma_16x8x16<__half>(others, x, z[0], z[1]);
+  mma_16x8x16<__half>(others, x, transposed(z[0]), transposed(z[1]));
   for (int i = 0; i < 4; ++i) {
     const int place = (lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2;
     out[place] = sums[i];

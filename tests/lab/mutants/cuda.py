@@ -47,7 +47,11 @@ CUDA = [
     _rms_norm("sum_of_one_warp", "team.sum(squares)", "warp_sum(squares)"),
     _rms_norm("eps_outside_the_root", _SCALE, "const Sum scale = 1 / (sqrt(team.sum(squares) / Sum(n)) + eps);"),
     _rms_norm("low_precision_root", _SCALE, "const Sum scale = Sum(1.0001) * rsqrt(team.sum(squares) / Sum(n) + eps);"),
-    _rms_norm("weight_alignment_assumed", "a.input, a.residual, a.weight, a.output", "a.input, a.residual, a.output"),
+    _rms_norm(
+        "weight_alignment_assumed",
+        "aligned<T>(a.n, a.input, a.residual, a.weight, a.output",
+        "aligned<T>(a.n, a.input, a.residual, a.output",
+    ),
     _rms_norm("ragged_rows_ignored", "return n % kVectorLength<T> == 0 && vector_aligned", "return vector_aligned"),
     _rms_norm(
         "sum_kept_by_no_first_row", "if (there && team.rank() == 0) {", "if (there && team.rank() == 0 && row) {"

@@ -1,19 +1,53 @@
 """Compiling candidates: what is compiled, what is not, and what goes wrong."""
 
+import ctypes
 import errno
+import re
 import shutil
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelgen.errors import KernelgenError
 from kernelgen.lab.tune import candidates, gates
 from kernelgen.lab.tune.candidates import CompileError, Compiler
 from kernelgen.lab.tune.chips import CHIPS
+from tests.stamped.conftest import stamp
 
 from .conftest import OP
+
+# Sources of an op by name: what each reads of the class "large", of "small", and of none that is tuned.
+SOURCES = {
+    "cpu.cpp": ("kernel", "Large", "tile"),
+    "cpu_host.cpp": ("scratch", "Large", "tile * 100"),
+    "cpu_small.cpp": ("small", "Small", "tile"),
+    "cpu_threads.cpp": ("threads", "Large", "threads"),
+}
+SIZES = """#include <string_view>
+
+#include "tuned/cpu/sized.h"
+
+struct Small {
+  static constexpr std::string_view shapes = "small";
+  static constexpr int tile = 1, threads = 10;
+};
+
+struct Large : Small {
+  static constexpr std::string_view shapes = "large";
+};
+"""
+READER = """#include "sizes.h"
+
+extern "C" __attribute__((visibility("default"))) int {name}() {{
+  return tuned::sized::visit<{struct}>([](auto values) {{
+    using Tuned = decltype(values);
+    return Tuned::{what};
+  }});
+}}
+"""
 
 
 @pytest.fixture
@@ -45,14 +79,60 @@ def test_what_is_unchanged_comes_from_the_cache_and_a_change_does_not(compiler, 
     assert again.compile({"work": 2, "mode": 0}).seconds > 0
 
 
+@pytest.fixture(scope="module")
+def sized(tmp_path_factory) -> Path:
+    """An op of several sources and two classes of shapes. Shared: do not change it."""
+    project = stamp(tmp_path_factory.mktemp("sized") / "demo", ops=[{"name": "sized", "recipe": "blank"}])
+    folder = project / "src/demo_kernels/ops/sized"
+    (folder / "sizes.h").write_text(SIZES)
+    for source, (name, struct, what) in SOURCES.items():
+        (folder / source).write_text(READER.format(name=name, struct=struct, what=what))
+    return project
+
+
+def test_only_the_sources_that_read_what_varies_in_a_class_are_compiled_again(sized):
+    """Host code that reads it, too: kernels and the library have to agree."""
+    made = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "large")
+    default = made.prepare()
+    assert sorted(Path(path).name for path in made._commands) == ["cpu.cpp.o", "cpu_host.cpp.o"]
+    names = [name for name, _, _ in SOURCES.values()]
+    for library, expected in ((default.library, [1, 100, 1, 10]), (made.compile({"tile": 7}).library, [7, 700, 1, 10])):
+        torch.ops.load_library(str(library))
+        opened = ctypes.CDLL(str(library))
+        assert [getattr(opened, name)() for name in names] == expected
+
+
+def test_which_sources_read_it_is_found_once(sized, monkeypatch):
+    def prepare() -> list[str]:
+        made = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "small")
+        made.prepare()
+        return [Path(path).name for path in made._commands]
+
+    assert prepare() == ["cpu_small.cpp.o"]
+    monkeypatch.setattr(Compiler, "_call", lambda *_: pytest.fail("it was known"))
+    assert prepare() == ["cpu_small.cpp.o"]
+
+
+def test_a_class_that_no_source_knows_is_refused_in_a_sentence(sized):
+    made = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "huge")
+    said = 'No source of sized for cpu reads tile of a struct whose `shapes` is "huge": there is nothing to tune.'
+    with pytest.raises(KernelgenError, match=re.escape(said)):
+        made.prepare()
+
+
+def test_a_candidate_has_the_compilers_that_are_free(sized):
+    of_two = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "large", jobs=5)
+    of_two.prepare()
+    assert of_two.at_once == 3
+
+
 def test_cuda_candidates_are_the_kernel_alone_and_come_with_the_compilers_report(planted, monkeypatch):
     if shutil.which("nvcc") is None and not Path("/usr/local/cuda/bin/nvcc").exists():
         pytest.skip("there is no nvcc here")
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
     made = Compiler(planted, Path(sys.executable), "elementwise", "cuda", ["threads", "vector_bytes", "vectors"])
     default = made.prepare()
-    assert len(made._commands) == 1
-    assert "kernel.cu" in made._commands[0]
+    assert [Path(path).name for path in made._commands] == ["kernel.cu.90a.o"]
     assert {kernel["architecture"] for kernel in default.kernels} == {"9.0a"}
     candidate = made.compile({"threads": 1024, "vector_bytes": 16, "vectors": 8})
     assert candidate.library.name == "_cuda.so"

@@ -1,11 +1,13 @@
 """The rule by which a candidate is given up."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kernelgen.lab.tune.lane import lowest
+from kernelgen.lab.tune.candidates import Candidate
+from kernelgen.lab.tune.lane import MEASURED, WRONG, Effort, Lane, lowest
 
 
 @pytest.mark.parametrize("count", [5, 8, 12, 40])
@@ -25,3 +27,48 @@ def _rank(count: int) -> int:
 def test_it_moves_up_with_more_values():
     assert [_rank(count) for count in (5, 8, 12, 40)] == [1, 2, 3, 15]
     assert lowest([3.0, 1.0, 2.0]) == 1.0
+
+
+class _Side:
+    """A worker whose calls take as long as is said, case by case, and whose results are wrong in some."""
+
+    def __init__(self, seconds: dict[str, float], wrong: tuple[str, ...] = ()) -> None:
+        self.seconds, self.wrong, self.checked = seconds, wrong, []
+
+    def order(self, do: str, **arguments) -> None:
+        self.answered = self.ask(do, **arguments)
+
+    def answer(self) -> dict:
+        return self.answered
+
+    def ask(self, do: str, **arguments) -> dict:
+        if do == "open":
+            self.case = arguments["case"]
+        if do == "check":
+            self.checked.append(self.case)
+        fault = "off by 1" if do == "check" and self.case in self.wrong else None
+        seconds = [self.seconds[self.case]] if do == "time" else []
+        return {"fastest": 1e-3, "graphs": False, "seconds": seconds, "fault": fault}
+
+
+def test_of_many_cases_each_is_measured_less():
+    assert [Effort().rounds_of(cases) for cases in (1, 5, 6, 10, 20)] == [12, 12, 10, 6, 6]
+
+
+def test_results_are_checked_in_the_cases_where_a_candidate_is_as_fast_as_the_best(monkeypatch):
+    default = Candidate(Path("default.so"), [], 0.0)
+    cases = [("small", "float32"), ("large", "float32")]
+
+    def measured(best: dict[str, float], wrong: tuple[str, ...] = ()):
+        seconds = {"small": 0.9, "large": 0.8}
+        sides = {"the default": _Side(dict.fromkeys(seconds, 1.0)), "the candidate": _Side(seconds, wrong)}
+        lane = Lane(Path(), Path(), {}, default, 1.0)
+        monkeypatch.setattr(lane, "_side", sides.__getitem__)
+        outcome = lane.measure(default, Effort(), cases, best, 0)
+        return outcome.state, sides["the candidate"].checked
+
+    best = {"small · float32": 0.88, "large · float32": 0.8}
+    assert measured({}) == (MEASURED, ["small", "large"])
+    assert measured(best) == (MEASURED, ["large"])
+    assert measured(best, wrong=("small",)) == (MEASURED, ["large"])  # The gate will see that.
+    assert measured(best, wrong=("large",)) == (WRONG, ["large"])

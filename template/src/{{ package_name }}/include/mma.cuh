@@ -38,6 +38,13 @@ __device__ inline void stmatrix_x4(void* row, const uint32_t (&matrices)[4]) {
                : "memory");
 }
 
+// An 8x8 matrix that the warp's lanes hold, transposed (movmatrix, sm_75 and later).
+__device__ inline uint32_t transposed(uint32_t matrix) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(matrix));
+  return result;
+}
+
 // sum (16x8) += a (16x16) b (16x8), in float32.
 //
 // `a` is four 8x8 matrices: upper left, lower left, upper right, lower right. `b` is two, the upper and the lower half,

@@ -3,8 +3,7 @@
 // A tile is kept in rows of 128 bytes, as eight chunks of 16. In row r, chunk c lies at place c xor (r mod 8). Eight
 // rows of one column of chunks, which is what a matrix instruction reads, thus touch all 32 banks once. It is also what
 // TMA calls CU_TENSOR_MAP_SWIZZLE_128B: tiles that TMA wrote can be read with it, and the other way round, if they
-// start at a multiple of 1,024 bytes. Of rows of 64 bytes, which have four chunks, two together are such a row, and the
-// chunks of each change places among themselves: CU_TENSOR_MAP_SWIZZLE_64B.
+// start at a multiple of 1,024 bytes.
 
 #pragma once
 
@@ -14,8 +13,6 @@ constexpr int kSwizzleChunk = 16;
 constexpr int kSwizzleAlignment = 1024;
 
 // The offset in bytes of a chunk of 16 bytes.
-template <int kRowBytes = kSwizzleRow>
 __host__ __device__ constexpr int swizzled(int row, int chunk) {
-  static_assert(kRowBytes == 128 || kRowBytes == 64);
-  return row * kRowBytes + ((chunk ^ (row / (128 / kRowBytes) % (kRowBytes / 16))) * kSwizzleChunk);
+  return row * kSwizzleRow + ((chunk ^ (row % 8)) * kSwizzleChunk);
 }

@@ -37,16 +37,16 @@ inline Encode find_encode() {
 }
 
 // Describes a tensor of 16-bit elements that is copied in boxes. The first dimension is that of neighbours in memory,
-// of which a box has kRowBytes; shared memory holds it as swizzle.cuh says, with a row for each place in the other
+// of which a box has 128 bytes; shared memory holds it as swizzle.cuh says, with a row for each place in the other
 // dimensions. The strides, in elements, are those of the other dimensions: multiples of 16 bytes.
-template <typename T, int kDims, int kRowBytes = kSwizzleRow>
+template <typename T, int kDims>
 cudaError_t describe(
     CUtensorMap& map,
     const T* data,
     const int64_t (&sizes)[kDims],
     const int64_t (&strides)[kDims - 1],
     const int (&box)[kDims - 1]) {
-  static_assert(sizeof(T) == 2 && (kRowBytes == 128 || kRowBytes == 64));
+  static_assert(sizeof(T) == 2);
   static const Encode encode = find_encode();
   if (!encode) return cudaErrorNotSupported;
   constexpr auto type = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
@@ -54,7 +54,7 @@ cudaError_t describe(
   cuuint32_t copied[kDims], steps[kDims];
   for (int i = 0; i < kDims; ++i) {
     extents[i] = static_cast<cuuint64_t>(sizes[i]);
-    copied[i] = i == 0 ? kRowBytes / sizeof(T) : static_cast<cuuint32_t>(box[i - 1]);
+    copied[i] = i == 0 ? kSwizzleRow / sizeof(T) : static_cast<cuuint32_t>(box[i - 1]);
     steps[i] = 1;
     if (i > 0) bytes[i - 1] = static_cast<cuuint64_t>(strides[i - 1]) * sizeof(T);
   }
@@ -68,16 +68,16 @@ cudaError_t describe(
       copied,
       steps,
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      kRowBytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+      CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 // Describes a row-major matrix that is copied in boxes of so many rows. can_describe must hold.
-template <int kRowBytes = kSwizzleRow, typename T>
+template <typename T>
 cudaError_t describe(CUtensorMap& map, const T* data, int64_t rows, int64_t columns, int box_rows) {
-  return describe<T, 2, kRowBytes>(map, data, {columns, rows}, {columns}, {box_rows});
+  return describe<T, 2>(map, data, {columns, rows}, {columns}, {box_rows});
 }
 
 }  // namespace tma
