@@ -57,7 +57,7 @@ MUTANTS = [
     _linear("one_arrival_for_two_consumers", "Tile::kCluster * (Place::kSharesTile ? 2 : 1)", "Tile::kCluster"),
     _linear("released_to_one_block_only", "thread < Tile::kCluster", "thread < 1"),
     _linear("share_of_x_in_the_wrong_place", "x + x_share * kSwizzleRow, maps.x", "x, maps.x"),
-    _linear("bias_of_the_tile_before", "bias.load_panel(panel, linear.bias, column0, linear.n);\n    }", "}"),
+    _linear("bias_of_the_tile_before", "bias.load_panel(panel, linear.bias, corner.column, linear.n);\n    }", "}"),
     _linear("a_turn_is_not_passed_on", "named_barrier_arrive(kTurnBarrier + 1 - consumer, 2 * kWarpgroup);", ";"),
     _attention("keys_not_waited_for", "cp_async_wait<Block::kStages - 2>();", "cp_async_wait<Block::kStages - 1>();"),
     _attention("keys_still_being_read", "__syncthreads();  // This step's tiles are there,", "//"),
