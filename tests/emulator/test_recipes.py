@@ -158,6 +158,13 @@ def test_the_elementwise_backward_of_linear_activation(compiled, reference, memo
     close(grad_bias, expected[1])
 
 
+class Shape(ctypes.Structure):
+    """As in entries/flash_attention_problem.h."""
+
+    NUMBERS = ("batch", "heads", "kv_heads", "queries", "keys", "dim", "left", "right")
+    _fields_ = (*((name, ctypes.c_int64) for name in NUMBERS), ("scale", ctypes.c_double))
+
+
 class Attention:
     """One problem of attention, in a kernel's terms and in the reference's."""
 
@@ -167,7 +174,7 @@ class Attention:
         self.name = f"{NAMES[self.dtype]}_{dims}"
         batch, heads, kv_heads, queries, keys, dim = shape
         left, right = more.get("window", (-1, -1))
-        self.shape = (ctypes.c_int64 * 8)(*shape, left, 0 if more.get("causal") else right)
+        self.shape = Shape(*shape, left, 0 if more.get("causal") else right, more.get("scale") or dim**-0.5)
         self.q = self.made(batch, queries, heads, dim)
         self.k, self.v = (self.made(batch, keys, kv_heads, dim) for _ in "kv")
         self.rows = (batch, heads, queries)
