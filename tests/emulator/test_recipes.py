@@ -214,6 +214,34 @@ ATTENTION = [
 ]
 
 
+# Of these powers of two, the first leaves scores moderate, and the second takes some of them to 2^26, rows and steps of
+# a row: from there on the Hopper kernel finds weights in another way.
+SCALES = (10, 24, 31, 100)
+
+
+def check_large_scores(forward, reference, memory, dims, power):
+    """What `forward(attention)` gives where scores are large, and where none is positive."""
+    for negative in (False, True):
+        more = {"causal": True, "scale": 0.9 * 2.0**power}
+        attention = Attention(memory, dims, (1, 1, 1, 70, 300, dims), **more)
+        if negative:
+            attention.q.abs_()
+            attention.k.abs_().neg_()
+        doubles = (tensor.double() for tensor in (attention.q, attention.k, attention.v))
+        expected, expected_lse = reference("flash_attention").flash_attention(*doubles, **more, return_lse=True)
+        out, lse = forward(attention)
+        close(out, expected)
+        assert torch.allclose(lse.double(), expected_lse, rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("dims", (64, 128))
+@pytest.mark.parametrize("power", SCALES)
+def test_flash_attention_with_large_scores(compiled, reference, memory, dims, power):
+    library = compiled("flash_attention", ["rows.sm_80+.cu"])
+    for splits in (1, 3):
+        check_large_scores(lambda it, n=splits: it.forward(library, n), reference, memory, dims, power)
+
+
 @pytest.mark.parametrize("dims, shape, more", ATTENTION)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_flash_attention(compiled, reference, memory, dims, shape, more, seed):
