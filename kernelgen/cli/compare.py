@@ -71,7 +71,9 @@ def _add_measuring(parser: Parser) -> None:
     group.add_argument("--backward", action="store_true", help="measure the gradient instead")
     group.add_argument("--tf32", action="store_true", help="let float32 matrix products use TF32")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs and the order (default: 0)")
-    group.add_argument("--blocks", type=int, metavar="N", help="units of evidence for each case (default: 40, on the CPU 100)")
+    group.add_argument(
+        "--blocks", type=int, metavar="N", help="units of evidence for each case (default: 40, on the CPU 100)"
+    )
     text = "how many seconds a worker may say nothing before it counts as hung (default: 120)"
     group.add_argument("--limit", type=float, default=120.0, metavar="S", help=text)
 

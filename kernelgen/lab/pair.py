@@ -24,8 +24,8 @@ from typing import Any
 
 from kernelgen.lab import LabError, process, state
 
-# Units enough that chance alone all but never makes Cliff's delta 0.3 with an interval that leaves out 1, and that 3% are
-# seen: see benchmarks/compare_gate.py for how often. A CPU is noisier, since others use its caches and memory too.
+# Units enough that chance alone all but never makes Cliff's delta 0.3 with an interval that leaves out 1, and that 3%
+# are seen: see benchmarks/compare_gate.py for how often. A CPU is noisier: others use its caches and memory too.
 BLOCKS, ROUNDS, SAMPLES = {"cuda": 40, "cpu": 100}, 5, 3
 # How many of the blocks are checked by `honest.watched`, spread over the run by chance.
 CHECKS = 5

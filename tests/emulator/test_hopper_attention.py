@@ -13,7 +13,7 @@ import torch
 
 from .conftest import ENTRIES, SEEDS, copy_op
 from .emulator import build
-from .test_recipes import Attention, close, random
+from .test_recipes import SCALES, Attention, check_large_scores, close, random
 
 # What the kernels may be tuned to, by class: see hopper_tiles.h. Between them they have each number of consumers, rings
 # of each kind of length, and each way around what is or is not done.
@@ -102,6 +102,17 @@ def check(library, reference, memory, dims, shape, more):
     assert all(
         torch.equal(first, other) for results in found[1:] for first, other in zip(found[0], results, strict=True)
     )
+
+
+@pytest.mark.parametrize("dims", (64, 128))
+@pytest.mark.parametrize("power", SCALES)
+def test_scores_may_be_large(library, reference, memory, dims, power):
+    def forward(attention):
+        out, lse = attention.like(attention.q), memory.empty(*attention.rows)
+        library(f"hopper_forward_{attention.name}", *attention.inputs(), out, lse, multiprocessors=2)
+        return out, lse
+
+    check_large_scores(forward, reference, memory, dims, power)
 
 
 @pytest.mark.parametrize("layout", ["slices of one tensor", "one batch for all", "one head for all"])
