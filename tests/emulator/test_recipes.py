@@ -263,6 +263,29 @@ def test_flash_attention_with_large_scores(compiled, reference, memory, dims, po
         check_large_scores(lambda it, n=(parts, decode_warps): it.forward(library, *n), reference, memory, dims, power)
 
 
+def infinite_key(memory, dims):
+    """Attention of two queries, neither of which attends to the second key, nor does a row that pads a tile."""
+    attention = Attention(memory, dims, (1, 1, 1, 2, 5, 16))
+    attention.q.abs_()
+    attention.k[:, 1] = -torch.inf
+    return attention
+
+
+def check_infinite_key(grads):
+    for gradient in grads[1:]:
+        assert gradient.isfinite().all()
+        assert not gradient[:, 1].any()
+
+
+@pytest.mark.parametrize("dims", (64, 128))
+def test_flash_attention_with_an_infinite_key(compiled, memory, dims):
+    library, attention = compiled("flash_attention", ["rows.sm_80+.cu"]), infinite_key(memory, dims)
+    out, lse = attention.forward(library)
+    for deterministic in (False, True):
+        grad = attention.made(*out.shape)
+        check_infinite_key(attention.backward(library, out, lse, grad, None, deterministic))
+
+
 @pytest.mark.parametrize("dims, shape, more", ATTENTION)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_flash_attention(compiled, reference, memory, dims, shape, more, seed):
