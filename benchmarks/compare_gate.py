@@ -190,11 +190,12 @@ def main() -> int:
         "--first", type=int, default=0, metavar="N", help="the first seed, to go on with an earlier run"
     )
     parser.add_argument("--slowdown", type=float, default=0.03)
-    parser.add_argument("--blocks", type=int, default=pair.BLOCKS)
+    parser.add_argument("--blocks", type=int, help="default: as the command has it")
     parser.add_argument("--rounds", type=int, default=pair.ROUNDS)
     parser.add_argument("--samples", type=int, default=pair.SAMPLES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every comparison there too")
     options = parser.parse_args()
+    options.blocks = options.blocks or pair.BLOCKS[options.device]
     if options.device == "cpu":
         # One thread: with as many as cores, whatever else runs is measured too.
         os.environ.setdefault("OMP_NUM_THREADS", "1")

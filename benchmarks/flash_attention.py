@@ -48,8 +48,8 @@ def flash_attn_4() -> dict[str, Callable[..., Any]]:
     except ImportError:
         return {}
 
-    def attention(q: Any, k: Any, v: Any, causal: bool, deterministic: bool) -> Any:
-        found = flash_attn_func(q, k, v, causal=causal)
+    def attention(q: Any, k: Any, v: Any, causal: bool, deterministic: bool, scale: float | None = None) -> Any:
+        found = flash_attn_func(q, k, v, causal=causal, softmax_scale=scale)
         return found[0] if isinstance(found, tuple) else found
 
     return {"flash-attn 4": attention}

@@ -219,6 +219,10 @@ def adversarial(op: Op, dtypes: list[str]) -> Iterator[Case]:
     # Rows that vectors divide: only there does a kernel ask where they begin.
     for layout in ("misaligned", "others misaligned"):
         yield case(sizes(64), layout=layout)
+    # The same with one of the op's arguments left out, so that another is the only one that lies askew.
+    for name in op.domain:
+        if (low[name], high[name]) == (0, 1):
+            yield case(sizes(64) | {name: 0}, layout="others misaligned")
     for values in VALUES[1:]:
         yield case(sizes(40), values=values)
     for alias in ALIASES[1:]:

@@ -31,7 +31,7 @@ class Op:
         flops: `flops(**sizes)`, the floating-point operations; these two also for the backward, where given.
         peers: other implementations, by name. Each has the op's signature.
         repeatable: True where the same input gives the same bits, else how far two results may differ, relative to
-            the largest element.
+            the largest element; or `repeatable(**sizes)`, which says either.
         gradient: whether the op has one.
         tunables: the values that `kernelgen tune` may try, by kind of device (cpu, cuda; also "cuda 9.0" and "cuda
             backward" where these have kernels of their own) and name; see tune/space.py.
@@ -59,7 +59,7 @@ class Op:
     tunables: dict[str, Any] = field(default_factory=dict)
     estimates: dict[str, Callable[..., Any]] = field(default_factory=dict)
     shape_classes: dict[str, Callable[..., str | None]] = field(default_factory=dict)
-    repeatable: bool | float = True
+    repeatable: bool | float | Callable[..., bool | float] = True
     gradient: bool = True
     huge: dict[str, int] | None = None
 
@@ -67,6 +67,17 @@ class Op:
         """What it is fuzzed in there, by name."""
         dtypes = self.cpu_dtypes if torch.device(device).type == "cpu" else self.dtypes
         return {dtype_name(dtype): dtype for dtype in dtypes}
+
+    def repeatable_at(self, sizes: Sizes) -> bool | float:
+        """True, or a tolerance, for these sizes.
+
+        Raises:
+            LabError: its lab.py says something else.
+        """
+        found = self.repeatable(**sizes) if callable(self.repeatable) else self.repeatable
+        if found is not True and not isinstance(found, float):
+            raise LabError(f"{self.name}/lab.py: REPEATABLE should give True or a tolerance, not {found!r}.")
+        return found
 
     def refuse_case(self, sizes: Sizes) -> str | None:
         """A sentence if these are not the sizes that `inputs` takes."""
@@ -126,7 +137,10 @@ def read(name: str, module: ModuleType) -> Op:
             check(set(sizes) == set(domain), f"{key}[{case!r}] should give {', '.join(domain)}")
     check(set(given.get("HUGE") or domain) == set(domain), f"HUGE should give {', '.join(domain)}")
     repeatable = given.get("REPEATABLE", True)
-    check(repeatable is True or isinstance(repeatable, float), "REPEATABLE should be True or a tolerance")
+    check(
+        repeatable is True or isinstance(repeatable, float) or callable(repeatable),
+        "REPEATABLE should be True, a tolerance or a function of the sizes",
+    )
     return Op(
         name=name,
         function=given["OP"],

@@ -13,7 +13,7 @@ import torch
 
 from .conftest import ENTRIES, SEEDS, copy_op
 from .emulator import build
-from .test_recipes import Attention, close, random
+from .test_recipes import SCALES, Attention, check_infinite_key, check_large_scores, close, infinite_key, random
 
 # What the kernels may be tuned to, by class: see hopper_tiles.h. Between them they have each number of consumers, rings
 # of each kind of length, and each way around what is or is not done.
@@ -83,17 +83,9 @@ def check(library, reference, memory, dims, shape, more):
     loss = (expected * grad.float()).sum() + (0 if grad_lse is None else (expected_lse * grad_lse).sum())
     loss.backward()
 
-    rows = getattr(library._library, f"hopper_rows_{dims}")()
-    padded = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / rows) * rows
     found = []
     for seed in SEEDS:
-        out, lse = attention.like(attention.q), memory.empty(*attention.rows)
-        how = {"seed": seed, "multiprocessors": 2}
-        library(f"hopper_forward_{attention.name}", *attention.inputs(), out, lse, **how)
-        grads = [attention.like(tensor) for tensor in (attention.q, attention.k, attention.v)]
-        scratch = memory.empty(padded, 2), memory.empty(padded, dims).zero_()
-        given = (*attention.inputs(), out, lse, grad, grad_lse, *grads, *scratch)
-        library(f"hopper_backward_{attention.name}", *given, **how)
+        out, lse, grads = run(library, memory, attention, grad, grad_lse, seed)
         close(out, expected)
         assert torch.allclose(lse, expected_lse, atol=1e-4)
         for name, made, leaf in zip("qkv", grads, leaves, strict=True):
@@ -102,6 +94,37 @@ def check(library, reference, memory, dims, shape, more):
     assert all(
         torch.equal(first, other) for results in found[1:] for first, other in zip(found[0], results, strict=True)
     )
+
+
+def run(library, memory, attention, grad, grad_lse=None, seed=0):
+    """The forward, then the backward."""
+    out, lse, how = attention.like(attention.q), memory.empty(*attention.rows), {"seed": seed, "multiprocessors": 2}
+    library(f"hopper_forward_{attention.name}", *attention.inputs(), out, lse, **how)
+    grads = [attention.like(tensor) for tensor in (attention.q, attention.k, attention.v)]
+    rows = getattr(library._library, f"hopper_rows_{attention.dims}")()
+    padded = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / rows) * rows
+    scratch = memory.empty(padded, 2), memory.empty(padded, attention.dims).zero_()
+    given = (*attention.inputs(), out, lse, grad, grad_lse, *grads, *scratch)
+    library(f"hopper_backward_{attention.name}", *given, **how)
+    return out, lse, grads
+
+
+@pytest.mark.parametrize("dims", (64, 128))
+def test_an_infinite_key_that_nobody_attends_to(library, memory, dims):
+    attention = infinite_key(memory, dims)
+    *_, grads = run(library, memory, attention, attention.made(*attention.q.shape))
+    check_infinite_key(grads)
+
+
+@pytest.mark.parametrize("dims", (64, 128))
+@pytest.mark.parametrize("power", SCALES)
+def test_scores_may_be_large(library, reference, memory, dims, power):
+    def forward(attention):
+        out, lse = attention.like(attention.q), memory.empty(*attention.rows)
+        library(f"hopper_forward_{attention.name}", *attention.inputs(), out, lse, multiprocessors=2)
+        return out, lse
+
+    check_large_scores(forward, reference, memory, dims, power)
 
 
 @pytest.mark.parametrize("layout", ["slices of one tensor", "one batch for all", "one head for all"])

@@ -56,6 +56,8 @@ MUTANTS = [
     ),
     _linear("one_arrival_for_two_consumers", "Tile::kCluster * (Place::kSharesTile ? 2 : 1)", "Tile::kCluster"),
     _linear("released_to_one_block_only", "thread < Tile::kCluster", "thread < 1"),
+    _linear("share_of_x_in_the_wrong_place", "x + x_share * kSwizzleRow, maps.x", "x, maps.x"),
+    _linear("bias_of_the_tile_before", "bias.load_panel(panel, linear.bias, corner.column, linear.n);\n    }", "}"),
     _linear("a_turn_is_not_passed_on", "named_barrier_arrive(kTurnBarrier + 1 - consumer, 2 * kWarpgroup);", ";"),
     _attention("keys_not_waited_for", "cp_async_wait<Block::kStages - 2>();", "cp_async_wait<Block::kStages - 1>();"),
     _attention("keys_still_being_read", "__syncthreads();  // This step's tiles are there,", "//"),
@@ -93,10 +95,15 @@ def _elementwise(compiled, reference, memory) -> None:
 
 
 def _linear_activation(compiled, reference, memory) -> None:
-    for m, n, k, multiprocessors in ((200, 136, 520, 4), (250, 376, 328, 2)):
+    m, n, k = 330, 392, 328
+    x, bias = (memory.copy(recipes.random(*size, dtype=torch.float16)) for size in ((m, k), (n,)))
+    weight = memory.copy((recipes.random(n, k) / k**0.5).to(torch.float16))
+    expected = reference("linear_activation").linear_activation(x.double(), weight.double(), bias.double(), "none")
+    for tile in HUNTED_TILES:
         for seed in EVERY_PAIR:
-            arguments = ("hopper", torch.bfloat16, m, n, k, multiprocessors, seed)
-            recipes.test_linear_activation(compiled, reference, memory, *arguments)
+            y, z = (memory.empty(m, n, dtype=torch.float16) for _ in "yz")
+            compiled("")(tile, x, weight, bias, y, z, m, n, k, seed=seed, multiprocessors=8)
+            recipes.close(z, expected)
 
 
 def _flash_attention(compiled, reference, memory) -> None:
@@ -130,21 +137,15 @@ def _include(compiled, reference, memory) -> None:
 
 
 # What is compiled of a recipe, and what has to find the fault.
-HOPPER = """
-#include "hopper.cuh"
-using namespace linear_activation_kernel;
-extern "C" cudaError_t hopper_bfloat16(
-    const __nv_bfloat16* x,
-    const __nv_bfloat16* weight,
-    const __nv_bfloat16* bias,
-    __nv_bfloat16* y,
-    __nv_bfloat16* z,
-    int64_t m,
-    int64_t n,
-    int64_t k) {
-  return forward_hopper<__nv_bfloat16, GeluTanh>({x, weight, bias, y, z, m, n, k}, nullptr);
-}
-"""
+HUNTED_TILES = ("four_beside", "in_turns")
+
+
+def _hunted_tiles() -> str:
+    """Tiles that are shared, tiles in turns, and clusters with blocks below and beside each other."""
+    lines = (ENTRIES / "linear_activation_hopper.cu").read_text().splitlines()
+    return "\n".join(
+        line for line in lines if not line.startswith("FORWARD(") or line[8:].split(",")[0] in HUNTED_TILES
+    )
 
 
 HOPPER_ATTENTION = """
@@ -169,7 +170,7 @@ def _first_export(name: str) -> str:
 HUNTS: dict[str, tuple[str, list[str], Callable]] = {
     "elementwise": (_first_export("elementwise.cu"), ["kernel.cu"], _elementwise),
     "rms_norm": (_first_export("rms_norm.cu"), [], _norms),
-    "linear_activation": (HOPPER, [], _linear_activation),
+    "linear_activation": (_hunted_tiles(), [], _linear_activation),
     "flash_attention": (_first_export("flash_attention.cu"), ["rows.sm_80+.cu"], _flash_attention),
     "hopper_attention": (HOPPER_ATTENTION, [], _hopper_attention_forward),
     "include": ((ENTRIES / "vocabulary.cu").read_text(), [], _include),

@@ -159,6 +159,13 @@ def test_the_elementwise_backward_of_linear_activation(compiled, reference, memo
     close(grad_bias, expected[1])
 
 
+class Shape(ctypes.Structure):
+    """As in entries/flash_attention_problem.h."""
+
+    NUMBERS = ("batch", "heads", "kv_heads", "queries", "keys", "dim", "left", "right")
+    _fields_ = (*((name, ctypes.c_int64) for name in NUMBERS), ("scale", ctypes.c_double))
+
+
 class Attention:
     """One problem of attention, in a kernel's terms and in the reference's."""
 
@@ -168,7 +175,7 @@ class Attention:
         self.name = f"{NAMES[self.dtype]}_{dims}"
         batch, heads, kv_heads, queries, keys, dim = shape
         left, right = more.get("window", (-1, -1))
-        self.shape = (ctypes.c_int64 * 8)(*shape, left, 0 if more.get("causal") else right)
+        self.shape = Shape(*shape, left, 0 if more.get("causal") else right, more.get("scale") or dim**-0.5)
         self.q = self.made(batch, queries, heads, dim)
         self.k, self.v = (self.made(batch, keys, kv_heads, dim) for _ in "kv")
         self.rows = (batch, heads, queries)
@@ -227,6 +234,57 @@ def test_flash_attention_decodes(compiled, reference, memory, dims, shape, parts
     out, lse = attention.forward(library, parts, warps, seed=seed)
     close(out, expected)
     assert torch.allclose(lse, expected_lse, atol=1e-4)
+
+
+# Of these powers of two, the first leaves scores moderate, and the second takes some of them to 2^26, rows and steps of
+# a row: from there on the Hopper kernel finds weights in another way.
+SCALES = (10, 24, 31, 100)
+
+
+def check_large_scores(forward, reference, memory, dims, power):
+    """What `forward(attention)` gives where scores are large, and where none is positive."""
+    for negative in (False, True):
+        more = {"causal": True, "scale": 0.9 * 2.0**power}
+        attention = Attention(memory, dims, (1, 1, 1, 70, 300, dims), **more)
+        if negative:
+            attention.q.abs_()
+            attention.k.abs_().neg_()
+        doubles = (tensor.double() for tensor in (attention.q, attention.k, attention.v))
+        expected, expected_lse = reference("flash_attention").flash_attention(*doubles, **more, return_lse=True)
+        out, lse = forward(attention)
+        close(out, expected)
+        assert torch.allclose(lse.double(), expected_lse, rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("dims", (64, 128))
+@pytest.mark.parametrize("power", SCALES)
+def test_flash_attention_with_large_scores(compiled, reference, memory, dims, power):
+    library = compiled("flash_attention", ["rows.sm_80+.cu"])
+    for parts, decode_warps in ((1, 0), (3, 0), (1, 4)):
+        check_large_scores(lambda it, n=(parts, decode_warps): it.forward(library, *n), reference, memory, dims, power)
+
+
+def infinite_key(memory, dims):
+    """Attention of two queries, neither of which attends to the second key, nor does a row that pads a tile."""
+    attention = Attention(memory, dims, (1, 1, 1, 2, 5, 16))
+    attention.q.abs_()
+    attention.k[:, 1] = -torch.inf
+    return attention
+
+
+def check_infinite_key(grads):
+    for gradient in grads[1:]:
+        assert gradient.isfinite().all()
+        assert not gradient[:, 1].any()
+
+
+@pytest.mark.parametrize("dims", (64, 128))
+def test_flash_attention_with_an_infinite_key(compiled, memory, dims):
+    library, attention = compiled("flash_attention", ["rows.sm_80+.cu"]), infinite_key(memory, dims)
+    out, lse = attention.forward(library)
+    for deterministic in (False, True):
+        grad = attention.made(*out.shape)
+        check_infinite_key(attention.backward(library, out, lse, grad, None, deterministic))
 
 
 @pytest.mark.parametrize("dims, shape, more", ATTENTION)

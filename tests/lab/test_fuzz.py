@@ -1,5 +1,6 @@
 """`kernelgen fuzz`: it finds every fault, complains of nothing else, and its commands bring a failure back."""
 
+import contextlib
 import os
 import shlex
 import sys
@@ -170,6 +171,13 @@ def test_a_tolerance_for_sums_by_atomics():
     case = fuzz.complete(an_op(), {"rows": 5, "columns": 7})
     assert fuzz.run_case(an_op(jitter), case, "cpu", 0)
     assert fuzz.run_case(an_op(jitter, repeatable=1e-6), case, "cpu", 0) is None
+    assert (
+        fuzz.run_case(an_op(jitter, repeatable=lambda rows, columns: 1e-6 if rows == 5 else True), case, "cpu", 0)
+        is None
+    )
+    assert fuzz.run_case(an_op(jitter, repeatable=lambda rows, columns: True if rows == 5 else 1e-6), case, "cpu", 0)
+    with pytest.raises(LabError, match=r"add/lab\.py: REPEATABLE should give True or a tolerance, not None"):
+        fuzz.run_case(an_op(jitter, repeatable=lambda **_: None), case, "cpu", 0)
 
 
 def test_an_op_without_a_gradient():
@@ -221,18 +229,35 @@ def test_where_the_reference_is_right_by_luck_a_rounding_of_the_inputs_is_allowe
     with pytest.raises(oracle.MismatchError):
         oracle.compare("gradient 0", [near], [lucky], [exact])
     shaken = exact * (1 + 2**-10)
-    oracle.compare("gradient 0", [near], [lucky], [exact], [shaken])
+    oracle.compare("gradient 0", [near], [lucky], [exact], [[[shaken], [exact]]])
     with pytest.raises(oracle.MismatchError):
-        oracle.compare("gradient 0", [far], [lucky], [exact], [shaken])
+        oracle.compare("gradient 0", [far], [lucky], [exact], [[[shaken], [exact]]])
 
 
-def test_shaken_inputs_are_off_by_half_a_rounding():
-    x = torch.ones(3, 5, requires_grad=True)
-    ((twice, again), other) = oracle._shaken(((x, x), torch.ones(4)), torch.float16)
+def test_the_reference_is_not_right_by_luck_at_neighbours_of_the_inputs():
+    def lucky(a):
+        return a + 256 - 256  # In float16 it keeps quarters, and nothing between them.
+
+    a = (torch.arange(1, 41) / 4).half()
+    rounds = [tuple(oracle.evaluate(lucky, (copy,)) for copy in (a, a, a.double()))]
+    as_good = oracle._as_good(an_op(reference=lucky), Make("cpu", torch.float16), rounds, [((a,), [])])
+    pairs = [[[evaluation.outputs[0] for evaluation in some] for some in pair] for pair in as_good]
+    for off, passes in ((0.015, True), (0.1, False)):
+        found = "output 0", [a + off], [lucky(a)], [a.double()]
+        with pytest.raises(oracle.MismatchError):
+            oracle.compare(*found)
+        with contextlib.nullcontext() if passes else pytest.raises(oracle.MismatchError):
+            oracle.compare(*found, pairs)
+
+
+def test_neighbours_are_off_by_a_rounding():
+    x = torch.ones(3, 5, dtype=torch.float16, requires_grad=True)
+    ((twice, again), other) = oracle._moved(oracle.copies(((x, x), torch.ones(40))), 2**-10, seed=0)
     assert twice is again
     assert twice.requires_grad
-    assert sorted(set((twice.detach() - 1).flatten().tolist())) == [-(2**-11), 2**-11]
-    assert other.dtype == torch.float64
+    assert sorted(set((twice.detach().double() - 1).flatten().tolist())) == [-(2**-10), 2**-10]
+    assert torch.equal(x.detach(), torch.ones(3, 5, dtype=torch.float16))
+    assert not torch.equal(other, oracle._moved(torch.ones(40), 2**-10, seed=1))
 
 
 def test_nothing_written_yet_is_no_fault():

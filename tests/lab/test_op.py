@@ -58,7 +58,7 @@ def test_the_cpu_may_take_other_dtypes_than_the_gpu():
         ({"DOMAIN": {"dtype": (0, 3)}}, "no size can be named dtype, layout, values, alias"),
         ({"CASES": {"one": {"rows": 3}}}, "CASES\\['one'\\] should give rows, columns"),
         ({"HUGE": {"rows": 3}}, "HUGE should give rows, columns"),
-        ({"REPEATABLE": "no"}, "REPEATABLE should be True or a tolerance"),
+        ({"REPEATABLE": "no"}, "REPEATABLE should be True, a tolerance or a function of the sizes"),
     ],
 )
 def test_one_sentence_for_what_is_wrong(changes, sentence):

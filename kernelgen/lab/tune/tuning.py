@@ -49,7 +49,7 @@ class Plan:
     storage: str | None = None
     resume: bool = False
     best: int = 3
-    blocks: int = pair.BLOCKS
+    blocks: int = pair.BLOCKS["cuda"]
     thresholds: Thresholds = field(default_factory=lambda: Thresholds(faster=0.03))
     effort: Effort = field(default_factory=Effort)
 

@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <cmath>
-
 #include "kernel.h"
 
 using namespace flash_attention_kernel;
@@ -17,6 +15,7 @@ View view(void* data, int64_t rows, int64_t heads, int64_t dim) {
 
 struct Shape {
   int64_t batch, heads, kv_heads, queries, keys, dim, left, right;
+  double scale;
 
   View of_queries(void* data) const { return view(data, queries, heads, dim); }
   View of_keys(void* data) const { return view(data, keys, kv_heads, dim); }
@@ -33,7 +32,7 @@ Problem problem(const Shape& shape, void* q, void* k, void* v, double softcap) {
   made.kv_heads = shape.kv_heads;
   made.dim = shape.dim;
   made.mask = {static_cast<int>(shape.queries), static_cast<int>(shape.keys), limit(shape.left), limit(shape.right)};
-  made.score = Score(1 / std::sqrt(static_cast<double>(shape.dim)), softcap);
+  made.score = Score(shape.scale, softcap);
   return made;
 }
 

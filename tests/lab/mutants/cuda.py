@@ -62,10 +62,17 @@ CUDA = [
     _rms_norm("gradient_without_weight", "slopes[access][k] = scaled * factor[k];", "slopes[access][k] = scaled;"),
     _rms_norm("gradient_lacks_a_factor", "* scale * scale;", "* scale;"),
     _rms_norm("gradient_of_the_sum_lost", "result += widen(queue.front(kGradSum, access));", ""),
-    _rms_norm("row_not_waited_for", "    queue.wait();\n", ""),
     _rms_norm("first_row_again_and_again", "    queue.pop();\n", ""),
     _rms_norm("last_columns_not_fetched", "Team::kStep < accesses) {", "Team::kStep < accesses - 1) {"),
     _rms_norm("blocks_share_a_sum", "kSharesBlock ? blockIdx.x : team.first()", "kSharesBlock ? 0 : 0"),
     _rms_norm("last_partial_sum", "out, sums, a.n, 1, stream)", "out, sums - (sums > 1), a.n, 1, stream)"),
     _rms_norm("noncontiguous_gradient", "dy = as_contiguous(grad)", "dy = grad", "cuda.cpp"),
+    # A race that shows: nothing else takes as long as the tiles take to come.
+    Mutant(
+        "cuda_tiles_not_waited_for",
+        "flash_attention",
+        "backward_keys.cuh",
+        "    cp_async_wait<Block::kStages - 2>();\n    __syncthreads();",
+        "   ",
+    ),
 ]

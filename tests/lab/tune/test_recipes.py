@@ -41,9 +41,11 @@ STRUCTS = {
     ("flash_attention", "wgmma, gradient of heads of 64"): ("hopper_tiles.h", "HopperBackward<64>"),
     ("flash_attention", "wgmma, gradient of heads of 128"): ("hopper_tiles.h", "HopperBackward<128>"),
     ("layer_norm", None): ("tuning.h", "Defaults"),
-    ("linear_activation", "wgmma, many tiles"): ("tiles.h", "HopperLarge"),
-    ("linear_activation", "wgmma, few tiles"): ("tiles.h", "HopperMedium"),
-    ("linear_activation", "wgmma, few rows"): ("tiles.h", "HopperSmall"),
+    ("linear_activation", "wgmma, large tiles"): ("tiles.h", "HopperLarge"),
+    ("linear_activation", "wgmma, wide tiles"): ("tiles.h", "HopperWide"),
+    ("linear_activation", "wgmma, medium tiles"): ("tiles.h", "HopperMedium"),
+    ("linear_activation", "wgmma, small tiles"): ("tiles.h", "HopperSmall"),
+    ("linear_activation", "wgmma, few small tiles"): ("tiles.h", "HopperFew"),
     ("linear_activation", "mma.sync, many tiles"): ("tiles.h", "PortableLarge"),
     ("linear_activation", "mma.sync, few tiles"): ("tiles.h", "PortableSmall"),
     ("linear_activation", "gradient"): ("tiles.h", "GradientStrips"),
@@ -200,14 +202,24 @@ def test_on_the_cpu_the_grain_is_tuned(project, op):
     assert survey.classes[None]["rejected"] == {}
 
 
-def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project):
-    """The expected are worked out by hand from forward_hopper, for 132 multiprocessors."""
+def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path):
+    lab = importlib.import_module(f"{PACKAGE}.ops.linear_activation.lab")
+    sizes = [(m, n, k) for m in (1, 65, 128, 512, 1024, 2048, 8192) for n in (520, 4096) for k in (512, 4096)]
+    (tmp_path / "main.cpp").write_text(
+        '#include <cstdio>\n#include "hopper_choice.h"\nusing namespace linear_activation_kernel;\n'
+        "const auto print = [](auto tile) { std::puts(decltype(tile)::shapes.data()); };\n"
+        "int main() {\n" + "".join(f"  visit_hopper_tile({m}, {n}, {k}, 132, print);\n" for m, n, k in sizes) + "}\n"
+    )
+    command = ["c++", "-std=c++17", *includes(project, "linear_activation"), "main.cpp", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    taken = subprocess.check_output(tmp_path / "main", text=True).splitlines()
+    assert taken == [lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in sizes]
+    assert set(taken) == {name for op, name in STRUCTS if op == "linear_activation" and name.startswith("wgmma")}
     cases = {
-        shapes: {case for case, _ in one["cases"]} for shapes, one in Survey("linear_activation", "9.0").classes.items()
+        name: {case for case, _ in one["cases"]} for name, one in Survey("linear_activation", "9.0").classes.items()
     }
-    assert cases["wgmma, few rows"] == {"16 tokens"}
-    assert cases["wgmma, few tiles"] == {"512 x 1024 x 4096"}
-    assert {"8192 x 4096 x 4096", "8192 x 4096 x 16384"} < cases["wgmma, many tiles"]
+    assert set(cases) == set(taken)  # There is something to tune each by.
+    assert cases["wgmma, few small tiles"] == {"16 tokens"}
     assert "odd sizes" not in set().union(*cases.values())  # Whose rows no TMA descriptor describes.
     assert set(Survey("linear_activation", "8.0").classes) == {"mma.sync, many tiles", "mma.sync, few tiles"}
 
@@ -272,7 +284,7 @@ SAYS: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         "hopper_backward_128_bf16.sm_90a.cu",
         {"HopperBackward<128>": "hopper_backward::Layout<HopperBackwardTile<128, {0}>>::kBytes + 1024"},
     ),
-    ("linear_activation", "wgmma, many tiles", False): (
+    ("linear_activation", "wgmma, large tiles", False): (
         "hopper_half.sm_90a.cu",
         {"HopperLarge": "Layout<HopperTile<{0}>>::kBytes + 1024"},
     ),

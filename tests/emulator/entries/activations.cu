@@ -1,0 +1,40 @@
+// linear_activation's activations as its kernels compute them: each of n values, in float32, for results of each type.
+// The gradient is of a result whose own is 1, by the pre-activation.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "activations.h"
+
+using namespace linear_activation_kernel;
+
+template <typename T, typename Activation>
+__device__ float value(float z) {
+  if constexpr (sizeof(T) == 2) return value_to_round<T, Activation>(z);
+  return Activation::value(z);
+}
+
+template <typename T, typename Activation>
+__global__ void evaluate(const float* z, float* y, float* gradient, int64_t n) {
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    y[i] = value<T, Activation>(z[i]);
+    gradient[i] = Activation::gradient(1.0f, Activation::kSaves == Saves::kOutput ? y[i] : z[i]);
+  }
+}
+
+template <typename T>
+cudaError_t evaluate_activation(int64_t activation, const float* z, float* y, float* gradient, int64_t n) {
+  int64_t number = 0;
+#define EVALUATE(Activation) \
+  if (number++ == activation) evaluate<T, Activation><<<1, 64>>>(z, y, gradient, n);
+  ACTIVATIONS(EVALUATE)
+  return cudaGetLastError();
+}
+
+#define EXPORT(name, T) \
+  extern "C" cudaError_t name(int64_t activation, const float* z, float* y, float* gradient, int64_t n) { \
+    return evaluate_activation<T>(activation, z, y, gradient, n); \
+  }
+EXPORT(float16, __half)
+EXPORT(bfloat16, __nv_bfloat16)
+EXPORT(float32, float)

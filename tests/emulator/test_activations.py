@@ -1,0 +1,66 @@
+"""linear_activation's kernels for 16-bit types compute activations to well below what rounding loses, and those of all
+types keep what is no number."""
+
+import pytest
+import torch
+
+from .conftest import ENTRIES
+from .emulator import build
+from .test_recipes import NAMES as DTYPES
+
+NAMES = ("none", "relu", "gelu", "gelu_tanh", "silu")
+# How far off a value may be, in halves of a unit in the last place of the result: what rounding may add to it.
+LIMIT = 0.1
+
+
+@pytest.fixture(scope="module")
+def library(ops):
+    return build(ops / "linear_activation", (ENTRIES / "activations.cu").read_text())
+
+
+def every_value(dtype: torch.dtype) -> torch.Tensor:
+    values = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    return values[values.isfinite()].float()
+
+
+def exact(name: str, z: torch.Tensor) -> torch.Tensor:
+    """In float64. PyTorch's gelu of a large negative number is what rounding leaves of 1 - 1."""
+    if name == "gelu":
+        return z * torch.special.erfc(-z / 2**0.5) / 2
+    if name == "gelu_tanh":
+        return z * torch.sigmoid(2 * (2 / torch.pi) ** 0.5 * (z + 0.044715 * z**3))
+    return {"none": z, "relu": z.relu(), "silu": z * torch.sigmoid(z)}[name]
+
+
+def evaluate(library, memory, dtype: torch.dtype, name: str, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    z = memory.copy(z)
+    y, gradient = (memory.empty(len(z), dtype=torch.float32) for _ in "yg")
+    library(DTYPES[dtype], NAMES.index(name), z, y, gradient, len(z))
+    return y, gradient
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", NAMES)
+def test_values(library, memory, name, dtype):
+    z = every_value(dtype)
+    y, _ = evaluate(library, memory, dtype, name, z)
+    expected = exact(name, z.double())
+    info = torch.finfo(dtype)
+    unit = info.eps * 2 ** expected.abs().clamp(min=info.tiny).log2().floor()
+    # Where gelu is less than that far below 0, float32's 1 + erf has nothing right left, but bfloat16 could tell more.
+    assert ((y.double() - expected).abs() <= LIMIT * unit / 2 + 1e-9).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_no_number(library, reference, memory, name, dtype):
+    """Where PyTorch has none, there may be an infinity instead, but nothing that looks right."""
+    z = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0])
+    y, gradient = evaluate(library, memory, dtype, name, z)
+    given = z.clone().requires_grad_()
+    expected = reference("linear_activation").ACTIVATIONS[name](given)
+    expected.sum().backward()
+    for ours, theirs in ((y, expected.detach()), (gradient, given.grad)):
+        assert not ours[theirs.isnan()].isfinite().any()
+        torch.testing.assert_close(ours[~theirs.isnan()], theirs[~theirs.isnan()])
+    assert y[0].isnan()

@@ -1,0 +1,37 @@
+"""linear_activation's Hopper kernel computes what its reference does, with every kind of tile and cluster, in every
+order of its threads that is tried, and always the same bits."""
+
+import math
+
+import pytest
+import torch
+
+from .conftest import ENTRIES, SEEDS
+from .emulator import build
+from .test_recipes import close, random
+
+TILES = ("one_consumer", "beside", "four_beside", "four_below", "wide", "in_turns", "in_turns_beside")
+# Clusters of four find place for two of them at most, so that some take several tiles. No size fills its last tiles,
+# and in the second case clusters have blocks that are beyond the result.
+SIZES = ((330, 392, 200, 8), (70, 72, 136, 4))
+
+
+@pytest.fixture(scope="module")
+def library(ops):
+    return build(ops / "linear_activation", (ENTRIES / "linear_activation_hopper.cu").read_text())
+
+
+@pytest.mark.parametrize("m, n, k, multiprocessors", SIZES)
+@pytest.mark.parametrize("tile", TILES)
+def test_every_kind_of_tile(library, reference, memory, tile, m, n, k, multiprocessors):
+    x, bias = (memory.copy(random(*size, dtype=torch.float16)) for size in ((m, k), (n,)))
+    weight = memory.copy((random(n, k) / math.sqrt(k)).to(torch.float16))
+    made = [t.double() for t in (x, weight, bias)]
+    first = None
+    for seed in SEEDS:
+        y, z = (memory.empty(m, n, dtype=torch.float16) for _ in "yz")
+        library(tile, x, weight, bias, y, z, m, n, k, seed=seed, multiprocessors=multiprocessors)
+        close(z, reference("linear_activation").linear_activation(*made, "none"))
+        close(y, reference("linear_activation").linear_activation(*made, "gelu"))
+        assert first is None or torch.equal(y, first)
+        first = y
