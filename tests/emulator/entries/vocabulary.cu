@@ -300,7 +300,7 @@ cudaError_t rows_by_block(const float* in, float* sums, int* taken, int64_t rows
 }
 
 cudaError_t rows_by_part(const float* in, float* sums, int* taken, int64_t rows, int64_t n) {
-  sum_rows<BlockTeam><<<2, dim3(64, 3)>>>(in, sums, taken, rows, n);
+  sum_rows<PartTeam><<<2, dim3(64, 3)>>>(in, sums, taken, rows, n);
   return cudaGetLastError();
 }
 
@@ -335,7 +335,7 @@ cudaError_t columns_by_block(
 
 cudaError_t columns_by_part(
     const float* in, float* out, float* partial, float* sums, int64_t rows, int64_t n, int64_t blocks) {
-  return launch_sum_columns_by<BlockTeam, 1, 1>(in, out, partial, sums, rows, n, blocks, dim3(64, 3));
+  return launch_sum_columns_by<PartTeam, 1, 1>(in, out, partial, sums, rows, n, blocks, dim3(64, 3));
 }
 
 // The team that takes a row of so many accesses: 0 lanes of a warp, 1 a warp, 2 a block, 3 a cluster, 4 a block that

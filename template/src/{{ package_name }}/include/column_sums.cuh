@@ -21,7 +21,9 @@ struct ColumnSums {
   // block take part; `shared` holds kAccesses * N sums for each of them.
   __device__ void write(const ClusterTeam& team, void*, Sum* out, int64_t n) { put(team, out, n); }
 
-  __device__ void write(const BlockTeam& team, void* shared, Sum* out, int64_t n) {
+  __device__ void write(const BlockTeam& team, void*, Sum* out, int64_t n) { put(team, out, n); }
+
+  __device__ void write(const PartTeam& team, void* shared, Sum* out, int64_t n) {
     if (blockDim.y == 1) return put(team, out, n);
     Sum* const parts = static_cast<Sum*>(shared);
     __syncthreads();  // Whoever still uses `shared` comes first.

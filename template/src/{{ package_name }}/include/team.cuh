@@ -1,5 +1,5 @@
 // The threads that share a row of a matrix, and can add up what each of them found in it: a few lanes of a warp for
-// short rows, some warps of a block for longer ones, a cluster of blocks for those that one block cannot hold.
+// short rows, a block or some of its warps for longer ones, a cluster of blocks for those that one block cannot hold.
 //
 // A kernel is a template over its team, and goes over the rows like this:
 //
@@ -24,7 +24,7 @@
 template <int kLanes>
 struct LaneTeam {
   static constexpr bool kOfOneWarp = true;
-  // Whether several teams may share a block, which then is numbered instead of its teams where they add up.
+  // Whether several teams share a block, which then is numbered instead of its teams where they add up.
   static constexpr bool kSharesBlock = true;
   // A thread's accesses of a row that it holds: from the first on, so many apart. A constant, which addresses in
   // machine code include at no cost.
@@ -50,12 +50,11 @@ struct LaneTeam {
   __device__ int teams() const { return blockDim.x / kLanes; }
 };
 
-// Whole warps of a block: blockDim.x threads, in blocks of blockDim.y teams; 32 warps and 15 teams at most.
+// A block of whole warps, 32 of them at most.
 struct BlockTeam {
   static constexpr bool kOfOneWarp = false;
-  static constexpr bool kSharesBlock = true;
+  static constexpr bool kSharesBlock = false;
   static constexpr int kStep = kWarp;
-  static constexpr int kMaxTeams = 15;  // Each has a barrier, and there are 16, of which __syncthreads takes one.
 
   // Each warp's accesses follow one another.
   template <int kAccesses>
@@ -65,26 +64,47 @@ struct BlockTeam {
 
   __device__ int rank() const { return threadIdx.x; }
   __device__ int size() const { return blockDim.x; }
-  __device__ int64_t first() const { return int64_t(blockIdx.x) * blockDim.y + threadIdx.y; }
-  __device__ int64_t count() const { return int64_t(gridDim.x) * blockDim.y; }
+  __device__ int64_t first() const { return blockIdx.x; }
+  __device__ int64_t count() const { return gridDim.x; }
   __device__ bool in_turn(int64_t row, int64_t rows) const { return row < rows; }
 
   template <typename T>
   __device__ T sum(T value) {
+    return sum_by(value, 0, [] { __syncthreads(); });
+  }
+
+ protected:
+  // Sums of the block's warps from `begin` on; meet() waits for all threads of the team.
+  template <typename T, typename Meet>
+  __device__ T sum_by(T value, int begin, const Meet& meet) {
     // Two buffers by turns: whoever writes to one again has met all others since they read it.
     __shared__ T sums[2][kWarp];
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-    T* const now = &sums[turn_ ^= 1][threadIdx.y * warps];
+    T* const now = &sums[turn_ ^= 1][begin];
     value = warp_sum(value);
     if (lane == 0) {
       now[warp] = value;
     }
-    named_barrier_sync(1 + threadIdx.y, blockDim.x);
+    meet();
     return warp_sum(lane < warps ? now[lane] : T());
   }
 
  private:
   int turn_ = 0;
+};
+
+// Some warps of a block: blockDim.x threads, in blocks of blockDim.y teams. Each team has a barrier, of which a kernel
+// takes all there are for a block: only as many blocks are on a multiprocessor as it has barriers for, which are few.
+struct PartTeam : BlockTeam {
+  static constexpr bool kSharesBlock = true;
+
+  __device__ int64_t first() const { return int64_t(blockIdx.x) * blockDim.y + threadIdx.y; }
+  __device__ int64_t count() const { return int64_t(gridDim.x) * blockDim.y; }
+
+  template <typename T>
+  __device__ T sum(T value) {
+    return sum_by(value, threadIdx.y * (blockDim.x / kWarp), [] { named_barrier_sync(1 + threadIdx.y, blockDim.x); });
+  }
 };
 
 // The blocks of a cluster, at most kMaxWarps warps together. From compute capability 9.0 on.

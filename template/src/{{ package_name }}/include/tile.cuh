@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "team.cuh"
 
@@ -134,17 +135,33 @@ int64_t blocks_for_rows(const Tile& tile, int64_t rows) {
   return (rows + tile.teams_per_block - 1) / tile.teams_per_block * tile.blocks_per_team;
 }
 
-// The tile with as many teams in a block as `most` threads allow, for teams that leave something together; fewer if not
-// every multiprocessor would have a few rows for each team.
+// So many times as many teams in a block; fewer if not every multiprocessor would have a few rows for each team.
 template <typename Tile>
-Tile filled(Tile tile, int most, int64_t rows) {
-  if (tile.blocks_per_team > 1) return tile;
+Tile times(int64_t times, Tile tile, int64_t rows) {
   const int64_t enough = rows / (int64_t(kFewRows) * attribute(cudaDevAttrMultiProcessorCount) * tile.teams_per_block);
-  int64_t times = std::clamp<int64_t>(most / tile.threads, 1, std::max<int64_t>(1, enough));
-  if (!Tile::Team::kOfOneWarp) times = std::min<int64_t>(times, BlockTeam::kMaxTeams);
+  times = std::max<int64_t>(1, std::min(times, enough));
   tile.threads *= times;
   tile.teams_per_block *= times;
   return tile;
+}
+
+// The most threads of a block of a kernel that stays on the GPU, if it is instantiated for this team.
+template <typename Team>
+constexpr int staying_threads(int most) {
+  return Team::kOfOneWarp ? std::min(most, 2 * kLaneTeamThreads) : most;
+}
+
+// The tile for teams that leave something together: several in a block of up to `most` threads.
+template <typename Team, int N, int kAccesses>
+auto filled(const Tile<Team, N, kAccesses>& tile, int most, int64_t rows) {
+  constexpr int kMostParts = 4;  // More would be too seldom done all at once, as a block is only then.
+  if constexpr (Team::kOfOneWarp) {
+    return times(staying_threads<Team>(most) / tile.threads, tile, rows);
+  } else if constexpr (std::is_same_v<Team, BlockTeam>) {
+    return times(std::min(most / tile.threads, kMostParts), Tile<PartTeam, N, kAccesses>{tile.threads, 1, 1}, rows);
+  } else {
+    return tile;
+  }
 }
 
 // The clusters that are on the GPU at once, which are fewer than its multiprocessors have room for: the blocks of one
