@@ -86,7 +86,7 @@ def test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, ro
     assert torch.equal(sums, given.sum(0))
 
 
-# With 2 accesses a thread, 4 in a block of its own, and 128 threads a block.
+# With 2 accesses a thread, 4 of rows that a block could not hold otherwise, and 128 threads a block.
 @pytest.mark.parametrize(
     "accesses, capability, team, threads, blocks, held",
     [
@@ -99,9 +99,9 @@ def test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, ro
         (257, 90, 2, 128, 1, 4),
         (512, 80, 2, 128, 1, 4),
         (513, 80, 4, 128, 1, 0),
-        (513, 90, 3, 96, 4, 2),
-        (8 * 256, 90, 3, 128, 8, 2),
-        (8 * 256 + 1, 90, 4, 128, 1, 0),
+        (513, 90, 3, 96, 2, 4),
+        (8 * 512, 90, 3, 128, 8, 4),
+        (8 * 512 + 1, 90, 4, 128, 1, 0),
     ],
 )
 def test_tile_takes_the_smallest_team_that_holds_a_row(kernels, accesses, capability, team, threads, blocks, held):

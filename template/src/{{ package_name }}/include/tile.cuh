@@ -42,8 +42,14 @@ inline int attribute(cudaDeviceAttr which) {
   return value;
 }
 
-// Calls visit(Tile) with the smallest team that holds a row of so many accesses: kAccesses a thread, or kMore in a
-// block of its own (0: never), in blocks of up to `most` threads.
+// The threads that hold so many accesses, `each` of them; whole warps.
+inline int threads_for(int64_t accesses, int64_t each) {
+  const int64_t threads = (accesses + each - 1) / each;
+  return static_cast<int>((threads + kWarp - 1) / kWarp * kWarp);
+}
+
+// Calls visit(Tile) with the smallest team that holds a row of so many accesses, in blocks of up to `most` threads. A
+// thread holds kAccesses; of a row that a block cannot hold so, kMore: rather that than a block more to wait for.
 template <int N, int kAccesses, int kMore, typename Visit>
 cudaError_t visit_tile(int64_t accesses, int most, const Visit& visit) {
   constexpr int kMaxCluster = 8;
@@ -53,22 +59,20 @@ cudaError_t visit_tile(int64_t accesses, int most, const Visit& visit) {
   if (accesses <= kWarp * kAccesses) {
     return visit(Tile<LaneTeam<kWarp>, N, kAccesses>{kLaneTeamThreads, kLaneTeamThreads / kWarp, 1});
   }
-  if constexpr (kMore > 0) {
-    if (accesses > int64_t(most) * kAccesses && accesses <= int64_t(most) * kMore) {
-      return visit(Tile<BlockTeam, N, kMore>{most, 1, 1});
-    }
+  if (accesses <= int64_t(most) * kAccesses) {
+    return visit(Tile<BlockTeam, N, kAccesses>{threads_for(accesses, kAccesses), 1, 1});
   }
-  int blocks = 1;
-  while (blocks < kMaxCluster && int64_t(blocks) * most * kAccesses < accesses) {
+  if (accesses <= int64_t(most) * kMore) {
+    return visit(Tile<BlockTeam, N, kMore>{most, 1, 1});
+  }
+  int blocks = 2;
+  while (blocks < kMaxCluster && int64_t(blocks) * most * kMore < accesses) {
     blocks *= 2;
   }
-  const int64_t threads = (accesses + blocks * kAccesses - 1) / (blocks * kAccesses);
-  const int whole_warps = static_cast<int>((threads + kWarp - 1) / kWarp * kWarp);
-  if (blocks == 1) {
-    return visit(Tile<BlockTeam, N, kAccesses>{whole_warps, 1, 1});
-  }
-  if (whole_warps <= most && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
-    return visit(Tile<ClusterTeam, N, kAccesses>{whole_warps, 1, blocks});
+  const int threads = threads_for(accesses, int64_t(blocks) * kMore);
+  const bool fits = threads <= most && blocks * threads <= ClusterTeam::kMaxWarps * kWarp;
+  if (fits && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
+    return visit(Tile<ClusterTeam, N, kMore>{threads, 1, blocks});
   }
   return visit(Tile<BlockTeam, N, 0>{most, 1, 1});
 }
@@ -151,13 +155,14 @@ constexpr int staying_threads(int most) {
   return Team::kOfOneWarp ? std::min(most, 2 * kLaneTeamThreads) : most;
 }
 
-// The tile for teams that leave something together: several in a block of up to `most` threads.
-template <typename Team, int N, int kAccesses>
+// The tile for teams that leave something together: several in a block of up to `most` threads. A team that holds more
+// than kUsual accesses a thread has its block to itself already.
+template <int kUsual, typename Team, int N, int kAccesses>
 auto filled(const Tile<Team, N, kAccesses>& tile, int most, int64_t rows) {
   constexpr int kMostParts = 4;  // More would be too seldom done all at once, as a block is only then.
   if constexpr (Team::kOfOneWarp) {
     return times(staying_threads<Team>(most) / tile.threads, tile, rows);
-  } else if constexpr (std::is_same_v<Team, BlockTeam>) {
+  } else if constexpr (std::is_same_v<Team, BlockTeam> && kAccesses == kUsual) {
     return times(std::min(most / tile.threads, kMostParts), Tile<PartTeam, N, kAccesses>{tile.threads, 1, 1}, rows);
   } else {
     return tile;
