@@ -79,6 +79,7 @@ MUTANTS = [
     _header("teams_share_their_sums", "team.cuh", "threadIdx.y * (blockDim.x / kWarp)", "0"),
     _header("columns_not_synchronised", "column_sums.cuh", "__syncthreads();  // Whoever", "//"),
     _header("teams_not_added_up", "column_sums.cuh", "add(parts, blockDim.y,", "add(parts, 1,"),
+    _header("parts_as_many_as_fit", "tile.cuh", "std::min(most / tile.threads, kMostParts)", "most / tile.threads"),
     _header("more_clusters_than_fit", "tile.cuh", "if (tile.blocks_per_team > 1) teams = std::min", "//"),
     _header("queue_one_row_short", "queue.cuh", "__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"),
     _header("parity_of_many_steps", "mbarrier.cuh", "(at_ + steps) % (2 * kStages)", "(at_ + steps) % kStages"),
@@ -133,6 +134,7 @@ def _include(compiled, reference, memory) -> None:
         for team in ("lanes", "part", "block"):
             vocabulary.test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, 37, 60, 2, seed)
     vocabulary.test_no_more_clusters_stay_than_fit(kernels, 100, 8)
+    vocabulary.test_a_block_that_stays_is_filled_with_teams(kernels, 64, 1000, 256, 4)
     for steps in range(8):
         vocabulary.test_a_ring_advances_by_many_steps_as_one_by_one(kernels, steps)
 

@@ -110,6 +110,17 @@ def test_tile_takes_the_smallest_team_that_holds_a_row(kernels, accesses, capabi
     assert found.tolist() == [team, threads, blocks, held]
 
 
+# A team for 4 rows at least, on 2 multiprocessors.
+@pytest.mark.parametrize(
+    "team, rows, threads, teams",
+    [(0, 1000, 256, 32), (0, 100, 128, 16), (64, 1000, 256, 4), (64, 16, 128, 2), (256, 1000, 512, 2), (64, 1, 64, 1)],
+)
+def test_a_block_that_stays_is_filled_with_teams(kernels, team, rows, threads, teams):
+    found = torch.zeros(2, dtype=torch.int64)
+    kernels("filled_block", team, rows, found, multiprocessors=2)
+    assert found.tolist() == [threads, teams]
+
+
 # Of 10 multiprocessors, two have no others for a cluster of four: two clusters, not the five that have room by count.
 @pytest.mark.parametrize("rows, blocks", [(1, 4), (5, 8), (100, 8)])
 def test_no_more_clusters_stay_than_fit(kernels, rows, blocks):

@@ -356,6 +356,18 @@ cudaError_t tile_for(int64_t accesses, int64_t* found) {
   });
 }
 
+// The threads and teams of a block of up to 512 threads that stays: for teams of so many threads, or of 8 lanes (0).
+cudaError_t filled_block(int64_t threads, int64_t rows, int64_t* found) {
+  const auto find = [&](const auto& tile) {
+    const auto full = filled<2>(tile, 512, rows);
+    found[0] = full.threads;
+    found[1] = full.teams_per_block;
+    return cudaSuccess;
+  };
+  if (threads == 0) return find(Tile<LaneTeam<8>, 4, 2>{kLaneTeamThreads, kLaneTeamThreads / 8, 1});
+  return find(Tile<BlockTeam, 4, 2>{static_cast<int>(threads), 1, 1});
+}
+
 // The blocks that stay on the GPU for so many rows, two on a multiprocessor, where a cluster of four takes a row.
 cudaError_t blocks_staying(int64_t rows, int64_t* found) {
   const Tile<ClusterTeam, 4, 2> tile{128, 1, 4};
