@@ -110,14 +110,7 @@ __global__ void sum_columns_by(const float* in, float* out, float* sums, int64_t
 
 template <typename Team, int N, int kAccesses>
 cudaError_t launch_sum_columns_by(
-    const float* in,
-    float* out,
-    float* partial,
-    float* sums,
-    int64_t rows,
-    int64_t n,
-    int64_t blocks,
-    dim3 threads) {
+    const float* in, float* out, float* partial, float* sums, int64_t rows, int64_t n, int64_t blocks, dim3 threads) {
   const size_t shared = Queue<float, N, kAccesses, kStages>::bytes(threads.x * threads.y, 1);
   sum_columns_by<Team, N, kAccesses><<<blocks, threads, shared, nullptr>>>(in, out, partial, rows, n);
   return launch_sum_columns<float>(Stored<float>{partial, n}, Columns<float>{sums, nullptr, n}, blocks, n, 1, nullptr);
@@ -125,7 +118,8 @@ cudaError_t launch_sum_columns_by(
 
 // ---- mma ------------------------------------------------------------------------------------------------------
 
-// a (16x16) times b (16x8), which memory holds by rows; the second time b is transposed in registers. And a copy of `a`.
+// a (16x16) times b (16x8), which memory holds by rows; the second time b is transposed in registers. And a copy of
+// `a`.
 __global__ void multiply_small(const __half* a, const __half* b, float* out, float* again, __half* copy) {
   __shared__ __align__(16) __half left[16][16], right[16][8], stored[16][16];
   const int lane = threadIdx.x;
