@@ -28,10 +28,12 @@ VERBS = {
     "doctor": ("check what a build needs here, and say what cures what is wrong", "kernelgen.cli.doctor"),
     "env": ("print the variables that a build uses, for a shell or a container", "kernelgen.cli.env"),
 }
+# EX_SOFTWARE of sysexits.h.
+_BUG = 70
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code: 0 done, 1 error, 2 usage, 3 conflicts, 130 Ctrl-C."""
+    """Run one command line and return its exit code: 0 done, 1 error, 2 usage, 3 conflicts, 70 a bug, 130 Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         code = _dispatch(arguments)
@@ -50,6 +52,13 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         return _fail(f"{error.strerror or error}{where}; nothing was changed.", 1, arguments)
+    except Exception as error:
+        import traceback
+
+        # With Python's own code for it, 1, `compare` would have found a regression, and `fuzz` a wrong result.
+        traceback.print_exc()
+        said = f"This is a bug of kernelgen {__version__}; report it with the lines above"
+        return _fail(f"{said}. {type(error).__name__}: {error}", _BUG, arguments)
 
 
 def _dispatch(arguments: list[str]) -> int:

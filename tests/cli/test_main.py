@@ -41,6 +41,14 @@ def test_an_unknown_verb_is_answered_with_the_closest(run):
     assert "Did you mean add-op?" in refused.err
 
 
+def test_a_bug_has_an_exit_code_that_means_nothing_else(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "_dispatch", lambda arguments: {}["missing"])
+    assert cli.main(["compare", "a.json", "b.json"]) == 70
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback")
+    assert told.endswith("KeyError: 'missing'\n")
+
+
 @pytest.mark.parametrize("arguments", (["add-op"], ["list", "--nonsense"], ["new"], ["add-op", "x", "--recipe"]))
 def test_wrong_usage_is_one_line_and_exit_2(run, arguments):
     refused = run(*arguments)
