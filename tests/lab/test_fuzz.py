@@ -287,7 +287,7 @@ def test_there_is_no_false_alarm(mutants):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("KERNELGEN_LONG_TESTS"), reason="takes ten minutes: set KERNELGEN_LONG_TESTS")
+@pytest.mark.skipif(not os.environ.get("KERNELGEN_LONG_TESTS"), reason="takes an hour: set KERNELGEN_LONG_TESTS")
 def test_there_is_no_false_alarm_in_200_runs(mutants):
     for seed in range(1000, 1100):
         assert hunt(mutants, list(CORRECT), seed=seed, count=40) == dict.fromkeys(CORRECT, ""), seed
