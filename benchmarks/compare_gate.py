@@ -1,15 +1,18 @@
 """How often `kernelgen compare --against` errs: alarms where nothing changed, and slowdowns that it lets pass.
 
     python benchmarks/compare_gate.py [--device cpu|cuda] [--comparisons 200] [--slowdown 0.03] [--json FILE]
+    python benchmarks/compare_gate.py --device cuda --comparisons 70 --add FILE --json FILE
+
+The second goes on with the seeds of what an earlier run wrote, and writes both together.
 
 It makes projects of one interpreted op, which in one of them goes through more rows than it has to. How many more is
 found out first: so many that the op takes 3% longer, by a long measurement of both in one process, taking turns, on
 inputs that are drawn anew again and again. (3% more rows cost less than 3%, because a launch costs what it costs.)
 
-Then it compares the projects as the command does, with live workers that take turns: `--comparisons` times without the
-extra rows (A/A), and as often with them. The workers are replaced after every tenth comparison, so that no lucky place
-in memory serves them all. The verdict on each comparison is that of the command, at its default thresholds; as in the
-command, it is confirmed if other processes, here those of the next pair, come to the same one.
+Then it compares the projects as the command does, with as many pairs of live workers that take turns: `--comparisons`
+times without the extra rows (A/A), and as often with them. The workers are replaced after every tenth comparison, so
+that no lucky place in memory serves them all. The verdict on each comparison is that of the command, at its default
+thresholds; as in the command, other processes, here those of the tenth comparison after it, have a say.
 """
 
 import argparse
@@ -21,6 +24,8 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +36,10 @@ from kernelgen.lab.compare import REGRESSION, Thresholds, judge  # noqa: E402
 from kernelgen.lab.statistics import median, paired_difference  # noqa: E402
 
 PACKAGE, OP = "planted", "squash"
+# How many comparisons the same workers make.
 A_PAIR = 10
+# What comparisons have to have in common to be counted together.
+SETTINGS = ("blocks", "pairs", "rounds", "samples")
 
 LAB = """
 import torch
@@ -108,18 +116,20 @@ def cost(device: str, extra: int) -> list[float]:
 
 
 def compare(before: Path, after: Path, options: argparse.Namespace, first: int, count: int) -> list[dict]:
-    """So many comparisons with one pair of workers, a row each; `first` is the number of the first, and its seed."""
-    live = start(before, after, options.device)
-    try:
+    """So many comparisons by the same workers, a row each; `first` is the number of the first, and its seed."""
+    with ExitStack() as stack:
+        live = [stack.enter_context(closing(start(before, after, options.device))) for _ in range(options.pairs)]
         return [one(live, options, seed) for seed in range(first, first + count)]
-    finally:
-        live.close()
 
 
-def one(live: pair.Pair, options: argparse.Namespace, seed: int) -> dict:
+def one(live: list[pair.Pair], options: argparse.Namespace, seed: int) -> dict:
     begin = time.perf_counter()
-    result = pair.Paired(OP, "planted", "float32")
-    pair.measure(live, result, pair.Plan(options.blocks, options.rounds, options.samples, seed))
+    plan = pair.Plan(options.blocks, options.rounds, options.samples, seed)
+    parts = [
+        pair.measure(workers, pair.Paired(OP, "planted", "float32"), plan.share(turn, len(live)))
+        for turn, workers in enumerate(live)
+    ]
+    result = pair.merged(parts)
     found = paired_difference(result.ratios, seed=seed)
     verdict, _ = judge({OP: found}, Thresholds())[OP]
     return {
@@ -148,9 +158,10 @@ def count(rows: list[dict]) -> int:
 
 
 def confirmed(rows: list[dict]) -> int:
-    """Regressions that other processes find too, as the command asks of each verdict: those of the next pair do."""
-    seconds = rows[A_PAIR:] + rows[:A_PAIR]
-    return sum(a["verdict"] == b["verdict"] == REGRESSION for a, b in zip(rows, seconds, strict=True))
+    """Regressions as the command has them, which asks other processes: here the next ones."""
+    found, thresholds = [paired_difference(row["ratios"]) for row in rows], Thresholds()
+    pairs = zip(found, found[A_PAIR:] + found[:A_PAIR], strict=True)
+    return sum(thresholds.agreed(one, one.p, other) == REGRESSION for one, other in pairs)
 
 
 def summary(name: str, rows: list[dict]) -> dict:
@@ -186,52 +197,94 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--comparisons", type=int, default=200)
-    parser.add_argument(
-        "--first", type=int, default=0, metavar="N", help="the first seed, to go on with an earlier run"
-    )
+    text = "count what earlier runs wrote there too, and go on with their seeds; with --comparisons 0, merge them"
+    parser.add_argument("--add", type=Path, nargs="+", default=[], metavar="FILE", help=text)
     parser.add_argument("--slowdown", type=float, default=0.03)
     parser.add_argument("--blocks", type=int, help="default: as the command has it")
+    parser.add_argument("--pairs", type=int, help="pairs of workers; default: as the command has it")
     parser.add_argument("--rounds", type=int, default=pair.ROUNDS)
     parser.add_argument("--samples", type=int, default=pair.SAMPLES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every comparison there too")
     options = parser.parse_args()
     options.blocks = options.blocks or pair.BLOCKS[options.device]
+    options.pairs = options.pairs or pair.PAIRS[options.device]
     if options.device == "cpu":
         # One thread: with as many as cores, whatever else runs is measured too.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    planted = f"{options.slowdown:.1%} slower"
-    extra, options.truth = plant(options.device, options.slowdown)
-    truth, low, high = (f"{end - 1:.2%}" for end in options.truth)
-    print(f"planted: {extra} rows more, which cost {truth} ({low} to {high})", file=sys.stderr, flush=True)
-    if abs(options.truth[0] - 1 - options.slowdown) > NEAR * options.slowdown:
+    found = Found({"A/A": [], f"{options.slowdown:.1%} slower": []})
+    for file in options.add:
+        if problem := found.add(json.loads(file.read_text()), options):
+            parser.error(f"{file} {problem}")
+    if options.comparisons and not run(found, options):
         print("That is not what was to be planted: measure on a quieter machine.", file=sys.stderr)
         return 2
-    rows: dict[str, list[dict]] = {"A/A": [], planted: []}
+    found.write(options)
+    summaries = found.summaries()
+    print(json.dumps(summaries, indent=1))
+    alarms, caught = (line["confirmed_regressions"] / line["comparisons"] for line in summaries)
+    return 0 if alarms <= 0.01 and caught >= 0.95 else 1
+
+
+@dataclass
+class Found:
+    """Every comparison by its kind, of this run and of those that it goes on with; and what each run was like."""
+
+    rows: dict[str, list[dict]]
+    runs: list[dict] = field(default_factory=list)
+
+    def add(self, written: dict, options: argparse.Namespace) -> str:
+        """Count what an earlier run wrote; or say why that does not belong here."""
+        for name in SETTINGS:
+            if written[name] != getattr(options, name):
+                return f"was measured with {written[name]} {name}, not {getattr(options, name)}"
+        theirs, mine = written["comparisons"], list(self.rows)
+        if list(theirs) != mine:
+            return f"holds {list(theirs)[-1]!r}, not {mine[-1]!r}"
+        if devices := {one["machine"]["device"] for one in written["runs"]} - {options.device}:
+            return f"was measured on {', '.join(devices)}, not on {options.device}"
+        if any(row in self.rows[name] for name, some in theirs.items() for row in some):
+            return "holds comparisons that were added already"
+        for name, some in theirs.items():
+            self.rows[name] += some
+        self.runs += written["runs"]
+        return ""
+
+    def summaries(self) -> list[dict]:
+        return [summary(*some) for some in self.rows.items()]
+
+    def write(self, options: argparse.Namespace) -> None:
+        if options.json:
+            facts = {name: getattr(options, name) for name in SETTINGS}
+            facts |= {"runs": self.runs, "summaries": self.summaries(), "comparisons": self.rows}
+            options.json.write_text(json.dumps(facts) + "\n")
+
+
+def run(found: Found, options: argparse.Namespace) -> bool:
+    """Measures so many comparisons more of each kind; False if what was planted is not what was asked for."""
+    extra, planted = plant(options.device, options.slowdown)
+    truth, low, high = (f"{end - 1:.2%}" for end in planted)
+    print(f"planted: {extra} rows more, which cost {truth} ({low} to {high})", file=sys.stderr, flush=True)
+    if abs(planted[0] - 1 - options.slowdown) > NEAR * options.slowdown:
+        return False
+    same, slow = found.rows
+    first = len(found.rows[same])
+    this = {"machine": machine(options.device), "planted_ratio": planted, "comparisons": 0}
+    found.runs.append(this)
     with tempfile.TemporaryDirectory() as scratch:
-        plain, same, slow = (
+        plain, *others = (
             make_project(Path(scratch) / name, options.device, more)
             for name, more in (("plain", 0), ("same", 0), ("slow", extra))
         )
         # The two kinds take turns, so that the machine's moods meet both, and a run that is cut short holds both.
         for done in range(0, options.comparisons, A_PAIR):
-            for name, other in (("A/A", same), (planted, slow)):
-                some = min(A_PAIR, options.comparisons - done)
-                rows[name] += compare(plain, other, options, options.first + done, some)
-            told = ", ".join(f"{name}: {count(some)} regressions in {len(some)}" for name, some in rows.items())
+            some = min(A_PAIR, options.comparisons - done)
+            for name, other in zip((same, slow), others, strict=True):
+                found.rows[name] += compare(plain, other, options, first + done, some)
+            this["comparisons"] += some
+            told = ", ".join(f"{name}: {count(rows)} regressions in {len(rows)}" for name, rows in found.rows.items())
             print(told, file=sys.stderr, flush=True)
-            report(rows, options)
-    found = [summary(name, some) for name, some in rows.items()]
-    print(json.dumps(found, indent=1))
-    alarms, caught = (line["confirmed_regressions"] / line["comparisons"] for line in found)
-    return 0 if alarms <= 0.01 and caught >= 0.95 else 1
-
-
-def report(rows: dict[str, list[dict]], options: argparse.Namespace) -> None:
-    if options.json:
-        facts = {"machine": machine(options.device), "blocks": options.blocks, "rounds": options.rounds}
-        facts["planted_ratio"] = options.truth
-        facts |= {"samples": options.samples, "summaries": [summary(*some) for some in rows.items()]}
-        options.json.write_text(json.dumps(facts | {"comparisons": rows}) + "\n")
+            found.write(options)
+    return True
 
 
 if __name__ == "__main__":

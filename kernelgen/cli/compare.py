@@ -1,6 +1,7 @@
 """`kernelgen compare`."""
 
 import argparse
+import itertools
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -71,9 +72,7 @@ def _add_measuring(parser: Parser) -> None:
     group.add_argument("--backward", action="store_true", help="measure the gradient instead")
     group.add_argument("--tf32", action="store_true", help="let float32 matrix products use TF32")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs and the order (default: 0)")
-    group.add_argument(
-        "--blocks", type=int, metavar="N", help="units of evidence for each case (default: 40, on the CPU 100)"
-    )
+    lab.add_blocks(group)
     text = "how many seconds a worker may say nothing before it counts as hung (default: 120)"
     group.add_argument("--limit", type=float, default=120.0, metavar="S", help=text)
 
@@ -124,7 +123,7 @@ def _revisions(options: argparse.Namespace) -> "Comparison":
     comparison.notes += measuring.notes
     comparison.evidence = [
         compare.software(measuring.environment),
-        *compare.interleaved(found, measuring.plan(options.seed)),
+        *compare.interleaved(found, measuring.plan(options.seed), measuring.turns),
         f"Measured at {commit[:10]} and in the working tree by `{_command(options)}`.",
     ]
     return comparison
@@ -148,17 +147,38 @@ class _Measuring:
     then: Path
     environment: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)
 
     def all(self, seed: int, only: Sequence[str] | None = None) -> "list[Paired]":
         """Every case of every op, or those of these keys, by new processes; one that crashes or hangs is noted."""
         return [result for op in self.home.ops for result in self._op(op, seed, only)]
 
     def plan(self, seed: int) -> "Plan":
+        """Of all pairs of workers together."""
         from kernelgen.lab import pair
 
         return pair.Plan(self.options.blocks or pair.BLOCKS[self.environment["device"]], seed=seed)
 
-    def _op(self, op: str, seed: int, only: Sequence[str] | None) -> "Iterator[Paired]":
+    @property
+    def turns(self) -> int:
+        """How many pairs of workers share the blocks."""
+        from kernelgen.lab import pair
+
+        return min(pair.PAIRS[self.environment["device"]], self.plan(0).blocks)
+
+    def _op(self, op: str, seed: int, only: Sequence[str] | None) -> "list[Paired]":
+        from kernelgen.lab import pair
+
+        parts: dict[str, list[Paired]] = {}
+        for turn in itertools.count():
+            for name, part in self._turn(op, seed, turn, only):
+                parts.setdefault(name, []).append(part)
+            if not parts or turn + 1 >= self.turns:
+                break
+        return [pair.merged(found) for name, found in parts.items() if name not in self.lost]
+
+    def _turn(self, op: str, seed: int, turn: int, only: Sequence[str] | None) -> "Iterator[tuple[str, Paired]]":
+        """What one pair of workers finds in its share of each case's blocks."""
         from kernelgen.lab import pair, results
 
         with ExitStack() as stack, lab.progress(not self.options.json) as show:
@@ -168,15 +188,16 @@ class _Measuring:
                 self.notes.append(str(error))
                 return
             self.environment = listed["environment"]
-            plan = self.plan(seed)
+            plan = self.plan(seed).share(turn, self.turns)
             for case, dtype in listed["cases"]:
-                result = pair.Paired(op, case, dtype, self.options.backward)
-                name = results.key(result.as_dict())
-                if only is not None and name not in only:
+                part = pair.Paired(op, case, dtype, self.options.backward)
+                name = results.key(part.as_dict())
+                if name in self.lost or (only is not None and name not in only):
                     continue
                 try:
-                    yield pair.measure(live, result, plan, lambda share, name=name: show(name, share, 1.0))
+                    yield name, pair.measure(live, part, plan, lambda share, name=name: show(name, share, 1.0))
                 except pair.LostError as lost:
+                    self.lost.add(name)
                     self.notes.append(f"{name}: {lost}")
                     live, _ = self._start(op, seed, stack)
 

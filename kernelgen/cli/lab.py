@@ -38,6 +38,14 @@ def add_options(parser: Parser, *, ops: str | int = "*") -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), help=text)
 
 
+def add_blocks(group: Any) -> None:
+    """How much evidence two sides that take turns are to give."""
+    from kernelgen.lab.pair import BLOCKS
+
+    text = f"units of evidence for each case (default: {BLOCKS['cuda']}, on the CPU {BLOCKS['cpu']})"
+    group.add_argument("--blocks", type=int, metavar="N", help=text)
+
+
 def find(options: argparse.Namespace) -> Lab:
     """The project and the ops that the options name.
 

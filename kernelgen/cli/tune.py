@@ -96,7 +96,7 @@ def _add_search(parser: Parser) -> None:
 def _add_gate(parser: Parser) -> None:
     group = parser.add_argument_group("the gate")
     group.add_argument("--best", type=int, default=3, metavar="N", help="candidates to try to confirm (default: 3)")
-    group.add_argument("--blocks", type=int, default=40, metavar="N", help="units of evidence a case (default: 40)")
+    lab.add_blocks(group)
     text = "no case may be so much slower (default: 3)"
     group.add_argument("--slower", type=float, default=3.0, metavar="PERCENT", help=text)
     text = "one case has to be at least so much faster (default: 3)"
@@ -213,6 +213,7 @@ def _text(plan: "Plan", result: "Result") -> list[str]:
             for case in (found["comparison"] or {"cases": []})["cases"]:
                 change, low, high = (100 * (end - 1) for end in case["ratio"])
                 lines.append(f"    {case['case']}: {change:+.1f}% ({low:+.1f}, {high:+.1f}) {case['verdict']}")
+                lines += [f"      {note}" for note in case["notes"]]
     if result.left:
         return [*lines, result.left]
     if result.written:

@@ -7,6 +7,11 @@ the number of cases as Holm (1979) has it, is below 0.05. Of those that are show
   itself is no test: of a slowdown of exactly 3% half of all estimates fall short of 3%. So the gate asks whether 3% can
   be ruled out. What is surely slower and may be that much slower is stopped; what is surely less than 3% passes.
 - an *improvement* is one whose estimate is at least 10%: who claims it bears the burden of proof.
+
+Where a process happens to put its code and its data makes it faster or slower for as long as it lives, which no number
+of samples from it would show. So new processes measure again what seems to be either, or to be half of a regression: an
+improvement is one that both find, and a regression one that both find to be slower, at least one of them so much that
+3% cannot be ruled out.
 """
 
 import json
@@ -36,12 +41,26 @@ class Thresholds:
 
     def verdict(self, found: Difference, p: float) -> str:
         """Of one difference, with its corrected p."""
-        shown = found.apart and abs(found.delta) >= self.delta and p < self.p and found.count >= statistics.FEWEST
-        if shown and found.ratio.value > 1 and found.ratio.high >= 1 + self.slower:
+        if self.shown(found, p) and found.ratio.value > 1 and found.ratio.high >= 1 + self.slower:
             return REGRESSION
-        if shown and found.ratio.value <= 1 / (1 + self.faster):
+        if self.shown(found, p) and found.ratio.value <= 1 / (1 + self.faster):
             return IMPROVEMENT
         return NO_DIFFERENCE
+
+    def shown(self, found: Difference, p: float) -> bool:
+        return found.apart and abs(found.delta) >= self.delta and p < self.p and found.count >= statistics.FEWEST
+
+    def slowed(self, found: Difference, p: float) -> bool:
+        """Whether other processes might find a regression where these do not: half of it is shown."""
+        return self.shown(found, p) and found.ratio.value >= 1 + self.slower / 2
+
+    def agreed(self, first: Difference, p: float, second: Difference) -> str:
+        """The verdict on a case that was measured twice, by different processes."""
+        verdicts = {self.verdict(first, p), self.verdict(second, second.p)}
+        if len(verdicts) == 1:
+            return verdicts.pop()
+        slowed = self.slowed(first, p) and self.slowed(second, second.p)
+        return REGRESSION if slowed and REGRESSION in verdicts else NO_DIFFERENCE
 
 
 @dataclass
@@ -115,9 +134,7 @@ def revisions(
 ) -> Comparison:
     """The verdicts on what `pair.measure` found.
 
-    `again` holds cases that were measured once more, by new processes. Where a process happens to put its code and its
-    data can make it faster or slower for as long as it lives, which no number of samples from it would show; so a
-    verdict stands only if those agree.
+    `again` holds cases that were measured once more, by new processes.
     """
     named, second = ({results.key(result.as_dict()): result for result in some} for some in (found, again))
     differences = {name: statistics.paired_difference(result.ratios) for name, result in named.items()}
@@ -125,27 +142,34 @@ def revisions(
     for name, (verdict, p) in judge(differences, thresholds).items():
         result = named[name]
         aside = [f"{result.set_aside} rounds were set aside: the GPU was throttled"] if result.set_aside else []
-        one = Verdict(name, verdict, result.before, result.after, differences[name], p, [*result.faults, *aside])
+        one = Verdict(name, verdict, result.before, result.after, differences[name], p)
+        one.notes += [*result.faults, *result.remarks, *aside]
         if result.faults:
             one.verdict = WRONG
-        elif name in second and verdict != NO_DIFFERENCE:
+        elif name in second:
             _confirm(one, statistics.paired_difference(second[name].ratios), thresholds)
         verdicts.append(one)
     return Comparison(before, after, machine, verdicts, thresholds)
 
 
 def _confirm(one: Verdict, second: Difference, thresholds: Thresholds) -> None:
-    change = f"{100 * (second.ratio.value - 1):+.1f}%"
-    if thresholds.verdict(second, second.p) == one.verdict:
+    first, change = one.verdict, f"{100 * (second.ratio.value - 1):+.1f}%"
+    one.verdict = thresholds.agreed(one.difference, one.p, second)
+    if first != NO_DIFFERENCE and one.verdict == NO_DIFFERENCE:
+        one.notes.append(f"{first} not confirmed: other processes found {change}")
+    elif one.verdict != NO_DIFFERENCE:
         one.notes.append(f"confirmed by other processes: {change}")
-    else:
-        one.notes.append(f"{one.verdict} not confirmed: other processes found {change}")
-        one.verdict = NO_DIFFERENCE
 
 
 def doubtful(comparison: Comparison) -> list[str]:
-    """The cases whose verdict has to be confirmed."""
-    return [one.case for one in comparison.verdicts if one.verdict in (REGRESSION, IMPROVEMENT)]
+    """The cases that other processes have to measure, too."""
+    slowed = comparison.thresholds.slowed
+    return [
+        one.case
+        for one in comparison.verdicts
+        if one.verdict in (REGRESSION, IMPROVEMENT)
+        or (one.verdict == NO_DIFFERENCE and one.difference and slowed(one.difference, one.p))
+    ]
 
 
 # ---- Two files ------------------------------------------------------------------------------------------------
@@ -286,12 +310,13 @@ def software(environment: Mapping[str, Any]) -> str:
     return f"{', '.join([results.machine(environment), *known])}."
 
 
-def interleaved(found: Sequence[Paired], plan: Plan) -> list[str]:
+def interleaved(found: Sequence[Paired], plan: Plan, turns: int) -> list[str]:
     """How often two revisions took turns, and what the machine was like meanwhile, in sentences."""
     a_side = plan.blocks * plan.rounds * plan.samples
+    pairs = "a pair" if turns == 1 else f"{turns} pairs"
     said = [
         f"Interleaved: {plan.blocks} blocks with fresh inputs, {plan.rounds} rounds each, {a_side} samples of "
-        "each side in all; intervals of the ratio at 99%."
+        f"each side in all, by {pairs} of processes; intervals of the ratio at 99%."
     ]
     ends = [end.get("state", {}) for result in found for end in result.about.values()]
     clocks = [end["sm_mhz"] for end in ends if "sm_mhz" in end]

@@ -159,7 +159,7 @@ def measure(subject: Subject, samples: int, top: dict[str, Any], tick: Tick = la
     seconds = {name: [times[i] for i in indices] for name, times in rounds.seconds.items()}
     aside = len(rounds.throttled) - len(indices)
     summary = rounds.watch.summary()
-    spread = statistics.spread(seconds[OP])
+    warnings = state.warnings(summary, statistics.spread(seconds[OP]), aside, 0 if all_throttled else len(kept))
     return {
         "method": subject.method,
         "calls_a_sample": subject.calls_a_sample,
@@ -168,7 +168,7 @@ def measure(subject: Subject, samples: int, top: dict[str, Any], tick: Tick = la
         "peers": {name: _against_peer(seconds[OP], seconds[name]) for name in seconds if name != OP},
         "set_aside": aside,
         "state": summary,
-        "warnings": state.warnings(summary, spread, aside, 0 if all_throttled else len(kept)),
+        "warnings": [*warnings, *dict.fromkeys(rounds.remarks)],
         "watched": rounds.watched,
         "faults": rounds.faults,
     }
@@ -182,7 +182,7 @@ class _Rounds:
         self.watch = state.GpuWatch() if torch.device(subject.device).type == "cuda" else state.CpuWatch()
         self.seconds: dict[str, list[float]] = {name: [] for name in subject.functions}
         self.throttled: list[bool] = []
-        self.watched, self.faults = 0, []
+        self.watched, self.faults, self.remarks = 0, [], []
         self._random = random.Random(subject.seed)
 
     def run(self, samples: int, tick: Tick) -> None:
@@ -201,8 +201,9 @@ class _Rounds:
         for i in range(rounds):
             if i == watched and not self.faults:
                 self.watched += 1
-                if fault := honest.watched(self.subject, OP):
-                    self.faults.append(fault)
+                found = honest.watched(self.subject, OP)
+                self.faults += [found.fault] if found.fault else []
+                self.remarks += [found.remark] if found.remark else []
             throttled = self.watch.read()
             for name in self._random.sample(names, len(names)):
                 self.seconds[name].append(self.subject.sample(name))

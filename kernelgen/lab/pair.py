@@ -16,9 +16,9 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,9 @@ from kernelgen.lab import LabError, process, state
 # Units enough that chance alone all but never makes Cliff's delta 0.3 with an interval that leaves out 1, and that 3%
 # are seen: see benchmarks/compare_gate.py for how often. A CPU is noisier: others use its caches and memory too.
 BLOCKS, ROUNDS, SAMPLES = {"cuda": 40, "cpu": 100}, 5, 3
-# How many of the blocks are checked by `honest.watched`, spread over the run by chance.
+# How many pairs of workers share the blocks of a comparison. On a CPU a process is faster or slower by some percent for
+# as long as it lives, by where its code and its data happen to lie.
+PAIRS = {"cuda": 1, "cpu": 4}
 CHECKS = 5
 
 
@@ -37,12 +39,19 @@ class LostError(LabError):
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured: blocks, rounds a block, samples a round and side; and the random order's seed."""
+    """How much is measured: blocks, rounds a block, samples a round and side; the random order's seed; and how many of
+    the blocks are checked by `honest.watched`, spread over the run by chance."""
 
     blocks: int
     rounds: int = ROUNDS
     samples: int = SAMPLES
     seed: int = 0
+    checks: int = CHECKS
+
+    def share(self, turn: int, turns: int) -> "Plan":
+        """What one of several pairs of workers does of it."""
+        begin, end = (self.blocks * ends // turns for ends in (turn, turn + 1))
+        return replace(self, blocks=end - begin, seed=self.seed * turns + turn, checks=-(-self.checks // turns))
 
 
 @dataclass
@@ -58,6 +67,7 @@ class Paired:
     after: float = 0.0
     set_aside: int = 0
     faults: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -178,6 +188,16 @@ class Pair:
         self.after.close()
 
 
+def merged(parts: Sequence[Paired]) -> Paired:
+    """What several pairs of workers found of one case."""
+    whole = replace(parts[0], ratios=[ratio for part in parts for ratio in part.ratios])
+    whole.before, whole.after = (statistics.median(getattr(part, end) for part in parts) for end in ("before", "after"))
+    whole.set_aside = sum(part.set_aside for part in parts)
+    for name in ("faults", "remarks"):
+        setattr(whole, name, list(dict.fromkeys(said for part in parts for said in getattr(part, name))))
+    return whole
+
+
 def measure(pair: Pair, result: Paired, plan: Plan, tick: Callable[[float], None] = lambda share: None) -> Paired:
     """Fills `result` for the case that it names; `tick` is told the share that is done.
 
@@ -191,7 +211,7 @@ def measure(pair: Pair, result: Paired, plan: Plan, tick: Callable[[float], None
     # Cores differ in what else they run. Where one thread is timed, both sides share one, another in each block.
     cores = _cores() if all(answer["one_thread"] for answer in opened) else []
     graphs = all(answer["graphs"] for answer in pair.both("plan", seconds=fastest))
-    checked = set(chance.sample(range(plan.blocks), min(CHECKS, plan.blocks)))
+    checked = set(chance.sample(range(plan.blocks), min(plan.checks, plan.blocks)))
     samples: dict[Side, list[float]] = {pair.before: [], pair.after: []}
     for block in range(plan.blocks):
         if cores:
@@ -211,13 +231,16 @@ def measure(pair: Pair, result: Paired, plan: Plan, tick: Callable[[float], None
             result.ratios.append(statistics.median(ratios))
         if block in checked:
             # One after the other: a reference in float64 may take most of a GPU's memory.
-            result.faults += _faults(pair, [side.ask("check") for side in (pair.before, pair.after)])
+            found = [side.ask("check") for side in (pair.before, pair.after)]
+            result.faults += _faults(pair, found)
+            result.remarks += [one["remark"] for one in found if one["remark"]]
         tick((block + 1) / plan.blocks)
     if not result.ratios:
         raise LabError(f"{result.op} · {result.case}: the GPU was throttled all the time, so nothing can be said.")
     result.before, result.after = (statistics.median(samples[side]) for side in (pair.before, pair.after))
     ends = pair.both("finish")
     result.faults = list(dict.fromkeys(result.faults + _faults(pair, ends)))
+    result.remarks = list(dict.fromkeys(result.remarks))
     result.about = {side.name: end for side, end in zip((pair.before, pair.after), ends, strict=True)}
     return result
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from kernelgen.cli import bench
-from kernelgen.lab import LabError, ceilings, clock, measure, results, state
+from kernelgen.lab import LabError, ceilings, clock, honest, measure, results, state
+from kernelgen.lab.remarks import remarks
 from kernelgen.lab.subject import Subject
 
 from .bench_ops import described, double_plus_one
@@ -45,6 +46,15 @@ def test_a_case_is_measured_whole(backward):
         assert op["matrix_fraction"] == pytest.approx(2000 / op["median"][0] / 1e9)
     ratio, low, high = found["peers"]["torch"]
     assert low <= ratio <= high
+
+
+def test_what_could_not_be_compared_in_full_is_said_once(monkeypatch):
+    monkeypatch.setattr(honest, "watched", lambda *_: honest.Finding(remark=honest.COARSELY))
+    found = measure.measure(subject(described(double_plus_one)), 25, {})
+    assert found["warnings"].count(honest.COARSELY) == 1
+    assert found["watched"] == 9
+    case = {"op": "tested", "case": "small", "dtype": "float32", "backward": False, "left_out": {}, **found}
+    assert f"tested · small · float32: {honest.COARSELY}" in remarks([case])
 
 
 def test_the_same_seed_draws_the_same_inputs_and_never_zeros():

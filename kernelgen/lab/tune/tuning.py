@@ -27,7 +27,8 @@ from kernelgen.lab.tune.study import Study
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked for. `storage` is None for the project's own journal; the rest is as the options say."""
+    """What was asked for. `storage` is None for the project's own journal, `blocks` for as many as `kernelgen compare`
+    takes on the device; the rest is as the options say."""
 
     root: Path
     package: str
@@ -49,7 +50,7 @@ class Plan:
     storage: str | None = None
     resume: bool = False
     best: int = 3
-    blocks: int = pair.BLOCKS["cuda"]
+    blocks: int | None = None
     thresholds: Thresholds = field(default_factory=lambda: Thresholds(faster=0.03))
     effort: Effort = field(default_factory=Effort)
 
@@ -269,9 +270,8 @@ def _confirm(
         beat()
         views.stage(f"confirming {text}", share)
 
-    gate = Gate(
-        plan.python, plan.root, request, compiler.default, cases, plan.thresholds, plan.blocks, 2 * plan.limit_s, show
-    )
+    blocks, limit_s = plan.blocks or pair.BLOCKS[terrain.device], 2 * plan.limit_s
+    gate = Gate(plan.python, plan.root, request, compiler.default, cases, plan.thresholds, blocks, limit_s, show)
     for trial in [trial for trial in search.ranked(trials) if trial["ratio"] < 1][: plan.best]:
         views.note(f"{key(trial['values'])} took {trial['ratio']:.3f} of the default's time; confirming it")
         try:
