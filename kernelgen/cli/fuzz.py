@@ -107,6 +107,7 @@ class _Report:
 
     name: str
     passed: int = 0
+    too_large: int = 0
     problem: str | None = None
     note: str | None = None
     failures: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -119,6 +120,8 @@ class _Report:
         kind = event["event"]
         if kind == "passed":
             self.passed += 1
+        elif kind == "too large":
+            self.too_large += 1
         elif kind in ("failure", "shrunk"):
             self.failures[event["case"]] = {
                 "check": event["check"],
@@ -133,10 +136,12 @@ class _Report:
             self.problem = event["message"]
         elif kind == "given up":
             self.note = event["reason"]
+        elif kind == "close" and self.too_large and not self.cases:
+            self.problem = "every case was too large for this GPU's memory"
 
     def as_dict(self, options: argparse.Namespace, seed: int) -> dict[str, Any]:
         failures = [{**found, "command": _command(self.name, found, options, seed)} for found in self.failures.values()]
-        facts = {"op": self.name, "cases": self.cases, "passed": self.passed}
+        facts = {"op": self.name, "cases": self.cases, "passed": self.passed, "too_large": self.too_large}
         return {**facts, "failures": failures, "skipped": self.problem, "note": self.note}
 
 
@@ -157,6 +162,8 @@ def _text(report: dict[str, Any], options: argparse.Namespace) -> list[str]:
             continue
         verdict = f"{failed} of {op['cases']} cases FAILED" if failed else f"{op['cases']} cases passed"
         lines.append(f"{op['op']:{width}}  {verdict} on {report['device']} (seed {report['seed']})")
+        if op["too_large"]:
+            lines.append(f"  {op['too_large']} more did not run: too large for this GPU's memory")
         for failure in _shown(op["failures"]):
             lines += [f"  {failure['check']}: {failure['text']}", f"    {failure['command']}"]
         lines += [f"  {op['note']}"] if op["note"] else []

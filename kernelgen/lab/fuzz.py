@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain, cycle
 from itertools import count as counter
 from pathlib import Path
@@ -48,8 +49,9 @@ def work(request: dict[str, Any], emit: worker.Emit) -> None:
     Args:
         request: `package`, `ops`, `seed`, and where they are given `device`, `dtype`, `count`, `deadline` (by
             time.time()), `case` and `fail_fast` (leave an op at its first failure, as it was found).
-        emit: gets "start" before each case; then "passed", or "failure" (op, case, check, text) and perhaps "shrunk"
-            (the same, with the smaller case under `shrunk`); "skipped" (op, message) and "close" (op).
+        emit: gets "start" before each case; then "passed", "too large" for this GPU's memory, or "failure" (op, case,
+            check, text) and perhaps "shrunk" (the same, with the smaller case under `shrunk`); "skipped" (op, message)
+            and "close" (op).
     """
     device = chosen_device(request)
     emit("device", device=device)
@@ -78,7 +80,11 @@ class _Run:
             text = as_text(case)
             if not self.emit.start(self.op.name, text):
                 continue
-            fault = self.check(case)
+            try:
+                fault = self.check(case)
+            except torch.OutOfMemoryError:  # Which is no fault of the op.
+                self.emit("too large", op=self.op.name, case=text)
+                continue
             if fault is None:
                 self.emit("passed", op=self.op.name, case=text)
                 continue
@@ -94,7 +100,7 @@ class _Run:
             return run_case(self.op, case, self.device, self.seed)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-            return None  # The case is too large for this GPU, which is no fault of the op.
+            raise
         except Exception as error:
             if worker.is_fatal(error):
                 worker.leave(error)
@@ -108,7 +114,9 @@ class _Run:
             if text not in faults:
                 # A crash on the way is a failure of its own, with a smaller case.
                 self.emit("start", op=self.op.name, case=text, shrinking=True)
-                faults[text] = self.check(smaller)
+                faults[text] = None
+                with suppress(torch.OutOfMemoryError):
+                    faults[text] = self.check(smaller)
             return faults[text] is not None
 
         smallest = shrink(self.op, case, fails)
@@ -217,12 +225,14 @@ def adversarial(op: Op, dtypes: list[str]) -> Iterator[Case]:
     for layout in LAYOUTS[1:]:
         yield case(sizes(33), layout=layout)
     # Rows that vectors divide: only there does a kernel ask where they begin.
-    for layout in ("misaligned", "others misaligned"):
+    askew = "misaligned", "first misaligned", "others misaligned"
+    for layout in askew:
         yield case(sizes(64), layout=layout)
     # The same with one of the op's arguments left out, so that another is the only one that lies askew.
     for name in op.domain:
         if (low[name], high[name]) == (0, 1):
-            yield case(sizes(64) | {name: 0}, layout="others misaligned")
+            for layout in askew[1:]:
+                yield case(sizes(64) | {name: 0}, layout=layout)
     for values in VALUES[1:]:
         yield case(sizes(40), values=values)
     for alias in ALIASES[1:]:

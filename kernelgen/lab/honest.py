@@ -1,8 +1,8 @@
 """Sees to it that what was timed is the op's work, all of it, done when the clock stopped.
 
 `watched` repeats a sample exactly as it is timed, on new values that were put where the old ones lay, behind autograd's
-back, at a moment that an op cannot foresee. What it returns is then compared with the reference, where that fits the
-memory. So these show:
+back, at a moment that an op cannot foresee. What it returns is then compared with the reference; where that does not
+fit the memory in float64, coarsely with the reference in the op's own dtype, which is said. So these show:
 
 - a result kept from an earlier call and looked up by address, or a buffer from then returned in its place;
 - calls that skip work when there are many of them;
@@ -13,6 +13,7 @@ memory. So these show:
 
 import statistics
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,9 +27,23 @@ _LEFT_S = 50e-6
 _LEFT_SHARE = 0.10
 _TIMES = 10
 
+NOT_COMPARED = "its results were not compared with the reference, which does not fit this GPU's memory"
+COARSELY = (
+    "its results were compared only coarsely, with the reference in the op's own dtype: in float64 it does not fit "
+    "this GPU's memory"
+)
 
-def watched(subject: Subject, name: str) -> str | None:
-    """Times one sample, drops the time, and checks its results; returns what is wrong, in a sentence, if anything."""
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong, in a sentence, if anything is; and what is to be said of the check itself."""
+
+    fault: str | None = None
+    remark: str | None = None
+
+
+def watched(subject: Subject, name: str) -> Finding:
+    """Times one sample, drops the time, and checks its results."""
     indices = subject.take()
     sets = [subject.sets[index] for index in indices]
     stale = [_copies(result) for result in subject.run(name, indices)[1]]
@@ -39,15 +54,19 @@ def watched(subject: Subject, name: str) -> str | None:
     seconds, results = subject.run(name, indices)
     early = [_copies(result) for result in results]
     subject.clock.settle(seconds)
+    remark = None
     for inputs, before, result, first, old, given in zip(sets, storages, results, early, stale, args, strict=True):
         if not _same(oracle.tensors(result), first):
-            return "its results changed after it had returned: work was left on another stream or thread"
+            return Finding("its results changed after it had returned: work was left on another stream or thread")
         if not _same(inputs.make.storages, before):
-            return "it wrote to its inputs, or to the memory around them"
-        if wrong := _compare(subject, inputs, given, first):
-            kept = _same(first, old)
-            return f"it returned what it had for earlier values at the same addresses ({wrong})" if kept else wrong
-    return None
+            return Finding("it wrote to its inputs, or to the memory around them")
+        found = _compare(subject, inputs, given, first)
+        if found.fault and _same(first, old):
+            return Finding(f"it returned what it had for earlier values at the same addresses ({found.fault})")
+        if found.fault:
+            return found
+        remark = remark or found.remark
+    return Finding(remark=remark)
 
 
 def afterwards(subject: Subject, name: str) -> str | None:
@@ -57,23 +76,36 @@ def afterwards(subject: Subject, name: str) -> str | None:
     return _leaves_work(subject, name) if isinstance(subject.clock, clock.CudaClock) else None
 
 
-def _compare(subject: Subject, inputs: Inputs, args: Any, found: list[Tensor]) -> str | None:
-    reference, part = subject.op.reference, "grads" if subject.backward else "outputs"
-    double = torch.float64
-    try:
-        plain = oracle.evaluate(reference, oracle.copies(args), oracle.copies(inputs.cotangents))
-        exact = oracle.evaluate(reference, oracle.copies(args, double), oracle.copies(inputs.cotangents, double))
-    except torch.OutOfMemoryError:
-        return None  # The reference in float64 is too large for this GPU, which is no fault of the op.
-    wanted, best = ([t for t in getattr(e, part) if t is not None] for e in (plain, exact))
-    if len(found) != len(wanted):
-        return f"it returned {len(found)} tensors where its reference returns {len(wanted)}"
-    try:
-        for i, triple in enumerate(zip(found, wanted, best, strict=True)):
-            oracle.compare(f"{part.removesuffix('s')} {i}", *([tensor] for tensor in triple))
-    except oracle.MismatchError as wrong:
-        return wrong.fault.text
-    return None
+def _compare(subject: Subject, inputs: Inputs, args: Any, found: list[Tensor]) -> Finding:
+    name = "grad" if subject.backward else "output"
+
+    def wanted(dtype: torch.dtype | None = None) -> list[Tensor]:
+        given = oracle.copies(args, dtype), oracle.copies(inputs.cotangents, dtype)
+        evaluation = oracle.evaluate(subject.op.reference, *given)
+        made = [t for t in (evaluation.grads if subject.backward else evaluation.outputs) if t is not None]
+        if len(found) != len(made):
+            raise oracle.MismatchError(
+                name, f"it returned {len(found)} tensors where its reference returns {len(made)}"
+            )
+        return made
+
+    def exactly() -> None:
+        for i, triple in enumerate(zip(found, wanted(), wanted(torch.float64), strict=True)):
+            oracle.compare(f"{name} {i}", *([tensor] for tensor in triple))
+
+    def coarsely() -> None:
+        for i, pair in enumerate(zip(found, wanted(), strict=True)):
+            oracle.compare_coarsely(f"{name} {i}", *pair)
+
+    for check, remark in ((exactly, None), (coarsely, COARSELY)):
+        try:
+            check()
+        except oracle.MismatchError as wrong:
+            return Finding(wrong.fault.text)
+        except torch.OutOfMemoryError:  # Which is no fault of the op.
+            continue
+        return Finding(remark=remark)
+    return Finding(remark=NOT_COMPARED)
 
 
 def _keeps_results(subject: Subject, name: str) -> str | None:

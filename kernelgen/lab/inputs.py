@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 # How a tensor lies in memory. Whatever a view leaves out of its storage holds NaN, so that a kernel that reads there
-# is seen. `others misaligned` leaves the first tensor aligned: a kernel has to look at every address before it takes
-# vectors. `mixed` gives each tensor another layout.
+# is seen. A kernel has to look at every address before it takes vectors, so there is `first misaligned`, with every
+# other tensor aligned, and `others misaligned`, with only the first one aligned. `mixed` gives each another layout.
 LAYOUTS = (
     "contiguous",
     "transposed",
@@ -17,6 +17,7 @@ LAYOUTS = (
     "expanded",
     "offset",
     "misaligned",
+    "first misaligned",
     "others misaligned",
     "mixed",
 )
@@ -175,11 +176,11 @@ class Make:
 
 def _one_by_one(layout: str) -> Iterator[str]:
     """The layout of each tensor in turn."""
+    if layout == "first misaligned":
+        return itertools.chain(["misaligned"], itertools.repeat("contiguous"))
     if layout == "others misaligned":
         return itertools.chain(["contiguous"], itertools.repeat("misaligned"))
-    return itertools.cycle(
-        [name for name in LAYOUTS[1:-1] if name != "others misaligned"] if layout == "mixed" else [layout]
-    )
+    return itertools.cycle(LAYOUTS[1 : LAYOUTS.index("first misaligned")] if layout == "mixed" else [layout])
 
 
 def shape_numel(shape: Sequence[int]) -> int:

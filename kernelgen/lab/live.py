@@ -7,6 +7,7 @@ one line. Two such processes take turns, so that both revisions are measured in 
 import json
 import socket
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,9 @@ class Live:
         return {"seconds": seconds, "throttled": self.watch.read() or throttled}
 
     def check(self) -> dict[str, Any]:
-        fault = honest.watched(self.subject, OP)
+        found = honest.watched(self.subject, OP)
         self.subject.clock.forget()  # The reference takes much memory, which the other process may need.
-        return {"fault": fault}
+        return asdict(found)
 
     def finish(self) -> dict[str, Any]:
         """What is left to check, the machine's state meanwhile, and how it was measured."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelgen.cli.fuzz import _Report
 from kernelgen.lab import LabError, fuzz, oracle
 from kernelgen.lab.inputs import ALIASES, LAYOUTS, VALUES, Make
 from kernelgen.lab.op import Op
@@ -59,6 +60,20 @@ def test_the_default_covers_what_nobody_writes_by_hand():
         assert {case[key] for case in cases} == set(words)
     sizes = {(case["rows"], case["columns"]) for case in cases}
     assert sizes >= {(0, 0), (1, 1), (64, 64), (5, 127), (5, 257), (100, 300), (5, 0), (0, 5)}
+
+
+def test_each_argument_is_the_only_misaligned_one_in_some_case():
+    # As ops with optional arguments draw them: some before the first, some not at all.
+    domain = {"rows": (0, 100), "columns": (0, 300), "weighted": (0, 1), "added": (0, 1)}
+    alone = set()
+    for case in fuzz.adversarial(an_op(domain=domain), ["float32"]):
+        make = Make(layout=case["layout"])
+        named = {"weight": case["weighted"], "residual": case["added"], "input": True}
+        drawn = {name: make((case["rows"], case["columns"])) for name, there in named.items() if there}
+        askew = [name for name, tensor in drawn.items() if tensor.is_contiguous() and tensor.data_ptr() % 16]
+        vectors = case["columns"] and case["columns"] % 4 == 0
+        alone |= set(askew) if vectors and len(askew) == 1 else set()
+    assert alone == {"weight", "residual", "input"}
 
 
 def test_the_same_seed_draws_the_same_cases():
@@ -210,7 +225,22 @@ def test_huge_inputs_are_compared_without_an_oracle(monkeypatch):
     monkeypatch.setattr(oracle, "_HUGE", 30)
     monkeypatch.setattr(oracle, "_CHUNK", 10)
     assert fault_of(torch.add) is None
-    assert fault_of(lambda a, b: torch.cat([(a + b)[:4], a[4:]])).startswith("output 0: element 28 of 35 is wrong")
+    assert fault_of(lambda a, b: torch.cat([(a + b)[:4], a[4:]])).startswith("output 0: output 0 is wrong by far")
+
+
+def test_a_coarse_comparison_sees_what_is_wrong_by_far_and_nothing_less():
+    inf, nan = float("inf"), float("nan")
+    plain = torch.tensor([1.0, -16.0, inf, nan, 0.0])
+    oracle.compare_coarsely("output 0", plain + torch.tensor([0.001, -0.001, 0.0, 0.0, 0.001]), plain)
+    for place, value in enumerate((1.002, -16.002, -inf, 1.0, nan)):
+        wrong = plain.clone()
+        wrong[place] = value
+        with pytest.raises(oracle.MismatchError, match=rf"element {place} of 5"):
+            oracle.compare_coarsely("output 0", wrong, plain)
+    for exact in (torch.tensor([], dtype=torch.float16), torch.tensor([3, -4]), torch.tensor([True, False])):
+        oracle.compare_coarsely("output 0", exact, exact.clone())
+    with pytest.raises(oracle.MismatchError, match="element 1 of 2"):
+        oracle.compare_coarsely("output 0", torch.tensor([100, 5]), torch.tensor([100, 4]))
 
 
 def test_an_infinity_will_do_where_the_reference_has_nan():
@@ -268,6 +298,35 @@ def test_nothing_written_yet_is_no_fault():
         oracle.check(an_op(reference=unwritten), Make(), {"rows": 1, "columns": 1})
 
 
+def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch):
+    run_case, events = fuzz.run_case, []
+
+    def limited(op, case, *rest):
+        if case["rows"] > 50:
+            raise torch.OutOfMemoryError
+        return run_case(op, case, *rest)
+
+    class Emit:
+        def start(self, op, case):
+            return True
+
+        def __call__(self, event, **facts):
+            events.append({"event": event, **facts})
+
+    monkeypatch.setattr(fuzz, "run_case", limited)
+    cases = [fuzz.complete(an_op(), {"rows": rows, "columns": 3}) for rows in (5, 60, 70)]
+    fuzz._Run(an_op(), "cpu", {"seed": 0}, Emit()).all(iter(cases))
+    assert [event["event"] for event in events] == ["passed", "too large", "too large"]
+
+    whole, none = _Report("add"), _Report("add")
+    for event in [*events, {"event": "close"}]:
+        whole.add(event)
+    for event in [*events[1:], {"event": "close"}]:
+        none.add(event)
+    assert (whole.cases, whole.too_large, whole.problem) == (1, 2, None)
+    assert none.problem == "every case was too large for this GPU's memory"
+
+
 # ---- Mutants --------------------------------------------------------------------------------------------------
 
 
@@ -276,12 +335,14 @@ def mutants() -> Path:
     return project([*CPU, *PYTHON, *FATAL], cuda=False)
 
 
+@pytest.mark.slow
 def test_every_mutant_is_caught(mutants):
     assert len(CPU) + len(PYTHON) >= 25
     found = hunt(mutants, [mutant.name for mutant in (*CPU, *PYTHON)])
     assert [name for name, what in found.items() if not what] == []
 
 
+@pytest.mark.slow
 def test_there_is_no_false_alarm(mutants):
     assert hunt(mutants, list(CORRECT), seed=0, count=40) == dict.fromkeys(CORRECT, "")
 

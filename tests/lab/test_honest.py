@@ -1,6 +1,6 @@
 """Each way for an op to look faster than it is, and honest ops that look like one."""
 
-import dataclasses
+import contextlib
 import threading
 import time
 
@@ -16,17 +16,36 @@ from .bench_ops import described, double_plus_one
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def faults(function, device="cpu", times=4, *, backward=False, reference=double_plus_one) -> str:
+def faults(function, device="cpu", times=4, *, backward=False) -> str:
     """What is found over a few blocks."""
-    torch.manual_seed(0)
-    op = dataclasses.replace(described(function), reference=reference)
-    subject = Subject(op, {"n": 1000}, torch.float32, device, {OP: function}, backward=backward)
-    subject.plan(subject.warm_up(OP))
+    subject = made(function, device, backward=backward)
     for _ in range(times):
         subject.fresh()
-        if found := honest.watched(subject, OP):
+        if found := honest.watched(subject, OP).fault:
             return found
     return honest.afterwards(subject, OP) or ""
+
+
+def made(function, device="cpu", *, backward=False) -> Subject:
+    torch.manual_seed(0)
+    subject = Subject(described(function), {"n": 1000}, torch.float32, device, {OP: function}, backward=backward)
+    subject.plan(subject.warm_up(OP))
+    return subject
+
+
+@contextlib.contextmanager
+def too_little_memory(monkeypatch, *dtypes):
+    """The reference fits the memory in no such dtype."""
+    evaluate = honest.oracle.evaluate
+
+    def short(function, args, cotangents=()):
+        if args[0].dtype in dtypes:
+            raise torch.OutOfMemoryError("tried to allocate 512 GiB")
+        return evaluate(function, args, cotangents)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(honest.oracle, "evaluate", short)
+        yield
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -34,16 +53,46 @@ def test_an_honest_op_passes(backward):
     assert faults(double_plus_one, backward=backward) == ""
 
 
-def test_a_reference_that_does_not_fit_the_memory_is_no_fault():
-    """What needs no reference is still seen."""
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_is_compared_in_full_needs_no_remark(backward):
+    assert honest.watched(made(double_plus_one, backward=backward), OP) == honest.Finding()
 
-    def too_large(x):
-        if x.dtype == torch.float64:
-            raise torch.OutOfMemoryError("tried to allocate 512 GiB")
-        return double_plus_one(x)
 
-    assert faults(double_plus_one, reference=too_large) == ""
-    assert "wrote to its inputs" in faults(lambda x: x.mul_(2).add_(1), reference=too_large)
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_reference_that_is_too_large_in_float64_is_computed_in_the_ops_dtype_and_that_is_said(monkeypatch, backward):
+    with too_little_memory(monkeypatch, torch.float64):
+        assert honest.watched(made(double_plus_one, backward=backward), OP) == honest.Finding(remark=honest.COARSELY)
+    assert "in float64 it does not fit" in honest.COARSELY
+
+
+def test_a_reference_that_fits_in_no_dtype_is_said(monkeypatch):
+    with too_little_memory(monkeypatch, torch.float64, torch.float32):
+        assert honest.watched(made(double_plus_one), OP) == honest.Finding(remark=honest.NOT_COMPARED)
+        assert "wrote to its inputs" in faults(lambda x: x.mul_(2).add_(1))  # For which no reference is needed.
+
+
+def test_a_result_that_is_too_large_to_be_compared_in_float64(monkeypatch):
+    def short(*_):
+        raise torch.OutOfMemoryError("tried to allocate 512 GiB")
+
+    monkeypatch.setattr(honest.oracle, "compare", short)
+    assert honest.watched(made(double_plus_one), OP).remark == honest.COARSELY
+
+
+def test_a_coarse_comparison_sees_what_was_not_computed(monkeypatch):
+    kept = {}
+
+    def cached(x):
+        return kept.setdefault(x.data_ptr(), double_plus_one(x))
+
+    def half(x):
+        return torch.cat([double_plus_one(x[:500]), torch.zeros_like(x[500:])])
+
+    with too_little_memory(monkeypatch, torch.float64):
+        assert "earlier values at the same addresses" in faults(cached)
+        assert "output 0 is wrong by far" in faults(half)
+        assert "it returned 2 tensors" in faults(lambda x: (double_plus_one(x), x + 1))
+        assert "output 0 is (999,) float32" in faults(lambda x: double_plus_one(x[1:]))
 
 
 def test_outputs_cached_by_input_address():

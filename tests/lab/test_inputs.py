@@ -29,7 +29,8 @@ def test_what_a_layout_is_named_for():
     assert made["offset"].data_ptr() % 16 == 0
     assert made["offset"].storage_offset() > 0
     assert made["misaligned"].data_ptr() % 16 == 4
-    others = Make(layout="others misaligned")
+    first, others = Make(layout="first misaligned"), Make(layout="others misaligned")
+    assert [first((6, 4)).data_ptr() % 16 for _ in range(3)] == [4, 0, 0]
     assert [others((6, 4)).data_ptr() % 16 for _ in range(3)] == [0, 4, 4]
     mixed = Make(layout="mixed")  # In two dimensions, reversed ones are transposed ones.
     assert len({(t.stride(), t.storage_offset()) for t in (mixed((6, 4)) for _ in range(6))}) == 5

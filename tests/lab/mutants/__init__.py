@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.stamped.conftest import CACHE, build, locked, stamp, template_hash
+from tests.conftest import locked
+from tests.stamped.conftest import CACHE, build, stamp, template_hash
 
 # Recipes as they are, in the same project: no fuzz run may complain of them.
 CORRECT = tuple(
