@@ -35,7 +35,22 @@ frame.onload = () => {
     return inner.left < outer.left - 1 || inner.right > outer.right + 1 || inner.top < outer.top - 1
       || inner.bottom > outer.bottom + 1;
   });
+  // Letters reach less high and low than their boxes; of a turned text the box says little.
+  const straight = texts.filter(text => !/rotate\\((?!-?0[ )])/.test(text.getAttribute("transform") || ""));
+  const overlap = (a, b) => {
+    const [one, other] = [box(a), box(b)], slack = 0.2 * one.height;
+    return one.left < other.right - 1 && other.left < one.right - 1
+      && one.top + slack < other.bottom - slack && other.top + slack < one.bottom - slack;
+  };
+  const together = (a, b) => a.closest("svg") === b.closest("svg") && overlap(a, b);
+  const overlaps = straight.flatMap((a, i) => straight.slice(i + 1).filter(b => together(a, b))
+    .map(b => a.textContent + " | " + b.textContent));
   const found = {
+    overlaps,
+    turned: texts.length - straight.length,
+    secondColumns: [...inside.querySelectorAll(".scroll table")].map(table =>
+      Math.round(box(table.rows[0].cells[1]).right - box(table.parentElement).right)),
+    tileOverflow: Math.max(0, ...[...inside.querySelectorAll(".tile b")].map(b => b.scrollWidth - b.clientWidth)),
     width: inside.documentElement.scrollWidth,
     pictures: inside.querySelectorAll("svg").length,
     pictureWidths: [...inside.querySelectorAll("svg")].map(svg => Math.round(box(svg).width)),

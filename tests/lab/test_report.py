@@ -49,6 +49,28 @@ def bench(*cases: dict, created: str = "2026-11-20T10:00:00+00:00", **environmen
     return {**found, "created": created}
 
 
+LONG_NAMES = ("scaled_dot_product_attention", "layer_norm", "relu", "linear_activation", "swiglu", "rms_norm", "gelu")
+MANY_PEERS = ("torch.compile", "torch flash", "torch math", "torch cudnn", "FlashAttention-3", "Liger", "QuACK")
+
+
+def crowded() -> list[dict]:
+    """Two runs of many ops with long names, both directions and many peers, of few samples that vary by much."""
+    times = [0.4e-3] * 3 + [1e-3] * 5 + [1.2e-3] * 2 + [9e-3, 10e-3]
+    facts = {"seconds": times, "p50": 1e-3, "p95": 9.5e-3, "p99": 9.9e-3}
+    runs = []
+    for dtype, created in (("float32", "2026-11-20T10:00:00+00:00"), ("bfloat16", "2026-11-21T10:00:00+00:00")):
+        cases = []
+        for i, op in enumerate(LONG_NAMES):
+            for backward in (False, True):
+                one = case(op, f"{i + 1} x 1024 x 4096 causal", 1e-3, dtype, backward=backward)
+                one["functions"]["op"] |= {**facts, "flops_per_s": 1e12 / 4**i}
+                one["peers"] = {peer: [1.5, 0.01, 16.0] for peer in MANY_PEERS}
+                cases.append(one)
+        rates = {dtype: CEILINGS["matrix_flops_per_s"][dtype]}
+        runs.append(bench(*cases, created=created) | {"ceilings": {**CEILINGS, "matrix_flops_per_s": rates}})
+    return runs
+
+
 def profiled(name: str = "rms_norm-backward", **more) -> dict:
     found = {**results.heading(profiler.KIND, profiler.VERSION), "environment": ENVIRONMENT, "op": "rms", "bytes": 8e8}
     found |= {"case": "large", "dtype": "bfloat16", "backward": True, "ceilings": CEILINGS, "reason": None}
@@ -268,6 +290,8 @@ def test_the_page_in_a_browser(written, tmp_path, width, dark):
     assert min(seen["pictureWidths"]) > 250
     assert seen["smallestText"] >= 8
     assert seen["cut"] == []
+    assert seen["overlaps"] == []
+    assert seen["tileOverflow"] == 0
     assert seen["requests"] == []
     assert seen["dangling"] == 0
     assert len(set(seen["ids"])) == len(seen["ids"])
@@ -275,6 +299,21 @@ def test_the_page_in_a_browser(written, tmp_path, width, dark):
     assert (shade < 60) if dark else (shade > 240)
     assert seen["lowestContrast"] >= 4.5
     assert seen["bodyContrast"] >= 7
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [360, 1200])
+def test_a_crowded_page_in_a_browser(file, run, tmp_path, width):
+    files = [file(f"{i}.json", one) for i, one in enumerate(crowded())]
+    assert run("report", *files, "--out", tmp_path / "out").code == 0
+    seen = look(tmp_path / "out" / "report.html", width, tmp_path)
+    assert seen["width"] <= width, "it scrolls sideways"
+    assert seen["cut"] == []
+    assert seen["overlaps"] == []
+    assert seen["turned"] == 1  # The name of an axis, of which boxes say little.
+    assert seen["smallestText"] >= 8
+    assert seen["tileOverflow"] == 0
+    assert max(seen["secondColumns"]) <= 0, "a table shows no time without scrolling"
 
 
 @needs_browser
@@ -289,6 +328,26 @@ def test_it_is_drawn(written, tmp_path):
     assert night.mean() < 0.25
     for picture in (light, night):
         assert len(np.unique(picture.reshape(-1, 3)[::50], axis=0)) > 20
+
+
+def test_samples_beyond_the_picture_are_counted(file):
+    material = collect.from_files([file("1.json", crowded()[0])])
+    (latency,) = [chart for chart in charts.all_of(material)["relu"] if chart.name == "latency-relu"]
+    (axes,) = latency.figure.axes
+    low, high = axes.get_xlim()
+    assert low < 0.4 - 1
+    assert 0.2 < high < 8
+    assert [text.get_text() for text in axes.texts].count("+2") == 2
+
+
+def test_every_roof_is_drawn_whichever_run_measured_it(file):
+    runs = crowded()
+    material = collect.from_files([file(f"{i}.json", one) for i, one in enumerate(runs)])
+    assert material.ceilings["matrix_flops_per_s"] == CEILINGS["matrix_flops_per_s"]
+    runs[1]["ceilings"]["copy_bytes_per_s"] = 1e12
+    runs[1]["ceilings"]["matrix_flops_per_s"]["float32"] = 1e13
+    newest = collect.from_files([file(f"{i}.json", one) for i, one in enumerate(runs)]).ceilings
+    assert (newest["copy_bytes_per_s"], newest["matrix_flops_per_s"]["float32"]) == (1e12, 1e13)
 
 
 def test_ceilings_that_lie_close_have_one_label():

@@ -130,6 +130,21 @@ def add_row_label(axes: Any, y: float, text: str, **more: Any) -> None:
     axes.text(0, y, text, transform=axes.get_yaxis_transform(), va="center", bbox=box, zorder=3, **more)
 
 
+def _legend(figure: Figure, handles: Sequence[Any], top: float) -> None:
+    """In as many columns as fit."""
+    spaces = {"borderaxespad": 0.2, "handlelength": 1.4, "handletextpad": 0.4, "columnspacing": 1.2}
+    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, top), ncols=_columns(handles), **spaces)
+
+
+def _legend_height(handles: Sequence[Any]) -> float:
+    return 0.06 + 0.19 * math.ceil(len(handles) / _columns(handles))
+
+
+def _columns(handles: Sequence[Any]) -> int:
+    widest = 0.42 + 0.08 * max(len(handle.get_label()) for handle in handles)
+    return max(1, min(len(handles), int(WIDTH_IN / widest)))
+
+
 def label(case: Case) -> str:
     """A case without its op."""
     return results.key(case).partition(" · ")[2]
@@ -146,9 +161,16 @@ def _speed(material: Material, op: str) -> list[Chart]:
     if not cases:
         return []
     peers = list(dict.fromkeys(peer for case in cases for peer in case["peers"]))
+    handles = [
+        matplotlib.lines.Line2D(
+            [], [], color=SERIES[i % len(SERIES)], marker=MARKERS[i % len(MARKERS)], markersize=5, label=peer
+        )
+        for i, peer in enumerate(peers)
+    ]
+    above = 0.2 + _legend_height(handles)
     lines = sum(1.25 + len(case["peers"]) for case in cases)
-    figure = new_figure(0.62 + 0.42 + _ROW_IN * lines)
-    axes = add_rows(figure, 0.42, 0.5, left=0.04, right=0.70)
+    figure = new_figure(0.62 + above + _ROW_IN * lines)
+    axes = add_rows(figure, above, 0.5, left=0.04, right=0.70)
     y, ends = 0.0, [1.0]
     for case in cases:
         y += 1.0
@@ -174,13 +196,7 @@ def _speed(material: Material, op: str) -> list[Chart]:
     _log_ratio(axes, ends)
     axes.axvline(1, color=MUTED, linewidth=1)
     axes.set_xlabel("times as fast as the peer, 95% interval")
-    handles = [
-        matplotlib.lines.Line2D(
-            [], [], color=SERIES[i % len(SERIES)], marker=MARKERS[i % len(MARKERS)], markersize=5, label=peer
-        )
-        for i, peer in enumerate(peers)
-    ]
-    figure.legend(handles=handles, loc="upper left", ncols=min(3, len(peers)), borderaxespad=0.2, handlelength=1.4)
+    _legend(figure, handles, 1.0)
     alt = f"Speed of {op} relative to {', '.join(peers)}, by case"
     return [Chart(f"speed-{op}", "Speed against peers", alt, figure)]
 
@@ -190,7 +206,9 @@ def _log_ratio(axes: Any, ends: Sequence[float]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xlim(min(low / 1.15, 0.8), max(high * 1.15, 1.25))
     axes.xaxis.set_major_locator(ticker.LogLocator(base=2, subs=(1.0,) if high / low > 3 else (1.0, 1.25, 1.5)))
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter(
+        ticker.FuncFormatter(lambda value, _: f"{value:g}" if value > 0.1 else f"1/{1 / value:g}")
+    )
     axes.xaxis.set_minor_locator(ticker.NullLocator())
 
 
@@ -203,26 +221,37 @@ def _distribution(material: Material, op: str) -> list[Chart]:
     if not cases:
         return []
     figure = new_figure(0.75 + 0.45 * len(cases))
-    axes = add_rows(figure, 0.2, 0.5, left=0.05, right=0.95)
-    reach, chance = 0.05, random.Random(0)
+    axes = add_rows(figure, 0.2, 0.5, left=0.05, right=0.9)
+    low, high = _reach(cases)
+    chance = random.Random(0)
     for i, case in enumerate(cases):
         op_facts, y = case["functions"][OP], float(i)
         middle = op_facts["median"][0]
-        samples = sorted(op_facts["seconds"])
-        shares = [value / middle - 1 for value in samples]
-        reach = max(reach, min(0.5, op_facts["p99"] / middle - 1) * 1.15)
+        shares = [value / middle - 1 for value in sorted(op_facts["seconds"])]
         spread = [y + chance.uniform(-0.13, 0.13) for _ in shares]
-        axes.scatter(shares, spread, s=4, color=SERIES[0], alpha=0.35, linewidths=0)
+        few = min(1.0, 20 / len(shares))  # The fewer they are, the more each has to be seen.
+        axes.scatter(shares, spread, s=6 + 8 * few, color=SERIES[0], alpha=0.4 + 0.4 * few, linewidths=0)
         for name, height in (("p50", 0.24), ("p95", 0.18), ("p99", 0.18)):
             at = op_facts[name] / middle - 1
             axes.plot([at, at], [y - height, y + height], color=INK, linewidth=1.6 if name == "p50" else 1)
         told = f"{label(case)}: {results.seconds(middle)}, p99 {results.seconds(op_facts['p99'])}"
         add_row_label(axes, y - 0.38, told)
+        if beyond := sum(share > high for share in shares):
+            axes.text(1.01, y, f"+{beyond}", transform=axes.get_yaxis_transform(), va="center", color=MUTED)
     axes.set_ylim(len(cases) - 0.55, -0.6)
-    axes.set_xlim(-reach * 0.6, reach)
+    axes.set_xlim(low, high)
     axes.xaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
-    axes.set_xlabel("difference from the median; lines: p50, p95, p99")
+    axes.set_xlabel("difference from the median; lines: p50, p95, p99; +n beyond")
     return [Chart(f"latency-{op}", "Distribution of latencies", f"Latencies of {op}, by case", figure)]
+
+
+def _reach(cases: Sequence[Case]) -> tuple[float, float]:
+    """From the fastest sample to the slowest p99, as shares of their medians; or to twice the median, if that is less:
+    beyond there are outliers, beside which nothing else could be seen."""
+    facts = [(case["functions"][OP], case["functions"][OP]["median"][0]) for case in cases]
+    low = min(min(found["seconds"]) / middle - 1 for found, middle in facts)
+    high = max(min(1.0, found["p99"] / middle - 1) for found, middle in facts)
+    return min(-0.03, 1.08 * low), max(0.05, 1.15 * high)
 
 
 # ---- Roofline -------------------------------------------------------------------------------------------------
@@ -235,14 +264,16 @@ def _roofline(material: Material) -> list[Chart]:
         facts = case["functions"][OP]
         if not case["faults"] and facts.get("bytes_per_s") and facts.get("flops_per_s"):
             points.append((case, facts["flops_per_s"] / facts["bytes_per_s"], facts["flops_per_s"]))
-    top = material.newest.get("ceilings")
-    if not points or not top:
+    if not points or not material.ceilings:
         return []
-    figure = new_figure(3.9)
-    rows = math.ceil(len({(case["op"], case["dtype"], bool(case["backward"])) for case, _, _ in points}) / 2)
-    bottom = (0.55 + 0.18 * rows) / 3.9
-    axes = figure.add_axes((0.14, bottom, 0.83, 0.97 - bottom))
-    rates, copy = top["matrix_flops_per_s"], top["copy_bytes_per_s"]
+    ops = list(dict.fromkeys(case["op"] for case, _, _ in points))
+    kinds = list(dict.fromkeys(_kind(case) for case, _, _ in points))
+    handles = [[_point_of(ops, kinds, op=op) for op in ops], [_point_of(ops, kinds, kind=kind) for kind in kinds]]
+    below = sum(map(_legend_height, handles))
+    height = 3.3 + below
+    figure = new_figure(height)
+    axes = figure.add_axes((0.14, (0.5 + below) / height, 0.83, 2.7 / height))
+    rates, copy = material.ceilings["matrix_flops_per_s"], material.ceilings["copy_bytes_per_s"]
     ridge = max(rates.values(), default=copy) / copy
     low, high = min(x for _, x, _ in points) / 3, max(ridge * 4, max(x for _, x, _ in points) * 3)
     axes.set_xscale("log")
@@ -251,41 +282,47 @@ def _roofline(material: Material) -> list[Chart]:
     axes.set_ylim(min(y for _, _, y in points) / 3, max(rates.values(), default=copy * high) * 2.5)
     for rate in rates.values():
         axes.plot([low, rate / copy, high], [low * copy, rate, rate], color=MUTED, linewidth=1.2)
+    box = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}
     for some in _close(rates):
-        text = ", ".join(f"{dtype} {results.flops_per_s(rates[dtype])}" for dtype in some)
-        axes.text(high, rates[some[0]] * 1.12, f"products: {text}", ha="right", va="bottom", color=MUTED)
-    middle = math.sqrt(low * ridge)
-    axes.text(
-        middle,
-        middle * copy * 1.35,
-        f"copy {copy / 1e9:.4g} GB/s",
-        color=MUTED,
-        rotation=math.degrees(math.atan(_slope(axes))),
-        rotation_mode="anchor",
-        ha="center",
-        va="bottom",
-    )
-    names = list(dict.fromkeys((case["op"], case["dtype"], bool(case["backward"])) for case, _, _ in points))
-    ops = list(dict.fromkeys(op for op, _, _ in names))
-    kinds = list(dict.fromkeys(name[1:] for name in names))
-    for op, dtype, backward in names:
-        some = [
-            (x, y)
-            for case, x, y in points
-            if (case["op"], case["dtype"], bool(case["backward"])) == (op, dtype, backward)
-        ]
-        marker = MARKERS[kinds.index((dtype, backward)) % len(MARKERS)]
-        told = f"{op} · {dtype}" + " · backward" * backward
-        axes.scatter(
-            *zip(*some, strict=True), s=26, marker=marker, color=SERIES[ops.index(op) % len(SERIES)], label=told
-        )
+        told = [f"{dtype} {results.flops_per_s(rates[dtype])}" for dtype in some]
+        text = "\n".join(", ".join(told[i : i + 2]) for i in range(0, len(told), 2))
+        axes.text(high, rates[some[0]] * 1.15, text, ha="right", va="bottom", color=MUTED, bbox=box)
+    if low < ridge:  # Else no slope is seen. Its name is where no case can be, at the left above the roof.
+        top = max(rates.values(), default=copy * high)
+        axes.text(low * 1.1, top, f"slope: copy {copy / 1e9:.4g} GB/s", ha="left", va="top", color=MUTED, bbox=box)
+    for case, x, y in points:
+        point = _point_of(ops, kinds, case["op"], _kind(case))
+        point.set_data([x], [y])
+        axes.add_line(point)
     axes.grid(which="major")
     axes.set_axisbelow(True)
     axes.set_xlabel("floating-point operations a byte")
     axes.set_ylabel("FLOP/s")
-    figure.legend(loc="lower left", ncols=2, borderaxespad=0.3, handletextpad=0.2, columnspacing=1)
+    for some in handles:
+        _legend(figure, some, below / height)
+        below -= _legend_height(some)
     alt = "Roofline: operations a second over operations a byte, for every case"
     return [Chart("roofline", "Every case under what this machine can do", alt, figure)]
+
+
+def _kind(case: Case) -> str:
+    return case["dtype"] + " · backward" * bool(case["backward"])
+
+
+def _point_of(ops: list[str], kinds: list[str], op: str | None = None, kind: str | None = None) -> Any:
+    """A point of the roofline, whose colour tells the op and whose shape the kind; with one of them, for a legend. Ops
+    whose colour is taken already are hollow."""
+    number = ops.index(op) if op else 0
+    return matplotlib.lines.Line2D(
+        [],
+        [],
+        linestyle="none",
+        markersize=5.5,
+        color=SERIES[number % len(SERIES)] if op else MUTED,
+        marker=MARKERS[kinds.index(kind) % len(MARKERS)] if kind else "o",
+        fillstyle="full" if number < len(SERIES) else "none",
+        label=op or kind,
+    )
 
 
 def _close(rates: dict[str, float]) -> list[list[str]]:
@@ -297,13 +334,6 @@ def _close(rates: dict[str, float]) -> list[list[str]]:
         else:
             groups.append([dtype])
     return groups
-
-
-def _slope(axes: Any) -> float:
-    """How steep a line of slope 1 is drawn."""
-    box, figure = axes.get_position(), axes.figure
-    decades = [math.log10(high / low) for low, high in (axes.get_xlim(), axes.get_ylim())]
-    return (box.height * figure.get_figheight() / decades[1]) / (box.width * figure.get_figwidth() / decades[0])
 
 
 # ---- Profiles -------------------------------------------------------------------------------------------------

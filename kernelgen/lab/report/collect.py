@@ -34,7 +34,8 @@ class Material:
     Attributes:
         cases: the newest measurement of each, by its key.
         newest: the results that hold the newest measurement, or the newest tuning where there are none: their
-            environment is shown, and their ceilings if there are any.
+            environment is shown.
+        ceilings: what the machine can do, each rate as it was measured last.
         history: each case's measurements, the oldest first.
         profiles: the newest of each case.
         tunings: the newest record of each op, direction and chip.
@@ -43,6 +44,7 @@ class Material:
 
     machine: str
     newest: dict[str, Any]
+    ceilings: dict[str, Any] = field(default_factory=dict)
     cases: dict[str, Case] = field(default_factory=dict)
     history: dict[str, list[Point]] = field(default_factory=dict)
     profiles: dict[str, profiler.Profile] = field(default_factory=dict)
@@ -132,6 +134,9 @@ def _sorted_in(found: list[tuple[str, dict[str, Any]]], notes: list[str]) -> Mat
     newest = measured[-1]
     made = Material(results.machine(newest["environment"]), newest, notes=notes)
     for run in runs:
+        if top := run.get("ceilings"):
+            rates = {**made.ceilings.get("matrix_flops_per_s", {}), **top["matrix_flops_per_s"]}
+            made.ceilings = {**top, "matrix_flops_per_s": rates}
         for case in run["cases"]:
             key = results.key(case)
             made.cases[key] = case

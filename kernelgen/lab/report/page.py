@@ -85,8 +85,7 @@ def _tiles(material: Material) -> str:
             (f"{faster} of {len(compared)}", "cases surely faster than every peer"),
             (f"{slower} of {len(compared)}", "cases surely slower than some peer"),
         ]
-    top = material.newest.get("ceilings")
-    if top:
+    if top := material.ceilings:
         tiles.append((f"{top['copy_bytes_per_s'] / 1e9:.4g} GB/s", "copied by this machine"))
         rates = top["matrix_flops_per_s"].items()
         tiles += [(results.flops_per_s(rate), f"{name} product") for name, rate in rates]
@@ -147,7 +146,10 @@ def _roofline(material: Material, drawn: list[Chart]) -> str:
         if not case["faults"]
         and not (case["functions"][OP].get("bytes_per_s") and case["functions"][OP].get("flops_per_s"))
     ]
-    text = "<p>The roofs are rates that this machine was measured to have, in the same run as the newest case.</p>"
+    text = (
+        "<p>The roofs are rates that this machine was measured to have: of copying at the left, of matrix products at "
+    )
+    text += "the right, each as it was measured last.</p>"
     text += (
         f"<p class='quiet'>Not shown, for want of a cost in lab.py: {escape(', '.join(without))}.</p>"
         if without
@@ -231,7 +233,7 @@ def _environment(material: Material) -> str:
         "driver": gpu.get("driver"),
         "capability": gpu.get("capability"),
         "memory": gpu.get("memory_bytes") and figures.size(gpu["memory_bytes"]),
-        "CPU": f"{environment.get('cpu')}, {environment.get('cores')} cores, {environment.get('threads')} threads",
+        "CPU": f"{environment.get('cpu')}, {_counted(environment, 'core')}, {_counted(environment, 'thread')}",
         "system": environment.get("system"),
         "Python": environment.get("python"),
         "torch": environment.get("torch"),
@@ -240,12 +242,17 @@ def _environment(material: Material) -> str:
         "revision": git.get("revision"),
         "state": _states(material),
         "flags": ", ".join(
-            f"{name}={value}" for name, value in environment.get("flags", {}).items() if value is not None
+            f"{name}={value}" for name, value in environment.get("flags", {}).items() if value not in (None, False)
         ),
         "variables": ", ".join(f"{name}={value}" for name, value in environment.get("variables", {}).items()),
     }
     cells = "".join(f"<tr><td>{name}</td><td>{escape(str(value))}</td></tr>" for name, value in rows.items() if value)
     return f'<div class="card"><table class="words">{cells}</table></div>'
+
+
+def _counted(environment: dict[str, Any], what: str) -> str:
+    count = environment.get(f"{what}s")
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _states(material: Material) -> str:
