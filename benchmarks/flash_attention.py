@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from compiled import compiled
+from peers import versions
 from project import import_package
 
 from kernelgen.lab import LabError, ceilings, results, statistics
@@ -192,6 +193,7 @@ def main() -> None:
     facts: dict[str, Any] = {"kind": "kernelgen kernels", "title": "Attention"}
     facts["command"] = "python benchmarks/flash_attention.py --project DIR"
     facts["environment"] = results.environment(options.device, project, {"samples": options.samples})
+    facts["peers"] = versions()
     facts["ceilings"] = ceilings.measure(options.device, (torch.bfloat16,))
     facts["kernels"], facts["compile_seconds"] = compiled(project, ("flash_attention",))
     facts["rows"] = []

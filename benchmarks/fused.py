@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from compiled import compiled
+from peers import versions
 from project import import_package
 
 from kernelgen.lab import LabError, ceilings, results, statistics
@@ -103,6 +104,7 @@ def main() -> None:
     facts = {"kind": "kernelgen kernels", "title": "Norms and SwiGLU"}
     facts["command"] = "python benchmarks/fused.py --project DIR"
     facts["environment"] = results.environment("cuda", project, {"samples": options.samples})
+    facts["peers"] = versions()
     facts["ceilings"] = ceilings.measure("cuda", (dtype,))
     facts["kernels"], facts["compile_seconds"] = compiled(project, tuple(CASES))
     print(f"copy: {facts['ceilings']['copy_bytes_per_s'] / 1e9:.0f} GB/s", flush=True)

@@ -3,9 +3,9 @@
     python benchmarks/linear_activation.py --project DIR [--samples 30] [--json FILE]
 
 DIR is a built project that holds the recipe under its own name, and this Python has its torch and kernelgen's lab. All
-implementations of a case are called in turns, on random inputs and with a cold L2 cache: medians with 95% intervals.
-"op" is the recipe on the path that the row names, "linear" PyTorch's product and bias without an activation, which is
-cuBLAS; a row's bound is a share of its speed.
+implementations of a case are replayed from CUDA graphs in turns, on random inputs and with a cold L2 cache: medians
+with 95% intervals. "op" is the recipe on the path that the row names, "linear" PyTorch's product and bias without an
+activation, which is cuBLAS; a row's bound is a share of its speed.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from compiled import compiled
+from peers import versions
 from project import import_package
 from torch.nn import functional
 
@@ -68,13 +69,21 @@ def with_backward(call: Callable[[], Any], given: tuple[torch.Tensor, ...], grad
     return lambda: torch.autograd.grad(call(), given, grad)
 
 
-def measured(clock: CudaClock, calls: Calls, samples: int) -> dict[str, dict[str, float]]:
-    """Microseconds by name. Short calls are replayed from CUDA graphs, with no launch between their kernels."""
+def replays(clock: CudaClock, calls: Calls) -> tuple[Calls, dict[str, str]]:
+    """The calls as CUDA graphs, so that no launch comes between their kernels; and why some of them are left out."""
+    found, left_out = {}, {}
     for name, call in calls.items():
         for _ in range(3):
             clock.sample([call])
-        if clock.sample([call])[0] < clock.GRAPH_S:
-            calls[name] = captured(call) or call
+        if replay := captured(call):
+            found[name] = replay
+        else:
+            left_out[name] = "it cannot be captured in a CUDA graph"
+    return found, left_out
+
+
+def measured(clock: CudaClock, calls: Calls, samples: int) -> dict[str, dict[str, float]]:
+    """Microseconds by name."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(samples):
         for name, call in calls.items():
@@ -87,7 +96,12 @@ def measured(clock: CudaClock, calls: Calls, samples: int) -> dict[str, dict[str
 
 
 def row(
-    size: tuple[int, int, int], activation: str, direction: str, path: str, found: dict[str, Any]
+    size: tuple[int, int, int],
+    activation: str,
+    direction: str,
+    path: str,
+    found: dict[str, Any],
+    left_out: dict[str, str],
 ) -> dict[str, Any]:
     m, k, n = size
     both = direction == "both"
@@ -99,7 +113,7 @@ def row(
         "direction": direction,
         "path": path,
         "implementations": found,
-        "left_out": {},
+        "left_out": left_out,
         "bytes": moved,
         "flops": 2 * m * n * k * (3 if both else 1),
         "bound": {"of": "linear", "fraction": BOUND} if not both and path == "sm_90a" and size in BOUND_CASES else None,
@@ -123,12 +137,13 @@ def rows_of(
             calls = {name: with_backward(call, given, grad) for name, call in calls.items() if name != "portable"}
         else:
             calls["linear"] = functools.partial(functional.linear, *given)
-        found = measured(clock, calls, samples)
+        graphs, left_out = replays(clock, calls)
+        found = measured(clock, graphs, samples)
         other = found.pop("portable", None)
         direction = "both" if both else "forward"
-        yield row(size, activation, direction, "sm_90a" if size not in ODD_CASES else "portable", found)
+        yield row(size, activation, direction, "sm_90a" if size not in ODD_CASES else "portable", found, left_out)
         if other and size not in ODD_CASES:
-            yield row(size, activation, direction, "portable", {**found, "op": other})
+            yield row(size, activation, direction, "portable", {**found, "op": other}, left_out)
 
 
 def show(found: dict[str, Any]) -> None:
@@ -161,6 +176,7 @@ def main() -> None:
     clock, found = CudaClock(), {"kind": "kernelgen kernels", "title": "Linear and activation"}
     found["command"] = "python benchmarks/linear_activation.py --project DIR"
     found["environment"] = results.environment("cuda", project, {"samples": options.samples})
+    found["peers"] = versions()
     found["ceilings"] = ceilings.measure("cuda", (torch.bfloat16,))
     found["rows"], (found["kernels"], found["compile_seconds"]) = [], compiled(project, ("linear_activation",))
     for both, sizes in ((False, BOUND_CASES + SMALL_CASES + ODD_CASES), (True, BOUND_CASES)):

@@ -1,4 +1,5 @@
-"""How well `kernelgen tune` uses a machine. On the CPU. (How soon it finds what there is to find: tune_search.py.)
+"""How well `kernelgen tune` uses a machine. On the CPU. (On GPUs: tune_gpu.py. How soon it finds what there is to find:
+tune_search.py.)
 
     python benchmarks/tune.py [--chunks N] [--grains N] [--loads 2] [--simulate] [--json FILE]
 
@@ -101,7 +102,7 @@ import sys, time, warnings
 warnings.simplefilter("ignore")
 from torch.utils.cpp_extension import load
 start = time.perf_counter()
-load("m", [sys.argv[1]], build_directory=sys.argv[2], extra_cflags=["-O3"])
+load("m", [sys.argv[1]], build_directory=sys.argv[2], extra_cflags=["-O3"], extra_cuda_cflags=["-O3"])
 print(time.perf_counter() - start)
 """
 
@@ -161,14 +162,14 @@ def efficiency(part: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def loads(folder: Path, times: int) -> list[float]:
-    """Seconds that `torch.utils.cpp_extension.load` takes for the kernel, each time after an edit of its grain."""
+def loads(folder: Path, name: str, versions: list[str]) -> list[float]:
+    """Seconds that `torch.utils.cpp_extension.load` takes for a source of this name, each time after an edit."""
     found = []
     (folder / "extension").mkdir()
-    for number in range(times):
-        show(f"{number} of {times} loads")
-        source = folder / "multiply_add.cpp"
-        source.write_text(EXTENSION.replace("GRAIN", str(1 << (12 + number))))
+    for number, text in enumerate(versions):
+        show(f"{number} of {len(versions)} loads")
+        source = folder / name
+        source.write_text(text)
         command = [sys.executable, "-c", LOAD, str(source), str(folder / "extension")]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found.append(float(done.stdout.splitlines()[-1]))
@@ -246,7 +247,8 @@ def main() -> int:
     before = os.getloadavg()
     start = time.time()
     with tempfile.TemporaryDirectory() as scratch:
-        figures: dict[str, Any] = {"cpp_extension_load_s": loads(Path(scratch), options.loads)}
+        versions = [EXTENSION.replace("GRAIN", str(1 << (12 + number))) for number in range(options.loads)]
+        figures: dict[str, Any] = {"cpp_extension_load_s": loads(Path(scratch), "multiply_add.cpp", versions)}
         part = exhaustive(stamp(Path(scratch), space), space)
         figures |= {"search": efficiency(part)}
     cores = len(os.sched_getaffinity(0))

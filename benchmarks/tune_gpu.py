@@ -1,0 +1,133 @@
+"""How well `kernelgen tune` uses a machine with GPUs.
+
+    python benchmarks/tune_gpu.py --project DIR --op OP [--cases CASE ...] [--points 64] [-j 16] [--json FILE]
+
+DIR is a built project with the recipe `elementwise` and the op. The same number of points of the op's space is
+compiled, proved and measured on each number of GPUs that are here (1, 2, 4, 8), nothing being there from before: the
+wall time, over max(compiling / compilers at once, measuring / GPUs), and over what compiling and measuring them in turn
+would take, which is measured on a few points, with one compiler and one GPU. Beside the median time from asking for a
+candidate of `elementwise` to its verdict: the same kernel through `torch.utils.cpp_extension.load`, which compiles it
+and no more.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from project import import_package
+from tune import efficiency, loads, show
+
+from kernelgen.lab import results
+from kernelgen.lab.tune import tuning
+from kernelgen.lab.tune.lane import Effort
+
+FOR_VERDICTS = "elementwise"
+
+# The kernel of `elementwise` as a PyTorch extension is usually written.
+EXTENSION = """
+#include <torch/extension.h>
+#include <ATen/OpMathType.h>
+#include <c10/cuda/CUDAStream.h>
+
+template <typename T>
+__global__ void multiply_add_kernel(const T* a, const T* b, const T* c, T* out, int64_t n) {
+  using accumulate = at::opmath_type<T>;
+  for (int64_t i = blockIdx.x * int64_t(THREADS) + threadIdx.x; i < n; i += int64_t(gridDim.x) * THREADS) {
+    out[i] = accumulate(a[i]) * accumulate(b[i]) + accumulate(c[i]);
+  }
+}
+
+torch::Tensor multiply_add(torch::Tensor a, torch::Tensor b, torch::Tensor c) {
+  auto x = a.contiguous(), y = b.contiguous(), z = c.contiguous();
+  auto out = torch::empty_like(x);
+  const int64_t n = x.numel(), blocks = std::min<int64_t>((n + THREADS - 1) / THREADS, 65536);
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "multiply_add", [&] {
+    multiply_add_kernel<<<blocks, THREADS, 0, c10::cuda::getCurrentCUDAStream()>>>(
+        x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), z.data_ptr<scalar_t>(), out.data_ptr<scalar_t>(), n);
+  });
+  return out;
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("multiply_add", &multiply_add); }
+"""
+
+
+def searched(options: argparse.Namespace, op: str, points: int, gpus: int, jobs: int) -> dict[str, Any]:
+    """So many points of an op's space, spread over it, each compiled anew and measured to the end; its figures."""
+    project = options.project.resolve()
+    shutil.rmtree(project / "build" / "tune" / f"{op}-cuda" / "candidates", ignore_errors=True)
+    plan = tuning.Plan(
+        project,
+        import_package(project).__name__,
+        op,
+        Path(sys.executable),
+        device="cuda",
+        cases=options.cases if op == options.op else None,
+        seeds=points,
+        trials=0,
+        best=0,
+        jobs=jobs,
+        gpus=gpus,
+        effort=Effort(hopeless=float("inf")),
+    )
+    views = tuning.Views(stats=lambda shapes, stats: show(f"{op}, {gpus} GPUs: {stats.done} of {stats.total} points"))
+    (part,) = tuning.tune(plan, tuning.survey(plan), views).record["searches"]
+    return efficiency(part)
+
+
+def in_turn(options: argparse.Namespace) -> float:
+    """Seconds a point, with nothing else at work."""
+    found = searched(options, options.op, options.points // 8, 1, 1)
+    return (found["compiling_s"] + found["measuring_s"]) / found["done"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--project", type=Path, required=True, help="a built project")
+    parser.add_argument("--op", required=True, help="the op to search")
+    parser.add_argument("--cases", nargs="+", metavar="CASE", help="its cases to measure, of one class of shapes")
+    parser.add_argument("--points", type=int, default=64)
+    parser.add_argument("-j", type=int, default=16, dest="jobs", help="compilers at once")
+    parser.add_argument("--loads", type=int, default=2, help="times that PyTorch's own way is taken")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    options = parser.parse_args()
+    figures: dict[str, Any] = {
+        "machine": {"system": platform.platform(), "cores": len(os.sched_getaffinity(0))},
+        "environment": results.environment("cuda", options.project, {}),
+        "op": options.op,
+        "cases": options.cases,
+        "runs": [],
+    }
+    for found in measured(options):
+        figures["runs"] += [found.pop("run")] if "run" in found else []
+        figures |= found
+        if options.json:  # After each, so that an interrupt loses little.
+            options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    print(json.dumps(figures, indent=1))
+    return 0
+
+
+def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One figure after another, by its name; a `run` is one of several."""
+    verdicts = searched(options, FOR_VERDICTS, 32, 1, options.jobs)
+    yield {"ask_to_verdict_median_s": verdicts["ask_to_verdict_median_s"]}
+    with tempfile.TemporaryDirectory() as scratch:
+        versions = [EXTENSION.replace("THREADS", str(64 << number)) for number in range(options.loads)]
+        yield {"cpp_extension_load_s": loads(Path(scratch), "multiply_add.cu", versions)}
+    alone = in_turn(options)
+    yield {"in_turn_s_a_point": alone}
+    for gpus in (count for count in (1, 2, 4, 8) if count <= torch.cuda.device_count()):
+        found = searched(options, options.op, options.points, gpus, options.jobs)
+        yield {"run": {"gpus": gpus, **found, "in_turn_over_it": alone * found["done"] / found["seconds"]}}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
