@@ -11,7 +11,7 @@ demo: .venv/ready
 test: .venv/ready
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check kernelgen tests benchmarks tools
-	@$(BIN)/python -m pytest -n auto --durations=10
+	@$(BIN)/python -m pytest -n auto --dist worksteal --durations=10
 
 # Everything that the two commands need, in an environment of its own.
 .venv/ready: pyproject.toml
@@ -20,7 +20,7 @@ test: .venv/ready
 	@$(PYTHON) -m venv .venv || { echo "Python has no venv module here: apt-get install python3-venv"; exit 1; }
 	@echo "Installing torch and the tools into .venv (2 to 3 GB; a minute or more) ..."
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --group test --editable .
+	@$(BIN)/python -m pip install --no-compile --group test --editable .
 	@touch $@
 
 clean:

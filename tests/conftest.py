@@ -1,9 +1,12 @@
 """What most tests share: a committed checkout to stamp from, and `kernelgen` run in process."""
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,9 @@ from kernelgen.cli import main
 from kernelgen.scaffold import template
 
 ROOT = Path(__file__).parents[1]
+# Before anything loads torch: a thread of OpenMP that waits for others leaves its core to the other tests, rather than
+# spin until they come. Where cores are shared, the norms' own tests took three times as long by that.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,15 @@ def tree(folder: Path) -> dict[str, tuple[bytes, bool]]:
     return found
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with its process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def make_checkout(folder: Path) -> Path:
     """A repository of its own with the template and the package of this one, committed."""
     folder.mkdir(parents=True)
@@ -63,6 +78,11 @@ def make_checkout(folder: Path) -> Path:
         shutil.copy(ROOT / name, folder)
     commit_all(folder, "a template")
     return folder
+
+
+def pytest_collection_modifyitems(items):
+    """Long tests first, so that none of them is what all workers but one wait for at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -82,6 +102,25 @@ def _own_world(tmp_path_factory):
         patch.setenv("COPIER_SETTINGS_PATH", str(world / "settings.yml"))
         patch.delenv("VIRTUAL_ENV", raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """A folder that one worker of this run fills and all of them use."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, fill: Callable[[Path], None]) -> Path:
+        folder = base / name
+        with locked(base / f"{name}.lock"):
+            if not (base / f"{name}.filled").exists():
+                assert not folder.exists(), f"{name} could not be made: the first test that needed it says why"
+                folder.mkdir()
+                fill(folder)
+                (base / f"{name}.filled").touch()
+        return folder
+
+    return made
 
 
 @pytest.fixture(scope="session")

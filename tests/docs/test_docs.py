@@ -36,6 +36,7 @@ def prints(output: str, expected: list[str]) -> bool:
     return re.fullmatch(pattern + r"\n*", output) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_commands_do_what_the_page_says(page, shell):
     todo = steps(page)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.emulator.emulator import Library, build, has_toolkit
-from tests.stamped.conftest import made_once, stamp  # noqa: F401
+from tests.stamped.conftest import stamp
 
 ENTRIES = Path(__file__).parent / "entries"
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def ops(made_once) -> Path:  # noqa: F811
+def ops(made_once) -> Path:
     """The folder of a project's ops, each named as its recipe."""
     folder = made_once("emulated", lambda folder: stamp(folder / "p", ops=[{"name": n, "recipe": n} for n in RECIPES]))
     return folder / "p" / "src" / "demo_kernels" / "ops"

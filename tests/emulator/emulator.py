@@ -25,8 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import locked
 from tests.emulator.rewrite import rewrite
-from tests.stamped.conftest import locked
 
 HERE = Path(__file__).resolve().parent
 DEVICE = HERE / "device"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import commit_all
-from tests.stamped.conftest import CACHE, build, locked, stamp, template_hash
+from tests.conftest import commit_all, locked
+from tests.stamped.conftest import CACHE, build, stamp, template_hash
 
 # Smaller than any that is worth measuring: these tests ask what is said, not how fast anything is.
 SMALL = """

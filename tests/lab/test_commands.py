@@ -91,6 +91,7 @@ def compare(run, *arguments):
     return run("compare", "--against", "HEAD", "elementwise", "--cases", "small", "--blocks", "12", *arguments)
 
 
+@pytest.mark.slow
 def test_a_revision_that_became_slower_is_found(lab_project, run):
     slow_down(lab_project)
     told = compare(run, "--markdown")
@@ -104,6 +105,7 @@ def test_a_revision_that_became_slower_is_found(lab_project, run):
     assert "torch " in told.out
 
 
+@pytest.mark.slow
 def test_a_revision_that_became_faster_is_found(lab_project, run):
     slow_down(lab_project)
     commit_all(lab_project)

@@ -1,6 +1,5 @@
 """Projects stamped from the template of this checkout, built once and shared by every test and worker."""
 
-import fcntl
 import hashlib
 import os
 import pickle
@@ -8,8 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kernelgen.scaffold.schema import parse
+from tests.conftest import locked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / "build" / "stamped"
@@ -149,15 +148,6 @@ def template_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with its process."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 @pytest.fixture(scope="session")
 def full_project() -> Path:
     """A project that holds every recipe, built with CUDA. Shared: do not change it, copy it (`copy_of`)."""
@@ -176,23 +166,14 @@ def full_project() -> Path:
     return project
 
 
-@pytest.fixture(scope="session")
-def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]:
-    """A folder that one worker of this run fills and all of them use."""
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+def one_op_project(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """A project of one op with its CPU library. Shared: do not change it."""
 
-    def made(name: str, fill: Callable[[Path], None]) -> Path:
-        folder = base / name
-        with locked(base / f"{name}.lock"):
-            if not (base / f"{name}.filled").exists():
-                assert not folder.exists(), f"{name} could not be made: the first test that needed it says why"
-                folder.mkdir()
-                fill(folder)
-                (base / f"{name}.filled").touch()
-        return folder
+    def fill(folder: Path) -> None:
+        project = stamp(folder / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}])
+        build(project, USE_CUDA="0").check_returncode()
 
-    return made
+    return made_once("one-op", fill) / "demo"
 
 
 @pytest.fixture(scope="session")

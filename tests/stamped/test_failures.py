@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from .bench import MADE, Bench, pattern, row, symptoms
-from .conftest import REPOSITORY, run, stamp
+from .conftest import REPOSITORY, one_op_project
 
 PACKAGE = Path("src/demo_kernels")
 OP = PACKAGE / "ops" / "elementwise"
@@ -23,13 +23,8 @@ BASE_PYTHON = getattr(sys, "_base_executable", sys.executable)
 
 
 @pytest.fixture(scope="session")
-def demo(tmp_path_factory) -> Path:
-    """A project of one op with its CPU library. Shared: do not change it."""
-    project = stamp(
-        tmp_path_factory.mktemp("failures") / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}]
-    )
-    run([sys.executable, "setup.py", "build_ext", "--inplace"], project, USE_CUDA="0").check_returncode()
-    return project
+def demo(made_once) -> Path:
+    return one_op_project(made_once)
 
 
 @pytest.fixture

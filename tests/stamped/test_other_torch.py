@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 
 from kernelgen.toolchain.wheel import build_wheel
-from tests.stamped.conftest import CACHE, locked, own_tests, run
+from tests.conftest import locked
+from tests.stamped.conftest import CACHE, own_tests, run
 
 VERSION = os.environ.get("KERNELGEN_OTHER_TORCH")
 PACKAGE = Path("src/demo_kernels")
 
-pytestmark = pytest.mark.skipif(not VERSION, reason="installs another torch: set KERNELGEN_OTHER_TORCH=2.10.0")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not VERSION, reason="installs another torch: set KERNELGEN_OTHER_TORCH=2.10.0"),
+]
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +33,7 @@ def other_python() -> Path:
         if not (home / "ready").exists():
             assert run([sys.executable, "-m", "venv", "--clear", str(home)], Path()).returncode == 0
             packages = [f"torch=={VERSION}", "numpy", "ninja", "pytest", "setuptools>=77", "wheel"]
-            result = run([str(python), "-m", "pip", "install", "-q", *packages], Path())
+            result = run([str(python), "-m", "pip", "install", "-q", "--no-compile", *packages], Path())
             assert result.returncode == 0, result.stdout + result.stderr
             (home / "ready").touch()
     return python

@@ -4,6 +4,9 @@ import pytest
 
 from .conftest import EVERY_OP, Outcome
 
+# Whichever comes first waits for the project's build and for its whole suite.
+pytestmark = pytest.mark.slow
+
 # The ops whose reference nobody has written yet.
 UNWRITTEN = sorted(op["name"] for op in EVERY_OP if op["recipe"] == "blank")
 NEED_THE_REFERENCE = {

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.stamped.conftest import build, stamp
+from tests.stamped.conftest import one_op_project
 
 VARIABLES = ("USE_CUDA", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "CXX", "MAX_JOBS", "TORCH_EXTENSIONS_DIR")
 
 
 @pytest.fixture(scope="session")
-def patient_alone(tmp_path_factory) -> Path:
-    """A project of one op with its CPU library. Shared: do not change it."""
-    project = stamp(tmp_path_factory.mktemp("doctor") / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}])
-    build(project, USE_CUDA="0").check_returncode()
-    return project
+def patient_alone(made_once) -> Path:
+    return one_op_project(made_once)
 
 
 @pytest.fixture

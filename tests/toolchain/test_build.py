@@ -36,13 +36,16 @@ exec g++ "$@"
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory) -> Path:
+def built(made_once) -> Path:
     """A project of one op with its CPU library. Shared: do not change it."""
-    project = stamp(tmp_path_factory.mktemp("built") / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}])
-    (project / "halting-g++").write_text(HALTING)
-    (project / "halting-g++").chmod(0o755)
-    kernelgen(project, "build").check_returncode()
-    return project
+
+    def make(folder: Path) -> None:
+        project = stamp(folder / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}])
+        (project / "halting-g++").write_text(HALTING)
+        (project / "halting-g++").chmod(0o755)
+        kernelgen(project, "build").check_returncode()
+
+    return made_once("built", make) / "demo"
 
 
 @pytest.fixture

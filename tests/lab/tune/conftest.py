@@ -39,17 +39,20 @@ ESTIMATES = {"cpu": _cpu_estimate}
 
 
 @pytest.fixture(scope="session")
-def planted_once(tmp_path_factory) -> Path:
+def planted_once(made_once) -> Path:
     """The project, with candidates in its cache. Its default does the work four times, and one case is measured.
 
     Shared: do not change it.
     """
-    project = plant(tmp_path_factory.mktemp("planted") / "demo")
-    compiler = Compiler(project, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
-    compiler.prepare()
-    for work in (1, 2, 3, 4, 6, 8):
-        compiler.compile({"work": work, "mode": 0})
-    return project
+
+    def make(folder: Path) -> None:
+        project = plant(folder / "demo")
+        compiler = Compiler(project, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
+        compiler.prepare()
+        for work in (1, 2, 3, 4, 6, 8):
+            compiler.compile({"work": work, "mode": 0})
+
+    return made_once("planted", make) / "demo"
 
 
 def plant(folder: Path) -> Path:

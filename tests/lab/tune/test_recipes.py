@@ -355,7 +355,7 @@ def compiled(
     lines = [f'#include "{project / OPS / op / source}"', f"using namespace {op}_kernel;", *shared]
     (folder / "asserting.cu").write_text("\n".join(lines) + "\n")
     command = [NVCC, "-std=c++17", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a", "-Xptxas=-v"]
-    command += [f"-I{folder}", *includes(project, op), "-c", "asserting.cu", "-o", "asserting.o"]
+    command += [f"-I{folder}", *includes(project, op), "-cubin", "asserting.cu", "-o", "asserting.cubin"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{values}: {done.stderr[-2000:]}"
     return resources.demangled(resources.parse(source, done.stderr))

@@ -228,12 +228,13 @@ def postgres(tmp_path_factory) -> Iterator[str]:
     # PostgreSQL refuses to run as root.
     become: list[str] = []
     if os.geteuid() == 0:
-        if not shutil.which("runuser") or subprocess.run(["id", "postgres"], capture_output=True).returncode:
+        runuser = shutil.which("runuser", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
+        if not runuser or subprocess.run(["id", "postgres"], capture_output=True).returncode:
             pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
         home = Path("/tmp") / home.name.join(["kernelgen-", f"-{port}"])
         home.mkdir()
         shutil.chown(home, "postgres")
-        become = ["runuser", "-u", "postgres", "--"]
+        become = [runuser, "-u", "postgres", "--"]
     data = home / "data"
     subprocess.run(
         [*become, initdb, "-D", data, "-U", "me", "--auth=trust", "-N"], check=True, capture_output=True, cwd="/"
