@@ -122,12 +122,23 @@ def test_swiglu(compiled, reference, memory, dtype, rows, n, halves):
     close(grad_up, u.grad)
 
 
-LINEAR = ["portable_half.sm_80+.cu", "hopper_bfloat16.sm_90a.cu", "plain.cu", "backward.cu"]
+LINEAR = [
+    *("portable.sm_80+.cu", "portable_large_half.sm_80+.cu", "portable_small_half.sm_80+.cu"),
+    *("portable_large_bfloat16.sm_80+.cu", "portable_small_bfloat16.sm_80+.cu"),
+    *("hopper_bfloat16.sm_90a.cu", "plain.cu", "backward.cu"),
+]
 
 
 # With so many multiprocessors, the shapes take a Hopper path's small tiles, medium ones, and large ones in clusters.
-@pytest.mark.parametrize("m, n, k, multiprocessors", [(50, 72, 136, 2), (200, 136, 200, 4), (250, 376, 264, 2)])
-@pytest.mark.parametrize("path, dtype", [("portable", torch.float16), ("hopper", torch.bfloat16)])
+# They take the portable path's small tiles, but for its last one.
+SHAPES = [(50, 72, 136, 2), (200, 136, 200, 4), (250, 376, 264, 2)]
+PRODUCTS = [
+    *(("portable", torch.float16, *shape) for shape in (*SHAPES, (3, 120 * 128 - 5, 72, 2))),
+    *(("hopper", torch.bfloat16, *shape) for shape in SHAPES),
+]
+
+
+@pytest.mark.parametrize("path, dtype, m, n, k, multiprocessors", PRODUCTS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_linear_activation(compiled, reference, memory, path, dtype, m, n, k, multiprocessors, seed):
     library = compiled("linear_activation", LINEAR)
