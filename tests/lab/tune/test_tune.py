@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import time
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -65,11 +64,11 @@ def test_a_planted_optimum_is_found_confirmed_written_and_built(steady, tune):
 
 @pytest.mark.slow
 def test_each_faulty_candidate_costs_itself_alone_and_is_recorded_with_its_reason(planted, tune):
-    edit(planted / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(2, 4)"))
+    edit(planted / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(2,)"))
     # The limit is what a right candidate may need for a proof where other tests have the cores.
-    record = tune("--seeds", 10, "--trials", 0, "--blocks", 10, "--best", 1, "--limit", 20, "--json").json
+    record = tune("--seeds", 5, "--trials", 0, "--blocks", 10, "--best", 1, "--limit", 20, "--json").json
     found = trials(record)
-    assert len(found) == 10
+    assert len(found) == 5
     states = {trial["values"]["mode"]: (trial["state"], trial["reason"]) for trial in found}
     assert states[0][0] in ("measured", "stopped early")
     assert states[1] == ("crashed or hung", states[1][1])
@@ -79,7 +78,7 @@ def test_each_faulty_candidate_costs_itself_alone_and_is_recorded_with_its_reaso
     assert "output 0[0, 0] is 123" in states[3][1]
     assert states[4][0] == "not compiled"
     assert "mode 4 is none" in states[4][1]
-    assert Counter(trial["ratio"] is None for trial in found)[False] >= 2
+    assert [trial["values"]["mode"] for trial in found if trial["ratio"] is not None] == [0]
     assert "crashed or hung" in page.html(collect.of_tuning(record), "planted")
 
 
@@ -312,10 +311,11 @@ def test_nothing_to_resume(steady, asked):
 
 def test_a_storage_of_something_else(steady, asked):
     few = ("--seeds", 1, "--trials", 0, "--blocks", 10, "--best", 1, "--storage", "shared.log")
-    assert asked(*few).code in (0, 2)
-    edit(steady / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(1, 2)"))
+    edit(steady / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(6, 8)"))  # Slower than the default: nothing to confirm.
+    assert asked(*few).code == 2
+    edit(steady / OP / "lab.py", ("(6, 8)", "(1, 2)"))
     refused(asked(*few), "in shared.log are of another space of tunables")
-    edit(steady / OP / "lab.py", ("(1, 2)", "(1, 2, 3, 4, 6, 8)"))
+    edit(steady / OP / "lab.py", ("(1, 2)", "(6, 8)"))
     edit(steady / OP / "cpu.cpp", ("// What `kernelgen", "// Of another revision. What `kernelgen"))
     refused(asked(*few), "in shared.log are of other sources")
     (steady / "notes.txt").write_text("not a journal\n")
