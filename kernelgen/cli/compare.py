@@ -164,7 +164,7 @@ class _Measuring:
         """How many pairs of workers share the blocks."""
         from kernelgen.lab import pair
 
-        return min(pair.PAIRS[self.environment["device"]], self.plan(0).blocks)
+        return pair.pairs_for(self.plan(0).blocks, self.environment["device"])
 
     def _op(self, op: str, seed: int, only: Sequence[str] | None) -> "list[Paired]":
         from kernelgen.lab import pair

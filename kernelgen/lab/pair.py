@@ -27,9 +27,9 @@ from kernelgen.lab import LabError, process, state
 # Units enough that chance alone all but never makes Cliff's delta 0.3 with an interval that leaves out 1, and that 3%
 # are seen: see benchmarks/compare_gate.py for how often. A CPU is noisier: others use its caches and memory too.
 BLOCKS, ROUNDS, SAMPLES = {"cuda": 40, "cpu": 100}, 5, 3
-# How many pairs of workers share the blocks of a comparison. On a CPU a process is faster or slower by some percent for
-# as long as it lives, by where its code and its data happen to lie.
-PAIRS = {"cuda": 1, "cpu": 4}
+# How many pairs of workers share the blocks of a comparison, and the fewest that a pair is started for. On a CPU a
+# process is faster or slower by some percent for as long as it lives, by where its code and its data happen to lie.
+PAIRS, FEWEST = {"cuda": 1, "cpu": 4}, 10
 CHECKS = 5
 
 
@@ -186,6 +186,11 @@ class Pair:
     def close(self) -> None:
         self.before.close()
         self.after.close()
+
+
+def pairs_for(blocks: int, device: str) -> int:
+    """How many pairs of workers share so many blocks."""
+    return max(1, min(PAIRS[device], blocks // FEWEST))
 
 
 def merged(parts: Sequence[Paired]) -> Paired:

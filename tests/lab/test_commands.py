@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kernelgen.lab import pair, results
+from kernelgen.lab import results
 from tests.conftest import commit_all, git
 from tests.stamped.conftest import edit
 
@@ -104,14 +104,8 @@ def test_a_revision_that_became_slower_is_found(lab_project, run):
     assert "torch " in told.out
 
 
-@pytest.fixture
-def one_pair(monkeypatch):
-    """Few processes, where how many there are is not what is asked."""
-    monkeypatch.setitem(pair.PAIRS, "cpu", 1)
-
-
 @pytest.mark.slow
-def test_a_revision_that_became_faster_is_found(lab_project, run, one_pair):
+def test_a_revision_that_became_faster_is_found(lab_project, run):
     slow_down(lab_project)
     commit_all(lab_project)
     git(lab_project, "checkout", "--quiet", "HEAD~1", "--", "src")
@@ -122,7 +116,7 @@ def test_a_revision_that_became_faster_is_found(lab_project, run, one_pair):
     assert len(git(lab_project, "worktree", "list").splitlines()) == 1
 
 
-def test_a_wrong_result_is_found(lab_project, run, one_pair):
+def test_a_wrong_result_is_found(lab_project, run):
     edit(
         lab_project / "src" / "lab_kernels" / "ops" / "elementwise" / "cpu.cpp",
         ("i < end; ++i) {", "i + 1 < end; ++i) {"),

@@ -1,7 +1,8 @@
 """The best candidates against the default, by the rule of `kernelgen compare`: only what it lets pass is written.
 
-Both are measured by new processes, taking turns; a verdict stands if other processes find the same; a case that became
-slower is reason enough to leave the default. Before that the candidate goes through all that `kernelgen fuzz` runs.
+Both are measured by new processes, taking turns; on the CPU by several pairs of them. A verdict stands if other
+processes find the same; a case that became slower is reason enough to leave the default. Before that the candidate goes
+through all that `kernelgen fuzz` runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -60,19 +61,35 @@ class Gate:
     def confirm(self, values: Values, candidate: Candidate) -> Confirmation:
         """One candidate."""
         try:
-            found = self._measure(candidate, 0)
+            found = self._measure(candidate, self._seed + 1)
             said = ("the default", key(values), self.machine, found)
             comparison = compare.revisions(*said, self.thresholds)
             if doubtful := compare.doubtful(comparison):
-                comparison = compare.revisions(*said, self.thresholds, self._measure(candidate, 1, doubtful))
+                again = self._measure(candidate, self._seed + 2, doubtful)
+                comparison = compare.revisions(*said, self.thresholds, again)
             return Confirmation(values, comparison)
         except LabError as error:
             return Confirmation(values, problem=str(error))
 
-    def _measure(self, candidate: Candidate, turn: int, only: Sequence[str] | None = None) -> list[pair.Paired]:
-        """Every case, or those of these keys; the first turn also proves the candidate right."""
-        seed = int(self.request.get("seed", 0)) + 1 + turn
-        request = {**self.request, "work": "kernelgen.lab.tune.bench", "seed": seed}
+    @property
+    def _seed(self) -> int:
+        return int(self.request.get("seed", 0))
+
+    def _measure(self, candidate: Candidate, seed: int, only: Sequence[str] | None = None) -> list[pair.Paired]:
+        """Every case, which also proves the candidate right, or those of these keys."""
+        plan, turns = pair.Plan(blocks=self.blocks, seed=seed), pair.pairs_for(self.blocks, self.request["device"])
+        parts: dict[str, list[pair.Paired]] = {}
+        for turn in range(turns):
+            prove = only is None and turn == 0
+            for name, part in self._turn(candidate, plan.share(turn, turns), prove, only).items():
+                parts.setdefault(name, []).append(part)
+        return [pair.merged(found) for found in parts.values()]
+
+    def _turn(
+        self, candidate: Candidate, plan: pair.Plan, prove: bool, only: Sequence[str] | None
+    ) -> dict[str, pair.Paired]:
+        """What one pair of processes finds in its share of each case's blocks."""
+        request = {**self.request, "work": "kernelgen.lab.tune.bench", "seed": plan.seed}
         names = ("the default", "the candidate")
         sides = [pair.Side(name, self.python, self.root, request, START_LIMIT_S) for name in names]
         with closing(pair.Pair(*sides)) as live:
@@ -80,15 +97,14 @@ class Gate:
                 self.machine = side.ask("list")["machine"]
                 side.ask("load", library=str(one.library))
                 side.allow(self.limit_s)
-            if turn == 0:
-                self._prove(live.after, seed)
-            found = []
+            if prove:
+                self._prove(live.after, plan.seed)
+            found = {}
             for case, dtype in self.cases:
-                result = pair.Paired(self.request["op"], case, dtype, bool(self.request.get("backward")))
-                name = results.key(result.as_dict())
+                part = pair.Paired(self.request["op"], case, dtype, bool(self.request.get("backward")))
+                name = results.key(part.as_dict())
                 if only is None or name in only:
-                    plan = pair.Plan(blocks=self.blocks, seed=seed)
-                    found.append(pair.measure(live, result, plan, lambda share, name=name: self.show(name, share)))
+                    found[name] = pair.measure(live, part, plan, lambda share, name=name: self.show(name, share))
             return found
 
     def _prove(self, side: pair.Side, seed: int) -> None:

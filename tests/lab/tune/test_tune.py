@@ -12,8 +12,9 @@ import pytest
 
 from kernelgen.cli import tune as cli
 from kernelgen.lab import pair
+from kernelgen.lab.compare import Thresholds
 from kernelgen.lab.report import collect, page
-from kernelgen.lab.tune import tuning
+from kernelgen.lab.tune import confirm, tuning
 from tests.stamped.conftest import build, edit
 
 from .conftest import ESTIMATES, OP, command, variables
@@ -102,6 +103,25 @@ def test_the_gate_takes_as_much_evidence_as_a_comparison_does_unless_it_is_asked
         terrain = SimpleNamespace(device=device)
         assert [*tuning._confirm(plan, terrain, compiler, [], [], tuning.Views(), lambda: None)] == []
     assert [gate.blocks for gate in gates] == [pair.BLOCKS["cuda"], pair.BLOCKS["cpu"], 12]
+
+
+@pytest.mark.parametrize(
+    ("device", "blocks", "shares"), [("cuda", 40, [40]), ("cpu", 100, [25, 25, 25, 25]), ("cpu", 29, [14, 15])]
+)
+def test_on_the_cpu_several_pairs_of_processes_share_the_blocks(monkeypatch, device, blocks, shares):
+    turns = []
+
+    def turn(gate, candidate, plan, prove, only):
+        turns.append((plan.blocks, plan.seed, prove))
+        return {"case": pair.Paired("op", "case", "float32", ratios=[1.0] * plan.blocks)}
+
+    monkeypatch.setattr(confirm.Gate, "_turn", turn)
+    gate = confirm.Gate(Path(), Path(), {"device": device}, None, [], Thresholds(), blocks, 60.0)
+    (found,) = gate._measure(None, 1)
+    assert len(found.ratios) == blocks
+    assert [blocks for blocks, _, _ in turns] == shares
+    assert len({seed for _, seed, _ in turns}) == len(shares)
+    assert [prove for _, _, prove in turns] == [True] + [False] * (len(shares) - 1)
 
 
 @pytest.mark.parametrize("verb", ["compare", "tune"])
