@@ -207,7 +207,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every comparison there too")
     options = parser.parse_args()
     options.blocks = options.blocks or pair.BLOCKS[options.device]
-    options.pairs = options.pairs or pair.PAIRS[options.device]
+    options.pairs = options.pairs or pair.pairs_for(options.blocks, options.device)
     if options.device == "cpu":
         # One thread: with as many as cores, whatever else runs is measured too.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
