@@ -24,7 +24,7 @@ class Row {
  public:
   // `accesses` of a team without a row is 0.
   __device__ Row(const Team& team, const T* row, int accesses)
-      : first_(team.template first_access<kAccesses>()), accesses_(accesses) {
+      : first_(team.template first_access<kAccesses>()), left_(accesses - first_) {
     if constexpr (kWide) {
       Vector<T, N> values[kAccesses];  // All are asked for before the first is used.
       each_access([&](int access, int i) { values[access] = load<N>(row, i); });
@@ -68,12 +68,12 @@ class Row {
   __device__ void each_access(F f) {
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
-      const int i = first_ + access * Team::kStep;
-      if (i < accesses_) f(access, i);
+      const int after = access * Team::kStep;
+      if (after < left_) f(access, first_ + after);
     }
   }
 
-  int first_, accesses_;
+  int first_, left_;  // Accesses from the thread's first one to the row's end.
   Vector<Held, N> held_[kAccesses];
 };
 
