@@ -45,11 +45,16 @@ class Row {
 
   // Adds another row, rounds, and stores what comes out in `sum`.
   __device__ void add(const T* other, T* sum) {
-    each_access([&](int access, int i) {
+    // Else the compiler computes an address for each access, and has too few registers to keep them in.
+    const T* from = other + int64_t(first_) * N;
+    T* to = sum + int64_t(first_) * N;
+    compute_here(from);
+    compute_here(to);
+    each_access([&](int access, int) {
       auto total = widen(held_[access]);
-      total += widen(load<N>(other, i));
+      total += widen(load<N>(from, access * Team::kStep));
       const auto rounded = narrow<T>(total);
-      store(sum, i, rounded);
+      store(to, access * Team::kStep, rounded);
       if constexpr (kWide) {
         held_[access] = widen(rounded);
       } else {

@@ -74,6 +74,12 @@ __device__ void forget_conversions(Vector<T, N>& vector) {
   }
 }
 
+// Has the compiler compute an address here, once, and keep it: not again, from what it comes from, wherever it is used.
+template <typename T>
+__device__ void compute_here(T*& pointer) {
+  asm volatile("" : "+l"(pointer));
+}
+
 // True if every pointer can be read 16 bytes at a time. A view that starts inside its storage may not be.
 template <typename... Pointers>
 bool vector_aligned(const Pointers*... pointers) {
