@@ -1,13 +1,14 @@
 """How well `kernelgen tune` uses a machine with GPUs.
 
     python benchmarks/tune_gpu.py --project DIR --op OP [--cases CASE ...] [--points 64] [-j 16] [--json FILE]
+    python benchmarks/tune_gpu.py ... [--gpus 4 2 1] [--in-turn 0] [--verdicts 0] [--loads 0]
 
 DIR is a built project with the recipe `elementwise` and the op. The same number of points of the op's space is
 compiled, proved and measured on each number of GPUs that are here (1, 2, 4, 8), nothing being there from before: the
 wall time, over max(compiling / compilers at once, measuring / GPUs), and over what compiling and measuring them in turn
 would take, which is measured on a few points, with one compiler and one GPU. Beside the median time from asking for a
 candidate of `elementwise` to its verdict: the same kernel through `torch.utils.cpp_extension.load`, which compiles it
-and no more.
+and no more. The second leaves out what took none.
 """
 
 import argparse
@@ -85,7 +86,7 @@ def searched(options: argparse.Namespace, op: str, points: int, gpus: int, jobs:
 
 def in_turn(options: argparse.Namespace) -> float:
     """Seconds a point, with nothing else at work."""
-    found = searched(options, options.op, options.points // 8, 1, 1)
+    found = searched(options, options.op, options.in_turn, 1, 1)
     return (found["compiling_s"] + found["measuring_s"]) / found["done"]
 
 
@@ -96,6 +97,9 @@ def main() -> int:
     parser.add_argument("--cases", nargs="+", metavar="CASE", help="its cases to measure, of one class of shapes")
     parser.add_argument("--points", type=int, default=64)
     parser.add_argument("-j", type=int, default=16, dest="jobs", help="compilers at once")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4, 8], help="how many GPUs, in this order")
+    parser.add_argument("--in-turn", type=int, default=8, help="points to compile and measure in turn")
+    parser.add_argument("--verdicts", type=int, default=32, help=f"points of {FOR_VERDICTS} to wait for")
     parser.add_argument("--loads", type=int, default=2, help="times that PyTorch's own way is taken")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     options = parser.parse_args()
@@ -117,16 +121,20 @@ def main() -> int:
 
 def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One figure after another, by its name; a `run` is one of several."""
-    verdicts = searched(options, FOR_VERDICTS, 32, 1, options.jobs)
-    yield {"ask_to_verdict_median_s": verdicts["ask_to_verdict_median_s"]}
-    with tempfile.TemporaryDirectory() as scratch:
+    if options.verdicts:
+        found = searched(options, FOR_VERDICTS, options.verdicts, 1, options.jobs)
+        yield {"ask_to_verdict_median_s": found["ask_to_verdict_median_s"], "verdicts": found}
+    if options.loads:
         versions = [EXTENSION.replace("THREADS", str(64 << number)) for number in range(options.loads)]
-        yield {"cpp_extension_load_s": loads(Path(scratch), "multiply_add.cu", versions)}
-    alone = in_turn(options)
-    yield {"in_turn_s_a_point": alone}
-    for gpus in (count for count in (1, 2, 4, 8) if count <= torch.cuda.device_count()):
+        with tempfile.TemporaryDirectory() as scratch:
+            yield {"cpp_extension_load_s": loads(Path(scratch), "multiply_add.cu", versions)}
+    alone = in_turn(options) if options.in_turn else None
+    if alone:
+        yield {"in_turn_s_a_point": alone}
+    for gpus in (count for count in options.gpus if count <= torch.cuda.device_count()):
         found = searched(options, options.op, options.points, gpus, options.jobs)
-        yield {"run": {"gpus": gpus, **found, "in_turn_over_it": alone * found["done"] / found["seconds"]}}
+        over = {"in_turn_over_it": alone * found["done"] / found["seconds"]} if alone else {}
+        yield {"run": {"gpus": gpus, **found, **over}}
 
 
 if __name__ == "__main__":
