@@ -1,8 +1,10 @@
 """Each way for an op to look faster than it is, and honest ops that look like one."""
 
 import contextlib
+import itertools
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -250,3 +252,18 @@ def test_a_side_stream_that_is_joined_is_fine():
         return out
 
     assert faults(joined, "cuda") == ""
+
+
+@pytest.mark.parametrize(("leaves_work", "found"), [(False, False), (True, True)])
+def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work, found, monkeypatch):
+    """Most waits are long, as where programs take turns on a GPU; an op that leaves work makes every one long."""
+    waits = itertools.cycle([True] * 7 + [False])  # Every second one is timed.
+
+    def synchronize():
+        if next(waits) or leaves_work:
+            time.sleep(2e-3)
+
+    gpu = SimpleNamespace(current_stream=lambda: SimpleNamespace(synchronize=lambda: None), synchronize=synchronize)
+    monkeypatch.setattr(honest.torch, "cuda", gpu)
+    fault = honest._leaves_work(SimpleNamespace(run=lambda name, indices: (1e-6, [])), "op")
+    assert bool(fault) == found
