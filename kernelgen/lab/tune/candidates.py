@@ -103,8 +103,9 @@ class Compiler:
 
     @property
     def at_once(self) -> int:
-        """How many candidates to ask for at once, so that each compiler has a source to work on."""
-        return math.ceil(self.jobs / len(self._commands))
+        """How many candidates to ask for at once, so that each compiler has a source to work on: one more than share
+        them, for those that are free while a candidate's last source is compiled, if it has several."""
+        return math.ceil(self.jobs / len(self._commands)) + (len(self._commands) > 1)
 
     def compile(self, values: Values) -> Candidate:
         """The library with these values.

@@ -120,10 +120,14 @@ def test_a_class_that_no_source_knows_is_refused_in_a_sentence(sized):
         made.prepare()
 
 
-def test_a_candidate_has_the_compilers_that_are_free(sized):
-    of_two = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "large", jobs=5)
-    of_two.prepare()
-    assert of_two.at_once == 3
+def test_so_many_candidates_are_compiled_that_no_compiler_waits_for_the_last_source_of_one(sized):
+    def at_once(shapes: str) -> tuple[int, int]:
+        made = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], shapes, jobs=5)
+        made.prepare()
+        return len(made._commands), made.at_once
+
+    assert at_once("large") == (2, 4)
+    assert at_once("small") == (1, 5)
 
 
 def test_cuda_candidates_are_the_kernel_alone_and_come_with_the_compilers_report(planted, monkeypatch):
