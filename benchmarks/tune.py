@@ -195,7 +195,7 @@ class WaitingCompiler:
 
 
 class WaitingLane:
-    def start(self) -> None:
+    def start(self, default: Candidate) -> None:
         pass
 
     def measure(self, candidate: Candidate, *_: Any) -> Outcome:

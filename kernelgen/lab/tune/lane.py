@@ -68,10 +68,8 @@ class Lane:
         limit_s: how long a candidate may say nothing before it counts as hung.
     """
 
-    def __init__(
-        self, python: Path, root: Path, request: Mapping[str, Any], default: Candidate, limit_s: float, seed: int = 0
-    ) -> None:
-        self._python, self._root, self._default = python, root, default
+    def __init__(self, python: Path, root: Path, request: Mapping[str, Any], limit_s: float, seed: int = 0) -> None:
+        self._python, self._root = python, root
         self._request = {"work": "kernelgen.lab.tune.bench", "seed": seed, **request}
         self._limit_s, self._chance = limit_s, Random(seed)
         self._sides: dict[str, Side] = {}
@@ -79,14 +77,18 @@ class Lane:
         self.environment: dict[str, Any] = {}
         self.cases: list[list[str]] = []
 
-    def start(self) -> None:
-        """Start both processes.
+    def begin(self) -> None:
+        """Start both processes, without a wait for what takes them longest: torch's import."""
+        for name in ("the default", "the candidate"):
+            self._begin(name)
+
+    def start(self, default: Candidate) -> None:
+        """Wait until the default can be run, and run it from now on beside each candidate.
 
         Raises:
-            LabError: they cannot run the default here; the message says why.
+            LabError: it cannot be run here; the message says why.
         """
-        for name in ("the default", "the candidate"):
-            self._begin(name)  # Both at once: most of it is torch's import.
+        self._default = default
         self._side("the default")
 
     def measure(

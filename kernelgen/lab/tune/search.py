@@ -176,10 +176,9 @@ class Search:
     # ---- In each lane's thread --------------------------------------------------------------------------------
 
     def _measure_all(self, lane: Lane) -> None:
-        """Measure what is ready, until None says that there is no more. The lane belongs to this thread: its processes
-        end with it."""
+        """Measure what is ready, until None says that there is no more. The lane is closed at the end."""
         try:
-            lane.start()
+            lane.start(self._compiler.default)
             while (flight := self._ready.get()) is not None:
                 outcome = self._gate(lane, flight) or lane.measure(
                     flight.candidate, self._effort, self._cases, dict(self._best), flight.ask.number

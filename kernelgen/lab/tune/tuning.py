@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -156,9 +156,10 @@ def cost(plan: Plan, terrain: Terrain, views: Views) -> dict[str, Any]:
     measuring = None
     if terrain.device == "cpu" or terrain.gpus:
         views.stage("measuring the default beside itself", None)
-        lane = Lane(plan.python, plan.root, {**plan.request(), "device": terrain.device}, default, plan.limit_s)
+        lane = Lane(plan.python, plan.root, {**plan.request(), "device": terrain.device}, plan.limit_s)
         with closing(lane):
-            lane.start()
+            lane.begin()
+            lane.start(default)
             cases = [case for one in left for case in one.cases]
             measuring = lane.measure(default, plan.effort, cases, {}, plan.seed).seconds / len(left)
     trials = sum(min(plan.seeds + plan.trials, len(one.kept)) for one in left)
@@ -208,29 +209,28 @@ def tune(plan: Plan, terrain: Terrain, views: Views) -> Result:
 
 def _tune_class(plan: Plan, terrain: Terrain, one: Class, journal: str, result: Result, views: Views) -> None:
     shapes, cases = one.shapes, one.cases
-    # A search closes its compiler, so each has its own.
+    # A search closes its compiler and its lanes, so each has its own.
     compiler = _compiler(plan, terrain, shapes)
-    views.stage("compiling the default", None)
-    compiler.prepare()
-    sources = compiler.sources_version
-    about = {"op": f"{plan.package}.{plan.op}", "device": terrain.device, "machine": terrain.chip, "shapes": shapes}
-    about |= {"sources": sources, "cases": cases, "backward": plan.backward}
-    total = plan.seeds + plan.trials
-    study = Study(journal, about, terrain.space, one.kept, plan.seeds, total, plan.seed)
-    views.stage("starting", None)
-    minutes = plan.minutes and plan.minutes / len(terrain.left())
-    lanes = _lanes(plan, terrain, compiler)
-    hunt = Search(
-        study,
-        compiler,
-        lanes,
-        cases,
-        effort=plan.effort,
-        chip=find(terrain.chip),
-        minutes=minutes,
-        show=lambda stats: views.stats(shapes or "", stats),
-    )
-    why = hunt.run()
+    with _lanes(plan, terrain) as lanes:  # Their processes start while the default is compiled.
+        views.stage("compiling the default", None)
+        compiler.prepare()
+        sources = compiler.sources_version
+        about = {"op": f"{plan.package}.{plan.op}", "device": terrain.device, "machine": terrain.chip, "shapes": shapes}
+        about |= {"sources": sources, "cases": cases, "backward": plan.backward}
+        total = plan.seeds + plan.trials
+        study = Study(journal, about, terrain.space, one.kept, plan.seeds, total, plan.seed)
+        views.stage("starting", None)
+        hunt = Search(
+            study,
+            compiler,
+            lanes,
+            cases,
+            effort=plan.effort,
+            chip=find(terrain.chip),
+            minutes=plan.minutes and plan.minutes / len(terrain.left()),
+            show=lambda stats: views.stats(shapes or "", stats),
+        )
+        why = hunt.run()
     result.record["environment"] = lanes[0].environment
     compiler.reopen()  # Another worker may have compiled what is confirmed here.
     part = {"shapes": shapes, "ended": why, "stats": _figures(hunt.stats), "importance": study.importance()}
@@ -304,27 +304,36 @@ def _compiler(plan: Plan, terrain: Terrain, shapes: str | None = None) -> Compil
     return Compiler(plan.root, plan.python, plan.op, terrain.device, names, shapes, plan.chip, plan.jobs)
 
 
-def _lanes(plan: Plan, terrain: Terrain, compiler: Compiler) -> list[Lane]:
-    """One for each GPU, or one for the CPU.
+@contextmanager
+def _lanes(plan: Plan, terrain: Terrain) -> Iterator[list[Lane]]:
+    """One for each GPU, or one for the CPU, whose processes start.
 
     Raises:
         LabError: there is no GPU, or there are fewer than were asked for.
     """
     request = {**plan.request(), "device": terrain.device}
+    lanes = []
     if terrain.device == "cpu":
-        return [Lane(plan.python, plan.root, request, compiler.default, plan.limit_s, plan.seed)]
+        lanes = [Lane(plan.python, plan.root, request, plan.limit_s, plan.seed)]
+    else:
+        for number, name in _gpus(plan, terrain):
+            environment = {**request["environment"], "CUDA_VISIBLE_DEVICES": name}
+            lane_request = {**request, "environment": environment}
+            lanes.append(Lane(plan.python, plan.root, lane_request, plan.limit_s, plan.seed + number))
+    with ExitStack() as stack:
+        for lane in lanes:
+            stack.callback(lane.close)
+            lane.begin()
+        yield lanes
+
+
+def _gpus(plan: Plan, terrain: Terrain) -> list[tuple[int, str]]:
+    """Those to measure on: their numbers are those that torch gives them, of the GPUs that this process may see."""
     count = plan.gpus or len(terrain.gpus)
     if count > len(terrain.gpus):
         raise LabError(f"{plan.op} cannot be tuned on {count} GPUs: torch sees {len(terrain.gpus)} of one kind here.")
-    # Their numbers are those that torch gives them, of the GPUs that this process may see.
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    lanes = []
-    for number in terrain.gpus[:count]:
-        name = visible[number] if visible else str(number)
-        environment = {**request["environment"], "CUDA_VISIBLE_DEVICES": name}
-        lane_request = {**request, "environment": environment}
-        lanes.append(Lane(plan.python, plan.root, lane_request, compiler.default, plan.limit_s, plan.seed + number))
-    return lanes
+    return [(number, visible[number] if visible else str(number)) for number in terrain.gpus[:count]]
 
 
 def _journal(plan: Plan, folder: Path) -> str:

@@ -62,7 +62,7 @@ def test_results_are_checked_in_the_cases_where_a_candidate_is_as_fast_as_the_be
     def measured(best: dict[str, float], wrong: tuple[str, ...] = ()):
         seconds = {"small": 0.9, "large": 0.8}
         sides = {"the default": _Side(dict.fromkeys(seconds, 1.0)), "the candidate": _Side(seconds, wrong)}
-        lane = Lane(Path(), Path(), {}, default, 1.0)
+        lane = Lane(Path(), Path(), {}, 1.0)
         monkeypatch.setattr(lane, "_side", sides.__getitem__)
         outcome = lane.measure(default, Effort(), cases, best, 0)
         return outcome.state, sides["the candidate"].checked

@@ -36,7 +36,7 @@ class _Lane:
     def __init__(self, seconds: float) -> None:
         self.seconds, self.measured = seconds, 0
 
-    def start(self) -> None:
+    def start(self, default: Candidate) -> None:
         pass
 
     def measure(self, candidate, *_) -> Outcome:
