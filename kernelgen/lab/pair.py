@@ -151,6 +151,10 @@ class Side:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=5)
 
+    def kill(self) -> None:
+        """Ends the worker by force. A thread that waits for its answer gets a LostError."""
+        self._process.kill()
+
     def _death(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=10)

@@ -5,6 +5,7 @@ A candidate that crashes or hangs takes its process with it; the next candidate 
 
 import math
 import statistics
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from kernelgen.lab.tune.candidates import Candidate
 # What a worker may take to start, which is mostly torch's import from a cold disk.
 START_LIMIT_S = 300.0
 
+SIDES = ("the default", "the candidate")
 MEASURED, STOPPED, WRONG, LOST, FAILED = "measured", "stopped early", "wrong", "crashed or hung", "failed"
 
 
@@ -73,14 +75,18 @@ class Lane:
         self._request = {"work": "kernelgen.lab.tune.bench", "seed": seed, **request}
         self._limit_s, self._chance = limit_s, Random(seed)
         self._sides: dict[str, Side] = {}
+        self._rehearsal: threading.Thread | None = None
         self._ready: set[str] = set()
         self.environment: dict[str, Any] = {}
         self.cases: list[list[str]] = []
 
-    def begin(self) -> None:
-        """Start both processes, without a wait for what takes them longest: torch's import."""
-        for name in ("the default", "the candidate"):
-            self._begin(name)
+    def begin(self, cases: Sequence[Sequence[str]] = (), proofs: int = 0) -> None:
+        """Start both processes, and have them go through a measurement of these cases, if any, with so many of the
+        oracle. The first takes seconds on a GPU: what CUDA loads when it is first used, and each case's inputs."""
+        live = pair.Pair(*(self._begin(name) for name in SIDES))
+        if cases:
+            self._rehearsal = threading.Thread(target=self._rehearse, args=(live, cases, proofs), daemon=True)
+            self._rehearsal.start()
 
     def start(self, default: Candidate) -> None:
         """Wait until the default can be run, and run it from now on beside each candidate.
@@ -89,6 +95,8 @@ class Lane:
             LabError: it cannot be run here; the message says why.
         """
         self._default = default
+        if self._rehearsal:
+            self._rehearsal.join()
         self._side("the default")
 
     def measure(
@@ -120,6 +128,24 @@ class Lane:
     def close(self) -> None:
         for name in list(self._sides):
             self._drop(name)
+
+    def kill(self) -> None:
+        """End both processes, even while another thread waits for them."""
+        for side in list(self._sides.values()):
+            side.kill()
+
+    def _rehearse(self, live: pair.Pair, cases: Sequence[Sequence[str]], proofs: int) -> None:
+        try:
+            live.both("list")
+            for side in (live.before, live.after):
+                side.allow(self._limit_s)
+            live.after.ask("prove", count=proofs, seed=0)
+            for case, dtype in cases:
+                self._open(live, case, dtype)
+                live.both("time", count=1)
+                live.after.ask("check")
+        except LabError:  # New ones will say what is wrong, if it is not that these were killed.
+            self.close()
 
     def _measure(
         self, candidate: Candidate, effort: Effort, cases: Sequence[Sequence[str]], best: Mapping[str, float], seed: int

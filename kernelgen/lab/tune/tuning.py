@@ -211,7 +211,7 @@ def _tune_class(plan: Plan, terrain: Terrain, one: Class, journal: str, result: 
     shapes, cases = one.shapes, one.cases
     # A search closes its compiler and its lanes, so each has its own.
     compiler = _compiler(plan, terrain, shapes)
-    with _lanes(plan, terrain) as lanes:  # Their processes start while the default is compiled.
+    with _lanes(plan, terrain, cases) as lanes:  # Their processes start while the default is compiled.
         views.stage("compiling the default", None)
         compiler.prepare()
         sources = compiler.sources_version
@@ -305,8 +305,8 @@ def _compiler(plan: Plan, terrain: Terrain, shapes: str | None = None) -> Compil
 
 
 @contextmanager
-def _lanes(plan: Plan, terrain: Terrain) -> Iterator[list[Lane]]:
-    """One for each GPU, or one for the CPU, whose processes start.
+def _lanes(plan: Plan, terrain: Terrain, cases: list[list[str]]) -> Iterator[list[Lane]]:
+    """One for each GPU, or one for the CPU, begun.
 
     Raises:
         LabError: there is no GPU, or there are fewer than were asked for.
@@ -320,10 +320,11 @@ def _lanes(plan: Plan, terrain: Terrain) -> Iterator[list[Lane]]:
             environment = {**request["environment"], "CUDA_VISIBLE_DEVICES": name}
             lane_request = {**request, "environment": environment}
             lanes.append(Lane(plan.python, plan.root, lane_request, plan.limit_s, plan.seed + number))
+    rehearsed = cases if terrain.device == "cuda" else []  # On the CPU that takes cores from the compilers.
     with ExitStack() as stack:
         for lane in lanes:
-            stack.callback(lane.close)
-            lane.begin()
+            stack.callback(lane.kill)
+            lane.begin(rehearsed, plan.effort.proofs)
         yield lanes
 
 

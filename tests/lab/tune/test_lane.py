@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kernelgen.lab.pair import LostError
+from kernelgen.lab.tune import lane as lanes
 from kernelgen.lab.tune.candidates import Candidate
 from kernelgen.lab.tune.lane import MEASURED, WRONG, Effort, Lane, lowest
 
@@ -72,3 +74,40 @@ def test_results_are_checked_in_the_cases_where_a_candidate_is_as_fast_as_the_be
     assert measured(best) == (MEASURED, ["large"])
     assert measured(best, wrong=("small",)) == (MEASURED, ["large"])  # The gate will see that.
     assert measured(best, wrong=("large",)) == (WRONG, ["large"])
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_processes_go_through_a_measurement_before_there_is_a_default_to_run(lost, monkeypatch):
+    """And what is lost then costs nothing: others take its place."""
+    begun = []
+
+    class Side(_Side):
+        def __init__(self, name: str, *_) -> None:
+            super().__init__({"small": 1.0})
+            self.asked, self.closed = [], False
+            begun.append(self)
+
+        def ask(self, do: str, **arguments) -> dict:
+            self.asked.append(do)
+            if lost and do == "prove":
+                raise LostError("the candidate crashed.")
+            return {**super().ask(do, **arguments), "environment": {}, "cases": []}
+
+        def allow(self, seconds: float) -> None:
+            pass
+
+        def close(self) -> None:
+            self.closed = True
+
+    monkeypatch.setattr(lanes, "Side", Side)
+    lane = Lane(Path(), Path(), {}, 1.0)
+    lane.begin([("small", "float32")], 8)
+    lane.start(Candidate(Path("default.so"), [], 0.0))
+    first, second, *later = begun
+    assert [first.closed, second.closed] == [lost, lost]
+    if lost:
+        assert [side.asked for side in later] == [["list", "load"]]
+    else:
+        assert first.asked == ["list", "open", "plan", "fresh", "time", "list", "load"]
+        assert second.asked == ["list", "prove", "open", "plan", "fresh", "time", "check"]
+        assert not later
