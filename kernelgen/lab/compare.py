@@ -50,6 +50,10 @@ class Thresholds:
     def shown(self, found: Difference, p: float) -> bool:
         return found.apart and abs(found.delta) >= self.delta and p < self.p and found.count >= statistics.FEWEST
 
+    def hoped(self, ratio: float) -> bool:
+        """Whether there may be an improvement where a short measurement says so: half of it has to be there."""
+        return ratio <= 1 / (1 + self.faster / 2)
+
     def slowed(self, found: Difference, p: float) -> bool:
         """Whether other processes might find a regression where these do not: half of it is shown."""
         return self.shown(found, p) and found.ratio.value >= 1 + self.slower / 2

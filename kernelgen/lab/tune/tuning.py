@@ -272,7 +272,11 @@ def _confirm(
 
     blocks, limit_s = plan.blocks or pair.BLOCKS[terrain.device], 2 * plan.limit_s
     gate = Gate(plan.python, plan.root, request, compiler.default, cases, plan.thresholds, blocks, limit_s, show)
-    for trial in [trial for trial in search.ranked(trials) if trial["ratio"] < 1][: plan.best]:
+    faster = [trial for trial in search.ranked(trials) if trial["ratio"] < 1]
+    hoped = [trial for trial in faster if any(map(plan.thresholds.hoped, trial["ratios"].values()))]
+    if faster and not hoped:
+        views.note(f"nothing looked nearly {100 * plan.thresholds.faster:g}% faster in any case: nothing to confirm")
+    for trial in hoped[: plan.best]:
         views.note(f"{key(trial['values'])} took {trial['ratio']:.3f} of the default's time; confirming it")
         try:
             yield gate.confirm(trial["values"], compiler.compile(trial["values"]))

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -103,6 +104,30 @@ def test_the_gate_takes_as_much_evidence_as_a_comparison_does_unless_it_is_asked
         terrain = SimpleNamespace(device=device)
         assert [*tuning._confirm(plan, terrain, compiler, [], [], tuning.Views(), lambda: None)] == []
     assert [gate.blocks for gate in gates] == [pair.BLOCKS["cuda"], pair.BLOCKS["cpu"], 12]
+
+
+def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
+    """Such as not the default's own values, which the search comes across too."""
+    asked, told = [], []
+    gate = SimpleNamespace(confirm=lambda values, candidate: asked.append(values))
+    monkeypatch.setattr(tuning, "Gate", lambda *_: gate)
+    plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), thresholds=Thresholds(faster=0.03))
+    views = tuning.Views(note=told.append)
+    compiler = SimpleNamespace(default=None, compile=lambda values: None)
+
+    def confirm(*found: dict[str, float]) -> None:
+        trials = [
+            {"state": "measured", "values": {"tile": n}, "ratio": statistics.fmean(ratios.values()), "ratios": ratios}
+            for n, ratios in enumerate(found)
+        ]
+        terrain = SimpleNamespace(device="cuda")
+        list(tuning._confirm(plan, terrain, compiler, trials, [], views, lambda: None))
+
+    confirm({"small": 0.999, "large": 1.0}, {"small": 0.98, "large": 1.01}, {"small": 0.95, "large": 1.2})
+    assert asked == [{"tile": 1}]
+    confirm({"small": 0.999, "large": 0.989})
+    assert asked == [{"tile": 1}]
+    assert told[-1] == "nothing looked nearly 3% faster in any case: nothing to confirm"
 
 
 @pytest.mark.parametrize(
