@@ -51,7 +51,7 @@ class Thresholds:
         return found.apart and abs(found.delta) >= self.delta and p < self.p and found.count >= statistics.FEWEST
 
     def hoped(self, ratio: float) -> bool:
-        """Whether there may be an improvement where a short measurement says so: half of it has to be there."""
+        """Whether a ratio from a short measurement leaves hope of an improvement: half of one has to show."""
         return ratio <= 1 / (1 + self.faster / 2)
 
     def slowed(self, found: Difference, p: float) -> bool:

@@ -111,22 +111,23 @@ class Search:
         self._look(self._study.finished())
         threads = [threading.Thread(target=self._measure_all, args=(lane,), daemon=True) for lane in self._lanes]
         pool = ThreadPoolExecutor(self._compiler.at_once)
+        for thread in threads:
+            thread.start()
         try:
-            return self._loop(pool, threads, start, end)
+            return self._loop(pool, start, end)
         finally:
             self._compiler.close()
             pool.shutdown(wait=True, cancel_futures=True)
             for _ in threads:
                 self._ready.put(None)
             for thread in threads:
-                if thread.ident:
-                    thread.join(timeout=5 if self._in_flight else 30)
+                thread.join(timeout=5 if self._in_flight else 30)
             if self._in_flight:
                 self._study.leave()
             self.stats.seconds = time.perf_counter() - start
 
-    def _loop(self, pool: ThreadPoolExecutor, threads: Sequence[threading.Thread], start: float, end: float) -> str:
-        why, waiting = "", list(threads)
+    def _loop(self, pool: ThreadPoolExecutor, start: float, end: float) -> str:
+        why = ""
         while True:
             while not why and self._has_room():
                 if time.perf_counter() >= end:
@@ -137,8 +138,6 @@ class Search:
                     self._in_flight += 1
                     self._compiling += 1
                     pool.submit(self._compile, _Flight(ask, time.perf_counter()))
-                    while waiting:  # Now that there is something to measure.
-                        waiting.pop().start()
             if why and not self._in_flight:
                 return why
             with suppress(queue.Empty):

@@ -158,9 +158,9 @@ def cost(plan: Plan, terrain: Terrain, views: Views) -> dict[str, Any]:
         views.stage("measuring the default beside itself", None)
         lane = Lane(plan.python, plan.root, {**plan.request(), "device": terrain.device}, plan.limit_s)
         with closing(lane):
-            lane.begin()
-            lane.start(default)
             cases = [case for one in left for case in one.cases]
+            lane.begin(cases, plan.effort.proofs)  # A first measurement takes much longer than those after it.
+            lane.start(default)
             measuring = lane.measure(default, plan.effort, cases, {}, plan.seed).seconds / len(left)
     trials = sum(min(plan.seeds + plan.trials, len(one.kept)) for one in left)
     longest = max(trials * compiling / compiler.jobs, trials * (measuring or 0) / max(1, len(terrain.gpus)))
