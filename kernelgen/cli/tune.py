@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -23,8 +24,8 @@ _CODES = """exit codes:
   2  the default stands: nothing was written
   3  nothing could be tuned, or wrong usage"""
 _WRITTEN, _STANDS, _UNABLE = 0, 2, 3
-# Where no terminal shows the progress, a line so often.
-_LINE_EVERY = 10
+# Where no terminal shows the progress, a line after so many trials of a search, and in a stage after so long.
+_LINE_TRIALS, _LINE_S = 10, 10.0
 
 
 def run(arguments: list[str]) -> int:
@@ -78,7 +79,9 @@ def _add_search(parser: Parser) -> None:
     group = parser.add_argument_group("the search")
     group.add_argument("--seeds", type=int, default=20, metavar="N", help="points spread over the space (default: 20)")
     group.add_argument("--trials", type=int, default=100, metavar="N", help="trials after those (default: 100)")
-    group.add_argument("--minutes", type=float, metavar="M", help="start no trial after so long")
+    group.add_argument(
+        "--minutes", type=float, metavar="M", help="start no trial after so long, which classes of shapes share"
+    )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of the search and the inputs (default: 0)")
     group.add_argument(
         "-j", dest="jobs", type=int, metavar="N", help="compilers at once (default: by cores and memory)"
@@ -231,15 +234,8 @@ def _views(quiet: bool) -> "Iterator[Views]":
         yield Views()
         return
     if not sys.stderr.isatty():
-        said = 0
-
-        def line(shapes: str, stats: "Stats") -> None:
-            nonlocal said
-            if stats.here >= said + _LINE_EVERY:
-                said = stats.here
-                print(f"kernelgen: {_progress(stats)}", file=sys.stderr, flush=True)
-
-        yield Views(stats=line, note=lambda text: print(f"kernelgen: {text}", file=sys.stderr, flush=True))
+        log = _Log()
+        yield Views(log.stage, log.stats, log.note)
         return
     from rich.console import Console
     from rich.live import Live
@@ -253,14 +249,38 @@ def _views(quiet: bool) -> "Iterator[Views]":
         )
 
 
+class _Log:
+    """The progress as lines, for a file or an agent."""
+
+    def __init__(self) -> None:
+        self._shapes, self._said, self._at = "", 0, time.monotonic()
+
+    def note(self, text: str) -> None:
+        self._at = time.monotonic()
+        print(f"kernelgen: {text}", file=sys.stderr, flush=True)
+
+    def stage(self, text: str, share: float | None) -> None:
+        if text and time.monotonic() >= self._at + _LINE_S:
+            self.note(text if share is None else f"{text}: {share:.0%}")
+
+    def stats(self, shapes: str, stats: "Stats") -> None:
+        if shapes != self._shapes:
+            self._shapes, self._said = shapes, 0
+        if stats.here >= self._said + _LINE_TRIALS:
+            self._said = stats.here
+            self.note(f"{shapes}: {_progress(stats)}" if shapes else _progress(stats))
+
+
 def _progress(stats: "Stats") -> str:
     best = f"best {stats.best:.3f} of the default's time" if stats.best_values else "none measured yet"
     return f"{stats.done} of {stats.total} trials, {best}, {stats.rate:.0f} a minute, {_left(stats)} left"
 
 
 def _left(stats: "Stats") -> str:
-    minutes = (stats.total - stats.done) / stats.rate if stats.rate else None
-    return "?" if minutes is None else f"{minutes:.0f} min" if minutes >= 1 else f"{60 * minutes:.0f} s"
+    if not stats.rate:
+        return "?"
+    seconds = min(60 * (stats.total - stats.done) / stats.rate, max(0.0, stats.limit_s - stats.seconds))
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def _table(shapes: str, stats: "Stats") -> Any:

@@ -45,6 +45,7 @@ class Stats:
     compiling_s: float = 0.0
     measuring_s: float = 0.0
     seconds: float = 0.0
+    limit_s: float = math.inf
     verdicts_s: list[float] = field(default_factory=list)
 
     @property
@@ -91,8 +92,8 @@ class Search:
         show: Callable[[Stats], None] = lambda stats: None,
     ) -> None:
         self._study, self._compiler, self._lanes, self._cases = study, compiler, lanes, cases
-        self._effort, self._chip, self._minutes, self._show = effort, chip, minutes, show
-        self.stats = Stats(study.total, compiler.jobs, len(lanes))
+        self._effort, self._chip, self._show = effort, chip, show
+        self.stats = Stats(study.total, compiler.jobs, len(lanes), limit_s=60 * minutes if minutes else math.inf)
         self._ready: queue.Queue[_Flight | None] = queue.Queue()
         self._events: queue.Queue[Callable[[], None]] = queue.Queue()
         self._in_flight = self._compiling = 0
@@ -107,7 +108,7 @@ class Search:
             KernelgenError: the disk is full, the storage is gone, or no candidate works at all.
         """
         start = time.perf_counter()
-        end = start + 60 * self._minutes if self._minutes else math.inf
+        end = start + self.stats.limit_s
         self._look(self._study.finished())
         threads = [threading.Thread(target=self._measure_all, args=(lane,), daemon=True) for lane in self._lanes]
         pool = ThreadPoolExecutor(self._compiler.at_once)

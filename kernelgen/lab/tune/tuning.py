@@ -272,12 +272,14 @@ def _confirm(
 
     blocks, limit_s = plan.blocks or pair.BLOCKS[terrain.device], 2 * plan.limit_s
     gate = Gate(plan.python, plan.root, request, compiler.default, cases, plan.thresholds, blocks, limit_s, show)
+    of = f"{compiler.shapes}: " if compiler.shapes else ""
     faster = [trial for trial in search.ranked(trials) if trial["ratio"] < 1]
     hoped = [trial for trial in faster if any(map(plan.thresholds.hoped, trial["ratios"].values()))]
     if faster and not hoped:
-        views.note(f"nothing looked nearly {100 * plan.thresholds.faster:g}% faster in any case: nothing to confirm")
+        enough = f"{100 * plan.thresholds.faster:g}%"
+        views.note(f"{of}nothing looked nearly {enough} faster in any case, so there is nothing to confirm")
     for trial in hoped[: plan.best]:
-        views.note(f"{key(trial['values'])} took {trial['ratio']:.3f} of the default's time; confirming it")
+        views.note(f"{of}{key(trial['values'])} took {trial['ratio']:.3f} of the default's time; confirming it")
         try:
             yield gate.confirm(trial["values"], compiler.compile(trial["values"]))
         except candidates.CompileError as error:  # Another worker's compiler took it.

@@ -16,6 +16,7 @@ from kernelgen.lab import pair
 from kernelgen.lab.compare import Thresholds
 from kernelgen.lab.report import collect, page
 from kernelgen.lab.tune import confirm, tuning
+from kernelgen.lab.tune.search import Stats
 from tests.stamped.conftest import build, edit
 
 from .conftest import ESTIMATES, OP, command, variables
@@ -98,7 +99,7 @@ def test_the_gate_takes_as_much_evidence_as_a_comparison_does_unless_it_is_asked
     gates = []
     monkeypatch.setattr(tuning, "Gate", lambda *given: gates.append(SimpleNamespace(blocks=given[6])))
     monkeypatch.setattr(tuning.search, "ranked", lambda trials: [])
-    compiler = SimpleNamespace(default=None)
+    compiler = SimpleNamespace(default=None, shapes=None)
     for asked, device in ((None, "cuda"), (None, "cpu"), (12, "cpu")):
         plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), blocks=asked)
         terrain = SimpleNamespace(device=device)
@@ -113,7 +114,7 @@ def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
     monkeypatch.setattr(tuning, "Gate", lambda *_: gate)
     plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), thresholds=Thresholds(faster=0.03))
     views = tuning.Views(note=told.append)
-    compiler = SimpleNamespace(default=None, compile=lambda values: None)
+    compiler = SimpleNamespace(default=None, shapes="many", compile=lambda values: None)
 
     def confirm(*found: dict[str, float]) -> None:
         trials = [
@@ -127,7 +128,7 @@ def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
     assert asked == [{"tile": 1}]
     confirm({"small": 0.999, "large": 0.989})
     assert asked == [{"tile": 1}]
-    assert told[-1] == "nothing looked nearly 3% faster in any case: nothing to confirm"
+    assert told[-1] == "many: nothing looked nearly 3% faster in any case, so there is nothing to confirm"
 
 
 @pytest.mark.parametrize(
@@ -396,3 +397,23 @@ def test_a_storage_that_cannot_be_reached(steady, asked, storage, sentence):
 )
 def test_options_that_will_not_do(steady, asked, arguments, sentence):
     refused(asked(*arguments), sentence)
+
+
+def test_a_log_tells_each_class_apart_and_that_a_long_stage_goes_on(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
+    with cli._views(quiet=False) as views:
+        for shapes in ("large", "small"):
+            for here in range(0, 25, 5):
+                views.stats(shapes, Stats(total=40, jobs=1, lanes=1, done=here, here=here, seconds=60.0, limit_s=90.0))
+        for share in (0.0, 0.3, 0.6):
+            now[0] += 6
+            views.stage("confirming case", share)
+    trials = "trials, none measured yet"
+    assert capsys.readouterr().err.splitlines() == [
+        f"kernelgen: large: 10 of 40 {trials}, 10 a minute, 30 s left",
+        f"kernelgen: large: 20 of 40 {trials}, 20 a minute, 30 s left",
+        f"kernelgen: small: 10 of 40 {trials}, 10 a minute, 30 s left",
+        f"kernelgen: small: 20 of 40 {trials}, 20 a minute, 30 s left",
+        "kernelgen: confirming case: 30%",
+    ]
