@@ -14,7 +14,7 @@ from typing import Any
 from kernelgen.lab import LabError, compare, pair, results
 from kernelgen.lab.compare import Comparison, Thresholds
 from kernelgen.lab.tune.candidates import Candidate
-from kernelgen.lab.tune.lane import START_LIMIT_S
+from kernelgen.lab.tune.lane import SIDES, START_LIMIT_S
 from kernelgen.lab.tune.space import Values, key
 
 # Cases of `kernelgen fuzz`, and how many of them are run between two signs of life.
@@ -90,8 +90,7 @@ class Gate:
     ) -> dict[str, pair.Paired]:
         """What one pair of processes finds in its share of each case's blocks."""
         request = {**self.request, "work": "kernelgen.lab.tune.bench", "seed": plan.seed}
-        names = ("the default", "the candidate")
-        sides = [pair.Side(name, self.python, self.root, request, START_LIMIT_S) for name in names]
+        sides = [pair.Side(name, self.python, self.root, request, START_LIMIT_S) for name in SIDES]
         with closing(pair.Pair(*sides)) as live:
             for side, one in zip(sides, (self.default, candidate), strict=True):
                 self.machine = side.ask("list")["machine"]

@@ -78,7 +78,6 @@ class Lane:
         self._rehearsal: threading.Thread | None = None
         self._ready: set[str] = set()
         self.environment: dict[str, Any] = {}
-        self.cases: list[list[str]] = []
 
     def begin(self, cases: Sequence[Sequence[str]] = (), proofs: int = 0) -> None:
         """Start both processes, and have them go through a measurement of these cases, if any, with so many of the
@@ -199,8 +198,7 @@ class Lane:
             side = self._sides.get(name) or self._begin(name)
             try:
                 # First the package, which loads the project's own library, then what takes its place.
-                listed = side.ask("list")
-                self.environment, self.cases = listed["environment"], listed["cases"]
+                self.environment = side.ask("list")["environment"]
                 side.ask("load", library=str(self._default.library))
             except LabError:
                 self._drop(name)

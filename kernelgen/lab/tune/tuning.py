@@ -312,20 +312,15 @@ def _compiler(plan: Plan, terrain: Terrain, shapes: str | None = None) -> Compil
 
 @contextmanager
 def _lanes(plan: Plan, terrain: Terrain, cases: list[list[str]]) -> Iterator[list[Lane]]:
-    """One for each GPU, or one for the CPU, begun.
+    """One for each place to measure at, begun.
 
     Raises:
         LabError: there is no GPU, or there are fewer than were asked for.
     """
-    request = {**plan.request(), "device": terrain.device}
-    lanes = []
-    if terrain.device == "cpu":
-        lanes = [Lane(plan.python, plan.root, request, plan.limit_s, plan.seed)]
-    else:
-        for number, name in _gpus(plan, terrain):
-            environment = {**request["environment"], "CUDA_VISIBLE_DEVICES": name}
-            lane_request = {**request, "environment": environment}
-            lanes.append(Lane(plan.python, plan.root, lane_request, plan.limit_s, plan.seed + number))
+    request, lanes = {**plan.request(), "device": terrain.device}, []
+    for number, variables in _places(plan, terrain):
+        its_request = {**request, "environment": request["environment"] | variables}
+        lanes.append(Lane(plan.python, plan.root, its_request, plan.limit_s, plan.seed + number))
     rehearsed = cases if terrain.device == "cuda" else []  # On the CPU that takes cores from the compilers.
     with ExitStack() as stack:
         for lane in lanes:
@@ -334,13 +329,17 @@ def _lanes(plan: Plan, terrain: Terrain, cases: list[list[str]]) -> Iterator[lis
         yield lanes
 
 
-def _gpus(plan: Plan, terrain: Terrain) -> list[tuple[int, str]]:
-    """Those to measure on: their numbers are those that torch gives them, of the GPUs that this process may see."""
+def _places(plan: Plan, terrain: Terrain) -> list[tuple[int, dict[str, str]]]:
+    """The CPU, or GPUs: the number that torch gives each of those that this process may see, and the variables with
+    which a process sees that one alone."""
+    if terrain.device == "cpu":
+        return [(0, {})]
     count = plan.gpus or len(terrain.gpus)
     if count > len(terrain.gpus):
         raise LabError(f"{plan.op} cannot be tuned on {count} GPUs: torch sees {len(terrain.gpus)} of one kind here.")
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return [(number, visible[number] if visible else str(number)) for number in terrain.gpus[:count]]
+    names = {number: visible[number] if visible else str(number) for number in terrain.gpus[:count]}
+    return [(number, {"CUDA_VISIBLE_DEVICES": name}) for number, name in names.items()]
 
 
 def _journal(plan: Plan, folder: Path) -> str:

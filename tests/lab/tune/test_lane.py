@@ -91,7 +91,7 @@ def test_the_processes_go_through_a_measurement_before_there_is_a_default_to_run
             self.asked.append(do)
             if lost and do == "prove":
                 raise LostError("the candidate crashed.")
-            return {**super().ask(do, **arguments), "environment": {}, "cases": []}
+            return {**super().ask(do, **arguments), "environment": {}}
 
         def allow(self, seconds: float) -> None:
             pass

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernelgen.cli import tune as cli
-from kernelgen.lab import pair
+from kernelgen.lab import LabError, pair
 from kernelgen.lab.compare import Thresholds
 from kernelgen.lab.report import collect, page
 from kernelgen.lab.tune import confirm, tuning
@@ -148,6 +148,23 @@ def test_on_the_cpu_several_pairs_of_processes_share_the_blocks(monkeypatch, dev
     assert [blocks for blocks, _, _ in turns] == shares
     assert len({seed for _, seed, _ in turns}) == len(shares)
     assert [prove for _, _, prove in turns] == [True] + [False] * (len(shares) - 1)
+
+
+@pytest.mark.parametrize(("seen", "names"), [(None, ["0", "2"]), ("4,5,7", ["4", "7"])])
+def test_each_gpu_of_one_kind_is_measured_on_by_processes_that_see_it_alone(monkeypatch, seen, names):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if seen:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    terrain = SimpleNamespace(device="cuda", gpus=[0, 2])
+
+    def places(gpus: int | None) -> list[tuple[int, dict[str, str]]]:
+        return tuning._places(tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), gpus=gpus), terrain)
+
+    alone = [{"CUDA_VISIBLE_DEVICES": name} for name in names]
+    assert places(None) == [(0, alone[0]), (2, alone[1])]
+    assert places(1) == [(0, alone[0])]
+    with pytest.raises(LabError, match="elementwise cannot be tuned on 3 GPUs: torch sees 2 of one kind here"):
+        places(3)
 
 
 @pytest.mark.parametrize("verb", ["compare", "tune"])

@@ -74,7 +74,7 @@ __device__ void forget_conversions(Vector<T, N>& vector) {
   }
 }
 
-// Has the compiler compute an address here, once, and keep it: not again, from what it comes from, wherever it is used.
+// Has the compiler compute an address here and keep it, rather than compute it anew wherever it is used.
 template <typename T>
 __device__ void compute_here(T*& pointer) {
   asm volatile("" : "+l"(pointer));
