@@ -10,7 +10,17 @@ from .conftest import ENTRIES, SEEDS
 from .emulator import build
 from .test_recipes import close, random
 
-TILES = ("one_consumer", "beside", "four_beside", "four_below", "wide", "in_turns", "in_turns_beside")
+TILES = (
+    "one_consumer",
+    "beside",
+    "four_beside",
+    "four_below",
+    "wide",
+    "in_turns",
+    "in_turns_beside",
+    "halves",
+    "quarters",
+)
 # Clusters of four find place for two of them at most, so that some take several tiles. No size fills its last tiles,
 # and in the second case clusters have blocks that are beyond the result.
 SIZES = ((330, 392, 200, 8), (70, 72, 136, 4))

@@ -125,16 +125,21 @@ def test_swiglu(compiled, reference, memory, dtype, rows, n, halves):
 LINEAR = [
     *("portable.sm_80+.cu", "portable_large_half.sm_80+.cu", "portable_small_half.sm_80+.cu"),
     *("portable_large_bfloat16.sm_80+.cu", "portable_small_bfloat16.sm_80+.cu"),
-    *("hopper_bfloat16.sm_90a.cu", "plain.cu", "backward.cu"),
+    *("hopper.sm_90a.cu", "hopper_large_bfloat16.sm_90a.cu", "hopper_small_bfloat16.sm_90a.cu"),
+    *("hopper_large_half.sm_90a.cu", "hopper_small_half.sm_90a.cu", "plain.cu", "backward.cu"),
 ]
 
 
-# With so many multiprocessors, the shapes take a Hopper path's small tiles, medium ones, and large ones in clusters.
-# They take the portable path's small tiles, but for its last one.
-SHAPES = [(50, 72, 136, 2), (200, 136, 200, 4), (250, 376, 264, 2)]
+# Small tiles, and in the last row large ones.
+PORTABLE = [(50, 72, 136, 2), (200, 136, 200, 4), (250, 376, 264, 2), (3, 120 * 128 - 5, 72, 2)]
+# With so many multiprocessors, these take small tiles, few of them, halves and quarters; medium, tall and large ones.
+HOPPER = [
+    *((50, 72, 72, 2), (50, 72, 72, 4), (70, 72, 520, 8), (50, 72, 520, 12)),
+    *((200, 136, 200, 4), (130, 72, 72, 4), (130, 520, 72, 2)),
+]
 PRODUCTS = [
-    *(("portable", torch.float16, *shape) for shape in (*SHAPES, (3, 120 * 128 - 5, 72, 2))),
-    *(("hopper", torch.bfloat16, *shape) for shape in SHAPES),
+    *(("portable", torch.float16, *shape) for shape in PORTABLE),
+    *(("hopper", torch.bfloat16, *shape) for shape in HOPPER),
 ]
 
 

@@ -210,7 +210,7 @@ void put(const Call& call, char* target, const char* source, size_t bytes, bool 
 
 }  // namespace
 
-// cp.async.bulk.tensor.nd... [shared], [map, {coordinates}], [barrier]{, blocks}
+// cp.async.bulk.tensor.nd... [shared], [map, {coordinates}], [barrier]{, blocks}{, cache policy}
 void tensor_load(const Call& call) {
   const Box box = box_of(call, 1);
   const size_t bytes = box.bytes();

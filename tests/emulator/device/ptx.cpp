@@ -113,6 +113,7 @@ constexpr Entry kInstructions[] = {
     {"fence.mbarrier_init", fence_mbarriers},
     {"membar", nothing},
     {"prefetch", nothing},
+    {"createpolicy", nothing},
     {"griddepcontrol", nothing},
     {"bar", named_barrier},
     {"barrier", named_barrier},

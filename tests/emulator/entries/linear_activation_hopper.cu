@@ -4,18 +4,27 @@
 
 using namespace linear_activation_kernel;
 
-template <int kRows, int kColumns, int kStages, int kConsumers, bool kPingPong, int kClusterRows, int kClusterColumns>
+template <
+    int kRows,
+    int kColumns,
+    int kStages,
+    int kConsumers,
+    bool kPingPong,
+    int kClusterRows,
+    int kClusterColumns,
+    int kClusterSplits = 1>
 struct Values : HopperLarge {
   static constexpr int rows = kRows, columns = kColumns, stages = kStages, consumers = kConsumers, band = 2;
   static constexpr bool ping_pong = kPingPong;
   static constexpr int cluster_rows = kClusterRows, cluster_columns = kClusterColumns;
+  static constexpr int cluster_splits = kClusterSplits;
 };
 
 #define FORWARD(name, ...) \
   extern "C" cudaError_t name( \
       const __half* x, const __half* weight, const __half* bias, __half* y, __half* z, int64_t m, int64_t n, int64_t k) { \
     int count = 0; \
-    RETURN_IF_FAILED(multiprocessors(count)); \
+    RETURN_IF_FAILED(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0)); \
     return launch<__half, Gelu, HopperTile<Values<__VA_ARGS__>>>({x, weight, bias, y, z, m, n, k}, count, nullptr); \
   }
 FORWARD(one_consumer, 64, 64, 3, 1, false, 1, 1)
@@ -25,3 +34,5 @@ FORWARD(four_below, 64, 128, 2, 1, false, 4, 1)
 FORWARD(wide, 128, 256, 2, 2, false, 2, 1)
 FORWARD(in_turns, 64, 64, 3, 2, true, 2, 1)
 FORWARD(in_turns_beside, 128, 64, 2, 2, true, 1, 2)
+FORWARD(halves, 128, 128, 2, 2, false, 1, 1, 2)
+FORWARD(quarters, 64, 64, 3, 1, false, 1, 1, 4)

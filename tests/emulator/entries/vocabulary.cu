@@ -177,10 +177,10 @@ __global__ void multiply_tiles(const __grid_constant__ Maps maps, float* out, in
       char* stage = shared + position.stage() * kStage;
       empty[position.stage()].wait(position.parity() ^ 1);
       full[position.stage()].arrive_expecting(kStage);
-      tma_load(stage, maps.a, row0, step * kBox, full[position.stage()]);
+      tma_load(stage, maps.a, row0, step * kBox, full[position.stage()], l2_policy(true));
       char* share = stage + (kBox + block * kShare) * kSwizzleRow;
       tma_load_multicast(
-          share, maps.b, column0 + block * kShare, step * kBox, full[position.stage()], (1 << kCluster) - 1);
+          share, maps.b, column0 + block * kShare, step * kBox, full[position.stage()], (1 << kCluster) - 1, l2_policy(true));
     }
     for (int i = 0; i < kRing; ++i, position.advance()) empty[position.stage()].wait(position.parity() ^ 1);
   } else {
@@ -213,7 +213,7 @@ __global__ void move_tiles(const __grid_constant__ Maps maps, int rows, int colu
   fence_mbarrier_init();
   const int row0 = int(blockIdx.x) * kBox, column0 = int(blockIdx.y) * kBox;
   barrier.arrive_expecting(kBox * kSwizzleRow);
-  tma_load(shared, maps.a, row0 - 3, column0 - 8, barrier);
+  tma_load(shared, maps.a, row0 - 3, column0 - 8, barrier, l2_policy(true));
   barrier.wait(0);
   tma_store(maps.out, shared, row0, column0);
   tma_store_commit();
@@ -404,9 +404,9 @@ cudaError_t handed_over(const float* in, float* out, int64_t turns) {
 // A ring's position after so many steps, at once and one by one.
 cudaError_t ring_positions(int64_t* places, int64_t steps) {
   RingPosition<3> at_once, one_by_one;
-  at_once.advance(int64_t(2));
+  at_once.advance(2);
   one_by_one.advance(), one_by_one.advance();
-  at_once.advance(steps);
+  at_once.advance(static_cast<int>(steps));
   for (int64_t i = 0; i < steps; ++i) one_by_one.advance();
   const int64_t found[] = {at_once.stage(), at_once.parity(), one_by_one.stage(), one_by_one.parity()};
   std::copy_n(found, 4, places);

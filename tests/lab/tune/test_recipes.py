@@ -44,8 +44,11 @@ STRUCTS = {
     ("linear_activation", "wgmma, large tiles"): ("tiles.h", "HopperLarge"),
     ("linear_activation", "wgmma, wide tiles"): ("tiles.h", "HopperWide"),
     ("linear_activation", "wgmma, medium tiles"): ("tiles.h", "HopperMedium"),
+    ("linear_activation", "wgmma, tall tiles"): ("tiles.h", "HopperTall"),
     ("linear_activation", "wgmma, small tiles"): ("tiles.h", "HopperSmall"),
     ("linear_activation", "wgmma, few small tiles"): ("tiles.h", "HopperFew"),
+    ("linear_activation", "wgmma, halves of small tiles"): ("tiles.h", "HopperHalves"),
+    ("linear_activation", "wgmma, quarters of small tiles"): ("tiles.h", "HopperQuarters"),
     ("linear_activation", "mma.sync, many tiles"): ("tiles.h", "PortableLarge"),
     ("linear_activation", "mma.sync, few tiles"): ("tiles.h", "PortableSmall"),
     ("linear_activation", "gradient"): ("tiles.h", "GradientStrips"),
@@ -204,7 +207,9 @@ def test_on_the_cpu_the_grain_is_tuned(project, op):
 
 def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path):
     lab = importlib.import_module(f"{PACKAGE}.ops.linear_activation.lab")
-    sizes = [(m, n, k) for m in (1, 65, 128, 512, 1024, 2048, 8192) for n in (520, 4096) for k in (512, 4096)]
+    sizes = [
+        (m, n, k) for m in (1, 65, 128, 256, 512, 1024, 2048, 8192) for n in (520, 1024, 4096) for k in (512, 4096)
+    ]
     (tmp_path / "main.cpp").write_text(
         '#include <cstdio>\n#include "hopper_choice.h"\nusing namespace linear_activation_kernel;\n'
         "const auto print = [](auto tile) { std::puts(decltype(tile)::shapes.data()); };\n"
@@ -285,8 +290,12 @@ SAYS: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         {"HopperBackward<128>": "hopper_backward::Layout<HopperBackwardTile<128, {0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "wgmma, large tiles", False): (
-        "hopper_half.sm_90a.cu",
+        "hopper_large_half.sm_90a.cu",
         {"HopperLarge": "Layout<HopperTile<{0}>>::kBytes + 1024"},
+    ),
+    ("linear_activation", "wgmma, halves of small tiles", False): (
+        "hopper_small_bfloat16.sm_90a.cu",
+        {"HopperHalves": "Layout<HopperTile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "gradient", True): ("backward.cu", {}),
     ("rms_norm", None, False): ("bfloat16.cu", {}),

@@ -80,7 +80,11 @@ class RingPosition {
   __device__ int stage() const { return at_ < kStages ? at_ : at_ - kStages; }
   __device__ int parity() const { return at_ >= kStages; }
   __device__ void advance() { at_ = at_ + 1 < 2 * kStages ? at_ + 1 : 0; }
-  __device__ void advance(int64_t steps) { at_ = static_cast<int>((at_ + steps) % (2 * kStages)); }
+  // By fewer than both parities' buffers.
+  __device__ void advance(int buffers) {
+    at_ += buffers;
+    if (at_ >= 2 * kStages) at_ -= 2 * kStages;
+  }
 
  private:
   int at_ = 0;

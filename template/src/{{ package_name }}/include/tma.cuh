@@ -16,15 +16,26 @@ __device__ inline void tma_prefetch_descriptor(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
+// What the L2 cache does with what a load brings: keeps it as it keeps all else, or as the first to make room, because
+// nobody reads it again.
+__device__ inline uint64_t l2_policy(bool read_again) {
+  uint64_t keep, drop;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(keep));
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(drop));
+  return read_again ? keep : drop;
+}
+
 // Loads the tile of a matrix that starts at `row` and `column`. What lies outside the matrix is zeros.
-__device__ inline void tma_load(void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier) {
+__device__ inline void tma_load(
+    void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier, uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, { %3, %4}], [%2];" ::"r"(
-          shared_address(shared)),
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, { %3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
       "l"(&map),
       "r"(shared_address(&barrier)),
       "r"(column),
-      "r"(row)
+      "r"(row),
+      "l"(policy)
       : "memory");
 }
 
@@ -59,15 +70,16 @@ __device__ inline void tma_load_bytes(void* shared, const void* global, int byte
 // Loads the tile of a matrix into the same place of every block of the cluster whose bit is set in `blocks`, and there
 // completes the barrier at the same place.
 __device__ inline void tma_load_multicast(
-    void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier, uint16_t blocks) {
+    void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier, uint16_t blocks, uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-      " [%0], [%1, { %3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
+      " [%0], [%1, { %3, %4}], [%2], %5, %6;" ::"r"(shared_address(shared)),
       "l"(&map),
       "r"(shared_address(&barrier)),
       "r"(column),
       "r"(row),
-      "h"(blocks)
+      "h"(blocks),
+      "l"(policy)
       : "memory");
 }
 
