@@ -194,7 +194,7 @@ __global__ void copy_tile(const __grid_constant__ Maps maps, TileFault fault) {
     if (fault != kNoInitFence) fence_mbarrier_init();
     const int more = fault == kTooManyBytes ? 16 : fault == kTooFewBytes ? -16 : 0;
     barrier.arrive_expecting(kBytes + more);
-    tma_load(shared + (fault == kWrongPlace ? 64 : 0), maps.in, 0, 0, barrier, l2_policy(true));
+    tma_load(shared + (fault == kWrongPlace ? 64 : 0), maps.in, 0, 0, barrier);
   }
   __syncthreads();
   if (fault != kNoWait) barrier.wait(0);

@@ -177,10 +177,10 @@ __global__ void multiply_tiles(const __grid_constant__ Maps maps, float* out, in
       char* stage = shared + position.stage() * kStage;
       empty[position.stage()].wait(position.parity() ^ 1);
       full[position.stage()].arrive_expecting(kStage);
-      tma_load(stage, maps.a, row0, step * kBox, full[position.stage()], l2_policy(true));
+      tma_load(stage, maps.a, row0, step * kBox, full[position.stage()]);
       char* share = stage + (kBox + block * kShare) * kSwizzleRow;
       tma_load_multicast(
-          share, maps.b, column0 + block * kShare, step * kBox, full[position.stage()], (1 << kCluster) - 1, l2_policy(true));
+          share, maps.b, column0 + block * kShare, step * kBox, full[position.stage()], (1 << kCluster) - 1);
     }
     for (int i = 0; i < kRing; ++i, position.advance()) empty[position.stage()].wait(position.parity() ^ 1);
   } else {
@@ -213,7 +213,7 @@ __global__ void move_tiles(const __grid_constant__ Maps maps, int rows, int colu
   fence_mbarrier_init();
   const int row0 = int(blockIdx.x) * kBox, column0 = int(blockIdx.y) * kBox;
   barrier.arrive_expecting(kBox * kSwizzleRow);
-  tma_load(shared, maps.a, row0 - 3, column0 - 8, barrier, l2_policy(true));
+  tma_load(shared, maps.a, row0 - 3, column0 - 8, barrier);
   barrier.wait(0);
   tma_store(maps.out, shared, row0, column0);
   tma_store_commit();

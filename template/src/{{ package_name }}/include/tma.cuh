@@ -16,26 +16,31 @@ __device__ inline void tma_prefetch_descriptor(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// What the L2 cache does with what a load brings: keeps it as it keeps all else, or as the first to make room, because
-// nobody reads it again.
-__device__ inline uint64_t l2_policy(bool read_again) {
-  uint64_t keep, drop;
-  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(keep));
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(drop));
-  return read_again ? keep : drop;
-}
-
 // Loads the tile of a matrix that starts at `row` and `column`. What lies outside the matrix is zeros.
-__device__ inline void tma_load(
-    void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier, uint64_t policy) {
+__device__ inline void tma_load(void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-      " [%0], [%1, { %3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, { %3, %4}], [%2];" ::"r"(
+          shared_address(shared)),
       "l"(&map),
       "r"(shared_address(&barrier)),
       "r"(column),
-      "r"(row),
-      "l"(policy)
+      "r"(row)
+      : "memory");
+}
+
+// The same of what nobody reads again: of all that is in the L2 cache it is the first to make room.
+__device__ inline void tma_load_once(void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, { %3, %4}], [%2], policy;\n"
+      "}" ::"r"(shared_address(shared)),
+      "l"(&map),
+      "r"(shared_address(&barrier)),
+      "r"(column),
+      "r"(row)
       : "memory");
 }
 
@@ -70,16 +75,32 @@ __device__ inline void tma_load_bytes(void* shared, const void* global, int byte
 // Loads the tile of a matrix into the same place of every block of the cluster whose bit is set in `blocks`, and there
 // completes the barrier at the same place.
 __device__ inline void tma_load_multicast(
-    void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier, uint16_t blocks, uint64_t policy) {
+    void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier, uint16_t blocks) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
-      " [%0], [%1, { %3, %4}], [%2], %5, %6;" ::"r"(shared_address(shared)),
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      " [%0], [%1, { %3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
       "l"(&map),
       "r"(shared_address(&barrier)),
       "r"(column),
       "r"(row),
-      "h"(blocks),
-      "l"(policy)
+      "h"(blocks)
+      : "memory");
+}
+
+__device__ inline void tma_load_once_multicast(
+    void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier, uint16_t blocks) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
+      " [%0], [%1, { %3, %4}], [%2], %5, policy;\n"
+      "}" ::"r"(shared_address(shared)),
+      "l"(&map),
+      "r"(shared_address(&barrier)),
+      "r"(column),
+      "r"(row),
+      "h"(blocks)
       : "memory");
 }
 
