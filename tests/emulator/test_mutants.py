@@ -80,6 +80,7 @@ MUTANTS = [
     _header("parts_as_many_as_fit", "tile.cuh", "std::min(most / tile.threads, kMostParts)", "most / tile.threads"),
     _header("more_clusters_than_fit", "tile.cuh", "if (tile.blocks_per_team > 1) teams = std::min", "//"),
     _header("queue_one_row_short", "queue.cuh", "__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"),
+    _header("quotient_too_small", "divisor.cuh", "/ value + 1);", "/ value);"),
     _header("parity_of_many_steps", "mbarrier.cuh", "if (at_ >= 2 * kStages)", "if (at_ >= kStages)"),
 ]
 
@@ -133,6 +134,7 @@ def _include(compiled, reference, memory) -> None:
             vocabulary.test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, 37, 60, 2, seed)
     vocabulary.test_no_more_clusters_stay_than_fit(kernels, 100, 8)
     vocabulary.test_a_block_that_stays_is_filled_with_teams(kernels, 64, 1000, 256, 4)
+    vocabulary.test_a_divisor_divides_all_that_an_int_can_be(kernels, 7)
     for steps in range(6):
         vocabulary.test_a_ring_advances_by_many_steps_as_one_by_one(kernels, steps)
 

@@ -171,6 +171,16 @@ def test_a_ring_advances_by_many_steps_as_one_by_one(kernels, steps):
     assert places[:2].tolist() == places[2:].tolist()
 
 
+@pytest.mark.parametrize("divisor", [*range(1, 200), 641, 2**16 - 1, 2**16, 2**30 - 1, 2**30 + 1, 2**31 - 1])
+def test_a_divisor_divides_all_that_an_int_can_be(kernels, divisor):
+    most = 2**31 - 1
+    near = [most // divisor * divisor, most // 3 // divisor * divisor, 2**16 // divisor * divisor]
+    numbers = torch.tensor([0, most, *near, *(max(0, n - 1) for n in near)])
+    quotients = numbers.clone()
+    kernels("quotients", quotients, len(numbers), divisor)
+    assert torch.equal(quotients, numbers // divisor)
+
+
 @pytest.mark.parametrize("rows", [1, 16, 17, 2**31 + 3])
 def test_there_is_a_team_for_each_row(kernels, rows):
     """However many: kernels that take no second row would leave what is beyond unwritten."""

@@ -4,6 +4,7 @@
 
 #include "cluster.cuh"
 #include "column_sums.cuh"
+#include "divisor.cuh"
 #include "mbarrier.cuh"
 #include "mma.cuh"
 #include "pack.cuh"
@@ -410,6 +411,13 @@ cudaError_t ring_positions(int64_t* places, int64_t steps) {
   for (int64_t i = 0; i < steps; ++i) one_by_one.advance();
   const int64_t found[] = {at_once.stage(), at_once.parity(), one_by_one.stage(), one_by_one.parity()};
   std::copy_n(found, 4, places);
+  return cudaSuccess;
+}
+
+// Puts in the place of each number how often it holds the divisor.
+cudaError_t quotients(int64_t* numbers, int64_t count, int64_t divisor) {
+  const Divisor by(static_cast<int>(divisor));
+  std::transform(numbers, numbers + count, numbers, [&](int64_t n) { return by.divide(static_cast<int>(n)); });
   return cudaSuccess;
 }
 

@@ -34,6 +34,15 @@ __device__ inline void arrive() {
 #endif
 }
 
+// The same without a promise of what was written before: for those that made it seen by a fence.
+__device__ inline void arrive_relaxed() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#else
+  __trap();
+#endif
+}
+
 __device__ inline void wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
