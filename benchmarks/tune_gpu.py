@@ -1,14 +1,15 @@
 """How well `kernelgen tune` uses a machine with GPUs.
 
     python benchmarks/tune_gpu.py --project DIR --op OP [--cases CASE ...] [--points 64] [-j 16] [--json FILE]
-    python benchmarks/tune_gpu.py ... [--gpus 4 2 1] [--in-turn 0] [--verdicts 0] [--loads 0]
+    python benchmarks/tune_gpu.py ... [--gpus 4 2 1] [--longer 4] [--in-turn 0] [--verdicts 0] [--loads 0]
 
 DIR is a built project with the recipe `elementwise` and the op. The same number of points of the op's space is
 compiled, proved and measured on each number of GPUs that are here (1, 2, 4, 8), nothing being there from before: the
 wall time, over max(compiling / compilers at once, measuring / GPUs), and over what compiling and measuring them in turn
 would take, which is measured on a few points, with one compiler and one GPU. Beside the median time from asking for a
 candidate of `elementwise` to its verdict: the same kernel through `torch.utils.cpp_extension.load`, which compiles it
-and no more. The second leaves out what took none.
+and no more. The second leaves out what took none. `--longer` measures each point so many times longer, as a search
+over many cases does.
 """
 
 import argparse
@@ -77,7 +78,12 @@ def searched(options: argparse.Namespace, op: str, points: int, gpus: int, jobs:
         best=0,
         jobs=jobs,
         gpus=gpus,
-        effort=Effort(hopeless=float("inf")),
+        effort=Effort(
+            rounds=Effort.rounds * options.longer,
+            shared=Effort.shared * options.longer,
+            least=Effort.least * options.longer,
+            hopeless=float("inf"),
+        ),
     )
     views = tuning.Views(stats=lambda shapes, stats: show(f"{op}, {gpus} GPUs: {stats.done} of {stats.total} points"))
     (part,) = tuning.tune(plan, tuning.survey(plan), views).record["searches"]
@@ -98,6 +104,7 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=64)
     parser.add_argument("-j", type=int, default=16, dest="jobs", help="compilers at once")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4, 8], help="how many GPUs, in this order")
+    parser.add_argument("--longer", type=int, default=1, help="how many times as long to measure a point")
     parser.add_argument("--in-turn", type=int, default=8, help="points to compile and measure in turn")
     parser.add_argument("--verdicts", type=int, default=32, help=f"points of {FOR_VERDICTS} to wait for")
     parser.add_argument("--loads", type=int, default=2, help="times that PyTorch's own way is taken")
@@ -108,6 +115,7 @@ def main() -> int:
         "environment": results.environment("cuda", options.project, {}),
         "op": options.op,
         "cases": options.cases,
+        "longer": options.longer,
         "runs": [],
     }
     for found in measured(options):

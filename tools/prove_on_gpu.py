@@ -27,6 +27,8 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 # Recipes that take a way of their own on Hopper, and can take the portable one.
 WITH_PATHS = ("flash_attention", "linear_activation")
+# The test whose sizes take every kind of tile that linear_activation has on Hopper.
+_TILES = "TestLinearActivation and test_paths and hopper and bfloat16 and gelu and not tanh"
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,16 @@ def checks(project: Path) -> list[Step]:
                 portable,
             )
             for tool in TOOLS
+        ),
+        *(
+            Step(
+                f"{tool} of every tile",
+                [*sanitizer, tool, "--kernel-regex", "kns=multiply", *_pytest(), "-k", _TILES],
+                project,
+                NO_CACHE,
+            )
+            for tool in TOOLS
+            if tool != "initcheck"
         ),
         Step("planted faults", [*_pytest(), "tests/stamped/test_faults.py", "-k", "gpu"], ROOT),
         Step("lab", [*_pytest(), "tests/lab/test_honest.py", "tests/lab/test_measure.py"], ROOT),

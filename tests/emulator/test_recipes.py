@@ -134,7 +134,7 @@ LINEAR = [
 PORTABLE = [(50, 72, 136, 2), (200, 136, 200, 4), (250, 376, 264, 2), (3, 120 * 128 - 5, 72, 2)]
 # With so many multiprocessors, these take small tiles, few of them, halves and quarters; medium, tall and large ones.
 HOPPER = [
-    *((70, 72, 72, 4), (50, 72, 72, 4), (70, 72, 520, 8), (50, 72, 520, 12)),
+    *((70, 72, 72, 4), (50, 72, 72, 4), (70, 72, 776, 8), (50, 72, 520, 12)),
     *((200, 136, 200, 4), (130, 72, 72, 4), (200, 520, 72, 2)),
 ]
 PRODUCTS = [
