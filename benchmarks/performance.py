@@ -106,7 +106,7 @@ def part(results: dict[str, Any]) -> list[str]:
     lines = [f"## {results['title']}", "", f"`{results['command']}`, on an {machine}."]
     lines += [f"Device copy in the same run: {ceilings['copy_bytes_per_s'] / 1e9:.0f} GB/s, read plus written."]
     lines += ["Installed peers: " + ", ".join(" ".join(one) for one in results["peers"].items()) + "."]
-    lines += [results["note"], ""] if "note" in results else [""]
+    lines.append("")
     for op in dict.fromkeys(row["op"] for row in results["rows"]):
         rows = [row for row in results["rows"] if row["op"] == op]
         lines += [f"### {op}", "", *table(rows, ceilings), ""]
