@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from typing import IO, Any
 
 from kernelgen.errors import KernelgenError
@@ -70,6 +71,8 @@ def main() -> int:
     os.dup2(2, 1)  # Below Python: what C++ prints would end up among the answers too.
     request = json.load(sys.stdin)
     emit = Emit(out, request)
+    # Of the thread that computes gradients, once; PyTorch makes the context by itself.
+    warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA context")
     try:
         _require("torch")
         name = request["work"]

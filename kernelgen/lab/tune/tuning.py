@@ -268,7 +268,7 @@ def _confirm(
 
     def show(text: str, share: float) -> None:
         beat()
-        views.stage(f"confirming {text}", share)
+        views.stage(f"confirming: {text}", share)
 
     blocks, limit_s = plan.blocks or pair.BLOCKS[terrain.device], 2 * plan.limit_s
     gate = Gate(plan.python, plan.root, request, compiler.default, cases, plan.thresholds, blocks, limit_s, show)
