@@ -28,7 +28,11 @@ from kernelgen.lab.clock import CudaClock, captured
 
 # m, k, n: the input is (m, k), the weight (n, k).
 BOUND_CASES = ((512, 1024, 4096), (8192, 1024, 4096), (8192, 4096, 4096), (8192, 4096, 16384), (16384, 512, 2048))
-SMALL_CASES = ((1, 4096, 4096), (16, 4096, 4096), (64, 4096, 4096), (256, 4096, 4096), (1024, 4096, 4096))
+# Few rows, as many as tiles have and not; and few columns.
+SMALL_CASES = (
+    *((1, 4096, 4096), (16, 4096, 4096), (64, 4096, 4096), (65, 4096, 4096), (256, 4096, 4096), (384, 4096, 4096)),
+    *((1024, 4096, 4096), (16, 4096, 1024), (128, 4096, 1024)),
+)
 ODD_CASES = ((4099, 1023, 2049),)
 BOUND = 0.95
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
