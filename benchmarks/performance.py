@@ -105,8 +105,7 @@ def part(results: dict[str, Any]) -> list[str]:
     machine = f"{found['gpu']['name']}, driver {found['gpu'].get('driver', '?')}, torch {found['torch']}"
     lines = [f"## {results['title']}", "", f"`{results['command']}`, on an {machine}."]
     lines += [f"Device copy in the same run: {ceilings['copy_bytes_per_s'] / 1e9:.0f} GB/s, read plus written."]
-    lines += ["Installed peers: " + ", ".join(" ".join(one) for one in results["peers"].items()) + "."]
-    lines.append("")
+    lines += ["Installed peers: " + ", ".join(" ".join(one) for one in results["peers"].items()) + ".", ""]
     for op in dict.fromkeys(row["op"] for row in results["rows"]):
         rows = [row for row in results["rows"] if row["op"] == op]
         lines += [f"### {op}", "", *table(rows, ceilings), ""]
