@@ -15,8 +15,7 @@ from typing import Any
 def main() -> None:
     options = _options()
     project = options.project.resolve()
-    # The tests' own helpers know how to draw an op's inputs, and in which layouts.
-    sys.path[:0] = [str(project / "src"), str(project / "tests")]
+    make_importable(project)
     calls = 0
     for file in sorted(project.glob("src/*/ops/*/test_*.py")):
         op = file.parent.name
@@ -26,6 +25,11 @@ def main() -> None:
     if calls == 0:
         sys.exit("no op was called: none has a CUDA kernel, or none has that name")
     print(f"{calls} calls")
+
+
+def make_importable(project: Path) -> None:
+    """The package, and its tests' own helpers: they know how to draw an op's inputs, and in which layouts."""
+    sys.path[:0] = [str(project / "src"), str(project / "tests")]
 
 
 def load(file: Path) -> ModuleType:

@@ -27,8 +27,6 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 # Recipes that take a way of their own on Hopper, and can take the portable one.
 WITH_PATHS = ("flash_attention", "linear_activation")
-# The test whose sizes take every kind of tile that linear_activation has on Hopper, one after another.
-_TILES = "TestLinearActivation and test_paths and hopper and bfloat16"
 
 
 @dataclass(frozen=True)
@@ -90,6 +88,7 @@ def checks(project: Path) -> list[Step]:
     sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
     package = project.name.replace("-", "_")
     portable = {f"{package}_{op}_PATH".upper(): "portable" for op in WITH_PATHS} | NO_CACHE
+    tiles = [sys.executable, str(ROOT / "tools" / "tiles.py"), str(project)]
     halves = ["--only", *WITH_PATHS, "--dtypes", "float16", "bfloat16"]
     # initcheck does not see what Hopper's copy engine writes, and complains of every read of it. cuBLAS uses it too,
     # for the products of linear_activation's backward.
@@ -107,12 +106,7 @@ def checks(project: Path) -> list[Step]:
             for tool in TOOLS
         ),
         *(
-            Step(
-                f"{tool} of every tile",
-                [*sanitizer, tool, "--kernel-name", "kns=multiply", *_pytest(), "-v", "-k", _TILES],
-                project,
-                NO_CACHE,
-            )
+            Step(f"{tool} of every tile", [*sanitizer, tool, *tiles], ROOT, NO_CACHE)
             for tool in TOOLS
             if tool != "initcheck"
         ),

@@ -44,6 +44,7 @@ STRUCTS = {
     ("linear_activation", "wgmma, large tiles"): ("tiles.h", "HopperLarge"),
     ("linear_activation", "wgmma, wide tiles"): ("tiles.h", "HopperWide"),
     ("linear_activation", "wgmma, medium tiles"): ("tiles.h", "HopperMedium"),
+    ("linear_activation", "wgmma, medium tiles alone"): ("tiles.h", "HopperAlone"),
     ("linear_activation", "wgmma, tall tiles"): ("tiles.h", "HopperTall"),
     ("linear_activation", "wgmma, small tiles"): ("tiles.h", "HopperSmall"),
     ("linear_activation", "wgmma, few small tiles"): ("tiles.h", "HopperFew"),
@@ -205,10 +206,10 @@ def test_on_the_cpu_the_grain_is_tuned(project, op):
     assert survey.classes[None]["rejected"] == {}
 
 
-def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path):
+def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, monkeypatch):
     lab = importlib.import_module(f"{PACKAGE}.ops.linear_activation.lab")
     sizes = [
-        (m, n, k) for m in (1, 65, 128, 256, 512, 1024, 2048, 8192) for n in (520, 1024, 4096) for k in (512, 4096)
+        (m, n, k) for m in (1, 65, 128, 256, 320, 512, 1024, 2048, 8192) for n in (520, 1024, 4096) for k in (512, 4096)
     ]
     (tmp_path / "main.cpp").write_text(
         '#include <cstdio>\n#include "hopper_choice.h"\nusing namespace linear_activation_kernel;\n'
@@ -219,7 +220,11 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path):
     subprocess.run(command, cwd=tmp_path, check=True)
     taken = subprocess.check_output(tmp_path / "main", text=True).splitlines()
     assert taken == [lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in sizes]
-    assert set(taken) == {name for op, name in STRUCTS if op == "linear_activation" and name.startswith("wgmma")}
+    kinds = {name for op, name in STRUCTS if op == "linear_activation" and name.startswith("wgmma")}
+    assert set(taken) == kinds
+    monkeypatch.syspath_prepend(project / "tests")
+    suite = importlib.import_module(f"{PACKAGE}.ops.linear_activation.test_linear_activation").TestLinearActivation
+    assert {lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in suite.SIZES["hopper"]} == kinds
     cases = {
         name: {case for case, _ in one["cases"]} for name, one in Survey("linear_activation", "9.0").classes.items()
     }

@@ -1,0 +1,43 @@
+"""Calls the recipe linear_activation with every kind of tile that it has on Hopper; for compute-sanitizer.
+
+compute-sanitizer --tool racecheck python tools/tiles.py PROJECT
+
+The sizes are those of its tests. Nothing but the op's forward uses the GPU's copy engine here, and no cuBLAS: where
+racecheck is told to look at some kernels only, a product of cuBLAS after them stops it with an error of its own.
+"""
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from calls import load, make_importable
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("project", type=Path, help="a built project that holds the recipe under its own name")
+    project = parser.parse_args().project.resolve()
+    make_importable(project)
+    (file,) = project.glob("src/*/ops/linear_activation/test_*.py")
+    module = load(file)
+    os.environ[module.PATH] = "hopper"
+    for rows, columns, inner in module.TestLinearActivation.SIZES["hopper"]:
+        call(module.TestLinearActivation.op, rows, columns, inner)
+        print(f"{rows} x {inner} x {columns}", flush=True)
+
+
+def call(op: Callable[..., Any], rows: int, columns: int, inner: int) -> None:
+    """Without an activation, and with one that saves what it was given."""
+    import torch
+    from op_tools import Make
+
+    make = Make("cuda", torch.bfloat16, requires_grad=True)
+    for activation in ("none", "gelu"):
+        op(make((rows, inner)), make((columns, inner)), make((columns,)), activation)
+    torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()
