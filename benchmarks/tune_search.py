@@ -2,6 +2,8 @@
 
     python benchmarks/tune_search.py [--rounds 15] [--seeds 200] [--table FILE] [--json FILE]
 
+(tune_search_gpu.py does the same with a kernel's tables.)
+
 The table is that of a matrix product in C++ on one core, with five tunables, compiled with $CXXFLAGS (without: -O3):
 every point is measured in each of several rounds, in another order each time, by the thread's own CPU time, so that
 other programs cost little of its truth. The median over the rounds is taken for a point's true time; the rounds
@@ -33,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from kernelgen.lab.results import cpu_name  # noqa: E402
-from kernelgen.lab.tune.space import Space, Values, key  # noqa: E402
+from kernelgen.lab.tune.space import Space, key  # noqa: E402
 from kernelgen.lab.tune.study import Study  # noqa: E402
 
 # Rows and columns of a block of the result, steps of the inner dimension, rows whose sums are kept at a time, and
@@ -48,6 +50,8 @@ SPACE = Space(
     }
 )
 NEAR, SHARE, SEEDED, CONFIRMED = 1.02, 0.1, 20, 3
+# The seconds of each point, in each round.
+Times = dict[str, list[float]]
 
 PROGRAM = """
 #include <time.h>
@@ -122,7 +126,7 @@ int main(int, char** arguments) {
 """
 
 
-def measured(rounds: int) -> dict[str, list[float]]:
+def measured(rounds: int) -> Times:
     """The seconds of every point, in each round."""
     points = list(SPACE.all())
     with tempfile.TemporaryDirectory() as scratch:
@@ -133,7 +137,7 @@ def measured(rounds: int) -> dict[str, list[float]]:
         subprocess.run(["c++", "-std=c++17", *flags(), str(source), "-o", str(program)], check=True)
         print(f"measuring them {rounds} times", file=sys.stderr)
         lines = subprocess.check_output([str(program), str(rounds)], text=True).splitlines()
-    found: dict[str, list[float]] = {key(values): [] for values in points}
+    found: Times = {key(values): [] for values in points}
     for line in lines:
         number, seconds, _ = line.split()
         found[key(points[int(number)])].append(float(f"{float(seconds):.5g}"))
@@ -144,11 +148,13 @@ def flags() -> list[str]:
     return shlex.split(os.environ.get("CXXFLAGS", "-O3"))
 
 
-def guided(values: Values, count: int, seed: int, look: Callable[[str], float]) -> list[str]:
+def guided(space: Space, names: Sequence[str], count: int, seed: int, look: Callable[[str], float]) -> list[str]:
     """The points that the command's sampler asks for, the best first by what it was told of them."""
+    known = set(names)
+    kept = [number for number, values in enumerate(space.all()) if key(values) in known]
     with tempfile.TemporaryDirectory() as scratch:
-        about = {"op": "product", "device": "cpu"}
-        study = Study(f"{scratch}/trials.log", about, SPACE, list(range(SPACE.size)), SEEDED, count, seed)
+        about = {"op": "product", "device": "any"}
+        study = Study(f"{scratch}/trials.log", about, space, kept, SEEDED, count, seed)
         told = {}
         while ask := study.ask():
             name = key(ask.values)
@@ -157,16 +163,16 @@ def guided(values: Values, count: int, seed: int, look: Callable[[str], float]) 
     return sorted(told, key=told.__getitem__)
 
 
-def by_chance(values: Values, count: int, seed: int, look: Callable[[str], float]) -> list[str]:
-    told = {name: look(name) for name in Random(seed).sample(list(values), count)}
+def by_chance(space: Space, names: Sequence[str], count: int, seed: int, look: Callable[[str], float]) -> list[str]:
+    told = {name: look(name) for name in Random(seed).sample(names, count)}
     return sorted(told, key=told.__getitem__)
 
 
-def best_of(search: Callable[..., list[str]], times: dict[str, list[float]], seed: int) -> dict[str, float]:
+def best_of(search: Callable[..., list[str]], space: Space, times: Times, seed: int) -> dict[str, float]:
     """How far the best of one search is off the best that there is: as it believes, and after confirming a few."""
     truth = {name: statistics.median(found) for name, found in times.items()}
     chance = Random(f"noise {seed}")
-    ranked = search(truth, round(SHARE * len(times)), seed, lambda name: chance.choice(times[name]))
+    ranked = search(space, list(times), round(SHARE * len(times)), seed, lambda name: chance.choice(times[name]))
     least = min(truth.values())
     return {
         "unconfirmed": truth[ranked[0]] / least,
@@ -188,18 +194,18 @@ def spread(found: Sequence[dict[str, float]]) -> dict[str, Any]:
     return made
 
 
-def report(times: dict[str, list[float]], seeds: int) -> dict[str, Any]:
+def report(space: Space, times: Times, seeds: int) -> dict[str, Any]:
+    """How good the searches of a table are: by the sampler, and by chance."""
     truth = {name: statistics.median(found) for name, found in times.items()}
     least = min(truth.values())
     noise = [statistics.quantiles(found, n=4) for found in times.values()]
     with multiprocessing.Pool() as pool:
         runs = {
-            "sampler": pool.map(partial(best_of, guided, times), range(seeds)),
-            "by_chance": pool.map(partial(best_of, by_chance, times), range(seeds)),
+            "sampler": pool.map(partial(best_of, guided, space, times), range(seeds)),
+            "by_chance": pool.map(partial(best_of, by_chance, space, times), range(seeds)),
         }
     return {
-        "machine": {"system": platform.platform(), "cpu": cpu_name(), "cores": os.cpu_count(), "load": os.getloadavg()},
-        "flags": " ".join(flags()),
+        "tunables": space.tunables,
         "points": len(times),
         "trials": round(SHARE * len(times)),
         "rounds": len(next(iter(times.values()))),
@@ -215,22 +221,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--table", type=Path, metavar="FILE", help="search the table of this earlier result")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="search the table of this earlier result, of either")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and the table there, too")
     options = parser.parse_args()
     if options.table:
-        table = json.loads(options.table.read_text(encoding="utf-8"))["table"]
-        times = {key(point["values"]): point["seconds"] for point in table}
+        earlier = json.loads(options.table.read_text(encoding="utf-8"))
+        space = Space({name: tuple(values) for name, values in earlier["tunables"].items()})
+        times = {key(point["values"]): point["seconds"] for point in earlier["table"]}
+        where = earlier["measured"]
     else:
-        times = measured(options.rounds)
-    found = report(times, options.seeds)
+        space, times = SPACE, measured(options.rounds)
+        machine = {"system": platform.platform(), "cpu": cpu_name(), "cores": os.cpu_count(), "load": os.getloadavg()}
+        where = {"machine": machine, "flags": " ".join(flags())}
+    found = {"measured": where, **report(space, times, options.seeds)}
     print(json.dumps(found, indent=1))
     if options.json:
-        points = [{"values": json.loads(name), "seconds": seconds} for name, seconds in times.items()]
-        lines = ",\n".join(f"  {json.dumps(point)}" for point in points)
-        head = json.dumps(found, indent=1)[:-2]
-        options.json.write_text(f'{head},\n "table": [\n{lines}\n ]\n}}\n')
+        save(found, times, options.json)
     return 0
+
+
+def save(found: dict[str, Any], times: Times, path: Path) -> None:
+    """The figures, and the table at their end with a line for each point."""
+    points = [{"values": json.loads(name), "seconds": seconds} for name, seconds in times.items()]
+    lines = ",\n".join(f"  {json.dumps(point)}" for point in points)
+    head = json.dumps(found, indent=1)[:-2]
+    path.write_text(f'{head},\n "table": [\n{lines}\n ]\n}}\n')
 
 
 if __name__ == "__main__":

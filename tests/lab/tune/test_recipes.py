@@ -44,8 +44,10 @@ STRUCTS = {
     ("linear_activation", "wgmma, large tiles"): ("tiles.h", "HopperLarge"),
     ("linear_activation", "wgmma, wide tiles"): ("tiles.h", "HopperWide"),
     ("linear_activation", "wgmma, medium tiles"): ("tiles.h", "HopperMedium"),
-    ("linear_activation", "wgmma, medium tiles alone"): ("tiles.h", "HopperAlone"),
+    ("linear_activation", "wgmma, broad tiles alone"): ("tiles.h", "HopperBroad"),
+    ("linear_activation", "wgmma, medium tiles alone"): ("tiles.h", "HopperMediumAlone"),
     ("linear_activation", "wgmma, tall tiles"): ("tiles.h", "HopperTall"),
+    ("linear_activation", "wgmma, tall tiles alone"): ("tiles.h", "HopperTallAlone"),
     ("linear_activation", "wgmma, small tiles"): ("tiles.h", "HopperSmall"),
     ("linear_activation", "wgmma, few small tiles"): ("tiles.h", "HopperFew"),
     ("linear_activation", "wgmma, halves of small tiles"): ("tiles.h", "HopperHalves"),
@@ -208,9 +210,8 @@ def test_on_the_cpu_the_grain_is_tuned(project, op):
 
 def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, monkeypatch):
     lab = importlib.import_module(f"{PACKAGE}.ops.linear_activation.lab")
-    sizes = [
-        (m, n, k) for m in (1, 65, 128, 256, 320, 512, 1024, 2048, 8192) for n in (520, 1024, 4096) for k in (512, 4096)
-    ]
+    rows, columns = (1, 65, 128, 256, 320, 512, 1024, 2048, 8192), (520, 1024, 4096, 6144, 14336)
+    sizes = [(m, n, k) for m in rows for n in columns for k in (512, 4096)]
     (tmp_path / "main.cpp").write_text(
         '#include <cstdio>\n#include "hopper_choice.h"\nusing namespace linear_activation_kernel;\n'
         "const auto print = [](auto tile) { std::puts(decltype(tile)::shapes.data()); };\n"
