@@ -9,10 +9,11 @@ every point is measured in each of several rounds, in another order each time, b
 other programs cost little of its truth. The median over the rounds is taken for a point's true time; the rounds
 themselves are its noise.
 
-Then the command's own sampler searches the table, with another seed each time and a tenth of the points as trials. What
-a trial finds is the point's time in one round, drawn by chance, so the sampler is misled as it would be by measuring
-once. As the command does, the three best are then held against each other with all rounds, and the best of them counts,
-by its true time. Beside it stand as many points that are drawn by chance, with the same noise and the same end.
+Then the command's own search looks for the best of the table, with another seed each time and a tenth of the points as
+trials. What a trial finds is the median of six of the point's rounds, drawn by chance: the command measures that often
+or more, and is misled as much. As the command does, the three best are then held against each other with all rounds,
+and the best of them counts, by its true time. Beside it stand as many points that are drawn by chance, with the same
+noise and the same end.
 """
 
 import argparse
@@ -35,6 +36,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from kernelgen.lab.results import cpu_name  # noqa: E402
+from kernelgen.lab.tune.lane import Effort  # noqa: E402
 from kernelgen.lab.tune.space import Space, key  # noqa: E402
 from kernelgen.lab.tune.study import Study  # noqa: E402
 
@@ -149,7 +151,7 @@ def flags() -> list[str]:
 
 
 def guided(space: Space, names: Sequence[str], count: int, seed: int, look: Callable[[str], float]) -> list[str]:
-    """The points that the command's sampler asks for, the best first by what it was told of them."""
+    """The points that the command's search asks for, the best first by what it was told of them."""
     known = set(names)
     kept = [number for number, values in enumerate(space.all()) if key(values) in known]
     with tempfile.TemporaryDirectory() as scratch:
@@ -172,7 +174,11 @@ def best_of(search: Callable[..., list[str]], space: Space, times: Times, seed: 
     """How far the best of one search is off the best that there is: as it believes, and after confirming a few."""
     truth = {name: statistics.median(found) for name, found in times.items()}
     chance = Random(f"noise {seed}")
-    ranked = search(space, list(times), round(SHARE * len(times)), seed, lambda name: chance.choice(times[name]))
+
+    def look(name: str) -> float:
+        return statistics.median(chance.choices(times[name], k=Effort.least))
+
+    ranked = search(space, list(times), round(SHARE * len(times)), seed, look)
     least = min(truth.values())
     return {
         "unconfirmed": truth[ranked[0]] / least,
@@ -195,13 +201,13 @@ def spread(found: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 
 def report(space: Space, times: Times, seeds: int) -> dict[str, Any]:
-    """How good the searches of a table are: by the sampler, and by chance."""
+    """How good searches of a table are: the command's, and by chance."""
     truth = {name: statistics.median(found) for name, found in times.items()}
     least = min(truth.values())
     noise = [statistics.quantiles(found, n=4) for found in times.values()]
     with multiprocessing.Pool() as pool:
         runs = {
-            "sampler": pool.map(partial(best_of, guided, space, times), range(seeds)),
+            "search": pool.map(partial(best_of, guided, space, times), range(seeds)),
             "by_chance": pool.map(partial(best_of, by_chance, space, times), range(seeds)),
         }
     return {

@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
         raise
     except ModuleNotFoundError as error:
         unable = KernelgenError(
-            f"Tuning needs {error.name}; install it with: {sys.executable} -m pip install optuna scipy"
+            f"Tuning needs {error.name}; install it with: {sys.executable} -m pip install optuna scikit-learn scipy"
         )
         unable.exit_code = _UNABLE
         raise unable from error

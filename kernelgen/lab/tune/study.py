@@ -5,8 +5,7 @@ back to be done again; so `kill -9` loses the work on what was in flight, and no
 
 Sources: Latin hypercube sampling is McKay, Beckman & Conover's (1979), from scipy; the sampler is Bergstra et al.'s
 tree-structured Parzen estimator (2011), from Optuna, with constant liar (Ginsbourger et al., 2010) for what is in
-flight. That most trials are neighbours of the best follows Hutter, Hoos & Leyton-Brown's SMAC (2011), which
-searches near the best as well.
+flight. Which of the points that the gates let pass looks best to a Gaussian process is asked in `surrogate.py`.
 """
 
 import fcntl
@@ -23,13 +22,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import optuna
+from numpy.typing import NDArray
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from scipy.stats import qmc
 
 from kernelgen.errors import KernelgenError
-from kernelgen.lab.tune import candidates
+from kernelgen.lab.tune import candidates, surrogate
 from kernelgen.lab.tune.space import Space, Values, key
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -37,8 +38,9 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 # A worker of another machine counts as gone when it has not been heard of for so long.
 SILENCE_S = 120.0
 HEARTBEAT_S = 20.0
-# Of how many of the best neighbours are tried, and how far those are at most, in values of the tunable that differs.
-BEST, STEPS = 5, 2
+# One trial in so many is the sampler's, the others are those from which a Gaussian process expects most, once it has so
+# many to go by; of so many points at most.
+SHARE, FEWEST, MOST_LEFT = 5, 4, 20_000
 # After so many proposals of what is known, chance proposes something that is not.
 MOST_REPEATS = 3
 ABOUT, CLAIM = "kernelgen", "confirms"
@@ -170,9 +172,10 @@ class Study:
                 known = {trial.user_attrs["trial"]["key"]: trial for trial in trials if counts(trial)}
                 if len(known) >= min(self.total, len(self._points)):
                     return None
-                near = self._neighbour(known) if repeats == 0 and len(known) >= self._seeds and len(known) % 3 else None
-                if near:
-                    self._study.enqueue_trial(self.space.indices(near))
+                seeded = len(known) >= self._seeds
+                promising = self._promising(known) if repeats == 0 and seeded and len(known) % SHARE else None
+                if promising:
+                    self._study.enqueue_trial(self.space.indices(promising))
                 elif repeats >= MOST_REPEATS:
                     point = self._random.choice([values for name, values in self._points.items() if name not in known])
                     self._study.enqueue_trial(self.space.indices(point))
@@ -186,20 +189,26 @@ class Study:
                 repeats += 1
                 self._repeat(trial.number, known.get(key(values)))
 
-    def _neighbour(self, known: Mapping[str, FrozenTrial]) -> Values | None:
-        """A point that nobody asked for yet, beside one of the best: one of its tunables differs a little."""
-        measured = [trial for trial in known.values() if trial.state == TrialState.COMPLETE]
-        beside = []
-        for trial in sorted(measured, key=lambda trial: trial.value)[:BEST]:
-            here = self.space.indices(trial.user_attrs["trial"]["values"])
-            found = [
-                point
-                for name, values in self.space.tunables.items()
-                for index in range(max(0, here[name] - STEPS), min(len(values), here[name] + STEPS + 1))
-                if key(point := self.space.at({**here, name: index})) in self._points and key(point) not in known
-            ]
-            beside += [found] if found else []
-        return self._random.choice(self._random.choice(beside)) if beside else None
+    def _promising(self, known: Mapping[str, FrozenTrial]) -> Values | None:
+        """The point from which a Gaussian process expects most; None while too little is known to say."""
+        measured = {name: trial.value for name, trial in known.items() if trial.state == TrialState.COMPLETE}
+        if len(measured) < FEWEST:
+            return None
+        worst = max(measured.values())
+        # What was no good is as if it were the worst, so that its like is avoided.
+        losses = {name: measured.get(name, worst) for name, trial in known.items() if trial.state.is_finished()}
+        left = [name for name in self._points if name not in known]
+        left = self._random.sample(left, min(len(left), MOST_LEFT))
+        pending = [name for name in known if name not in losses]
+        places = [self._places(names) for names in (list(losses), pending, left)]
+        found = surrogate.most_promising(places[0], np.array(list(losses.values())), *places[1:])
+        return self._points[left[found]]
+
+    def _places(self, names: list[str]) -> NDArray[np.float64]:
+        """Where points lie among the values of each tunable, from the first, 0, to the last, 1; (points, tunables)."""
+        most = [max(1, len(values) - 1) for values in self.space.tunables.values()]
+        indices = [list(self.space.indices(self._points[name]).values()) for name in names]
+        return np.array(indices, dtype=np.float64).reshape(len(names), len(most)) / most
 
     def _repeat(self, number: int, known: FrozenTrial | None) -> None:
         """Tell the sampler at once what needs no measuring."""
