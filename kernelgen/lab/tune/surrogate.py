@@ -13,10 +13,12 @@ from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from threadpoolctl import threadpool_limits
 
 Points = NDArray[np.float64]
 
 
+@threadpool_limits.wrap(limits=1)  # The other cores compile, and measure.
 def most_promising(tried: Points, losses: NDArray[np.float64], pending: Points, left: Points) -> int:
     """The number of the point in `left` from which the largest improvement is expected.
 
