@@ -191,24 +191,26 @@ class Study:
 
     def _promising(self, known: Mapping[str, FrozenTrial]) -> Values | None:
         """The point from which a Gaussian process expects most; None while too little is known to say."""
-        measured = {name: trial.value for name, trial in known.items() if trial.state == TrialState.COMPLETE}
+        trials = list(known.values())
+        measured = [trial.value for trial in trials if trial.state == TrialState.COMPLETE]
         if len(measured) < FEWEST:
             return None
-        worst = max(measured.values())
         # What was no good is as if it were the worst, so that its like is avoided.
-        losses = {name: measured.get(name, worst) for name, trial in known.items() if trial.state.is_finished()}
-        left = [name for name in self._points if name not in known]
+        ended = [trial for trial in trials if trial.state.is_finished()]
+        losses = [trial.value if trial.state == TrialState.COMPLETE else max(measured) for trial in ended]
+        left = [values for name, values in self._points.items() if name not in known]
         left = self._random.sample(left, min(len(left), MOST_LEFT))
-        pending = [name for name in known if name not in losses]
-        places = [self._places(names) for names in (list(losses), pending, left)]
-        found = surrogate.most_promising(places[0], np.array(list(losses.values())), *places[1:])
-        return self._points[left[found]]
+        tried, pending = (
+            self._places([trial.user_attrs["trial"]["values"] for trial in some])
+            for some in (ended, [trial for trial in trials if not trial.state.is_finished()])
+        )
+        return left[surrogate.most_promising(tried, np.array(losses), pending, self._places(left))]
 
-    def _places(self, names: list[str]) -> NDArray[np.float64]:
+    def _places(self, points: list[Values]) -> NDArray[np.float64]:
         """Where points lie among the values of each tunable, from the first, 0, to the last, 1; (points, tunables)."""
         most = [max(1, len(values) - 1) for values in self.space.tunables.values()]
-        indices = [list(self.space.indices(self._points[name]).values()) for name in names]
-        return np.array(indices, dtype=np.float64).reshape(len(names), len(most)) / most
+        indices = [list(self.space.indices(values).values()) for values in points]
+        return np.array(indices, dtype=np.float64).reshape(len(points), len(most)) / most
 
     def _repeat(self, number: int, known: FrozenTrial | None) -> None:
         """Tell the sampler at once what needs no measuring."""

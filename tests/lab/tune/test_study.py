@@ -340,3 +340,12 @@ def test_what_is_in_flight_is_not_asked_for_again_and_what_was_no_good_is_avoide
     asked = [study.ask().values for _ in range(10)]
     assert len({key(values) for values in asked}) == 10
     assert sum(values["c"] for values in asked) <= 3
+
+
+def test_what_another_gate_let_pass_before_does_not_end_the_search(tmp_path):
+    points = list(SPACE.all())
+    work(joined(tmp_path / "trials.log", total=20))
+    kept = [number for number, values in enumerate(points) if values["b"] != 4]
+    done = work(joined(tmp_path / "trials.log", kept, total=40))
+    assert done
+    assert all(values["b"] != 4 for values in done)
