@@ -47,10 +47,10 @@ ABOUT, CLAIM = "kernelgen", "confirms"
 
 
 class _Lock:
-    """The system's lock on a file beside the journal, as Optuna wants one: it goes with its process."""
+    """The system's lock on a file beside another, as Optuna wants one for its journal: it goes with its process."""
 
-    def __init__(self, journal: Path) -> None:
-        self._path, self._file = journal.with_name(f"{journal.name}.lock"), None
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path.with_name(f"{path.name}.lock"), None
 
     def acquire(self) -> bool:
         self._file = self._path.open("a")
@@ -97,10 +97,11 @@ class Study:
         about = json.loads(json.dumps({**about, "space": space.version}))
         with _reaching(storage):
             self._storage = open_storage(storage)
-            self._study = self._open(about, seeds, seed)
-            self._study.sampler = self._sampler(min(10, seeds))
-            if self._study.user_attrs.get("seeded") is None:
-                self._seed(seeds, seed)
+            with self._alone():
+                self._study = self._open(about, seeds, seed)
+                self._study.sampler = self._sampler(min(10, seeds))
+                if self._study.user_attrs.get("seeded") is None:
+                    self._seed(seeds, seed)
             self.beat()
 
     def _sampler(self, startup: int) -> optuna.samplers.BaseSampler:
@@ -165,7 +166,7 @@ class Study:
 
     def ask(self) -> Ask | None:
         """The next trial to do; None if there are enough, or every point is known."""
-        with _reaching(self._where):
+        with _reaching(self._where), self._alone():
             repeats = 0
             while True:
                 trials = self._study.get_trials(deepcopy=False)
@@ -188,6 +189,20 @@ class Study:
                     return Ask(trial.number, values)
                 repeats += 1
                 self._repeat(trial.number, known.get(key(values)))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Workers on one journal take turns, so that no two take one point, nor one more than there are to be. Those on
+        a server may, at the cost of a trial."""
+        if "://" in self._where:
+            yield
+            return
+        turn = _Lock(Path(f"{self._where}.turn"))
+        turn.acquire()
+        try:
+            yield
+        finally:
+            turn.release()
 
     def _promising(self, known: Mapping[str, FrozenTrial]) -> Values | None:
         """The point from which a Gaussian process expects most; None while too little is known to say."""

@@ -332,7 +332,8 @@ def test_a_tenth_of_a_large_space_is_enough_to_find_what_is_best_in_it(tmp_path,
 
 
 def test_what_is_in_flight_is_not_asked_for_again_and_what_was_no_good_is_avoided(tmp_path):
-    study = joined(tmp_path / "trials.log", seeds=10, total=40)
+    space = Space({**SPACE.tunables, "d": tuple(range(8))})
+    study = joined(tmp_path / "trials.log", seeds=10, total=40, space=space)
     for _ in range(12):
         ask = study.ask()
         good = not ask.values["c"]
@@ -349,3 +350,21 @@ def test_what_another_gate_let_pass_before_does_not_end_the_search(tmp_path):
     done = work(joined(tmp_path / "trials.log", kept, total=40))
     assert done
     assert all(values["b"] != 4 for values in done)
+
+
+JOINED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tests.lab.tune.test_study import joined, key, work
+for number in range(int(sys.argv[3])):
+    print(*map(key, work(joined(f"{sys.argv[2]}/{number}.log", seeds=6, total=9))), sep="\\n")
+"""
+
+
+def test_workers_on_one_journal_do_as_many_trials_as_there_are_to_be(tmp_path):
+    """Also at the end, where all of them ask for the last one, and at the beginning, where all of them would seed."""
+    root, searches = str(Path(__file__).parents[3]), 5
+    command = [sys.executable, "-c", JOINED, root, str(tmp_path), str(searches)]
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    done = [line for worker in workers for line in worker.communicate(timeout=120)[0].splitlines() if line]
+    assert len(done) == 9 * searches
