@@ -44,9 +44,10 @@ def test_elementwise(compiled, reference, memory, dtype, n, shift):
 
 
 # Rows for a few lanes, for a warp, for a block, for a part of a block, for a block that holds more, for a cluster, and
-# too long for all; vectors and single elements.
+# too long for all; vectors and single elements. Rows that fill their teams, and blocks with teams that have none.
 ROWS = [
     *((37, 24, 80), (9, 1021, 80), (3, 2048, 80), (27, 1100, 80)),
+    *((16, 256, 80), (19, 256, 80), (8, 1024, 80), (9, 1024, 80)),
     *((2, 9000, 90), (2, 9001, 90), (2, 20_000, 90), (2, 20_000, 80)),
 ]
 
@@ -56,6 +57,10 @@ ROWS = [
 @pytest.mark.parametrize("op", ("rms_norm", "layer_norm"))
 def test_norms(compiled, reference, memory, op, extras, rows, n, capability):
     dtype = torch.bfloat16 if n % 8 == 0 else torch.float32
+    check_norm(compiled, reference, memory, op, extras, rows, n, capability, dtype)
+
+
+def check_norm(compiled, reference, memory, op, extras, rows, n, capability, dtype) -> None:
     library, name = compiled(op), NAMES[dtype]
     given = {"input": random(rows, n, dtype=dtype)}
     given |= {"residual": random(rows, n, dtype=dtype), "weight": random(n, dtype=dtype)} if extras else {}

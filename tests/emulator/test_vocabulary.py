@@ -30,6 +30,13 @@ def test_vector_loads_and_stores_groups(kernels, memory):
         assert torch.equal(out, given + (2 if other is None else other))
 
 
+@pytest.mark.parametrize("name, elements", [("vectors_evict_last", 4), ("elements_evict_last", 1)])
+def test_evict_last_stores_what_it_loads_and_zeros_for_what_is_not_there(kernels, memory, name, elements):
+    given, out = memory.copy(integers(20 * elements)), memory.empty(32 * elements)
+    kernels(name, given, out, 20, 32)
+    assert torch.equal(out, torch.cat((given, torch.zeros(12 * elements))))
+
+
 def test_pack_puts_the_first_number_into_the_lower_half(kernels, memory):
     given = memory.copy(torch.randn(128))
     packed = [torch.zeros(64, dtype=torch.int32) for _ in range(2)]

@@ -77,6 +77,24 @@ void add_to_memory(const Call& call) {
   for (size_t i = 0; i < call.words(1); ++i) place[i] += call.get_float(1, i);
 }
 
+uint32_t* words_in_memory(const Call& call, size_t pointer, size_t words) {
+  uint32_t* const place = call.pointer<uint32_t>(pointer);
+  if (reinterpret_cast<uintptr_t>(place) % (4 * words)) {
+    fail("'%s' at an address that is not a multiple of its size", call.instruction.text.c_str());
+  }
+  return place;
+}
+
+void load_words(const Call& call) {
+  const uint32_t* const from = words_in_memory(call, 1, call.words(0));
+  for (size_t i = 0; i < call.words(0); ++i) call.set(0, i, from[i]);
+}
+
+void store_words(const Call& call) {
+  uint32_t* const to = words_in_memory(call, 0, call.words(1));
+  for (size_t i = 0; i < call.words(1); ++i) to[i] = uint32_t(call.get(1, i));
+}
+
 void map_to_block(const Call& call) {
   const uint64_t rank = call.get(2);
   if (rank >= block().cluster->blocks.size()) fail("mapa: the cluster has no block %d", int(rank));
@@ -106,6 +124,8 @@ constexpr Entry kInstructions[] = {
     {"rcp.approx", function<reciprocal>},
     {"rsqrt.approx", function<reciprocal_root>},
     {"max", maximum},
+    {"ld.global", load_words},
+    {"st.global", store_words},
     {"red.global.add", add_to_memory},
     {"red.relaxed.gpu.global.add", add_to_memory},
     {"fence", nothing},

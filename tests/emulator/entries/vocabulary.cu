@@ -5,6 +5,7 @@
 #include "cluster.cuh"
 #include "column_sums.cuh"
 #include "divisor.cuh"
+#include "evict_last.cuh"
 #include "mbarrier.cuh"
 #include "mma.cuh"
 #include "pack.cuh"
@@ -29,6 +30,13 @@ __global__ void copy_vectors(const float* in, const float* absent, float* out, i
   values += load_or<4>(absent, i, 2);
   forget_conversions(values);
   store(out, i, values);
+}
+
+// Zeros where a group is past the end.
+template <int N>
+__global__ void copy_evict_last(const float* in, float* out, int64_t groups) {
+  const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  store_evict_last(out, i, load_evict_last<N>(in, i, i < groups));
 }
 
 __global__ void pack_pairs(const float* in, uint32_t* halves, uint32_t* bfloat16s) {
@@ -265,6 +273,16 @@ extern "C" {
 cudaError_t vectors(const float* in, const float* absent, float* out, int64_t n) {
   if (!vector_aligned(in, out) || vector_aligned(in + 1)) return cudaErrorInvalidValue;
   copy_vectors<<<(n / 4 + 31) / 32, 32>>>(in, absent, out, n / 4);
+  return cudaGetLastError();
+}
+
+cudaError_t vectors_evict_last(const float* in, float* out, int64_t groups, int64_t all) {
+  copy_evict_last<4><<<1, all>>>(in, out, groups);
+  return cudaGetLastError();
+}
+
+cudaError_t elements_evict_last(const float* in, float* out, int64_t groups, int64_t all) {
+  copy_evict_last<1><<<1, all>>>(in, out, groups);
   return cudaGetLastError();
 }
 

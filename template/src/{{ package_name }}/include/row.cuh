@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "accumulate.cuh"
+#include "evict_last.cuh"
 #include "vector.cuh"
 #include "widen.cuh"
 
@@ -16,75 +17,69 @@ __device__ Vector<T, N> plus(const Vector<T, N>& a, const Vector<T, N>& b) {
   return narrow<T>(sum);
 }
 
-// Held in registers: at most kAccesses accesses of N elements, such that neighbouring threads read neighbouring memory.
-template <typename Team, typename T, int N, int kAccesses>
-class Row {
-  using Number = accumulate_t<T>;
+// Whether there are registers enough to keep what a thread holds of a row as what it is computed in, so that no element
+// is converted more than once.
+template <typename T, int N, int kAccesses>
+constexpr bool kFitsWidened = kAccesses * N * sizeof(accumulate_t<T>) <= 128;
 
+// Held in registers: at most kAccesses accesses of N elements, such that neighbouring threads read neighbouring memory.
+// If the row is whole, each thread has all of them, and none has to ask.
+template <typename Team, typename T, int N, int kAccesses, bool kWhole = false>
+class Row {
  public:
   // `accesses` of a team without a row is 0.
   __device__ Row(const Team& team, const T* row, int accesses)
       : first_(team.template first_access<kAccesses>()), left_(accesses - first_) {
-    if constexpr (kWide) {
-      Vector<T, N> values[kAccesses];  // All are asked for before the first is used.
-      each_access([&](int access, int i) { values[access] = load<N>(row, i); });
-      each_access([&](int access, int) { held_[access] = widen(values[access]); });
-    } else {
-      each_access([&](int access, int i) { held_[access] = load<N>(row, i); });
+#pragma unroll
+    for (int access = 0; access < kAccesses; ++access) {
+      held_[access] = load_evict_last<N>(row, place(access), has(access));
     }
   }
 
   // Calls f(i, values) for each i-th group of N elements that this thread holds.
   template <typename F>
   __device__ void each(F f) {
-    each_access([&](int access, int i) {
-      if constexpr (!kWide) forget_conversions(held_[access]);
-      f(i, widen(held_[access]));
-    });
+#pragma unroll
+    for (int access = 0; access < kAccesses; ++access) {
+      if constexpr (!kFitsWidened<T, N, kAccesses>) forget_conversions(held_[access]);
+      if (has(access)) f(place(access), widen(held_[access]));
+    }
   }
 
   // Adds another row, rounds, and stores what comes out in `sum`.
   __device__ void add(const T* other, T* sum) {
-    // Else the compiler computes an address for each access, and has too few registers to keep them in.
-    const T* from = other + int64_t(first_) * N;
-    T* to = sum + int64_t(first_) * N;
-    compute_here(from);
-    compute_here(to);
-    each_access([&](int access, int) {
-      auto total = widen(held_[access]);
-      total += widen(load<N>(from, access * Team::kStep));
-      const auto rounded = narrow<T>(total);
-      store(to, access * Team::kStep, rounded);
-      if constexpr (kWide) {
-        held_[access] = widen(rounded);
-      } else {
-        held_[access] = rounded;
-      }
-    });
-  }
-
- private:
-  // Whether there are registers enough to hold the elements as what they are computed in, so that none is converted
-  // more than once.
-  static constexpr bool kWide = kAccesses * N * sizeof(Number) <= 128;
-  using Held = std::conditional_t<kWide, Number, T>;
-
-  template <typename F>
-  __device__ void each_access(F f) {
+    // A few at a time, which are asked for together: all at once would take too many registers.
+    constexpr int kTogether = kAccesses < 4 ? kAccesses : 4;
 #pragma unroll
-    for (int access = 0; access < kAccesses; ++access) {
-      const int after = access * Team::kStep;
-      if (after < left_) f(access, first_ + after);
+    for (int begin = 0; begin < kAccesses; begin += kTogether) {
+      Vector<T, N> others[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        others[i] = load_evict_last<N>(other, place(begin + i), has(begin + i));
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        held_[begin + i] = plus(held_[begin + i], others[i]);
+        if (has(begin + i)) store_evict_last(sum, place(begin + i), held_[begin + i]);
+      }
     }
   }
 
+ private:
+  __device__ bool has(int access) const { return kWhole || access * Team::kStep < left_; }
+  __device__ int place(int access) const { return first_ + access * Team::kStep; }
+
   int first_, left_;  // Accesses from the thread's first one to the row's end.
-  Vector<Held, N> held_[kAccesses];
+  Vector<T, N> held_[kAccesses];
 };
+
+// Whether rows can be taken as whole: with more to keep, registers would not do for what is asked for at once.
+template <typename T, int N, int kAccesses>
+constexpr bool kCanBeWhole = kAccesses > 0 && kFitsWidened<T, N, kAccesses>;
 
 // Of a row that is too long to be held: read again each time, mostly from cache.
 template <typename Team, typename T, int N>
-class Row<Team, T, N, 0> {
+class Row<Team, T, N, 0, false> {
  public:
   __device__ Row(const Team& team, const T* row, int64_t accesses)
       : first_(team.rank()), step_(team.size()), accesses_(accesses), row_(row) {}

@@ -139,6 +139,13 @@ int64_t blocks_for_rows(const Tile& tile, int64_t rows) {
   return (rows + tile.teams_per_block - 1) / tile.teams_per_block * tile.blocks_per_team;
 }
 
+// Whether each thread of each team in these blocks has all of its accesses, in rows of n elements.
+template <typename Tile>
+bool is_whole(const Tile& tile, int64_t rows, int64_t n) {
+  const int64_t threads = int64_t(tile.threads) / tile.teams_per_block * tile.blocks_per_team;
+  return n == threads * Tile::kAccesses * Tile::kN && rows % tile.teams_per_block == 0;
+}
+
 // So many times as many teams in a block; fewer if not every multiprocessor would have a few rows for each team.
 template <typename Tile>
 Tile times(int64_t times, Tile tile, int64_t rows) {

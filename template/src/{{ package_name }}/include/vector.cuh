@@ -24,6 +24,22 @@ struct alignas(sizeof(T) * N) Vector {
     }
     return *this;
   }
+
+  __device__ Vector& operator*=(T factor) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      values[i] *= factor;
+    }
+    return *this;
+  }
+
+  __device__ Vector& operator*=(const Vector& other) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      values[i] *= other[i];
+    }
+    return *this;
+  }
 };
 
 // The i-th group of N elements. The pointer must be aligned to the group's size.
@@ -35,17 +51,6 @@ __device__ Vector<T, N> load(const T* pointer, int64_t i) {
 template <int N, typename T>
 __device__ void store(T* pointer, int64_t i, const Vector<T, N>& vector) {
   reinterpret_cast<Vector<T, N>*>(pointer)[i] = vector;
-}
-
-// The same for what nothing reads soon: of all that is in the caches it goes first. And one of 16 bytes stays one,
-// where plain ones may be split: with a store of single elements in another branch, the compiler makes one of both.
-template <int N, typename T>
-__device__ void store_streaming(T* pointer, int64_t i, const Vector<T, N>& vector) {
-  if constexpr (sizeof(vector) == kVectorBytes) {
-    __stcs(reinterpret_cast<int4*>(pointer) + i, reinterpret_cast<const int4&>(vector));
-  } else {
-    store(pointer, i, vector);
-  }
 }
 
 // The i-th group of N elements of a tensor that may be absent, which stands for one that is `otherwise` everywhere.
