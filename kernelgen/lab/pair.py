@@ -31,6 +31,7 @@ BLOCKS, ROUNDS, SAMPLES = {"cuda": 40, "cpu": 100}, 5, 3
 # process is faster or slower by some percent for as long as it lives, by where its code and its data happen to lie.
 PAIRS, FEWEST = {"cuda": 1, "cpu": 4}, 10
 CHECKS = 5
+THROTTLED = "the GPU was throttled in most rounds, so none was set aside: believe the ratio alone"
 
 
 class LostError(LabError):
@@ -72,6 +73,19 @@ class Paired:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Round:
+    """The samples of both sides, in seconds, and whether the GPU was throttled around any."""
+
+    before: list[float]
+    after: list[float]
+    throttled: bool
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.after) / statistics.median(self.before)
 
 
 class Side:
@@ -211,7 +225,7 @@ def measure(pair: Pair, result: Paired, plan: Plan, tick: Callable[[float], None
     """Fills `result` for the case that it names; `tick` is told the share that is done.
 
     Raises:
-        LabError, LostErrorError: as `Side.answer`.
+        LabError, LostError: as `Side.answer`.
     """
     chance = random.Random(plan.seed)
     # One after the other: beside each other they would slow each other down.
@@ -221,32 +235,21 @@ def measure(pair: Pair, result: Paired, plan: Plan, tick: Callable[[float], None
     cores = _cores() if all(answer["one_thread"] for answer in opened) else []
     graphs = all(answer["graphs"] for answer in pair.both("plan", seconds=fastest))
     checked = set(chance.sample(range(plan.blocks), min(plan.checks, plan.blocks)))
-    samples: dict[Side, list[float]] = {pair.before: [], pair.after: []}
+    blocks: list[list[Round]] = []
     for block in range(plan.blocks):
         if cores:
             core = chance.choice(cores)
             pair.before.move(core)
             pair.after.move(core)
         pair.both("fresh", graphs=graphs)
-        ratios = []
-        for _ in range(plan.rounds):
-            taken, throttled = _round(pair, plan.samples, chance)
-            result.set_aside += throttled
-            if not throttled:
-                ratios.append(statistics.median(taken[pair.after]) / statistics.median(taken[pair.before]))
-                for side, seconds in taken.items():
-                    samples[side] += seconds
-        if ratios:
-            result.ratios.append(statistics.median(ratios))
+        blocks.append([_round(pair, plan.samples, chance) for _ in range(plan.rounds)])
         if block in checked:
             # One after the other: a reference in float64 may take most of a GPU's memory.
             found = [side.ask("check") for side in (pair.before, pair.after)]
             result.faults += _faults(pair, found)
             result.remarks += [one["remark"] for one in found if one["remark"]]
         tick((block + 1) / plan.blocks)
-    if not result.ratios:
-        raise LabError(f"{result.op} · {result.case}: the GPU was throttled all the time, so nothing can be said.")
-    result.before, result.after = (statistics.median(samples[side]) for side in (pair.before, pair.after))
+    _sum_up(result, blocks)
     ends = pair.both("finish")
     result.faults = list(dict.fromkeys(result.faults + _faults(pair, ends)))
     result.remarks = list(dict.fromkeys(result.remarks))
@@ -254,12 +257,27 @@ def measure(pair: Pair, result: Paired, plan: Plan, tick: Callable[[float], None
     return result
 
 
-def _round(pair: Pair, count: int, chance: random.Random) -> tuple[dict[Side, list[float]], bool]:
+def _round(pair: Pair, count: int, chance: random.Random) -> Round:
     taken, throttled = {}, False
     for side in chance.sample([pair.before, pair.after], 2):
         answer = side.ask("sample", count=count)
         taken[side], throttled = answer["seconds"], throttled or answer["throttled"]
-    return taken, throttled
+    return Round(taken[pair.before], taken[pair.after], throttled)
+
+
+def _sum_up(result: Paired, blocks: Sequence[Sequence[Round]]) -> None:
+    """Sets the rounds of a throttled GPU aside; unless they are most, as with kernels that always meet the power limit:
+    then all count, since both sides met it in turns."""
+    rounds = [one for block in blocks for one in block]
+    if 2 * sum(one.throttled for one in rounds) > len(rounds):
+        result.remarks.append(THROTTLED)
+    else:
+        blocks = [[one for one in block if not one.throttled] for block in blocks]
+    kept = [one for block in blocks for one in block]
+    result.set_aside = len(rounds) - len(kept)
+    result.ratios = [statistics.median(one.ratio for one in block) for block in blocks if block]
+    result.before = statistics.median(seconds for one in kept for seconds in one.before)
+    result.after = statistics.median(seconds for one in kept for seconds in one.after)
 
 
 def _cores() -> list[int]:

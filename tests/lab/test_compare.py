@@ -2,8 +2,11 @@
 
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,6 +197,54 @@ def test_an_unknown_case_is_said_by_the_worker(tmp_path):
     with pytest.raises(LabError, match="has no case 'huge' on cpu"):
         side.ask("list")
     side.close()
+
+
+class FakeSide:
+    """A side that takes so many seconds a sample, on a GPU that is throttled in the rounds that are said."""
+
+    def __init__(self, name: str, seconds: float, throttled: Callable[[int], bool]) -> None:
+        self.name, self.seconds, self.throttled, self.round = name, seconds, throttled, -1
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        if do == "sample":
+            self.round += 1
+            slower = 2 if self.throttled(self.round) else 1
+            return {"seconds": [slower * self.seconds] * arguments["count"], "throttled": slower > 1}
+        return {
+            "fastest": self.seconds,
+            "one_thread": False,
+            "graphs": False,
+            "faults": [],
+            "remark": "",
+            "fault": None,
+        }
+
+    def order(self, do: str, **arguments: Any) -> None:
+        self._answer = self.ask(do, **arguments)
+
+    def answer(self) -> dict[str, Any]:
+        return self._answer
+
+
+def of_a_gpu_that_is_throttled(when: Callable[[int], bool]) -> pair.Paired:
+    both = pair.Pair(FakeSide("old", 1.0, when), FakeSide("new", 0.9, when))
+    return pair.measure(both, pair.Paired("tested", "small", "float32"), replace(PLAN, checks=0))
+
+
+def test_rounds_of_a_throttled_gpu_are_set_aside():
+    found = of_a_gpu_that_is_throttled(lambda round: round % 4 == 0)
+    assert (found.before, found.after, found.set_aside) == (1.0, 0.9, 6)
+    assert found.ratios == pytest.approx([0.9] * 12)
+    assert found.remarks == []
+
+
+def test_where_a_gpu_is_throttled_most_of_the_time_all_rounds_count():
+    """A power limit that a kernel always meets is no reason to say nothing: both sides meet it in turns."""
+    for when in (lambda round: True, lambda round: round != 3):
+        found = of_a_gpu_that_is_throttled(when)
+        assert (found.before, found.after, found.set_aside) == (2.0, 1.8, 0)
+        assert found.ratios == pytest.approx([0.9] * 12)
+        assert found.remarks == [pair.THROTTLED]
 
 
 def paired(ratio: float, seed: int = 0) -> pair.Paired:
