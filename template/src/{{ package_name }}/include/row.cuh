@@ -48,19 +48,24 @@ class Row {
 
   // Adds another row, rounds, and stores what comes out in `sum`.
   __device__ void add(const T* other, T* sum) {
-    // A few at a time, which are asked for together: all at once would take too many registers.
+    // Else the compiler computes an address for each access, and has too few registers to keep them in.
+    const T* from = other + int64_t(first_) * N;
+    T* to = sum + int64_t(first_) * N;
+    compute_here(from);
+    compute_here(to);
+    // A few at a time, which are asked for together: all at once would take too many registers as well.
     constexpr int kTogether = kAccesses < 4 ? kAccesses : 4;
 #pragma unroll
     for (int begin = 0; begin < kAccesses; begin += kTogether) {
       Vector<T, N> others[kTogether];
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
-        others[i] = load_evict_last<N>(other, place(begin + i), has(begin + i));
+        others[i] = load_evict_last<N>(from, (begin + i) * Team::kStep, has(begin + i));
       }
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         held_[begin + i] = plus(held_[begin + i], others[i]);
-        if (has(begin + i)) store_evict_last(sum, place(begin + i), held_[begin + i]);
+        if (has(begin + i)) store_evict_last(to, (begin + i) * Team::kStep, held_[begin + i]);
       }
     }
   }
@@ -73,9 +78,9 @@ class Row {
   Vector<T, N> held_[kAccesses];
 };
 
-// Whether rows can be taken as whole: with more to keep, registers would not do for what is asked for at once.
-template <typename T, int N, int kAccesses>
-constexpr bool kCanBeWhole = kAccesses > 0 && kFitsWidened<T, N, kAccesses>;
+// Whether rows can be taken as whole: of more accesses, what else is asked for at once would take too many registers.
+template <int kAccesses>
+constexpr bool kCanBeWhole = kAccesses > 0 && kAccesses <= 4;
 
 // Of a row that is too long to be held: read again each time, mostly from cache.
 template <typename Team, typename T, int N>
