@@ -23,7 +23,7 @@ __device__ Vector<T, N> load_evict_last(const T* pointer, int64_t i, bool there 
         ".reg .b64 policy;\n"
         "setp.ne.s32 there, %5, 0;\n"
         "createpolicy.fractional.L2::evict_last.b64 policy, 1.0;\n"
-        "@there ld.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], policy;\n"
+        "@there ld.global.L2::cache_hint.v4.b32 { %0, %1, %2, %3}, [%4], policy;\n"
         "}"
         : "+r"(words[0]), "+r"(words[1]), "+r"(words[2]), "+r"(words[3])
         : "l"(reinterpret_cast<const Vector<T, N>*>(pointer) + i), "r"(int(there)));
@@ -47,7 +47,7 @@ __device__ void store_evict_last(T* pointer, int64_t i, const Vector<T, N>& vect
         "{\n"
         ".reg .b64 policy;\n"
         "createpolicy.fractional.L2::evict_last.b64 policy, 1.0;\n"
-        "st.global.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, policy;\n"
+        "st.global.L2::cache_hint.v4.b32 [%0], { %1, %2, %3, %4}, policy;\n"
         "}" ::"l"(reinterpret_cast<Vector<T, N>*>(pointer) + i),
         "r"(words[0]),
         "r"(words[1]),
