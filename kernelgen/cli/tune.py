@@ -217,6 +217,7 @@ def _text(plan: "Plan", result: "Result") -> list[str]:
                 change, low, high = (100 * (end - 1) for end in case["ratio"])
                 lines.append(f"    {case['case']}: {change:+.1f}% ({low:+.1f}, {high:+.1f}) {case['verdict']}")
                 lines += [f"      {note}" for note in case["notes"]]
+            lines += [f"    {note}" for note in (found["comparison"] or {}).get("notes", ())]
     if result.left:
         return [*lines, result.left]
     if result.written:

@@ -214,8 +214,9 @@ def _confirmed(part: Any) -> str:
     for found in part.get("confirmed", []):
         values = ", ".join(f"{name} {value}" for name, value in found["values"].items())
         verdict = "confirmed" if found["passed"] else "not confirmed"
-        cases = (found["comparison"] or {"cases": []})["cases"]
-        changes = [f"{one['case']} {100 * (one['ratio'][0] - 1):+.1f}%" for one in cases]
+        comparison = found["comparison"] or {"cases": []}
+        changes = [f"{one['case']} {100 * (one['ratio'][0] - 1):+.1f}%" for one in comparison["cases"]]
+        changes += comparison.get("notes", ())
         said.append(": ".join(filter(None, (f"{verdict}: {values}", found["problem"] or ", ".join(changes)))))
     items = "".join(f"<li>{escape(text)}</li>" for text in said or ["The default stands: nothing looked faster."])
     return f'<ul class="says">{items}</ul>'

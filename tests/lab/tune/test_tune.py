@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -137,17 +138,58 @@ def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
 def test_on_the_cpu_several_pairs_of_processes_share_the_blocks(monkeypatch, device, blocks, shares):
     turns = []
 
-    def turn(gate, candidate, plan, prove, only):
+    def turn(gate, candidate, plan, only, prove, stops):
         turns.append((plan.blocks, plan.seed, prove))
+        assert stops == (len(shares) == 1)
         return {"case": pair.Paired("op", "case", "float32", ratios=[1.0] * plan.blocks)}
 
     monkeypatch.setattr(confirm.Gate, "_turn", turn)
     gate = confirm.Gate(Path(), Path(), {"device": device}, None, [], Thresholds(), blocks, 60.0)
-    (found,) = gate._measure(None, 1)
+    (found,) = gate._measure(None, 1, ["case"], prove=True, stops=True)
     assert len(found.ratios) == blocks
     assert [blocks for blocks, _, _ in turns] == shares
     assert len({seed for _, seed, _ in turns}) == len(shares)
     assert [prove for _, _, prove in turns] == [True] + [False] * (len(shares) - 1)
+
+
+def gate_of_three_cases(monkeypatch, ratios: dict[str, list[float]]) -> tuple[confirm.Confirmation, list[str]]:
+    """What a gate says of a candidate with these ratios, of a case's first measurement and of its second; and the
+    order of what was measured."""
+    order = []
+
+    def measure(live, part, plan, tick):
+        again = order.count(part.case)
+        order.append(part.case)
+        chance = random.Random(again)
+        part.ratios = [ratios[part.case][again] * chance.uniform(0.995, 1.005) for _ in range(plan.blocks)]
+        return part
+
+    side = SimpleNamespace(
+        ask=lambda do, **_: {"machine": "H200", "fault": ""}, allow=lambda _: None, close=lambda: None
+    )
+    monkeypatch.setattr(pair, "Side", lambda *_: side)
+    monkeypatch.setattr(pair, "measure", measure)
+    library = SimpleNamespace(library="x.so")
+    cases, thresholds = [[name, "float32"] for name in ratios], Thresholds(faster=0.03)
+    gate = confirm.Gate(Path(), Path(), {"op": "op", "device": "cuda"}, library, cases, thresholds, 40, 60.0)
+    return gate.confirm({"work": 1}, library), order
+
+
+def test_a_candidate_that_slows_a_case_down_is_measured_no_further(monkeypatch):
+    found, order = gate_of_three_cases(monkeypatch, {"a": [0.9], "b": [1.04, 1.04], "c": [0.9]})
+    assert not found.passed
+    assert order == ["a", "b", "b"]
+    assert found.comparison.notes == ["that is enough: 1 of 3 cases were not measured"]
+    verdicts = {one.case.split(" · ")[1]: one.verdict for one in found.comparison.verdicts}
+    assert verdicts == {"a": "improvement", "b": "regression"}
+
+
+def test_a_case_that_only_looked_slower_stops_nothing(monkeypatch):
+    found, order = gate_of_three_cases(monkeypatch, {"a": [1.04, 1.0], "b": [1.0], "c": [0.9, 0.9]})
+    assert found.passed
+    assert order == ["a", "a", "b", "c", "c"]
+    assert found.comparison.notes == []
+    assert [one.verdict for one in found.comparison.verdicts] == ["no difference", "no difference", "improvement"]
 
 
 @pytest.mark.parametrize(("seen", "names"), [(None, ["0", "2"]), ("4,5,7", ["4", "7"])])
