@@ -13,7 +13,7 @@ def _rms_norm(name: str, old: str, new: str, file: str = "kernel.cuh") -> Mutant
 
 _FMA = "return static_cast<T>(fma(widen(a), widen(b), widen(c)));"
 _RESULT = "const auto r = fma(widen(a), widen(b), widen(c));\n  return static_cast<T>("
-_SCALE = "const Sum scale = rsqrt(team.sum(squares) / Sum(n) + eps);"
+_SCALE = "rsqrt(team.sum(squares) * mean_of_one + eps);"
 
 CUDA = [
     # Which elements are read and written.
@@ -43,10 +43,10 @@ CUDA = [
     # Rows and their sums.
     _rms_norm("index_of_32_bits", "x(team, input + row * n,", "x(team, input + int(row) * int(n),"),
     _rms_norm("wrong_stride", "x(team, input + row * n,", "x(team, input + row * (n - n % 2),"),
-    _rms_norm("sum_off_by_a_percent", _SCALE, "const Sum scale = rsqrt(Sum(1.01) * team.sum(squares) / Sum(n) + eps);"),
+    _rms_norm("sum_off_by_a_percent", _SCALE, "rsqrt(Sum(1.01) * team.sum(squares) * mean_of_one + eps);"),
     _rms_norm("sum_of_one_warp", "team.sum(squares)", "warp_sum(squares)"),
-    _rms_norm("eps_outside_the_root", _SCALE, "const Sum scale = 1 / (sqrt(team.sum(squares) / Sum(n)) + eps);"),
-    _rms_norm("low_precision_root", _SCALE, "const Sum scale = Sum(1.0001) * rsqrt(team.sum(squares) / Sum(n) + eps);"),
+    _rms_norm("eps_outside_the_root", _SCALE, "1 / (sqrt(team.sum(squares) * mean_of_one) + eps);"),
+    _rms_norm("low_precision_root", _SCALE, "Sum(1.0001) * rsqrt(team.sum(squares) * mean_of_one + eps);"),
     _rms_norm(
         "weight_alignment_assumed",
         "aligned<T>(a.n, a.input, a.residual, a.weight, a.output",
