@@ -67,7 +67,9 @@ def reference(ops: Path) -> Callable[[str], ModuleType]:
 class Memory:
     """Tensors between margins of NaN, which nobody may write to and whose values nobody may use."""
 
-    MARGIN = 512  # Bytes, so that a tensor is as aligned as its margins.
+    # Bytes, so many that a tensor is as aligned as its margins, and that few faults reach what is malloc's own: a
+    # process that writes there crashes or hangs.
+    MARGIN = 2**14
 
     def __init__(self) -> None:
         self._margins: list[torch.Tensor] = []

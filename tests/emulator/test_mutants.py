@@ -81,6 +81,7 @@ MUTANTS = [
     _header("teams_not_added_up", "column_sums.cuh", "add(parts, blockDim.y,", "add(parts, 1,"),
     _header("parts_as_many_as_fit", "tile.cuh", "std::min(most / tile.threads, kMostParts)", "most / tile.threads"),
     _header("more_clusters_than_fit", "tile.cuh", "if (tile.blocks_per_team > 1) teams = std::min", "//"),
+    Mutant("past_the_row_s_end", "rms_norm", "../../include/tile.cuh", "return n == threads", "return n <= threads"),
     _header("queue_one_row_short", "queue.cuh", "__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"),
     _header("quotient_too_small", "divisor.cuh", "/ value + 1);", "/ value);"),
     _header("parity_of_many_steps", "mbarrier.cuh", "if (at_ >= 2 * kStages)", "if (at_ >= kStages)"),
