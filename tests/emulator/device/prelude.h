@@ -204,10 +204,6 @@ template <typename T>
 T __ldcs(const T* pointer) {
   return *pointer;
 }
-template <typename T>
-void __stcs(T* pointer, T value) {
-  *pointer = value;
-}
 
 // One OS thread runs all fibers, and none stops in here.
 template <typename T>

@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <type_traits>
-
 #include "accumulate.cuh"
 #include "evict_last.cuh"
 #include "vector.cuh"
@@ -21,6 +19,10 @@ __device__ Vector<T, N> plus(const Vector<T, N>& a, const Vector<T, N>& b) {
 // is converted more than once.
 template <typename T, int N, int kAccesses>
 constexpr bool kFitsWidened = kAccesses * N * sizeof(accumulate_t<T>) <= 128;
+
+// Whether rows can be taken as whole: of more accesses, what else is asked for at once would take too many registers.
+template <int kAccesses>
+constexpr bool kCanBeWhole = kAccesses > 0 && kAccesses <= 4;
 
 // Held in registers: at most kAccesses accesses of N elements, such that neighbouring threads read neighbouring memory.
 // If the row is whole, each thread has all of them, and none has to ask.
@@ -77,10 +79,6 @@ class Row {
   int first_, left_;  // Accesses from the thread's first one to the row's end.
   Vector<T, N> held_[kAccesses];
 };
-
-// Whether rows can be taken as whole: of more accesses, what else is asked for at once would take too many registers.
-template <int kAccesses>
-constexpr bool kCanBeWhole = kAccesses > 0 && kAccesses <= 4;
 
 // Of a row that is too long to be held: read again each time, mostly from cache.
 template <typename Team, typename T, int N>
