@@ -38,8 +38,6 @@ DECODE_BOUND = (None, 1.0)
 LEFT_ASIDE = ("torch math",)
 # Cases of half-precision, unlike the others.
 FLOAT16_CASES = ("batches of 512 x 64",)
-# Cycles that the GPU spins before each sample: a millisecond, in which the CPU gets through an eager backward.
-HEAD_START_CYCLES = 2_000_000
 
 
 def flash_attn_4() -> dict[str, Callable[..., Any]]:
@@ -77,7 +75,6 @@ class Case:
         self.dtype = torch.float16 if name in FLOAT16_CASES else torch.bfloat16
         self.is_decode = self.sizes["queries"] == 1
         self.subject = Subject(op, self.sizes, self.dtype, device, {}, backward=backward, seed=1)
-        self.subject.clock.HEAD_START_CYCLES = HEAD_START_CYCLES
         self.subject.sets.append(self.subject.draw())
         # The path of each of our own.
         self.paths: dict[str, str | None] = {OP: None} if device == "cpu" else {f"{OP} {path}": path for path in BOUNDS}

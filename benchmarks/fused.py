@@ -37,16 +37,11 @@ CASES = {
 BOUNDS = {"rms_norm": (0.88, 0.80), "layer_norm": (0.88, 0.80), "swiglu": (0.94, 0.94)}
 
 
-# Cycles that the GPU spins before each sample: a millisecond, in which the CPU gets through an eager backward.
-HEAD_START_CYCLES = 2_000_000
-
-
 def subject_of(op: Op, case: str, dtype: torch.dtype, backward: bool) -> tuple[Subject, dict[str, str]]:
     """A case with two sets of inputs and all that can run, warmed up; and why the others cannot."""
     # Each case is compiled for its own shape, and torch.compile gives up after a few of them.
     torch._dynamo.reset()
     subject = Subject(op, op.cases[case], dtype, "cuda", {}, backward=backward, seed=1)
-    subject.clock.HEAD_START_CYCLES = HEAD_START_CYCLES
     subject.sets.append(subject.draw())
     left_out = {}
     for name, function in {OP: op.function, **op.peers}.items():

@@ -55,19 +55,24 @@ class CudaClock:
     """One call a sample, between two events, with a cold L2.
 
     A spin and what flushes L2 are enqueued before the first event, and keep the GPU busy while the CPU enqueues the
-    call, so a call's launch costs are not in its time as long as they are shorter. Calls shorter than `GRAPH_S` are
-    captured into CUDA graphs, so that no launch comes between their kernels.
+    call, so that launch costs are not in its time. The spin lasts for twice as long as the CPU took for the last call:
+    a gradient takes it more than half a millisecond, and more where compilers keep it busy. A call that the GPU came
+    to before all of it was enqueued is timed again after a longer one. Calls shorter than `GRAPH_S` are captured into
+    CUDA graphs, so that no launch comes between their kernels.
     """
 
     method = "cuda events"
     GRAPH_S = 50e-6
     SETS = 2
-    HEAD_START_CYCLES = 400_000  # About a fifth of a millisecond.
+    # Whatever the CPU takes. A call that waits for the GPU takes it as long as the spin and more, so there is an end.
+    LEAST_SPIN_S, MOST_SPIN_S = 2e-4, 5e-3
+    CYCLES_A_SECOND = 2e9  # About: with fewer a spin is longer.
 
     def __init__(self) -> None:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         self._flush = torch.empty(max(2 * properties.L2_cache_size, 64 * 2**20), dtype=torch.uint8, device="cuda")
         self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._spin_s = self.LEAST_SPIN_S
 
     def sets(self, set_bytes: int) -> int:
         return self.SETS
@@ -77,13 +82,20 @@ class CudaClock:
 
     def sample(self, calls: Sequence[Call]) -> Sample:
         (call,) = calls
-        torch.cuda._sleep(self.HEAD_START_CYCLES)
-        self._flush.fill_(1)
-        self._start.record()
-        result = call()
-        self._end.record()
-        self._end.synchronize()
-        return self._start.elapsed_time(self._end) / 1e3, [result]
+        while True:
+            torch.cuda._sleep(round(self._spin_s * self.CYCLES_A_SECOND))
+            self._flush.fill_(1)
+            self._start.record()
+            begin = time.perf_counter()
+            result = call()
+            self._end.record()
+            taken = time.perf_counter() - begin
+            waited = self._start.query()  # The GPU was there first: its wait for the CPU may be in the time.
+            self._end.synchronize()
+            last, self._spin_s = self._spin_s, min(max(2 * taken, self.LEAST_SPIN_S), self.MOST_SPIN_S)
+            if not waited or last == self.MOST_SPIN_S:
+                return self._start.elapsed_time(self._end) / 1e3, [result]
+            self._spin_s = min(max(self._spin_s, 2 * last), self.MOST_SPIN_S)
 
     def settle(self, seconds: float) -> None:
         torch.cuda.synchronize()

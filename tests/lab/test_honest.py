@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kernelgen.lab import honest
+from kernelgen.lab.clock import CpuClock
 from kernelgen.lab.results import OP
 from kernelgen.lab.subject import Subject
 
@@ -171,17 +172,20 @@ def test_one_buffer_for_every_call():
     assert faults(reuses) != ""
 
 
-def test_work_left_on_a_thread():
+def test_work_left_on_a_thread(monkeypatch):
+    left = []
+
     def later(x):
         out = torch.zeros_like(x)
-
-        def fill():
-            time.sleep(0.001)
-            out.copy_(double_plus_one(x))
-
-        threading.Thread(target=fill).start()
+        left.append((out, x))
         return out
 
+    def settle(clock, seconds):
+        thread = threading.Thread(target=lambda: [out.copy_(double_plus_one(x)) for out, x in left])
+        thread.start()
+        thread.join()
+
+    monkeypatch.setattr(CpuClock, "settle", settle)  # Which else gives a thread some time, and not always enough.
     assert "another stream or thread" in faults(later)
 
 
