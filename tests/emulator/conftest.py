@@ -65,28 +65,36 @@ def reference(ops: Path) -> Callable[[str], ModuleType]:
 
 
 class Memory:
-    """Tensors between margins of NaN, which nobody may write to and whose values nobody may use."""
+    """Tensors between margins, which nobody may write to and whose values nobody may use.
+
+    A margin is NaN in each floating-point dtype, by bits that no other tensor's has: so NaN that is written there shows
+    as well, whether it was computed or read from beside another tensor.
+    """
 
     # Bytes, so many that a tensor is as aligned as its margins, and that few faults reach what is malloc's own: a
     # process that writes there crashes or hangs.
     MARGIN = 2**14
+    # Each twice or more in a row makes NaN of every dtype; all bits set is what kernels make NaN of themselves.
+    _NANS = range(-16, -1)
 
     def __init__(self) -> None:
-        self._margins: list[torch.Tensor] = []
+        self._margins: list[tuple[torch.Tensor, int]] = []
 
     def copy(self, tensor: torch.Tensor | None, shift: int = 0) -> torch.Tensor | None:
         """A copy that begins `shift` elements after an aligned address."""
         return None if tensor is None else self.empty(*tensor.shape, dtype=tensor.dtype, shift=shift).copy_(tensor)
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32, shift: int = 0) -> torch.Tensor:
+        nan = self._NANS[len(self._margins) // 2 % len(self._NANS)]
         size, margin = torch.Size(shape).numel(), self.MARGIN // dtype.itemsize
-        storage = torch.full((size + 2 * margin,), torch.nan, dtype=dtype)
+        storage = torch.full(((size + 2 * margin) * dtype.itemsize // 2,), nan, dtype=torch.int16)
         begin = margin + shift
-        self._margins += [storage[:begin], storage[begin + size :]]
-        return storage[begin : begin + size].view(shape)
+        elements = storage.view(dtype)
+        self._margins += [(part.view(torch.int16), nan) for part in (elements[:begin], elements[begin + size :])]
+        return elements[begin : begin + size].view(shape)
 
     def check(self) -> None:
-        assert all(margin.isnan().all() for margin in self._margins), "memory beside a tensor was written to"
+        assert all((margin == nan).all() for margin, nan in self._margins), "memory beside a tensor was written to"
 
 
 @pytest.fixture

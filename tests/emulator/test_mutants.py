@@ -45,6 +45,7 @@ _WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
 
 MUTANTS = [
     *(mutant for mutant in CUDA if mutant.name.removeprefix("cuda_") in FROM_LAB),
+    Mutant("rows_beyond_the_last", "rms_norm", "../../include/tile.cuh", " && rows % tile.teams_per_block == 0", ""),
     _linear("tile_not_waited_for", "barriers.full[stage].wait(position.parity());"),
     _linear("buffer_not_waited_for", ".wait(position.parity() ^ 1);\n      full.arrive", ";\n      full.arrive"),
     _linear("released_while_being_read", _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
