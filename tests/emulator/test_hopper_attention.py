@@ -45,6 +45,10 @@ CASES = [
     (128, (1, 2, 1, 150, 400, 128), {"causal": True}),
     (128, (1, 1, 1, 190, 140, 96), {"causal": True, "softcap": 20.0}),  # The first rows attend to nothing.
     (128, (1, 3, 1, 129, 1, 128), {}),
+    # So many tiles of a head that some come late.
+    (64, (1, 2, 1, 1050, 60, 64), {}),
+    (128, (1, 2, 2, 800, 130, 128), {"causal": True}),
+    (128, (1, 2, 1, 70, 1100, 128), {"window": (300, 0)}),
 ]
 
 
@@ -148,3 +152,25 @@ def test_it_reads_tensors_as_they_lie(library, memory, layout):
     library(f"hopper_forward_{attention.name}", *attention.inputs(), expected, expected_lse)
     assert torch.equal(out, expected)
     assert torch.equal(lse, expected_lse)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize(
+    "tiles, late, batch, heads, group, most",
+    [(1, 0, 1, 1, 1, 1), (5, 0, 2, 6, 1, 5), (12, 2, 2, 10, 2, 3), (9, 1, 3, 4, 4, 1), (6, 1, 1, 7, 1, 100)],
+)
+def test_every_tile_has_its_turn(library, memory, tiles, late, batch, heads, group, most, backwards):
+    """A head's tiles in their order, those of few heads at a time; the late ones when all others are through."""
+    found = memory.empty(tiles * batch * heads, 3, dtype=torch.int32)
+    library("hopper_places", tiles, late, batch, heads, group, most, int(backwards), found)
+    turns = [(place[0] * heads + place[1], tiles - 1 - place[2] if backwards else place[2]) for place in found.tolist()]
+    assert sorted(turns) == [(head, tile) for head in range(batch * heads) for tile in range(tiles)]
+    is_late = [tile >= tiles - late for _, tile in turns]
+    assert is_late == sorted(is_late)
+    waiting: dict[int, int] = {}
+    for head, tile in turns:
+        assert waiting.pop(head, tile) == tile
+        if tile + 1 not in (tiles - late, tiles):
+            waiting[head] = tile + 1
+        assert len(waiting) <= most * group * (tiles / late if tile >= tiles - late else 1)
+    assert not waiting
