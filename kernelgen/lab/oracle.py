@@ -409,11 +409,12 @@ def poisoned_memory() -> Iterator[None]:
     """Fills what `empty` allocates with NaN, so that an element nobody writes is seen."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        # Not use_deterministic_algorithms, which does the same and imports torch.compile's modules, for seconds.
+        torch.set_deterministic_debug_mode("warn")
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(False)
+            torch.set_deterministic_debug_mode("default")
 
 
 def _poison_blocks(expected: Evaluation) -> None:

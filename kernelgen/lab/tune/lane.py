@@ -75,17 +75,19 @@ class Lane:
         self._request = {"work": "kernelgen.lab.tune.bench", "seed": seed, **request}
         self._limit_s, self._chance = limit_s, Random(seed)
         self._sides: dict[str, Side] = {}
-        self._rehearsal: threading.Thread | None = None
+        self._rehearsals: list[threading.Thread] = []
         self._ready: set[str] = set()
         self.environment: dict[str, Any] = {}
 
     def begin(self, cases: Sequence[Sequence[str]] = (), proofs: int = 0) -> None:
         """Start both processes, and have them go through a measurement of these cases, if any, with so many of the
         oracle. The first takes seconds on a GPU: what CUDA loads when it is first used, and each case's inputs."""
-        live = pair.Pair(*(self._begin(name) for name in SIDES))
-        if cases:
-            self._rehearsal = threading.Thread(target=self._rehearse, args=(live, cases, proofs), daemon=True)
-            self._rehearsal.start()
+        for name, side in [(name, self._begin(name)) for name in SIDES]:
+            if cases:
+                proven = proofs if name == "the candidate" else 0
+                thread = threading.Thread(target=self._rehearse, args=(side, cases, proven), daemon=True)
+                self._rehearsals.append(thread)
+                thread.start()
 
     def start(self, default: Candidate) -> None:
         """Wait until the default can be run, and run it from now on beside each candidate.
@@ -94,8 +96,8 @@ class Lane:
             LabError: it cannot be run here; the message says why.
         """
         self._default = default
-        if self._rehearsal:
-            self._rehearsal.join()
+        for rehearsal in self._rehearsals:
+            rehearsal.join()
         self._side("the default")
 
     def measure(
@@ -133,16 +135,19 @@ class Lane:
         for side in list(self._sides.values()):
             side.kill()
 
-    def _rehearse(self, live: pair.Pair, cases: Sequence[Sequence[str]], proofs: int) -> None:
+    def _rehearse(self, side: Side, cases: Sequence[Sequence[str]], proofs: int) -> None:
+        """Both processes at once: how long these calls take does not matter."""
         try:
-            live.both("list")
-            for side in (live.before, live.after):
-                side.allow(self._limit_s)
-            live.after.ask("prove", count=proofs, seed=0)
+            side.ask("list")
+            side.allow(self._limit_s)
+            if proofs:
+                side.ask("prove", count=proofs, seed=0)
             for case, dtype in cases:
-                self._open(live, case, dtype)
-                live.both("time", count=1)
-                live.after.ask("check")
+                graphs = side.ask("plan", seconds=side.ask("open", case=case, dtype=dtype)["fastest"])["graphs"]
+                side.ask("fresh", graphs=graphs)
+                side.ask("time", count=1)
+                if proofs:
+                    side.ask("check")
         except LabError:  # New ones will say what is wrong, if it is not that these were killed.
             self.close()
 
