@@ -67,14 +67,14 @@ def reference(ops: Path) -> Callable[[str], ModuleType]:
 class Memory:
     """Tensors between margins, which nobody may write to and whose values nobody may use.
 
-    A margin is NaN in each floating-point dtype, by bits that no other tensor's has: so NaN that is written there shows
-    as well, whether it was computed or read from beside another tensor.
+    A margin is NaN in each floating-point dtype, by bits that the margins of other tensors mostly do not have: so NaN
+    that is written there shows as well, whether it was computed or read from beside another tensor.
     """
 
     # Bytes, so many that a tensor is as aligned as its margins, and that few faults reach what is malloc's own: a
     # process that writes there crashes or hangs.
     MARGIN = 2**14
-    # Each twice or more in a row makes NaN of every dtype; all bits set is what kernels make NaN of themselves.
+    # Two bytes: repeated, NaN in every dtype. All bits set is left out, since it is a NaN that kernels may compute.
     _NANS = range(-16, -1)
 
     def __init__(self) -> None:

@@ -148,8 +148,8 @@ class Lane:
                 side.ask("time", count=1)
                 if proofs:
                     side.ask("check")
-        except LabError:  # New ones will say what is wrong, if it is not that these were killed.
-            self.close()
+        except LabError:  # A new one will say what is wrong, if it is not that this one was killed.
+            self._drop(side.name)
 
     def _measure(
         self, candidate: Candidate, effort: Effort, cases: Sequence[Sequence[str]], best: Mapping[str, float], seed: int
