@@ -56,7 +56,7 @@ class CudaClock:
 
     A spin and what flushes L2 are enqueued before the first event, and keep the GPU busy while the CPU enqueues the
     call, so that launch costs are not in its time. The spin lasts for twice as long as the CPU took for the last call:
-    a gradient takes it more than half a millisecond, and more where compilers keep it busy. A call that the GPU came
+    a gradient takes it about half a millisecond, and more where compilers keep it busy. A call that the GPU came
     to before all of it was enqueued is timed again after a longer one. Calls shorter than `GRAPH_S` are captured into
     CUDA graphs, so that no launch comes between their kernels.
     """

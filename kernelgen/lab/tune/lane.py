@@ -82,7 +82,8 @@ class Lane:
     def begin(self, cases: Sequence[Sequence[str]] = (), proofs: int = 0) -> None:
         """Start both processes, and have them go through a measurement of these cases, if any, with so many of the
         oracle. The first takes seconds on a GPU: what CUDA loads when it is first used, and each case's inputs."""
-        for name, side in [(name, self._begin(name)) for name in SIDES]:
+        for name in SIDES:
+            side = self._begin(name)
             if cases:
                 proven = proofs if name == "the candidate" else 0
                 thread = threading.Thread(target=self._rehearse, args=(side, cases, proven), daemon=True)
