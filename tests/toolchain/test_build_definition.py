@@ -139,10 +139,36 @@ def test_what_is_no_architecture_is_refused(setup, toolkit, monkeypatch, asked, 
         ("kernel.sm_100f.cu", "10.3a", "10.0f"),
         ("kernel.sm_100f.cu", "11.0 9.0a", ""),
         ("kernel.sm_100a.cu", "10.0f 10.3", "10.0a"),
+        ("sm80/kernel.cu", "7.5 8.0 8.6+PTX 9.0a", "8.0 8.6+PTX 9.0a"),
+        ("sm80/kernel.cu", "7.5", ""),
+        ("sm90/kernel.cu", "8.0 9.0", "9.0a"),
+        ("sm90/kernel.cu", "8.0 10.0a", ""),
     ],
 )
-def test_a_file_is_compiled_for_what_its_name_says(setup, name, asked, compiled):
+def test_a_file_is_compiled_for_what_its_name_or_folder_says(setup, name, asked, compiled):
     assert setup.compiled_for(Path(name), asked.split()) == compiled.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "instances"),
+    [
+        ("", [{}]),
+        ("// instantiate: T = float16", [{"T": "float16"}]),
+        (
+            "// instantiate: T = float16, bfloat16; D = 64, 128",
+            [{"T": t, "D": d} for t in ("float16", "bfloat16") for d in ("64", "128")],
+        ),
+    ],
+)
+def test_a_file_is_compiled_for_each_combination_that_it_names(setup, tmp_path, line, instances):
+    (tmp_path / "kernel.cu").write_text(f"// A kernel.\n\n{line}\n")
+    assert setup.instantiations(tmp_path / "kernel.cu") == instances
+
+
+def test_instantiations_that_mean_nothing_are_refused(setup, tmp_path):
+    (tmp_path / "kernel.cu").write_text("// instantiate: float16, bfloat16\n")
+    with pytest.raises(setup.BuildError, match=r"is no list of instantiations; write one as in '// instantiate: T = "):
+        setup.instantiations(tmp_path / "kernel.cu")
 
 
 def test_a_name_that_means_nothing_is_refused(setup):
@@ -200,7 +226,7 @@ def test_glue_learns_which_files_were_compiled(project, setup, toolkit, tmp_path
             text, objects, _ = setup.ninja_file(torch, toolkit, release, [asked])
             (glue,) = (line for line in text.splitlines() if "cxx_flags = $cxx_flags" in line)
             ampere, hopper = define.split()
-            assert glue.endswith(f"-DHAS_SM_80={ampere} -DHAS_SM_90A={hopper}")
+            assert f"-DHAS_SM_80={ampere} -DHAS_SM_90A={hopper} " in glue
             compiled = {Path(source).name for source in objects.values()}
             assert (marked[0].name in compiled, marked[1].name in compiled) == (hopper == "1", ampere == "1")
         assert "gencode = -gencode=arch=compute_90a,code=sm_90a -DHAS" in text

@@ -1,0 +1,11 @@
+// The element types of kernels, spelled as PyTorch spells its dtypes.
+
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+using float16 = __half;
+using bfloat16 = __nv_bfloat16;
+using float32 = float;
+using float64 = double;
