@@ -72,4 +72,4 @@ def test_new_values_are_drawn_for_any_dtype(dtype):
     tensor = torch.zeros(6, 50, dtype=dtype).t()
     drawn = inputs.random_like(tensor)
     assert (drawn.shape, drawn.dtype, drawn.device) == (tensor.shape, tensor.dtype, tensor.device)
-    assert len(drawn.unique()) > 1
+    assert len(set(drawn.flatten().tolist())) > 1
