@@ -71,6 +71,11 @@ def links(page: str) -> list[str]:
 
 def anchors(page: str) -> set[str]:
     """The headings of a page as links name them."""
-    prose = _BLOCK.sub("", read(page))
+    return anchors_in(read(page))
+
+
+def anchors_in(text: str) -> set[str]:
+    """The headings of Markdown as links name them."""
+    prose = _BLOCK.sub("", text)
     headings = re.findall(r"^#+ (.*)$", prose, re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
