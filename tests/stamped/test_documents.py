@@ -24,10 +24,8 @@ def project(made_once) -> Path:
 @pytest.fixture(scope="module")
 def documents(project) -> dict[str, str]:
     """The text of each, by its path."""
-    files = [
-        *project.glob("*.md"),
-        *(file for folder in ("docs", "baselines", ".github") for file in (project / folder).rglob("*.md")),
-    ]
+    inside = (file for folder in ("docs", "baselines", ".github") for file in (project / folder).rglob("*.md"))
+    files = [*project.glob("*.md"), *inside]
     return {file.relative_to(project).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 
@@ -59,12 +57,12 @@ def test_the_readme_s_tree_is_there(project):
         path = project / "".join(folders).replace("NAME", "elementwise")
         assert path.exists(), f"README.md shows {path.relative_to(project)}"
     for room in re.search(r"include/ +.*: (.*)", tree)[1].split():
-        assert list((project / "src" / "demo" / "include" / room).glob("*.*h")), room
+        assert list((project / "src" / "demo_kernels" / "include" / room).glob("*.*h")), room
 
 
 def test_every_room_and_module_is_described(project):
     architecture = (project / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rooms = [folder.name for folder in (project / "src" / "demo" / "include").iterdir() if folder.is_dir()]
+    rooms = [folder.name for folder in (project / "src" / "demo_kernels" / "include").iterdir() if folder.is_dir()]
     assert sorted(re.findall(r"^\| `(\w+)/` \|", architecture, re.MULTILINE)) == sorted(rooms)
     suite = {file.stem for file in (project / "tests" / "suite").glob("*.py")} - {"__init__"}
     assert {module for module in suite if f"`{module}.py`" not in architecture} == set()
