@@ -116,6 +116,12 @@ def test_the_reference_describes_every_option(verb, monkeypatch):
     assert table(sections("docs/commands.md")[verb], "takes") == names
 
 
+def test_the_reference_names_the_verbs_with_a_dry_run(monkeypatch):
+    (paragraph,) = re.findall(r"^\*\*Writing sources\*\*: .*?\n\n", read("docs/commands.md"), re.M | re.S)
+    named = set(re.findall(r"`([\w-]+)(?: --dry-run)?`", paragraph)) & set(VERBS)
+    assert named == {verb for verb in VERBS if "--dry-run" in parser_of(verb, monkeypatch)._option_string_actions}
+
+
 def test_the_reference_describes_every_question():
     questions = yaml.safe_load((ROOT / "copier.yml").read_text())
     asked = [
