@@ -98,6 +98,8 @@ def cpu(old: str, new: str) -> tuple[str, str, str]:
     return "cpu.cpp", old, new
 
 
+# Of ops that were stamped before tests/suite/.
+OLD_IMPORTS = "from op_tools import assert_accurate, copies, evaluate  # noqa: F401\nfrom op_suite import"
 STUB = 'throw std::runtime_error("NAME: CPU kernel not written yet");'
 COPY = "Tensor out = empty_like_contiguous(x);\n  return torch::stable::copy_(out, x);"
 REGISTER = cpu("NOT_WRITTEN(", "REGISTER_KERNEL(")
@@ -108,6 +110,7 @@ FAILING = ("reference.py", REFERENCE, 'NotImplementedError("no such dtype"')
 FAULTS = {
     "without_fault": Fault("elementwise", (), set()),
     "without_fault_either": Fault("rms_norm", (), set()),
+    "old_imports": Fault("elementwise", (("test_NAME.py", "from suite import", OLD_IMPORTS),), set()),
     "no_fake": Fault("elementwise", (python(FAKE, ""),), {"test_opcheck", "test_compile", "test_export"}),
     "fake_of_another_dtype": Fault(
         "elementwise",
@@ -199,7 +202,10 @@ def stamp_faults(folder: Path, faults: dict[str, Fault]) -> Path:
     project = stamp(folder / "demo-kernels", ops=ops)
     for name, fault in faults.items():
         for file, old, new in fault.edits:
-            edit(project / OPS / name / file, (old.replace("NAME", name), new.replace("NAME", name)))
+            edit(
+                project / OPS / name / file.replace("NAME", name),
+                (old.replace("NAME", name), new.replace("NAME", name)),
+            )
     return project
 
 
