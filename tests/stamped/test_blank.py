@@ -236,6 +236,9 @@ def test_on_cuda_a_call_says_what_to_write(package, unwritten, home, name):
     expected = f"{name}: CUDA kernel not written yet; write ops/{name}/cuda.cpp"
     assert unwritten.reason_to_fail(file.parent, raised.value) == expected
     assert unwritten.reason_to_fail(file.parent, NotImplementedError("another")) is None
+    # Nor is it taken for a refusal of an argument.
+    with pytest.raises(NotImplementedError), importlib.import_module("suite").refusal("kernel"):
+        operator.redispatch(kernels, *args, **kwargs)
 
 
 def test_what_is_stamped_is_clean(home):

@@ -68,9 +68,9 @@ def test_a_wrong_signature_does_not_compile(compiler_output, name):
     backend = "cuda" if file == "cuda.cpp" else "cpu"
     sentence = f"the C++ signature of {name}_{backend} is not what the schema of {name} says"
     assert compiler_output.count(f"static assertion failed: {sentence}") == 1
-    said = compiler_output.partition(sentence)[2].partition("FAILED:")[0]
-    assert f"ops/{name}/{backend}.cpp:" in said
-    assert f"({number} == -1)" in said
+    message = compiler_output.partition(sentence)[2].partition("FAILED:")[0]
+    assert f"ops/{name}/{backend}.cpp:" in message
+    assert f"({number} == -1)" in message
 
 
 def test_a_right_signature_compiles(compiler_output):

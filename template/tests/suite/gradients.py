@@ -36,17 +36,17 @@ class GradientTests(OpUnderTest):
         args = self.typical(device)
         leaves = [tensor for tensor in tensors(args) if tensor.requires_grad]
         expected = evaluate(self.op, args)[1]
-        for asked in itertools.product((True, False), repeat=len(leaves)):
-            for leaf, needed in zip(leaves, asked, strict=True):
+        for choice in itertools.product((True, False), repeat=len(leaves)):
+            for leaf, needed in zip(leaves, choice, strict=True):
                 leaf.grad = None
                 leaf.requires_grad_(needed)
             outputs = tensors(self.op(*args))
-            assert any(out.requires_grad for out in outputs) == any(asked)
+            assert any(out.requires_grad for out in outputs) == any(choice)
             for node in {out.grad_fn for out in outputs if out.requires_grad}:
                 node.register_hook(partial(nothing_needless, node))
-            if any(asked):
+            if any(choice):
                 sum(out.sum() for out in outputs if out.requires_grad).backward()
-            wanted = [grad if needed else None for grad, needed in zip(expected, asked, strict=True)]
+            wanted = [grad if needed else None for grad, needed in zip(expected, choice, strict=True)]
             assert_equal([leaf.grad for leaf in leaves], wanted)
 
     def test_double_backward(self, device: str) -> None:

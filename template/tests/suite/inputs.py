@@ -93,4 +93,4 @@ def on_copies(function: Callable[..., Any], *positions: int) -> Callable[..., An
 def flattened(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
     """A function of the leaves of some arguments, and the leaves: gradcheck does not look into lists."""
     leaves, structure = pytree.tree_flatten(tuple(args))
-    return lambda *given: function(*pytree.tree_unflatten(given, structure)), leaves
+    return lambda *values: function(*pytree.tree_unflatten(values, structure)), leaves
