@@ -68,6 +68,13 @@ def test_every_room_and_module_is_described(project):
     assert {module for module in suite if f"`{module}.py`" not in architecture} == set()
 
 
+def test_every_header_that_is_named_is_there(project, documents):
+    include = project / "src" / "demo_kernels" / "include"
+    for name, text in documents.items():
+        for header in re.findall(r"`include/([\w/]+\.c?u?h)`", text):
+            assert (include / header).exists(), f"{name} names include/{header}"
+
+
 def test_every_command_of_kernelgen_is_there(documents):
     text = "\n".join(documents.values())
     assert set(re.findall(r"(?:`|\$ )kernelgen ([\w-]+)", text)) <= set(VERBS)
