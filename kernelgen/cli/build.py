@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
         from kernelgen.toolchain import timings
 
         steps = timings.read(build.root, outcome)
-        picture = timings.draw(build.folder, steps)
+        picture = timings.draw(build.root / outcome.folder, steps)
         report["timings"] = {"steps": [step.as_dict() for step in steps], "picture": str(picture)}
         text += [timings.table(steps), f"picture: {picture}", ""]
     if options.resources:
