@@ -31,7 +31,8 @@ def ask(root: Path, python: Path, *arguments: str, timeout_s: float | None = Non
     """What a command of build_tools prints, which is JSON.
 
     Raises:
-        OlderLayoutError: there are no build_tools; KernelgenError: they refuse, in their own sentence.
+        OlderLayoutError: there are no build_tools.
+        KernelgenError: they refuse, in their own sentence.
         OSError, subprocess.TimeoutExpired, ValueError: that Python does not run.
     """
     line = command(root, python, *arguments)
@@ -46,7 +47,8 @@ def build(root: Path, python: Path, options: Sequence[str], environment: Mapping
     """Builds, with the compilers' output on this process's own, and returns the report.
 
     Raises:
-        OlderLayoutError: there are no build_tools; KernelgenError: there is no such build to be had, or a compiler refused.
+        OlderLayoutError: there are no build_tools.
+        KernelgenError: there is no such build to be had here, or a compiler refused a source.
     """
     reader, writer = os.pipe()
     try:

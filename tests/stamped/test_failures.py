@@ -49,7 +49,7 @@ def test_what_is_printed_is_what_the_page_says(symptom, bench):
 @row("torch is not installed in this environment")
 def torch_missing(bench):
     # What pip's build isolation does, without its downloads: a Python that sees no torch.
-    return bench.run(BASE_PYTHON, "-S", "-E", "setup.py", "configure")
+    return bench.run(BASE_PYTHON, "-S", "-E", "-m", "build_tools", "configure")
 
 
 @row("torch … is too old for the stable ABI")
@@ -65,7 +65,7 @@ def ninja_missing(bench):
     (folder / "torch" / "version.py").write_text("__version__ = '2.11.0'\n")
     bench.script("g++", 'exec /usr/bin/g++ "$@"')
     paths = {"PYTHONPATH": str(folder), "PATH": str(bench.scratch / "bin"), "USE_CUDA": "0"}
-    return bench.run(BASE_PYTHON, "-S", "setup.py", "configure", **paths)
+    return bench.run(BASE_PYTHON, "-S", "-m", "build_tools", "configure", **paths)
 
 
 @row("setuptools … is too old")
