@@ -31,9 +31,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from kernelgen.lab import clock, pair, state  # noqa: E402
+from kernelgen.lab import pair  # noqa: E402
 from kernelgen.lab.compare import REGRESSION, Thresholds, judge  # noqa: E402
 from kernelgen.lab.statistics import median, paired_difference  # noqa: E402
+from kernelgen.worker import clock, machine_state  # noqa: E402
 
 PACKAGE, OP = "planted", "squash"
 # How many comparisons the same workers make.
@@ -189,7 +190,9 @@ def machine(device: str) -> dict:
 
     facts["torch"] = torch.__version__
     return facts | (
-        {"gpu": torch.cuda.get_device_name(), "driver": state.driver().get("driver")} if device == "cuda" else {}
+        {"gpu": torch.cuda.get_device_name(), "driver": machine_state.driver().get("driver")}
+        if device == "cuda"
+        else {}
     )
 
 

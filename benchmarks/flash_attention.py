@@ -26,10 +26,13 @@ from compiled import compiled
 from peers import versions
 from project import import_package
 
-from kernelgen.lab import LabError, ceilings, results, statistics
-from kernelgen.lab.op import Op, load
+from kernelgen.errors import LabError
+from kernelgen.lab import statistics
 from kernelgen.lab.results import OP
-from kernelgen.lab.subject import Subject
+from kernelgen.worker import ceilings
+from kernelgen.worker.environment import describe
+from kernelgen.worker.op import Op, load
+from kernelgen.worker.timed_case import Subject
 
 # What each path must reach, forward and backward, and of what: None is the fastest peer of a row.
 BOUNDS = {"hopper": (None, (0.90, 0.85)), "portable": ("torch flash", (1.0, 1.0))}
@@ -189,7 +192,7 @@ def main() -> None:
 
     facts: dict[str, Any] = {"kind": "kernelgen kernels", "title": "Attention"}
     facts["command"] = "python benchmarks/flash_attention.py --project DIR"
-    facts["environment"] = results.environment(options.device, project, {"samples": options.samples})
+    facts["environment"] = describe(options.device, project, {"samples": options.samples})
     facts["peers"] = versions()
     facts["ceilings"] = ceilings.measure(options.device, (torch.bfloat16,))
     facts["kernels"], facts["compile_seconds"] = compiled(project, ("flash_attention",))

@@ -19,10 +19,13 @@ from compiled import compiled
 from peers import versions
 from project import import_package
 
-from kernelgen.lab import LabError, ceilings, results, statistics
-from kernelgen.lab.op import Op, load
+from kernelgen.errors import LabError
+from kernelgen.lab import statistics
 from kernelgen.lab.results import OP
-from kernelgen.lab.subject import Subject
+from kernelgen.worker import ceilings
+from kernelgen.worker.environment import describe
+from kernelgen.worker.op import Op, load
+from kernelgen.worker.timed_case import Subject
 
 # The cases of each op's lab.py to measure, and what they must reach of this GPU's copy rate, forward and backward.
 # Bounds hold for tensors of 64 MiB and more.
@@ -98,7 +101,7 @@ def main() -> None:
     dtype = getattr(torch, options.dtype)
     facts = {"kind": "kernelgen kernels", "title": "Norms and SwiGLU"}
     facts["command"] = "python benchmarks/fused.py --project DIR"
-    facts["environment"] = results.environment("cuda", project, {"samples": options.samples})
+    facts["environment"] = describe("cuda", project, {"samples": options.samples})
     facts["peers"] = versions()
     facts["ceilings"] = ceilings.measure("cuda", (dtype,))
     facts["kernels"], facts["compile_seconds"] = compiled(project, tuple(CASES))

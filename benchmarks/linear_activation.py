@@ -23,8 +23,10 @@ from peers import versions
 from project import import_package
 from torch.nn import functional
 
-from kernelgen.lab import ceilings, results, statistics
-from kernelgen.lab.clock import CudaClock, captured
+from kernelgen.lab import statistics
+from kernelgen.worker import ceilings
+from kernelgen.worker.clock import CudaClock, captured
+from kernelgen.worker.environment import describe
 
 # m, k, n: the input is (m, k), the weight (n, k).
 BOUND_CASES = ((512, 1024, 4096), (8192, 1024, 4096), (8192, 4096, 4096), (8192, 4096, 16384), (16384, 512, 2048))
@@ -180,7 +182,7 @@ def main() -> None:
     torch.manual_seed(1)
     clock, found = CudaClock(), {"kind": "kernelgen kernels", "title": "Linear and activation"}
     found["command"] = "python benchmarks/linear_activation.py --project DIR"
-    found["environment"] = results.environment("cuda", project, {"samples": options.samples})
+    found["environment"] = describe("cuda", project, {"samples": options.samples})
     found["peers"] = versions()
     found["ceilings"] = ceilings.measure("cuda", (torch.bfloat16,))
     found["rows"], (found["kernels"], found["compile_seconds"]) = [], compiled(project, ("linear_activation",))

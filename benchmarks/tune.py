@@ -28,12 +28,12 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from kernelgen.lab.tune import tuning  # noqa: E402
-from kernelgen.lab.tune.candidates import Candidate  # noqa: E402
-from kernelgen.lab.tune.lane import MEASURED, Effort, Outcome  # noqa: E402
-from kernelgen.lab.tune.search import Search  # noqa: E402
-from kernelgen.lab.tune.space import Space, Values, key  # noqa: E402
-from kernelgen.lab.tune.study import Study  # noqa: E402
+from kernelgen.tune import tuning  # noqa: E402
+from kernelgen.tune.candidates import Candidate  # noqa: E402
+from kernelgen.tune.lane import MEASURED, Effort, Outcome  # noqa: E402
+from kernelgen.tune.search import Search  # noqa: E402
+from kernelgen.tune.space import Space, Values, key  # noqa: E402
+from kernelgen.tune.study import Study  # noqa: E402
 
 OP, PACKAGE = "elementwise", "tuned_kernels"
 CHUNKS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)

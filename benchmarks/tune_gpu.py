@@ -27,9 +27,9 @@ import torch
 from project import import_package
 from tune import efficiency, loads, show
 
-from kernelgen.lab import results
-from kernelgen.lab.tune import tuning
-from kernelgen.lab.tune.lane import Effort
+from kernelgen.tune import tuning
+from kernelgen.tune.lane import Effort
+from kernelgen.worker.environment import describe
 
 FOR_VERDICTS = "elementwise"
 
@@ -112,7 +112,7 @@ def main() -> int:
     options = parser.parse_args()
     figures: dict[str, Any] = {
         "machine": {"system": platform.platform(), "cores": len(os.sched_getaffinity(0))},
-        "environment": results.environment("cuda", options.project, {}),
+        "environment": describe("cuda", options.project, {}),
         "op": options.op,
         "cases": options.cases,
         "longer": options.longer,

@@ -35,10 +35,10 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from kernelgen.lab.results import cpu_name  # noqa: E402
-from kernelgen.lab.tune.lane import Effort  # noqa: E402
-from kernelgen.lab.tune.space import Space, key  # noqa: E402
-from kernelgen.lab.tune.study import Study  # noqa: E402
+from kernelgen.tune.lane import Effort  # noqa: E402
+from kernelgen.tune.space import Space, key  # noqa: E402
+from kernelgen.tune.study import Study  # noqa: E402
+from kernelgen.worker.environment import cpu_name  # noqa: E402
 
 # Rows and columns of a block of the result, steps of the inner dimension, rows whose sums are kept at a time, and
 # whether the block of b is copied to one place first.

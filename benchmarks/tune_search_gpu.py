@@ -28,11 +28,11 @@ from project import import_package
 from torch import Tensor
 from tune_search import Times, report, save
 
-from kernelgen.lab import results
-from kernelgen.lab.clock import Call, CudaClock, captured
-from kernelgen.lab.tune import gates
-from kernelgen.lab.tune.chips import find
-from kernelgen.lab.tune.space import Space, Values, key
+from kernelgen.tune import gates
+from kernelgen.tune.chips import find
+from kernelgen.tune.space import Space, Values, key
+from kernelgen.worker.clock import Call, CudaClock, captured
+from kernelgen.worker.environment import describe
 
 OP, CHIP = "linear_activation", "9.0"
 CASES = ("256 tokens", "2048 x 4096 x 4096", "128 tokens, few columns")
@@ -155,7 +155,7 @@ def main() -> int:
     space = Space({**lab.TUNABLES[f"cuda {CHIP}"], **FIXED})
     wanted = list(points(lab, space, lab.CASES[cases[0]]))
     options.out.mkdir(parents=True, exist_ok=True)
-    where = {"environment": results.environment("cuda", options.project, {}), "op": OP}
+    where = {"environment": describe("cuda", options.project, {}), "op": OP}
     with tempfile.TemporaryDirectory() as scratch:
         print(f"compiling {len(wanted)} points", file=sys.stderr)
         libraries = compile_all(project, Path(scratch), wanted, options.jobs)

@@ -17,3 +17,9 @@ class ConflictError(KernelgenError):
     """What was asked for collides with what is already there."""
 
     exit_code = 3
+
+
+class LabError(KernelgenError):
+    """Nothing could be run, so there is no verdict; the message says what is missing."""
+
+    exit_code = 2

@@ -112,7 +112,7 @@ def checks(project: Path) -> list[Step]:
         ),
         Step("planted faults", [*_pytest(), "tests/stamped/test_faults.py", "-k", "gpu"], ROOT),
         Step("lab", [*_pytest(), "tests/lab/test_honest.py", "tests/lab/test_measure.py"], ROOT),
-        Step("mutants", [sys.executable, "-m", "tests.lab.gpu_mutants"], ROOT),
+        Step("mutants", [sys.executable, "-m", "tests.worker.gpu_mutants"], ROOT),
     ]
 
 

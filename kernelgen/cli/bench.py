@@ -18,12 +18,13 @@ _CODES = """exit codes:
 
 def run(arguments: list[str]) -> int:
     options = _options(arguments)
-    from kernelgen.lab import process, results, state
+    from kernelgen.lab import process, results
+    from kernelgen.lab.steady import steady_environment
 
     home = lab.find(options)
-    os.environ.update(state.steady_environment())  # The worker inherits it.
+    os.environ.update(steady_environment())  # The worker inherits it.
     asked = {name: getattr(options, name) for name in ("device", "dtype", "cases", "peers", "backward", "tf32")}
-    request = home.request("measure", seed=options.seed, samples=options.samples, **asked)
+    request = home.request("bench", seed=options.seed, samples=options.samples, **asked)
     found, notes = results.new({}), []
     with lab.progress(not options.json) as show:
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli import lab
 from kernelgen.cli.parser import Parser
-from kernelgen.errors import KernelgenError
-from kernelgen.lab import LabError
+from kernelgen.errors import KernelgenError, LabError
 
 if TYPE_CHECKING:
     from kernelgen.lab.compare import Comparison, Thresholds

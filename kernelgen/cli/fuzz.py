@@ -25,7 +25,8 @@ _MOST_SHOWN = 5
 
 def run(arguments: list[str]) -> int:
     options = _options(arguments)
-    from kernelgen.lab import LabError, process
+    from kernelgen.errors import LabError
+    from kernelgen.lab import process
 
     home = lab.find(options)
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed

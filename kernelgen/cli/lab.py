@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.cli.parser import Parser
-from kernelgen.errors import KernelgenError
-from kernelgen.lab import LabError
+from kernelgen.errors import KernelgenError, LabError
 
 
 @dataclass(frozen=True)

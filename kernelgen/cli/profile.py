@@ -12,7 +12,7 @@ from kernelgen.cli import lab
 from kernelgen.cli.parser import Parser
 
 if TYPE_CHECKING:
-    from kernelgen.lab.profiler import Profile, Profiler
+    from kernelgen.lab.ncu.profiler import Profile, Profiler
 
 _CODES = """exit codes:
   0  profiled, with counters or without
@@ -26,10 +26,11 @@ _LONGEST_NAME = 80
 
 def run(arguments: list[str]) -> int:
     options = _options(arguments)
-    from kernelgen.lab import profiler, state
+    from kernelgen.lab.ncu import profiler
+    from kernelgen.lab.steady import steady_environment
 
     home = lab.find(options)
-    os.environ.update(state.steady_environment())  # The worker inherits it.
+    os.environ.update(steady_environment())  # The worker inherits it.
     folder = options.out or home.root / "build" / "profiles"
     before = _given(options)
     now = _profiler(options, home, home.root, folder)
@@ -66,7 +67,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _profiler(options: argparse.Namespace, home: lab.Lab, root: Path, folder: Path, **more: Any) -> "Profiler":
-    from kernelgen.lab.profiler import Profiler
+    from kernelgen.lab.ncu.profiler import Profiler
 
     names = ("device", "case", "dtype", "backward", "tf32", "seed")
     request = {"package": home.package, "op": home.ops[0], **{name: getattr(options, name) for name in names}, **more}
@@ -80,7 +81,7 @@ def _profiler(options: argparse.Namespace, home: lab.Lab, root: Path, folder: Pa
 
 def _given(options: argparse.Namespace) -> "Profile | None":
     """The saved profile that --against names, if it names one."""
-    from kernelgen.lab import profiler
+    from kernelgen.lab.ncu import profiler
 
     return profiler.read(Path(options.against)) if (options.against or "").endswith(".json") else None
 
@@ -100,7 +101,8 @@ def _revision(options: argparse.Namespace, home: lab.Lab) -> Iterator[Path]:
 
 
 def _text(found: "Profile", before: "Profile | None", written: list[Path]) -> list[str]:
-    from kernelgen.lab import profiler, results
+    from kernelgen.lab import results
+    from kernelgen.lab.ncu import profiler
 
     time, count = results.seconds(profiler.seconds(found)), len(found["kernels"])
     head = f"{results.key(found)} on {results.machine(found['environment'])}: {time}"
@@ -116,7 +118,8 @@ def _text(found: "Profile", before: "Profile | None", written: list[Path]) -> li
 
 
 def _kernel(one: dict[str, Any], found: "Profile") -> list[str]:
-    from kernelgen.lab import figures, profiler, results
+    from kernelgen.lab import results
+    from kernelgen.lab.ncu import figures, profiler
 
     launch = one["launch"]
     shape = " x ".join(f"{launch[name]:.0f}" for name in ("grid_size", "block_size") if name in launch)
@@ -133,21 +136,23 @@ def _cut(name: str) -> str:
 
 
 def _times(found: "Profile") -> list[str]:
-    from kernelgen.lab import ncu, results
+    from kernelgen.lab import results
+    from kernelgen.lab.ncu import runner
 
     rows, whole = found["times"]["rows"], sum(row["seconds"] for row in found["times"]["rows"]) or 1
     lines = []
     for row in rows[:_MOST_ROWS]:
         share = f"{row['seconds'] / whole:.0%}"
         # Operators of torch have short names, with their namespace; kernels have long ones.
-        name = _cut(ncu.short(row["name"]) if "(" in row["name"] else row["name"])
+        name = _cut(runner.short(row["name"]) if "(" in row["name"] else row["name"])
         lines.append(f"  {results.seconds(row['seconds']):>9}  {share:>4}  {row['count']:g} x {name}")
     return lines
 
 
 def _change(before: "Profile", found: "Profile") -> list[str]:
     """Before and after: the call, and the heaviest kernel's figures."""
-    from kernelgen.lab import figures, profiler, results
+    from kernelgen.lab import results
+    from kernelgen.lab.ncu import figures, profiler
 
     times = [profiler.seconds(profile) for profile in (before, found)]
     lines = [f"before → after: {' → '.join(map(results.seconds, times))} ({times[1] / times[0] - 1:+.1%})"]

@@ -16,8 +16,8 @@ from kernelgen.cli.parser import Parser
 from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
-    from kernelgen.lab.tune.search import Stats
-    from kernelgen.lab.tune.tuning import Plan, Result, Terrain, Views
+    from kernelgen.tune.search import Stats
+    from kernelgen.tune.tuning import Plan, Result, Terrain, Views
 
 _CODES = """exit codes:
   0  a faster configuration was confirmed and written (or: another worker confirms; a dry run)
@@ -31,7 +31,7 @@ _LINE_TRIALS, _LINE_S = 10, 10.0
 def run(arguments: list[str]) -> int:
     try:
         options = _options(arguments)
-        from kernelgen.lab.tune import tuning
+        from kernelgen.tune import tuning
 
         plan = _plan(options, lab.find(options))
         with _views(options.json) as views:
@@ -122,7 +122,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
     if options.chip and not options.dry_run:
         parser.error("--chip goes with --dry-run; a search measures on the GPUs that are here")
     if options.chip:
-        from kernelgen.lab.tune.chips import CHIPS, find
+        from kernelgen.tune.chips import CHIPS, find
 
         if options.device == "cpu":
             parser.error("--chip is a GPU's; leave out --device cpu")
@@ -132,7 +132,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 def _plan(options: argparse.Namespace, home: lab.Lab) -> "Plan":
     from kernelgen.lab.compare import Thresholds
-    from kernelgen.lab.tune.tuning import Plan
+    from kernelgen.tune.tuning import Plan
 
     names = ("dtype", "cases", "backward", "tf32", "seed", "seeds", "trials", "minutes", "jobs", "gpus", "storage")
     asked = {name: getattr(options, name) for name in (*names, "resume", "best", "blocks", "chip")}
@@ -146,7 +146,7 @@ def _plan(options: argparse.Namespace, home: lab.Lab) -> "Plan":
 
 
 def _dry_run(plan: "Plan", terrain: "Terrain", views: "Views", options: argparse.Namespace) -> int:
-    from kernelgen.lab.tune import tuning
+    from kernelgen.tune import tuning
 
     if not options.json:
         print("\n".join(_terrain_text(plan, terrain)), flush=True)  # What it costs takes a while to find out.
@@ -202,7 +202,7 @@ def _finish(plan: "Plan", result: "Result", options: argparse.Namespace) -> int:
 
 def _text(plan: "Plan", result: "Result") -> list[str]:
     from kernelgen.lab import compare
-    from kernelgen.lab.tune.space import key
+    from kernelgen.tune.space import key
 
     lines = []
     for part in result.record["searches"]:
@@ -229,7 +229,7 @@ def _text(plan: "Plan", result: "Result") -> list[str]:
 @contextmanager
 def _views(quiet: bool) -> "Iterator[Views]":
     """The progress: a view that is redrawn on a terminal; else a line now and then, unless it is to be quiet."""
-    from kernelgen.lab.tune.tuning import Views
+    from kernelgen.tune.tuning import Views
 
     if quiet:
         yield Views()
@@ -288,7 +288,7 @@ def _table(shapes: str, stats: "Stats") -> Any:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
-    from kernelgen.lab.tune.space import key
+    from kernelgen.tune.space import key
 
     table = Table.grid(padding=(0, 2))
     table.add_row(shapes or "trials", ProgressBar(stats.total, stats.done, width=40), f"{stats.done} of {stats.total}")

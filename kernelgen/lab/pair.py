@@ -22,7 +22,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kernelgen.lab import LabError, process, state
+from kernelgen.errors import LabError
+from kernelgen.lab import process
+from kernelgen.lab.steady import steady_environment
 
 # Units enough that chance alone all but never makes Cliff's delta 0.3 with an interval that leaves out 1, and that 3%
 # are seen: see benchmarks/compare_gate.py for how often. A CPU is noisier: others use its caches and memory too.
@@ -107,11 +109,11 @@ class Side:
             errors="replace",
             start_new_session=True,
             pass_fds=[theirs.fileno()],
-            env={**state.steady_environment(), **request.get("environment", {})},
+            env={**steady_environment(), **request.get("environment", {})},
         )
         threading.Thread(target=self._hear, daemon=True).start()
         with suppress(BrokenPipeError), self._process.stdin as pipe:
-            json.dump({"work": "live", "project": str(root), "fd": theirs.fileno(), **request}, pipe)
+            json.dump({"work": "paired", "project": str(root), "fd": theirs.fileno(), **request}, pipe)
         theirs.close()
 
     def order(self, do: str, **arguments: Any) -> None:

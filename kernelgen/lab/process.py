@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from kernelgen.errors import KernelgenError
-from kernelgen.lab import LabError
+from kernelgen.errors import KernelgenError, LabError
 
 Event = dict[str, Any]
 
@@ -28,13 +27,13 @@ MOST_LOST = 3
 
 # kernelgen alone is taken from its own environment; what lies beside it there was made for another Python.
 _BOOT = (
-    "import sys; sys.path[0] = sys.argv[1]; import kernelgen.lab; sys.path[0] = 'src'; "
-    "from kernelgen.lab.worker import main; main()"
+    "import sys; sys.path[0] = sys.argv[1]; import kernelgen; sys.path[0] = 'src'; "
+    "from kernelgen.worker.protocol import main; main()"
 )
 
 
 def command(python: Path) -> list[str]:
-    """The command line of a worker, to be run in the project's root; it reads a request as `worker.py` says."""
+    """The command line of a worker, to be run in the project's root; it reads a request as worker/protocol.py says."""
     return [str(python), "-c", _BOOT, str(Path(__file__).resolve().parents[2])]
 
 
@@ -49,7 +48,7 @@ def run(
 
     Args:
         python: the project's Python.
-        request: at least `work` (a module of kernelgen.lab) and `project` (the project's root); `environment` holds
+        request: at least `work` (a module of kernelgen.worker) and `project` (the project's root); `environment` holds
             variables for the worker, and `fail_fast` leaves an op at the first case that is lost.
         on_event: called in this thread. Beside the worker's own events it gets {"event": "lost", "op", "case",
             "reason"} for a case in which the worker died or hung, and {"event": "given up", "op", "reason"}.

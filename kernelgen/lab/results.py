@@ -6,9 +6,7 @@ holds every sample, in seconds, so that anything said of it can be worked out ag
 
 import json
 import os
-import platform
 import re
-import sys
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,9 +20,6 @@ KIND = "kernelgen bench"
 VERSION = 1
 # What the op itself is called among the functions of a case; the others are its peers.
 OP = "op"
-
-# Environment variables that change what is measured start so.
-_TELLING = ("CUDA_", "MALLOC_", "OMP_", "PYTORCH_")
 
 Results = dict[str, Any]
 
@@ -115,60 +110,3 @@ def of_op(results: Results, op: str) -> Results:
     """The part that one op has in some results."""
     parts = {name: [part for part in results[name] if part["op"] == op] for name in ("cases", "failures")}
     return {**results, **parts}
-
-
-# ---- In the worker --------------------------------------------------------------------------------------------
-
-
-def environment(device: str, project: Path, flags: dict[str, Any]) -> dict[str, Any]:
-    """The machine, its software, and the project's revision."""
-    import torch
-
-    cuda = device == "cuda"
-    return {
-        "device": device,
-        "gpu": _gpu() if cuda else None,
-        "cpu": cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "git": _git(project),
-        "flags": {**flags, "argv0": Path(sys.executable).name},
-        "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_TELLING)},
-    }
-
-
-def _gpu() -> dict[str, Any]:
-    import torch
-
-    from kernelgen.lab import state
-
-    found = torch.cuda.get_device_properties(torch.cuda.current_device())
-    facts = {"name": found.name, "capability": f"{found.major}.{found.minor}", "memory_bytes": found.total_memory}
-    return {**facts, "multiprocessors": found.multi_processor_count, **state.driver()}
-
-
-def cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _git(project: Path) -> dict[str, Any] | None:
-    import subprocess
-
-    def ask(*arguments: str) -> str:
-        command = ["git", "-C", str(project), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        return {"revision": ask("rev-parse", "HEAD"), "changed": bool(ask("status", "--porcelain", "--", "src"))}
-    except (OSError, subprocess.CalledProcessError):
-        return None

@@ -88,12 +88,13 @@ def _configure(options: argparse.Namespace, note: Note) -> Any:
     return asdict(configure(project, _request(project, options), note))
 
 
-def _headers(options: argparse.Namespace, note: Note) -> None:
+def _headers(options: argparse.Namespace, note: Note) -> Any:
     from .configure import write_headers
 
     op = _op(load(), options.op)
     request = Request([op], RELEASE, options.folder, options.folder)
     write_headers(request, options.architectures, note)
+    return {"generated": str(request.generated)}
 
 
 def _tuning(options: argparse.Namespace, note: Note) -> Any:

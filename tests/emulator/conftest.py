@@ -1,5 +1,6 @@
 """A project with every recipe, its kernels compiled for the emulated GPU, and memory that is watched."""
 
+import functools
 import importlib.util
 import shutil
 from collections.abc import Callable, Sequence
@@ -9,10 +10,13 @@ from types import ModuleType
 import pytest
 import torch
 
-from tests.emulator.emulator import Library, build, has_toolkit
-from tests.stamped.conftest import stamp
+from kernelgen.emulator import library
+from kernelgen.emulator.library import Library, has_toolkit
+from tests.stamped.conftest import REPOSITORY, stamp
 
 ENTRIES = Path(__file__).parent / "entries"
+# Kept from one run to the next.
+build = functools.partial(library.build, headers=[ENTRIES], cache=REPOSITORY / "build" / "emulator")
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
 # These name between them every order and every pace, and the others all their pairs: see runtime.cpp.
 SEEDS = (0, 4, 8, 10)
@@ -46,7 +50,7 @@ def compiled(ops: Path) -> Callable[..., Library]:
 def copy_op(ops: Path, name: str, project: Path) -> Path:
     """A copy of one op's folder, in a project of its own, to change."""
     package = ops.parent.relative_to(ops.parents[2])
-    for part in (package / "include", package / "ops" / name, Path("setup.py")):
+    for part in (package / "include", package / "ops" / name, Path("setup.py"), Path("build_tools")):
         source = ops.parents[2] / part
         (project / part).parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, project / part) if source.is_dir() else shutil.copy(source, project / part)

@@ -4,8 +4,7 @@ types keep what is no number."""
 import pytest
 import torch
 
-from .conftest import ENTRIES
-from .emulator import build
+from .conftest import ENTRIES, build
 from .test_recipes import NAMES as DTYPES
 
 NAMES = ("none", "relu", "gelu", "gelu_tanh", "silu")

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from .conftest import ENTRIES, EVERY_PAIR
-from .emulator import EmulatorError, Library, build
+from kernelgen.emulator.library import EmulatorError, Library
+
+from .conftest import ENTRIES, EVERY_PAIR, build
 
 
 @pytest.fixture(scope="session")

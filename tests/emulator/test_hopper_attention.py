@@ -11,8 +11,7 @@ import math
 import pytest
 import torch
 
-from .conftest import ENTRIES, SEEDS, copy_op
-from .emulator import build
+from .conftest import ENTRIES, SEEDS, build, copy_op
 from .test_recipes import SCALES, Attention, check_infinite_key, check_large_scores, close, infinite_key, random
 
 # What the kernels may be tuned to, by class: see hopper_tiles.h. Between them they have each number of consumers, rings

@@ -6,8 +6,7 @@ import math
 import pytest
 import torch
 
-from .conftest import ENTRIES, SEEDS
-from .emulator import build
+from .conftest import ENTRIES, SEEDS, build
 from .test_recipes import close, random
 
 TILES = (

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.lab.mutants import Mutant
-from tests.lab.mutants.cuda import CUDA
+from kernelgen.emulator.library import EmulatorError, Library
+from tests.worker.mutants import Mutant
+from tests.worker.mutants.cuda import CUDA
 
 from . import test_recipes as recipes
 from . import test_vocabulary as vocabulary
-from .conftest import ENTRIES, EVERY_PAIR, Memory, copy_op
-from .emulator import EmulatorError, Library, build
+from .conftest import ENTRIES, EVERY_PAIR, Memory, build, copy_op
 
 FROM_LAB = (
     *("off_by_one_tail", "alignment_assumed"),

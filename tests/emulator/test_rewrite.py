@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from .rewrite import closing, rewrite, split
+from kernelgen.emulator.rewrite import closing, rewrite, split
 
 
 def rewritten(text: str) -> str:

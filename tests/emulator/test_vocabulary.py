@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from .conftest import ENTRIES, EVERY_PAIR, SEEDS
-from .emulator import Library, build
+from kernelgen.emulator.library import Library
+
+from .conftest import ENTRIES, EVERY_PAIR, SEEDS, build
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from kernelgen.cli import compare as cli
-from kernelgen.errors import KernelgenError
-from kernelgen.lab import LabError, compare, honest, pair, results, statistics
+from kernelgen.errors import KernelgenError, LabError
+from kernelgen.lab import compare, pair, results, statistics
 from kernelgen.toolchain import revision
+from kernelgen.worker import integrity
 from tests.conftest import commit_all, git
-
-from .bench_ops import interpreted_project
+from tests.worker.bench_ops import interpreted_project
 
 ENVIRONMENT = {"gpu": None, "cpu": "A CPU", "cores": 2, "torch": "2.11", "flags": {}}
 
@@ -164,10 +164,10 @@ def test_results_that_could_not_be_compared_in_full_are_said(tmp_path):
             )
             file.write("    return x * 2 + 1\n")
     result = measured(live(*roots))
-    assert (result.faults, result.remarks) == ([], [honest.COARSELY])
+    assert (result.faults, result.remarks) == ([], [integrity.COARSELY])
     comparison = compare.revisions("old", "new", "here", [result], compare.Thresholds())
-    assert honest.COARSELY in json.loads(compare.to_json(comparison))["cases"][0]["notes"]
-    assert f"- tested · small · float32: {honest.COARSELY}" in compare.markdown(comparison)
+    assert integrity.COARSELY in json.loads(compare.to_json(comparison))["cases"][0]["notes"]
+    assert f"- tested · small · float32: {integrity.COARSELY}" in compare.markdown(comparison)
 
 
 def alone(project: Path, **request) -> pair.Side:

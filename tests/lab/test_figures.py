@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.lab import advice, figures, ncu
-from kernelgen.lab.stalls import STALLS
+from kernelgen.lab.ncu import advice, figures, runner
+from kernelgen.lab.ncu.stalls import STALLS
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
 
-def launches(name: str) -> list[ncu.Launch]:
-    return ncu.read((RECORDINGS / f"{name}.csv").read_text())
+def launches(name: str) -> list[runner.Launch]:
+    return runner.read((RECORDINGS / f"{name}.csv").read_text())
 
 
 def kernels(name: str) -> list[figures.Kernel]:
@@ -22,14 +22,14 @@ def kernels(name: str) -> list[figures.Kernel]:
 
 
 def test_the_metrics_of_a_chip_are_read():
-    names = ncu.names((RECORDINGS / "query-metrics.txt").read_text())
+    names = runner.names((RECORDINGS / "query-metrics.txt").read_text())
     assert {"dram__throughput", "lts__t_sector_hit_rate", "sm__pipe_tensor_cycles_active"} <= names
     assert "Metric" not in names
     assert len(names) > 200
 
 
 def test_every_figure_has_a_metric_on_this_chip():
-    found = figures.resolve(ncu.names((RECORDINGS / "query-metrics.txt").read_text()))
+    found = figures.resolve(runner.names((RECORDINGS / "query-metrics.txt").read_text()))
     bases = [metric.partition(".")[0] for metric in found]
     assert len(set(bases)) == len(bases)
     for choices in figures.METRICS.values():
@@ -60,7 +60,7 @@ def test_without_an_answer_the_likeliest_are_asked_for():
     ],
 )
 def test_short_names(long, short):
-    assert ncu.short(long) == short
+    assert runner.short(long) == short
 
 
 # ---- Recordings -----------------------------------------------------------------------------------------------
@@ -147,9 +147,9 @@ def test_what_is_said(one, says):
 
 
 def test_nothing_is_made_of_nothing():
-    assert ncu.read("") == []
-    assert ncu.read("==PROF== something\n") == []
-    bare = figures.kernel(ncu.Launch("k", {"gpu__time_duration.sum": 2e6, "sm__warps_active.avg": float("nan")}))
+    assert runner.read("") == []
+    assert runner.read("==PROF== something\n") == []
+    bare = figures.kernel(runner.Launch("k", {"gpu__time_duration.sum": 2e6, "sm__warps_active.avg": float("nan")}))
     assert (bare.seconds, bare.moved, bare.conflict_share, bare.most_occupancy) == (2e-3, None, None, None)
     assert all("?" in figure for _, figure, _ in figures.rows(bare))
     assert advice.says(bare)
@@ -165,8 +165,8 @@ def test_nothing_is_made_of_nothing():
     ],
 )
 def test_complaints_of_ncu(log, says):
-    assert says in ncu.problem(log)
+    assert says in runner.problem(log)
 
 
 def test_no_complaint_is_none():
-    assert ncu.problem("==PROF== Report: x.ncu-rep\n") is None
+    assert runner.problem("==PROF== Report: x.ncu-rep\n") is None

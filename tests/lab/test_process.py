@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.errors import KernelgenError
-from kernelgen.lab import LabError, process
+from kernelgen.errors import KernelgenError, LabError
+from kernelgen.lab import process
 
 WORK = """
 import ctypes, os, sys, time

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from kernelgen.cli import profile as verb
-from kernelgen.errors import KernelgenError
-from kernelgen.lab import LabError, ncu, profiler, results
+from kernelgen.errors import KernelgenError, LabError
+from kernelgen.lab import results
+from kernelgen.lab.ncu import profiler, runner
+from tests.worker.bench_ops import interpreted_project
 
-from .bench_ops import interpreted_project
 from .test_figures import RECORDINGS
 
 H200 = {"device": "cuda", "gpu": {"name": "NVIDIA H200"}, "cpu": "A CPU", "cores": 16, "torch": "2.11", "flags": {}}
@@ -112,7 +113,7 @@ def test_counters_are_read_saved_and_explained(profiled, fake_ncu, tmp_path):
     assert [path.suffix for path in made.written] == [".ncu-rep", ".csv", ".json"]
     assert all(path.exists() for path in made.written)
     assert not list((tmp_path / "out").glob("*.log"))
-    assert ncu.read(made.written[1].read_text())[1].name == found["kernels"][1]["name"]
+    assert runner.read(made.written[1].read_text())[1].name == found["kernels"][1]["name"]
     assert sum(one["share"] for one in found["kernels"]) == pytest.approx(1)
     json.dumps(found)
     text = "\n".join(verb._text(found, None, made.written))
@@ -152,26 +153,26 @@ def test_counters_that_cannot_be_read_leave_the_times(profiled, fake_ncu, log, c
 
 
 def test_no_ncu_is_said(monkeypatch):
-    monkeypatch.setattr(ncu, "find", lambda: None)
+    monkeypatch.setattr(runner, "find", lambda: None)
     made = profiler.Profiler(Path(sys.executable), Path(), {}, Path())
     assert "put its `ncu` on PATH" in made._why_not({"environment": H200})
-    monkeypatch.setattr(ncu, "find", lambda: Path("ncu"))
+    monkeypatch.setattr(runner, "find", lambda: Path("ncu"))
     assert made._why_not({"environment": H200}) is None
 
 
 def test_ncu_is_found_in_the_toolkit(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(ncu, "_FOLDERS", (str(tmp_path / "nsight-compute" / "*"),))
-    assert ncu.find() is None
+    monkeypatch.setattr(runner, "_FOLDERS", (str(tmp_path / "nsight-compute" / "*"),))
+    assert runner.find() is None
     for version in ("2024.1", "2025.3"):
         tool = tmp_path / "nsight-compute" / version / "ncu"
         tool.parent.mkdir(parents=True)
         tool.touch(0o755)
-    assert ncu.find() == tool
+    assert runner.find() == tool
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     (tmp_path / "cuda" / "bin").mkdir(parents=True)
     (tmp_path / "cuda" / "bin" / "ncu").touch(0o755)
-    assert ncu.find() == tmp_path / "cuda" / "bin" / "ncu"
+    assert runner.find() == tmp_path / "cuda" / "bin" / "ncu"
 
 
 # ---- What goes wrong ------------------------------------------------------------------------------------------

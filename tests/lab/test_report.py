@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelgen.lab import ncu, profiler, results, tune
+from kernelgen import tune
+from kernelgen.lab import results
+from kernelgen.lab.ncu import profiler, runner
 from kernelgen.lab.report import charts, collect, page
 from tests.conftest import commit_all
 
@@ -75,7 +77,7 @@ def profiled(name: str = "rms_norm-backward", **more) -> dict:
     found = {**results.heading(profiler.KIND, profiler.VERSION), "environment": ENVIRONMENT, "op": "rms", "bytes": 8e8}
     found |= {"case": "large", "dtype": "bfloat16", "backward": True, "ceilings": CEILINGS, "reason": None}
     found["times"] = {"calls": 20, "rows": [{"name": "kernel<int>", "count": 1, "seconds": 1e-4}]}
-    found["kernels"] = profiler.described(ncu.read((RECORDINGS / f"{name}.csv").read_text()), found)
+    found["kernels"] = profiler.described(runner.read((RECORDINGS / f"{name}.csv").read_text()), found)
     return {**found, **more}
 
 

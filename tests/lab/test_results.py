@@ -6,6 +6,7 @@ import pytest
 
 from kernelgen.errors import KernelgenError
 from kernelgen.lab import results
+from kernelgen.worker.environment import describe
 
 ENVIRONMENT = {"gpu": None, "cpu": "A Fine CPU (R) @ 3 GHz", "cores": 8, "flags": {}}
 
@@ -56,7 +57,7 @@ def test_times_in_words(value, text):
 
 def test_the_environment_of_this_process(tmp_path):
     pytest.importorskip("torch")
-    found = results.environment("cpu", tmp_path, {"seed": 1})
+    found = describe("cpu", tmp_path, {"seed": 1})
     assert found["git"] is None
     assert found["gpu"] is None
     assert {"cpu", "cores", "threads", "python", "torch", "cuda", "system", "flags"} <= set(found)

@@ -74,7 +74,9 @@ def test_the_libraries_pass_under_another_torch(recipes, other_python, tmp_path,
     findings = build_wheel(recipes, builds, tmp_path / "dist", environment)
     assert not [finding for finding in findings if finding.state == "error"]
     swap_libraries(tmp_path / "dist", recipes)
-    loads = "from demo_kernels._library import missing; print(sorted(name for name in missing if missing[name] is None))"
+    loads = (
+        "from demo_kernels._library import missing; print(sorted(name for name in missing if missing[name] is None))"
+    )
     backends = run([str(tests), "-c", loads], recipes, PYTHONPATH="src").stdout.strip()
     assert backends == ("['CPU']" if built_with_other else "['CPU', 'CUDA']")
     outcomes = own_tests(recipes, python=tests)

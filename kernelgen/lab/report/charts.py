@@ -16,7 +16,8 @@ import matplotlib
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
-from kernelgen.lab import profiler, results
+from kernelgen.lab import results
+from kernelgen.lab.ncu import profiler
 from kernelgen.lab.report.collect import Case, Material, Point
 from kernelgen.lab.results import OP
 

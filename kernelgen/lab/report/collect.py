@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernelgen import tune
 from kernelgen.errors import KernelgenError
-from kernelgen.lab import profiler, results, tune
+from kernelgen.lab import results
+from kernelgen.lab.ncu import profiler
 from kernelgen.lab.results import OP
 from kernelgen.toolchain import revision
 

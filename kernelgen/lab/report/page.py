@@ -5,7 +5,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from kernelgen.lab import figures, profiler, results
+from kernelgen.lab import results
+from kernelgen.lab.ncu import figures, profiler
 from kernelgen.lab.remarks import remarks
 from kernelgen.lab.report import charts, tuning
 from kernelgen.lab.report.charts import Chart

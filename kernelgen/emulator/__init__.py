@@ -1,0 +1,1 @@
+"""CUDA sources on the CPU: they are rewritten as C++ and run on an emulated device."""

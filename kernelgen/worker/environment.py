@@ -1,0 +1,61 @@
+"""The machine that a measurement was taken on: its hardware, its software, and the project's revision."""
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelgen.worker import machine_state
+
+# Environment variables that change what is measured start so.
+_TELLING = ("CUDA_", "MALLOC_", "OMP_", "PYTORCH_")
+
+
+def describe(device: str, project: Path, flags: dict[str, Any]) -> dict[str, Any]:
+    """The machine, its software, and the project's revision."""
+    cuda = device == "cuda"
+    return {
+        "device": device,
+        "gpu": _gpu() if cuda else None,
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "git": _git(project),
+        "flags": {**flags, "argv0": Path(sys.executable).name},
+        "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_TELLING)},
+    }
+
+
+def _gpu() -> dict[str, Any]:
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    facts = {"name": found.name, "capability": f"{found.major}.{found.minor}", "memory_bytes": found.total_memory}
+    return {**facts, "multiprocessors": found.multi_processor_count, **machine_state.driver()}
+
+
+def cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _git(project: Path) -> dict[str, Any] | None:
+    def ask(*arguments: str) -> str:
+        command = ["git", "-C", str(project), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return {"revision": ask("rev-parse", "HEAD"), "changed": bool(ask("status", "--porcelain", "--", "src"))}
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,152 @@
+"""What else goes on in a machine while it is measured: the GPU's through NVML, the CPU's through /proc."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+HOT_C = 80
+UNSTEADY = 0.12
+BUSY = 0.10
+
+# NVML's clock event reasons that mean that the clocks are lower than the load would have them.
+REASONS = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "thermal, by software",
+    0x40: "thermal, by hardware",
+    0x80: "power brake",
+}
+
+
+def reasons(mask: int) -> list[str]:
+    return [name for bit, name in REASONS.items() if mask & bit]
+
+
+def driver() -> dict[str, Any]:
+    """The GPU driver's version and the GPU's UUID; empty without NVML."""
+    try:
+        nvml, handle = _handle()
+        return {"driver": nvml.nvmlSystemGetDriverVersion(), "uuid": nvml.nvmlDeviceGetUUID(handle)}
+    except Exception:  # Whatever NVML lacks on some system, a measurement goes on without.
+        return {}
+
+
+def _handle() -> tuple[Any, Any]:
+    """NVML and the handle of torch's current GPU, which NVML may number otherwise."""
+    import pynvml
+    import torch
+
+    pynvml.nvmlInit()
+    uuid = f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+    return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
+
+
+class GpuWatch:
+    """Reads a GPU's state before and after every round; `summary()` is JSON."""
+
+    def __init__(self) -> None:
+        self.problem, self.readings = None, []
+        try:
+            self._nvml, self._gpu = _handle()
+        except ImportError:
+            self.problem = "NVML was not read: install it with `pip install nvidia-ml-py`"
+        except Exception as error:  # NVMLError and its many kin, as in containers without the driver's utilities.
+            self.problem = f"NVML was not read: {error}"
+
+    def read(self) -> bool:
+        """Whether the GPU is throttled right now."""
+        if self.problem:
+            return False
+        nvml, gpu = self._nvml, self._gpu
+        try:
+            reading = {
+                "sm_mhz": nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+                "memory_mhz": nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+                "celsius": nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+                "watts": nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+                "reasons": nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
+            }
+        except Exception as error:
+            self.problem = f"NVML stopped answering: {error}"
+            return False
+        self.readings.append(reading)
+        return bool(reasons(reading["reasons"]))
+
+    def summary(self) -> dict[str, Any]:
+        if not self.readings:
+            return {"problem": self.problem}
+        found: dict[str, Any] = {"problem": self.problem, "readings": len(self.readings)}
+        for name in ("sm_mhz", "memory_mhz", "celsius", "watts"):
+            values = [reading[name] for reading in self.readings]
+            found[name] = {"min": min(values), "max": max(values)}
+        masks = {reading["reasons"] for reading in self.readings}
+        found["throttled_by"] = sorted({name for mask in masks for name in reasons(mask)})
+        found["other_processes"] = self._others()
+        return found
+
+    def _others(self) -> int | None:
+        try:
+            running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._gpu)
+        except Exception:
+            return None
+        return sum(process.pid != os.getpid() for process in running)
+
+
+class CpuWatch:
+    """The same for the CPU, from the start to the summary."""
+
+    def __init__(self) -> None:
+        self._start = self._now()
+
+    def read(self) -> bool:
+        return False
+
+    def summary(self) -> dict[str, Any]:
+        (wall, busy, own), cores = self._start, os.cpu_count() or 1
+        now = self._now()
+        others = None
+        if busy is not None and now[1] is not None and now[0] > wall:
+            others = max(0.0, (now[1] - busy - (now[2] - own)) / (now[0] - wall) / cores)
+        load = os.getloadavg() if hasattr(os, "getloadavg") else None
+        return {"load": load and list(load), "mhz": _megahertz(), "others_share": others, "cores": cores}
+
+    @staticmethod
+    def _now() -> tuple[float, float | None, float]:
+        """Seconds: on the wall, busy over all cores since boot, and of this process."""
+        try:
+            ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]))
+            # user, nice, system, idle, iowait, irq, softirq, steal
+            busy = (sum(ticks[:3]) + sum(ticks[5:8])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError):
+            busy = None
+        return time.monotonic(), busy, time.process_time()
+
+
+def _megahertz() -> float | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+    return sum(found) / len(found) if found else None
+
+
+def warnings(summary: dict[str, Any], spread: float, set_aside: int, kept: int) -> list[str]:
+    """What a reader has to know before believing a case's figures."""
+    found = []
+    if spread > UNSTEADY:
+        found.append(f"the samples vary by {spread:.0%} (more than {UNSTEADY:.0%}): measure again on a quieter machine")
+    if set_aside:
+        found.append(f"{set_aside} samples were taken while the GPU was throttled, and set aside")
+    if not kept:
+        found.append("every sample was taken while the GPU was throttled, so none was set aside")
+    if summary.get("celsius", {}).get("max", 0) >= HOT_C:
+        found.append(f"the GPU reached {summary['celsius']['max']} °C")
+    if summary.get("other_processes"):
+        found.append(f"{summary['other_processes']} other processes were on the GPU")
+    if (summary.get("others_share") or 0) > BUSY:
+        found.append(f"other processes took {summary['others_share']:.0%} of the CPU")
+    if summary.get("problem"):
+        found.append(summary["problem"])
+    return found

@@ -1,0 +1,97 @@
+"""Runs one case so that a profiler can look at it: under Nsight Compute, or under torch's own profiler.
+
+Under Nsight Compute a single call is between cudaProfilerStart and -Stop, warmed up before, so that neither the
+drawing of inputs nor a compilation is in the report.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelgen.errors import LabError
+from kernelgen.lab.results import OP
+from kernelgen.worker import bench, ceilings, protocol
+from kernelgen.worker.environment import describe
+from kernelgen.worker.op import chosen_device, dtype_name, load, require_kernel
+from kernelgen.worker.timed_case import Subject
+
+TIMED_CALLS = 20
+WARM_CALLS = 3
+
+
+def work(request: dict[str, Any], emit: protocol.Emit) -> None:
+    """Profiles the case request["case"] of the op request["op"].
+
+    Args:
+        request: `package`, `project`, `op`, `seed`, `counters` (whether this process runs under Nsight Compute); and
+            where given `device`, `case`, `dtype`, `backward`, `tf32`, and `interpreted` for an op that has no compiled
+            kernel to require.
+        emit: gets "environment"; "start"; then "case" (what it is, and what the op has to move and to compute) and,
+            without counters, "times" (`calls`, and `rows` with `name`, `count` and `seconds` a call) and "ceilings"; or
+            "failed" (op, case, reason).
+
+    Raises:
+        LabError: there is no such case, dtype, gradient or kernel.
+    """
+    device = chosen_device(request)
+    bench.set_tf32(bool(request.get("tf32")))
+    emit("environment", **describe(device, Path(request["project"]), {"tf32": request.get("tf32")}))
+    op = load(request["package"], request["op"])
+    if not request.get("interpreted"):
+        require_kernel(request["package"], request["op"], device)
+    backward = bool(request.get("backward"))
+    bench.check_gradient(op, backward)
+    cases = bench.chosen_cases(op, device, [request["case"]] if request.get("case") else None)
+    case, sizes = next(iter(cases.items()))
+    dtype = bench.chosen_dtypes(op, device, request.get("dtype"))[0]
+    if not emit.start(op.name, f"{case} · {dtype_name(dtype)}"):
+        return
+    try:
+        subject = Subject(op, sizes, dtype, device, {OP: op.function}, backward=backward, seed=request["seed"])
+        moved, flops = bench.cost(subject)
+        facts = {"op": op.name, "case": case, "sizes": sizes, "dtype": dtype_name(dtype), "backward": backward}
+        emit("case", **facts, bytes=moved, flops=flops)
+        call = subject.call(OP, 0)
+        for _ in range(WARM_CALLS):
+            call()
+        if request["counters"]:
+            _once(call)
+        else:
+            emit("times", calls=TIMED_CALLS, rows=_times(call, device))
+            emit("ceilings", **ceilings.measure(device, (dtype,)))
+    except LabError:
+        raise
+    except Exception as error:
+        if protocol.is_fatal(error):
+            protocol.leave(error)
+        emit("failed", op=op.name, case=case, reason=protocol.in_a_line(error))
+
+
+def _once(call: Any) -> None:
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+
+
+def _times(call: Any, device: str) -> list[dict[str, Any]]:
+    """What a call spends its time on, by torch's profiler: kernels, or operators on the CPU; the longest first."""
+    from torch.profiler import ProfilerActivity, profile
+
+    cuda = torch.device(device).type == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(activities=activities, acc_events=True) as seen:
+        for _ in range(TIMED_CALLS):
+            call()
+        if cuda:
+            torch.cuda.synchronize()
+    kind = torch.autograd.DeviceType.CUDA if cuda else torch.autograd.DeviceType.CPU
+    found = []
+    for event in seen.key_averages():
+        seconds = (event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e6
+        if event.device_type == kind and seconds > 0:
+            row = {"name": event.key, "count": event.count / TIMED_CALLS, "seconds": seconds / TIMED_CALLS}
+            found.append(row)
+    return sorted(found, key=lambda row: -row["seconds"])

@@ -1,0 +1,109 @@
+"""A project whose op has a planted optimum, and values with which it crashes, hangs, is wrong or does not compile."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelgen.tune.candidates import Compiler
+from tests.conftest import Result
+from tests.stamped.conftest import REPOSITORY, edit, stamp
+
+OP = Path("src/demo_kernels/ops/elementwise")
+
+MODES = """    tuned::elementwise::visit<Defaults>([&](auto values) {
+      using Tuned = decltype(values);
+      static_assert(Tuned::mode != 4, "mode 4 is none");
+      if constexpr (Tuned::mode == 1) std::abort();
+      if constexpr (Tuned::mode == 2) sleep(1000);
+      for (int i = 0; i < Tuned::work; ++i)
+"""
+WRONG = "      if (Tuned::mode == 3 && out.numel() > 0) dtypes::mutable_data<T>(out)[0] = T(12345.0f);\n"
+
+LAB = """
+# What a test varies.
+TUNABLES = {"cpu": {"work": (1, 2, 3, 4, 6, 8), "mode": (0, 1, 2, 3, 4)}}
+"""
+GOOD_MODES = '"mode": (0,)'
+ESTIMATES = """
+
+def _cpu_estimate(values, dtype, rows, columns):
+    return f"{values['work']} times the work" if values["work"] > 4 else {"threads": 32}
+
+
+ESTIMATES = {"cpu": _cpu_estimate}
+"""
+
+
+@pytest.fixture(scope="session")
+def planted_once(made_once) -> Path:
+    """The project, with candidates in its cache. Its default does the work four times, and one case is measured.
+
+    Shared: do not change it.
+    """
+
+    def make(folder: Path) -> None:
+        project = plant(folder / "demo")
+        compiler = Compiler(project, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
+        compiler.prepare()
+        for work in (1, 2, 3, 4, 6, 8):
+            compiler.compile({"work": work, "mode": 0})
+
+    return made_once("planted", make) / "demo"
+
+
+def plant(folder: Path) -> Path:
+    project = stamp(folder, ops=[{"name": "elementwise", "recipe": "elementwise"}])
+    edit(
+        project / OP / "cpu.cpp",
+        ("#include <type_traits>\n", "#include <unistd.h>\n\n#include <cstdlib>\n#include <type_traits>\n"),
+        ("  static constexpr int chunk", "  static constexpr int work = 4, mode = 0;\n  static constexpr int chunk"),
+        ("    tuned::elementwise::visit<Defaults>([&](auto values) {\n", MODES),
+        ("    });\n  });\n  return out;", f"{WRONG}    }});\n  }});\n  return out;"),
+    )
+    lab = project / OP / "lab.py"
+    lab.write_text(
+        lab.read_text().replace("BENCH_DTYPES = (torch.float32, torch.bfloat16)", "BENCH_DTYPES = (torch.float32,)")
+        + LAB
+        + 'CPU_CASES = {"small": {"rows": 64, "columns": 1024}}\n'
+    )
+    return project
+
+
+@pytest.fixture
+def planted(planted_once, tmp_path, monkeypatch) -> Path:
+    """A copy of it; the test is inside."""
+    project = Path(shutil.copytree(planted_once, tmp_path / "demo"))
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    return project
+
+
+@pytest.fixture
+def steady(planted) -> Path:
+    """The same, where every value works."""
+    edit(planted / OP / "lab.py", ('"mode": (0, 1, 2, 3, 4)', GOOD_MODES))
+    return planted
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "kernelgen", "tune", "elementwise", "--device", "cpu", *map(str, arguments)]
+
+
+def variables() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "VIRTUAL_ENV": sys.prefix, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def tune():
+    """`kernelgen tune elementwise` on the CPU, as a process of its own; in the folder where the test is."""
+
+    def call(*arguments: object) -> Result:
+        done = subprocess.run(command(*arguments), env=variables(), capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr, done.stderr
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    return call

@@ -1,0 +1,115 @@
+"""The rule by which a candidate is given up."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernelgen.lab.pair import LostError
+from kernelgen.tune import lane as lanes
+from kernelgen.tune.candidates import Candidate
+from kernelgen.tune.lane import MEASURED, WRONG, Effort, Lane, lowest
+
+
+@pytest.mark.parametrize("count", [5, 8, 12, 40])
+def test_the_lower_end_is_above_the_median_in_less_than_one_of_twenty(count):
+    random = np.random.default_rng(count)
+    above = [lowest(list(random.normal(0, 1, count))) > 0 for _ in range(4000)]
+    assert sum(above) / len(above) < 0.06
+    exact = sum(math.comb(count, k) for k in range(count + 1) if _rank(count) > k) / 2**count
+    assert exact < 0.05
+
+
+def _rank(count: int) -> int:
+    """Which of the ordered values it is, counted from one."""
+    return int(lowest([float(i) for i in range(1, count + 1)]))
+
+
+def test_it_moves_up_with_more_values():
+    assert [_rank(count) for count in (5, 8, 12, 40)] == [1, 2, 3, 15]
+    assert lowest([3.0, 1.0, 2.0]) == 1.0
+
+
+class _Side:
+    """A worker whose calls take as long as is said, case by case, and whose results are wrong in some."""
+
+    def __init__(self, seconds: dict[str, float], wrong: tuple[str, ...] = ()) -> None:
+        self.seconds, self.wrong, self.checked = seconds, wrong, []
+
+    def order(self, do: str, **arguments) -> None:
+        self.answered = self.ask(do, **arguments)
+
+    def answer(self) -> dict:
+        return self.answered
+
+    def ask(self, do: str, **arguments) -> dict:
+        if do == "open":
+            self.case = arguments["case"]
+        if do == "check":
+            self.checked.append(self.case)
+        fault = "off by 1" if do == "check" and self.case in self.wrong else None
+        seconds = [self.seconds[self.case]] if do == "time" else []
+        return {"fastest": 1e-3, "graphs": False, "seconds": seconds, "fault": fault, "remark": None}
+
+
+def test_of_many_cases_each_is_measured_less():
+    assert [Effort().rounds_of(cases) for cases in (1, 5, 6, 10, 20)] == [12, 12, 10, 6, 6]
+
+
+def test_results_are_checked_in_the_cases_where_a_candidate_is_as_fast_as_the_best(monkeypatch):
+    default = Candidate(Path("default.so"), [], 0.0)
+    cases = [("small", "float32"), ("large", "float32")]
+
+    def measured(best: dict[str, float], wrong: tuple[str, ...] = ()):
+        seconds = {"small": 0.9, "large": 0.8}
+        sides = {"the default": _Side(dict.fromkeys(seconds, 1.0)), "the candidate": _Side(seconds, wrong)}
+        lane = Lane(Path(), Path(), {}, 1.0)
+        monkeypatch.setattr(lane, "_side", sides.__getitem__)
+        outcome = lane.measure(default, Effort(), cases, best, 0)
+        return outcome.state, sides["the candidate"].checked
+
+    best = {"small · float32": 0.88, "large · float32": 0.8}
+    assert measured({}) == (MEASURED, ["small", "large"])
+    assert measured(best) == (MEASURED, ["large"])
+    assert measured(best, wrong=("small",)) == (MEASURED, ["large"])  # The gate will see that.
+    assert measured(best, wrong=("large",)) == (WRONG, ["large"])
+
+
+@pytest.mark.parametrize("lost", ["", "the default", "the candidate"])
+def test_the_processes_go_through_a_measurement_before_there_is_a_default_to_run(lost, monkeypatch):
+    """And what is lost then costs nothing: another takes its place, and the other process goes on."""
+    begun = []
+
+    class Side(_Side):
+        def __init__(self, name: str, *_) -> None:
+            super().__init__({"small": 1.0})
+            self.name, self.asked, self.closed = name, [], False
+            begun.append(self)
+
+        def ask(self, do: str, **arguments) -> dict:
+            self.asked.append(do)
+            if self.name == lost and do == "open":
+                raise LostError(f"{lost} crashed.")
+            return {**super().ask(do, **arguments), "environment": {}}
+
+        def allow(self, seconds: float) -> None:
+            pass
+
+        def close(self) -> None:
+            self.closed = True
+
+    monkeypatch.setattr(lanes, "Side", Side)
+    lane = Lane(Path(), Path(), {}, 1.0)
+    lane.begin([("small", "float32")], 8)
+    lane.start(Candidate(Path("default.so"), [], 0.0))
+    first, second, *later = begun
+    assert [first.closed, second.closed] == [lost == "the default", lost == "the candidate"]
+    rehearsed = ["list", "open", "plan", "fresh", "time"]
+    if lost == "the default":
+        assert [side.asked for side in later] == [["list", "load"]]
+    else:
+        assert first.asked == [*rehearsed, "list", "load"]
+        assert not later
+    if lost != "the candidate":
+        assert second.asked == ["list", "prove", *rehearsed[1:], "check"]

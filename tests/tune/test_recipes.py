@@ -1,0 +1,376 @@
+"""The recipes' own tunables: the defaults lie in the space and pass its gates, and what a lab.py says of a
+configuration is what the sources say and what the compiler reports."""
+
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from build_tools.tuning_header import tuning_header
+
+from kernelgen.errors import LabError
+from kernelgen.toolchain import resources
+from kernelgen.tune import gates, space
+from kernelgen.tune.chips import CHIPS
+from kernelgen.worker.tune import Bench
+from tests.stamped.conftest import REPOSITORY, stamp
+
+RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
+PACKAGE = "tuned_recipes"
+OPS = Path("src") / PACKAGE / "ops"
+NVCC = shutil.which("nvcc") or next(map(str, Path("/usr/local").glob("cuda/bin/nvcc")), None)
+needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc here")
+# Has as much of everything as 9.0, and takes the portable kernels.
+LIKE_9_0 = "10.0"
+
+# Which header holds the defaults of a class of shapes, and as which struct.
+STRUCTS = {
+    ("flash_attention", "heads of 64"): ("tiles.h", "Defaults<64>"),
+    ("flash_attention", "heads of 128"): ("tiles.h", "Defaults<128>"),
+    ("flash_attention", "wgmma, heads of 64"): ("hopper_tiles.h", "HopperForward<64>"),
+    ("flash_attention", "wgmma, wide tiles of heads of 64"): ("hopper_tiles.h", "HopperForwardWide"),
+    ("flash_attention", "wgmma, heads of 128"): ("hopper_tiles.h", "HopperForward<128>"),
+    ("flash_attention", "wgmma, gradient of heads of 64"): ("hopper_tiles.h", "HopperBackward<64>"),
+    ("flash_attention", "wgmma, gradient of heads of 128"): ("hopper_tiles.h", "HopperBackward<128>"),
+    ("layer_norm", None): ("tuning.h", "Defaults"),
+    ("linear_activation", "wgmma, large tiles"): ("tiles.h", "HopperLarge"),
+    ("linear_activation", "wgmma, wide tiles"): ("tiles.h", "HopperWide"),
+    ("linear_activation", "wgmma, medium tiles"): ("tiles.h", "HopperMedium"),
+    ("linear_activation", "wgmma, broad tiles alone"): ("tiles.h", "HopperBroad"),
+    ("linear_activation", "wgmma, medium tiles alone"): ("tiles.h", "HopperMediumAlone"),
+    ("linear_activation", "wgmma, tall tiles"): ("tiles.h", "HopperTall"),
+    ("linear_activation", "wgmma, tall tiles alone"): ("tiles.h", "HopperTallAlone"),
+    ("linear_activation", "wgmma, small tiles"): ("tiles.h", "HopperSmall"),
+    ("linear_activation", "wgmma, few small tiles"): ("tiles.h", "HopperFew"),
+    ("linear_activation", "wgmma, halves of small tiles"): ("tiles.h", "HopperHalves"),
+    ("linear_activation", "wgmma, quarters of small tiles"): ("tiles.h", "HopperQuarters"),
+    ("linear_activation", "mma.sync, many tiles"): ("tiles.h", "PortableLarge"),
+    ("linear_activation", "mma.sync, few tiles"): ("tiles.h", "PortableSmall"),
+    ("linear_activation", "gradient"): ("tiles.h", "GradientStrips"),
+    ("rms_norm", None): ("tuning.h", "Defaults"),
+    ("swiglu", None): ("tuning.h", "Defaults"),
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Iterator[Path]:
+    """All recipes with tunables, and their generated headers. Nothing is built, but they can be imported."""
+    ops = [{"name": one, "recipe": one} for one in RECIPES]
+    project = stamp(tmp_path_factory.mktemp("recipes") / "project", project_name="tuned-recipes", ops=ops)
+    environment = {**os.environ, "USE_CUDA": "0"}
+    subprocess.run([sys.executable, "-m", "build_tools", "configure"], cwd=project, env=environment, check=True)
+    sys.path.insert(0, str(project / "src"))
+    yield project
+    sys.path.remove(str(project / "src"))
+
+
+@dataclass
+class Survey:
+    """What `kernelgen tune OP --dry-run` works on."""
+
+    op: str
+    chip: str | None
+    backward: bool = False
+
+    def __post_init__(self) -> None:
+        bench = Bench({"package": PACKAGE, "op": self.op, "backward": self.backward})
+        self.found = bench.describe("cuda" if self.chip else "cpu", self.chip)
+        self.points = list(space.Space({name: tuple(it) for name, it in self.found["tunables"].items()}).all())
+        self.classes = {one["shapes"]: one for one in self.found["classes"]}
+
+    def kept(self, shapes: str | None) -> list[dict[str, Any]]:
+        return [self.points[number] for number in self.classes[shapes]["kept"]]
+
+    def estimates(self, shapes: str | None, values: dict[str, Any]) -> list[dict[str, Any]]:
+        """What the lab.py says of a point, for bfloat16 and the first case of a class; always a list."""
+        lab = importlib.import_module(f"{PACKAGE}.ops.{self.op}.lab")
+        part = space.part(lab.TUNABLES, "cuda", self.chip, self.backward)
+        found = lab.ESTIMATES[part](values, torch.bfloat16, **lab.CASES[self.classes[shapes]["cases"][0][0]])
+        return found if isinstance(found, list) else [found]
+
+
+def includes(project: Path, op: str) -> list[str]:
+    folders = (project / OPS / op, project / OPS.parent / "include", project / "build" / "release" / "generated")
+    return [f"-I{folder}" for folder in folders]
+
+
+@pytest.mark.parametrize("op", RECIPES[1:])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("chip", ["9.0", LIKE_9_0])
+def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op, backward, chip):
+    """On the GPU that they were chosen on, by either way. The values are those that a compiler sees."""
+    survey = Survey(op, chip, backward)
+    names = list(survey.found["tunables"])
+    for shapes in survey.classes:
+        header, struct = STRUCTS[op, shapes]
+        printed = "".join(f'  std::printf("%d\\n", int({op}_kernel::{struct}::{name}));\n' for name in names)
+        (tmp_path / "main.cpp").write_text(f'#include <cstdio>\n#include "{header}"\nint main() {{\n{printed}}}\n')
+        command = ["c++", "-std=c++17", *includes(project, op), "main.cpp", "-o", "main"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        values = map(int, subprocess.check_output(tmp_path / "main", text=True).split())
+        assert dict(zip(names, values, strict=True)) in survey.kept(shapes), shapes
+
+
+@pytest.mark.parametrize("op", RECIPES)
+def test_the_gates_leave_something_on_every_chip(project, op):
+    for chip in ("8.0", "8.9", "9.0", "10.0", "12.0"):
+        for backward in (False, True):
+            empty = [shapes for shapes, one in Survey(op, chip, backward).classes.items() if not one["kept"]]
+            # The gradient of keys for heads of 128 takes more shared memory than GPUs for graphics have.
+            graphics = (op, chip, backward) in {("flash_attention", chip, True) for chip in ("8.9", "12.0")}
+            assert empty == (["heads of 128"] if graphics else [])
+
+
+def test_flash_attentions_space_is_large_and_the_gates_rule_much_of_it_out(project):
+    forward, backward = (Survey("flash_attention", LIKE_9_0, it) for it in (False, True))
+    assert {name.split("_")[0] for name in backward.found["tunables"]} == {"keys", "queries"}
+    assert {"forward_keys", "fewest_keys_of_part"} < set(forward.found["tunables"])
+    for survey in (forward, backward):
+        assert len(survey.found["tunables"]) + len(forward.found["apart"]) >= 9
+        assert len(survey.points) >= 2500
+        for one in survey.classes.values():
+            assert 100 <= len(one["kept"]) <= 0.7 * len(survey.points)
+            assert {"shared memory", "registers"} <= set(one["rejected"])
+
+
+def test_on_hopper_flash_attentions_own_kernels_for_it_are_tuned(project):
+    forward, backward = (Survey("flash_attention", "9.0", it) for it in (False, True))
+    assert {"consumers", "keys", "rescale_at"} < set(forward.found["tunables"])
+    assert {"query_stages", "values_first"} < set(backward.found["tunables"])
+    for survey in (forward, backward):
+        assert all(name.startswith("wgmma") for name in survey.classes)
+        for one in survey.classes.values():
+            assert 10 <= len(one["kept"]) <= 0.7 * len(survey.points)
+            assert "shared memory" in one["rejected"]
+    # A step of 160 keys takes more registers than one of three consumers has; derivatives beside products, too.
+    wide = {(it["consumers"], it["keys"]) for it in forward.kept("wgmma, wide tiles of heads of 64")}
+    assert {(3, 128), (2, 192)} < wide
+    assert (3, 160) not in wide
+    assert not any(it["values_first"] for it in backward.kept("wgmma, gradient of heads of 64"))
+
+
+def test_what_hopper_leaves_to_the_portable_kernels_is_not_tuned_as_its_own(project):
+    forward, backward = (Survey("flash_attention", "9.0", it) for it in (False, True))
+    cases = set(importlib.import_module(f"{PACKAGE}.ops.flash_attention.lab").CASES)
+    tuned = [{case for one in survey.classes.values() for case, _ in one["cases"]} for survey in (forward, backward)]
+    assert cases - tuned[0] == {"one query, 4096 keys", "one query, 32768 keys"}  # Whose keys are split.
+    assert cases - tuned[1] == {"4096 x 64 deterministic", "4096 x 128 deterministic"}
+    request = {"package": PACKAGE, "op": "flash_attention", "cases": ["one query, 4096 keys"]}
+    with pytest.raises(LabError, match=r"for cuda 9\.0 serves none of these cases: one query, 4096 keys"):
+        Bench(request).describe("cuda", "9.0")
+
+
+def test_the_portable_kernels_are_tuned_on_hopper_where_they_are_asked_for(project):
+    code = (
+        "import sys; from kernelgen.worker.tune import Bench; op, backward = sys.argv[1:]; "
+        f"bench = Bench({{'package': '{PACKAGE}', 'op': op, 'backward': bool(backward)}}); "
+        "print(*bench.describe('cuda', '9.0')['tunables'])"
+    )
+    path = f"{REPOSITORY}{os.pathsep}{project / 'src'}"
+    for op, backward in (("flash_attention", ""), ("flash_attention", "backward"), ("linear_activation", "")):
+        environment = {**os.environ, "PYTHONPATH": path, f"{PACKAGE}_{op}_PATH".upper(): "portable"}
+        told = subprocess.check_output([sys.executable, "-c", code, op, backward], env=environment, text=True)
+        assert told.split() == list(Survey(op, LIKE_9_0, bool(backward)).found["tunables"])
+
+
+def test_the_class_of_an_attention_is_that_of_the_tile_it_takes(project, tmp_path):
+    lab = importlib.import_module(f"{PACKAGE}.ops.flash_attention.lab")
+    narrow = {name: sizes for name, sizes in lab.CASES.items() if sizes["dims8"] == 8}
+    masks = [
+        f"{{{sizes['queries']}, {sizes['keys']}, 1 << 29, {0 if sizes['causal'] else '1 << 29'}}}"
+        for sizes in narrow.values()
+    ]
+    (tmp_path / "main.cpp").write_text(
+        '#include <cstdio>\n#include "hopper_tiles.h"\nusing namespace flash_attention_kernel;\n'
+        f"int main() {{\n  for (const Mask& mask : {{{', '.join(f'Mask{mask}' for mask in masks)}}}) "
+        '{\n    std::printf("%d ", takes_wide_tile(mask));\n  }\n}\n'
+    )
+    command = ["c++", "-std=c++17", *includes(project, "flash_attention"), "main.cpp", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    takes_wide = subprocess.check_output(tmp_path / "main", text=True).split()
+    classes = [lab.SHAPE_CLASSES["cuda 9.0"](**sizes) for sizes in narrow.values()]
+    assert takes_wide == [str(int(name == "wgmma, wide tiles of heads of 64")) for name in classes]
+    assert set(takes_wide) == {"0", "1"}
+
+
+@pytest.mark.parametrize("op", [one for one in RECIPES if one != "flash_attention"])
+def test_on_the_cpu_the_grain_is_tuned(project, op):
+    survey = Survey(op, None)
+    assert "grain" in survey.found["tunables"]
+    assert survey.classes[None]["rejected"] == {}
+
+
+def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, monkeypatch):
+    lab = importlib.import_module(f"{PACKAGE}.ops.linear_activation.lab")
+    rows, columns = (1, 65, 128, 256, 320, 512, 1024, 2048, 8192), (520, 1024, 4096, 6144, 14336)
+    sizes = [(m, n, k) for m in rows for n in columns for k in (512, 4096)]
+    (tmp_path / "main.cpp").write_text(
+        '#include <cstdio>\n#include "hopper_choice.h"\nusing namespace linear_activation_kernel;\n'
+        "const auto print = [](auto tile) { std::puts(decltype(tile)::shapes.data()); };\n"
+        "int main() {\n" + "".join(f"  visit_hopper_tile({m}, {n}, {k}, 132, print);\n" for m, n, k in sizes) + "}\n"
+    )
+    command = ["c++", "-std=c++17", *includes(project, "linear_activation"), "main.cpp", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    taken = subprocess.check_output(tmp_path / "main", text=True).splitlines()
+    assert taken == [lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in sizes]
+    kinds = {name for op, name in STRUCTS if op == "linear_activation" and name.startswith("wgmma")}
+    assert set(taken) == kinds
+    monkeypatch.syspath_prepend(project / "tests")
+    suite = importlib.import_module(f"{PACKAGE}.ops.linear_activation.test_linear_activation").TestLinearActivation
+    assert {lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in suite.SIZES["hopper"]} == kinds
+    cases = {
+        name: {case for case, _ in one["cases"]} for name, one in Survey("linear_activation", "9.0").classes.items()
+    }
+    assert set(cases) == set(taken)  # There is something to tune each by.
+    assert cases["wgmma, few small tiles"] == {"16 tokens"}
+    assert "odd sizes" not in set().union(*cases.values())  # Whose rows no TMA descriptor describes.
+    assert set(Survey("linear_activation", "8.0").classes) == {"mma.sync, many tiles", "mma.sync, few tiles"}
+
+
+@pytest.mark.slow
+@needs_nvcc
+def test_a_dry_run_for_a_gpu_that_is_not_here_shows_the_space_and_what_a_candidate_costs(project):
+    command = [sys.executable, "-m", "kernelgen", "tune", "swiglu", "--dry-run", "--chip", "9.0"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "VIRTUAL_ENV": sys.prefix}
+    told = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert "swiglu on 9.0: 20 points\n" in told.stdout
+    assert "1 rejected by registers, such as multiply: " in told.stdout
+    assert re.search(r"19 trials, each \d+\.\d s to compile .* and no GPU here to measure on", told.stdout)
+    json_told = subprocess.run([*command, "--json"], cwd=project, env=environment, capture_output=True, check=True)
+    found = json.loads(json_told.stdout)
+    assert [len(found["tunables"]), found["points"], found["classes"][0]["kept"]] == [2, 20, 19]
+    assert found["cost"]["measuring_s"] is None
+    # Compiled as those of the GPU would be, and for no other.
+    (reports,) = {path.parent for path in project.glob("build/tune/swiglu-cuda/swiglu/*.txt")}
+    assert {path.name.split(".")[2] for path in reports.iterdir() if path.suffix == ".txt"} == {"90"}
+
+
+# ---- What the sources and the compiler say ------------------------------------------------------------------------
+
+# By op, class of shapes and direction: a source that its kernels are compiled in and, by a part of an estimate's
+# `kernel`, what C++ calls its shared memory, for the struct of values {0}.
+SAYS: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
+    ("flash_attention", "heads of 64", False): (
+        "forward_64_bf16.sm_80+.cu",
+        {"attend": "portable_forward::Block<__half, 64, {0}>::kSharedBytes"},
+    ),
+    ("flash_attention", "heads of 128", False): (
+        "forward_128_f16.sm_80+.cu",
+        {"attend": "portable_forward::Block<__half, 128, {0}>::kSharedBytes"},
+    ),
+    ("flash_attention", "heads of 64", True): (
+        "backward_keys_64_bf16.sm_80+.cu",
+        {"differentiate_keys": "kKeysSharedBytes<{0}, 64>"},
+    ),
+    ("flash_attention", "heads of 128", True): (
+        "backward_queries_128_bf16.sm_80+.cu",
+        {"differentiate_queries": "portable_queries::Block<__half, 128, {0}>::kSharedBytes"},
+    ),
+    ("flash_attention", "wgmma, heads of 64", False): (
+        "hopper_forward_64_bf16.sm_90a.cu",
+        {"HopperForward<64>": "hopper_forward::Layout<HopperForwardTile<64, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, wide tiles of heads of 64", False): (
+        "hopper_forward_64_f16.sm_90a.cu",
+        {"HopperForwardWide": "hopper_forward::Layout<HopperForwardTile<64, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, heads of 128", False): (
+        "hopper_forward_128_bf16.sm_90a.cu",
+        {"HopperForward<128>": "hopper_forward::Layout<HopperForwardTile<128, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, gradient of heads of 64", True): (
+        "hopper_backward_64_f16.sm_90a.cu",
+        {"HopperBackward<64>": "hopper_backward::Layout<HopperBackwardTile<64, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, gradient of heads of 128", True): (
+        "hopper_backward_128_bf16.sm_90a.cu",
+        {"HopperBackward<128>": "hopper_backward::Layout<HopperBackwardTile<128, {0}>>::kBytes + 1024"},
+    ),
+    ("linear_activation", "wgmma, large tiles", False): (
+        "hopper_large_half.sm_90a.cu",
+        {"HopperLarge": "Layout<HopperTile<{0}>>::kBytes + 1024"},
+    ),
+    ("linear_activation", "wgmma, halves of small tiles", False): (
+        "hopper_small_bfloat16.sm_90a.cu",
+        {"HopperHalves": "Layout<HopperTile<{0}>>::kBytes + 1024"},
+    ),
+    ("linear_activation", "gradient", True): ("backward.cu", {}),
+    ("rms_norm", None, False): ("bfloat16.cu", {}),
+    ("rms_norm", None, True): (
+        "bfloat16.cu",
+        {"LaneTeam": "(Queue<__half, 8, {0}::backward_accesses, {0}::backward_stages>::bytes(128, 2))"},
+    ),
+    ("swiglu", None, False): ("float32.cu", {}),
+    ("swiglu", None, True): ("bfloat16.cu", {}),
+}
+
+
+# Those that a GPU of compute capability 9.0 does not take by itself.
+PORTABLE = {("flash_attention", "heads of 64"), ("flash_attention", "heads of 128")}
+
+
+@pytest.mark.slow
+@needs_nvcc
+@pytest.mark.parametrize("which", SAYS, ids=lambda which: f"{which[0]} {which[1] or ''}{' backward' * which[2]}")
+def test_corners_of_the_space_compile_to_what_is_estimated(project, tmp_path, monkeypatch, which):
+    """Of the points that pass, that with the least and that with the most shared memory, then registers."""
+    op, shapes, backward = which
+    monkeypatch.chdir(project)
+    survey = Survey(op, LIKE_9_0 if (op, shapes) in PORTABLE else "9.0", backward)
+
+    def size(values: dict[str, Any]) -> tuple[int, ...]:
+        found = survey.estimates(shapes, values)
+        return tuple(max(one.get(key, 0) for one in found) for key in ("shared", "registers"))
+
+    for values in (min(survey.kept(shapes), key=size), max(survey.kept(shapes), key=size)):
+        estimates = survey.estimates(shapes, values)
+        kernels = compiled(project, tmp_path, which, values, estimates)
+        for estimate in estimates:
+            mine = [kernel for kernel in kernels if re.search(estimate["kernel"], kernel.name)]
+            # Estimated are the fewest that will do, in the largest instantiation.
+            if mine and "registers" in estimate:
+                assert max(kernel.registers for kernel in mine) >= estimate["registers"], (values, estimate, mine)
+        spilled = sum(kernel.spill_stores + kernel.spill_loads for kernel in kernels)
+        rejection = gates.judge_compiled([one.as_dict() for one in kernels], estimates, spilled, CHIPS["9.0"])
+        assert rejection is None, values
+
+
+def compiled(
+    project: Path,
+    folder: Path,
+    which: tuple[str, str | None, bool],
+    values: dict[str, Any],
+    estimates: list[dict[str, Any]],
+) -> list[resources.Kernel]:
+    """One source compiled with these values, in which shared memory is asserted to be as estimated."""
+    op, shapes, _ = which
+    source, says = SAYS[which]
+    header = folder / "tuned" / "cuda" / f"{op}.h"
+    header.parent.mkdir(parents=True, exist_ok=True)
+    entry = {"shapes": {shapes: values}} if shapes else {"values": values}
+    header.write_text(tuning_header(op, {"": entry}))
+    struct = f"tuned::{op}::Values0<{STRUCTS[op, shapes][1]}>"
+    shared = [
+        f"static_assert({says[part].format(struct)} == {estimate['shared']});"
+        for part in says
+        for estimate in estimates
+        if part in estimate["kernel"] and "shared" in estimate
+    ]
+    assert len(shared) == len(says)
+    lines = [f'#include "{project / OPS / op / source}"', f"using namespace {op}_kernel;", *shared]
+    (folder / "asserting.cu").write_text("\n".join(lines) + "\n")
+    command = [NVCC, "-std=c++17", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a", "-Xptxas=-v"]
+    command += [f"-I{folder}", *includes(project, op), "-cubin", "asserting.cu", "-o", "asserting.cubin"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{values}: {done.stderr[-2000:]}"
+    return resources.demangled(resources.parse(source, done.stderr))

@@ -1,0 +1,80 @@
+"""The search around compilers and GPUs that only wait."""
+
+import itertools
+import time
+from pathlib import Path
+
+from kernelgen.tune.candidates import Candidate
+from kernelgen.tune.lane import MEASURED, Effort, Outcome
+from kernelgen.tune.search import Search
+from kernelgen.tune.space import Space
+from kernelgen.tune.study import Study
+
+SPACE = Space({"a": tuple(range(40)), "b": tuple(range(40))})
+
+
+class _Compiler:
+    default = Candidate(Path("default"), [], 0.0)
+
+    def __init__(self, jobs: int, at_once: int) -> None:
+        self.jobs, self.at_once, self.now, self.most = jobs, at_once, itertools.count(), 0
+        self.running: set[int] = set()
+
+    def compile(self, values):
+        number = next(self.now)
+        self.running.add(number)
+        self.most = max(self.most, len(self.running))
+        time.sleep(0.02)
+        self.running.discard(number)
+        return Candidate(Path(str(values["a"])) / "library", [], 0.02)
+
+    def close(self) -> None:
+        pass
+
+
+class _Lane:
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.measured = seconds, 0
+
+    def start(self, default: Candidate) -> None:
+        pass
+
+    def measure(self, candidate, *_) -> Outcome:
+        time.sleep(self.seconds)
+        self.measured += 1
+        ratio = 1 + int(candidate.library.parent.name) / 100
+        return Outcome(MEASURED, ratio, {"case": ratio}, seconds=self.seconds)
+
+    def close(self) -> None:
+        pass
+
+
+def _study(folder: Path, total: int) -> Study:
+    about = {"op": "one", "device": "none"}
+    return Study(str(folder / "trials.log"), about, SPACE, range(SPACE.size), 20, total, 0)
+
+
+def test_when_the_time_is_up_what_is_in_flight_is_recorded_and_the_best_is_known(tmp_path):
+    study = _study(tmp_path, SPACE.size)
+    compiler = _Compiler(jobs=6, at_once=3)
+    hunt = Search(study, compiler, [_Lane(0.01)], [], effort=Effort(), minutes=0.5 / 60)
+    start = time.monotonic()
+    assert hunt.run() == "the time is up"
+    assert time.monotonic() - start < 5
+    found = study.finished()
+    assert 3 <= len(found) == hunt.stats.here < SPACE.size
+    assert hunt.stats.best == min(trial["ratio"] for trial in found)
+    assert compiler.most <= 3  # Each has two of the six compilers.
+
+
+def test_where_measuring_takes_longest_few_are_asked_for_ahead(tmp_path):
+    """The sampler learns nothing from what is in flight."""
+    lane, ahead = _Lane(0.05), []
+
+    class Compiler(_Compiler):
+        def compile(self, values):
+            ahead.append(len(ahead) - lane.measured)
+            return super().compile(values)
+
+    Search(_study(tmp_path, 40), Compiler(jobs=8, at_once=8), [lane], [], effort=Effort()).run()
+    assert max(ahead[20:]) <= 3

@@ -1,0 +1,479 @@
+"""`kernelgen tune` from end to end, on the CPU and with a real compiler; optimum and faults are planted."""
+
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kernelgen.cli import tune as cli
+from kernelgen.errors import LabError
+from kernelgen.lab import pair
+from kernelgen.lab.compare import Thresholds
+from kernelgen.lab.report import collect, page
+from kernelgen.tune import confirm, tuning
+from kernelgen.tune.search import Stats
+from tests.stamped.conftest import build, edit
+
+from .conftest import ESTIMATES, OP, command, variables
+
+CLASSES = """struct Large : Defaults {
+  static constexpr std::string_view shapes = "large";
+};
+
+struct Small : Defaults {
+  static constexpr std::string_view shapes = "small";
+};
+
+"""
+VISIT = """    if (out.numel() > 100000) {
+      tuned::elementwise::visit<Large>(launch);
+    } else {
+      tuned::elementwise::visit<Small>(launch);
+    }
+"""
+FEW = ("--seeds", 5, "--trials", 2, "--blocks", 12, "--best", 1)
+
+
+def trials(record: dict) -> list[dict]:
+    return record["searches"][0]["trials"]
+
+
+@pytest.mark.slow
+def test_a_planted_optimum_is_found_confirmed_written_and_built(steady, tune):
+    told = tune(*FEW, "--json", "--pictures", "page.html")
+    record = told.json
+    assert told.code == record["exit_code"] == 0, record["searches"][0]["confirmed"]
+    best = record["searches"][0]["confirmed"][0]
+    assert best["passed"]
+    assert best["values"]["work"] < 4
+    written = json.loads((steady / OP / "tuned.json").read_text())
+    (entry,) = written.values()
+    assert entry["values"] == best["values"]
+    assert "-" in next(iter(entry["measured"]["time against the default's"].values()))
+    build(steady, USE_CUDA="0").check_returncode()
+    header = (steady / "build/release/generated/tuned/cpu/elementwise.h").read_text()
+    assert f"work = {best['values']['work']};" in header
+    text = (steady / "page.html").read_text()
+    assert text.count("<svg") >= 2
+    assert "<script" not in text
+    # The candidates were in the cache.
+    assert record["searches"][0]["stats"]["cached"] >= 5
+
+
+@pytest.mark.slow
+def test_each_faulty_candidate_costs_itself_alone_and_is_recorded_with_its_reason(planted, tune):
+    edit(planted / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(2,)"))
+    # The limit is what a right candidate may need for a proof where other tests have the cores.
+    record = tune("--seeds", 5, "--trials", 0, "--blocks", 10, "--best", 1, "--limit", 20, "--json").json
+    found = trials(record)
+    assert len(found) == 5
+    states = {trial["values"]["mode"]: (trial["state"], trial["reason"]) for trial in found}
+    assert states[0][0] in ("measured", "stopped early")
+    assert states[1] == ("crashed or hung", states[1][1])
+    assert "the candidate crashed with SIGABRT" in states[1][1]
+    assert "the candidate hung: it said nothing for 20 s" in states[2][1]
+    assert states[3][0] == "wrong"
+    assert "output 0[0, 0] is 123" in states[3][1]
+    assert states[4][0] == "not compiled"
+    assert "mode 4 is none" in states[4][1]
+    assert [trial["values"]["mode"] for trial in found if trial["ratio"] is not None] == [0]
+    assert "crashed or hung" in page.html(collect.of_tuning(record), "planted")
+
+
+def test_what_is_to_be_said_of_a_confirmation_is_said_below_its_case():
+    case = {"case": "small · float32", "ratio": [0.9, 0.88, 0.92], "verdict": "improvement", "notes": ["it is hot"]}
+    found = {"passed": True, "values": {"work": 1}, "problem": "", "comparison": {"cases": [case]}}
+    part = {"shapes": None, "ended": "all was tried", "stats": {"done": 7, "failed": 0, "seconds": 3.0}}
+    plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path())
+    lines = cli._text(plan, tuning.Result({"searches": [{**part, "confirmed": [found]}]}))
+    at = lines.index("    small · float32: -10.0% (-12.0, -8.0) improvement")
+    assert lines[at + 1] == "      it is hot"
+
+
+def test_the_gate_takes_as_much_evidence_as_a_comparison_does_unless_it_is_asked_for_less(monkeypatch):
+    gates = []
+    monkeypatch.setattr(tuning, "Gate", lambda *given: gates.append(SimpleNamespace(blocks=given[6])))
+    monkeypatch.setattr(tuning.search, "ranked", lambda trials: [])
+    compiler = SimpleNamespace(default=None, shapes=None)
+    for asked, device in ((None, "cuda"), (None, "cpu"), (12, "cpu")):
+        plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), blocks=asked)
+        terrain = SimpleNamespace(device=device)
+        assert [*tuning._confirm(plan, terrain, compiler, [], [], tuning.Views(), lambda: None)] == []
+    assert [gate.blocks for gate in gates] == [pair.BLOCKS["cuda"], pair.BLOCKS["cpu"], 12]
+
+
+def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
+    """Such as not the default's own values, which the search comes across too."""
+    asked, told = [], []
+    gate = SimpleNamespace(confirm=lambda values, candidate: asked.append(values))
+    monkeypatch.setattr(tuning, "Gate", lambda *_: gate)
+    plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), thresholds=Thresholds(faster=0.03))
+    views = tuning.Views(note=told.append)
+    compiler = SimpleNamespace(default=None, shapes="many", compile=lambda values: None)
+
+    def confirm(*found: dict[str, float]) -> None:
+        trials = [
+            {"state": "measured", "values": {"tile": n}, "ratio": statistics.fmean(ratios.values()), "ratios": ratios}
+            for n, ratios in enumerate(found)
+        ]
+        terrain = SimpleNamespace(device="cuda")
+        list(tuning._confirm(plan, terrain, compiler, trials, [], views, lambda: None))
+
+    confirm({"small": 0.999, "large": 1.0}, {"small": 0.98, "large": 1.01}, {"small": 0.95, "large": 1.2})
+    assert asked == [{"tile": 1}]
+    confirm({"small": 0.999, "large": 0.989})
+    assert asked == [{"tile": 1}]
+    assert told[-1] == "many: nothing looked nearly 3% faster in any case, so there is nothing to confirm"
+
+
+@pytest.mark.parametrize(
+    ("device", "blocks", "shares"), [("cuda", 40, [40]), ("cpu", 100, [25, 25, 25, 25]), ("cpu", 29, [14, 15])]
+)
+def test_on_the_cpu_several_pairs_of_processes_share_the_blocks(monkeypatch, device, blocks, shares):
+    turns = []
+
+    def turn(gate, candidate, plan, only, prove, stops):
+        turns.append((plan.blocks, plan.seed, prove))
+        assert stops == (len(shares) == 1)
+        return {"case": pair.Paired("op", "case", "float32", ratios=[1.0] * plan.blocks)}
+
+    monkeypatch.setattr(confirm.Gate, "_turn", turn)
+    gate = confirm.Gate(Path(), Path(), {"device": device}, None, [], Thresholds(), blocks, 60.0)
+    (found,) = gate._measure(None, 1, ["case"], prove=True, stops=True)
+    assert len(found.ratios) == blocks
+    assert [blocks for blocks, _, _ in turns] == shares
+    assert len({seed for _, seed, _ in turns}) == len(shares)
+    assert [prove for _, _, prove in turns] == [True] + [False] * (len(shares) - 1)
+
+
+def gate_of_three_cases(monkeypatch, ratios: dict[str, list[float]]) -> tuple[confirm.Confirmation, list[str]]:
+    """What a gate says of a candidate with these ratios, of a case's first measurement and of its second; and the
+    order of what was measured."""
+    order = []
+
+    def measure(live, part, plan, tick):
+        again = order.count(part.case)
+        order.append(part.case)
+        chance = random.Random(again)
+        part.ratios = [ratios[part.case][again] * chance.uniform(0.995, 1.005) for _ in range(plan.blocks)]
+        return part
+
+    side = SimpleNamespace(
+        ask=lambda do, **_: {"machine": "H200", "fault": ""}, allow=lambda _: None, close=lambda: None
+    )
+    monkeypatch.setattr(pair, "Side", lambda *_: side)
+    monkeypatch.setattr(pair, "measure", measure)
+    library = SimpleNamespace(library="x.so")
+    cases, thresholds = [[name, "float32"] for name in ratios], Thresholds(faster=0.03)
+    gate = confirm.Gate(Path(), Path(), {"op": "op", "device": "cuda"}, library, cases, thresholds, 40, 60.0)
+    return gate.confirm({"work": 1}, library), order
+
+
+def test_a_candidate_that_slows_a_case_down_is_measured_no_further(monkeypatch):
+    found, order = gate_of_three_cases(monkeypatch, {"a": [0.9], "b": [1.04, 1.04], "c": [0.9]})
+    assert not found.passed
+    assert order == ["a", "b", "b"]
+    assert found.comparison.notes == ["that is enough: 1 of 3 cases were not measured"]
+    verdicts = {one.case.split(" · ")[1]: one.verdict for one in found.comparison.verdicts}
+    assert verdicts == {"a": "improvement", "b": "regression"}
+
+
+def test_a_case_that_only_looked_slower_stops_nothing(monkeypatch):
+    found, order = gate_of_three_cases(monkeypatch, {"a": [1.04, 1.0], "b": [1.0], "c": [0.9, 0.9]})
+    assert found.passed
+    assert order == ["a", "a", "b", "c", "c"]
+    assert found.comparison.notes == []
+    assert [one.verdict for one in found.comparison.verdicts] == ["no difference", "no difference", "improvement"]
+
+
+@pytest.mark.parametrize(("seen", "names"), [(None, ["0", "2"]), ("4,5,7", ["4", "7"])])
+def test_each_gpu_of_one_kind_is_measured_on_by_processes_that_see_it_alone(monkeypatch, seen, names):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if seen:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    terrain = SimpleNamespace(device="cuda", gpus=[0, 2])
+
+    def places(gpus: int | None) -> list[tuple[int, dict[str, str]]]:
+        return tuning._places(tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), gpus=gpus), terrain)
+
+    alone = [{"CUDA_VISIBLE_DEVICES": name} for name in names]
+    assert places(None) == [(0, alone[0]), (2, alone[1])]
+    assert places(1) == [(0, alone[0])]
+    with pytest.raises(LabError, match="elementwise cannot be tuned on 3 GPUs: torch sees 2 of one kind here"):
+        places(3)
+
+
+@pytest.mark.parametrize("verb", ["compare", "tune"])
+def test_the_help_says_how_much_evidence_is_taken(run, verb):
+    said = " ".join(run(verb, "--help").out.split())
+    assert f"(default: {pair.BLOCKS['cuda']}, on the CPU {pair.BLOCKS['cpu']})" in said
+
+
+@pytest.mark.slow
+def test_the_default_stands_where_nothing_is_faster(steady, tune):
+    edit(steady / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(4, 6, 8)"))
+    told = tune(*FEW)
+    assert told.code == 2
+    assert "The default of elementwise stands; nothing was written." in told.out
+    assert not (steady / OP / "tuned.json").exists()
+
+
+@pytest.mark.slow
+def test_a_dry_run_shows_space_rejections_and_cost_and_searches_nothing(steady, tune):
+    (steady / OP / "lab.py").open("a").write(ESTIMATES)
+    found = tune("--dry-run", "--json").json
+    assert found["points"] == 6
+    (one,) = found["classes"]
+    assert one["kept"] == 4
+    assert one["rejected"]["the op"]["count"] == 2
+    assert one["rejected"]["the op"]["examples"][0] == {
+        "values": {"work": 6, "mode": 0},
+        "text": "6 times the work",
+    }
+    assert found["cost"]["trials"] == 4
+    assert found["cost"]["compiling_s"] > 0
+    assert found["cost"]["measuring_s"] > 0
+    told = tune("--dry-run")
+    assert told.code == 0
+    assert "2 rejected by the op, such as 6 times the work" in told.out
+    assert not (steady / "build/tune/elementwise-cpu/trials.log").exists()
+
+
+@pytest.mark.slow
+def test_each_class_of_shapes_is_tuned_by_itself_and_has_values_of_its_own(steady, tune):
+    """Large ones do the work as often as the default, whatever is chosen: there is nothing to win for them."""
+    edit(
+        steady / OP / "cpu.cpp",
+        ("#include <type_traits>\n", "#include <string_view>\n#include <type_traits>\n"),
+        ("i < Tuned::work;", "i < (out.numel() > 100000 ? 4 : Tuned::work);"),
+        ("template <typename T>\nvoid multiply_add(", f"{CLASSES}template <typename T>\nvoid multiply_add("),
+        ("tuned::elementwise::visit<Defaults>([&](auto values) {", "const auto launch = [&](auto values) {"),
+        ("    });\n  });", f"    }};\n{VISIT}  }});"),
+    )
+    (steady / OP / "lab.py").open("a").write(
+        'CPU_CASES["large"] = {"rows": 200, "columns": 1024}\n\n\n'
+        'def _class(rows, columns):\n    return "large" if rows * columns > 100000 else "small"\n\n\n'
+        'SHAPE_CLASSES = {"cpu": _class}\n'
+    )
+    edit(steady / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(1, 4)"))
+    record = tune("--seeds", 2, "--trials", 0, "--blocks", 10, "--best", 1, "--json").json
+    assert [part["shapes"] for part in record["searches"]] == ["small", "large"]
+    assert all({case.split(" ")[0] for case in trial["ratios"]} == {"small"} for trial in trials(record))
+    assert record["written"] is not None
+    (entry,) = json.loads((steady / OP / "tuned.json").read_text()).values()
+    assert entry["shapes"]["small"]["work"] < 4
+    assert "values" not in entry
+    build(steady, USE_CUDA="0").check_returncode()
+    header = (steady / "build/release/generated/tuned/cpu/elementwise.h").read_text()
+    assert 'if constexpr (Defaults::shapes == "small") return f(Values' in header
+
+
+# ---- Workers that die, join and share -------------------------------------------------------------------------
+
+
+def start(*arguments: object) -> subprocess.Popen:
+    return subprocess.Popen(
+        command(*arguments), env=variables(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def lines(journal) -> int:
+    return journal.read_text().count('"ratio"') if journal.exists() else 0
+
+
+def wait_for(holds, what: str, process: subprocess.Popen) -> None:
+    end = time.monotonic() + 120
+    while not holds():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_after_kill_9_resume_goes_on_where_it_was(steady, tune):
+    asked = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1, "--limit", 30)
+    journal = steady / "build/tune/elementwise-cpu/trials.log"
+    process = start(*asked)
+    wait_for(lambda: lines(journal) >= 2, "two trials", process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    known = lines(journal)
+    # As if it had been killed in the middle of a line, too.
+    with journal.open("a") as file:
+        file.write('{"op_code": 4, "worker_id": "half a li')
+    record = tune(*asked, "--resume", "--json").json
+    found = trials(record)
+    assert len(found) == 6
+    assert len({json.dumps(trial["values"]) for trial in found}) == 6
+    assert record["searches"][0]["stats"]["here"] == 6 - known
+
+
+def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(steady, tune):
+    asked = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1)
+    journal = steady / "build/tune/elementwise-cpu/trials.log"
+    process = start(*asked)
+    wait_for(lambda: lines(journal) >= 1, "a trial", process)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Interrupted" in said
+    assert "go on with --resume" in said
+    assert "Traceback" not in said
+    assert lines(journal) >= 1
+    time.sleep(0.5)
+    here = [pid for pid in os.listdir("/proc") if pid.isdecimal() and _works_in(pid, steady)]
+    assert here == []
+
+
+def _works_in(pid: str, folder) -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd") == str(folder) and int(pid) != os.getpid()
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_two_workers_share_a_journal_and_one_of_them_confirms(steady):
+    asked = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1, "--storage", steady / "shared.log", "--json")
+    workers = [start(*asked) for _ in range(2)]
+    told = [json.loads(worker.communicate(timeout=300)[0].splitlines()[-1]) for worker in workers]
+    assert sum(one["searches"][0]["stats"]["here"] for one in told) == 6
+    assert {len(trials(one)) for one in told} == {6}
+    assert sum("confirmed" in one["searches"][0] for one in told) == 1
+    assert sum(one["written"] is not None for one in told) <= 1
+
+
+# ---- What is asked wrongly ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(run):
+    """`kernelgen tune elementwise` in this process."""
+    return lambda *arguments: run("tune", "elementwise", "--device", "cpu", *arguments)
+
+
+def refused(told, sentence: str) -> None:
+    assert told.code == 3, told.out + told.err
+    assert sentence in told.err
+    assert len([line for line in told.err.splitlines() if line.startswith("kernelgen:")]) == 1
+
+
+def test_an_op_without_tunables(steady, asked):
+    (steady / OP / "lab.py").open("a").write("TUNABLES = {}\n")
+    refused(asked(), "elementwise has no tunables; list them in its lab.py")
+
+
+def test_a_space_that_the_gates_leave_empty(steady, asked):
+    (steady / OP / "lab.py").open("a").write("ESTIMATES = {'cpu': lambda *_, **__: 'never'}\n")
+    refused(asked(), "The gates leave none of the 6 points of elementwise (the op: 6, such as never)")
+
+
+def test_sources_that_do_not_read_the_values(steady, asked):
+    edit(
+        steady / OP / "cpu.cpp",
+        ('#include "tuned/cpu/elementwise.h"\n', ""),
+        ("tuned::elementwise::visit<Defaults>([&](auto values) {", "[&](auto values) {"),
+        ("T(12345.0f);\n    });", "T(12345.0f);\n    }(Defaults());"),
+    )
+    refused(asked(), 'No source of elementwise for cpu has #include "tuned/cpu/elementwise.h"')
+
+
+def test_sources_that_do_not_compile(steady, asked):
+    (steady / OP / "cpu.cpp").open("a").write("this is no C++\n")
+    told = asked()
+    assert told.code == 3
+    assert "elementwise does not compile as it is" in told.err
+
+
+def test_two_tunings_of_one_op_at_once(steady, asked):
+    process = start("--seeds", 6, "--trials", 0)
+    wait_for(lambda: (steady / "build/tune/elementwise-cpu/tuning").exists(), "the lock", process)
+    try:
+        refused(asked(), f"elementwise is being tuned already (pid {process.pid})")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_no_gpu_and_an_estimate_that_raises(steady, asked, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    edit(steady / OP / "lab.py", ('"mode": (0,)}', '"mode": (0,)}, "cuda": {"threads": (128, 256)}'))
+    sentence = """elementwise/lab.py: the estimate of {"threads": 128} raises KeyError: 'vector_bytes'"""
+    refused(asked("--device", "cuda"), sentence)
+    (steady / OP / "lab.py").open("a").write("ESTIMATES = {}\n")
+    refused(asked("--device", "cuda"), "elementwise cannot be tuned for CUDA: torch sees no GPU here")
+
+
+def test_nothing_to_resume(steady, asked):
+    refused(asked("--resume"), "There is no tuning of elementwise to resume")
+
+
+def test_a_storage_of_something_else(steady, asked):
+    few = ("--seeds", 1, "--trials", 0, "--blocks", 10, "--best", 1, "--storage", "shared.log")
+    edit(steady / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(6, 8)"))  # Slower than the default: nothing to confirm.
+    assert asked(*few).code == 2
+    edit(steady / OP / "lab.py", ("(6, 8)", "(1, 2)"))
+    refused(asked(*few), "in shared.log are of another space of tunables")
+    edit(steady / OP / "lab.py", ("(1, 2)", "(6, 8)"))
+    edit(steady / OP / "cpu.cpp", ("// What `kernelgen", "// Of another revision. What `kernelgen"))
+    refused(asked(*few), "in shared.log are of other sources")
+    (steady / "notes.txt").write_text("not a journal\n")
+    refused(asked(*few[:-1], "notes.txt"), "notes.txt is no journal of trials")
+
+
+@pytest.mark.parametrize(
+    ("storage", "sentence"),
+    [
+        ("postgresql://me:secret@localhost:1/none", "postgresql://localhost:1/none cannot be reached"),
+        ("/proc/none/trials.log", "The storage /proc/none/trials.log cannot be reached"),
+        ("grpc://localhost:1", "grpc://localhost:1 cannot be reached"),
+    ],
+)
+def test_a_storage_that_cannot_be_reached(steady, asked, storage, sentence):
+    pytest.importorskip("psycopg2" if "postgres" in storage else "grpc" if "grpc" in storage else "optuna")
+    told = asked("--storage", storage)
+    refused(told, sentence)
+    assert "secret" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--seeds", 0), "--seeds 0 is too little"),
+        (("--blocks", 5), "--blocks 5 is too little; 10 is the least"),
+        (("--out", "none/record.json"), "there is no folder none to write record.json to"),
+        (("--chip", "9.0"), "--chip goes with --dry-run"),
+        (("--resume", "--storage", "x.log"), "a --storage is joined anyway"),
+        (("--dtype", "int8"), "does not take int8"),
+        (("--cases", "huge"), "has no case 'huge' on cpu"),
+    ],
+)
+def test_options_that_will_not_do(steady, asked, arguments, sentence):
+    refused(asked(*arguments), sentence)
+
+
+def test_a_log_tells_each_class_apart_and_that_a_long_stage_goes_on(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
+    with cli._views(quiet=False) as views:
+        for shapes in ("large", "small"):
+            for here in range(0, 25, 5):
+                views.stats(shapes, Stats(total=40, jobs=1, lanes=1, done=here, here=here, seconds=60.0, limit_s=90.0))
+        for share in (0.0, 0.3, 0.6):
+            now[0] += 6
+            views.stage("confirming case", share)
+    trials = "trials, none measured yet"
+    assert capsys.readouterr().err.splitlines() == [
+        f"kernelgen: large: 10 of 40 {trials}, 10 a minute, 30 s left",
+        f"kernelgen: large: 20 of 40 {trials}, 20 a minute, 30 s left",
+        f"kernelgen: small: 10 of 40 {trials}, 10 a minute, 30 s left",
+        f"kernelgen: small: 20 of 40 {trials}, 20 a minute, 30 s left",
+        "kernelgen: confirming case: 30%",
+    ]

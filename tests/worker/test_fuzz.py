@@ -1,0 +1,470 @@
+"""`kernelgen fuzz`: it finds every fault, complains of nothing else, and its commands bring a failure back."""
+
+import contextlib
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelgen.cli.fuzz import _Report
+from kernelgen.errors import LabError
+from kernelgen.worker import fuzz, reference_check
+from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, Make
+from kernelgen.worker.op import Op
+
+from .mutants import CORRECT, project
+from .mutants.cpu import CPU
+from .mutants.cuda import CUDA
+from .mutants.hunt import hunt
+from .mutants.python import FATAL, PYTHON
+
+
+def an_op(function=None, reference=None, **changes) -> Op:
+    """A sum of two tensors, in Python."""
+
+    def inputs(make, rows, columns):
+        return make((rows, columns)), make((rows, columns))
+
+    facts = {
+        "name": "add",
+        "function": function or torch.add,
+        "reference": reference or torch.add,
+        "dtypes": (torch.float32, torch.float16),
+        "cpu_dtypes": (torch.float32, torch.float16),
+        "bench_dtypes": (),
+        "domain": {"rows": (0, 100), "columns": (0, 300)},
+        "cases": {},
+        "cpu_cases": {},
+        "inputs": inputs,
+    }
+    return Op(**facts | changes)
+
+
+def fault_of(function, **case) -> str | None:
+    op = an_op(function)
+    case = fuzz.complete(op, {"rows": 5, "columns": 7, **case})
+    found = fuzz.run_case(op, case, "cpu", 3)
+    return found and f"{found.check}: {found.text}"
+
+
+# ---- Cases ----------------------------------------------------------------------------------------------------
+
+
+def test_the_default_covers_what_nobody_writes_by_hand():
+    cases = list(fuzz.all_cases(an_op(), ["float32", "float16"], 0, fuzz.DEFAULT_COUNT))
+    assert len(cases) == fuzz.DEFAULT_COUNT >= 27
+    assert len({fuzz.as_text(case) for case in cases}) == len(cases)
+    for key, words in (("layout", LAYOUTS), ("values", VALUES), ("alias", ALIASES), ("dtype", ("float32", "float16"))):
+        assert {case[key] for case in cases} == set(words)
+    sizes = {(case["rows"], case["columns"]) for case in cases}
+    assert sizes >= {(0, 0), (1, 1), (64, 64), (5, 127), (5, 257), (100, 300), (5, 0), (0, 5)}
+
+
+def test_each_argument_is_the_only_misaligned_one_in_some_case():
+    # As ops with optional arguments draw them: some before the first, some not at all.
+    domain = {"rows": (0, 100), "columns": (0, 300), "weighted": (0, 1), "added": (0, 1)}
+    alone = set()
+    for case in fuzz.adversarial(an_op(domain=domain), ["float32"]):
+        make = Make(layout=case["layout"])
+        named = {"weight": case["weighted"], "residual": case["added"], "input": True}
+        drawn = {name: make((case["rows"], case["columns"])) for name, there in named.items() if there}
+        askew = [name for name, tensor in drawn.items() if tensor.is_contiguous() and tensor.data_ptr() % 16]
+        vectors = case["columns"] and case["columns"] % 4 == 0
+        alone |= set(askew) if vectors and len(askew) == 1 else set()
+    assert alone == {"weight", "residual", "input"}
+
+
+def test_the_same_seed_draws_the_same_cases():
+    first, second, other = (fuzz.drawn(an_op(), ["float32"], seed, 30) for seed in (1, 1, 2))
+    assert first == second != other
+
+
+def test_a_small_domain_ends():
+    op = an_op(domain={"rows": (1, 1), "columns": (2, 2)})
+    assert 10 < len(list(fuzz.all_cases(op, ["float32"], 0, 10**6))) <= len(LAYOUTS) * len(VALUES) * len(ALIASES)
+
+
+def test_what_fails_is_shrunk():
+    tried = []
+
+    def fails(case):
+        tried.append(case)
+        return case["columns"] >= 17 and case["layout"] == "strided"
+
+    start = {"rows": 90, "columns": 250, "dtype": "float16", "layout": "strided", "values": "nan", "alias": "same"}
+    plain = {"values": "normal", "alias": "none"}
+    assert fuzz.shrink(an_op(), start, fails) == start | plain | {"rows": 0, "columns": 17}
+    assert len(tried) < 300
+
+
+def test_shrinking_ends_in_time():
+    case = fuzz.complete(an_op(), {"rows": 90, "columns": 250})
+    assert fuzz.shrink(an_op(), case, lambda case: True, limit_s=0) == case
+
+
+@pytest.mark.parametrize(
+    ("case", "sentence"),
+    [
+        ({"rows": 3}, "add takes the sizes rows, columns, not rows"),
+        ({"rows": 3, "columns": -1}, "whole numbers"),
+        ({"rows": 3, "columns": 1, "layout": "odd"}, "layout is one of contiguous"),
+        ({"rows": 3, "columns": 1, "dtype": "float"}, "float"),
+        ({"rows": 3, "columns": 1, "dtype": "relu"}, "dtype is one of torch's"),
+    ],
+)
+def test_a_case_that_is_none(case, sentence):
+    if case.get("dtype") == "float":
+        assert fuzz.complete(an_op(), case)["dtype"] == "float"
+        return
+    with pytest.raises(LabError, match=sentence):
+        fuzz.complete(an_op(), case)
+
+
+# ---- The oracle -----------------------------------------------------------------------------------------------
+
+
+def test_a_right_op_passes():
+    for case in fuzz.all_cases(an_op(), ["float32", "float16"], 5, 40):
+        assert fuzz.run_case(an_op(), case, "cpu", 5) is None
+
+
+_counter = iter(range(10**9))
+_cache: dict[tuple, torch.Tensor] = {}
+
+
+def cached(a, b):
+    return a + b if torch.is_grad_enabled() else _cache.setdefault((a.data_ptr(), b.data_ptr(), a.shape), a + b)
+
+
+def overwriting(a, b):
+    with torch.no_grad():
+        a[0, 0] = 0
+    return a + b
+
+
+def raising(a, b):
+    raise ValueError("no such shape\nand more")
+
+
+@pytest.mark.parametrize(
+    ("function", "case", "sentence"),
+    [
+        (lambda a, b: a - b, {}, "output 0: output 0"),
+        (lambda a, b: a.detach() + b, {}, "gradient 0: the reference has gradient 0, and it has none"),
+        (lambda a, b: (a + b).detach(), {}, "gradients: no output takes a gradient"),
+        (lambda a, b: a + b + (b - b.detach()), {}, "gradient 1: gradient 1"),
+        (lambda a, b: (a + b).double(), {}, "output 0: output 0 is (5, 7) float64, the reference's is (5, 7) float32"),
+        (lambda a, b: (a + b)[:1], {}, "op: it raised RuntimeError: Mismatch in shape"),
+        (lambda a, b: (a + b, a), {}, "outputs: it returns 2 tensors, its reference 1"),
+        (lambda a, b: (a + b) * (1 + next(_counter) % 2 * 1.2e-7), {}, "inference: without gradients"),
+        (lambda a, b: (a + b).nan_to_num(0.0), {"values": "nan", "rows": 50}, "output 0: output 0"),
+        (lambda a, b: a + b if a is not b else a, {"alias": "same"}, "output 0: output 0"),
+        (lambda a, b: a.as_strided(a.shape, (7, 1)) + b, {"layout": "strided"}, "output 0: output 0"),
+        (cached, {}, "inference: without gradients it gave another result; it is what other values at the same"),
+        (overwriting, {}, "inputs: it wrote to its inputs"),
+        (raising, {}, "op: it raised ValueError: no such shape"),
+    ],
+)
+def test_faults(function, case, sentence):
+    found = fault_of(function, **case)
+    assert found
+    assert found.startswith(sentence)
+
+
+def test_a_reference_that_fails_is_named():
+    op = an_op(reference=raising)
+    found = fuzz.run_case(op, fuzz.complete(op, {"rows": 1, "columns": 1}), "cpu", 0)
+    assert found == reference_check.Fault("reference", "the reference raised ValueError: no such shape")
+
+
+def test_a_tolerance_for_sums_by_atomics():
+    def jitter(a, b):
+        return (a + b) * (1 + next(_counter) % 2 * 1.2e-7)
+
+    case = fuzz.complete(an_op(), {"rows": 5, "columns": 7})
+    assert fuzz.run_case(an_op(jitter), case, "cpu", 0)
+    assert fuzz.run_case(an_op(jitter, repeatable=1e-6), case, "cpu", 0) is None
+    assert (
+        fuzz.run_case(an_op(jitter, repeatable=lambda rows, columns: 1e-6 if rows == 5 else True), case, "cpu", 0)
+        is None
+    )
+    assert fuzz.run_case(an_op(jitter, repeatable=lambda rows, columns: True if rows == 5 else 1e-6), case, "cpu", 0)
+    with pytest.raises(LabError, match=r"add/lab\.py: REPEATABLE should give True or a tolerance, not None"):
+        fuzz.run_case(an_op(jitter, repeatable=lambda **_: None), case, "cpu", 0)
+
+
+def test_an_op_without_a_gradient():
+    op = an_op(lambda a, b: (a + b).detach(), gradient=False)
+    assert fuzz.run_case(op, fuzz.complete(op, {"rows": 3, "columns": 3}), "cpu", 0) is None
+
+
+def test_whole_numbers_have_to_be_equal():
+    def most(a, b):
+        return (a + b).argmax()
+
+    case = fuzz.complete(an_op(), {"rows": 3, "columns": 3})
+    assert fuzz.run_case(an_op(most, most, gradient=False), case, "cpu", 0) is None
+    wrong = an_op(lambda a, b: most(a, b) + 1, most, gradient=False)
+    assert fuzz.run_case(wrong, case, "cpu", 0).check == "output 0"
+
+
+def test_infinity_and_the_largest_number_may_differ_by_rounding():
+    limits = torch.finfo(torch.float16)
+    edge = torch.tensor([65519.0], dtype=torch.float64)
+    infinite, largest = (torch.tensor([v], dtype=torch.float16) for v in (float("inf"), limits.max))
+    reference_check.compare("output 0", [infinite], [largest], [edge])
+    with pytest.raises(Exception, match="inf"):
+        reference_check.compare("output 0", [infinite], [largest / 2], [edge / 2])
+    with pytest.raises(Exception, match="65504"):
+        reference_check.compare("output 0", [largest], [infinite], [edge * 1000])
+
+
+def test_huge_inputs_are_compared_without_an_oracle(monkeypatch):
+    monkeypatch.setattr(reference_check, "_HUGE", 30)
+    monkeypatch.setattr(reference_check, "_CHUNK", 10)
+    assert fault_of(torch.add) is None
+    assert fault_of(lambda a, b: torch.cat([(a + b)[:4], a[4:]])).startswith("output 0: output 0 is wrong by far")
+
+
+def test_a_coarse_comparison_sees_what_is_wrong_by_far_and_nothing_less():
+    inf, nan = float("inf"), float("nan")
+    plain = torch.tensor([1.0, -16.0, inf, nan, 0.0])
+    reference_check.compare_coarsely("output 0", plain + torch.tensor([0.001, -0.001, 0.0, 0.0, 0.001]), plain)
+    for place, value in enumerate((1.002, -16.002, -inf, 1.0, nan)):
+        wrong = plain.clone()
+        wrong[place] = value
+        with pytest.raises(reference_check.MismatchError, match=rf"element {place} of 5"):
+            reference_check.compare_coarsely("output 0", wrong, plain)
+    for exact in (torch.tensor([], dtype=torch.float16), torch.tensor([3, -4]), torch.tensor([True, False])):
+        reference_check.compare_coarsely("output 0", exact, exact.clone())
+    with pytest.raises(reference_check.MismatchError, match="element 1 of 2"):
+        reference_check.compare_coarsely("output 0", torch.tensor([100, 5]), torch.tensor([100, 4]))
+
+
+def test_an_infinity_will_do_where_the_reference_has_nan():
+    """Which of the two comes of infinite inputs depends on the order of operations; a number never comes of them."""
+    nan, inf, one = (torch.tensor([1.0, value]) for value in (float("nan"), float("inf"), 1.0))
+    reference_check.compare("output 0", [inf], [nan], [nan.double()])
+    for wrong in ([one], [nan], [nan.double()]), ([nan], [inf], [inf.double()]):
+        with pytest.raises(reference_check.MismatchError):
+            reference_check.compare("output 0", *wrong)
+
+
+def test_where_the_reference_is_right_by_luck_a_rounding_of_the_inputs_is_allowed():
+    exact = torch.tensor([0.294275, 1e-9], dtype=torch.float64)
+    lucky = exact.half()
+    near, far = (torch.tensor([value, 0.0], dtype=torch.float16) for value in (0.2937, 0.2900))
+    with pytest.raises(reference_check.MismatchError):
+        reference_check.compare("gradient 0", [near], [lucky], [exact])
+    shaken = exact * (1 + 2**-10)
+    reference_check.compare("gradient 0", [near], [lucky], [exact], [[[shaken], [exact]]])
+    with pytest.raises(reference_check.MismatchError):
+        reference_check.compare("gradient 0", [far], [lucky], [exact], [[[shaken], [exact]]])
+
+
+def test_the_reference_is_not_right_by_luck_at_neighbours_of_the_inputs():
+    def lucky(a):
+        return a + 256 - 256  # In float16 it keeps quarters, and nothing between them.
+
+    a = (torch.arange(1, 41) / 4).half()
+    rounds = [tuple(reference_check.evaluate(lucky, (copy,)) for copy in (a, a, a.double()))]
+    as_good = reference_check._as_good(an_op(reference=lucky), Make("cpu", torch.float16), rounds, [((a,), [])])
+    pairs = [[[evaluation.outputs[0] for evaluation in some] for some in pair] for pair in as_good]
+    for off, passes in ((0.015, True), (0.1, False)):
+        found = "output 0", [a + off], [lucky(a)], [a.double()]
+        with pytest.raises(reference_check.MismatchError):
+            reference_check.compare(*found)
+        with contextlib.nullcontext() if passes else pytest.raises(reference_check.MismatchError):
+            reference_check.compare(*found, pairs)
+
+
+def test_neighbours_are_off_by_a_rounding():
+    x = torch.ones(3, 5, dtype=torch.float16, requires_grad=True)
+    ((twice, again), other) = reference_check._moved(reference_check.copies(((x, x), torch.ones(40))), 2**-10, seed=0)
+    assert twice is again
+    assert twice.requires_grad
+    assert sorted(set((twice.detach().double() - 1).flatten().tolist())) == [-(2**-10), 2**-10]
+    assert torch.equal(x.detach(), torch.ones(3, 5, dtype=torch.float16))
+    assert not torch.equal(other, reference_check._moved(torch.ones(40), 2**-10, seed=1))
+
+
+def test_nothing_written_yet_is_no_fault():
+    def unwritten(a, b):
+        raise NotImplementedError("add: reference not written yet: write it in x")
+
+    with pytest.raises(LabError, match="not written yet"):
+        reference_check.check(an_op(reference=unwritten), Make(), {"rows": 1, "columns": 1})
+
+
+def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch):
+    run_case, events = fuzz.run_case, []
+
+    def limited(op, case, *rest):
+        if case["rows"] > 50:
+            raise torch.OutOfMemoryError
+        return run_case(op, case, *rest)
+
+    class Emit:
+        def start(self, op, case):
+            return True
+
+        def __call__(self, event, **facts):
+            events.append({"event": event, **facts})
+
+    monkeypatch.setattr(fuzz, "run_case", limited)
+    cases = [fuzz.complete(an_op(), {"rows": rows, "columns": 3}) for rows in (5, 60, 70)]
+    fuzz._Run(an_op(), "cpu", {"seed": 0}, Emit()).all(iter(cases))
+    assert [event["event"] for event in events] == ["passed", "too large", "too large"]
+
+    whole, none = _Report("add"), _Report("add")
+    for event in [*events, {"event": "close"}]:
+        whole.add(event)
+    for event in [*events[1:], {"event": "close"}]:
+        none.add(event)
+    assert (whole.cases, whole.too_large, whole.problem) == (1, 2, None)
+    assert none.problem == "every case was too large for this GPU's memory"
+
+
+# ---- Mutants --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mutants() -> Path:
+    return project([*CPU, *PYTHON, *FATAL], cuda=False)
+
+
+@pytest.mark.slow
+def test_every_mutant_is_caught(mutants):
+    assert len(CPU) + len(PYTHON) >= 25
+    found = hunt(mutants, [mutant.name for mutant in (*CPU, *PYTHON)])
+    assert [name for name, what in found.items() if not what] == []
+
+
+@pytest.mark.slow
+def test_there_is_no_false_alarm(mutants):
+    assert hunt(mutants, list(CORRECT), seed=0, count=40) == dict.fromkeys(CORRECT, "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("KERNELGEN_LONG_TESTS"), reason="takes an hour: set KERNELGEN_LONG_TESTS")
+def test_there_is_no_false_alarm_in_200_runs(mutants):
+    for seed in range(1000, 1100):
+        assert hunt(mutants, list(CORRECT), seed=seed, count=40) == dict.fromkeys(CORRECT, ""), seed
+
+
+def test_the_mutants_of_the_gpu_still_fit_the_recipes(mutants, tmp_path):
+    """They are compiled and run where there is a GPU, by tests/lab/gpu_mutants.py."""
+    names = [mutant.name for mutant in (*CUDA, *PYTHON)]
+    assert len(names) == len(set(names)) >= 25
+    for mutant in CUDA:
+        source = mutants / "src" / "mutant_kernels" / "ops" / f"right_{mutant.recipe}" / mutant.file
+        (tmp_path / mutant.file).write_text(source.read_text())
+        mutant.apply(tmp_path)
+
+
+# ---- The command ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fuzzing(mutants, run):
+    def call(*arguments: object):
+        return run("fuzz", *arguments, "--project", mutants, "--python", sys.executable)
+
+    return call
+
+
+def test_a_failure_is_printed_as_a_command(fuzzing):
+    done = fuzzing("off_by_one_tail", "--seed", 3, "--count", 2, "--device", "cpu")
+    assert done.code == 1
+    assert "1 of 2 cases FAILED" in done.out or "2 of 2 cases FAILED" in done.out
+    command = next(line for line in done.out.splitlines() if line.startswith("    kernelgen fuzz"))
+    verb, *rest = shlex.split(command)[1:]
+    assert verb == "fuzz"
+    again = fuzzing(*rest, "--json")
+    assert again.code == 1
+    (op,) = again.json["ops"]
+    assert op["cases"] == 1
+    assert op["failures"][0]["case"]["rows"] * op["failures"][0]["case"]["columns"] <= 4
+
+
+def test_a_right_op(fuzzing):
+    done = fuzzing(*CORRECT, "--seed", 3, "--count", 3, "--dtype", "float64", "--json")
+    assert done.code == 0
+    assert [(op["op"], op["cases"], op["failures"]) for op in done.json["ops"]] == [(name, 3, []) for name in CORRECT]
+    assert done.json["seed"] == 3
+
+
+def test_a_budget_in_seconds(fuzzing):
+    """From the command on: what the worker needs to start is part of it, and one case is always run."""
+    done = fuzzing("right_elementwise", "--seconds", 0.1, "--json", "--dtype", "float32")
+    assert done.code == 0
+    assert 1 <= done.json["ops"][0]["cases"] < fuzz.DEFAULT_COUNT
+
+
+def test_a_crash_is_a_failure(fuzzing):
+    done = fuzzing("crashes_when_empty", "--case", '{"rows": 0, "columns": 5}', "--seed", 1)
+    assert done.code == 1
+    assert "it crashed with SIGSEGV" in done.out
+    assert "kernelgen fuzz crashes_when_empty --seed 1 --case" in done.out
+
+
+def test_a_hang_is_a_failure(fuzzing):
+    done = fuzzing("hangs_on_one_element", "--case", '{"rows": 1, "columns": 1}', "--limit", 4)
+    assert done.code == 1
+    assert "it hung" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["right_elementwize"], "has no op 'right_elementwize'. Did you mean right_elementwise?"),
+        (["right_elementwise", "--case", "{"], "--case is not JSON"),
+        (["right_elementwise", "--case", "[]"], "--case is a JSON object"),
+        (["--case", "{}"], "--case goes with one op"),
+        (["right_elementwise", "--count", "0"], "--count 0 is too little"),
+    ],
+)
+def test_what_cannot_be_asked(fuzzing, arguments, sentence):
+    done = fuzzing(*arguments)
+    assert done.code == 2
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--case", '{"rows": 1}'], "takes the sizes rows, columns, not rows"),
+        (["--dtype", "int8"], "is not fuzzed in int8 on cpu; its lab.py says float32"),
+        (["--device", "cuda"], "torch sees no GPU here"),
+    ],
+)
+def test_nothing_could_run(fuzzing, arguments, sentence):
+    done = fuzzing("right_elementwise", *arguments)
+    assert done.code == 2
+    assert sentence in done.out + done.err
+
+
+def test_an_op_without_a_lab_file(project, run):
+    (project / "src" / "my_kernels" / "ops" / "elementwise" / "lab.py").unlink()
+    done = run("fuzz", "elementwise")
+    assert done.code == 2
+    assert "elementwise has no src/my_kernels/ops/elementwise/lab.py" in done.err
+    assert run("fuzz").code == 2
+
+
+def test_no_library_is_built(project, run):
+    done = run("fuzz", "elementwise", "--python", sys.executable)
+    assert done.code == 2
+    assert "my_kernels has no compiled CPU library" in done.out
+    assert "kernelgen build" in done.out
+
+
+def test_no_project(tmp_path, run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("fuzz", "elementwise")
+    assert done.code == 2
+    assert "is not inside a kernelgen project" in done.err

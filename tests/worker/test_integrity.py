@@ -1,0 +1,275 @@
+"""Each way for an op to look faster than it is, and honest ops that look like one."""
+
+import contextlib
+import itertools
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernelgen.lab.results import OP
+from kernelgen.worker import integrity
+from kernelgen.worker.clock import CpuClock
+from kernelgen.worker.timed_case import Subject
+
+from .bench_ops import described, double_plus_one
+
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def faults(function, device="cpu", times=4, *, backward=False) -> str:
+    """What is found over a few blocks."""
+    subject = made(function, device, backward=backward)
+    for _ in range(times):
+        subject.fresh()
+        if found := integrity.watched(subject, OP).fault:
+            return found
+    return integrity.afterwards(subject, OP) or ""
+
+
+def made(function, device="cpu", *, backward=False) -> Subject:
+    torch.manual_seed(0)
+    subject = Subject(described(function), {"n": 1000}, torch.float32, device, {OP: function}, backward=backward)
+    subject.plan(subject.warm_up(OP))
+    return subject
+
+
+@contextlib.contextmanager
+def too_little_memory(monkeypatch, *dtypes):
+    """The reference fits the memory in no such dtype."""
+    evaluate = integrity.oracle.evaluate
+
+    def short(function, args, cotangents=()):
+        if args[0].dtype in dtypes:
+            raise torch.OutOfMemoryError("tried to allocate 512 GiB")
+        return evaluate(function, args, cotangents)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(integrity.oracle, "evaluate", short)
+        yield
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_an_honest_op_passes(backward):
+    assert faults(double_plus_one, backward=backward) == ""
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_is_compared_in_full_needs_no_remark(backward):
+    assert integrity.watched(made(double_plus_one, backward=backward), OP) == integrity.Finding()
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_reference_that_is_too_large_in_float64_is_computed_in_the_ops_dtype_and_that_is_said(monkeypatch, backward):
+    with too_little_memory(monkeypatch, torch.float64):
+        assert integrity.watched(made(double_plus_one, backward=backward), OP) == integrity.Finding(
+            remark=integrity.COARSELY
+        )
+    assert "in float64 it does not fit" in integrity.COARSELY
+
+
+def test_a_reference_that_fits_in_no_dtype_is_said(monkeypatch):
+    with too_little_memory(monkeypatch, torch.float64, torch.float32):
+        assert integrity.watched(made(double_plus_one), OP) == integrity.Finding(remark=integrity.NOT_COMPARED)
+        assert "wrote to its inputs" in faults(lambda x: x.mul_(2).add_(1))  # For which no reference is needed.
+
+
+def test_a_result_that_is_too_large_to_be_compared_in_float64(monkeypatch):
+    def short(*_):
+        raise torch.OutOfMemoryError("tried to allocate 512 GiB")
+
+    monkeypatch.setattr(integrity.oracle, "compare", short)
+    assert integrity.watched(made(double_plus_one), OP).remark == integrity.COARSELY
+
+
+def test_a_coarse_comparison_sees_what_was_not_computed(monkeypatch):
+    kept = {}
+
+    def cached(x):
+        return kept.setdefault(x.data_ptr(), double_plus_one(x))
+
+    def half(x):
+        return torch.cat([double_plus_one(x[:500]), torch.zeros_like(x[500:])])
+
+    with too_little_memory(monkeypatch, torch.float64):
+        assert "earlier values at the same addresses" in faults(cached)
+        assert "output 0 is wrong by far" in faults(half)
+        assert "it returned 2 tensors" in faults(lambda x: (double_plus_one(x), x + 1))
+        assert "output 0 is (999,) float32" in faults(lambda x: double_plus_one(x[1:]))
+
+
+def test_outputs_cached_by_input_address():
+    kept = {}
+
+    def cached(x):
+        if x.data_ptr() not in kept:
+            kept[x.data_ptr()] = double_plus_one(x)
+        return kept[x.data_ptr()]
+
+    assert "earlier values at the same addresses" in faults(cached)
+
+
+def test_outputs_cached_by_address_and_version():
+    """Autograd's version counters do not give the new values away."""
+    kept = {}
+
+    def cached(x):
+        key = x.data_ptr(), x._version
+        if key not in kept:
+            kept[key] = double_plus_one(x)
+        return kept[key].clone()
+
+    assert "earlier values at the same addresses" in faults(cached)
+
+
+def test_inputs_overwritten():
+    def overwrites(x):
+        return x.mul_(2).add_(1)
+
+    assert "wrote to its inputs" in faults(overwrites)
+
+
+def test_work_skipped_after_the_first_calls():
+    calls = []
+
+    def lazy(x):
+        calls.append(1)
+        return double_plus_one(x) if len(calls) < 50 else torch.zeros_like(x)
+
+    assert "output 0" in faults(lazy)
+
+
+def test_every_other_call_returns_a_stale_buffer():
+    last = []
+
+    def stale(x):
+        last.append(0)
+        if len(last) % 2 and len(last) > 1:
+            return buffer.clone()
+        buffer.copy_(double_plus_one(x))
+        return buffer.clone()
+
+    buffer = torch.empty(1000)
+    assert faults(stale) != ""
+
+
+def test_a_part_of_the_work_skipped():
+    def partial(x):
+        out = torch.zeros_like(x)
+        out[:-1] = double_plus_one(x[:-1])
+        return out
+
+    assert "output 0" in faults(partial)
+
+
+def test_one_buffer_for_every_call():
+    buffer = torch.empty(1000)
+
+    def reuses(x):
+        return torch.add(x * 2, 1, out=buffer)
+
+    # With several calls a sample the last one's values are in every result; with one, a later call spoils it.
+    assert faults(reuses) != ""
+
+
+def test_work_left_on_a_thread(monkeypatch):
+    left = []
+
+    def later(x):
+        out = torch.zeros_like(x)
+        left.append((out, x))
+        return out
+
+    def settle(clock, seconds):
+        thread = threading.Thread(target=lambda: [out.copy_(double_plus_one(x)) for out, x in left])
+        thread.start()
+        thread.join()
+
+    monkeypatch.setattr(CpuClock, "settle", settle)  # Which else gives a thread some time, and not always enough.
+    assert "another stream or thread" in faults(later)
+
+
+def test_a_wrong_gradient():
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return double_plus_one(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    assert "grad 0" in faults(Wrong.apply, backward=True)
+
+
+def test_a_cheat_in_cpp(tmp_path, monkeypatch):
+    """A compiled op that keeps its first result, which no look at its Python would show."""
+    ctypes = pytest.importorskip("ctypes")
+    import shutil
+    import subprocess
+
+    if not (compiler := shutil.which("g++")):
+        pytest.skip("needs g++")
+    (tmp_path / "cheat.cpp").write_text(
+        "#include <map>\nstatic std::map<const float*, int> seen;\n"
+        'extern "C" void run(const float* x, float* y, long n) {\n'
+        "  static std::map<const float*, float> first;\n"
+        "  if (!first.count(x)) first[x] = x[0];\n"
+        "  for (long i = 0; i < n; ++i) y[i] = (i ? x[i] : first[x]) * 2 + 1;\n}\n"
+    )
+    library = tmp_path / "cheat.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "cheat.cpp"], check=True)
+    compiled = ctypes.CDLL(str(library)).run
+
+    def cheat(x):
+        y = torch.empty_like(x)
+        compiled(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr()), ctypes.c_long(x.numel()))
+        return y
+
+    assert "output 0" in faults(cheat)
+
+
+@CUDA
+@pytest.mark.parametrize("n", [1000, 10_000_000])
+def test_work_left_on_a_side_stream(n):
+    stream = torch.cuda.Stream()
+
+    def elsewhere(x):
+        out = torch.zeros_like(x)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(1_000_000)
+            out.copy_(double_plus_one(x))
+        return out
+
+    assert faults(elsewhere, "cuda") != ""
+
+
+@CUDA
+def test_a_side_stream_that_is_joined_is_fine():
+    def joined(x):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            out = double_plus_one(x)
+        torch.cuda.current_stream().wait_stream(stream)
+        return out
+
+    assert faults(joined, "cuda") == ""
+
+
+@pytest.mark.parametrize(("leaves_work", "found"), [(False, False), (True, True)])
+def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work, found, monkeypatch):
+    """Most waits are long, as where programs take turns on a GPU; an op that leaves work makes every one long."""
+    waits = itertools.cycle([True] * 7 + [False])  # Every second one is timed.
+
+    def synchronize():
+        if next(waits) or leaves_work:
+            time.sleep(2e-3)
+
+    gpu = SimpleNamespace(current_stream=lambda: SimpleNamespace(synchronize=lambda: None), synchronize=synchronize)
+    monkeypatch.setattr(integrity.torch, "cuda", gpu)
+    fault = integrity._leaves_work(SimpleNamespace(run=lambda name, indices: (1e-6, [])), "op")
+    assert bool(fault) == found
