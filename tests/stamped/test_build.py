@@ -245,7 +245,8 @@ def test_a_wheel_is_built_from_a_source_distribution(small_project, copy_of, tmp
     result = run([sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path)], project)
     assert result.returncode == 0, result.stdout + result.stderr
     (archive,) = tmp_path.glob("*.tar.gz")
-    names = {name.partition("/")[2] for name in tarfile.open(archive).getnames()}
+    with tarfile.open(archive) as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
     assert {"setup.py", "build_tools/__main__.py", f"{PACKAGE}/ops/elementwise/kernel.cu"} <= names
     assert not [name for name in names if name.endswith((".so", ".pyc"))]
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(tmp_path)]
