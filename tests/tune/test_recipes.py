@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 import torch
+from build_tools.tuning_header import tuning_header
 
 from kernelgen.errors import LabError
 from kernelgen.toolchain import resources
-from kernelgen.tune import configure, gates, space
+from kernelgen.tune import gates, space
 from kernelgen.tune.chips import CHIPS
 from kernelgen.worker.tune import Bench
 from tests.stamped.conftest import REPOSITORY, stamp
@@ -66,7 +67,7 @@ def project(tmp_path_factory) -> Iterator[Path]:
     ops = [{"name": one, "recipe": one} for one in RECIPES]
     project = stamp(tmp_path_factory.mktemp("recipes") / "project", project_name="tuned-recipes", ops=ops)
     environment = {**os.environ, "USE_CUDA": "0"}
-    subprocess.run([sys.executable, "setup.py", "configure"], cwd=project, env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "build_tools", "configure"], cwd=project, env=environment, check=True)
     sys.path.insert(0, str(project / "src"))
     yield project
     sys.path.remove(str(project / "src"))
@@ -354,11 +355,10 @@ def compiled(
     """One source compiled with these values, in which shared memory is asserted to be as estimated."""
     op, shapes, _ = which
     source, says = SAYS[which]
-    setup = configure.load_setup()
     header = folder / "tuned" / "cuda" / f"{op}.h"
     header.parent.mkdir(parents=True, exist_ok=True)
     entry = {"shapes": {shapes: values}} if shapes else {"values": values}
-    header.write_text(setup.tuned_header(setup.ROOT / OPS / op, {"": entry}))
+    header.write_text(tuning_header(op, {"": entry}))
     struct = f"tuned::{op}::Values0<{STRUCTS[op, shapes][1]}>"
     shared = [
         f"static_assert({says[part].format(struct)} == {estimate['shared']});"
