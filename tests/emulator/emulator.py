@@ -99,10 +99,10 @@ def _argument(value: Any) -> Any:
 def build(op: Path, entry: str, sources: Sequence[str] = (), defines: Sequence[str] = ()) -> Library:
     """A library of an op's folder: of the text `entry`, which may include the op's headers, and of some of its .cu
     files. Compiled once for the same text."""
-    include = op.parents[1] / "include"
+    include = [path for path in (op.parents[1] / "include").rglob("*") if path.is_file()]
     digest = hashlib.sha256(repr((entry, sources, defines, FLAGS, KERNEL_FLAGS, RUNTIME_FLAGS)).encode())
     for path in sorted(
-        [*op.iterdir(), *include.iterdir(), *DEVICE.iterdir(), *ENTRIES.glob("*.h"), HERE / "rewrite.py"]
+        [*op.iterdir(), *include, *DEVICE.iterdir(), *ENTRIES.glob("*.h"), HERE / "rewrite.py"]
     ):
         if path.suffix in (".h", ".cuh", ".cu", ".json") or path.parent in (DEVICE, HERE):
             digest.update(f"{path.name}\0".encode() + path.read_bytes())
@@ -128,7 +128,8 @@ def _build(op: Path, entry: str, sources: Sequence[str], defines: list[str], lib
     (work / "entry.cu").write_text(entry)
     _tuned_header(op, work / "generated")
     flags = [*FLAGS, *KERNEL_FLAGS, *defines]
-    flags += [f"-I{place}" for place in (DEVICE, ENTRIES, op, op.parents[1] / "include", work / "generated")]
+    include = op.parents[1] / "include"
+    flags += [f"-I{place}" for place in (DEVICE, ENTRIES, op, include, *filter(Path.is_dir, include.iterdir()), work / "generated")]
     units = (work / "entry.cu", *(op / source for source in sources))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(lambda unit: _compile_kernel(unit, work, flags), units))

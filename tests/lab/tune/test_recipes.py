@@ -98,7 +98,8 @@ class Survey:
 
 
 def includes(project: Path, op: str) -> list[str]:
-    folders = (project / OPS / op, project / OPS.parent / "include", project / "build" / "release" / "generated")
+    rooms = filter(Path.is_dir, (project / OPS.parent / "include").iterdir())
+    folders = (project / OPS / op, *rooms, project / "build" / "release" / "generated")
     return [f"-I{folder}" for folder in folders]
 
 

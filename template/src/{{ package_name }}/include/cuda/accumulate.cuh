@@ -2,8 +2,7 @@
 
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "float_types.cuh"
 
 // float for 16-bit and 32-bit elements, double for 64-bit ones.
 template <typename T>
@@ -12,8 +11,8 @@ struct Accumulate {
 };
 
 template <>
-struct Accumulate<double> {
-  using type = double;
+struct Accumulate<float64> {
+  using type = float64;
 };
 
 template <typename T>

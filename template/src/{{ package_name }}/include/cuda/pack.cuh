@@ -2,17 +2,16 @@
 
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <cstring>
+
+#include "float_types.cuh"
 
 template <typename T>
 __device__ uint32_t pack(float first, float second);
 
 template <>
-__device__ inline uint32_t pack<__half>(float first, float second) {
+__device__ inline uint32_t pack<float16>(float first, float second) {
   const __half2 pair = __floats2half2_rn(first, second);
   uint32_t bits;
   memcpy(&bits, &pair, sizeof(bits));
@@ -20,7 +19,7 @@ __device__ inline uint32_t pack<__half>(float first, float second) {
 }
 
 template <>
-__device__ inline uint32_t pack<__nv_bfloat16>(float first, float second) {
+__device__ inline uint32_t pack<bfloat16>(float first, float second) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
   uint32_t bits;
   memcpy(&bits, &pair, sizeof(bits));

@@ -18,7 +18,7 @@
 
 #include "cluster.cuh"
 #include "reduce.cuh"
-#include "warpgroup.cuh"
+#include "named_barrier.cuh"
 
 // kLanes neighbouring threads of a warp: 1, 2, 4, ... or 32.
 template <int kLanes>

@@ -12,7 +12,7 @@
 template <typename T, int N>
 __device__ Vector<accumulate_t<T>, N> widen(Vector<T, N> vector) {
   Vector<accumulate_t<T>, N> result;
-  if constexpr (std::is_same_v<T, __nv_bfloat16> && N % 2 == 0) {
+  if constexpr (std::is_same_v<T, bfloat16> && N % 2 == 0) {
 #pragma unroll
     for (int k = 0; k < N; k += 2) {
       const uint32_t pair = reinterpret_cast<const uint32_t*>(&vector)[k / 2];

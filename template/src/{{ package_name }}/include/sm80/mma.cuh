@@ -6,11 +6,9 @@
 
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 
+#include "float_types.cuh"
 #include "shared_address.cuh"
 
 __device__ inline void ldmatrix_x4(uint32_t (&matrices)[4], const void* row) {
@@ -61,6 +59,6 @@ __device__ void mma_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)); \
   }
-MMA_16X8X16(__half, "f16")
-MMA_16X8X16(__nv_bfloat16, "bf16")
+MMA_16X8X16(float16, "f16")
+MMA_16X8X16(bfloat16, "bf16")
 #undef MMA_16X8X16

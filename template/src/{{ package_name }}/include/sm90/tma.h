@@ -3,13 +3,12 @@
 #pragma once
 
 #include <cuda.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <type_traits>
 
+#include "float_types.cuh"
 #include "swizzle.cuh"
 
 namespace tma {
@@ -49,7 +48,7 @@ cudaError_t describe(
   static_assert(sizeof(T) == 2);
   static const Encode encode = find_encode();
   if (!encode) return cudaErrorNotSupported;
-  constexpr auto type = std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  constexpr auto type = std::is_same_v<T, float16> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   cuuint64_t extents[kDims], bytes[kDims - 1];
   cuuint32_t copied[kDims], steps[kDims];
   for (int i = 0; i < kDims; ++i) {

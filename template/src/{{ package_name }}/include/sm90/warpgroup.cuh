@@ -1,35 +1,28 @@
-// What the warps of a block that do different work need (sm_90a): registers to give away, and barriers of their own.
+// Warp specialisation (sm_90a): warpgroups that produce and warpgroups that consume, with registers to match.
 
 #pragma once
 
 #include <cstdint>
 
-// Four warps that issue wgmma together. The first of them has a number that is a multiple of four.
+#include "named_barrier.cuh"
+
+// Four consecutive warps that issue wgmma together; the first one's number is a multiple of four.
 constexpr int kWarpgroup = 128;
 
-// A value that is the same in all lanes of a warp; by way of this the compiler knows it too, and computes what follows
-// from it once for the warp. Of the operands of wgmma, with which it matters, all that varies is such.
+// Tells the compiler that a value is the same in all lanes of a warp, so that it computes what depends on the value once
+// for the warp. The operands of wgmma have to be computed that way.
 __device__ inline int same_in_warp(int value) {
   return __shfl_sync(0xffffffff, value, 0);
 }
 
-// From here on this warpgroup's threads have so many registers each. All of the warpgroup take part.
+// Raises the registers of each of this warpgroup's threads to kRegisters (setmaxnreg). The whole warpgroup takes part.
 template <int kRegisters>
 __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+// Lowers them, and leaves the rest to other warpgroups of the block.
 template <int kRegisters>
 __device__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-
-// The block's barrier of that number, of 16, for so many threads. Number 0 is that of __syncthreads.
-__device__ inline void named_barrier_sync(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
-// Arrives without waiting: the others of the barrier need not wait for this thread any more.
-__device__ inline void named_barrier_arrive(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }

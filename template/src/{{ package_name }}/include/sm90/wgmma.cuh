@@ -9,11 +9,9 @@
 
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 
+#include "float_types.cuh"
 #include "shared_address.cuh"
 #include "swizzle.cuh"
 
@@ -132,7 +130,7 @@ struct Shape;
     } \
   };
 #define WGMMA_BOTH(N, size, ...) \
-  WGMMA(__half, "f16", N, size, __VA_ARGS__) WGMMA(__nv_bfloat16, "bf16", N, size, __VA_ARGS__)
+  WGMMA(float16, "f16", N, size, __VA_ARGS__) WGMMA(bfloat16, "bf16", N, size, __VA_ARGS__)
 WGMMA_BOTH(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14")
 WGMMA_BOTH(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 WGMMA_BOTH(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")

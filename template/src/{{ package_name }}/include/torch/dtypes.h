@@ -8,8 +8,7 @@
 #include <string>
 
 #ifdef USE_CUDA
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "float_types.cuh"
 #else
 #include "half.h"
 #endif
@@ -21,8 +20,8 @@ using torch::headeronly::ScalarType;
 // The element types of 16-bit floating-point tensors: CUDA's own where device code sees them, on the CPU float16 is
 // half.h's and bfloat16 PyTorch's.
 #ifdef USE_CUDA
-using Half = __half;
-using BFloat16 = __nv_bfloat16;
+using Half = float16;
+using BFloat16 = bfloat16;
 #else
 using BFloat16 = torch::headeronly::BFloat16;
 #endif
