@@ -67,6 +67,6 @@ struct Half {
 
 }  // namespace dtypes
 
-// Nothing has needed these yet. Undefined, they are not silently 0.
+// Not needed so far. Left undefined, because the primary template would return 0 for every limit.
 template <>
 class std::numeric_limits<dtypes::Half>;

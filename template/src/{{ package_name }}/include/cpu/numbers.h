@@ -1,7 +1,7 @@
-// Runs of elements on the CPU, as numbers to compute with.
+// Blocks of elements converted to the type to compute in, and back.
 //
-// A loop that converts 16-bit elements and computes as well is soon more than a compiler turns into vector
-// instructions, above all with a choice in it. The loops here only convert, so that a kernel's only compute.
+// Compilers often fail to vectorise a loop that converts 16-bit elements and computes as well, above all one with a
+// branch. The loops here only convert, so that a kernel's loops only compute.
 
 #pragma once
 
@@ -12,13 +12,13 @@
 
 #include "pairwise.h"
 
-// Room for one run at a time, for one thread. It is only used if elements of type T are not numbers already.
+// A buffer for one block at a time, of one thread. Where T is the type to compute in already, nothing is copied.
 template <typename T>
 class Numbers {
  public:
   using Number = accumulate_t<T>;
 
-  // The numbers of `count` elements, until the next call.
+  // `count` elements as numbers, valid until the next call.
   const Number* load(const T* elements, int64_t count) {
     if constexpr (kAreNumbers) {
       return elements;
@@ -29,14 +29,14 @@ class Numbers {
     }
   }
 
-  // As load, or `count` times the same number where there are no elements.
+  // As load, or `count` times `number` where `elements` is null (an optional argument).
   const Number* load_or(Number number, const T* elements, int64_t count) {
     if (elements) return load(elements, count);
     room_.assign(static_cast<size_t>(count), number);
     return room_.data();
   }
 
-  // Where to write the numbers that `store` turns into these elements.
+  // Where to write the numbers that `store` converts to these elements.
   Number* room(T* elements, int64_t count) {
     if constexpr (kAreNumbers) {
       return elements;

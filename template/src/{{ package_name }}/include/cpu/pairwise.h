@@ -9,8 +9,8 @@
 template <typename T>
 using accumulate_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// term(begin) + ... + term(end - 1). The error of adding one by one grows with the number of terms, that of adding two
-// halves with its logarithm.
+// term(begin) + ... + term(end - 1). The rounding error grows with the logarithm of the number of terms; that of adding
+// them one by one grows with the number itself.
 template <typename Sum, typename Term>
 Sum pairwise_sum(int64_t begin, int64_t end, const Term& term) {
   constexpr int64_t kLanes = 8;  // Independent sums, which the compiler can keep in one vector register.

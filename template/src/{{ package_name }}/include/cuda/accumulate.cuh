@@ -1,10 +1,10 @@
-// The type to compute in for elements of a given type.
+// The type that elements are accumulated in.
 
 #pragma once
 
 #include "float_types.cuh"
 
-// float for 16-bit and 32-bit elements, double for 64-bit ones.
+// float32 for 16-bit and 32-bit elements, float64 for float64 ones.
 template <typename T>
 struct Accumulate {
   using type = float;
@@ -18,7 +18,7 @@ struct Accumulate<float64> {
 template <typename T>
 using accumulate_t = typename Accumulate<T>::type;
 
-// The element as the type to compute in.
+// The element in that type.
 template <typename T>
 __device__ accumulate_t<T> widen(T value) {
   return static_cast<accumulate_t<T>>(value);

@@ -1,5 +1,5 @@
-// The blocks of a thread block cluster: which of them this is, meeting the others, and their shared memory.
-// From compute capability 9.0 on; on older GPUs there are no clusters, and a kernel that asks for one stops.
+// Thread block clusters: a block's rank, the cluster's barrier, and the shared memory of its other blocks (distributed
+// shared memory). From compute capability 9.0 on; on older GPUs a block is a cluster of its own, and `arrive` traps.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace cluster {
 
-// The block's number in its cluster, and how many there are.
+// The block's number in its cluster, and how many blocks the cluster has.
 __device__ inline int rank() {
   uint32_t value = 0;
 #if __CUDA_ARCH__ >= 900
@@ -24,8 +24,8 @@ __device__ inline int size() {
   return value;
 }
 
-// Two halves of meeting every thread of the cluster: what a thread wrote before it arrived, to whichever block's shared
-// memory, is seen by those that have waited.
+// The barrier of all threads of the cluster, in two halves: what a thread wrote before `arrive`, to any block's shared
+// memory, is visible after `wait`.
 __device__ inline void arrive() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -34,7 +34,7 @@ __device__ inline void arrive() {
 #endif
 }
 
-// The same without a promise of what was written before: for those that made it seen by a fence.
+// The same without ordering memory: for threads whose writes a fence made visible, or that wrote nothing.
 __device__ inline void arrive_relaxed() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -49,7 +49,7 @@ __device__ inline void wait() {
 #endif
 }
 
-// Where a variable of this block's shared memory lies in that of the block of the given rank.
+// The address, in the shared memory of the block of the given rank, of a variable that all blocks have.
 template <typename T>
 __device__ T* shared_of(int rank, T* variable) {
   uint64_t address = reinterpret_cast<uint64_t>(variable);

@@ -1,6 +1,6 @@
-// Sums over the rows of a matrix, one for each column. In two steps, since no block sees every row: each team, or each
-// block of small teams, adds up its own rows and leaves one row of sums; a second kernel adds those. There are no
-// atomics, which would add in another order each time.
+// Sums over the rows of a matrix, one for each column. In two steps, because no block sees every row: each thread group,
+// or each block of small groups, adds up its own rows and writes one row of partial sums; a second kernel adds those up.
+// There are no atomics, so the order of additions is fixed and the same input gives the same bits.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "accumulate.cuh"
 #include "dependent_launch.cuh"
 #include "reduce.cuh"
-#include "team.cuh"
+#include "thread_group.cuh"
 #include "vector.cuh"
 
 // The sums of the columns that a thread works on, kept in registers.
@@ -17,28 +17,28 @@ template <typename Sum, int N, int kAccesses>
 struct ColumnSums {
   Vector<Sum, N> sums[kAccesses] = {};
 
-  // Leaves a row of n sums in `out`, which belongs to this team, or to this block if teams share it. All threads of the
-  // block take part; `shared` holds kAccesses * N sums for each of them.
-  __device__ void write(const ClusterTeam& team, void*, Sum* out, int64_t n) { put(team, out, n); }
+  // Writes a row of n sums to `out`, the row of this group, or of this block where groups share one. All threads of the
+  // block take part; `shared` has room for kAccesses * N sums of each.
+  __device__ void write(const ClusterGroup& group, void*, Sum* out, int64_t n) { put(group, out, n); }
 
-  __device__ void write(const BlockTeam& team, void*, Sum* out, int64_t n) { put(team, out, n); }
+  __device__ void write(const BlockGroup& group, void*, Sum* out, int64_t n) { put(group, out, n); }
 
-  __device__ void write(const PartTeam& team, void* shared, Sum* out, int64_t n) {
-    if (blockDim.y == 1) return put(team, out, n);
+  __device__ void write(const SubBlockGroup& group, void* shared, Sum* out, int64_t n) {
+    if (blockDim.y == 1) return put(group, out, n);
     Sum* const parts = static_cast<Sum*>(shared);
-    __syncthreads();  // Whoever still uses `shared` comes first.
-    put(team, parts + threadIdx.y * n, n);
+    __syncthreads();  // Other threads may still read `shared`.
+    put(group, parts + threadIdx.y * n, n);
     __syncthreads();
     add(parts, blockDim.y, n, out, n);
   }
 
-  // Adds up the teams of each warp by shuffles, then the warps.
+  // Adds up the groups of each warp by shuffles, then the warps.
   template <int kLanes>
-  __device__ void write(const LaneTeam<kLanes>&, void* shared, Sum* out, int64_t n) {
+  __device__ void write(const LaneGroup<kLanes>&, void* shared, Sum* out, int64_t n) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     constexpr int kColumns = kLanes * kAccesses * N;
     Sum* const parts = static_cast<Sum*>(shared);
-    __syncthreads();  // Whoever still uses `shared` comes first.
+    __syncthreads();  // Other threads may still read `shared`.
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
       auto sum = sums[access];
@@ -58,30 +58,30 @@ struct ColumnSums {
   }
 
  private:
-  template <typename Team>
-  __device__ void put(const Team& team, Sum* row, int64_t n) const {
+  template <typename Group>
+  __device__ void put(const Group& group, Sum* row, int64_t n) const {
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
-      const int i = team.template first_access<kAccesses>() + access * Team::kStep;
+      const int i = group.template first_access<kAccesses>() + access * Group::kStep;
       if (i < n / N) {
         store(row, i, sums[access]);
       }
     }
   }
 
-  // Adds up rows of n sums, so many apart.
-  __device__ static void add(const Sum* parts, int count, int64_t apart, Sum* out, int64_t n) {
+  // Adds up `count` rows of n sums, which are `stride` sums apart.
+  __device__ static void add(const Sum* parts, int count, int64_t stride, Sum* out, int64_t n) {
     for (int64_t column = threadIdx.y * blockDim.x + threadIdx.x; column < n; column += blockDim.x * blockDim.y) {
       Sum sum = parts[column];
       for (int other = 1; other < count; ++other) {
-        sum += parts[other * apart + column];
+        sum += parts[other * stride + column];
       }
       out[column] = sum;
     }
   }
 };
 
-// An element of a matrix that holds sums already: see sum_columns.
+// A term for sum_columns: the element of a matrix of partial sums.
 template <typename Sum>
 struct Stored {
   const Sum* values;
@@ -90,11 +90,11 @@ struct Stored {
   __device__ Sum operator()(int64_t row, int64_t column) const { return values[row * columns + column]; }
 };
 
-constexpr int kSumColumns = 16;
-constexpr int kSumLanes = 32;
-constexpr int kSumAhead = 8;
+constexpr int kSumColumns = 16;  // A block of sum_columns has a thread for each of these columns
+constexpr int kSumLanes = 32;    // and each of these rows.
+constexpr int kSumAhead = 8;     // Terms that a thread loads before it adds the first.
 
-// Where the sum of a column goes: columns from n on to the second place. Null means nowhere.
+// Where the sum of a column is written: of the first n columns to `first`, of the others to `second`. Null: nowhere.
 template <typename T>
 struct Columns {
   T* first;
@@ -102,15 +102,15 @@ struct Columns {
   int64_t n;
 
   __device__ void set(int64_t column, T value) const {
-    T* const place = column < n ? first : second;
-    if (place) {
-      place[column < n ? column : column - n] = value;
+    T* const out = column < n ? first : second;
+    if (out) {
+      out[column < n ? column : column - n] = value;
     }
   }
 };
 
-// The sum of term(row, column) over every gridDim.y-th group of kSumLanes rows, from the blockIdx.y-th on: each such
-// sum goes to a row of its own, of `columns` elements.
+// The sum of term(row, column) over strips of kSumLanes rows: block row y takes every gridDim.y-th strip from the y-th on
+// and writes a row of `columns` sums of its own.
 template <typename Sum, typename Term, typename T>
 __global__ void __launch_bounds__(kSumColumns* kSumLanes)
     sum_columns(Term term, Columns<T> out, int64_t rows, int64_t columns) {
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kSumColumns* kSumLanes)
   if (column < columns) {
     const int64_t step = gridDim.y * kSumLanes;
     for (int64_t row = blockIdx.y * kSumLanes + threadIdx.y; row < rows; row += kSumAhead * step) {
-      Sum terms[kSumAhead];  // All are asked for before the first is added.
+      Sum terms[kSumAhead];  // All loads are in flight before the first addition.
 #pragma unroll
       for (int i = 0; i < kSumAhead; ++i) {
         terms[i] = row + i * step < rows ? term(row + i * step, column) : Sum(0);
@@ -146,15 +146,15 @@ __global__ void __launch_bounds__(kSumColumns* kSumLanes)
   }
 }
 
-// Into how many groups to split the rows of a matrix that is summed where it lies: about a thousand blocks in all, each
-// with rows to sum, and few enough groups for the second kernel.
+// How many rows of partial sums to split a matrix into (sum_columns' gridDim.y): about a thousand blocks in all, each with
+// rows to add, and few enough partial sums for the second kernel.
 inline int64_t row_groups(int64_t rows, int64_t n) {
   const int64_t column_blocks = (n + kSumColumns - 1) / kSumColumns;
   const int64_t groups = std::clamp<int64_t>(1024 / std::max<int64_t>(column_blocks, 1), 1, 128);
   return std::clamp<int64_t>((rows + kSumLanes - 1) / kSumLanes, 1, groups);
 }
 
-// Launches sum_columns for so many groups of rows. The kernel before it in the stream may let it start early.
+// Launches sum_columns with `groups` rows of sums. The kernel before it in the stream may let it start early.
 template <typename Sum, typename Term, typename T>
 cudaError_t launch_sum_columns(
     const Term& term, const Columns<T>& out, int64_t rows, int64_t columns, int64_t groups, cudaStream_t stream) {

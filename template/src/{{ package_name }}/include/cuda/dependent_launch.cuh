@@ -1,8 +1,8 @@
-// A kernel that starts while the one before it in its stream still ends (programmatic dependent launch, from compute
-// capability 9.0 on): its launch costs no time of its own, and its blocks take the places that become free one by one.
+// Programmatic dependent launch (from compute capability 9.0 on): a kernel starts while the one before it in its stream
+// still runs. That hides its launch, and its blocks start as multiprocessors become free.
 //
-// The earlier kernel says from when on the later one may start. The later one waits before it touches memory: until the
-// earlier one is over, and what that wrote can be seen. Older GPUs run them one after the other.
+// The earlier kernel triggers the launch. The later one waits, before it touches memory, until the earlier one has ended
+// and its writes are visible. Older GPUs run the two one after the other.
 
 #pragma once
 
@@ -10,8 +10,8 @@
 
 #include "compute_capability.h"
 
-// In the earlier kernel: the next may start once every block has been here or is over. A block that starts then takes
-// room that blocks of this kernel do not need: all of them are on the GPU.
+// In the earlier kernel: the next one may start once every block has called this or has ended. All blocks of this kernel
+// are resident by then, so the next kernel's blocks delay none of them.
 __device__ inline void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -25,7 +25,7 @@ __device__ inline void wait_for_kernel_before() {
 #endif
 }
 
-// Launches a kernel that waits for the one before it.
+// Launches a kernel that calls wait_for_kernel_before.
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch_dependent(
     void (*kernel)(Parameters...), dim3 blocks, dim3 threads, cudaStream_t stream, Arguments... arguments) {

@@ -1,5 +1,5 @@
-// Division by a number that the host knows before the launch, in a multiplication and a shift. A division by one that
-// is known only in the kernel takes some forty instructions, which wait for each other.
+// Division by a number that the host knows before the launch: a multiplication and a shift. A division by a number that
+// only the kernel knows takes some forty dependent instructions.
 
 #pragma once
 

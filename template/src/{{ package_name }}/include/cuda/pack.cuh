@@ -1,4 +1,4 @@
-// Two float32 numbers as two 16-bit ones in one register, the first in the lower half.
+// Converts two float32 numbers to 16-bit ones in one register, the first in the lower half.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Sums over neighbouring threads of a warp. They add in a fixed order, so the same input gives the same bits.
+// Sums over neighbouring threads of a warp, in a fixed order, so the same input gives the same bits.
 
 #pragma once
 
@@ -16,7 +16,7 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
-// Several sums at once.
+// The same for each element of a vector.
 template <int kLanes = kWarp, typename T, int N>
 __device__ Vector<T, N> warp_sum(Vector<T, N> values) {
 #pragma unroll

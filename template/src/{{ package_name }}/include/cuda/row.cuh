@@ -1,4 +1,4 @@
-// The part of a row that one thread works on, and goes over more than once.
+// The part of a row that one thread works on, and reads more than once.
 
 #pragma once
 
@@ -15,77 +15,78 @@ __device__ Vector<T, N> plus(const Vector<T, N>& a, const Vector<T, N>& b) {
   return narrow<T>(sum);
 }
 
-// Whether there are registers enough to keep what a thread holds of a row as what it is computed in, so that no element
-// is converted more than once.
+// Whether a thread has the registers to keep its part of a row in the type that it computes in, so that each element is
+// converted once.
 template <typename T, int N, int kAccesses>
 constexpr bool kFitsWidened = kAccesses * N * sizeof(accumulate_t<T>) <= 128;
 
-// Whether rows can be taken as whole: of more accesses, what else is asked for at once would take too many registers.
+// Whether a kernel has a version for full rows, without bounds checks: with more accesses a thread, the loads that are
+// then in flight at once would take too many registers.
 template <int kAccesses>
-constexpr bool kCanBeWhole = kAccesses > 0 && kAccesses <= 4;
+constexpr bool kHasFullRows = kAccesses > 0 && kAccesses <= 4;
 
-// Held in registers: at most kAccesses accesses of N elements, such that neighbouring threads read neighbouring memory.
-// If the row is whole, each thread has all of them, and none has to ask.
-template <typename Team, typename T, int N, int kAccesses, bool kWhole = false>
-class Row {
+// A thread's part of a row, held in registers: at most kAccesses accesses of N elements, where neighbouring threads
+// access neighbouring memory. In a full row each thread has all kAccesses, so there are no bounds checks.
+template <typename Group, typename T, int N, int kAccesses, bool kFull = false>
+class RowFragment {
  public:
-  // `accesses` of a team without a row is 0.
-  __device__ Row(const Team& team, const T* row, int accesses)
-      : first_(team.template first_access<kAccesses>()), left_(accesses - first_) {
+  // `accesses`: those of the whole row; 0 where the group has no row.
+  __device__ RowFragment(const Group& group, const T* row, int accesses)
+      : first_(group.template first_access<kAccesses>()), left_(accesses - first_) {
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
-      held_[access] = load_evict_last<N>(row, place(access), has(access));
+      held_[access] = load_evict_last<N>(row, index(access), has(access));
     }
   }
 
-  // Calls f(i, values) for each i-th group of N elements that this thread holds.
+  // Calls f(i, values) for each access: `values` are elements N * i to N * i + N - 1 of the row, widened.
   template <typename F>
   __device__ void each(F f) {
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
       if constexpr (!kFitsWidened<T, N, kAccesses>) forget_conversions(held_[access]);
-      if (has(access)) f(place(access), widen(held_[access]));
+      if (has(access)) f(index(access), widen(held_[access]));
     }
   }
 
-  // Adds another row, rounds, and stores what comes out in `sum`.
+  // Adds another row, rounds to T, and stores the result in `sum` as well.
   __device__ void add(const T* other, T* sum) {
-    // Else the compiler computes an address for each access, and has too few registers to keep them in.
+    // Otherwise the compiler keeps an address for each access, and runs out of registers.
     const T* from = other + int64_t(first_) * N;
     T* to = sum + int64_t(first_) * N;
     compute_here(from);
     compute_here(to);
-    // A few at a time, which are asked for together: all at once would take too many registers as well.
-    constexpr int kTogether = kAccesses < 4 ? kAccesses : 4;
+    // In batches of a few loads in flight: all at once would take too many registers.
+    constexpr int kBatch = kAccesses < 4 ? kAccesses : 4;
 #pragma unroll
-    for (int begin = 0; begin < kAccesses; begin += kTogether) {
-      Vector<T, N> others[kTogether];
+    for (int begin = 0; begin < kAccesses; begin += kBatch) {
+      Vector<T, N> others[kBatch];
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        others[i] = load_evict_last<N>(from, (begin + i) * Team::kStep, has(begin + i));
+      for (int i = 0; i < kBatch; ++i) {
+        others[i] = load_evict_last<N>(from, (begin + i) * Group::kStep, has(begin + i));
       }
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
+      for (int i = 0; i < kBatch; ++i) {
         held_[begin + i] = plus(held_[begin + i], others[i]);
-        if (has(begin + i)) store_evict_last(to, (begin + i) * Team::kStep, held_[begin + i]);
+        if (has(begin + i)) store_evict_last(to, (begin + i) * Group::kStep, held_[begin + i]);
       }
     }
   }
 
  private:
-  __device__ bool has(int access) const { return kWhole || access * Team::kStep < left_; }
-  __device__ int place(int access) const { return first_ + access * Team::kStep; }
+  __device__ bool has(int access) const { return kFull || access * Group::kStep < left_; }
+  __device__ int index(int access) const { return first_ + access * Group::kStep; }
 
-  int first_, left_;  // Accesses from the thread's first one to the row's end.
+  int first_, left_;  // The thread's first access, and how many there are from it to the row's end.
   Vector<T, N> held_[kAccesses];
 };
 
-// Of a row that is too long to be held: read again each time, mostly from cache.
-template <typename Team, typename T, int N>
-class Row<Team, T, N, 0, false> {
+// Of a row that is too long for registers (kAccesses = 0): read from memory each time, mostly from the L2 cache.
+template <typename Group, typename T, int N>
+class RowFragment<Group, T, N, 0, false> {
  public:
-  __device__ Row(const Team& team, const T* row, int64_t accesses)
-      : first_(team.rank()), step_(team.size()), accesses_(accesses), row_(row) {}
+  __device__ RowFragment(const Group& group, const T* row, int64_t accesses)
+      : first_(group.rank()), step_(group.size()), accesses_(accesses), row_(row) {}
 
   template <typename F>
   __device__ void each(F f) {
@@ -105,3 +106,9 @@ class Row<Team, T, N, 0, false> {
   int64_t first_, step_, accesses_;
   const T* row_;
 };
+
+// The names that these had, for ops that were written with them.
+template <typename Group, typename T, int N, int kAccesses, bool kFull = false>
+using Row = RowFragment<Group, T, N, kAccesses, kFull>;
+template <int kAccesses>
+constexpr bool kCanBeWhole = kHasFullRows<kAccesses>;

@@ -1,4 +1,4 @@
-// Addresses in shared memory as PTX instructions take them.
+// Addresses in shared memory in the form that PTX takes: 32-bit offsets in the shared window.
 
 #pragma once
 

@@ -1,18 +1,18 @@
-// Where a tile's elements lie in shared memory, so that neither rows nor columns collide in its banks.
+// The layout of a tile in shared memory without bank conflicts, by rows or by columns: the 128-byte swizzle.
 //
-// A tile is kept in rows of 128 bytes, as eight chunks of 16. In row r, chunk c lies at place c xor (r mod 8). Eight
-// rows of one column of chunks, which is what a matrix instruction reads, thus touch all 32 banks once. It is also what
-// TMA calls CU_TENSOR_MAP_SWIZZLE_128B: tiles that TMA wrote can be read with it, and the other way round, if they
-// start at a multiple of 1,024 bytes.
+// A tile has rows of 128 bytes: eight chunks of 16 bytes. Row r keeps chunk c at position c xor (r mod 8), so the eight
+// rows of one column of chunks, which a matrix instruction reads together, touch each of the 32 banks once. TMA calls the
+// same layout CU_TENSOR_MAP_SWIZZLE_128B: what one writes the other reads, if the tile starts at a multiple of 1,024
+// bytes.
 
 #pragma once
 
 constexpr int kSwizzleRow = 128;
 constexpr int kSwizzleChunk = 16;
-// A tile that is swizzled must start at a multiple of this many bytes.
+// A swizzled tile's address is a multiple of this many bytes.
 constexpr int kSwizzleAlignment = 1024;
 
-// The offset in bytes of a chunk of 16 bytes.
+// The offset in bytes of a chunk of 16 bytes from the tile's start.
 __host__ __device__ constexpr int swizzled(int row, int chunk) {
   return row * kSwizzleRow + ((chunk ^ (row % 8)) * kSwizzleChunk);
 }

@@ -1,4 +1,4 @@
-// Loads and stores of several elements at once: 16 bytes a thread is the widest a GPU moves in one instruction.
+// Loads and stores of several elements at once: up to 16 bytes, the widest access of one instruction.
 
 #pragma once
 
@@ -53,7 +53,7 @@ __device__ void store(T* pointer, int64_t i, const Vector<T, N>& vector) {
   reinterpret_cast<Vector<T, N>*>(pointer)[i] = vector;
 }
 
-// The i-th group of N elements of a tensor that may be absent, which stands for one that is `otherwise` everywhere.
+// The i-th group of N elements, or N times `otherwise` where the pointer is null (an optional argument).
 template <int N, typename T>
 __device__ Vector<T, N> load_or(const T* pointer, int64_t i, float otherwise) {
   if (pointer) {
@@ -67,8 +67,8 @@ __device__ Vector<T, N> load_or(const T* pointer, int64_t i, float otherwise) {
   return result;
 }
 
-// Has the compiler convert the elements anew where they are next used, rather than keep what it converted them to
-// before: 16-bit elements would take twice the registers.
+// Makes the compiler convert the elements again at their next use, instead of keeping earlier conversions in registers:
+// 16-bit elements would take twice as many.
 template <typename T, int N>
 __device__ void forget_conversions(Vector<T, N>& vector) {
   if constexpr (sizeof(T) < 4 && sizeof(vector) % 4 == 0) {
@@ -79,13 +79,13 @@ __device__ void forget_conversions(Vector<T, N>& vector) {
   }
 }
 
-// Has the compiler compute an address here and keep it, rather than compute it anew wherever it is used.
+// Makes the compiler compute an address here and keep it, instead of computing it again at every use.
 template <typename T>
 __device__ void compute_here(T*& pointer) {
   asm volatile("" : "+l"(pointer));
 }
 
-// True if every pointer can be read 16 bytes at a time. A view that starts inside its storage may not be.
+// Whether every pointer can be read 16 bytes at a time. A view that starts inside its storage may not be aligned.
 template <typename... Pointers>
 bool vector_aligned(const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % kVectorBytes == 0) && ...);

@@ -1,4 +1,4 @@
-// Vectors of elements as the type to compute in.
+// Conversion of vectors of elements to the type to compute in, and back.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 #include "accumulate.cuh"
 #include "vector.cuh"
 
-// bfloat16 is the upper half of float32. Of a pair in a register, either half takes one instruction; taken out of the
-// register first, as a number of 16 bits, it would take two.
+// bfloat16 is the upper half of float32, so each element of a pair in a register takes one instruction. Extracting the
+// 16-bit element first would take two.
 template <typename T, int N>
 __device__ Vector<accumulate_t<T>, N> widen(Vector<T, N> vector) {
   Vector<accumulate_t<T>, N> result;

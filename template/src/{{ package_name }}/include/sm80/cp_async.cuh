@@ -1,7 +1,7 @@
-// Copies from global to shared memory that run while the thread goes on (sm_80 and later).
+// Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 //
-// A thread starts copies, closes a group of them with cp_async_commit, and later waits until at most so many of its
-// latest groups are under way. What other threads copied is there after a __syncthreads that follows their wait.
+// A thread starts copies, closes a group of them with cp_async_commit, and waits for its groups with cp_async_wait. What
+// other threads copied is visible after a __syncthreads that follows their wait.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include "shared_address.cuh"
 
-// Copies 16 bytes between addresses that are multiples of 16; or writes 16 bytes of zeros and reads nothing.
+// Copies 16 bytes between addresses that are multiples of 16. If not `valid`: writes zeros and reads nothing.
 __device__ inline void cp_async_16(void* shared, const void* global, bool valid) {
   asm volatile(
       "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(valid ? 16 : 0)
@@ -20,7 +20,8 @@ __device__ inline void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-template <int kUnderWay>
+// Waits until at most kPending of this thread's latest groups are in flight.
+template <int kPending>
 __device__ void cp_async_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kUnderWay) : "memory");
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }

@@ -1,8 +1,8 @@
-// Products of small matrices by one warp (sm_80 and later): mma.sync, and ldmatrix, which loads its operands.
+// Matrix products by one warp (sm_80 and later): mma.sync, and ldmatrix, which loads its operands.
 //
-// The unit of ldmatrix is an 8x8 matrix of 16-bit elements, a row of which is 16 bytes of shared memory. Each of the
-// four that ldmatrix_x4 loads has its rows' addresses from eight lanes: lanes 0 to 7 give those of the first, and so
-// on. Lane i then holds, of each, the elements 2(i % 4) and 2(i % 4) + 1 of row i / 4.
+// ldmatrix loads 8x8 matrices of 16-bit elements, a row of which is 16 bytes of shared memory. ldmatrix_x4 loads four;
+// lanes 0 to 7 give the addresses of the first one's rows, lanes 8 to 15 those of the second's, and so on. Lane i then
+// holds elements 2(i % 4) and 2(i % 4) + 1 of row i / 4 of each matrix.
 
 #pragma once
 
@@ -36,7 +36,7 @@ __device__ inline void stmatrix_x4(void* row, const uint32_t (&matrices)[4]) {
                : "memory");
 }
 
-// An 8x8 matrix that the warp's lanes hold, transposed (movmatrix, sm_75 and later).
+// Transposes an 8x8 matrix that the warp's lanes hold (movmatrix, sm_75 and later).
 __device__ inline uint32_t transposed(uint32_t matrix) {
   uint32_t result;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(matrix));
@@ -46,8 +46,8 @@ __device__ inline uint32_t transposed(uint32_t matrix) {
 // sum (16x8) += a (16x16) b (16x8), in float32.
 //
 // `a` is four 8x8 matrices: upper left, lower left, upper right, lower right. `b` is two, the upper and the lower half,
-// each transposed: what ldmatrix loads without transposing if memory holds b by columns. Lane i holds of `sum` the
-// columns 2(i % 4) and 2(i % 4) + 1, first of row i / 4, then of row i / 4 + 8.
+// each transposed, which is what ldmatrix_x4 loads if memory holds b by columns. Of `sum`, lane i
+// holds columns 2(i % 4) and 2(i % 4) + 1, of row i / 4 first, then of row i / 4 + 8.
 template <typename T>
 __device__ void mma_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 

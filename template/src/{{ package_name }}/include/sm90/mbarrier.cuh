@@ -1,8 +1,8 @@
 // Barriers in shared memory that threads and copies arrive at (sm_90): a phase ends when the expected number of threads
 // has arrived and every byte that they announced has been copied.
 //
-// A barrier's phases are numbered 0, 1, 2, ...; who waits names the parity of the phase whose end it waits for. The
-// phase before the first counts as ended: so waiting for parity 1 on a new barrier returns at once.
+// A barrier's phases are numbered 0, 1, 2, ...; a wait names the parity of the phase whose end it waits for. The phase
+// before the first counts as ended, so waiting for parity 1 on a new barrier returns at once.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 struct alignas(8) MBarrier {
   uint64_t state;
 
-  // By one thread, before any other use; then fence_mbarrier_init, and a barrier of all that use it.
+  // By one thread, before any other use; followed by fence_mbarrier_init and a barrier of all threads that use it.
   __device__ void init(int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "r"(arrivals) : "memory");
   }
@@ -34,7 +34,7 @@ struct alignas(8) MBarrier {
         : "memory");
   }
 
-  // Arrives, and announces bytes that copies will bring.
+  // Arrives, and adds bytes that copies will bring to those that the phase waits for.
   __device__ void arrive_expecting(int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)), "r"(bytes)
                  : "memory");
@@ -72,20 +72,20 @@ __device__ inline void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Where a ring of buffers stands: which one is next, and the parity of its phase. It takes one register: a number that
-// goes through all buffers with one parity, then with the other.
+// The position in a ring of kStages stages: which stage is next, and the parity of its phase. One register holds both: the
+// position counts through all stages with parity 0, then through all with parity 1.
 template <int kStages>
 class RingPosition {
  public:
-  __device__ int stage() const { return at_ < kStages ? at_ : at_ - kStages; }
-  __device__ int parity() const { return at_ >= kStages; }
-  __device__ void advance() { at_ = at_ + 1 < 2 * kStages ? at_ + 1 : 0; }
-  // By fewer than both parities' buffers.
-  __device__ void advance(int buffers) {
-    at_ += buffers;
-    if (at_ >= 2 * kStages) at_ -= 2 * kStages;
+  __device__ int stage() const { return position_ < kStages ? position_ : position_ - kStages; }
+  __device__ int parity() const { return position_ >= kStages; }
+  __device__ void advance() { position_ = position_ + 1 < 2 * kStages ? position_ + 1 : 0; }
+  // By fewer than 2 * kStages stages.
+  __device__ void advance(int stages) {
+    position_ += stages;
+    if (position_ >= 2 * kStages) position_ -= 2 * kStages;
   }
 
  private:
-  int at_ = 0;
+  int position_ = 0;
 };

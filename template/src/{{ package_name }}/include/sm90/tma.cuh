@@ -1,4 +1,5 @@
-// Copies of tiles between global and shared memory by the copy engine (TMA, sm_90). tma.h describes the tensors.
+// Copies of tiles between global and shared memory by the Tensor Memory Accelerator (TMA, sm_90). tma.h makes the
+// descriptors.
 //
 // One thread starts a copy. A load is complete when its barrier's phase ends. Stores are waited for in groups, as with
 // cp.async; before one starts, what threads wrote to shared memory must be made visible with fence_async_shared.
@@ -28,7 +29,7 @@ __device__ inline void tma_load(void* shared, const CUtensorMap& map, int row, i
       : "memory");
 }
 
-// The same of what nobody reads again: of all that is in the L2 cache it is the first to make room.
+// The same for data that is read once: its lines are the first that the L2 cache evicts.
 __device__ inline void tma_load_once(void* shared, const CUtensorMap& map, int row, int column, MBarrier& barrier) {
   asm volatile(
       "{\n"
@@ -44,7 +45,7 @@ __device__ inline void tma_load_once(void* shared, const CUtensorMap& map, int r
       : "memory");
 }
 
-// The same of a tensor of four dimensions, the one of neighbours in memory first.
+// The coordinates of a tile of a four-dimensional tensor, the contiguous dimension first.
 struct TmaPlace {
   int column, row, layer, volume;
 };
@@ -62,7 +63,7 @@ __device__ inline void tma_load(void* shared, const CUtensorMap& map, const TmaP
       : "memory");
 }
 
-// Loads so many bytes side by side, a multiple of 16 at multiples of 16.
+// Loads contiguous bytes. Their number and both addresses are multiples of 16.
 __device__ inline void tma_load_bytes(void* shared, const void* global, int bytes, MBarrier& barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(shared)),
@@ -123,7 +124,7 @@ __device__ inline void tma_store(const CUtensorMap& map, const void* shared, con
                : "memory");
 }
 
-// Adds so many bytes of float32 numbers to those at `global`: a multiple of 16 bytes, at multiples of 16.
+// Adds float32 numbers in shared memory to those at `global`. `bytes` and both addresses are multiples of 16.
 __device__ inline void tma_add(float* global, const void* shared, int bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(global),
                "r"(shared_address(shared)),
@@ -135,13 +136,13 @@ __device__ inline void tma_store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Until at most so many of this thread's latest groups still read shared memory.
+// Waits until at most kReading of this thread's latest groups still read shared memory.
 template <int kReading>
 __device__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kReading) : "memory");
 }
 
-// What this thread wrote to shared memory so far becomes visible to TMA and wgmma.
+// Makes what this thread wrote to shared memory visible to TMA and wgmma (the async proxy).
 __device__ inline void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -1,4 +1,4 @@
-// Describes matrices in global memory to the copy engine (TMA). Host code; tma.cuh holds the copies.
+// TMA descriptors of tensors in global memory. Host code; the copies are in tma.cuh.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace tma {
 
-// What TMA asks of a matrix: rows that start at multiples of 16 bytes, and coordinates that fit 31 bits.
+// Whether TMA takes a matrix: rows that start at multiples of 16 bytes, and coordinates that fit 31 bits.
 template <typename T>
 bool can_describe(const T* data, int64_t rows, int64_t columns) {
   constexpr int64_t kLimit = int64_t(1) << 31;
@@ -21,23 +21,23 @@ bool can_describe(const T* data, int64_t rows, int64_t columns) {
          columns > 0 && columns < kLimit;
 }
 
-// cuTensorMapEncodeTiled is the driver's. It is looked up at run time, so that nothing links against libcuda.
+// cuTensorMapEncodeTiled is a driver function, looked up at run time so that the library does not link against libcuda.
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
 inline Encode find_encode() {
   void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-  cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+  cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
 #else
-  cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+  cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &result);
 #endif
-  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
+  return result == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
 }
 
-// Describes a tensor of 16-bit elements that is copied in boxes. The first dimension is that of neighbours in memory,
-// of which a box has 128 bytes; shared memory holds it as swizzle.cuh says, with a row for each place in the other
-// dimensions. The strides, in elements, are those of the other dimensions: multiples of 16 bytes.
+// Describes a tensor of 16-bit elements that is copied in boxes. The first dimension is contiguous, and a box has 128
+// bytes of it: one row of the swizzled tile (swizzle.cuh), which has a row for each index of the box's other dimensions.
+// The strides, in elements, are those of the other dimensions: multiples of 16 bytes.
 template <typename T, int kDims>
 cudaError_t describe(
     CUtensorMap& map,
@@ -73,7 +73,7 @@ cudaError_t describe(
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-// Describes a row-major matrix that is copied in boxes of so many rows. can_describe must hold.
+// Describes a row-major matrix that is copied in boxes of `box_rows` rows. can_describe must hold.
 template <typename T>
 cudaError_t describe(CUtensorMap& map, const T* data, int64_t rows, int64_t columns, int box_rows) {
   return describe<T, 2>(map, data, {columns, rows}, {columns}, {box_rows});

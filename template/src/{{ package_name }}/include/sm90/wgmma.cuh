@@ -1,11 +1,11 @@
-// Products of matrices by a warpgroup, from shared memory or registers, while its threads go on (wgmma, sm_90a).
+// Asynchronous matrix products by a warpgroup, with operands in shared memory or registers (wgmma, sm_90a).
 //
-// The sum is 64xN in float32. Warp w of the warpgroup holds rows 16w to 16w + 15, as mma.cuh's mma_16x8x16 does for
-// each 8 columns: sum[4j] and sum[4j + 1] are the columns 8j + 2(i % 4) and the next, of row i / 4 for lane i, and
-// sum[4j + 2] and sum[4j + 3] the same of row i / 4 + 8.
+// The accumulator is 64xN in float32. Warp w of the warpgroup holds rows 16w to 16w + 15, every 8 columns in the layout of
+// mma.cuh's mma_16x8x16: in lane i, sum[4j] and sum[4j + 1] are columns 8j + 2(i % 4) and the next of row i / 4, and
+// sum[4j + 2] and sum[4j + 3] the same columns of row i / 4 + 8.
 //
-// A product takes 16 steps of the inner dimension. Order: wgmma_fence, products, wgmma_commit; then wgmma_wait, before
-// the sums are read or what the products read is overwritten.
+// A product takes 16 elements of the inner dimension. The order is wgmma_fence, products, wgmma_commit; then wgmma_wait,
+// before the accumulator is read or the operands are overwritten.
 
 #pragma once
 
@@ -23,13 +23,13 @@ __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Until at most so many of the latest groups are under way.
-template <int kUnderWay>
+// Waits until at most kPending of the latest groups are in flight.
+template <int kPending>
 __device__ void wgmma_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kUnderWay) : "memory");
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Keeps the compiler from moving uses of the sums past a wgmma_fence or wgmma_wait.
+// Keeps the compiler from moving uses of the accumulator past a wgmma_fence or wgmma_wait.
 template <int kSize>
 __device__ void wgmma_pin(float (&sum)[kSize]) {
 #pragma unroll
@@ -43,18 +43,18 @@ __device__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
   for (int i = 0; i < 4 * kSteps; ++i) asm volatile("" : "+r"(a[i / 4][i % 4]));
 }
 
-// Describes an operand in shared memory, swizzled as swizzle.cuh says.
+// The matrix descriptor of an operand in shared memory, in the layout of swizzle.cuh.
 //
-// Rows of 128 bytes are 64 steps of the inner dimension; step 16 begins 32 bytes after step 0, and so on. For a
-// transposed operand they are 64 rows of `a`, or columns of b, of one step; `panel_bytes` is then from one 64 of those
-// to the next, and step 16 begins 16 rows of 128 bytes after step 0.
+// A row of 128 bytes holds 64 elements of the inner dimension k; k = 16 begins 32 bytes after k = 0. In a transposed
+// operand a row of 128 bytes holds 64 rows of `a`, or 64 columns of b, for one k; `panel_bytes` is the distance to the
+// next 64 of those, and k = 16 begins 16 rows of 128 bytes after k = 0.
 __device__ inline uint64_t wgmma_operand(const void* shared, int panel_bytes = 0) {
   constexpr uint64_t kEightRows = 8 * kSwizzleRow, kSwizzle128 = uint64_t(1) << 62;
   const uint64_t address = shared_address(shared) & 0x3ffff;
   return address >> 4 | uint64_t(panel_bytes >> 4) << 16 | (kEightRows >> 4) << 32 | kSwizzle128;
 }
 
-// What an operand's description grows by, in its units of 16 bytes, for so many bytes.
+// What to add to a descriptor to advance it by so many bytes: its unit is 16 bytes.
 __host__ __device__ constexpr uint64_t wgmma_bytes(int bytes) {
   return bytes / 16;
 }
@@ -67,7 +67,7 @@ namespace wgmma_shapes {
 template <typename T, int N>
 struct Shape;
 
-// The names of the sum's registers in the instruction, 32 at a time, and the operands that they stand for.
+// The names of the accumulator's registers in the instruction, and the operands that they stand for.
 #define NAMES_0_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define NAMES_8_16 "%8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_16_32 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -96,7 +96,7 @@ struct Shape;
 #define SUM_96(i) SUM_64(i), SUM_32(i + 64)
 #define SUM_128(i) SUM_64(i), SUM_64(i + 64)
 
-// One shape and type: `size` is N / 2, the registers of the sum; p0 to p6 the names of the operands after them.
+// One shape and type: `size` is N / 2, the registers of the accumulator; p0 to p6 name the operands after them.
 #define WGMMA(T, type, N, size, p0, p1, p2, p3, p4, p5, p6) \
   template <> \
   struct Shape<T, N> { \
@@ -169,7 +169,7 @@ WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 
 }  // namespace wgmma_shapes
 
-// sum += a b, or sum = a b unless it adds. `a` is 64x16 and b 16xN. Memory holds rows of `a` and columns of b, or the
+// sum += a b, or sum = a b if not `adds`. `a` is 64x16 and b is 16xN. Memory holds `a` by rows and b by columns, or the
 // other way round where they are transposed.
 template <typename T, Transposed kTransposed = Transposed::kNone, int kSize>
 __device__ void wgmma(float (&sum)[kSize], uint64_t a, uint64_t b, bool adds = true) {

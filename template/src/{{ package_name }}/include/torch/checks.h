@@ -1,4 +1,4 @@
-// Refusals that every op's C++ entry needs, each naming the argument, what it got and what it takes.
+// Argument checks for an op's C++ entry. Each error names the argument, what it got and what it takes.
 
 #pragma once
 
@@ -16,7 +16,7 @@ namespace checks {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// A tensor with the names a refusal needs.
+// A tensor, with the names for error messages.
 struct Argument {
   const char* op;
   const char* name;
@@ -71,7 +71,7 @@ inline void dtype_is_one_of(const Argument& argument, std::initializer_list<Scal
   refuse(argument, "has dtype " + name_of(dtype), list);
 }
 
-// The dtype as PyTorch numbers it: enough to compare two, and a tenth of the time that scalar_type() takes.
+// PyTorch's number of the dtype: enough to compare two, in a tenth of the time of scalar_type().
 inline int32_t dtype_number(const Tensor& tensor) {
   int32_t number = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &number));
@@ -130,7 +130,7 @@ inline void shape_is(const Argument& argument, std::initializer_list<int64_t> sh
   }
 }
 
-// For `int[2]` and the like: PyTorch does not hold callers to the length that a schema gives.
+// For `int[2]` and the like: PyTorch does not check the length that a schema gives.
 template <typename T>
 void has_length(const char* op, const char* name, const std::vector<T>& values, size_t length) {
   if (values.size() != length) {

@@ -1,4 +1,4 @@
-// Tensors whose elements lie in order and without gaps.
+// Contiguous tensors: as arguments, and new ones for results.
 
 #pragma once
 
@@ -19,8 +19,8 @@ inline std::optional<torch::stable::Tensor> as_contiguous(const std::optional<to
   return tensor ? std::optional(as_contiguous(*tensor)) : std::nullopt;
 }
 
-// A new tensor without values, on another's device. PyTorch's empty_like and new_empty, which come through the
-// dispatcher, take a microsecond longer, and say nothing of use where memory is short.
+// A new, uninitialised tensor on the device of `like`. PyTorch's empty_like and new_empty go through the dispatcher, which
+// takes a microsecond longer, and their errors do not say the shape when memory runs out.
 inline torch::stable::Tensor empty_strided(
     const torch::stable::Tensor& like, size_t dims, const int64_t* sizes, const int64_t* strides, int32_t dtype) {
   int32_t device_type = 0;
@@ -36,14 +36,14 @@ inline torch::stable::Tensor empty_strided(
   return torch::stable::Tensor(result);
 }
 
-// Like a contiguous tensor.
+// A new tensor of the shape and dtype of a contiguous one.
 inline torch::stable::Tensor empty_like_contiguous(const torch::stable::Tensor& tensor) {
   int32_t dtype = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
   return empty_strided(tensor, tensor.dim(), tensor.sizes().data(), tensor.strides().data(), dtype);
 }
 
-// Contiguous, of the other's dtype unless one is given.
+// A new contiguous tensor of the given sizes; `dtype` is that of `like` by default.
 inline torch::stable::Tensor empty_contiguous(
     const torch::stable::Tensor& like,
     const std::vector<int64_t>& sizes,

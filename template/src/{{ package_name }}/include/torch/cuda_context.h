@@ -10,12 +10,12 @@
 
 #include <optional>
 
-// Makes a tensor's device current for a scope, and gives the stream that PyTorch is using there. A kernel launched on
-// any other stream races with the work that made its inputs.
+// Makes a tensor's device current for a scope, and returns PyTorch's current stream there. A kernel launched on another
+// stream races with the work that makes its inputs.
 class CudaContext {
  public:
   explicit CudaContext(const torch::stable::Tensor& tensor) : device_(tensor.get_device_index()) {
-    // Asking is cheaper than making a guard, and most of the time the device is current already.
+    // The query is cheaper than a guard, and mostly the device is current already.
     if (torch::stable::accelerator::getCurrentDeviceIndex() != device_) guard_.emplace(device_);
   }
 

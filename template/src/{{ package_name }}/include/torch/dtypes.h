@@ -1,4 +1,4 @@
-// From a tensor's dtype to the C++ type of its elements.
+// The C++ type of a tensor's elements, by its dtype.
 
 #pragma once
 
@@ -17,8 +17,8 @@ namespace dtypes {
 
 using torch::headeronly::ScalarType;
 
-// The element types of 16-bit floating-point tensors: CUDA's own where device code sees them, on the CPU float16 is
-// half.h's and bfloat16 PyTorch's.
+// The element types of 16-bit floating-point tensors: in the CUDA library those of float_types.cuh; on the CPU float16 is
+// half.h's and bfloat16 is PyTorch's.
 #ifdef USE_CUDA
 using Half = float16;
 using BFloat16 = bfloat16;
@@ -31,7 +31,7 @@ struct Type {
   using type = T;
 };
 
-// Calls visitor(Type<T>()) with the element type T of a floating-point dtype. The caller has refused other dtypes.
+// Calls visitor(Type<T>()) with the element type T of a floating-point dtype. The caller refuses other dtypes first.
 template <typename Visitor>
 void visit_floating(ScalarType dtype, Visitor&& visitor) {
   switch (dtype) {

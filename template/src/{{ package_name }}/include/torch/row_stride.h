@@ -1,4 +1,4 @@
-// Tensors as matrices whose rows may lie apart.
+// Tensors as matrices with a row stride.
 
 #pragma once
 
@@ -6,8 +6,8 @@
 
 #include <optional>
 
-// The distance between the rows (the last dimension) of a tensor, if it is the same from each row to the next and the
-// elements of a row lie side by side: such as a half of a tensor's last dimension. A copy is then not needed.
+// The stride, in elements, between the rows of a tensor (a row is its last dimension), if one stride fits all rows and each
+// row is contiguous; nullopt where a kernel needs a copy. One half of a wider tensor's last dimension has such a stride.
 inline std::optional<int64_t> row_stride(const torch::stable::Tensor& tensor) {
   const auto sizes = tensor.sizes(), strides = tensor.strides();
   const int64_t last = tensor.dim() - 1;
