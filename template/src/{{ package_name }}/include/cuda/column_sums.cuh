@@ -1,6 +1,6 @@
-// Sums over the rows of a matrix, one for each column. In two steps, because no block sees every row: each thread group,
-// or each block of small groups, adds up its own rows and writes one row of partial sums; a second kernel adds those up.
-// There are no atomics, so the order of additions is fixed and the same input gives the same bits.
+// Sums over the rows of a matrix, one for each column. In two steps, because no block sees every row: each thread
+// group, or each block of small groups, adds up its own rows and writes one row of partial sums; a second kernel adds
+// those up. There are no atomics, so the order of additions is fixed and the same input gives the same bits.
 
 #pragma once
 
@@ -109,8 +109,8 @@ struct Columns {
   }
 };
 
-// The sum of term(row, column) over strips of kSumLanes rows: block row y takes every gridDim.y-th strip from the y-th on
-// and writes a row of `columns` sums of its own.
+// The sum of term(row, column) over strips of kSumLanes rows: block row y takes every gridDim.y-th strip from the y-th
+// on and writes a row of `columns` sums of its own.
 template <typename Sum, typename Term, typename T>
 __global__ void __launch_bounds__(kSumColumns* kSumLanes)
     sum_columns(Term term, Columns<T> out, int64_t rows, int64_t columns) {
@@ -146,8 +146,8 @@ __global__ void __launch_bounds__(kSumColumns* kSumLanes)
   }
 }
 
-// How many rows of partial sums to split a matrix into (sum_columns' gridDim.y): about a thousand blocks in all, each with
-// rows to add, and few enough partial sums for the second kernel.
+// How many rows of partial sums to split a matrix into (sum_columns' gridDim.y): about a thousand blocks in all, each
+// with rows to add, and few enough partial sums for the second kernel.
 inline int64_t row_groups(int64_t rows, int64_t n) {
   const int64_t column_blocks = (n + kSumColumns - 1) / kSumColumns;
   const int64_t groups = std::clamp<int64_t>(1024 / std::max<int64_t>(column_blocks, 1), 1, 128);

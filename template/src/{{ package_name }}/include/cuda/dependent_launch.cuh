@@ -1,8 +1,8 @@
 // Programmatic dependent launch (from compute capability 9.0 on): a kernel starts while the one before it in its stream
 // still runs. That hides its launch, and its blocks start as multiprocessors become free.
 //
-// The earlier kernel triggers the launch. The later one waits, before it touches memory, until the earlier one has ended
-// and its writes are visible. Older GPUs run the two one after the other.
+// The earlier kernel triggers the launch. The later one waits, before it touches memory, until the earlier one has
+// ended and its writes are visible. Older GPUs run the two one after the other.
 
 #pragma once
 
@@ -10,8 +10,8 @@
 
 #include "compute_capability.h"
 
-// In the earlier kernel: the next one may start once every block has called this or has ended. All blocks of this kernel
-// are resident by then, so the next kernel's blocks delay none of them.
+// In the earlier kernel: the next one may start once every block has called this or has ended. All blocks of this
+// kernel are resident by then, so the next kernel's blocks delay none of them.
 __device__ inline void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -1,5 +1,5 @@
-// A software pipeline over rows: a thread starts the copies of its part of some rows ahead of time, and works on one row
-// while the next ones arrive. Memory is busy while the kernel computes, and no register waits for data in flight.
+// A software pipeline over rows: a thread starts the copies of its part of some rows ahead of time, and works on one
+// row while the next ones arrive. Memory is busy while the kernel computes, and no register waits for data in flight.
 //
 // The copies go to shared memory without passing through registers (cp.async, from compute capability 8.0 on). A thread
 // reads only what it copied itself, so there is no barrier between threads.

@@ -1,9 +1,9 @@
 // The layout of a tile in shared memory without bank conflicts, by rows or by columns: the 128-byte swizzle.
 //
 // A tile has rows of 128 bytes: eight chunks of 16 bytes. Row r keeps chunk c at position c xor (r mod 8), so the eight
-// rows of one column of chunks, which a matrix instruction reads together, touch each of the 32 banks once. TMA calls the
-// same layout CU_TENSOR_MAP_SWIZZLE_128B: what one writes the other reads, if the tile starts at a multiple of 1,024
-// bytes.
+// rows of one column of chunks, which a matrix instruction reads together, touch each of the 32 banks once. TMA calls
+// the same layout CU_TENSOR_MAP_SWIZZLE_128B: what one writes the other reads, if the tile starts at a multiple of
+// 1,024 bytes.
 
 #pragma once
 

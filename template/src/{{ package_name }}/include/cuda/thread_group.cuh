@@ -1,5 +1,5 @@
-// The threads that share a row of a matrix, and reduce over it together: some lanes of a warp for short rows; a block, or
-// some of its warps, for longer ones; a thread block cluster for rows that one block cannot hold.
+// The threads that share a row of a matrix, and reduce over it together: some lanes of a warp for short rows; a block,
+// or some of its warps, for longer ones; a thread block cluster for rows that one block cannot hold.
 //
 // A kernel is a template over its thread group, and goes over the rows like this:
 //

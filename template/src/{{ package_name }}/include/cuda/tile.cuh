@@ -10,8 +10,8 @@
 
 #include "thread_group.cuh"
 
-// What a kernel is instantiated with (its thread group, the N elements of an access, the accesses that a thread holds: 0
-// if the row is too long for registers), and the shape of its blocks.
+// What a kernel is instantiated with (its thread group, the N elements of an access, the accesses that a thread holds:
+// 0 if the row is too long for registers), and the shape of its blocks.
 template <typename Group_, int kN_, int kAccesses_>
 struct Tile {
   using Group = Group_;
@@ -170,8 +170,9 @@ constexpr int persistent_threads(int most) {
   return Group::kOfOneWarp ? std::min(most, 2 * kLaneGroupThreads) : most;
 }
 
-// The tile of a persistent kernel whose groups reduce what they keep within their block: several groups in a block of up
-// to `most` threads. A group that holds more than kAccesses accesses a thread (visit_tile's kMore) fills its block alone.
+// The tile of a persistent kernel whose groups reduce what they keep within their block: several groups in a block of
+// up to `most` threads. A group that holds more than kAccesses accesses a thread (visit_tile's kMore) fills its block
+// alone.
 template <int kUsualAccesses, typename Group, int N, int kAccesses>
 auto fill_block(const Tile<Group, N, kAccesses>& tile, int most, int64_t rows) {
   constexpr int kMostGroups = 4;  // A block ends with its last group; with more of them the others would idle longer.
@@ -185,8 +186,8 @@ auto fill_block(const Tile<Group, N, kAccesses>& tile, int most, int64_t rows) {
   }
 }
 
-// The clusters that are resident at once. They are fewer than the multiprocessors have room for, because the blocks of a
-// cluster share a GPC and some GPCs have multiprocessors left over. 1 where CUDA does not tell.
+// The clusters that are resident at once. They are fewer than the multiprocessors have room for, because the blocks of
+// a cluster share a GPC and some GPCs have multiprocessors left over. 1 where CUDA does not tell.
 template <typename Tile, typename... Parameters>
 int64_t resident_clusters(void (*kernel)(Parameters...), const Tile& tile, size_t shared) {
   int clusters = 0;
@@ -196,8 +197,8 @@ int64_t resident_clusters(void (*kernel)(Parameters...), const Tile& tile, size_
   return std::max(1, clusters);
 }
 
-// The blocks of a persistent kernel, all of them resident at once: `per_multiprocessor`, or as many as fit in its shared
-// memory; fewer if that would leave a group fewer than kRowsPerGroup rows.
+// The blocks of a persistent kernel, all of them resident at once: `per_multiprocessor`, or as many as fit in its
+// shared memory; fewer if that would leave a group fewer than kRowsPerGroup rows.
 template <typename Tile, typename... Parameters>
 int64_t persistent_blocks(
     void (*kernel)(Parameters...), const Tile& tile, int64_t rows, int per_multiprocessor, size_t shared) {

@@ -1,7 +1,7 @@
 // Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 //
-// A thread starts copies, closes a group of them with cp_async_commit, and waits for its groups with cp_async_wait. What
-// other threads copied is visible after a __syncthreads that follows their wait.
+// A thread starts copies, closes a group of them with cp_async_commit, and waits for its groups with cp_async_wait.
+// What other threads copied is visible after a __syncthreads that follows their wait.
 
 #pragma once
 

@@ -72,8 +72,8 @@ __device__ inline void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// The position in a ring of kStages stages: which stage is next, and the parity of its phase. One register holds both: the
-// position counts through all stages with parity 0, then through all with parity 1.
+// The position in a ring of kStages stages: which stage is next, and the parity of its phase. One register holds both:
+// the position counts through all stages with parity 0, then through all with parity 1.
 template <int kStages>
 class RingPosition {
  public:

@@ -36,8 +36,8 @@ inline Encode find_encode() {
 }
 
 // Describes a tensor of 16-bit elements that is copied in boxes. The first dimension is contiguous, and a box has 128
-// bytes of it: one row of the swizzled tile (swizzle.cuh), which has a row for each index of the box's other dimensions.
-// The strides, in elements, are those of the other dimensions: multiples of 16 bytes.
+// bytes of it: one row of the swizzled tile (swizzle.cuh), which has a row for each index of the box's other
+// dimensions. The strides, in elements, are those of the other dimensions: multiples of 16 bytes.
 template <typename T, int kDims>
 cudaError_t describe(
     CUtensorMap& map,

@@ -9,8 +9,8 @@
 // Four consecutive warps that issue wgmma together; the first one's number is a multiple of four.
 constexpr int kWarpgroup = 128;
 
-// Tells the compiler that a value is the same in all lanes of a warp, so that it computes what depends on the value once
-// for the warp. The operands of wgmma have to be computed that way.
+// Tells the compiler that a value is the same in all lanes of a warp, so that it computes what depends on the value
+// once for the warp. The operands of wgmma have to be computed that way.
 __device__ inline int same_in_warp(int value) {
   return __shfl_sync(0xffffffff, value, 0);
 }

@@ -1,11 +1,11 @@
 // Asynchronous matrix products by a warpgroup, with operands in shared memory or registers (wgmma, sm_90a).
 //
-// The accumulator is 64xN in float32. Warp w of the warpgroup holds rows 16w to 16w + 15, every 8 columns in the layout of
-// mma.cuh's mma_16x8x16: in lane i, sum[4j] and sum[4j + 1] are columns 8j + 2(i % 4) and the next of row i / 4, and
+// The accumulator is 64xN in float32. Warp w of the warpgroup holds rows 16w to 16w + 15, every 8 columns in the layout
+// of mma.cuh's mma_16x8x16: in lane i, sum[4j] and sum[4j + 1] are columns 8j + 2(i % 4) and the next of row i / 4, and
 // sum[4j + 2] and sum[4j + 3] the same columns of row i / 4 + 8.
 //
-// A product takes 16 elements of the inner dimension. The order is wgmma_fence, products, wgmma_commit; then wgmma_wait,
-// before the accumulator is read or the operands are overwritten.
+// A product takes 16 elements of the inner dimension. The order is wgmma_fence, products, wgmma_commit; then
+// wgmma_wait, before the accumulator is read or the operands are overwritten.
 
 #pragma once
 

@@ -19,8 +19,8 @@ inline std::optional<torch::stable::Tensor> as_contiguous(const std::optional<to
   return tensor ? std::optional(as_contiguous(*tensor)) : std::nullopt;
 }
 
-// A new, uninitialised tensor on the device of `like`. PyTorch's empty_like and new_empty go through the dispatcher, which
-// takes a microsecond longer, and their errors do not say the shape when memory runs out.
+// A new, uninitialised tensor on the device of `like`. PyTorch's empty_like and new_empty go through the dispatcher,
+// which takes a microsecond longer, and their errors do not say the shape when memory runs out.
 inline torch::stable::Tensor empty_strided(
     const torch::stable::Tensor& like, size_t dims, const int64_t* sizes, const int64_t* strides, int32_t dtype) {
   int32_t device_type = 0;

@@ -17,8 +17,8 @@ namespace dtypes {
 
 using torch::headeronly::ScalarType;
 
-// The element types of 16-bit floating-point tensors: in the CUDA library those of float_types.cuh; on the CPU float16 is
-// half.h's and bfloat16 is PyTorch's.
+// The element types of 16-bit floating-point tensors: in the CUDA library those of float_types.cuh; on the CPU float16
+// is half.h's and bfloat16 is PyTorch's.
 #ifdef USE_CUDA
 using Half = float16;
 using BFloat16 = bfloat16;

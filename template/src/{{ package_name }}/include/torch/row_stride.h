@@ -6,8 +6,9 @@
 
 #include <optional>
 
-// The stride, in elements, between the rows of a tensor (a row is its last dimension), if one stride fits all rows and each
-// row is contiguous; nullopt where a kernel needs a copy. One half of a wider tensor's last dimension has such a stride.
+// The stride, in elements, between the rows of a tensor (a row is its last dimension), if one stride fits all rows and
+// each row is contiguous; nullopt where a kernel needs a copy. One half of a wider tensor's last dimension has such a
+// stride.
 inline std::optional<int64_t> row_stride(const torch::stable::Tensor& tensor) {
   const auto sizes = tensor.sizes(), strides = tensor.strides();
   const int64_t last = tensor.dim() - 1;
