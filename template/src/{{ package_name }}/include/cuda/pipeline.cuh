@@ -65,9 +65,7 @@ class RowPipeline {
   __device__ void drain() const { __pipeline_wait_prior(0); }
 
   // An access in the stage to read.
-  __device__ const Access& access(int tensor, int access) const {
-    return read_[(tensor * kAccesses + access) * kWarp];
-  }
+  __device__ const Access& access(int tensor, int access) const { return read_[(tensor * kAccesses + access) * kWarp]; }
 
   // Leaves the stage to read to later copies.
   __device__ void release() { read_ = after(read_); }

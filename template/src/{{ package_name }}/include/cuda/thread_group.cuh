@@ -17,8 +17,8 @@
 #include <cstdint>
 
 #include "cluster.cuh"
-#include "reduce.cuh"
 #include "named_barrier.cuh"
+#include "reduce.cuh"
 
 // kLanes neighbouring threads of a warp: 1, 2, 4, ... or 32.
 template <int kLanes>

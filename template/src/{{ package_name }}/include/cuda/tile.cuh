@@ -90,7 +90,8 @@ constexpr size_t kSharedWithoutAsking = 40 * 1024;
 // The launch configuration of a kernel over a tile's groups, in clusters if a group has several blocks.
 struct LaunchConfiguration : cudaLaunchConfig_t {
   template <typename Tile>
-  LaunchConfiguration(const Tile& tile, int64_t blocks, size_t shared, cudaStream_t launch_stream) : cudaLaunchConfig_t{} {
+  LaunchConfiguration(const Tile& tile, int64_t blocks, size_t shared, cudaStream_t launch_stream)
+      : cudaLaunchConfig_t{} {
     cluster_.id = cudaLaunchAttributeClusterDimension;
     cluster_.val.clusterDim = {static_cast<unsigned>(tile.blocks_per_group), 1, 1};
     gridDim = static_cast<unsigned>(blocks);
