@@ -11,14 +11,15 @@
 //       int tensors() const;                   // that the persistent kernel's pipeline reads
 //       bool needs_input() const, needs_parameters() const;
 //
-//       // The persistent kernel for a BackwardConfig; its launch. It writes rows of partial sums to `partial`, if not null.
+//       // The persistent kernel, which writes rows of partial sums to `partial` unless that is null; and its launch.
 //       template <typename Config> static constexpr auto kernel();
 //       template <typename Kernel, typename Tile>
 //       cudaError_t launch(Kernel, const Tile&, int64_t blocks, size_t shared, Sum* partial, cudaStream_t) const;
 //
-//       // For rows that are too long for registers: the kernel of the input's gradient; a term of the parameters' sums.
+//       // For rows that are too long for registers: the input's gradient, and a term of the parameters' sums, by row
+//       // and one of kParameters * n columns.
 //       template <typename Tuned, typename Tile> void launch_long(const Tile&, int64_t blocks, cudaStream_t) const;
-//       auto term() const;  // Called with a row and one of kParameters * n columns.
+//       auto term() const;
 //
 //       Columns<T> parameters() const;  // Where the gradients of the parameters are written.
 //     };
@@ -62,8 +63,7 @@ struct BackwardConfig {
   static constexpr int kAccesses = Tile::kAccesses;
   static constexpr int kThreads = persistent_threads<Group>(Tuned::backward_threads);
   static constexpr int kBlocks = Tuned::backward_resident_threads / kThreads;
-  static constexpr int kStages =
-      std::max(2, Tuned::backward_stages / (kAccesses / kBackwardAccesses<Tuned, Tile::kN>));
+  static constexpr int kStages = std::max(2, Tuned::backward_stages / (kAccesses / kBackwardAccesses<Tuned, Tile::kN>));
 };
 
 // Whether rows of n elements can be read in vectors: each row, and each parameter, starts at a multiple of 16 bytes.
