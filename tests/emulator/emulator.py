@@ -101,9 +101,7 @@ def build(op: Path, entry: str, sources: Sequence[str] = (), defines: Sequence[s
     files. Compiled once for the same text."""
     include = [path for path in (op.parents[1] / "include").rglob("*") if path.is_file()]
     digest = hashlib.sha256(repr((entry, sources, defines, FLAGS, KERNEL_FLAGS, RUNTIME_FLAGS)).encode())
-    for path in sorted(
-        [*op.iterdir(), *include, *DEVICE.iterdir(), *ENTRIES.glob("*.h"), HERE / "rewrite.py"]
-    ):
+    for path in sorted([*op.iterdir(), *include, *DEVICE.iterdir(), *ENTRIES.glob("*.h"), HERE / "rewrite.py"]):
         if path.suffix in (".h", ".cuh", ".cu", ".json") or path.parent in (DEVICE, HERE):
             digest.update(f"{path.name}\0".encode() + path.read_bytes())
     library = CACHE / digest.hexdigest()[:20] / f"{op.name}.so"
@@ -129,7 +127,8 @@ def _build(op: Path, entry: str, sources: Sequence[str], defines: list[str], lib
     _tuned_header(op, work / "generated")
     flags = [*FLAGS, *KERNEL_FLAGS, *defines]
     include = op.parents[1] / "include"
-    flags += [f"-I{place}" for place in (DEVICE, ENTRIES, op, include, *filter(Path.is_dir, include.iterdir()), work / "generated")]
+    rooms = sorted(path for path in include.iterdir() if path.is_dir())
+    flags += [f"-I{place}" for place in (DEVICE, ENTRIES, op, include, *rooms, work / "generated")]
     units = (work / "entry.cu", *(op / source for source in sources))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(lambda unit: _compile_kernel(unit, work, flags), units))

@@ -84,14 +84,18 @@ MUTANTS = [
     _header("sums_of_a_block_share_a_buffer", "thread_group.cuh", "&sums[buffer_ ^= 1][", "&sums[0]["),
     _header("block_not_synchronised", "thread_group.cuh", "[] { __syncthreads(); }", "[] {}"),
     _header("part_not_synchronised", "thread_group.cuh", "named_barrier_sync(1 + threadIdx.y, blockDim.x);"),
-    _header("groups_share_a_barrier", "thread_group.cuh", "named_barrier_sync(1 + threadIdx.y,", "named_barrier_sync(1,"),
+    _header(
+        "groups_share_a_barrier", "thread_group.cuh", "named_barrier_sync(1 + threadIdx.y,", "named_barrier_sync(1,"
+    ),
     _header("groups_share_their_sums", "thread_group.cuh", "threadIdx.y * (blockDim.x / kWarp)", "0"),
     _header("columns_not_synchronised", "column_sums.cuh", "__syncthreads();  // Other threads", "//"),
     _header("groups_not_added_up", "column_sums.cuh", "add(parts, blockDim.y,", "add(parts, 1,"),
     _header("groups_as_many_as_fit", "tile.cuh", "std::min(most / tile.threads, kMostGroups)", "most / tile.threads"),
     _header("more_clusters_than_fit", "tile.cuh", "if (tile.blocks_per_group > 1) groups = std::min", "//"),
     _norm_header("past_the_row_s_end", "tile.cuh", "return n == threads", "return n <= threads"),
-    _header("pipeline_one_row_short", "pipeline.cuh", "__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"),
+    _header(
+        "pipeline_one_row_short", "pipeline.cuh", "__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"
+    ),
     _header("quotient_too_small", "divisor.cuh", "/ value + 1);", "/ value);"),
     _header("parity_of_many_steps", "mbarrier.cuh", "if (position_ >= 2 * kStages)", "if (position_ >= kStages)"),
 ]

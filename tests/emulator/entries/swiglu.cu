@@ -6,8 +6,7 @@ using namespace swiglu_kernel;
 
 // The rows of `gate` and `up` are `stride` elements apart.
 #define EXPORT(T) \
-  extern "C" cudaError_t forward_##T( \
-      const T* gate, const T* up, int64_t stride, T* output, int64_t rows, int64_t n) { \
+  extern "C" cudaError_t forward_##T(const T* gate, const T* up, int64_t stride, T* output, int64_t rows, int64_t n) { \
     return forward<T>({gate, stride}, {up, stride}, {output, n}, rows, n, nullptr); \
   } \
   extern "C" cudaError_t backward_##T( \

@@ -351,8 +351,8 @@ cudaError_t columns_by_part(
   return launch_sum_columns_by<SubBlockGroup, 1, 1>(in, out, partial, sums, rows, n, blocks, dim3(64, 3));
 }
 
-// The thread group that takes a row of so many accesses: 0 lanes of a warp, 1 a warp, 2 a block, 3 a cluster, 4 a block that
-// cannot hold it; its threads and its blocks.
+// The thread group that takes a row of so many accesses: 0 lanes of a warp, 1 a warp, 2 a block, 3 a cluster, 4 a block
+// that cannot hold it; its threads and its blocks.
 cudaError_t tile_for(int64_t accesses, int64_t* found) {
   return visit_tile<4, 2, 4>(accesses, 128, [&](const auto& tile) {
     using Tile = std::decay_t<decltype(tile)>;
@@ -360,8 +360,8 @@ cudaError_t tile_for(int64_t accesses, int64_t* found) {
     found[0] = std::is_same_v<Group, LaneGroup<8>>    ? 0
                : std::is_same_v<Group, LaneGroup<32>> ? 1
                : std::is_same_v<Group, ClusterGroup>  ? 3
-               : Tile::kAccesses > 0                ? 2
-                                                    : 4;
+               : Tile::kAccesses > 0                  ? 2
+                                                      : 4;
     found[1] = tile.threads;
     found[2] = tile.blocks_per_group;
     found[3] = Tile::kAccesses;
@@ -369,8 +369,8 @@ cudaError_t tile_for(int64_t accesses, int64_t* found) {
   });
 }
 
-// The threads and thread groups of a persistent kernel's block of up to 512 threads: for groups of so many threads, or of
-// 8 lanes (0).
+// The threads and thread groups of a persistent kernel's block of up to 512 threads: for groups of so many threads, or
+// of 8 lanes (0).
 cudaError_t filled_block(int64_t threads, int64_t rows, int64_t* found) {
   const auto find = [&](const auto& tile) {
     const auto full = fill_block<2>(tile, 512, rows);
