@@ -41,6 +41,7 @@ STRUCTS = {
     ("flash_attention", "wgmma, heads of 128"): ("hopper_tiles.h", "HopperForward<128>"),
     ("flash_attention", "wgmma, gradient of heads of 64"): ("hopper_tiles.h", "HopperBackward<64>"),
     ("flash_attention", "wgmma, gradient of heads of 128"): ("hopper_tiles.h", "HopperBackward<128>"),
+    ("elementwise", None): ("tuning.h", "Defaults"),
     ("layer_norm", None): ("tuning.h", "Defaults"),
     ("linear_activation", "wgmma, large tiles"): ("tiles.h", "HopperLarge"),
     ("linear_activation", "wgmma, wide tiles"): ("tiles.h", "HopperWide"),
@@ -99,11 +100,12 @@ class Survey:
 
 
 def includes(project: Path, op: str) -> list[str]:
-    folders = (project / OPS / op, project / OPS.parent / "include", project / "build" / "release" / "generated")
+    rooms = filter(Path.is_dir, (project / OPS.parent / "include").iterdir())
+    folders = (project / OPS / op, *rooms, project / "build" / "release" / "generated")
     return [f"-I{folder}" for folder in folders]
 
 
-@pytest.mark.parametrize("op", RECIPES[1:])
+@pytest.mark.parametrize("op", RECIPES)
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("chip", ["9.0", LIKE_9_0])
 def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op, backward, chip):
@@ -244,7 +246,7 @@ def test_a_dry_run_for_a_gpu_that_is_not_here_shows_the_space_and_what_a_candida
     told = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
     assert "swiglu on 9.0: 20 points\n" in told.stdout
-    assert "1 rejected by registers, such as multiply: " in told.stdout
+    assert "1 rejected by registers, such as swiglu_forward: " in told.stdout
     assert re.search(r"19 trials, each \d+\.\d s to compile .* and no GPU here to measure on", told.stdout)
     json_told = subprocess.run([*command, "--json"], cwd=project, env=environment, capture_output=True, check=True)
     found = json.loads(json_told.stdout)
@@ -257,8 +259,8 @@ def test_a_dry_run_for_a_gpu_that_is_not_here_shows_the_space_and_what_a_candida
 
 # ---- What the sources and the compiler say ------------------------------------------------------------------------
 
-# By op, class of shapes and direction: a source that its kernels are compiled in and, by a part of an estimate's
-# `kernel`, what C++ calls its shared memory, for the struct of values {0}.
+# By op, class of shapes and direction: a source that its kernels are compiled in, with one of its instances, and, by a
+# part of an estimate's `kernel`, what C++ calls its shared memory, for the struct of values {0}.
 SAYS: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
     ("flash_attention", "heads of 64", False): (
         "forward_64_bf16.sm_80+.cu",
@@ -305,13 +307,13 @@ SAYS: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         {"HopperHalves": "Layout<HopperTile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "gradient", True): ("backward.cu", {}),
-    ("rms_norm", None, False): ("bfloat16.cu", {}),
+    ("rms_norm", None, False): ("kernel.cu T=bfloat16", {}),
     ("rms_norm", None, True): (
-        "bfloat16.cu",
-        {"LaneTeam": "(Queue<__half, 8, {0}::backward_accesses, {0}::backward_stages>::bytes(128, 2))"},
+        "kernel.cu T=bfloat16",
+        {"LaneGroup": "(RowPipeline<float16, 8, {0}::backward_accesses, {0}::backward_stages>::bytes(128, 2))"},
     ),
-    ("swiglu", None, False): ("float32.cu", {}),
-    ("swiglu", None, True): ("bfloat16.cu", {}),
+    ("swiglu", None, False): ("kernel.cu T=float32", {}),
+    ("swiglu", None, True): ("kernel.cu T=bfloat16", {}),
 }
 
 
@@ -354,7 +356,7 @@ def compiled(
 ) -> list[resources.Kernel]:
     """One source compiled with these values, in which shared memory is asserted to be as estimated."""
     op, shapes, _ = which
-    source, says = SAYS[which]
+    (source, *instance), says = SAYS[which][0].split(), SAYS[which][1]
     header = folder / "tuned" / "cuda" / f"{op}.h"
     header.parent.mkdir(parents=True, exist_ok=True)
     entry = {"shapes": {shapes: values}} if shapes else {"values": values}
@@ -370,6 +372,7 @@ def compiled(
     lines = [f'#include "{project / OPS / op / source}"', f"using namespace {op}_kernel;", *shared]
     (folder / "asserting.cu").write_text("\n".join(lines) + "\n")
     command = [NVCC, "-std=c++17", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a", "-Xptxas=-v"]
+    command += [f"-DINSTANCE_{value}" for value in instance]
     command += [f"-I{folder}", *includes(project, op), "-cubin", "asserting.cu", "-o", "asserting.cubin"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{values}: {done.stderr[-2000:]}"
