@@ -102,7 +102,7 @@ def build(op: Path, entry: str, sources: Sequence[str] = (), defines: Sequence[s
     include = op.parents[1] / "include"
     digest = hashlib.sha256(repr((entry, sources, defines, FLAGS, KERNEL_FLAGS, RUNTIME_FLAGS)).encode())
     for path in sorted(
-        [*op.iterdir(), *include.iterdir(), *DEVICE.iterdir(), *ENTRIES.glob("*.h"), HERE / "rewrite.py"]
+        [*op.rglob("*"), *include.iterdir(), *DEVICE.iterdir(), *ENTRIES.glob("*.h"), HERE / "rewrite.py"]
     ):
         if path.suffix in (".h", ".cuh", ".cu", ".json") or path.parent in (DEVICE, HERE):
             digest.update(f"{path.name}\0".encode() + path.read_bytes())
