@@ -31,9 +31,9 @@ from kernelgen.lab.op import Op, load
 from kernelgen.lab.results import OP
 from kernelgen.lab.subject import Subject
 
-# What each path must reach, forward and backward, and of what: None is the fastest peer of a row.
-# What the environment calls the paths.
+# The paths as results name them, and as the environment does.
 VALUES = {"hopper": "sm90", "portable": "sm80"}
+# What each path must reach, forward and backward, and of what: None is the fastest peer of a row.
 BOUNDS = {"hopper": (None, (0.90, 0.85)), "portable": ("torch flash", (1.0, 1.0))}
 DECODE_BOUND = (None, 1.0)
 # It takes gigabytes for the larger cases, and is never the fastest.
