@@ -87,7 +87,7 @@ def checks(project: Path) -> list[Step]:
     calls = [sys.executable, str(ROOT / "tools" / "calls.py"), str(project)]
     sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
     package = project.name.replace("-", "_")
-    portable = {f"{package}_{op}_PATH".upper(): "portable" for op in WITH_PATHS} | NO_CACHE
+    portable = {f"{package}_{op}_PATH".upper(): "sm80" for op in WITH_PATHS} | NO_CACHE
     tiles = [sys.executable, str(ROOT / "tools" / "tiles.py"), str(project)]
     halves = ["--only", *WITH_PATHS, "--dtypes", "float16", "bfloat16"]
     # initcheck does not see what Hopper's copy engine writes, and complains of every read of it. cuBLAS uses it too,

@@ -26,15 +26,15 @@ FROM_LAB = (
 
 
 def _linear(name: str, old: str, new: str = "") -> Mutant:
-    return Mutant(name, "linear_activation", "hopper.cuh", old, new)
+    return Mutant(name, "linear_activation", "sm90/forward.cu", old, new)
 
 
-def _attention(name: str, old: str, new: str = "", file: str = "forward.cuh") -> Mutant:
+def _attention(name: str, old: str, new: str = "", file: str = "sm80/forward.cu") -> Mutant:
     return Mutant(name, "flash_attention", file, old, new)
 
 
 def _hopper_attention(name: str, old: str, new: str = "") -> Mutant:
-    return Mutant(name, "hopper_attention", "hopper_forward.cuh", old, new)
+    return Mutant(name, "hopper_attention", "sm90/forward.cu", old, new)
 
 
 ROOMS = {"mbarrier.cuh": "sm90"}  # All other headers that have mutants are in cuda/.
@@ -57,19 +57,19 @@ MUTANTS = [
     _linear("tile_not_waited_for", "barriers.full[stage].wait(position.parity());"),
     _linear("buffer_not_waited_for", ".wait(position.parity() ^ 1);\n      full.arrive", ";\n      full.arrive"),
     _linear("released_while_being_read", _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
-    _linear("panel_still_being_read", "if (copies) tma_store_wait_read<0>();"),
+    _linear("panel_still_being_read", "if (leads) tma_store_wait_read<0>();"),
     _linear("panel_not_yet_written", "named_barrier_sync(kConsumerBarrier + consumer, kWarpgroup);"),
-    _linear("one_arrival_for_two_consumers", "Tile::kSharing * (Place::kSharesTile ? 2 : 1)", "Tile::kSharing"),
-    _linear("released_to_one_block_only", "thread < Tile::kSharing", "thread < 1"),
-    _linear("share_in_the_wrong_place", "place(number * kShare * kSwizzleRow)", "place(0)"),
-    _linear("rows_waited_for_that_do_not_come", "rows_left(Tile::kRows, corner.row, schedule.m)", "Tile::kRows"),
+    _linear("one_arrival_for_two_consumers", "Tile::kMulticast * (Traits::kCooperative ? 2 : 1)", "Tile::kMulticast"),
+    _linear("released_to_one_block_only", "thread < Tile::kMulticast", "thread < 1"),
+    _linear("share_in_the_wrong_place", "offset(index * kShare * kSwizzleRow)", "offset(0)"),
+    _linear("rows_waited_for_that_do_not_come", "rows_left(Tile::kRows, corner.row, scheduler.m)", "Tile::kRows"),
     _linear("boxes_beyond_the_end", "rows > 0 ? &operand.rest", "rows > 0 ? &operand.whole"),
     _linear("sums_of_the_tile_before", "step > 0 || part > 0", "true"),
     _linear("shares_not_waited_for", "  cluster::arrive();\n  cluster::wait();\n#pragma", "#pragma"),
     _linear("gone_before_its_share_is_read", "  if constexpr (Tile::kSplits > 1) cluster::wait();\n}", "}"),
-    _linear("a_turn_is_not_passed_on", "named_barrier_arrive(kTurnBarrier + 1 - consumer, 2 * kWarpgroup);", ";"),
+    _linear("a_turn_is_not_passed_on", "named_barrier_arrive(kMainloopBarrier + 1 - consumer, 2 * kWarpgroup);", ";"),
     _attention("keys_not_waited_for", "cp_async_wait<Block::kStages - 2>();", "cp_async_wait<Block::kStages - 1>();"),
-    _attention("keys_still_being_read", "__syncthreads();  // This step's tiles are there,", "//"),
+    _attention("keys_still_being_read", "__syncthreads();  // This iteration's tiles have arrived,", "//"),
     _attention(
         "one_row_too_many", "p.out.row, p.mask.queries - first_row,", "p.out.row, p.mask.queries - first_row + 1,"
     ),
@@ -78,7 +78,7 @@ MUTANTS = [
     _hopper_attention("task_replaced_while_it_lasts", ".wait(queries.parity() ^ 1);", ";"),
     _hopper_attention("scores_not_waited_for", "wgmma_wait<decltype(pending)::value>();"),
     _hopper_attention("values_not_waited_for", "barriers.full_values[values.stage()].wait(values.parity());"),
-    _hopper_attention("sums_of_the_last_tile", "    rows.begin_sums();\n"),
+    _hopper_attention("sums_of_the_last_tile", "    rows.clear_accumulator();\n"),
     _hopper_attention("results_still_leaving", "if (thread == 0) tma_store_wait_read<0>();  // The last", "//"),
     _header("sums_share_a_buffer", "thread_group.cuh", "warp_sums = sums[buffer_ ^= 1];", "warp_sums = sums[0];"),
     _header("sums_of_a_block_share_a_buffer", "thread_group.cuh", "&sums[buffer_ ^= 1][", "&sums[0]["),
@@ -137,7 +137,7 @@ def _hopper_attention_forward(compiled, reference, memory) -> None:
         given = (attention.q.float(), attention.k.float(), attention.v.float())
         expected = reference("flash_attention").flash_attention(*given, causal=True)
         out, lse = attention.like(attention.q), memory.empty(*attention.rows)
-        compiled("")("hopper_forward", *attention.inputs(), out, lse, seed=seed, multiprocessors=2)
+        compiled("")("forward", *attention.inputs(), out, lse, seed=seed, multiprocessors=2)
         recipes.close(out, expected)
 
 
@@ -156,7 +156,7 @@ def _include(compiled, reference, memory) -> None:
 
 
 # What is compiled of a recipe, and what has to find the fault.
-HUNTED_TILES = ("four_beside", "in_turns", "halves")
+HUNTED_TILES = ("four_beside", "ping_pong", "halves")
 
 
 def _hunted_tiles() -> str:
@@ -168,14 +168,16 @@ def _hunted_tiles() -> str:
 
 
 HOPPER_ATTENTION = """
+#define INSTANCE_T float16
+#define INSTANCE_D 64
 #include "flash_attention_problem.h"
-#include "hopper_forward.cuh"
-extern "C" cudaError_t hopper_forward(
+#include "sm90/forward.cu"
+extern "C" cudaError_t forward(
     const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) {
-  static int taken;
+  static int counter;
   Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse};
-  p.tiles_taken = &taken;
-  return forward_hopper<__half, 64>(p, nullptr);
+  p.tile_counter = &counter;
+  return sm90::forward<float16, 64>(p, nullptr);
 }
 """
 
@@ -190,7 +192,7 @@ HUNTS: dict[str, tuple[str, list[str], Callable]] = {
     "elementwise": (_first_export("elementwise.cu"), ["kernel.cu"], _elementwise),
     "rms_norm": (_first_export("rms_norm.cu"), [], _norms),
     "linear_activation": (_hunted_tiles(), [], _linear_activation),
-    "flash_attention": (_first_export("flash_attention.cu"), ["rows.sm_80+.cu"], _flash_attention),
+    "flash_attention": (_first_export("flash_attention.cu"), [], _flash_attention),
     "hopper_attention": (HOPPER_ATTENTION, [], _hopper_attention_forward),
     "include": ((ENTRIES / "vocabulary.cu").read_text(), [], _include),
 }

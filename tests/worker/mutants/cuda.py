@@ -73,7 +73,7 @@ CUDA = [
     Mutant(
         "cuda_tiles_not_waited_for",
         "flash_attention",
-        "backward_keys.cuh",
+        "sm80/backward_keys.cu",
         "    cp_async_wait<Block::kStages - 2>();\n    __syncthreads();",
         "   ",
     ),
