@@ -47,11 +47,15 @@ def _entry(options: argparse.Namespace) -> dict[str, Any]:
     if not derived:
         return entry
 
-    from kernelgen.scaffold import function, schema
+    if options.schema is not None:
+        from kernelgen.scaffold.schema.parser import parse
 
-    if options.function is not None:
-        read = function.read(*function.split_spec(options.function))
-        if read.packages:
-            output.note(f"{read.name} imports {', '.join(read.packages)}: add that to the project's dependencies.")
-        return entry | {"schema": read.schema.entry(), "reference": read.source_as(options.name)}
-    return entry | {"schema": schema.parse(options.schema).entry()}
+        return entry | {"schema": parse(options.schema).entry()}
+
+    from kernelgen.scaffold.schema.from_python import reference
+
+    function = reference.read(*reference.split_spec(options.function))
+    if function.packages:
+        packages = ", ".join(function.packages)
+        output.note(f"{function.name} imports {packages}; add them to `dependencies` in pyproject.toml.")
+    return entry | {"schema": function.schema.entry(), "reference": function.source_as(options.name)}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from kernelgen.errors import UsageError
-from kernelgen.scaffold.schema_names import CPP_WORDS, PYTHON_WORDS
+from kernelgen.scaffold.schema.identifiers import CPP_WORDS, PYTHON_WORDS
 
 # `torch.ops.<package>` answers these itself; the package uses the names; C++ has but one `main`.
 _OWN = {"default", "main", "name", "ops", "testing", "torch"}
