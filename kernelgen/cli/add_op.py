@@ -10,9 +10,9 @@ from kernelgen.errors import UsageError
 
 def run(arguments: list[str]) -> int:
     parser = Parser("add-op", "Add an op to a project: a recipe under a new name, or one of your own.")
-    parser.add_argument("name", metavar="NAME", help="what the op is called, such as fused_add")
+    parser.add_argument("name", metavar="NAME", help="the op's name, such as fused_add")
     parser.add_argument(
-        "--recipe", metavar="R", help="what to stamp it from (default: blank; `kernelgen list` shows all)"
+        "--recipe", metavar="R", help="the recipe to stamp it from (default: blank; `kernelgen list` shows all)"
     )
     parser.add_argument(
         "--schema", metavar="S", help='the op\'s schema, such as "(Tensor x, float eps=1e-6) -> Tensor"'
@@ -37,7 +37,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _entry(options: argparse.Namespace) -> dict[str, Any]:
-    """The op's element of the answers' `ops`: one with a schema also holds all that the schema implies."""
+    """The op's element of the answers' `ops`; with a schema, also everything that the schema implies."""
     if options.schema and options.function:
         raise UsageError("--schema and --from both give the schema; leave one of them out.")
     derived = options.schema is not None or options.function is not None
