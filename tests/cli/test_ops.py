@@ -246,3 +246,10 @@ def test_json_holds_what_was_done(project, run):
     assert shown["delete"] == done["create"]
     assert shown["applied"] is False
     assert json.dumps(shown["diff"])
+
+
+@pytest.mark.parametrize("verb", ("new", "add-op", "remove-op", "update"))
+def test_verbs_that_write_sources_can_show_their_plan_first(run, verb):
+    options = run(verb, "--help").out
+    assert "--dry-run" in options
+    assert "--json" in options
