@@ -2,8 +2,8 @@
 
 compute-sanitizer --tool racecheck python tools/tiles.py PROJECT
 
-The sizes are those of its tests. Nothing but the op's forward uses the GPU's copy engine here, and no cuBLAS: where
-racecheck is told to look at some kernels only, a product of cuBLAS after them stops it with an error of its own.
+The sizes are those of its tests. Only forwards run, without cuBLAS: after racecheck has been limited to some kernels, a
+product of cuBLAS stops it with an internal error.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from calls import load, make_importable
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("project", type=Path, help="a built project that holds the recipe under its own name")
+    parser.add_argument("project", type=Path, help="a built project that holds linear_activation under that name")
     project = parser.parse_args().project.resolve()
     make_importable(project)
     (file,) = project.glob("src/*/ops/linear_activation/test_*.py")
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def call(op: Callable[..., Any], rows: int, columns: int, inner: int) -> None:
-    """Without an activation, and with one that saves what it was given."""
+    """Call without an activation, and with one that saves its input for the backward."""
     import torch
     from op_tools import Make
 
