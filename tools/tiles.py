@@ -17,7 +17,7 @@ from calls import load, make_importable
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("project", type=Path, help="a built project that holds the recipe under its own name")
+    parser.add_argument("project", type=Path, help="a built project that holds linear_activation under that name")
     project = parser.parse_args().project.resolve()
     make_importable(project)
     (file,) = project.glob("src/*/ops/linear_activation/test_*.py")

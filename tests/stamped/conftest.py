@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kernelgen.scaffold.schema import parse
+from kernelgen.scaffold.schema.parser import parse
 from tests.conftest import locked
 
 REPOSITORY = Path(__file__).resolve().parents[2]

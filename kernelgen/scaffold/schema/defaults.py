@@ -1,7 +1,7 @@
 """Default values of an operator's arguments: what a literal means, in a schema and in Python.
 
-PyTorch's parser checks few of them: `int n=1.5`, `float? p=1` and `str s=None` are accepted and fail with an
-internal assertion once the operator is called without that argument. Here a default has to fit its type.
+PyTorch's parser checks few of them: it accepts `int n=1.5`, `float? p=1` and `str s=None`, and a call without
+that argument then fails an internal assertion. Here a default has to fit its type.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 import sys
 from dataclasses import dataclass
 
-from kernelgen.scaffold.schema_tokens import quote, unquote
-from kernelgen.scaffold.schema_types import Type
+from kernelgen.scaffold.schema.tokens import quote, unquote
+from kernelgen.scaffold.schema.types import Type
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ _ENUMS = {
     "Layout": ("layout", LAYOUTS, {}),
     "MemoryFormat": ("memory format", MEMORY_FORMATS, {}),
 }
-# PyTorch's parser knows these by name and every other layout and memory format by number alone.
+# PyTorch's parser knows these by name, and every other layout and memory format by its number alone.
 _NAMED = {*DTYPES.values(), "strided", "contiguous_format"}
 
 _DEVICE = re.compile(r"(?:cpu|cuda|meta|xpu|mps|privateuseone)(?::(0|[1-9]\d{0,2}))?")
@@ -80,9 +80,9 @@ def takes_list(type: Type) -> bool:
 
 
 def constant(type: Type, kind: str, word: str, negative: bool = False) -> Default:
-    """The default that one literal gives an argument (or a list's item) of `type.base`.
+    """The default that a literal stands for, as an argument or a list's item of `type.base`.
 
-    `kind` is the token's: name, number or string. Raises ValueError, whose message is one sentence.
+    `kind` is the token's: name, number or string. Raises ValueError with one sentence: the literal does not fit.
     """
     optional = type.optional and not type.is_list
     if type.base in ("int", "SymInt"):
@@ -104,14 +104,14 @@ def constant(type: Type, kind: str, word: str, negative: bool = False) -> Defaul
 
 
 def listing(items: list[Default]) -> Default:
-    """The default that a list literal of `items` gives; in Python a tuple, which a call cannot change."""
+    """The default that a list literal of `items` stands for; in Python a tuple, which no call can change."""
     comma = "," if len(items) == 1 else ""
     return Default(f"[{', '.join(i.text for i in items)}]", f"({', '.join(i.python for i in items)}{comma})")
 
 
 def _integer(type: Type, kind: str, word: str, negative: bool) -> Default:
     if kind == "name" and word == "Mean" and not negative:
-        word, kind = "1", "number"  # at::Reduction::Mean, the one constant PyTorch's parser knows by name
+        word, kind = "1", "number"  # at::Reduction::Mean, the only constant that PyTorch's parser knows by name
     if kind != "number" or not word.isdigit():
         raise _misfit(type, "-" * negative + word)
     value = -int(word) if negative else int(word)
@@ -132,8 +132,7 @@ def _floating(kind: str, word: str, negative: bool, optional: bool) -> Default:
     if not word.isdigit():
         return Default(sign + word, sign + word)
     whole = f"{sign}{int(word)}"
-    # An optional float would keep a default of 1 as an integer, and fail an internal assertion when it is
-    # used.
+    # PyTorch keeps the default 1 of a `float?` as an integer, and its use fails an internal assertion.
     return Default(f"{whole}.0" if optional else whole, f"{whole}.0")
 
 

@@ -1,16 +1,16 @@
-"""Names that an argument cannot have as they are: in a schema, in Python, in C++."""
+"""Words that PyTorch's schema language, Python and C++ reserve, and identifiers that avoid them."""
 
 from __future__ import annotations
 
 import keyword
 from itertools import chain, count
 
-# Words that PyTorch's lexer keeps for itself, so that no argument can have them as a name.
+# Reserved by PyTorch's lexer: no argument can have such a name.
 _LEXER = """
     def if else elif while return is True False None and or not global for in raise assert break continue del
     pass class import with as Ellipsis NoneType
 """
-# The keywords of C++20 and its other spellings of operators.
+# The keywords of C++20, with `and`, `or` and its other spellings of operators.
 _CPP_KEYWORDS = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t
     class compl concept const consteval constexpr constinit const_cast continue co_await co_return co_yield
@@ -20,8 +20,7 @@ _CPP_KEYWORDS = """
     static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned
     using virtual void volatile wchar_t while xor xor_eq
 """
-# Macros of the C library and of GNU C++, names that device code has built in, and names the generated code
-# uses.
+# Macros of the C library and of GNU C++, CUDA's built-in variables, and names that the generated code uses.
 _CPP_NAMES = """
     NULL EOF INFINITY NAN errno assert stdin stdout stderr linux unix
     blockIdx blockDim threadIdx gridDim warpSize
@@ -34,18 +33,17 @@ CPP_WORDS = frozenset(_CPP_KEYWORDS.split()) | frozenset(_CPP_NAMES.split())
 
 
 def identifiers(names: list[str], words: frozenset[str]) -> list[str]:
-    """One identifier for each of `names`, all different: a name that is in `words`, or was there before, is
-    changed.
+    """An identifier for each of `names`, all different and none in `words`.
 
-    No other changes, so that what may be passed by keyword keeps its name. A change never makes a double
-    underscore, which C++ keeps for itself.
+    A name changes only where it is in `words` or occurred before, so keyword arguments keep theirs. No change
+    makes a double underscore, which C++ reserves.
     """
-    found: list[str] = []
+    result: list[str] = []
     taken = {*names, *words}
     for i, name in enumerate(names):
         if name in words or name in names[:i]:
             stem = name.rstrip("_") or "value"
             name = next(n for n in chain([f"{stem}_"], (f"{stem}_{k}" for k in count(2))) if n not in taken)
             taken.add(name)
-        found.append(name)
-    return found
+        result.append(name)
+    return result

@@ -1,4 +1,4 @@
-"""A Python file, read without running it: what a name in it means, and where a sentence about it points."""
+"""A Python file, parsed and never run: what its names stand for, and errors that point into it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kernelgen.errors import UsageError
-from kernelgen.scaffold.schema_tokens import point
+from kernelgen.scaffold.schema.errors import line_with_caret
 
 
 class FunctionError(UsageError):
     """A function that cannot become an operator: `file:line: sentence`, then that line with a caret."""
 
 
-class Module:
-    """One parsed file. `imports` maps each name it imports to the dotted path that the name stands for.
+class SourceFile:
+    """A parsed file. `imports` maps each imported name to the dotted path that it stands for.
 
     Raises FunctionError if the file cannot be read or parsed.
     """
@@ -42,10 +42,12 @@ class Module:
 
     def _error(self, sentence: str, line: int, column: int) -> FunctionError:
         source = self.lines[min(line, len(self.lines)) - 1]
-        return FunctionError(f"{self.path}:{line}: {sentence}\n{point(source, max(0, min(column, len(source))))}")
+        return FunctionError(
+            f"{self.path}:{line}: {sentence}\n{line_with_caret(source, max(0, min(column, len(source))))}"
+        )
 
     def dotted(self, node: ast.AST) -> str | None:
-        """What a name or attribute stands for, such as `torch.Tensor` for `T`; None for other code."""
+        """The dotted path of a name or attribute, such as `torch.Tensor` for `T`; None for other code."""
         if isinstance(node, ast.Name):
             return self.imports.get(node.id, node.id)
         if isinstance(node, ast.Attribute) and (owner := self.dotted(node.value)):
@@ -53,20 +55,20 @@ class Module:
         return None
 
     def value(self, name: str) -> ast.expr | None:
-        """What the file assigns to a global name, if it does so once and plainly."""
-        found = [s for s in self.tree.body if name in bound_names(s)]
-        if len(found) != 1 or not isinstance(found[0], (ast.Assign, ast.AnnAssign)):
+        """What the file assigns to a global name; None unless a single plain assignment binds it."""
+        binders = [s for s in self.tree.body if name in bound_names(s)]
+        if len(binders) != 1 or not isinstance(binders[0], (ast.Assign, ast.AnnAssign)):
             return None
-        targets = found[0].targets if isinstance(found[0], ast.Assign) else [found[0].target]
-        return found[0].value if isinstance(targets[0], ast.Name) else None
+        targets = binders[0].targets if isinstance(binders[0], ast.Assign) else [binders[0].target]
+        return binders[0].value if isinstance(targets[0], ast.Name) else None
 
     def source(self, statement: ast.stmt, decorated: bool = True) -> str:
-        """The source of a top-level statement, with its decorators and the comments directly above it."""
+        """The source of a top-level statement, with its decorators and the comments right above it."""
         decorators = getattr(statement, "decorator_list", [])
         first = decorators[0].lineno if decorated and decorators else statement.lineno
         last = statement.end_lineno or first
         if any(s is not statement and s.lineno <= last and (s.end_lineno or 0) >= first for s in self.tree.body):
-            return ast.unparse(statement)  # it shares a line with another statement, behind a semicolon
+            return ast.unparse(statement)  # A semicolon joins it to another statement on its line.
         while first > 1 and self.lines[first - 2].startswith("#") and not self.lines[first - 2].startswith("#!"):
             first -= 1
         return "\n".join(self.lines[first - 1 : last])
@@ -79,7 +81,7 @@ def bound_names(statement: ast.stmt) -> set[str]:
 
 
 def global_names(source: str) -> tuple[set[str], set[str]]:
-    """The global names that a piece of source reads, and those that a function in it assigns."""
+    """The global names that `source` reads, and those that a function in it assigns through `global`."""
     read: set[str] = set()
     written: set[str] = set()
 
@@ -110,7 +112,7 @@ def _read(path: Path) -> str:
 
 
 def _imports(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
-    """Each name that the statements import, outside functions and classes, with what it stands for."""
+    """Each name that the statements import outside functions and classes, with its dotted path."""
     for node in body:
         if isinstance(node, ast.Import):
             for alias in node.names:

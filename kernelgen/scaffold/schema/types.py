@@ -1,7 +1,7 @@
 """The types an operator may take and return, and what each is called in C++ and in Python.
 
-They are the types that `TORCH_BOX` of torch 2.10 and later carries unharmed; everything else PyTorch's schema
-language knows is refused here by name, with what to use instead.
+They are the types that `TORCH_BOX` passes through correctly since torch 2.10. Every other type of PyTorch's
+schema language is refused by name, with what to use instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Base:
-    """A type without `?` and `[]`: its C++ name, its Python annotation, and a value to try it with."""
+    """A type without `?` and `[]`: its C++ name, its Python annotation, and Python source of a sample value."""
 
     cpp: str
     annotation: str
@@ -33,7 +33,7 @@ BASES = {
     "Device": Base("torch::stable::Device", "torch.device", 'torch.device("cpu")'),
 }
 
-# What the schema language has besides, and what to use instead.
+# Other types of PyTorch's schema language, and what to use instead.
 _NOT_CARRIED = {
     "Scalar": "use float (or int), or two operators",
     "number": "use float (or int), or two operators",
@@ -59,7 +59,7 @@ _NOT_CARRIED = {
     "__torch__": "pass what the object holds as arguments of their own",
 }
 
-# What a habit from Python or C++ might put in a type's place, and what to write.
+# Spellings carried over from Python and C++, and the schema's own.
 _MISSPELT = {
     "Tuple": "use a list such as int[2], or several arguments",
     "Union": "use one of the types, or two operators",
@@ -82,7 +82,7 @@ _MISSPELT = {
 
 
 def refusal(name: str) -> str:
-    """One sentence that says why `name` is no type here and what to use instead."""
+    """One sentence: why `name` is no type here, and what to use instead."""
     if name in _NOT_CARRIED:
         return f"The type {name} is not carried by PyTorch's stable ABI; {_NOT_CARRIED[name]}."
     close = difflib.get_close_matches(name, BASES, n=1)
@@ -95,10 +95,9 @@ def refusal(name: str) -> str:
 
 @dataclass(frozen=True)
 class Type:
-    """A base type and what stands around it: `T?`, `T[]`, `T?[]`, `T[]?`, `T?[]?`, and with a size `T[2]`.
+    """A base type, optional or in a list: `T?`, `T[]`, `T?[]`, `T[]?`, `T?[]?`, and with a size `T[2]`.
 
-    `optional` means that a value (of a list: an item) may be None, `optional_list` that the whole list may
-    be.
+    `optional`: the value, or in a list each item, may be None. `optional_list`: the list itself may be None.
     """
 
     base: str
@@ -118,7 +117,7 @@ class Type:
 
     @property
     def broadcasts(self) -> bool:
-        """Whether a call may pass one number for the list: PyTorch allows it for int[N] and float[N] only."""
+        """Whether a call may pass a single number for the list: PyTorch allows it for int[N] and float[N] only."""
         return self.size is not None and not self.optional and self.base in ("int", "float")
 
     def text(self, alias: str = "") -> str:
@@ -129,7 +128,7 @@ class Type:
 
     @property
     def cpp(self) -> str:
-        """The C++ type of a value: what an operator returns, and what TORCH_BOX hands over."""
+        """The C++ type of a value: what an operator returns, and what TORCH_BOX passes to it."""
         item = BASES[self.base].cpp
         if self.optional:
             item = f"std::optional<{item}>"
@@ -140,8 +139,8 @@ class Type:
     def cpp_parameter(self, mutated: bool = False) -> str:
         """The C++ type of a parameter: by value where that costs nothing, else by (const) reference.
 
-        A mutated tensor is written through a handle that is itself not changed; `Tensor&` rather than `const
-        Tensor&` only says to the reader what happens.
+        A mutated tensor could be a `const Tensor&` too, since only the data behind the handle changes; `Tensor&`
+        tells the reader that it is written to.
         """
         if BASES[self.base].by_value and not self.is_list:
             return self.cpp
@@ -154,19 +153,19 @@ class Type:
 
     @property
     def return_annotation(self) -> str:
-        """The Python annotation of a result, which is a list where a parameter takes any sequence."""
+        """The Python annotation of a result: a list where a parameter may be any sequence."""
         return self._annotation("list")
 
     def _annotation(self, sequence: str) -> str:
         item = BASES[self.base].annotation + " | None" * self.optional
         if self.is_list:
-            one = f"{item} | " if self.broadcasts and sequence == "Sequence" else ""
-            item = f"{one}{sequence}[{item}]"
+            number = f"{item} | " if self.broadcasts and sequence == "Sequence" else ""
+            item = f"{number}{sequence}[{item}]"
         return item + " | None" * self.optional_list
 
     @property
     def kind(self) -> str:
-        """How a template has to treat the value; see `Schema.entry`."""
+        """The group of types that templates treat alike; `Schema.entry` lists them."""
         if not self.is_tensor:
             return "other"
         kind = "optional_tensor" if self.optional else "tensor"

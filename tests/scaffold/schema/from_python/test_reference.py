@@ -1,149 +1,18 @@
-"""Reading a Python function: `torch.library.infer_schema` and running the function are the oracles."""
+"""Reading a function as a reference: running the function is the oracle."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from kernelgen.errors import UsageError
-from kernelgen.scaffold.function import FunctionError, read, split_spec
+from kernelgen.scaffold.schema.from_python.reference import read, split_spec
+from kernelgen.scaffold.schema.from_python.source_file import FunctionError
+from tests.scaffold.schema.from_python.python_files import load, run, write
 
 torch = pytest.importorskip("torch")
-
-
-def write(folder: Path, text: str) -> Path:
-    path = folder / "ops.py"
-    path.write_text(dedent(text), encoding="utf-8")
-    return path
-
-
-def load(path: Path):
-    """Run the file, as kernelgen never does, to compare with what it read."""
-    spec = importlib.util.spec_from_file_location("ops_under_test", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["ops_under_test"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def run(source: str) -> dict:
-    names = {"__name__": "reference"}
-    exec(compile(source, "reference.py", "exec", dont_inherit=True), names)
-    return names
-
-
-def meaning(text: str) -> str:
-    return str(torch._C.parse_schema("ns::op" + text))
-
-
-# --- schemas --------------------------------------------------------------------------------------
-
-HEADERS = {
-    "plain": """
-        import torch
-        import typing
-        from collections.abc import Sequence
-        from torch import Tensor
-        from typing import List, Optional, Union
-        """,
-    "aliased": """
-        import torch as t
-        import typing as ty
-        import collections.abc as abc
-        from torch import Tensor as T, dtype as DT
-        from typing import Optional as Maybe, Sequence as Seq
-        Rows = t.Tensor
-        Either = ty.Optional[T]
-        """,
-    "future": """
-        from __future__ import annotations
-        import torch
-        from torch import Tensor
-        """,
-}
-SIGNATURES = [
-    ("plain", "x: Tensor, y: torch.Tensor", "Tensor"),
-    ("plain", "x: Optional[Tensor], y: Tensor | None, z: Union[Tensor, None], w: Union[None, int]", "None"),
-    (
-        "plain",
-        "x: Sequence[Tensor], y: List[Tensor], z: list[Tensor], w: typing.Sequence[int]",
-        "List[Tensor]",
-    ),
-    ("plain", "x: list[Optional[Tensor]], y: Sequence[Tensor | None]", "list[Tensor]"),
-    ("plain", "n: int, a: list[int], b: Optional[List[int]], c: Sequence[int] | None", "int"),
-    ("plain", "p: float, q: Optional[float], r: list[float], s: Sequence[float] | None = None", "float"),
-    ("plain", "b: bool, c: Optional[bool], d: list[bool], s: str, t: Optional[str]", "bool"),
-    ("plain", "d: torch.dtype, e: Optional[torch.dtype], f: torch.device, g: torch.device | None", "Tensor"),
-    (
-        "plain",
-        "x: Tensor, eps: float = 1e-6, n: int = -1, b: bool = True, s: str = 'a', k: float = -0.5",
-        "Tensor",
-    ),
-    (
-        "plain",
-        "x: Tensor, *, d: torch.dtype = torch.float32, v: torch.device = torch.device('cuda:1')",
-        "Tensor",
-    ),
-    ("plain", "x: Tensor, n: Optional[int] = None, d: Optional[torch.dtype] = torch.bfloat16", "Tensor"),
-    ("plain", "x: Tensor, *, p: float = 1, q: float = 1_000.5, n: int = 0x10", "tuple[Tensor, Tensor]"),
-    ("plain", "x: 'Tensor', y: 'Optional[Tensor]', z: list['Tensor']", "'Tensor'"),
-    ("plain", "x: Tensor", "typing.Tuple[Tensor, int, List[Tensor]]"),
-    ("aliased", "x: T, y: t.Tensor, z: Rows, w: Either, d: DT, e: t.dtype = t.float16", "ty.Tuple[T, T]"),
-    ("aliased", "x: Maybe[T], y: Seq[T], z: abc.Sequence[int], w: ty.List[float], v: t.device", "T"),
-    ("future", "x: Tensor, y: Tensor | None, *, n: int = 3, z: list[Tensor]", "tuple[Tensor, Tensor]"),
-]
-
-
-@pytest.mark.parametrize(("header", "parameters", "result"), SIGNATURES)
-def test_schema_is_the_one_pytorch_infers(tmp_path: Path, header: str, parameters: str, result: str):
-    path = write(tmp_path, dedent(HEADERS[header]) + f"\ndef op({parameters}) -> {result}: ...\n")
-    expected = torch.library.infer_schema(load(path).op, mutates_args=())
-    function = read(path, "op")
-    assert meaning(function.schema.text) == meaning(expected)
-    assert meaning(torch.library.infer_schema(run(function.source)["op"], mutates_args=())) == meaning(expected)
-
-
-def test_mutated_arguments(tmp_path: Path):
-    path = write(
-        tmp_path,
-        """
-        from torch import Tensor
-        def op(x: Tensor, out: Tensor, more: list[Tensor]) -> None:
-            out.copy_(x)
-        """,
-    )
-    expected = torch.library.infer_schema(load(path).op, mutates_args=("out", "more"))
-    assert read(path, "op", mutates=("out", "more")).schema.text == expected
-    with pytest.raises(FunctionError, match=r"op has no argument uot to mutate; did you mean out\?"):
-        read(path, "op", mutates=("uot",))
-
-
-def test_what_a_schema_has_beyond_infer_schema(tmp_path: Path):
-    path = write(
-        tmp_path,
-        """
-        import math
-        import torch
-        from torch import Tensor
-        from typing import Optional
-        EPS = 1e-5
-        def op(x: Tensor, pad: list[int] = (0, 1), eps: float = EPS, p: float | None = 2,
-               *, z: Optional['Tensor'], names: list[str],
-               m: torch.memory_format = torch.channels_last) -> Tensor:
-            return x
-        """,
-    )
-    assert read(path, "op").schema.text == (
-        "(Tensor x, SymInt[] pad=[0, 1], float eps=1e-5, float? p=2.0, *, Tensor? z, str[] names, "
-        "MemoryFormat m=2) -> Tensor"
-    )
-
-
-# --- sources --------------------------------------------------------------------------------------
 
 
 def test_source_takes_along_what_the_function_needs_and_nothing_else(tmp_path: Path):
@@ -383,7 +252,7 @@ REFUSED = [  # a file, and the sentence with the line and the caret under it
     ),
     (
         "@functools.cache\ndef op(x: Tensor) -> Tensor: ...",
-        "op.py:3: What @functools.cache does to op cannot come along; remove it.",
+        "op.py:3: What @functools.cache does to op is not known here; remove the decorator.",
         " ^",
     ),
     (
@@ -398,22 +267,22 @@ REFUSED = [  # a file, and the sentence with the line and the caret under it
     ),
     (
         "from .a import b\ndef op(x: Tensor) -> Tensor:\n    return b(x)",
-        "op.py:3: A relative import cannot come along; import by the full name, or bring the code here.",
+        "op.py:3: A relative import would fail in the op's folder; import by the full name, or copy the code here.",
         "^",
     ),
     (
         "def op(x: Tensor) -> Tensor:\n    from . import b\n    return b(x)",
-        "op.py:4: A relative import cannot come along; import by the full name, or bring the code here.",
+        "op.py:4: A relative import would fail in the op's folder; import by the full name, or copy the code here.",
         "    ^",
     ),
     (
         "import beside\ndef op(x: Tensor) -> Tensor:\n    return beside.f(x)",
-        "op.py:3: beside lies beside this file and cannot come along; bring its code here.",
+        "op.py:3: beside is beside this file and would not be beside the op; copy its code here.",
         "^",
     ),
     (
         "N = 0\ndef op(x: Tensor) -> Tensor:\n    global N\n    N = 1\n    return x",
-        "op.py:5: N is written as a global; an operator keeps nothing from call to call.",
+        "op.py:5: N is written as a global; an operator has no state between calls.",
         "    ^",
     ),
     ("op = = 1", "op.py:3: This is not Python: invalid syntax.", "     ^"),

@@ -1,38 +1,17 @@
-"""Schemas: PyTorch's own parser is the oracle for what is accepted and what it means."""
+"""Reading schemas: PyTorch's own parser decides what is accepted and what it means."""
 
 from __future__ import annotations
-
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelgen.scaffold.schema import SchemaError, parse
-from kernelgen.scaffold.schema_defaults import DTYPES
-from kernelgen.scaffold.schema_tokens import quote, unquote
-from kernelgen.scaffold.schema_types import BASES
-
-torch = pytest.importorskip("torch")
-
-
-def oracle(text: str):
-    return torch._C.parse_schema("ns::op" + text)
-
-
-def meaning(text: str) -> tuple:
-    """All that PyTorch's parser makes of a schema; a fresh alias set (`Tensor!`) has no name of its own."""
-    schema = oracle(text)
-
-    def argument(a) -> tuple:
-        alias = (a.alias_info.is_write, bool(a.alias_info)) if a.alias_info else None
-        default = (type(a.default_value).__name__, repr(a.default_value)) if a.has_default_value() else None
-        return (a.name, str(a.real_type), a.N, a.kwarg_only, default, alias)
-
-    return [argument(a) for a in schema.arguments], [argument(r) for r in schema.returns]
-
+from kernelgen.scaffold.schema.defaults import DTYPES
+from kernelgen.scaffold.schema.errors import SchemaError
+from kernelgen.scaffold.schema.parser import parse
+from kernelgen.scaffold.schema.tokens import quote
+from kernelgen.scaffold.schema.types import BASES
+from tests.scaffold.schema.oracle import meaning, oracle, torch
 
 # What is written, and the canonical spelling.
 ACCEPTED = {
@@ -96,12 +75,6 @@ def test_named_defaults_that_pytorch_knows_by_number_only():
         "torch.sparse_coo",
         "(torch.float16, torch.float16)",
     ]
-
-
-def test_dtypes_are_pytorchs_own_numbers():
-    for number, name in DTYPES.items():
-        assert oracle(f"(ScalarType x={name}) -> ()").arguments[0].default_value == number
-        assert str(getattr(torch, name)) == f"torch.{name}"
 
 
 # --- random schemas ---------------------------------------------------------------------------------------
@@ -208,13 +181,6 @@ def _signature(entry: dict) -> str:
     return f"def op({', '.join(words)}) -> {entry['python_return']}: ..."
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.text(max_size=12).filter(lambda s: not any(0xD800 <= ord(c) < 0xE000 for c in s)))
-def test_strings_survive_quoting(value: str):
-    assert unquote(quote(value)) == value
-    assert oracle(f"(str x={quote(value)}) -> ()").arguments[0].default_value == value
-
-
 # --- what is refused --------------------------------------------------------------------------------------
 
 # The schema with the caret under it, and a piece of the sentence.
@@ -231,18 +197,18 @@ REFUSED = [
     ("(Storage s) -> ()", " ^", "pass a Tensor"),
     ("(QScheme q) -> ()", " ^", "an int or a str"),
     ("(Any a) -> ()", " ^", "give it a type"),
-    ("((int, int) x) -> ()", " ^", "A tuple is no type here"),
+    ("((int, int) x) -> ()", " ^", "A tuple is not a type"),
     ("(double x) -> ()", " ^", "write float, which is a C++ double"),
     ("(Tensro x) -> ()", " ^", "did you mean Tensor?"),
     ("(int x, ...) -> ()", "        ^", "a fixed number of values"),
     ("(int x) -> None", "           ^", "write ()"),
-    ("(int x) -> ((Tensor))", "            ^", "A tuple is no type here"),
+    ("(int x) -> ((Tensor))", "            ^", "A tuple is not a type"),
     ("(int[][] x) -> ()", "      ^", "list of lists"),
     ("(int[0] x) -> ()", "     ^", "whole number from 1"),
     ("(int[2.5] x) -> ()", "     ^", "whole number from 1"),
     ("op(int x) -> ()", "^", "without the operator's name"),
     ("(int x)", "       ^", "'->' and what the operator returns, not the end"),
-    ("(int x,) -> ()", "       ^", "should be a type, not )"),
+    ("(int x,) -> ()", "       ^", "Expected a type, not )"),
     ("(int) -> ()", "    ^", "the argument's name, not )"),
     ("(int x) -> int;", "              ^", "cannot hold the character ';'"),
     ("(int x) -> int y z", "                 ^", "the end of the schema"),
@@ -252,17 +218,17 @@ REFUSED = [
     ("(int x, int x) -> ()", "            ^", "Two arguments are named x"),
     ("(int x) -> (int y, int y)", "                       ^", "Two results are named y"),
     ("(int class) -> ()", "     ^", "a word of PyTorch's schema language"),
-    ("(int __x) -> ()", "     ^", "C++ keeps the name __x"),
-    ("(int a__b) -> ()", "     ^", "C++ keeps the name a__b"),
-    ("(int _X) -> ()", "     ^", "C++ keeps the name _X"),
-    ("(*, int lambda) -> ()", "        ^", "Python keeps lambda from a keyword-only argument"),
+    ("(int __x) -> ()", "     ^", "C++ reserves the name __x"),
+    ("(int a__b) -> ()", "     ^", "C++ reserves the name a__b"),
+    ("(int _X) -> ()", "     ^", "C++ reserves the name _X"),
+    ("(*, int lambda) -> ()", "        ^", "lambda is reserved in Python"),
     ("(int x=1, int y) -> ()", "              ^", "y needs a default"),
     # aliases: opcheck refuses the operator, or it mutates what it does not say
     ("(Tensor(a!) x) -> Tensor(a!)", "                  ^", "A result cannot be an argument"),
-    ("(Tensor(a) x) -> Tensor", "       ^", "The one alias here is Tensor(a!)"),
-    ("(Tensor(a! -> a|b) x) -> ()", "       ^", "The one alias here is Tensor(a!)"),
-    ("(Tensor(*) x) -> ()", "       ^", "The one alias here is Tensor(a!)"),
-    ("(Tensor(a!)[](b) x) -> ()", "             ^", "The one alias here is Tensor(a!)"),
+    ("(Tensor(a) x) -> Tensor", "       ^", "The only alias taken is Tensor(a!)"),
+    ("(Tensor(a! -> a|b) x) -> ()", "       ^", "The only alias taken is Tensor(a!)"),
+    ("(Tensor(*) x) -> ()", "       ^", "The only alias taken is Tensor(a!)"),
+    ("(Tensor(a!)[](b) x) -> ()", "             ^", "The only alias taken is Tensor(a!)"),
     ("(Tensor(a!) x, Tensor(a!) y) -> ()", "               ^", "share the alias a"),
     ("(int! x) -> ()", "    ^", "Only a Tensor can be mutated"),
     ("(Tensor! x) -> int", "               ^", "returns plain Tensors or ()"),
@@ -328,277 +294,3 @@ def test_a_damaged_schema_is_refused_or_still_means_the_same(text: str, data):
         return
     assert parse(canonical).text == canonical
     oracle(canonical)
-
-
-# --- what templates get -----------------------------------------------------------------------------------
-
-
-def test_entry_holds_plain_data():
-    schema = parse("(Tensor x, Tensor? bias, int[2] pad=0, *, float eps=1e-6) -> (Tensor y, Tensor)")
-    entry = schema.entry()
-    assert {k: v for k, v in entry.items() if k not in ("arguments", "returns")} == {
-        "text": schema.text,
-        "functional": True,
-        "dispatches": True,
-        "cpp_return": "std::tuple<Tensor, Tensor>",
-        "python_return": "tuple[Tensor, Tensor]",
-    }
-    assert entry["arguments"][1] == {
-        "name": "bias",
-        "python": "bias",
-        "cpp": "bias",
-        "type": "Tensor?",
-        "cpp_type": "const std::optional<Tensor>&",
-        "cpp_value": "std::optional<Tensor>",
-        "annotation": "Tensor | None",
-        "default": None,
-        "keyword_only": False,
-        "mutated": False,
-        "size": None,
-        "kind": "optional_tensor",
-        "sample": None,
-    }
-    pad, eps = entry["arguments"][2:]
-    assert (pad["default"], pad["size"], pad["annotation"]) == ("(0, 0)", 2, "int | Sequence[int]")
-    assert (eps["default"], eps["sample"], eps["keyword_only"], eps["cpp_type"]) == (
-        "1e-6",
-        "1e-6",
-        True,
-        "double",
-    )
-    assert [r["name"] for r in entry["returns"]] == ["y", "out1"]
-
-
-def test_names_are_made_safe_and_stay_different():
-    entry = parse("(Tensor lambda, int and_, int out, int int, Tensor torch, *, int lambda_) -> Tensor").entry()
-    assert [a["python"] for a in entry["arguments"]] == [
-        "lambda_2",
-        "and_",
-        "out",
-        "int",
-        "torch_",
-        "lambda_",
-    ]
-    assert [a["cpp"] for a in entry["arguments"]] == ["lambda", "and_", "out", "int_", "torch_", "lambda_"]
-    assert entry["returns"][0]["name"] == "out"
-    assert entry["returns"][0]["python"] == entry["returns"][0]["cpp"] == "out_"
-
-
-def test_kinds():
-    entry = parse("(Tensor a, Tensor? b, Tensor[] c, Tensor?[] d, Tensor[]? e, Tensor?[]? f, int g) -> ()").entry()
-    assert [a["kind"] for a in entry["arguments"]] == [
-        "tensor",
-        "optional_tensor",
-        "tensor_list",
-        "optional_tensor_list",
-        "tensor_list_or_none",
-        "optional_tensor_list_or_none",
-        "other",
-    ]
-    assert (entry["cpp_return"], entry["python_return"]) == ("void", "None")
-
-
-@pytest.mark.parametrize(
-    ("text", "dispatches"),
-    (
-        ("(Tensor? x) -> ()", True),
-        ("(Tensor[] x) -> ()", True),
-        ("(Tensor[]? x) -> ()", False),
-        ("(int n) -> ()", False),
-    ),
-)
-def test_what_picks_the_device(text: str, dispatches: bool):
-    assert parse(text).dispatches is dispatches
-
-
-# --- the C++ types, compiled and called -------------------------------------------------------------------
-
-_VALUES = {
-    "Tensor": "torch.ones(2)",
-    "int": "-7",
-    "SymInt": "5",
-    "float": "0.1",
-    "bool": "True",
-    "str": '"aé"',
-    "ScalarType": "torch.bfloat16",
-    "Layout": "torch.strided",
-    "MemoryFormat": "torch.channels_last",
-    "Device": 'torch.device("cuda:1")',
-}
-_SHAPES = {  # a type and values of it, for the value `v` of its base
-    "{}": ["v"],
-    "{}?": ["v", "None"],
-    "{}[]": ["[v, v]", "[]"],
-    "{}?[]": ["[v, None]", "[]"],
-    "{}[]?": ["[v]", "[]", "None"],
-    "{}?[]?": ["[None, v]", "None"],
-    "{}[2]": ["[v, v]"],
-}
-_DEFAULTS = [
-    "float x=1",
-    "float? x=1",
-    "int[2] x=3",
-    "SymInt[] x=[1, 2]",
-    "float[2] x=1",
-    "bool? x=False",
-    'str x="é\\101"',
-    "ScalarType? x=half",
-    "ScalarType[2] x=half",
-    "MemoryFormat x=channels_last",
-    'Device x="cuda:1"',
-]
-
-
-def _cases() -> list[tuple[str, list[str], bool]]:
-    """Argument, values as Python source (none for a default), and whether the type can also be returned."""
-    cases = []
-    for base, value in _VALUES.items():
-        for shape, values in _SHAPES.items():
-            type = shape.format(base)
-            returned = base not in ("ScalarType", "Layout", "MemoryFormat") and not (base == "bool" and "bool[" in type)
-            cases.append((f"{type} x", [v.replace("v", value) for v in values], returned))
-    return cases + [(d, [], "ScalarType" not in d and "MemoryFormat" not in d) for d in _DEFAULTS]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory) -> str:
-    """The namespace of compiled operators: `f3` gives its argument back, `g3` its text in a C++ stream."""
-    if shutil.which("g++") is None:
-        pytest.skip("no g++")
-    folder: Path = tmp_path_factory.mktemp("glue")
-    source, registered = [_GLUE], []
-    definitions = torch.library.Library("schema_glue", "FRAGMENT")
-    for i, (argument, _, returned) in enumerate(_cases()):
-        schema = parse(f"({argument}) -> ()")
-        entry = schema.entry()["arguments"][0]
-        source.append(f"std::string g{i}({entry['cpp_type']} x) {{ return show(x); }}")
-        names = {f"g{i}": parse(f"({argument}) -> str")}
-        if returned:
-            source.append(f"{entry['cpp_value']} f{i}({entry['cpp_type']} x) {{ return x; }}")
-            names[f"f{i}"] = parse(f"({argument}) -> {argument.split(' ')[0].replace('[2]', '[]')}")
-        for name, defined in names.items():
-            definitions.define(name + defined.text)
-            registered.append(f'  m.impl("{name}", TORCH_BOX(&{name}));')
-    for name, text in _MUTATING.items():
-        schema = parse(text)
-        cpp_type = schema.entry()["arguments"][0]["cpp_type"]
-        source.append(f"{schema.entry()['cpp_return']} {name}({cpp_type} x) {{ {_MUTATING_BODY[name]} }}")
-        definitions.define(name + schema.text)
-        registered.append(f'  m.impl("{name}", TORCH_BOX(&{name}));')
-    source += [
-        "}",
-        "STABLE_TORCH_LIBRARY_IMPL(schema_glue, CompositeExplicitAutograd, m) {",
-        *registered,
-        "}",
-    ]
-    (folder / "glue.cpp").write_text("\n".join(source), encoding="utf-8")
-    root = Path(torch.__file__).parent
-    command = ["g++", "-std=c++17", "-Wall", "-fPIC", "-shared", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
-    command += [f"-I{root}/include", "glue.cpp", "-o", "glue.so", f"-L{root}/lib", "-ltorch", "-ltorch_cpu"]
-    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr[:4000]
-    torch.ops.load_library(folder / "glue.so")
-    yield "schema_glue"
-    definitions._destroy()
-
-
-_MUTATING = {
-    "one": "(Tensor! x) -> ()",
-    "maybe": "(Tensor(a!)? x) -> ()",
-    "many": "(Tensor(a!)[] x) -> ()",
-    "some": "(Tensor(a!)?[] x) -> Tensor",
-    "pair": "(Tensor! x) -> (Tensor, Tensor)",
-}
-_MUTATING_BODY = {
-    "one": "torch::stable::zero_(x);",
-    "maybe": "if (x) torch::stable::zero_(*x);",
-    "many": "for (auto& t : x) torch::stable::zero_(t);",
-    "some": "for (auto& t : x) if (t) torch::stable::zero_(*t); return torch::stable::empty_like(*x[0]);",
-    "pair": "torch::stable::zero_(x); return {torch::stable::clone(x), torch::stable::clone(x)};",
-}
-_GLUE = """
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/macros.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
-#include <optional>
-#include <sstream>
-#include <string>
-#include <vector>
-
-using torch::stable::Tensor;
-namespace {
-std::string show(const Tensor& t) { return "tensor" + std::to_string(t.numel()); }
-std::string show(int64_t x) { return "int" + std::to_string(x); }
-std::string show(double x) { std::ostringstream s; s << "float" << x; return s.str(); }
-std::string show(bool x) { return x ? "true" : "false"; }
-std::string show(const std::string& x) { return "str" + x; }
-std::string show(torch::headeronly::ScalarType x) { return torch::headeronly::toString(x); }
-std::string show(torch::headeronly::Layout x) { return "layout" + std::to_string(int(x)); }
-std::string show(torch::headeronly::MemoryFormat x) { return "format" + std::to_string(int(x)); }
-std::string show(const torch::stable::Device& x) { return "device" + std::to_string(x.index()); }
-template <class T> std::string show(const std::vector<T>& xs);
-template <class T> std::string show(const std::optional<T>& x) { return x ? show(*x) : "none"; }
-template <class T> std::string show(const std::vector<T>& xs) {
-  std::string all = "[";
-  for (const T& x : xs) all += show(x) + ",";
-  return all + "]";
-}
-"""
-
-
-def _shown(value) -> str:
-    """What `show` in the C++ above writes for a value."""
-    if value is None:
-        return "none"
-    if isinstance(value, (list, tuple)):
-        return "[" + "".join(_shown(v) + "," for v in value) + "]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    spelt = {
-        torch.Tensor: lambda v: f"tensor{v.numel()}",
-        int: lambda v: f"int{v}",
-        float: lambda v: f"float{v:g}",
-        str: lambda v: f"str{v}",
-        torch.dtype: lambda v: {torch.bfloat16: "BFloat16", torch.float16: "Half"}[v],
-        torch.layout: lambda v: "layout0",
-        torch.memory_format: lambda v: {torch.channels_last: "format2"}[v],
-        torch.device: lambda v: f"device{v.index}",
-    }
-    return spelt[type(value)](value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("i", range(len(_cases())), ids=[argument for argument, _, _ in _cases()])
-def test_the_cpp_type_sees_the_value_and_gives_it_back(library: str, i: int):
-    argument, values, returned = _cases()[i]
-    calls = [((eval(v, {"torch": torch}),), eval(v, {"torch": torch})) for v in values]
-    if not values:
-        entry = parse(f"({argument}) -> ()").entry()["arguments"][0]
-        calls = [((), eval(entry["default"], {"torch": torch}))]
-    for given_, seen in calls:
-        assert getattr(getattr(torch.ops, library), f"g{i}")(*given_) == _shown(seen)
-        if returned:
-            _assert_equal(getattr(getattr(torch.ops, library), f"f{i}")(*given_), seen)
-
-
-def _assert_equal(got, expected):
-    if isinstance(expected, (list, tuple)):
-        assert len(got) == len(expected)
-        for g, e in zip(got, expected, strict=True):
-            _assert_equal(g, e)
-    elif isinstance(expected, torch.Tensor):
-        assert torch.equal(got, expected)
-    else:
-        assert (type(got), got) == (type(expected), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", _MUTATING)
-def test_a_mutated_tensor_is_written_to(library: str, name: str):
-    x = torch.ones(2)
-    result = getattr(getattr(torch.ops, library), name)([x] if name in ("many", "some") else x)
-    assert not x.any()
-    if name == "pair":
-        _assert_equal(result, (x, x))

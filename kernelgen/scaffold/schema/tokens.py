@@ -1,45 +1,23 @@
-"""The words of an operator schema, and the error that points at one of them."""
+"""The tokens of an operator schema, and its string literals."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from kernelgen.errors import UsageError
-
-
-class SchemaError(UsageError):
-    """A schema that cannot be used: one sentence, then the line at fault with a caret under the place.
-
-    `sentence` is the first line alone, `at` the offset into the text that was parsed.
-    """
-
-    def __init__(self, sentence: str, text: str, at: int) -> None:
-        self.sentence, self.text, self.at = sentence, text, at
-        super().__init__(f"{sentence}\n{point(text, at)}")
-
-
-def point(text: str, at: int) -> str:
-    """The line of `text` that holds offset `at`, indented by two, and a caret under that place."""
-    start = text.rfind("\n", 0, at) + 1
-    end = text.find("\n", at)
-    line = text[start : end if end >= 0 else len(text)]
-    # Tabs stay tabs, so that the caret lines up wherever the terminal puts them.
-    padding = re.sub(r"[^\t]", " ", line[: at - start])
-    return f"  {line}\n  {padding}^"
+from kernelgen.scaffold.schema.errors import SchemaError
 
 
 @dataclass(frozen=True)
 class Token:
-    """One word: `kind` is name, number, string, end or, for punctuation, the punctuation itself."""
+    """`kind` is name, number, string, end or, for punctuation, the punctuation itself; `offset` counts characters."""
 
     kind: str
     text: str
-    at: int
+    offset: int
 
 
-# PyTorch's lexer is TorchScript's: it skips comments, joins lines at a backslash, and knows three-quoted
-# strings.
+# PyTorch reads schemas with TorchScript's lexer: comments, a backslash that joins lines, three-quoted strings.
 _TOKEN = re.compile(
     r"""
       (?P<space> (?: \s | \#[^\n]* | \\\n )+ )
@@ -63,19 +41,19 @@ _REFUSED_LITERALS = {
 def tokenize(text: str) -> list[Token]:
     """Cut `text` into tokens, the last of kind `end`.
 
-    Raises SchemaError at the first character that starts no token.
+    Raises SchemaError at the first character that begins no token.
     """
-    tokens, at = [], 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    tokens, offset = [], 0
+    while offset < len(text):
+        match = _TOKEN.match(text, offset)
         if match is None:
-            raise SchemaError(_stray(text[at]), text, at)
+            raise SchemaError(_stray(text[offset]), text, offset)
         kind, word = match.lastgroup, match.group()
         if kind in _REFUSED_LITERALS:
-            raise SchemaError(_REFUSED_LITERALS[kind].format(word), text, at)
+            raise SchemaError(_REFUSED_LITERALS[kind].format(word), text, offset)
         if kind != "space":
-            tokens.append(Token(word if kind == "mark" else kind, word, at))
-        at = match.end()
+            tokens.append(Token(word if kind == "mark" else kind, word, offset))
+        offset = match.end()
     tokens.append(Token("end", "", len(text.rstrip())))
     return tokens
 
@@ -97,16 +75,16 @@ def unquote(literal: str) -> str:
     """
     quotes = 3 if literal[:3] in ('"""', "'''") else 1
     body = literal[quotes:-quotes]
-    data, at = bytearray(), 0
+    data, offset = bytearray(), 0
     for match in re.finditer(r"\\([0-7]{3}|.)", body, re.DOTALL):
-        data += body[at : match.start()].encode("utf-8", "strict")
+        data += body[offset : match.start()].encode("utf-8", "strict")
         code = match.group(1)
         value = int(code, 8) if len(code) == 3 else _ESCAPES.get(code, 256)
         if value > 255:
             raise ValueError(f"PyTorch's schema parser does not know the escape \\{code}.")
         data.append(value)
-        at = match.end()
-    data += body[at:].encode("utf-8", "strict")
+        offset = match.end()
+    data += body[offset:].encode("utf-8", "strict")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -115,9 +93,9 @@ def unquote(literal: str) -> str:
 
 def quote(value: str) -> str:
     """The string literal that PyTorch's schema parser reads back as `value`."""
-    named = {"\n": "\\n", "\t": "\\t", "\\": "\\\\", '"': '\\"'}
+    escapes = {"\n": "\\n", "\t": "\\t", "\\": "\\\\", '"': '\\"'}
 
-    def spell(c: str) -> str:
-        return named.get(c) or (f"\\{ord(c):03o}" if ord(c) < 32 or ord(c) == 127 else c)
+    def escape(c: str) -> str:
+        return escapes.get(c) or (f"\\{ord(c):03o}" if ord(c) < 32 or ord(c) == 127 else c)
 
-    return '"' + "".join(map(spell, value)) + '"'
+    return '"' + "".join(map(escape, value)) + '"'
