@@ -130,7 +130,7 @@ int main(int, char** arguments) {
 
 def measured(rounds: int) -> Times:
     """The seconds of every point, in each round."""
-    points = list(SPACE.all())
+    points = list(SPACE.points())
     with tempfile.TemporaryDirectory() as scratch:
         source, program = Path(scratch, "points.cpp"), Path(scratch, "points")
         calls = (f"multiply<{', '.join(json.dumps(value) for value in values.values())}>" for values in points)
@@ -153,7 +153,7 @@ def flags() -> list[str]:
 def guided(space: Space, names: Sequence[str], count: int, seed: int, look: Callable[[str], float]) -> list[str]:
     """The points that the command's search asks for, the best first by what it was told of them."""
     known = set(names)
-    kept = [number for number, values in enumerate(space.all()) if key(values) in known]
+    kept = [number for number, values in enumerate(space.points()) if key(values) in known]
     with tempfile.TemporaryDirectory() as scratch:
         about = {"op": "product", "device": "any"}
         study = Study(f"{scratch}/trials.log", about, space, kept, SEEDED, count, seed)

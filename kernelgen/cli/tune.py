@@ -122,12 +122,12 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
     if options.chip and not options.dry_run:
         parser.error("--chip goes with --dry-run; a search measures on the GPUs that are here")
     if options.chip:
-        from kernelgen.tune.chips import CHIPS, find
+        from kernelgen.tune.device_limits import DEVICE_LIMITS, device_limits
 
         if options.device == "cpu":
             parser.error("--chip is a GPU's; leave out --device cpu")
-        if find(options.chip) is None:
-            parser.error(f"--chip {options.chip} is not known; known are {', '.join(CHIPS)}")
+        if device_limits(options.chip) is None:
+            parser.error(f"--chip {options.chip} is not known; known are {', '.join(DEVICE_LIMITS)}")
 
 
 def _plan(options: argparse.Namespace, home: lab.Lab) -> "Plan":

@@ -1,7 +1,7 @@
 """Tunes an op: searches the values of its tunables for a faster configuration, and keeps one only with evidence.
 
 space.py       which values there are, and what an op's lab.py says of a configuration
-chips.py       what each kind of GPU allows
+device_limits.py what each compute capability allows
 gates.py       what no compiler has to be asked: whether a configuration fits a GPU at all
 configure.py   in the project's Python: an op's build definition, apart from the project's own
 candidates.py  compiles configurations into libraries, in processes that never touch a GPU

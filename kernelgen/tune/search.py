@@ -17,7 +17,7 @@ from typing import Any
 from kernelgen.errors import KernelgenError
 from kernelgen.tune import gates
 from kernelgen.tune.candidates import Candidate, CompileError, Compiler
-from kernelgen.tune.chips import Chip
+from kernelgen.tune.device_limits import DeviceLimits
 from kernelgen.tune.lane import MEASURED, STOPPED, Effort, Lane, Outcome
 from kernelgen.tune.space import Values
 from kernelgen.tune.study import Ask, Study
@@ -87,12 +87,12 @@ class Search:
         cases: Sequence[Sequence[str]],
         *,
         effort: Effort,
-        chip: Chip | None = None,
+        limits: DeviceLimits | None = None,
         minutes: float | None = None,
         show: Callable[[Stats], None] = lambda stats: None,
     ) -> None:
         self._study, self._compiler, self._lanes, self._cases = study, compiler, lanes, cases
-        self._effort, self._chip, self._show = effort, chip, show
+        self._effort, self._limits, self._show = effort, limits, show
         self.stats = Stats(study.total, compiler.jobs, len(lanes), limit_s=60 * minutes if minutes else math.inf)
         self._ready: queue.Queue[_Flight | None] = queue.Queue()
         self._events: queue.Queue[Callable[[], None]] = queue.Queue()
@@ -195,7 +195,7 @@ class Search:
         if not flight.candidate.kernels:
             return None
         for estimates in lane.estimates(flight.ask.values, self._cases) or [None]:
-            if why := gates.judge_compiled(flight.candidate.kernels, estimates, self._spilled, self._chip):
+            if why := gates.judge_compiled(flight.candidate.kernels, estimates, self._spilled, self._limits):
                 return Outcome(GATED, reason=str(why))
         return None
 

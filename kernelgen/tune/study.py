@@ -76,7 +76,7 @@ class Study:
         storage: a path of a journal, a database's URL, or grpc://HOST:PORT.
         about: what the trials are of: `op`, `device`, `machine`, `shapes`, `sources` and others, all of which have to
             be the same for all workers.
-        kept: the numbers, in `space.all()`, of the points that the gates let pass.
+        kept: the numbers, in `space.points()`, of the points that the gates let pass.
         seeds: how many points the Latin hypercube draws; `total`: how many trials there are to be, seeds included.
 
     Raises:
@@ -88,7 +88,7 @@ class Study:
     ) -> None:
         self.space, self.total, self._seeds, self._where = space, total, seeds, storage
         allowed = set(kept)
-        self._points = {key(values): values for n, values in enumerate(space.all()) if n in allowed}
+        self._points = {key(values): values for n, values in enumerate(space.points()) if n in allowed}
         self._random, self.worker = Random(f"{seed} {me()}"), me()
         self._beat, self._since = 0.0, time.time()
         self._distributions = {
@@ -145,7 +145,7 @@ class Study:
                 for share, (name, known) in zip(point, self.space.tunables.items(), strict=True)
             }
             if left:
-                values = self.space.at(indices)
+                values = self.space.values(indices)
                 if key(values) not in left:
                     values = self._nearest(indices, left, random)
                 del left[key(values)]
@@ -181,7 +181,7 @@ class Study:
                     point = self._random.choice([values for name, values in self._points.items() if name not in known])
                     self._study.enqueue_trial(self.space.indices(point))
                 trial = self._study.ask(self._distributions)
-                values = self.space.at(trial.params)
+                values = self.space.values(trial.params)
                 if key(values) in self._points and key(values) not in known:
                     self._storage.set_trial_user_attr(
                         trial._trial_id, "trial", {"key": key(values), "values": values, "worker": self.worker}

@@ -17,8 +17,8 @@ from kernelgen.lab import pair
 from kernelgen.lab.compare import Thresholds
 from kernelgen.tune import KIND, VERSION, candidates, search, tuned_file
 from kernelgen.tune.candidates import Compiler
-from kernelgen.tune.chips import find
 from kernelgen.tune.confirm import Confirmation, Gate
+from kernelgen.tune.device_limits import device_limits
 from kernelgen.tune.lane import START_LIMIT_S, Effort, Lane
 from kernelgen.tune.search import Search, Stats
 from kernelgen.tune.space import Space, key
@@ -150,7 +150,7 @@ def cost(plan: Plan, terrain: Terrain, views: Views) -> dict[str, Any]:
     compiler = _compiler(plan, terrain, first.shapes)
     views.stage("compiling the default", None)
     default = compiler.prepare()
-    values = next(values for n, values in enumerate(terrain.space.all()) if n == first.kept[0])
+    values = next(values for n, values in enumerate(terrain.space.points()) if n == first.kept[0])
     start = time.perf_counter()
     compiling = compiler.compile(values).seconds or default.seconds or time.perf_counter() - start
     measuring = None
@@ -226,7 +226,7 @@ def _tune_class(plan: Plan, terrain: Terrain, one: Class, journal: str, result: 
             lanes,
             cases,
             effort=plan.effort,
-            chip=find(terrain.chip),
+            limits=device_limits(terrain.chip),
             minutes=plan.minutes and plan.minutes / len(terrain.left()),
             show=lambda stats: views.stats(shapes or "", stats),
         )

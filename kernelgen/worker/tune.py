@@ -22,7 +22,7 @@ import torch
 from kernelgen.errors import LabError
 from kernelgen.lab import results
 from kernelgen.tune import gates, space
-from kernelgen.tune.chips import Chip, find
+from kernelgen.tune.device_limits import DeviceLimits, device_limits
 from kernelgen.worker import fuzz, paired, protocol
 from kernelgen.worker.environment import cpu_name
 from kernelgen.worker.op import Op, dtype_name, load
@@ -59,7 +59,11 @@ class Bench(paired.Live):
             raise LabError(
                 f"{op.name} has {found.size:,} points, more than {MOST_POINTS:,}: list fewer values in its lab.py."
             )
-        chip, estimate, shape_class = find(capability or ""), op.estimates.get(part), op.shape_classes.get(part)
+        limits, estimate, shape_class = (
+            device_limits(capability or ""),
+            op.estimates.get(part),
+            op.shape_classes.get(part),
+        )
         classes: dict[str | None, list[str]] = {}
         for name, case in sizes.items():
             shapes = shape_class(**case) if shape_class else None
@@ -71,8 +75,8 @@ class Bench(paired.Live):
         for shapes, names in classes.items():
             measured = [(dtype, sizes[name]) for name in names for dtype in dtypes]
             cases = [[name, dtype_name(dtype)] for name in names for dtype in dtypes]
-            parts.append({"shapes": shapes, "cases": cases, **_gated(op, found, estimate, measured, chip)})
-        facts = {"torch": torch.__version__, "cpu": cpu_name(), "chip_known": chip is not None}
+            parts.append({"shapes": shapes, "cases": cases, **_gated(op, found, estimate, measured, limits)})
+        facts = {"torch": torch.__version__, "cpu": cpu_name(), "chip_known": limits is not None}
         other = space.part(op.tunables, device, capability, not self._backward)
         apart = [name for name in op.tunables[other] if name not in found.tunables]
         return {"tunables": found.tunables, "classes": parts, "apart": apart, **facts}
@@ -150,15 +154,19 @@ class Bench(paired.Live):
 
 
 def _gated(
-    op: Op, found: space.Space, estimate: Any, cases: list[tuple[torch.dtype, dict[str, int]]], chip: Chip | None
+    op: Op,
+    found: space.Space,
+    estimate: Any,
+    cases: list[tuple[torch.dtype, dict[str, int]]],
+    limits: DeviceLimits | None,
 ) -> dict[str, Any]:
     """The numbers of the points that the gates let pass in all of these cases; and by gate how many they do not, with
     some of them."""
     rejected: dict[str, dict[str, Any]] = {}
     kept = []
     # Most cases take the same of a GPU.
-    judge = functools.cache(lambda estimates: gates.judge(json.loads(estimates), chip))
-    for number, values in enumerate(found.all()):
+    judge = functools.cache(lambda estimates: gates.judge(json.loads(estimates), limits))
+    for number, values in enumerate(found.points()):
         estimates = (_estimate(op, estimate, values, dtype, case) for dtype, case in cases) if estimate else ()
         why = next(filter(None, (judge(json.dumps(one)) for one in estimates)), None)
         if why is None:

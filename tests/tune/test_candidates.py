@@ -14,7 +14,7 @@ import torch
 from kernelgen.errors import KernelgenError
 from kernelgen.tune import candidates, gates
 from kernelgen.tune.candidates import CompileError, Compiler
-from kernelgen.tune.chips import CHIPS
+from kernelgen.tune.device_limits import DEVICE_LIMITS
 from tests.stamped.conftest import stamp
 
 from .conftest import OP
@@ -144,7 +144,7 @@ def test_cuda_candidates_are_the_kernel_alone_and_come_with_the_compilers_report
     assert len(candidate.kernels) == len(default.kernels)
     most = max(kernel["registers"] for kernel in candidate.kernels)
     assert most > max(kernel["registers"] for kernel in default.kernels)
-    assert gates.judge_compiled(default.kernels, {"threads": 256}, 0, CHIPS["9.0"]) is None
+    assert gates.judge_compiled(default.kernels, {"threads": 256}, 0, DEVICE_LIMITS["9.0"]) is None
     # What the launch bounds force on 1,024 threads.
     assert most <= 64
 

@@ -19,7 +19,7 @@ import torch
 from kernelgen.errors import LabError
 from kernelgen.toolchain import resources
 from kernelgen.tune import configure, gates, space
-from kernelgen.tune.chips import CHIPS
+from kernelgen.tune.device_limits import DEVICE_LIMITS
 from kernelgen.worker.tune import Bench
 from tests.stamped.conftest import REPOSITORY, stamp
 
@@ -83,7 +83,7 @@ class Survey:
     def __post_init__(self) -> None:
         bench = Bench({"package": PACKAGE, "op": self.op, "backward": self.backward})
         self.found = bench.describe("cuda" if self.chip else "cpu", self.chip)
-        self.points = list(space.Space({name: tuple(it) for name, it in self.found["tunables"].items()}).all())
+        self.points = list(space.Space({name: tuple(it) for name, it in self.found["tunables"].items()}).points())
         self.classes = {one["shapes"]: one for one in self.found["classes"]}
 
     def kept(self, shapes: str | None) -> list[dict[str, Any]]:
@@ -340,7 +340,7 @@ def test_corners_of_the_space_compile_to_what_is_estimated(project, tmp_path, mo
             if mine and "registers" in estimate:
                 assert max(kernel.registers for kernel in mine) >= estimate["registers"], (values, estimate, mine)
         spilled = sum(kernel.spill_stores + kernel.spill_loads for kernel in kernels)
-        rejection = gates.judge_compiled([one.as_dict() for one in kernels], estimates, spilled, CHIPS["9.0"])
+        rejection = gates.judge_compiled([one.as_dict() for one in kernels], estimates, spilled, DEVICE_LIMITS["9.0"])
         assert rejection is None, values
 
 

@@ -56,7 +56,7 @@ def test_it_comes_near_the_optimum_in_a_part_of_the_space(tmp_path):
 
 
 def test_the_gates_are_kept_to(tmp_path):
-    points = list(SPACE.all())
+    points = list(SPACE.points())
     kept = [number for number, values in enumerate(points) if values["b"] != 4]
     done = work(joined(tmp_path / "trials.log", kept, total=40))
     assert len(done) == 40
@@ -314,7 +314,7 @@ def test_a_server_that_is_not_there_is_said_without_the_password(url):
 def test_a_tenth_of_a_large_space_is_enough_to_find_what_is_best_in_it(tmp_path, seed):
     """With two ways that are nearly as good, a tunable that does not matter, and gates that leave one in three."""
     space = Space({"a": tuple(range(8)), "b": tuple(range(8)), "c": (False, True), "d": tuple(range(12))})
-    kept = [number for number, values in enumerate(space.all()) if sum(values.values()) % 3 == 0]
+    kept = [number for number, values in enumerate(space.points()) if sum(values.values()) % 3 == 0]
 
     def slow(values: dict) -> float:
         target = (6, 1) if values["c"] else (1, 5)
@@ -344,7 +344,7 @@ def test_what_is_in_flight_is_not_asked_for_again_and_what_was_no_good_is_avoide
 
 
 def test_what_another_gate_let_pass_before_does_not_end_the_search(tmp_path):
-    points = list(SPACE.all())
+    points = list(SPACE.points())
     work(joined(tmp_path / "trials.log", total=20))
     kept = [number for number, values in enumerate(points) if values["b"] != 4]
     done = work(joined(tmp_path / "trials.log", kept, total=40))
