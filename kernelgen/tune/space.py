@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from kernelgen.errors import LabError
+from kernelgen.protocol import part
 
 # A configuration: the value of each tunable, by name.
 Values = dict[str, Any]
@@ -52,14 +53,6 @@ class Space:
 def key(values: Values) -> str:
     """A configuration as text, the same for equal ones."""
     return json.dumps(values, sort_keys=True)
-
-
-def part(tunables: Mapping[str, Any], kind: str, capability: str | None, backward: bool) -> str:
-    """The key of a lab.py's TUNABLES for a kind of device, cpu or cuda: the most specific of "cuda 9.0 backward", "cuda
-    backward", "cuda 9.0" and "cuda" that it has. A GPU or a gradient with kernels of its own has a key of its own."""
-    devices = [f"{kind} {capability.rstrip('af')}", kind] if capability else [kind]
-    keys = [*(f"{device} backward" for device in devices if backward), *devices]
-    return next((key for key in keys if key in tunables), kind)
 
 
 def read(op: str, tunables: Any, kind: str, capability: str | None = None, backward: bool = False) -> Space:
