@@ -15,7 +15,7 @@ from kernelgen.errors import LabError
 from kernelgen.lab import compare, pair, results, statistics
 from kernelgen.lab.compare import Comparison, Thresholds
 from kernelgen.tune.candidates import Candidate
-from kernelgen.tune.lane import SIDES, START_LIMIT_S
+from kernelgen.tune.slot import SIDES, START_LIMIT_S
 from kernelgen.tune.space import Values, key
 
 # Cases of `kernelgen fuzz`, and how many of them are run between two signs of life.
@@ -44,7 +44,7 @@ class Gate:
     """Confirms candidates.
 
     Args:
-        request: what the processes work on, as `lane.Lane` has it.
+        request: what the processes work on, as `slot.MeasuringSlot` has it.
         cases: the cases and dtypes that have to hold: all of the op's, or those of one class of shapes.
     """
 

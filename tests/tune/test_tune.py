@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelgen.cli import tune as cli
 from kernelgen.errors import LabError
 from kernelgen.lab import pair
 from kernelgen.lab.compare import Thresholds
 from kernelgen.lab.report import collect, page
-from kernelgen.tune import confirm, tuning
-from kernelgen.tune.search import Stats
+from kernelgen.tune import confirm, devices, display, text, tuning
+from kernelgen.tune.request import Reporter, TuningRequest
+from kernelgen.tune.search import SearchStats
 from tests.stamped.conftest import build, edit
 
 from .conftest import ESTIMATES, OP, command, variables
@@ -91,8 +91,9 @@ def test_what_is_to_be_said_of_a_confirmation_is_said_below_its_case():
     case = {"case": "small · float32", "ratio": [0.9, 0.88, 0.92], "verdict": "improvement", "notes": ["it is hot"]}
     found = {"passed": True, "values": {"work": 1}, "problem": "", "comparison": {"cases": [case]}}
     part = {"shapes": None, "ended": "all was tried", "stats": {"done": 7, "failed": 0, "seconds": 3.0}}
-    plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path())
-    lines = cli._text(plan, tuning.Result({"searches": [{**part, "confirmed": [found]}]}))
+    request = TuningRequest(Path(), "demo_kernels", "elementwise", Path())
+    result = tuning.TuningResult({"searches": [{**part, "confirmed": [found]}]})
+    lines = text.of_result(request, result).splitlines()
     at = lines.index("    small · float32: -10.0% (-12.0, -8.0) improvement")
     assert lines[at + 1] == "      it is hot"
 
@@ -103,9 +104,9 @@ def test_the_gate_takes_as_much_evidence_as_a_comparison_does_unless_it_is_asked
     monkeypatch.setattr(tuning.search, "ranked", lambda trials: [])
     compiler = SimpleNamespace(default=None, shapes=None)
     for asked, device in ((None, "cuda"), (None, "cpu"), (12, "cpu")):
-        plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), blocks=asked)
-        terrain = SimpleNamespace(device=device)
-        assert [*tuning._confirm(plan, terrain, compiler, [], [], tuning.Views(), lambda: None)] == []
+        request = TuningRequest(Path(), "demo_kernels", "elementwise", Path(), blocks=asked)
+        task = SimpleNamespace(device=device)
+        assert [*tuning._confirm(request, task, compiler, [], [], Reporter(), lambda: None)] == []
     assert [gate.blocks for gate in gates] == [pair.BLOCKS["cuda"], pair.BLOCKS["cpu"], 12]
 
 
@@ -114,8 +115,8 @@ def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
     asked, told = [], []
     gate = SimpleNamespace(confirm=lambda values, candidate: asked.append(values))
     monkeypatch.setattr(tuning, "Gate", lambda *_: gate)
-    plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), thresholds=Thresholds(faster=0.03))
-    views = tuning.Views(note=told.append)
+    request = TuningRequest(Path(), "demo_kernels", "elementwise", Path(), thresholds=Thresholds(faster=0.03))
+    reporter = Reporter(note=told.append)
     compiler = SimpleNamespace(default=None, shapes="many", compile=lambda values: None)
 
     def confirm(*found: dict[str, float]) -> None:
@@ -123,8 +124,8 @@ def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
             {"state": "measured", "values": {"tile": n}, "ratio": statistics.fmean(ratios.values()), "ratios": ratios}
             for n, ratios in enumerate(found)
         ]
-        terrain = SimpleNamespace(device="cuda")
-        list(tuning._confirm(plan, terrain, compiler, trials, [], views, lambda: None))
+        task = SimpleNamespace(device="cuda")
+        list(tuning._confirm(request, task, compiler, trials, [], reporter, lambda: None))
 
     confirm({"small": 0.999, "large": 1.0}, {"small": 0.98, "large": 1.01}, {"small": 0.95, "large": 1.2})
     assert asked == [{"tile": 1}]
@@ -198,10 +199,10 @@ def test_each_gpu_of_one_kind_is_measured_on_by_processes_that_see_it_alone(monk
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if seen:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    terrain = SimpleNamespace(device="cuda", gpus=[0, 2])
+    task = SimpleNamespace(device="cuda", gpus=[0, 2])
 
     def places(gpus: int | None) -> list[tuple[int, dict[str, str]]]:
-        return tuning._places(tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), gpus=gpus), terrain)
+        return devices.visible_devices(TuningRequest(Path(), "demo_kernels", "elementwise", Path(), gpus=gpus), task)
 
     alone = [{"CUDA_VISIBLE_DEVICES": name} for name in names]
     assert places(None) == [(0, alone[0]), (2, alone[1])]
@@ -461,14 +462,16 @@ def test_options_that_will_not_do(steady, asked, arguments, sentence):
 
 def test_a_log_tells_each_class_apart_and_that_a_long_stage_goes_on(capsys, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
-    with cli._views(quiet=False) as views:
+    monkeypatch.setattr(display.time, "monotonic", lambda: now[0])
+    with display.shown(quiet=False) as reporter:
         for shapes in ("large", "small"):
             for here in range(0, 25, 5):
-                views.stats(shapes, Stats(total=40, jobs=1, lanes=1, done=here, here=here, seconds=60.0, limit_s=90.0))
+                reporter.stats(
+                    shapes, SearchStats(total=40, jobs=1, slots=1, done=here, here=here, seconds=60.0, limit_s=90.0)
+                )
         for share in (0.0, 0.3, 0.6):
             now[0] += 6
-            views.stage("confirming case", share)
+            reporter.stage("confirming case", share)
     trials = "trials, none measured yet"
     assert capsys.readouterr().err.splitlines() == [
         f"kernelgen: large: 10 of 40 {trials}, 10 a minute, 30 s left",
