@@ -34,6 +34,8 @@ sys.path.insert(0, str(ROOT))
 from kernelgen.lab import pair  # noqa: E402
 from kernelgen.lab.compare import REGRESSION, Thresholds, judge  # noqa: E402
 from kernelgen.lab.statistics import median, paired_difference  # noqa: E402
+from kernelgen.lab.steady import steady_variables  # noqa: E402
+from kernelgen.lab.worker_process import WorkerProcess  # noqa: E402
 from kernelgen.worker import clock, machine_state  # noqa: E402
 
 PACKAGE, OP = "planted", "squash"
@@ -125,10 +127,10 @@ def compare(before: Path, after: Path, options: argparse.Namespace, first: int, 
 
 def one(live: list[pair.Pair], options: argparse.Namespace, seed: int) -> dict:
     begin = time.perf_counter()
-    plan = pair.Plan(options.blocks, options.rounds, options.samples, seed)
+    schedule = pair.Schedule(options.blocks, options.rounds, options.samples, seed)
     parts = [
-        pair.measure(workers, pair.Paired(OP, "planted", "float32"), plan.share(turn, len(live)))
-        for turn, workers in enumerate(live)
+        pair.measure(workers, pair.PairedResult(OP, "planted", "float32"), schedule.share(number, len(live)))
+        for number, workers in enumerate(live)
     ]
     result = pair.merged(parts)
     found = paired_difference(result.ratios, seed=seed)
@@ -146,10 +148,11 @@ def one(live: list[pair.Pair], options: argparse.Namespace, seed: int) -> dict:
 
 
 def start(before: Path, after: Path, device: str) -> pair.Pair:
-    request = {"package": PACKAGE, "op": OP, "seed": 1, "device": device, "interpreted": True}
+    request = {"work": "paired", "package": PACKAGE, "op": OP, "seed": 1, "device": device, "interpreted": True}
+    request["environment"] = steady_variables()
     python = Path(sys.executable)
-    sides = (pair.Side(name, python, root, request) for name, root in (("before", before), ("after", after)))
-    live = pair.Pair(*sides)
+    roots = (("before", before), ("after", after))
+    live = pair.Pair(*(WorkerProcess(name, python, root, request) for name, root in roots))
     live.both("list")
     return live
 

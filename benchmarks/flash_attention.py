@@ -28,11 +28,11 @@ from project import import_package
 
 from kernelgen.errors import LabError
 from kernelgen.lab import statistics
-from kernelgen.lab.results import OP
+from kernelgen.protocol import OP
 from kernelgen.worker import ceilings
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, load
-from kernelgen.worker.timed_case import Subject
+from kernelgen.worker.timed_case import TimedCase
 
 # What each path must reach, forward and backward, and of what: None is the fastest peer of a row.
 BOUNDS = {"hopper": (None, (0.90, 0.85)), "portable": ("torch flash", (1.0, 1.0))}
@@ -77,7 +77,7 @@ class Case:
         self.sizes = (op.cases if device == "cuda" else op.cpu_cases)[name]
         self.dtype = torch.float16 if name in FLOAT16_CASES else torch.bfloat16
         self.is_decode = self.sizes["queries"] == 1
-        self.subject = Subject(op, self.sizes, self.dtype, device, {}, backward=backward, seed=1)
+        self.subject = TimedCase(op, self.sizes, self.dtype, device, {}, backward=backward, seed=1)
         self.subject.sets.append(self.subject.draw())
         # The path of each of our own.
         self.paths: dict[str, str | None] = {OP: None} if device == "cpu" else {f"{OP} {path}": path for path in BOUNDS}

@@ -1,5 +1,4 @@
-"""The errors that kernelgen raises on purpose. The exit code belongs to the class; cli/__init__.py names the verbs whose
-exit codes mean something else."""
+"""The errors that kernelgen raises on purpose. Each class carries the exit code of the command that ends by it."""
 
 
 class KernelgenError(Exception):

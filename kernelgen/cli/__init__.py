@@ -30,8 +30,6 @@ VERBS = {
 }
 # EX_SOFTWARE of sysexits.h.
 _BUG = 70
-# Verbs whose exit codes 1 and 2 are verdicts: whatever keeps them from a verdict has this code.
-_UNABLE = {"compare": 3, "tune": 3}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -44,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     except KernelgenError as error:
-        return _fail(str(error), _UNABLE.get(arguments[0] if arguments else "", error.exit_code), arguments)
+        return _fail(str(error), error.exit_code, arguments)
     except KeyboardInterrupt:
         return _fail("Interrupted.", 130, arguments)
     except BrokenPipeError:

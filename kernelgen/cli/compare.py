@@ -19,12 +19,20 @@ _CODES = """exit codes:
   3  nothing could be compared, or wrong usage"""
 
 
+class NotComparedError(KernelgenError):
+    """There is no verdict; the message says why. (1 and 2 are verdicts of this verb.)"""
+
+    exit_code = 3
+
+
 def run(arguments: list[str]) -> int:
-    options = _options(arguments)
     try:
+        options = _options(arguments)
         comparison = _revisions(options) if options.against else _files(options)
+    except KernelgenError as error:
+        raise NotComparedError(str(error)) from error
     except ModuleNotFoundError as error:
-        raise KernelgenError(
+        raise NotComparedError(
             f"Comparing needs {error.name}; install it with: {sys.executable} -m pip install scipy"
         ) from error
     _print(comparison, options)

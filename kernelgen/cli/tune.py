@@ -14,6 +14,7 @@ from kernelgen.errors import KernelgenError
 from kernelgen.tune.errors import TuningError
 
 if TYPE_CHECKING:
+    from kernelgen.lab.selection import Selection
     from kernelgen.tune.request import Reporter, TuningRequest
     from kernelgen.tune.task import Task
     from kernelgen.tune.tuning import TuningResult
@@ -129,7 +130,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
             parser.error(f"--chip {options.chip} is not known; known are {', '.join(DEVICE_LIMITS)}")
 
 
-def _request(options: argparse.Namespace, home: lab.Lab) -> "TuningRequest":
+def _request(options: argparse.Namespace, home: "Selection") -> "TuningRequest":
     from kernelgen.lab.compare import Thresholds
     from kernelgen.tune.request import TuningRequest
 

@@ -23,7 +23,7 @@ Event = dict[str, Any]
 
 @dataclass
 class BenchRun:
-    """What was measured: `results` as they are written to a file, and the cases' `samples` until `summarise` is called."""
+    """What was measured: `results` as a file holds them, and the `samples` of cases that `summarise` has yet to add."""
 
     results: Results = field(default_factory=lambda: {**results.new({}), "notes": []})
     samples: list[dict[str, Any]] = field(default_factory=list)
@@ -55,7 +55,7 @@ class BenchRun:
             self.results["notes"].append(f"{facts['op']}: {facts['reason']}")
 
     def summarise(self) -> None:
-        """Makes figures of the samples. Not before all are taken: a bootstrap would slow down what is being measured."""
+        """Makes figures of the samples, once all are taken: a bootstrap would slow down what is being measured."""
         self.results["cases"] += [described(case, self.results["ceilings"]) for case in self.samples]
         self.samples.clear()
 
@@ -108,9 +108,8 @@ def described(measured: dict[str, Any], ceilings: dict[str, Any]) -> dict[str, A
     kept = steady if len(steady) >= 2 else list(range(len(throttled)))
     seconds = {name: [samples[i] for i in kept] for name, samples in measured["seconds"].items()}
     aside = len(throttled) - len(kept)
-    cautions = warnings(
-        measured["state"], statistics.spread(seconds[OP]), aside, len(steady) if len(steady) >= 2 else 0
-    )
+    spread = statistics.spread(seconds[OP])
+    cautions = warnings(measured["state"], spread, aside, kept=len(kept) if kept is steady else 0)
     named = ("op", "case", "sizes", "dtype", "backward", "method", "calls_a_sample", "seed")
     return {
         **{name: measured[name] for name in named if name in measured},

@@ -5,7 +5,7 @@ the number of cases as Holm (1979) has it, is below 0.05. Of those that are show
 
 - a *regression* is one that may be 3% or more: the upper end of the ratio's 99% interval reaches 1.03. The estimate
   itself is no test: of a slowdown of exactly 3% half of all estimates fall short of 3%. So the gate asks whether 3% can
-  be ruled out. A case that is surely slower, and may be 3% slower, is stopped; a slowdown of surely less than 3% passes.
+  be ruled out. A case that is surely slower, and may be 3% slower, is stopped; what is surely less than 3% passes.
 - an *improvement* is one whose estimate is at least 10%: who claims it bears the burden of proof.
 
 Where its code and its data happen to lie makes a process faster or slower for as long as it lives, which no number of
@@ -32,7 +32,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What a difference has to reach: shares of the time before, the least |Cliff's delta|, and what p has to be below."""
+    """What a difference has to reach: shares of the time before, |Cliff's delta|, and what p has to be below."""
 
     slower: float = 0.03
     faster: float = 0.10
@@ -137,7 +137,7 @@ def revisions(
     thresholds: Thresholds,
     repeated: Sequence[PairedResult] = (),
 ) -> Comparison:
-    """The verdicts on the results of `pair.measure`; `repeated` holds those of cases that new processes measured again."""
+    """The verdicts on results of `pair.measure`; `repeated` holds those that new processes measured once more."""
     first, second = ({result.key: result for result in some} for some in (measured, repeated))
     differences = {name: statistics.paired_difference(result.ratios) for name, result in first.items()}
     verdicts = []
@@ -315,10 +315,10 @@ def software(environment: Mapping[str, Any]) -> str:
 def interleaved(measured: Sequence[PairedResult], schedule: Schedule, pairs: int) -> list[str]:
     """How two revisions took turns, and what the GPU's clocks were meanwhile, in sentences."""
     samples = schedule.blocks * schedule.rounds * schedule.samples
-    by = "a pair" if pairs == 1 else f"{pairs} pairs"
+    who = "a pair" if pairs == 1 else f"{pairs} pairs"
     sentences = [
         f"Interleaved: {schedule.blocks} blocks with fresh inputs, {schedule.rounds} rounds each, {samples} samples of "
-        f"each side in all, by {by} of processes; intervals of the ratio at 99%."
+        f"each side in all, by {who} of processes; intervals of the ratio at 99%."
     ]
     states = [end.get("state", {}) for result in measured for end in result.about.values()]
     clocks = [state["sm_mhz"] for state in states if "sm_mhz" in state]

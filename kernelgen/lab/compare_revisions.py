@@ -1,4 +1,4 @@
-"""Compares the working tree of a project with an earlier revision of it, built aside, in one interleaved measurement."""
+"""Compares the working tree of a project with an earlier revision, built aside, in one interleaved measurement."""
 
 import shlex
 from collections.abc import Callable, Sequence

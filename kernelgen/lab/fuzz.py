@@ -12,7 +12,7 @@ from kernelgen.errors import LabError
 from kernelgen.lab import worker_process
 from kernelgen.lab.selection import Selection
 
-# With it glibc fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows.
+# glibc then fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows.
 ENVIRONMENT = {"MALLOC_PERTURB_": "1"}
 
 Event = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Compares two versions of ops, A and B: measures every case by pairs of workers, and once more whatever seems to differ.
+"""Compares two versions of ops, A and B: pairs of workers measure every case, and once more each that seems to differ.
 
 Several pairs of workers share a case's blocks (`pair.pairs_for`). The verdicts then say which cases are doubtful; new
 processes measure those again, and both measurements together make the verdict that stands (`compare.revisions`).

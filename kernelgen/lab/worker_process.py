@@ -147,7 +147,7 @@ class WorkerProcess:
     # ---- The end --------------------------------------------------------------------------------------------------
 
     def close(self, wait_s: float = 2.0) -> None:
-        """Lets the worker end, which it does once it has no more orders; kills it if that takes longer than `wait_s`."""
+        """Ends the worker: without orders it leaves by itself, or is killed after `wait_s`."""
         with suppress(OSError):
             self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):

@@ -14,5 +14,5 @@ tuned_file.py  the outcome in the op's folder, which the build reads
 tuning.py      one tuning from its request to its outcome, through all of the above
 """
 
-# What the record of a tuning says of itself.
-KIND, VERSION = "kernelgen tune", 2
+from kernelgen.lab.results import TUNING_KIND as KIND  # noqa: F401
+from kernelgen.lab.results import TUNING_VERSION as VERSION  # noqa: F401

@@ -1,4 +1,4 @@
-"""What an op's lab.py says of its tunables: the search space, class of shapes by class, and what the gates leave of it."""
+"""An op's search space as its lab.py describes it, by class of shapes, and what the gates leave of it."""
 
 import functools
 import itertools
@@ -60,7 +60,7 @@ def _gated(
     estimates: Callable[[list[space.Values], list[list[str]]], list[list[Any]]],
     limits: DeviceLimits | None,
 ) -> dict[str, Any]:
-    """The numbers of the points that pass the gates in all of these cases; and by gate how many do not, with examples."""
+    """The numbers of the points that pass all gates in all of these cases; by gate how many do not, with examples."""
     # Most points and cases take the same of a GPU.
     judge = functools.cache(lambda estimate: gates.judge(json.loads(estimate), limits))
     rejected: dict[str, dict[str, Any]] = {}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.lab.compare import Thresholds
+from kernelgen.lab.steady import steady_variables
 from kernelgen.tune.search import SearchStats
 from kernelgen.tune.slot import Budget
 
@@ -50,7 +51,7 @@ class TuningRequest:
         """What a worker process is told to work on; on another device than was asked for, if one is given."""
         names = ("package", "op", "device", "dtype", "cases", "backward", "tf32", "seed")
         # PyTorch warns when a kernel takes another's place, which every candidate does.
-        environment = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+        environment = {**steady_variables(), "TORCH_CPP_LOG_LEVEL": "ERROR"}
         facts = {name: getattr(self, name) for name in names} | {"environment": environment}
         return facts | ({"device": device} if device else {})
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from kernelgen.errors import LabError
 from kernelgen.lab import pair
-from kernelgen.lab.pair import LostError, Side
+from kernelgen.lab.worker_process import LostError
+from kernelgen.lab.worker_process import WorkerProcess as Side
 from kernelgen.tune.candidates import Candidate
 
 # What a worker may take to start, which is mostly torch's import from a cold disk.
@@ -140,7 +141,7 @@ class MeasuringSlot:
 
     def estimates(self, values: Mapping[str, Any], cases: Sequence[Sequence[str]]) -> list[Any]:
         """What the op's lab.py estimates of a configuration in these cases, without repetitions."""
-        return self._side("the default").ask("estimates", values=dict(values), cases=list(cases))["estimates"]
+        return self._side("the default").ask("estimates", points=[dict(values)], cases=list(cases))["estimates"][0]
 
     def close(self) -> None:
         for name in list(self._sides):

@@ -4,10 +4,10 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernelgen.lab import pair
+from kernelgen.lab.worker_process import WorkerProcess
+from kernelgen.tune import lab_file
 from kernelgen.tune.errors import TuningError
 from kernelgen.tune.request import TuningRequest
-from kernelgen.tune.slot import START_LIMIT_S
 from kernelgen.tune.space import Space
 
 
@@ -64,14 +64,14 @@ def read_task(request: TuningRequest) -> Task:
         LabError: the op has no tunables for the device, or its lab.py has something else than it should.
         TuningError: no point passes the gates.
     """
-    with closing(
-        pair.Side(request.op, request.python, request.root, {**request.to_worker(), "work": "tune"}, START_LIMIT_S)
-    ) as worker:
+    to_worker = {**request.to_worker(), "work": "tune"}
+    with closing(WorkerProcess(request.op, request.python, request.root, to_worker)) as worker:
         gpu = {"capability": request.chip, "alike": []}
         if request.device != "cpu" and request.chip is None:
             gpu = worker.ask("gpu")
         device = request.device or ("cuda" if gpu["capability"] else "cpu")
-        answer = worker.ask("describe", device=device, capability=gpu["capability"] if device == "cuda" else None)
+        capability = gpu["capability"] if device == "cuda" else None
+        answer = lab_file.describe(worker.ask, request.op, device, capability, request.backward)
     space = Space({name: tuple(values) for name, values in answer["tunables"].items()})
     chip = (gpu["capability"] or "no GPU") if device == "cuda" else answer["cpu"]
     shape_classes = [ShapeClass(**facts) for facts in answer["classes"]]

@@ -1,8 +1,9 @@
 """Measures ops beside their peers, in rounds: a round takes a sample of the op and of every peer, in random order.
 
-The rounds come in blocks. Before each block the inputs are drawn anew, at new addresses, so that neither their values nor
-a lucky place in memory last for the whole run; and in each block, at a round that chance picks, a sample's results are
-checked (integrity.py). The same seed draws the same inputs in the same order. lab/bench.py makes figures of the samples.
+The rounds come in blocks. Before each block the inputs are drawn anew, at new addresses, so that neither their values
+nor a lucky place in memory last for the whole run; and in each block, at a round that chance picks, a sample's results
+are checked (integrity.py). The same seed draws the same inputs in the same order. lab/bench.py makes figures of the
+samples.
 """
 
 import contextlib

@@ -1,8 +1,9 @@
 """Checks that the work that was timed is the op's, all of it, done when the clock stopped.
 
-`check_sample` repeats a sample exactly as it is timed, at a moment that an op cannot foresee, on new values that were put
-where the old ones lay without autograd's knowledge. The results are then compared with the reference in float64 or, where
-that does not fit the memory, coarsely with the reference in the op's own dtype, and a remark says so. So these show:
+`check_sample` repeats a sample exactly as it is timed, at a moment that an op cannot foresee, on new values that were
+put where the old ones lay without autograd's knowledge. The results are then compared with the reference in float64 or,
+where that does not fit the memory, coarsely with the reference in the op's own dtype, and a remark says so. So these
+show:
 
 - a result kept from an earlier call and looked up by address, or a buffer from then returned in its place;
 - calls that skip work when there are many of them;

@@ -83,8 +83,8 @@ class TimedCase:
         self.forget_inputs()
         self.clock.forget()
         for _ in range(self._set_count):
-            # Where tensors lie relative to each other makes a kernel faster or slower by several percent, for as long as
-            # the process lives (Mytkowicz et al., 2009): so it changes with each block.
+            # Where tensors lie relative to each other makes a kernel faster or slower by several percent, for as long
+            # as the process lives (Mytkowicz et al., 2009): so it changes with each block.
             self._padding.append(torch.empty(64 * self._layout.randrange(1, 1024), dtype=torch.uint8))
             self.sets.append(self.draw())
         for name in self.functions:

@@ -162,7 +162,7 @@ def _estimate(op: str, estimate: Any, values: dict[str, Any], dtype: torch.dtype
 
 @contextmanager
 def _perturbed_memory() -> Iterator[None]:
-    """glibc fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows."""
+    """glibc fills what it allocates with bytes that make huge numbers or NaN: an element nobody writes shows."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_PERTURB, 1)
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelgen.lab.pair import LostError
+from kernelgen.lab.worker_process import LostError
 from kernelgen.tune import slot as module
 from kernelgen.tune.candidates import Candidate
 from kernelgen.tune.slot import MEASURED, WRONG, Budget, MeasuringSlot, lower_end
@@ -90,7 +90,7 @@ def test_the_processes_go_through_a_measurement_before_there_is_a_default_to_run
         def ask(self, do: str, **arguments) -> dict:
             self.asked.append(do)
             if self.name == lost and do == "open":
-                raise LostError(f"{lost} crashed.")
+                raise LostError(lost, "crashed")
             return {**super().ask(do, **arguments), "environment": {}}
 
         def allow(self, seconds: float) -> None:

@@ -1,5 +1,6 @@
 """`kernelgen tune` from end to end, on the CPU and with a real compiler; optimum and faults are planted."""
 
+import functools
 import json
 import os
 import random
@@ -134,64 +135,69 @@ def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
     assert told[-1] == "many: nothing looked nearly 3% faster in any case, so there is nothing to confirm"
 
 
-@pytest.mark.parametrize(
-    ("device", "blocks", "shares"), [("cuda", 40, [40]), ("cpu", 100, [25, 25, 25, 25]), ("cpu", 29, [14, 15])]
-)
-def test_on_the_cpu_several_pairs_of_processes_share_the_blocks(monkeypatch, device, blocks, shares):
-    turns = []
+class FakeWorker:
+    """Answers each order with whatever any order wants to know; `orders` holds them all."""
 
-    def turn(gate, candidate, plan, only, prove, stops):
-        turns.append((plan.blocks, plan.seed, prove))
-        assert stops == (len(shares) == 1)
-        return {"case": pair.Paired("op", "case", "float32", ratios=[1.0] * plan.blocks)}
+    def __init__(self, orders: list[tuple[str, str]], fault: str, name: str, *_: object) -> None:
+        self.orders, self.fault, self.name = orders, fault, name
 
-    monkeypatch.setattr(confirm.Gate, "_turn", turn)
-    gate = confirm.Gate(Path(), Path(), {"device": device}, None, [], Thresholds(), blocks, 60.0)
-    (found,) = gate._measure(None, 1, ["case"], prove=True, stops=True)
-    assert len(found.ratios) == blocks
-    assert [blocks for blocks, _, _ in turns] == shares
-    assert len({seed for _, seed, _ in turns}) == len(shares)
-    assert [prove for _, _, prove in turns] == [True] + [False] * (len(shares) - 1)
+    def order(self, do: str, **arguments: object) -> None:
+        self.orders.append((self.name, do))
+
+    def answer(self) -> dict:
+        environment = {"device": "cpu", "cpu": "A CPU", "cores": 2}
+        cases = [["a", "float32"], ["b", "float32"], ["c", "float32"]]
+        return {"environment": environment, "cases": cases, "fault": self.fault}
+
+    def ask(self, do: str, **arguments: object) -> dict:
+        self.order(do)
+        return self.answer()
+
+    def allow(self, limit_s: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
-def gate_of_three_cases(monkeypatch, ratios: dict[str, list[float]]) -> tuple[confirm.Confirmation, list[str]]:
-    """What a gate says of a candidate with these ratios, of a case's first measurement and of its second; and the
-    order of what was measured."""
-    order = []
+def confirmed(monkeypatch, ratios: dict[str, float], fault: str = "") -> tuple[confirm.Confirmation, list]:
+    """What a gate says of a candidate with these ratios, on a CPU; and the orders to its workers."""
+    orders = []
 
-    def measure(live, part, plan, tick):
-        again = order.count(part.case)
-        order.append(part.case)
-        chance = random.Random(again)
-        part.ratios = [ratios[part.case][again] * chance.uniform(0.995, 1.005) for _ in range(plan.blocks)]
+    def measure(workers, part, schedule, tick):
+        chance = random.Random(schedule.seed)
+        part.ratios = [ratios[part.case] * chance.uniform(0.995, 1.005) for _ in range(schedule.blocks)]
         return part
 
-    side = SimpleNamespace(
-        ask=lambda do, **_: {"machine": "H200", "fault": ""}, allow=lambda _: None, close=lambda: None
-    )
-    monkeypatch.setattr(pair, "Side", lambda *_: side)
+    monkeypatch.setattr(confirm, "WorkerProcess", functools.partial(FakeWorker, orders, fault))
     monkeypatch.setattr(pair, "measure", measure)
     library = SimpleNamespace(library="x.so")
     cases, thresholds = [[name, "float32"] for name in ratios], Thresholds(faster=0.03)
-    gate = confirm.Gate(Path(), Path(), {"op": "op", "device": "cuda"}, library, cases, thresholds, 40, 60.0)
-    return gate.confirm({"work": 1}, library), order
+    gate = confirm.Gate(Path(), Path(), {"op": "op", "device": "cpu"}, library, cases, thresholds, 100, 60.0)
+    return gate.confirm({"work": 1}, library), orders
 
 
-def test_a_candidate_that_slows_a_case_down_is_measured_no_further(monkeypatch):
-    found, order = gate_of_three_cases(monkeypatch, {"a": [0.9], "b": [1.04, 1.04], "c": [0.9]})
-    assert not found.passed
-    assert order == ["a", "b", "b"]
-    assert found.comparison.notes == ["that is enough: 1 of 3 cases were not measured"]
-    verdicts = {one.case.split(" · ")[1]: one.verdict for one in found.comparison.verdicts}
-    assert verdicts == {"a": "improvement", "b": "regression"}
+def test_a_candidate_is_proved_once_and_confirmed_in_its_cases(monkeypatch):
+    confirmation, orders = confirmed(monkeypatch, {"a": 0.9, "b": 1.0})
+    assert confirmation.passed
+    verdicts = {verdict.case: verdict.verdict for verdict in confirmation.comparison.verdicts}
+    assert verdicts == {"op · a · float32": "improvement", "op · b · float32": "no difference"}
+    assert orders.count(("the candidate", "prove")) == confirm.PROOFS // confirm.PROOFS_AN_ORDER
+    assert ("the default", "prove") not in orders
+    first = orders.index(("the candidate", "prove"))
+    assert orders[:first] == [
+        *(("the default", "list"), ("the candidate", "list"), ("the default", "load"), ("the candidate", "load"))
+    ]
+    # Four pairs measure each case, and four others repeat what seems faster.
+    assert orders.count(("the candidate", "load")) == orders.count(("the default", "load")) == 8
 
 
-def test_a_case_that_only_looked_slower_stops_nothing(monkeypatch):
-    found, order = gate_of_three_cases(monkeypatch, {"a": [1.04, 1.0], "b": [1.0], "c": [0.9, 0.9]})
-    assert found.passed
-    assert order == ["a", "a", "b", "c", "c"]
-    assert found.comparison.notes == []
-    assert [one.verdict for one in found.comparison.verdicts] == ["no difference", "no difference", "improvement"]
+def test_a_candidate_that_is_slower_or_wrong_is_not_confirmed(monkeypatch):
+    confirmation, _ = confirmed(monkeypatch, {"a": 0.9, "b": 1.04})
+    assert not confirmation.passed
+    confirmation, orders = confirmed(monkeypatch, {"a": 0.9}, fault="output 0 is off")
+    assert (confirmation.comparison, confirmation.problem) == (None, "the candidate is wrong: output 0 is off")
+    assert orders.count(("the candidate", "prove")) == 1
 
 
 @pytest.mark.parametrize(("seen", "names"), [(None, ["0", "2"]), ("4,5,7", ["4", "7"])])

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import KernelgenError, LabError
-from kernelgen.lab import process, results
+from kernelgen.lab import results, worker_process
 from kernelgen.lab.ncu import advice, figures, runner
+from kernelgen.lab.steady import steady_variables
 
 KIND = "kernelgen profile"
 # Raised whenever a reader of the older form would misread the newer one.
@@ -85,8 +86,9 @@ class Profiler:
         return found
 
     def _follow(self, more: dict[str, Any], on_event: Callable[[dict[str, Any]], None], under: Any = ()) -> None:
-        request = {"work": "profile", "project": str(self.root), "environment": _QUIET, **self.request, **more}
-        if not process.run(self.python, request, on_event, self.limit_s, under):
+        environment = {**steady_variables(), **_QUIET}
+        request = {"work": "profile", "project": str(self.root), "environment": environment, **self.request, **more}
+        if not worker_process.run(self.python, request, on_event, self.limit_s, under):
             raise KeyboardInterrupt
 
     def _why_not(self, found: Profile) -> str | None:

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from kernelgen.lab import results
 from kernelgen.lab.ncu import profiler
 from kernelgen.lab.report.collect import Case, Material, Point
-from kernelgen.lab.results import OP
+from kernelgen.protocol import OP
 
 WIDTH_IN = 4.7
 PNG_DPI = 200

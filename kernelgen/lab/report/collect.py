@@ -6,14 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernelgen import tune
 from kernelgen.errors import KernelgenError
 from kernelgen.lab import results
 from kernelgen.lab.ncu import profiler
-from kernelgen.lab.results import OP
+from kernelgen.protocol import OP
 from kernelgen.toolchain import revision
 
-KINDS = {results.KIND: results.VERSION, profiler.KIND: profiler.VERSION, tune.KIND: tune.VERSION}
+KINDS = {
+    results.KIND: results.VERSION,
+    profiler.KIND: profiler.VERSION,
+    results.TUNING_KIND: results.TUNING_VERSION,
+}
 # Of a baseline's past, so many versions are shown.
 MOST_VERSIONS = 30
 
@@ -129,7 +132,7 @@ def _sorted_in(found: list[tuple[str, dict[str, Any]]], notes: list[str]) -> Mat
     of_kind = {
         kind: sorted((one for _, one in found if one["kind"] == kind), key=lambda one: one["created"]) for kind in KINDS
     }
-    runs, tunings = of_kind[results.KIND], of_kind[tune.KIND]
+    runs, tunings = of_kind[results.KIND], of_kind[results.TUNING_KIND]
     measured = [run for run in runs if run["cases"]] or tunings
     if not measured:
         raise KernelgenError("There is nothing to report: no file holds a case that `kernelgen bench` measured.")

@@ -11,7 +11,7 @@ from kernelgen.lab.remarks import remarks
 from kernelgen.lab.report import charts, tuning
 from kernelgen.lab.report.charts import Chart
 from kernelgen.lab.report.collect import Case, Material
-from kernelgen.lab.results import OP
+from kernelgen.protocol import OP
 
 CSS = Path(__file__).with_name("page.css")
 # Kernels of one call that are described.
