@@ -6,7 +6,7 @@ the number of cases as Holm (1979) has it, is below 0.05. Of those that are show
 - a *regression* is one that may be 3% or more: the upper end of the ratio's 99% interval reaches 1.03. The estimate
   itself is no test: of a slowdown of exactly 3% half of all estimates fall short of 3%. So the gate asks whether 3% can
   be ruled out. A case that is surely slower, and may be 3% slower, is stopped; what is surely less than 3% passes.
-- an *improvement* is one whose estimate is at least 10%: who claims it bears the burden of proof.
+- an *improvement* is one whose estimate is at least 10%: whoever claims it bears the burden of proof.
 
 Where its code and its data happen to lie makes a process faster or slower for as long as it lives, which no number of
 samples from it would show. So new processes measure again every case that seems to be either, or to be half of a
@@ -40,7 +40,7 @@ class Thresholds:
     p: float = 0.05
 
     def verdict(self, difference: Difference, p: float) -> str:
-        """Of one difference, with its corrected p."""
+        """The verdict on a difference, by its corrected p."""
         if self.shown(difference, p) and difference.ratio.value > 1 and difference.ratio.high >= 1 + self.slower:
             return REGRESSION
         if self.shown(difference, p) and difference.ratio.value <= 1 / (1 + self.faster):

@@ -68,7 +68,7 @@ class FuzzReport:
     """The outcome of all ops.
 
     Args:
-        named: the ops that were asked for by name: one that cannot be run is a failure of the run then.
+        named: the ops that were asked for by name: the run fails if one of them cannot be run.
         device_option: `--device`, for the commands that repeat a failure.
     """
 
@@ -124,7 +124,7 @@ def fuzz(
 
     Args:
         named: the ops that were asked for by name.
-        seed: of cases and values; None: another one each time.
+        seed: of cases and values; None: another seed each time.
         seconds: go on drawing cases for so long, for all ops.
         limit_s: how long a case may take before it counts as hung.
         show: is told what is fuzzed, and how many cases are done.

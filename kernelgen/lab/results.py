@@ -1,4 +1,4 @@
-"""What a measurement leaves behind: one JSON object, with the machine that it was taken on.
+"""The files of the lab. Results of `kernelgen bench` are one JSON object:
 
 {"kind", "version", "created", "kernelgen", "environment": {…}, "ceilings": {…}, "cases": […], "failures": […]}. A case
 holds every sample, in seconds, so that every figure can be computed again.
