@@ -1,4 +1,4 @@
-"""The output of a verb that writes: a diff, the files it touched, or one JSON object."""
+"""What a verb that writes says: a diff, the files it touched, or one JSON object."""
 
 import json
 import sys
