@@ -44,7 +44,7 @@ def gaussian_process(space: Space, names: Sequence[str], count: int, seed: int, 
     return sorted(times, key=times.__getitem__)
 
 
-def optunas(
+def of_optuna(
     make: Callable[[int], Any], space: Space, names: Sequence[str], count: int, seed: int, look: Any
 ) -> list[str]:
     """The points that a sampler of Optuna's chooses, the best first."""
