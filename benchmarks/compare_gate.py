@@ -29,7 +29,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import results_file  # noqa: E402
 
 from kernelgen.lab import pair  # noqa: E402
 from kernelgen.lab.compare import REGRESSION, Thresholds, judge  # noqa: E402
@@ -262,7 +264,7 @@ class Found:
         if options.json:
             facts = {name: getattr(options, name) for name in SETTINGS}
             facts |= {"runs": self.runs, "summaries": self.summaries(), "comparisons": self.rows}
-            options.json.write_text(json.dumps(facts) + "\n")
+            results_file.write(options.json, facts)
 
 
 def run(found: Found, options: argparse.Namespace) -> bool:

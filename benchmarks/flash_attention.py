@@ -12,7 +12,6 @@ CPU's few small cases, which have no bounds.
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import results_file
 import torch
 from compiled import compiled
 from peers import versions
@@ -210,7 +210,7 @@ def main() -> None:
             for row in rows:
                 show(row)
         if options.json:  # After each, so that an interrupt loses little.
-            options.json.write_text(json.dumps(facts, indent=1) + "\n")
+            results_file.write(options.json, facts)
     show_means(facts["rows"])
 
 

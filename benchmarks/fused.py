@@ -8,12 +8,12 @@ with 95% intervals. `README.md` beside this says what the JSON holds. A peer tha
 """
 
 import argparse
-import json
 import random
 import sys
 from pathlib import Path
 from typing import Any
 
+import results_file
 import torch
 from compiled import compiled
 from peers import versions
@@ -117,7 +117,7 @@ def main() -> None:
                     continue
                 show(facts["rows"][-1], facts["ceilings"]["copy_bytes_per_s"])
         if options.json:  # After each, so that an interrupt loses little.
-            options.json.write_text(json.dumps(facts, indent=1) + "\n")
+            results_file.write(options.json, facts)
 
 
 def show(found: dict[str, Any], copy: float) -> None:

@@ -44,14 +44,15 @@ def run(arguments: list[str]) -> int:
 
 
 def _tune(request: "TuningRequest", options: argparse.Namespace) -> int:
-    from kernelgen.tune import display, task, tuning
+    from kernelgen.tune import display, tuning
+    from kernelgen.tune.task import read_task
 
     with display.shown(quiet=options.json) as reporter:
         reporter.stage("reading the space", None)
-        what = task.read_task(request)
+        task = read_task(request)
         if options.dry_run:
-            return _dry_run(request, what, reporter, options)
-        result = tuning.tune(request, what, reporter)
+            return _dry_run(request, task, reporter, options)
+        result = tuning.tune(request, task, reporter)
     return _finish(request, result, options)
 
 
