@@ -1,4 +1,4 @@
-"""How soon the search of `kernelgen tune` finds what there is to find in a GPU kernel's space, on tables of its times.
+"""How near to the best point the search of `kernelgen tune` comes in a GPU kernel's space, on tables of its times.
 
     python benchmarks/tune_search_gpu.py --project DIR --out DIR [--cases CASE ...] [--rounds 11] [--seeds 200] [-j 16]
 
