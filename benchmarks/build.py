@@ -222,12 +222,11 @@ def own_loop(project: Project, repeat: int) -> dict[str, object]:
     show("nothing edited", noop)
 
     headers = []
-    (vector,) = (project.root / PACKAGE / "include").rglob("vector.cuh")
     for _ in range(max(1, repeat // 2)):
-        project.edit(vector.relative_to(project.root))
+        project.edit(PACKAGE / "include/cuda/vector.cuh")
         headers.append(project.build())
     report["header edit"] = {"time": median(headers)}
-    show("edit of include/vector.cuh", headers)
+    show("edit of include/cuda/vector.cuh", headers)
 
     if shutil.which("ccache"):
         with tempfile.TemporaryDirectory() as cache:

@@ -128,7 +128,8 @@ class Compiler:
         digest = hashlib.sha256()
         folder = self.root / "src" / self.facts["package"] / "ops" / self.op
         headers = folder.parents[1] / "include"
-        for path in sorted([*folder.glob("*.c*"), *folder.glob("*.h"), *headers.glob("*")]):
+        shared = [path for path in headers.rglob("*") if path.is_file()]
+        for path in sorted([*folder.glob("*.c*"), *folder.glob("*.h"), *shared]):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()[:12]
 

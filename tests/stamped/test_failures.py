@@ -246,10 +246,10 @@ def build_under_way(bench):
             text=True,
             env={**os.environ, "USE_CUDA": "0"},
         ) as build:
-            said = build.stderr.readline()
+            message = build.stderr.readline()
             fcntl.flock(file, fcntl.LOCK_UN)
             build.communicate()
-    return said
+    return message
 
 
 @row("and no process holds it; torch's JIT loader hangs on it")

@@ -144,7 +144,7 @@ def test_an_edit_compiles_one_file_and_says_so(demo):
 
 
 def test_a_changed_header_compiles_its_users(demo):
-    edit(demo / PACKAGE / "include/checks.h")
+    edit(demo / PACKAGE / "include/torch/checks.h")
     assert compiled(demo) == ["elementwise/cpu.cpp"]
 
 
@@ -243,7 +243,7 @@ def test_a_compiler_cache_is_used_where_there_is_one_and_never_doubled(demo, tmp
 @pytest.mark.parametrize("how", ["ctrl-c", "kill"])
 def test_an_interrupted_build_leaves_nothing_broken(demo, stage, how):
     before = (demo / PACKAGE / "_cpu.so").read_bytes()
-    edit(demo / PACKAGE / "include/checks.h")
+    edit(demo / PACKAGE / "include/torch/checks.h")
     (demo / "hang").write_text(stage)
     process = start(demo, "build")
     wait_for(demo / "hangs")
