@@ -72,8 +72,8 @@ def _configuration(project: Project, request: Request, note: Note) -> Configurat
         notes: list[str] = []  # Of no interest where there can be no build.
         configuration = configure(project, request, notes.append)
         snapshot.record(project, request, configuration)
-        for sentence in notes:
-            note(sentence)
+        for text in notes:
+            note(text)
     return configuration
 
 
