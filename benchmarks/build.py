@@ -27,6 +27,8 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from typing import Any
 
+import results_file
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
 PACKAGE = Path("src/demo_kernels")
@@ -474,7 +476,7 @@ def main() -> None:
             report["peers"] = peers(home, Project(home / "one" / "demo", ["elementwise"], options.arch))
     report["machine"]["load after"] = os.getloadavg()[0]
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(report, indent=1) + "\n")
+    results_file.write(options.output, report)
     say(f"\nwritten: {options.output}")
 
 

@@ -29,11 +29,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import results_file  # noqa: E402
 
 from kernelgen.lab import pair  # noqa: E402
 from kernelgen.lab.compare import REGRESSION, Thresholds, judge  # noqa: E402
 from kernelgen.lab.statistics import median, paired_difference  # noqa: E402
+from kernelgen.lab.steady import steady_variables  # noqa: E402
+from kernelgen.lab.worker_process import WorkerProcess  # noqa: E402
 from kernelgen.worker import clock, machine_state  # noqa: E402
 
 PACKAGE, OP = "planted", "squash"
@@ -124,10 +128,10 @@ def compare(before: Path, after: Path, options: argparse.Namespace, first: int, 
 
 def compare_once(live: list[pair.Pair], options: argparse.Namespace, seed: int) -> dict:
     begin = time.perf_counter()
-    plan = pair.Plan(options.blocks, options.rounds, options.samples, seed)
+    schedule = pair.Schedule(options.blocks, options.rounds, options.samples, seed)
     parts = [
-        pair.measure(workers, pair.Paired(OP, "planted", "float32"), plan.share(turn, len(live)))
-        for turn, workers in enumerate(live)
+        pair.measure(workers, pair.PairedResult(OP, "planted", "float32"), schedule.share(number, len(live)))
+        for number, workers in enumerate(live)
     ]
     result = pair.merged(parts)
     found = paired_difference(result.ratios, seed=seed)
@@ -145,10 +149,11 @@ def compare_once(live: list[pair.Pair], options: argparse.Namespace, seed: int) 
 
 
 def start(before: Path, after: Path, device: str) -> pair.Pair:
-    request = {"package": PACKAGE, "op": OP, "seed": 1, "device": device, "interpreted": True}
+    request = {"work": "paired", "package": PACKAGE, "op": OP, "seed": 1, "device": device, "interpreted": True}
+    request["environment"] = steady_variables()
     python = Path(sys.executable)
-    sides = (pair.Side(name, python, root, request) for name, root in (("before", before), ("after", after)))
-    live = pair.Pair(*sides)
+    roots = (("before", before), ("after", after))
+    live = pair.Pair(*(WorkerProcess(name, python, root, request) for name, root in roots))
     live.both("list")
     return live
 
@@ -258,7 +263,7 @@ class Record:
         if options.json:
             facts = {name: getattr(options, name) for name in SETTINGS}
             facts |= {"runs": self.runs, "summaries": self.summaries(), "comparisons": self.rows}
-            options.json.write_text(json.dumps(facts) + "\n")
+            results_file.write(options.json, facts)
 
 
 def run(record: Record, options: argparse.Namespace) -> bool:

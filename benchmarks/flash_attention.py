@@ -12,7 +12,6 @@ CPU's few small cases, which have no bounds.
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import results_file
 import torch
 from compiled import compiled
 from peers import versions
@@ -28,11 +28,11 @@ from project import import_package
 
 from kernelgen.errors import LabError
 from kernelgen.lab import statistics
-from kernelgen.lab.results import OP
+from kernelgen.protocol import OP
 from kernelgen.worker import ceilings
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, load
-from kernelgen.worker.timed_case import Subject
+from kernelgen.worker.timed_case import TimedCase
 
 # The paths as results name them, and as the environment does.
 VALUES = {"hopper": "sm90", "portable": "sm80"}
@@ -79,7 +79,7 @@ class Case:
         self.sizes = (op.cases if device == "cuda" else op.cpu_cases)[name]
         self.dtype = torch.float16 if name in FLOAT16_CASES else torch.bfloat16
         self.is_decode = self.sizes["queries"] == 1
-        self.subject = Subject(op, self.sizes, self.dtype, device, {}, backward=backward, seed=1)
+        self.subject = TimedCase(op, self.sizes, self.dtype, device, {}, backward=backward, seed=1)
         self.subject.sets.append(self.subject.draw())
         # The path of each of our own.
         self.paths: dict[str, str | None] = {OP: None} if device == "cpu" else {f"{OP} {path}": path for path in BOUNDS}
@@ -212,7 +212,7 @@ def main() -> None:
             for row in rows:
                 show(row)
         if options.json:  # After each, so that an interrupt loses little.
-            options.json.write_text(json.dumps(facts, indent=1) + "\n")
+            results_file.write(options.json, facts)
     show_means(facts["rows"])
 
 

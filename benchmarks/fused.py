@@ -8,12 +8,12 @@ intervals. README.md of this folder describes the JSON. A peer that cannot run i
 """
 
 import argparse
-import json
 import random
 import sys
 from pathlib import Path
 from typing import Any
 
+import results_file
 import torch
 from compiled import compiled
 from peers import versions
@@ -21,11 +21,11 @@ from project import import_package
 
 from kernelgen.errors import LabError
 from kernelgen.lab import statistics
-from kernelgen.lab.results import OP
+from kernelgen.protocol import OP
 from kernelgen.worker import ceilings
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, load
-from kernelgen.worker.timed_case import Subject
+from kernelgen.worker.timed_case import TimedCase
 
 # The measured cases of each op's lab.py, and the share of this GPU's copy rate to reach, forward and backward. Bounds
 # hold for tensors of 64 MiB and more.
@@ -40,11 +40,11 @@ CASES = {
 BOUNDS = {"rms_norm": (0.88, 0.80), "layer_norm": (0.88, 0.80), "swiglu": (0.94, 0.94)}
 
 
-def subject_of(op: Op, case: str, dtype: torch.dtype, backward: bool) -> tuple[Subject, dict[str, str]]:
+def subject_of(op: Op, case: str, dtype: torch.dtype, backward: bool) -> tuple[TimedCase, dict[str, str]]:
     """A case with two sets of inputs and all that can run, warmed up; and why the others cannot."""
     # Each case is compiled for its own shape, and torch.compile gives up after a few of them.
     torch._dynamo.reset()
-    subject = Subject(op, op.cases[case], dtype, "cuda", {}, backward=backward, seed=1)
+    subject = TimedCase(op, op.cases[case], dtype, "cuda", {}, backward=backward, seed=1)
     subject.sets.append(subject.draw())
     left_out = {}
     for name, function in {OP: op.function, **op.peers}.items():
@@ -117,7 +117,7 @@ def main() -> None:
                     continue
                 show(facts["rows"][-1], facts["ceilings"]["copy_bytes_per_s"])
         if options.json:  # After each, so that an interrupt loses little.
-            options.json.write_text(json.dumps(facts, indent=1) + "\n")
+            results_file.write(options.json, facts)
 
 
 def show(row: dict[str, Any], copy: float) -> None:

@@ -11,12 +11,12 @@ activation, which is cuBLAS; a row's bound is a share of its speed.
 import argparse
 import functools
 import importlib
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import results_file
 import torch
 from compiled import compiled
 from peers import versions
@@ -192,7 +192,7 @@ def main() -> None:
                 found["rows"].append(it)
                 show(it)
             if options.json:  # After each, so that an interrupt loses little.
-                options.json.write_text(json.dumps(found, indent=1) + "\n")
+                results_file.write(options.json, found)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ rounds, its 95% interval, and the ratio to torch.relu.
 """
 
 import argparse
-import json
 import platform
 import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import results_file
 import torch
 from order_statistics import interval, median
 from project import import_package
@@ -87,7 +87,7 @@ def main() -> None:
     if options.json:
         name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
         machine = {"device": name, "torch": torch.__version__, "python": platform.python_version()}
-        options.json.write_text(json.dumps(machine | {"rounds": options.rounds, "rows": rows}, indent=2) + "\n")
+        results_file.write(options.json, machine | {"rounds": options.rounds, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ interval, by order statistics.
 """
 
 import argparse
-import json
 import os
 import platform
 import shutil
@@ -19,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import results_file
 from order_statistics import interval, median
 
 ROOT = Path(__file__).parents[1]
@@ -128,7 +128,7 @@ def main() -> None:
             "cores": os.cpu_count(),
             "python": platform.python_version(),
         }
-        options.json.write_text(json.dumps(machine | {"load": os.getloadavg(), "rows": rows}, indent=2) + "\n")
+        results_file.write(options.json, machine | {"load": os.getloadavg(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -25,13 +25,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import results_file
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from kernelgen.tune import tuning  # noqa: E402
+from kernelgen.tune import task, tuning  # noqa: E402
 from kernelgen.tune.candidates import Candidate  # noqa: E402
-from kernelgen.tune.lane import MEASURED, Effort, Outcome  # noqa: E402
+from kernelgen.tune.request import Reporter, TuningRequest  # noqa: E402
 from kernelgen.tune.search import Search  # noqa: E402
+from kernelgen.tune.slot import MEASURED, Budget, TrialResult  # noqa: E402
 from kernelgen.tune.space import Space, Values, key  # noqa: E402
 from kernelgen.tune.study import Study  # noqa: E402
 
@@ -128,7 +131,7 @@ def stamp(folder: Path, space: Space) -> Path:
 
 def exhaustive(project: Path, space: Space) -> dict[str, Any]:
     """Every point of the space, measured to the end; the record of the search."""
-    plan = tuning.Plan(
+    request = TuningRequest(
         project,
         PACKAGE,
         OP,
@@ -137,11 +140,10 @@ def exhaustive(project: Path, space: Space) -> dict[str, Any]:
         cases=["64K elements"],
         trials=space.size,
         best=0,
-        effort=Effort(hopeless=float("inf")),
+        budget=Budget(stop_margin=float("inf")),
     )
-    views = tuning.Views(stats=lambda shapes, stats: show(f"{stats.done} of {stats.total} points"))
-    part = tuning.tune(plan, tuning.survey(plan), views).record["searches"][0]
-    return part
+    reporter = Reporter(stats=lambda shapes, stats: show(f"{stats.done} of {stats.total} points"))
+    return tuning.tune(request, task.read_task(request), reporter).record["searches"][0]
 
 
 def show(text: str) -> None:
@@ -194,42 +196,42 @@ class WaitingCompiler:
         pass
 
 
-class WaitingLane:
+class WaitingSlot:
     def start(self, default: Candidate) -> None:
         pass
 
-    def measure(self, candidate: Candidate, *_: Any) -> Outcome:
+    def measure(self, candidate: Candidate, *_: Any) -> TrialResult:
         time.sleep(MEASURE_S)
         values = json.loads(str(candidate.library.parent))
         ratio = 1 + sum((value - 7) ** 2 for value in values.values()) / 100
-        return Outcome(MEASURED, ratio, {"case": ratio}, seconds=MEASURE_S)
+        return TrialResult(MEASURED, ratio, {"case": ratio}, seconds=MEASURE_S)
 
     def close(self) -> None:
         pass
 
 
-def simulated(lanes: int) -> dict[str, Any]:
+def simulated(gpus: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         study = Study(
             f"{scratch}/trials.log", {"op": OP, "device": "none"}, WAITING, range(WAITING.size), 20, TRIALS, 0
         )
-        hunt = Search(study, WaitingCompiler(), [WaitingLane() for _ in range(lanes)], [], effort=Effort())
-        hunt.run()
-    bound = max(TRIALS * COMPILE_S / JOBS, TRIALS * MEASURE_S / lanes)
+        search = Search(study, WaitingCompiler(), [WaitingSlot() for _ in range(gpus)], [], budget=Budget())
+        search.run()
+    bound = max(TRIALS * COMPILE_S / JOBS, TRIALS * MEASURE_S / gpus)
     return {
-        "gpus": lanes,
-        "seconds": hunt.stats.seconds,
-        "over_bound": hunt.stats.seconds / bound,
-        "in_turn_over_it": TRIALS * (COMPILE_S + MEASURE_S) / hunt.stats.seconds,
+        "gpus": gpus,
+        "seconds": search.stats.seconds,
+        "over_bound": search.stats.seconds / bound,
+        "in_turn_over_it": TRIALS * (COMPILE_S + MEASURE_S) / search.stats.seconds,
     }
 
 
 def simulate(report: Path | None) -> int:
     facts = {"compile_s": COMPILE_S, "measure_s": MEASURE_S, "compilers": JOBS, "trials": TRIALS}
-    found = {"simulated": True, **facts, "load": os.getloadavg(), "runs": [simulated(lanes) for lanes in (1, 4, 8)]}
+    found = {"simulated": True, **facts, "load": os.getloadavg(), "runs": [simulated(gpus) for gpus in (1, 4, 8)]}
     print(json.dumps(found, indent=1))
     if report:
-        report.write_text(json.dumps(found, indent=1) + "\n")
+        results_file.write(report, found)
     return 0
 
 
@@ -259,7 +261,7 @@ def main() -> int:
         points = [
             {"values": trial["values"], "state": trial["state"], "ratios": trial["ratios"]} for trial in part["trials"]
         ]
-        options.json.write_text(json.dumps({**report, "points": points}, indent=1) + "\n")
+        results_file.write(options.json, {**report, "points": points})
     return 0
 
 

@@ -23,12 +23,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import results_file
 import torch
 from project import import_package
 from tune import efficiency, loads, show
 
-from kernelgen.tune import tuning
-from kernelgen.tune.lane import Effort
+from kernelgen.tune import task, tuning
+from kernelgen.tune.request import Reporter, TuningRequest
+from kernelgen.tune.slot import Budget
 from kernelgen.worker.environment import describe
 
 FOR_VERDICTS = "elementwise"
@@ -66,7 +68,7 @@ def searched(options: argparse.Namespace, op: str, points: int, gpus: int, jobs:
     """So many points of an op's space, spread over it, each compiled anew and measured to the end; its figures."""
     project = options.project.resolve()
     shutil.rmtree(project / "build" / "tune" / f"{op}-cuda" / "candidates", ignore_errors=True)
-    plan = tuning.Plan(
+    request = TuningRequest(
         project,
         import_package(project).__name__,
         op,
@@ -78,15 +80,15 @@ def searched(options: argparse.Namespace, op: str, points: int, gpus: int, jobs:
         best=0,
         jobs=jobs,
         gpus=gpus,
-        effort=Effort(
-            rounds=Effort.rounds * options.longer,
-            shared=Effort.shared * options.longer,
-            least=Effort.least * options.longer,
-            hopeless=float("inf"),
+        budget=Budget(
+            rounds=Budget.rounds * options.longer,
+            total_rounds=Budget.total_rounds * options.longer,
+            min_rounds=Budget.min_rounds * options.longer,
+            stop_margin=float("inf"),
         ),
     )
-    views = tuning.Views(stats=lambda shapes, stats: show(f"{op}, {gpus} GPUs: {stats.done} of {stats.total} points"))
-    (part,) = tuning.tune(plan, tuning.survey(plan), views).record["searches"]
+    reporter = Reporter(stats=lambda shapes, stats: show(f"{op}, {gpus} GPUs: {stats.done} of {stats.total} points"))
+    (part,) = tuning.tune(request, task.read_task(request), reporter).record["searches"]
     return efficiency(part)
 
 
@@ -100,7 +102,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--project", type=Path, required=True, help="a built project")
     parser.add_argument("--op", required=True, help="the op to search")
-    parser.add_argument("--cases", nargs="+", metavar="CASE", help="its cases to measure, of one class of shapes")
+    parser.add_argument("--cases", nargs="+", metavar="CASE", help="its cases to measure, of one shape class")
     parser.add_argument("--points", type=int, default=64)
     parser.add_argument("-j", type=int, default=16, dest="jobs", help="compilers at once")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4, 8], help="how many GPUs, in this order")
@@ -122,7 +124,7 @@ def main() -> int:
         figures["runs"] += [found.pop("run")] if "run" in found else []
         figures |= found
         if options.json:  # After each, so that an interrupt loses little.
-            options.json.write_text(json.dumps(figures, indent=1) + "\n")
+            results_file.write(options.json, figures)
     print(json.dumps(figures, indent=1))
     return 0
 

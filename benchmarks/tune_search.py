@@ -32,10 +32,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import results_file
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from kernelgen.tune.lane import Effort  # noqa: E402
+from kernelgen.tune.slot import Budget  # noqa: E402
 from kernelgen.tune.space import Space, key  # noqa: E402
 from kernelgen.tune.study import Study  # noqa: E402
 from kernelgen.worker.environment import cpu_name  # noqa: E402
@@ -130,7 +132,7 @@ int main(int, char** arguments) {
 
 def measured(rounds: int) -> Times:
     """The seconds of every point, in each round."""
-    points = list(SPACE.all())
+    points = list(SPACE.points())
     with tempfile.TemporaryDirectory() as scratch:
         source, program = Path(scratch, "points.cpp"), Path(scratch, "points")
         calls = (f"multiply<{', '.join(json.dumps(value) for value in values.values())}>" for values in points)
@@ -153,15 +155,15 @@ def flags() -> list[str]:
 def guided(space: Space, names: Sequence[str], count: int, seed: int, look: Callable[[str], float]) -> list[str]:
     """The points that the command's search asks for, the best first by what it was told of them."""
     known = set(names)
-    kept = [number for number, values in enumerate(space.all()) if key(values) in known]
+    kept = [number for number, values in enumerate(space.points()) if key(values) in known]
     with tempfile.TemporaryDirectory() as scratch:
         about = {"op": "product", "device": "any"}
         study = Study(f"{scratch}/trials.log", about, space, kept, SEEDED, count, seed)
         told = {}
-        while ask := study.ask():
-            name = key(ask.values)
+        while trial := study.ask():
+            name = key(trial.values)
             told[name] = look(name)
-            study.tell(ask.number, told[name], {"ratio": told[name], "state": "measured"})
+            study.tell(trial.number, told[name], {"ratio": told[name], "state": "measured"})
     return sorted(told, key=told.__getitem__)
 
 
@@ -176,7 +178,7 @@ def best_of(search: Callable[..., list[str]], space: Space, times: Times, seed: 
     chance = Random(f"noise {seed}")
 
     def look(name: str) -> float:
-        return statistics.median(chance.choices(times[name], k=Effort.least))
+        return statistics.median(chance.choices(times[name], k=Budget.min_rounds))
 
     ranked = search(space, list(times), round(SHARE * len(times)), seed, look)
     least = min(truth.values())
@@ -247,11 +249,9 @@ def main() -> int:
 
 
 def save(found: dict[str, Any], times: Times, path: Path) -> None:
-    """The figures, and the table at their end with a line for each point."""
+    """The figures, and the table at their end."""
     points = [{"values": json.loads(name), "seconds": seconds} for name, seconds in times.items()]
-    lines = ",\n".join(f"  {json.dumps(point)}" for point in points)
-    head = json.dumps(found, indent=1)[:-2]
-    path.write_text(f'{head},\n "table": [\n{lines}\n ]\n}}\n')
+    results_file.write(path, {**found, "table": points})
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from torch import Tensor
 from tune_search import Times, report, save
 
 from kernelgen.tune import gates
-from kernelgen.tune.chips import find
+from kernelgen.tune.device_limits import device_limits
 from kernelgen.tune.space import Space, Values, key
 from kernelgen.worker.clock import Call, CudaClock, captured
 from kernelgen.worker.environment import describe
@@ -68,8 +68,8 @@ extern "C" cudaError_t forward(
 
 def points(lab: Any, space: Space, sizes: dict[str, int]) -> Iterator[Values]:
     """Those that the gates let pass."""
-    estimate, chip = lab.ESTIMATES[f"cuda {CHIP}"], find(CHIP)
-    for values in space.all():
+    estimate, chip = lab.ESTIMATES[f"cuda {CHIP}"], device_limits(CHIP)
+    for values in space.points():
         if gates.judge(estimate(values, torch.bfloat16, **sizes), chip) is None:
             yield values
 

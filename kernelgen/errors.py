@@ -1,20 +1,20 @@
-"""The errors kernelgen raises on purpose; each carries the exit code of the command that meets it."""
+"""The errors that kernelgen raises on purpose. Each class carries the exit code of the command that ends by it."""
 
 
 class KernelgenError(Exception):
-    """Something that kernelgen was asked for and cannot do."""
+    """kernelgen cannot do what it was asked to."""
 
     exit_code = 1
 
 
 class UsageError(KernelgenError):
-    """The request itself is wrong, so asking differently would help."""
+    """The request itself is wrong: the message says what would be right."""
 
     exit_code = 2
 
 
 class ConflictError(KernelgenError):
-    """What was asked for collides with what is already there."""
+    """The request collides with what is already there."""
 
     exit_code = 3
 

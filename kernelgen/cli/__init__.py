@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("Interrupted.", 130, arguments)
     except BrokenPipeError:
-        # Whoever read our output has enough of it; python would complain once more while it shuts down.
+        # The reader has closed the pipe; Python would complain of it once more while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -56,10 +56,10 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         import traceback
 
-        # With Python's own code for it, 1, `compare` would have found a regression, and `fuzz` a wrong result.
+        # Python's own exit code, 1, would mean a regression of `compare`, and a wrong result of `fuzz`.
         traceback.print_exc()
-        said = f"This is a bug of kernelgen {__version__}; report it with the lines above"
-        return _fail(f"{said}. {type(error).__name__}: {error}", _BUG, arguments)
+        advice = f"This is a bug of kernelgen {__version__}; report it with the lines above"
+        return _fail(f"{advice}. {type(error).__name__}: {error}", _BUG, arguments)
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,30 +17,19 @@ _CODES = """exit codes:
 
 def run(arguments: list[str]) -> int:
     options = _options(arguments)
-    from kernelgen.lab import process, results
-    from kernelgen.lab.steady import steady_environment
+    from kernelgen.lab import bench
 
-    home = lab.find(options)
-    os.environ.update(steady_environment())  # The worker inherits it.
-    asked = {name: getattr(options, name) for name in ("device", "dtype", "cases", "peers", "backward", "tf32")}
-    request = home.request("bench", seed=options.seed, samples=options.samples, **asked)
-    found, notes = results.new({}), []
+    selection = lab.find(options)
+    names = ("device", "dtype", "cases", "peers", "backward", "tf32", "seed", "samples")
+    asked = {name: getattr(options, name) for name in names}
     with lab.progress(not options.json) as show:
-
-        def on_event(event: dict[str, Any]) -> None:
-            _take(event, found, notes)
-            show(f"measuring {event.get('op', 'the machine')}", len(found["cases"]), None)
-
-        finished = process.run(home.python, request, on_event, options.limit)
-    found["notes"] = notes
-    written = _save(found, options, home) if found["cases"] else []
-    print(json.dumps(found) if options.json else "\n".join([*_text(found), *written]))
-    if not finished:
+        measured = bench.measure(selection, options.limit, lambda text, cases: show(text, cases, None), **asked)
+    written = measured.save(options.out, selection.root if options.save_baseline else None)
+    lines = [*_text(measured.results), *(f"written: {path}" for path in written)]
+    print(json.dumps(measured.results) if options.json else "\n".join(lines))
+    if not measured.finished:
         print("kernelgen: Interrupted; what was measured is kept.", file=sys.stderr)
-        return 130
-    if found["failures"] or any(case["faults"] for case in found["cases"]):
-        return 1
-    return 0 if found["cases"] else 2
+    return measured.exit_code
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -71,54 +59,26 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def _take(event: dict[str, Any], found: dict[str, Any], notes: list[str]) -> None:
-    """Sort an event of the worker into the results."""
-    facts = dict(event)
-    kind = facts.pop("event")
-    if kind in ("environment", "ceilings"):
-        found[kind] = facts
-    elif kind == "case":
-        found["cases"].append(facts)
-    elif kind in ("failed", "lost"):
-        found["failures"].append(facts)
-    elif kind == "skipped":
-        notes.append(facts["message"])
-    elif kind == "given up":
-        notes.append(f"{facts['op']}: {facts['reason']}")
-
-
-def _save(found: dict[str, Any], options: argparse.Namespace, home: lab.Lab) -> list[str]:
-    """Write what was asked for; a line for each file."""
-    from kernelgen.lab import results
-
-    files = {options.out: found} if options.out else {}
-    if options.save_baseline:
-        for op in dict.fromkeys(case["op"] for case in found["cases"]):
-            files[results.baseline(home.root, found["environment"], op)] = results.of_op(found, op)
-    for path, part in files.items():
-        results.write(part, path)
-    return [f"written: {path}" for path in files]
-
-
 # ---- The table ------------------------------------------------------------------------------------------------
 
 
-def _text(found: dict[str, Any]) -> list[str]:
+def _text(measured: dict[str, Any]) -> list[str]:
     from kernelgen.lab import results
     from kernelgen.lab.remarks import remarks
 
     lines = []
-    if found["cases"]:
-        environment, top = found["environment"], found["ceilings"]
-        rates = [f"copy {top['copy_bytes_per_s'] / 1e9:.4g} GB/s"]
-        rates += [f"{name} product {results.flops_per_s(rate)}" for name, rate in top["matrix_flops_per_s"].items()]
-        lines += [f"{results.machine(environment)}, torch {environment['torch']}: {', '.join(rates)}", _table(found)]
-    lines += remarks(found["cases"])
-    lines += [f"{case['op']} · {case['case']}: failed: {case['reason']}" for case in found["failures"]]
-    return lines + found["notes"]
+    if measured["cases"]:
+        environment, ceilings = measured["environment"], measured["ceilings"]
+        rates = [f"copy {ceilings['copy_bytes_per_s'] / 1e9:.4g} GB/s"]
+        products = ceilings["matrix_flops_per_s"].items()
+        rates += [f"{name} product {results.flops_per_s(rate)}" for name, rate in products]
+        lines += [f"{results.machine(environment)}, torch {environment['torch']}: {', '.join(rates)}", _table(measured)]
+    lines += remarks(measured["cases"])
+    lines += [f"{case['op']} · {case['case']}: failed: {case['reason']}" for case in measured["failures"]]
+    return lines + measured["notes"]
 
 
-def _table(found: dict[str, Any]) -> str:
+def _table(measured: dict[str, Any]) -> str:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -127,7 +87,7 @@ def _table(found: dict[str, Any]) -> str:
     table.add_column("case", overflow="fold")
     for heading in ("median, 95% interval", "p95", "p99", "copy rate", "matrix rate", "times as fast as"):
         table.add_column(heading, justify="right")
-    for case in found["cases"]:
+    for case in measured["cases"]:
         table.add_row(*_row(case))
     console = Console(width=None if sys.stdout.isatty() else 160)
     with console.capture() as captured:
@@ -137,8 +97,9 @@ def _table(found: dict[str, Any]) -> str:
 
 def _row(case: dict[str, Any]) -> list[str]:
     from kernelgen.lab import results
+    from kernelgen.protocol import OP
 
-    op = case["functions"][results.OP]
+    op = case["functions"][OP]
     shares = [f"{op[name]:.1%}" if op.get(name) else "" for name in ("copy_fraction", "matrix_fraction")]
     middle, low, high = map(results.seconds, op["median"])
     peers = [f"{peer} {value:.2f} ({low:.2f}, {high:.2f})" for peer, (value, low, high) in case["peers"].items()]

@@ -1,29 +1,28 @@
 """`kernelgen compare`."""
 
 import argparse
-import itertools
-import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernelgen.cli import lab
 from kernelgen.cli.parser import Parser
-from kernelgen.errors import KernelgenError, LabError
+from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
     from kernelgen.lab.compare import Comparison, Thresholds
-    from kernelgen.lab.pair import Pair, Paired, Plan
 
 _CODES = """exit codes:
   0  improved: an improvement was shown, and no regression
   1  a regression was shown, or results are wrong
   2  no significant difference
   3  nothing could be compared, or wrong usage"""
-_UNABLE = 3
+
+
+class NotComparedError(KernelgenError):
+    """There is no verdict; the message says why. (1 and 2 are verdicts of this verb.)"""
+
+    exit_code = 3
 
 
 def run(arguments: list[str]) -> int:
@@ -31,12 +30,11 @@ def run(arguments: list[str]) -> int:
         options = _options(arguments)
         comparison = _revisions(options) if options.against else _files(options)
     except KernelgenError as error:
-        error.exit_code = _UNABLE  # 1 and 2 are verdicts here.
-        raise
+        raise NotComparedError(str(error)) from error
     except ModuleNotFoundError as error:
-        unable = KernelgenError(f"Comparing needs {error.name}; install it with: {sys.executable} -m pip install scipy")
-        unable.exit_code = _UNABLE
-        raise unable from error
+        raise NotComparedError(
+            f"Comparing needs {error.name}; install it with: {sys.executable} -m pip install scipy"
+        ) from error
     _print(comparison, options)
     return comparison.exit_code
 
@@ -99,118 +97,14 @@ def _files(options: argparse.Namespace) -> "Comparison":
 
 
 def _revisions(options: argparse.Namespace) -> "Comparison":
-    from kernelgen.lab import compare, results
-    from kernelgen.toolchain import revision
+    from kernelgen.lab.compare_revisions import Request, measure
 
     options.ops = options.what
-    home = lab.find(options)
-    with revision.checked_out(home.root, options.against) as (then, commit):
-        for op in home.ops:
-            revision.give_cases(home.root, then, home.package, op, options.against)
-        for root in (then, home.root):
-            revision.build(root, home.python)
-        measuring = _Measuring(options, home, then)
-        found = measuring.all(options.seed)
-        if not found:
-            raise KernelgenError(" ".join(measuring.notes) or "Nothing was measured.")
-        machine = results.machine(measuring.environment)
-        said = (f"{options.against} ({commit[:10]})", "the working tree", machine, found)
-        comparison = compare.revisions(*said, _thresholds(options))
-        if doubtful := compare.doubtful(comparison):
-            again = measuring.all(options.seed + 1, doubtful)
-            comparison = compare.revisions(*said, _thresholds(options), again)
-    comparison.notes += measuring.notes
-    comparison.evidence = [
-        compare.software(measuring.environment),
-        *compare.interleaved(found, measuring.plan(options.seed), measuring.turns),
-        f"Measured at {commit[:10]} and in the working tree by `{_command(options)}`.",
-    ]
-    return comparison
-
-
-def _command(options: argparse.Namespace) -> str:
-    """What repeats the measurement."""
-    words = ["kernelgen", "compare", "--against", options.against, *options.what]
-    for name in ("device", "dtype", "blocks"):
-        words += [f"--{name}", str(getattr(options, name))] if getattr(options, name) else []
-    words += [f"--{name}" for name in ("backward", "tf32") if getattr(options, name)]
-    return shlex.join([*words, *(["--cases", *options.cases] if options.cases else [])])
-
-
-@dataclass
-class _Measuring:
-    """Both revisions, built: what measures them, and what went wrong in it."""
-
-    options: argparse.Namespace
-    home: lab.Lab
-    then: Path
-    environment: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    lost: set[str] = field(default_factory=set)
-
-    def all(self, seed: int, only: Sequence[str] | None = None) -> "list[Paired]":
-        """Every case of every op, or those of these keys, by new processes; one that crashes or hangs is noted."""
-        return [result for op in self.home.ops for result in self._op(op, seed, only)]
-
-    def plan(self, seed: int) -> "Plan":
-        """Of all pairs of workers together."""
-        from kernelgen.lab import pair
-
-        return pair.Plan(self.options.blocks or pair.BLOCKS[self.environment["device"]], seed=seed)
-
-    @property
-    def turns(self) -> int:
-        """How many pairs of workers share the blocks."""
-        from kernelgen.lab import pair
-
-        return pair.pairs_for(self.plan(0).blocks, self.environment["device"])
-
-    def _op(self, op: str, seed: int, only: Sequence[str] | None) -> "list[Paired]":
-        from kernelgen.lab import pair
-
-        parts: dict[str, list[Paired]] = {}
-        for turn in itertools.count():
-            for name, part in self._turn(op, seed, turn, only):
-                parts.setdefault(name, []).append(part)
-            if not parts or turn + 1 >= self.turns:
-                break
-        return [pair.merged(found) for name, found in parts.items() if name not in self.lost]
-
-    def _turn(self, op: str, seed: int, turn: int, only: Sequence[str] | None) -> "Iterator[tuple[str, Paired]]":
-        """What one pair of workers finds in its share of each case's blocks."""
-        from kernelgen.lab import pair, results
-
-        with ExitStack() as stack, lab.progress(not self.options.json) as show:
-            try:
-                live, listed = self._start(op, seed, stack)
-            except LabError as error:  # Of this op alone: its kernel is not written, or it has no such case.
-                self.notes.append(str(error))
-                return
-            self.environment = listed["environment"]
-            plan = self.plan(seed).share(turn, self.turns)
-            for case, dtype in listed["cases"]:
-                part = pair.Paired(op, case, dtype, self.options.backward)
-                name = results.key(part.as_dict())
-                if name in self.lost or (only is not None and name not in only):
-                    continue
-                try:
-                    yield name, pair.measure(live, part, plan, lambda share, name=name: show(name, share, 1.0))
-                except pair.LostError as lost:
-                    self.lost.add(name)
-                    self.notes.append(f"{name}: {lost}")
-                    live, _ = self._start(op, seed, stack)
-
-    def _start(self, op: str, seed: int, stack: ExitStack) -> "tuple[Pair, dict[str, Any]]":
-        from kernelgen.lab import pair
-
-        options = self.options
-        names = ("device", "dtype", "cases", "backward", "tf32")
-        request = {"package": self.home.package, "op": op, "seed": seed}
-        request |= {name: getattr(options, name) for name in names}
-        sides = ((f"{op} at {options.against}", self.then), (f"{op} as it is now", self.home.root))
-        live = pair.Pair(*(pair.Side(name, self.home.python, root, request, options.limit) for name, root in sides))
-        stack.enter_context(closing(live))
-        return live, live.both("list")[1]
+    selection = lab.find(options)
+    names = ("against", "device", "dtype", "cases", "backward", "tf32", "seed", "blocks")
+    request = Request(**{name: getattr(options, name) for name in names}, limit_s=options.limit)
+    with lab.progress(not options.json) as show:
+        return measure(selection, request, _thresholds(options), options.what, lambda key, share: show(key, share, 1.0))
 
 
 def _print(comparison: "Comparison", options: argparse.Namespace) -> None:
@@ -237,6 +131,6 @@ def _text(comparison: "Comparison") -> str:
     console = Console(width=None if sys.stdout.isatty() else 160)
     with console.capture() as captured:
         console.print(table)
-    notes = [f"{one.case}: {note}" for one in comparison.verdicts for note in one.notes]
+    notes = [f"{verdict.case}: {note}" for verdict in comparison.verdicts for note in verdict.notes]
     head = f"{comparison.before} → {comparison.after}, on {comparison.machine}"
     return "\n".join([head, captured.get().rstrip(), *comparison.notes, *notes, compare.rule(comparison.thresholds)])

@@ -1,29 +1,16 @@
-"""What the lab's verbs share: the options that choose a project and its ops, and a progress bar."""
+"""The options that the lab's verbs share, and a progress bar."""
 
 import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli.parser import Parser
-from kernelgen.errors import KernelgenError, LabError
 
-
-@dataclass(frozen=True)
-class Lab:
-    """A project, the Python to run it with, and the ops that were asked for: all that have a lab.py if none was."""
-
-    root: Path
-    package: str
-    python: Path
-    ops: list[str]
-
-    def request(self, work: str, **more: Any) -> dict[str, Any]:
-        """A request to `kernelgen.lab.process.run`."""
-        return {"work": work, "project": str(self.root), "package": self.package, "ops": self.ops, **more}
+if TYPE_CHECKING:
+    from kernelgen.lab.selection import Selection
 
 
 def add_options(parser: Parser, *, ops: str | int = "*") -> None:
@@ -38,39 +25,18 @@ def add_options(parser: Parser, *, ops: str | int = "*") -> None:
 
 
 def add_blocks(group: Any) -> None:
-    """How much evidence two sides that take turns are to give."""
+    """How much evidence two versions that take turns are to give."""
     from kernelgen.lab.pair import BLOCKS
 
     text = f"units of evidence for each case (default: {BLOCKS['cuda']}, on the CPU {BLOCKS['cpu']})"
     group.add_argument("--blocks", type=int, metavar="N", help=text)
 
 
-def find(options: argparse.Namespace) -> Lab:
-    """The project and the ops that the options name.
+def find(options: argparse.Namespace) -> "Selection":
+    """The project and the ops that the options name."""
+    from kernelgen.lab.selection import select
 
-    Raises:
-        LabError: there is no such project or op, an op has no lab.py, or no Python with torch was found.
-    """
-    from kernelgen.scaffold import project
-    from kernelgen.scaffold.names import did_you_mean
-    from kernelgen.toolchain.python import find_python
-
-    try:
-        home = project.find(options.project)
-        python = find_python(home.root, options.python)
-    except KernelgenError as error:
-        raise LabError(str(error)) from None
-    folders = {file.parent.name: file.parent for file in sorted(home.package.glob("ops/*/__init__.py"))}
-    described = [name for name, folder in folders.items() if (folder / "lab.py").is_file()]
-    for name in options.ops:
-        if name not in folders:
-            raise LabError(f"{home.root} has no op {name!r}. {did_you_mean(name, folders)}".rstrip())
-        if name not in described:
-            file = home.relative(folders[name] / "lab.py")
-            raise LabError(f"{name} has no {file}, which describes an op to the lab; `kernelgen update` brings one.")
-    if not described:
-        raise LabError(f"No op of {home.root} has a lab.py, which describes an op to the lab.")
-    return Lab(home.root, home.package.name, python, list(dict.fromkeys(options.ops)) or described)
+    return select(options.project, options.python, options.ops)
 
 
 @contextmanager

@@ -1,10 +1,8 @@
 """`kernelgen profile`."""
 
 import argparse
-import os
+import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,7 @@ from kernelgen.cli import lab
 from kernelgen.cli.parser import Parser
 
 if TYPE_CHECKING:
-    from kernelgen.lab.ncu.profiler import Profile, Profiler
+    from kernelgen.lab.ncu.profiler import Profile
 
 _CODES = """exit codes:
   0  profiled, with counters or without
@@ -26,22 +24,29 @@ _LONGEST_NAME = 80
 
 def run(arguments: list[str]) -> int:
     options = _options(arguments)
-    from kernelgen.lab.ncu import profiler
-    from kernelgen.lab.steady import steady_environment
+    from kernelgen.lab.ncu.profiler import profile_op
 
-    home = lab.find(options)
-    os.environ.update(steady_environment())  # The worker inherits it.
-    folder = options.out or home.root / "build" / "profiles"
-    before = _given(options)
-    now = _profiler(options, home, home.root, folder)
-    found = now.run()
-    if before is not None:
-        profiler.check_comparable(before, options.against, found)
-    elif options.against:
-        with _revision(options, home) as then:
-            before = _profiler(options, home, then, folder / "before", case=found["case"], dtype=found["dtype"]).run()
-    print(profiler.to_json(found, before) if options.json else "\n".join(_text(found, before, now.written)))
+    selection = lab.find(options)
+    names = ("device", "case", "dtype", "backward", "tf32", "seed")
+    folder = options.out or selection.root / "build" / "profiles"
+    profiled = profile_op(
+        selection,
+        {name: getattr(options, name) for name in names},
+        folder,
+        against=options.against,
+        limit_s=options.limit,
+        tell=_tell,
+    )
+    if options.json:
+        print(json.dumps(profiled.as_dict()))
+    else:
+        print("\n".join(_text(profiled.profile, profiled.before, profiled.written)))
     return 0
+
+
+def _tell(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"kernelgen: {text} …", file=sys.stderr)
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -66,80 +71,49 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def _profiler(options: argparse.Namespace, home: lab.Lab, root: Path, folder: Path, **more: Any) -> "Profiler":
-    from kernelgen.lab.ncu.profiler import Profiler
-
-    names = ("device", "case", "dtype", "backward", "tf32", "seed")
-    request = {"package": home.package, "op": home.ops[0], **{name: getattr(options, name) for name in names}, **more}
-
-    def tell(text: str) -> None:
-        if sys.stderr.isatty():
-            print(f"kernelgen: {text} …", file=sys.stderr)
-
-    return Profiler(home.python, root, request, folder.resolve(), options.limit, tell)
-
-
-def _given(options: argparse.Namespace) -> "Profile | None":
-    """The saved profile that --against names, if it names one."""
-    from kernelgen.lab.ncu import profiler
-
-    return profiler.read(Path(options.against)) if (options.against or "").endswith(".json") else None
-
-
-@contextmanager
-def _revision(options: argparse.Namespace, home: lab.Lab) -> Iterator[Path]:
-    """The project as of --against, built."""
-    from kernelgen.toolchain import revision
-
-    with revision.checked_out(home.root, options.against) as (then, _):
-        revision.give_cases(home.root, then, home.package, home.ops[0], options.against)
-        revision.build(then, home.python)
-        yield then
-
-
 # ---- What is printed ------------------------------------------------------------------------------------------
 
 
-def _text(found: "Profile", before: "Profile | None", written: list[Path]) -> list[str]:
+def _text(profile: "Profile", before: "Profile | None", written: list[Path]) -> list[str]:
     from kernelgen.lab import results
     from kernelgen.lab.ncu import profiler
 
-    time, count = results.seconds(profiler.seconds(found)), len(found["kernels"])
-    head = f"{results.key(found)} on {results.machine(found['environment'])}: {time}"
+    time, count = results.seconds(profiler.seconds(profile)), len(profile["kernels"])
+    head = f"{results.key(profile)} on {results.machine(profile['environment'])}: {time}"
     lines = [f"{head} in {count} launch{'es' * (count > 1)}, caches cold" if count else head]
-    shown = sorted(found["kernels"], key=lambda one: -one["seconds"])[:_MOST_SHOWN]
-    for one in shown:
-        lines += ["", *_kernel(one, found)]
+    shown = sorted(profile["kernels"], key=lambda kernel: -kernel["seconds"])[:_MOST_SHOWN]
+    for kernel in shown:
+        lines += ["", *_kernel(kernel, profile)]
     if not shown:
-        lines += [f"No counters: {found['reason']}. By torch's profiler, for each call:", *_times(found)]
+        lines += [f"No counters: {profile['reason']}. By torch's profiler, for each call:", *_times(profile)]
     if before:
-        lines += ["", *_change(before, found)]
+        lines += ["", *_change(before, profile)]
     return [*lines, "", *(f"written: {path}" for path in written)]
 
 
-def _kernel(one: dict[str, Any], found: "Profile") -> list[str]:
+def _kernel(facts: dict[str, Any], profile: "Profile") -> list[str]:
     from kernelgen.lab import results
-    from kernelgen.lab.ncu import figures, profiler
+    from kernelgen.lab.ncu import figures
 
-    launch = one["launch"]
+    launch = facts["launch"]
     shape = " x ".join(f"{launch[name]:.0f}" for name in ("grid_size", "block_size") if name in launch)
-    lines = [
-        f"{_cut(one['name'])}: {results.seconds(one['seconds'])}, {one['share']:.0%} of the time, grid x block {shape}"
-    ]
-    rows = figures.rows(profiler.as_kernel(one), found["ceilings"].get("copy_bytes_per_s"), one["least"])
+    time = f"{results.seconds(facts['seconds'])}, {facts['share']:.0%} of the time"
+    kernel = figures.ProfiledKernel.from_dict(facts)
+    rows = figures.rows(kernel, profile["ceilings"].get("copy_bytes_per_s"), facts["least"])
+    lines = [f"{_cut(facts['name'])}: {time}, grid x block {shape}"]
     lines += [f"  {name:16} {figure:>7}  {rest}".rstrip() for name, figure, rest in rows]
-    return lines + [f"  → {sentence}" for sentence in one["says"]]
+    return lines + [f"  → {sentence}" for sentence in facts["says"]]
 
 
 def _cut(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
-def _times(found: "Profile") -> list[str]:
+def _times(profile: "Profile") -> list[str]:
     from kernelgen.lab import results
     from kernelgen.lab.ncu import runner
 
-    rows, whole = found["times"]["rows"], sum(row["seconds"] for row in found["times"]["rows"]) or 1
+    rows, whole = profile["times"]["rows"], sum(row["seconds"] for row in profile["times"]["rows"]) or 1
     lines = []
     for row in rows[:_MOST_ROWS]:
         share = f"{row['seconds'] / whole:.0%}"
@@ -149,17 +123,17 @@ def _times(found: "Profile") -> list[str]:
     return lines
 
 
-def _change(before: "Profile", found: "Profile") -> list[str]:
+def _change(before: "Profile", after: "Profile") -> list[str]:
     """Before and after: the call, and the heaviest kernel's figures."""
     from kernelgen.lab import results
     from kernelgen.lab.ncu import figures, profiler
 
-    times = [profiler.seconds(profile) for profile in (before, found)]
+    times = [profiler.seconds(profile) for profile in (before, after)]
     lines = [f"before → after: {' → '.join(map(results.seconds, times))} ({times[1] / times[0] - 1:+.1%})"]
-    heaviest = [profiler.heaviest(profile) for profile in (before, found)]
+    heaviest = [profiler.heaviest(profile) for profile in (before, after)]
     if all(heaviest):
-        tables = [figures.rows(profiler.as_kernel(one)) for one in heaviest]
-        lines.append(f"  {_cut(heaviest[0]['name'])} → {_cut(heaviest[1]['name'])}")
+        tables = [figures.rows(kernel) for kernel in heaviest]
+        lines.append(f"  {_cut(heaviest[0].name)} → {_cut(heaviest[1].name)}")
         lines += [f"  {a[0]:16} {a[1]:>7} → {b[1]}" for a, b in zip(*tables, strict=True)]
     lines.append("One call each: `kernelgen compare --against` says whether a difference is real.")
     return lines

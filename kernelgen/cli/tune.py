@@ -3,56 +3,57 @@
 import argparse
 import json
 import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernelgen.cli import lab
 from kernelgen.cli.output import note
 from kernelgen.cli.parser import Parser
 from kernelgen.errors import KernelgenError
+from kernelgen.tune.errors import TuningError
 
 if TYPE_CHECKING:
-    from kernelgen.tune.search import Stats
-    from kernelgen.tune.tuning import Plan, Result, Terrain, Views
+    from kernelgen.lab.selection import Selection
+    from kernelgen.tune.request import Reporter, TuningRequest
+    from kernelgen.tune.task import Task
+    from kernelgen.tune.tuning import TuningResult
 
 _CODES = """exit codes:
   0  a faster configuration was confirmed and written (or: another worker confirms; a dry run)
   2  the default stands: nothing was written
   3  nothing could be tuned, or wrong usage"""
-_WRITTEN, _STANDS, _UNABLE = 0, 2, 3
-# Where no terminal shows the progress, a line after so many trials of a search, and in a stage after so long.
-_LINE_TRIALS, _LINE_S = 10, 10.0
+_WRITTEN, _STANDS = 0, 2
 
 
 def run(arguments: list[str]) -> int:
     try:
         options = _options(arguments)
-        from kernelgen.tune import tuning
-
-        plan = _plan(options, lab.find(options))
-        with _views(options.json) as views:
-            views.stage("reading the space", None)
-            terrain = tuning.survey(plan)
-            if options.dry_run:
-                return _dry_run(plan, terrain, views, options)
-            result = tuning.tune(plan, terrain, views)
-    except KernelgenError as error:
-        error.exit_code = _UNABLE
+        return _tune(_request(options, lab.find(options)), options)
+    except TuningError:
         raise
+    except KernelgenError as error:
+        raise TuningError(str(error)) from error
     except KeyboardInterrupt:
         note("the trials that were done are kept; go on with --resume")
         raise
     except ModuleNotFoundError as error:
-        unable = KernelgenError(
+        raise TuningError(
             f"Tuning needs {error.name}; install it with: {sys.executable} -m pip install optuna scikit-learn scipy"
-        )
-        unable.exit_code = _UNABLE
-        raise unable from error
-    return _finish(plan, result, options)
+        ) from error
+
+
+def _tune(request: "TuningRequest", options: argparse.Namespace) -> int:
+    from kernelgen.tune import display, tuning
+    from kernelgen.tune.task import read_task
+
+    with display.shown(quiet=options.json) as reporter:
+        reporter.stage("reading the space", None)
+        task = read_task(request)
+        if options.dry_run:
+            return _dry_run(request, task, reporter, options)
+        result = tuning.tune(request, task, reporter)
+    return _finish(request, result, options)
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -80,7 +81,7 @@ def _add_search(parser: Parser) -> None:
     group.add_argument("--seeds", type=int, default=20, metavar="N", help="points spread over the space (default: 20)")
     group.add_argument("--trials", type=int, default=100, metavar="N", help="trials after those (default: 100)")
     group.add_argument(
-        "--minutes", type=float, metavar="M", help="start no trial after so long, which classes of shapes share"
+        "--minutes", type=float, metavar="M", help="start no trial after so long; shape classes share it"
     )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of the search and the inputs (default: 0)")
     group.add_argument(
@@ -122,179 +123,61 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
     if options.chip and not options.dry_run:
         parser.error("--chip goes with --dry-run; a search measures on the GPUs that are here")
     if options.chip:
-        from kernelgen.tune.chips import CHIPS, find
+        from kernelgen.tune.device_limits import DEVICE_LIMITS, device_limits
 
         if options.device == "cpu":
             parser.error("--chip is a GPU's; leave out --device cpu")
-        if find(options.chip) is None:
-            parser.error(f"--chip {options.chip} is not known; known are {', '.join(CHIPS)}")
+        if device_limits(options.chip) is None:
+            parser.error(f"--chip {options.chip} is not known; known are {', '.join(DEVICE_LIMITS)}")
 
 
-def _plan(options: argparse.Namespace, home: lab.Lab) -> "Plan":
+def _request(options: argparse.Namespace, home: "Selection") -> "TuningRequest":
     from kernelgen.lab.compare import Thresholds
-    from kernelgen.tune.tuning import Plan
+    from kernelgen.tune.request import TuningRequest
 
     names = ("dtype", "cases", "backward", "tf32", "seed", "seeds", "trials", "minutes", "jobs", "gpus", "storage")
-    asked = {name: getattr(options, name) for name in (*names, "resume", "best", "blocks", "chip")}
-    thresholds = Thresholds(slower=options.slower / 100, faster=options.faster / 100)
-    device = "cuda" if options.chip else options.device
-    facts = {"device": device, "limit_s": options.limit, "thresholds": thresholds}
-    return Plan(home.root, home.package, home.ops[0], home.python, **asked, **facts)
-
-
-# ---- What is printed ------------------------------------------------------------------------------------------
-
-
-def _dry_run(plan: "Plan", terrain: "Terrain", views: "Views", options: argparse.Namespace) -> int:
-    from kernelgen.tune import tuning
-
-    if not options.json:
-        print("\n".join(_terrain_text(plan, terrain)), flush=True)  # What it costs takes a while to find out.
-    try:
-        price = tuning.cost(plan, terrain, views)
-    except KernelgenError as error:
-        if not options.chip:
-            raise
-        price = None  # Another machine's chip: there may be no compiler for it here.
-        note(f"what a search would cost is not known: {error}")
-    views.stage("", None)
-    if options.json:
-        print(json.dumps({**terrain.as_dict(), "cost": price}))
-    elif price:
-        print(_price_text(price))
-    return 0
-
-
-def _terrain_text(plan: "Plan", terrain: "Terrain") -> list[str]:
-    lines = [f"{plan.op} on {terrain.chip}: {terrain.space.size} points"]
-    width = max(map(len, terrain.space.tunables))
-    lines += [f"  {name:{width}}  {', '.join(map(str, values))}" for name, values in terrain.space.tunables.items()]
-    for one in terrain.classes:
-        of = f"{one.shapes}: " if one.shapes else ""
-        for gate, found in one.rejected.items():
-            lines.append(f"{of}{found['count']} rejected by {gate}, such as {found['examples'][0]['text']}")
-        cases = f"{len(one.cases)} case{'s are' if len(one.cases) > 1 else ' is'} measured for each"
-        lines.append(f"{of}{len(one.kept)} points are left; {cases}.")
-    return lines
-
-
-def _price_text(price: Mapping[str, Any]) -> str:
-    measuring = price["measuring_s"]
-    measured = f"{measuring:.1f} s to prove and measure" if measuring else "no GPU here to measure on"
-    return (
-        f"{price['trials']} trials, each {price['compiling_s']:.1f} s to compile ({price['jobs']} at once) and "
-        f"{measured}: about {price['minutes']:.1f} minutes"
+    return TuningRequest(
+        home.root,
+        home.package,
+        home.ops[0],
+        home.python,
+        device="cuda" if options.chip else options.device,
+        limit_s=options.limit,
+        thresholds=Thresholds(slower=options.slower / 100, faster=options.faster / 100),
+        **{name: getattr(options, name) for name in (*names, "resume", "best", "blocks", "chip")},
     )
 
 
-def _finish(plan: "Plan", result: "Result", options: argparse.Namespace) -> int:
-    code = _WRITTEN if result.written or result.left else _STANDS
+def _dry_run(request: "TuningRequest", task: "Task", reporter: "Reporter", options: argparse.Namespace) -> int:
+    from kernelgen.tune import cost, text
+
+    if not options.json:
+        print(text.of_task(request, task), flush=True)  # The cost takes a while.
+    try:
+        figures = cost.estimate_cost(request, task, reporter)
+    except KernelgenError as error:
+        if not options.chip:
+            raise
+        figures = None  # There may be no compiler here for another machine's chip.
+        note(f"what a search would cost is not known: {error}")
+    reporter.stage("", None)
+    if options.json:
+        print(json.dumps({**task.as_dict(), "cost": figures}))
+    elif figures:
+        print(text.of_cost(figures))
+    return 0
+
+
+def _finish(request: "TuningRequest", result: "TuningResult", options: argparse.Namespace) -> int:
+    from kernelgen.tune import text
+
+    code = _WRITTEN if result.written or result.left_to_others else _STANDS
     record = {**result.record, "written": str(result.written) if result.written else None, "exit_code": code}
     if options.out:
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if options.pictures:
         from kernelgen.lab.report import collect, page
 
-        options.pictures.write_text(page.html(collect.of_tuning(record), plan.op), encoding="utf-8")
-    print(json.dumps(record) if options.json else "\n".join(_text(plan, result)))
+        options.pictures.write_text(page.html(collect.of_tuning(record), request.op), encoding="utf-8")
+    print(json.dumps(record) if options.json else text.of_result(request, result))
     return code
-
-
-def _text(plan: "Plan", result: "Result") -> list[str]:
-    from kernelgen.lab import compare
-    from kernelgen.tune.space import key
-
-    lines = []
-    for part in result.record["searches"]:
-        stats = part["stats"]
-        head = f"{plan.op}{' · ' + part['shapes'] if part['shapes'] else ''}: {stats['done']} trials"
-        failed = f", {stats['failed']} of them no good" if stats["failed"] else ""
-        lines.append(f"{head}{failed}; {part['ended']} after {stats['seconds']:.0f} s")
-        for found in part.get("confirmed", ()):
-            verdict = "confirmed" if found["passed"] else "not confirmed"
-            lines.append(f"  {verdict}: {key(found['values'])}{': ' + found['problem'] if found['problem'] else ''}")
-            for case in (found["comparison"] or {"cases": []})["cases"]:
-                change, low, high = (100 * (end - 1) for end in case["ratio"])
-                lines.append(f"    {case['case']}: {change:+.1f}% ({low:+.1f}, {high:+.1f}) {case['verdict']}")
-                lines += [f"      {note}" for note in case["notes"]]
-            lines += [f"    {note}" for note in (found["comparison"] or {}).get("notes", ())]
-    if result.left:
-        return [*lines, result.left]
-    if result.written:
-        shown = result.written.relative_to(plan.root)
-        return [*lines, f"written to {shown}; build to use it: kernelgen build", compare.rule(plan.thresholds)]
-    return [*lines, f"The default of {plan.op} stands; nothing was written.", compare.rule(plan.thresholds)]
-
-
-@contextmanager
-def _views(quiet: bool) -> "Iterator[Views]":
-    """The progress: a view that is redrawn on a terminal; else a line now and then, unless it is to be quiet."""
-    from kernelgen.tune.tuning import Views
-
-    if quiet:
-        yield Views()
-        return
-    if not sys.stderr.isatty():
-        log = _Log()
-        yield Views(log.stage, log.stats, log.note)
-        return
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console(stderr=True)
-    with Live("", console=console, transient=True, refresh_per_second=4) as live:
-        yield Views(
-            stage=lambda text, share: live.update(text if share is None else f"{text}: {share:.0%}"),
-            stats=lambda shapes, stats: live.update(_table(shapes, stats)),
-            note=lambda text: console.print(text, highlight=False),
-        )
-
-
-class _Log:
-    """The progress as lines, for a file or an agent."""
-
-    def __init__(self) -> None:
-        self._shapes, self._said, self._at = "", 0, time.monotonic()
-
-    def note(self, text: str) -> None:
-        self._at = time.monotonic()
-        print(f"kernelgen: {text}", file=sys.stderr, flush=True)
-
-    def stage(self, text: str, share: float | None) -> None:
-        if text and time.monotonic() >= self._at + _LINE_S:
-            self.note(text if share is None else f"{text}: {share:.0%}")
-
-    def stats(self, shapes: str, stats: "Stats") -> None:
-        if shapes != self._shapes:
-            self._shapes, self._said = shapes, 0
-        if stats.here >= self._said + _LINE_TRIALS:
-            self._said = stats.here
-            self.note(f"{shapes}: {_progress(stats)}" if shapes else _progress(stats))
-
-
-def _progress(stats: "Stats") -> str:
-    best = f"best {stats.best:.3f} of the default's time" if stats.best_values else "none measured yet"
-    return f"{stats.done} of {stats.total} trials, {best}, {stats.rate:.0f} a minute, {_left(stats)} left"
-
-
-def _left(stats: "Stats") -> str:
-    if not stats.rate:
-        return "?"
-    seconds = min(60 * (stats.total - stats.done) / stats.rate, max(0.0, stats.limit_s - stats.seconds))
-    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
-
-
-def _table(shapes: str, stats: "Stats") -> Any:
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-
-    from kernelgen.tune.space import key
-
-    table = Table.grid(padding=(0, 2))
-    table.add_row(shapes or "trials", ProgressBar(stats.total, stats.done, width=40), f"{stats.done} of {stats.total}")
-    if stats.best_values:
-        table.add_row("best", f"{stats.best:.3f} of the default's time", key(stats.best_values))
-    table.add_row("rate", f"{stats.rate:.1f} trials a minute", f"{_left(stats)} left")
-    used = f"compilers {stats.compilers_used:.0%} of {stats.jobs}, measuring {stats.lanes_used:.0%} of {stats.lanes}"
-    table.add_row("in use", used, f"{stats.failed} no good, {stats.cached} from the cache")
-    return table

@@ -1,17 +1,17 @@
-"""Whether an op became faster or slower: the rule, applied to two files or to two revisions, and what is said of it.
+"""Whether an op became faster or slower: the rule, applied to two files or to two revisions, and the verdicts as text.
 
 A difference is *shown* if the intervals leave a gap, |Cliff's delta| is at least 0.3, and the test's p, corrected for
 the number of cases as Holm (1979) has it, is below 0.05. Of those that are shown:
 
 - a *regression* is one that may be 3% or more: the upper end of the ratio's 99% interval reaches 1.03. The estimate
   itself is no test: of a slowdown of exactly 3% half of all estimates fall short of 3%. So the gate asks whether 3% can
-  be ruled out. What is surely slower and may be that much slower is stopped; what is surely less than 3% passes.
-- an *improvement* is one whose estimate is at least 10%: who claims it bears the burden of proof.
+  be ruled out. A case that is surely slower, and may be 3% slower, is stopped; what is surely less than 3% passes.
+- an *improvement* is one whose estimate is at least 10%: whoever claims it bears the burden of proof.
 
-Where a process happens to put its code and its data makes it faster or slower for as long as it lives, which no number
-of samples from it would show. So new processes measure again what seems to be either, or to be half of a regression: an
-improvement is one that both find, and a regression one that both find to be slower, at least one of them so much that
-3% cannot be ruled out.
+Where its code and its data happen to lie makes a process faster or slower for as long as it lives, which no number of
+samples from it would show. So new processes measure again every case that seems to be either, or to be half of a
+regression. An improvement stands if both measurements show one. A regression stands if both show the case to be slower,
+at least one of them so much that 3% cannot be ruled out.
 """
 
 import json
@@ -21,9 +21,9 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.lab import results, statistics
-from kernelgen.lab.pair import Paired, Plan
-from kernelgen.lab.results import OP
+from kernelgen.lab.pair import PairedResult, Schedule
 from kernelgen.lab.statistics import Difference
+from kernelgen.protocol import OP
 
 IMPROVEMENT, REGRESSION, NO_DIFFERENCE, WRONG = "improvement", "regression", "no difference", "wrong result"
 EXIT_IMPROVED, EXIT_REGRESSED, EXIT_NEITHER = 0, 1, 2
@@ -32,31 +32,32 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Shares of the time before, Cliff's delta, and the p-value."""
+    """What a difference has to reach: shares of the time before, |Cliff's delta|, and what p has to be below."""
 
     slower: float = 0.03
     faster: float = 0.10
     delta: float = 0.3
     p: float = 0.05
 
-    def verdict(self, found: Difference, p: float) -> str:
-        """Of one difference, with its corrected p."""
-        if self.shown(found, p) and found.ratio.value > 1 and found.ratio.high >= 1 + self.slower:
+    def verdict(self, difference: Difference, p: float) -> str:
+        """The verdict on a difference, by its corrected p."""
+        if self.shown(difference, p) and difference.ratio.value > 1 and difference.ratio.high >= 1 + self.slower:
             return REGRESSION
-        if self.shown(found, p) and found.ratio.value <= 1 / (1 + self.faster):
+        if self.shown(difference, p) and difference.ratio.value <= 1 / (1 + self.faster):
             return IMPROVEMENT
         return NO_DIFFERENCE
 
-    def shown(self, found: Difference, p: float) -> bool:
-        return found.apart and abs(found.delta) >= self.delta and p < self.p and found.count >= statistics.FEWEST
+    def shown(self, difference: Difference, p: float) -> bool:
+        enough = difference.count >= statistics.FEWEST
+        return enough and difference.apart and abs(difference.delta) >= self.delta and p < self.p
 
     def hoped(self, ratio: float) -> bool:
         """Whether a ratio from a short measurement leaves hope of an improvement: half of one has to show."""
         return ratio <= 1 / (1 + self.faster / 2)
 
-    def slowed(self, found: Difference, p: float) -> bool:
-        """Whether other processes might find a regression where these do not: half of it is shown."""
-        return self.shown(found, p) and found.ratio.value >= 1 + self.slower / 2
+    def slowed(self, difference: Difference, p: float) -> bool:
+        """Whether other processes might show a regression where these do not: half of one is shown."""
+        return self.shown(difference, p) and difference.ratio.value >= 1 + self.slower / 2
 
     def agreed(self, first: Difference, p: float, second: Difference) -> str:
         """The verdict on a case that was measured twice, by different processes."""
@@ -69,7 +70,7 @@ class Thresholds:
 
 @dataclass
 class Verdict:
-    """What is said of one case; `before` and `after` are median seconds."""
+    """The verdict on one case; `before` and `after` are median seconds, `p` is corrected for the number of cases."""
 
     case: str
     verdict: str
@@ -82,9 +83,9 @@ class Verdict:
     def as_dict(self) -> dict[str, Any]:
         facts = asdict(self)
         del facts["difference"], facts["p"]
-        if found := self.difference:
-            facts |= {"ratio": found.ratio.as_list(), "intervals_apart": found.apart, "cliffs_delta": found.delta}
-            facts |= {"p": found.p, "p_holm": self.p, "count": found.count}
+        if shown := self.difference:
+            facts |= {"ratio": shown.ratio.as_list(), "intervals_apart": shown.apart, "cliffs_delta": shown.delta}
+            facts |= {"p": shown.p, "p_holm": self.p, "count": shown.count}
         return facts
 
 
@@ -103,10 +104,10 @@ class Comparison:
     @property
     def exit_code(self) -> int:
         """0 improved, 1 a case became slower or wrong, 2 neither was shown."""
-        said = {verdict.verdict for verdict in self.verdicts}
-        if said & {REGRESSION, WRONG}:
+        verdicts = {verdict.verdict for verdict in self.verdicts}
+        if verdicts & {REGRESSION, WRONG}:
             return EXIT_REGRESSED
-        return EXIT_IMPROVED if IMPROVEMENT in said else EXIT_NEITHER
+        return EXIT_IMPROVED if IMPROVEMENT in verdicts else EXIT_NEITHER
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"kind": "kernelgen compare", "version": VERSION, "before": self.before, "after": self.after}
@@ -120,9 +121,9 @@ class Comparison:
 
 def judge(differences: Mapping[str, Difference], thresholds: Thresholds) -> dict[str, tuple[str, float]]:
     """The verdict on each, and its corrected p."""
-    corrected = statistics.holm([found.p for found in differences.values()])
+    corrected = statistics.holm([difference.p for difference in differences.values()])
     pairs = zip(differences.items(), corrected, strict=True)
-    return {name: (thresholds.verdict(found, p), p) for (name, found), p in pairs}
+    return {name: (thresholds.verdict(difference, p), p) for (name, difference), p in pairs}
 
 
 # ---- Two revisions, measured in one run -----------------------------------------------------------------------
@@ -132,47 +133,44 @@ def revisions(
     before: str,
     after: str,
     machine: str,
-    found: Sequence[Paired],
+    measured: Sequence[PairedResult],
     thresholds: Thresholds,
-    again: Sequence[Paired] = (),
+    repeated: Sequence[PairedResult] = (),
 ) -> Comparison:
-    """The verdicts on what `pair.measure` found.
-
-    `again` holds cases that were measured once more, by new processes.
-    """
-    named, second = ({results.key(result.as_dict()): result for result in some} for some in (found, again))
-    differences = {name: statistics.paired_difference(result.ratios) for name, result in named.items()}
+    """The verdicts on results of `pair.measure`; `repeated` holds those that new processes measured once more."""
+    first, second = ({result.key: result for result in some} for some in (measured, repeated))
+    differences = {name: statistics.paired_difference(result.ratios) for name, result in first.items()}
     verdicts = []
-    for name, (verdict, p) in judge(differences, thresholds).items():
-        result = named[name]
+    for name, (text, p) in judge(differences, thresholds).items():
+        result = first[name]
         aside = [f"{result.set_aside} rounds were set aside: the GPU was throttled"] if result.set_aside else []
-        one = Verdict(name, verdict, result.before, result.after, differences[name], p)
-        one.notes += [*result.faults, *result.remarks, *aside]
+        verdict = Verdict(name, text, result.before, result.after, differences[name], p)
+        verdict.notes += [*result.faults, *result.remarks, *aside]
         if result.faults:
-            one.verdict = WRONG
+            verdict.verdict = WRONG
         elif name in second:
-            _confirm(one, statistics.paired_difference(second[name].ratios), thresholds)
-        verdicts.append(one)
+            _confirm(verdict, statistics.paired_difference(second[name].ratios), thresholds)
+        verdicts.append(verdict)
     return Comparison(before, after, machine, verdicts, thresholds)
 
 
-def _confirm(one: Verdict, second: Difference, thresholds: Thresholds) -> None:
-    first, change = one.verdict, f"{100 * (second.ratio.value - 1):+.1f}%"
-    one.verdict = thresholds.agreed(one.difference, one.p, second)
-    if first != NO_DIFFERENCE and one.verdict == NO_DIFFERENCE:
-        one.notes.append(f"{first} not confirmed: other processes found {change}")
-    elif one.verdict != NO_DIFFERENCE:
-        one.notes.append(f"confirmed by other processes: {change}")
+def _confirm(verdict: Verdict, second: Difference, thresholds: Thresholds) -> None:
+    first, change = verdict.verdict, f"{100 * (second.ratio.value - 1):+.1f}%"
+    verdict.verdict = thresholds.agreed(verdict.difference, verdict.p, second)
+    if first != NO_DIFFERENCE and verdict.verdict == NO_DIFFERENCE:
+        verdict.notes.append(f"{first} not confirmed: other processes found {change}")
+    elif verdict.verdict != NO_DIFFERENCE:
+        verdict.notes.append(f"confirmed by other processes: {change}")
 
 
 def doubtful(comparison: Comparison) -> list[str]:
     """The cases that other processes have to measure, too."""
     slowed = comparison.thresholds.slowed
     return [
-        one.case
-        for one in comparison.verdicts
-        if one.verdict in (REGRESSION, IMPROVEMENT)
-        or (one.verdict == NO_DIFFERENCE and one.difference and slowed(one.difference, one.p))
+        verdict.case
+        for verdict in comparison.verdicts
+        if verdict.verdict in (REGRESSION, IMPROVEMENT)
+        or (verdict.verdict == NO_DIFFERENCE and verdict.difference and slowed(verdict.difference, verdict.p))
     ]
 
 
@@ -186,38 +184,37 @@ def files(
     thresholds: Thresholds,
     cases: Sequence[str] | None = None,
 ) -> Comparison:
-    """The verdicts on two results of `kernelgen bench`, of which each may have been taken at another time.
+    """The verdicts on two results of `kernelgen bench`, which were measured one after the other.
 
     Raises:
-        KernelgenError: they were taken on different machines, a case was asked for that is in neither, or they have no
-            case in common.
+        KernelgenError: they are of different machines, neither holds a case of `cases`, or they have no case in common.
     """
-    machines = [results.machine(found["environment"]) for found in (before, after)]
+    machines = [results.machine(run["environment"]) for run in (before, after)]
     if machines[0] != machines[1]:
         raise KernelgenError(
             f"{names[0]} was measured on {machines[0]}, {names[1]} on {machines[1]}: times of different machines say "
             "nothing of the code. Measure both on one, or use `kernelgen compare --against REV OP`."
         )
-    tables = [{results.key(case): case for case in found["cases"]} for found in (before, after)]
+    tables = [{results.key(case): case for case in run["cases"]} for run in (before, after)]
     common = _common(names, tables, cases)
     differences = {key: statistics.difference(*(_seconds(table[key]) for table in tables)) for key in common}
     verdicts = []
-    for key, (verdict, p) in judge(differences, thresholds).items():
+    for key, (text, p) in judge(differences, thresholds).items():
         pair = [table[key] for table in tables]
         medians = [case["functions"][OP]["median"][0] for case in pair]
-        one = Verdict(key, verdict, *medians, differences[key], p, list(pair[1]["faults"]))
-        if one.notes:
-            one.verdict = WRONG
+        verdict = Verdict(key, text, *medians, differences[key], p, list(pair[1]["faults"]))
+        if verdict.notes:
+            verdict.verdict = WRONG
         else:
-            _blame_the_machine(one, pair, thresholds)
-        verdicts.append(one)
+            _blame_the_machine(verdict, pair, thresholds)
+        verdicts.append(verdict)
     notes = _environment_notes(before["environment"], after["environment"])
     for name, table in zip(names, tables, strict=True):
         only = [key for key in table if key not in common and cases is None]
         notes += [f"only in {name}: {', '.join(only)}"] if only else []
-    said = [software(after["environment"]), "Measured one after the other, not interleaved."]
-    said.append(f"Measured {before['created']} and {after['created']}.")
-    return Comparison(*names, machines[0], verdicts, thresholds, notes, said)
+    evidence = [software(after["environment"]), "Measured one after the other, not interleaved."]
+    evidence.append(f"Measured {before['created']} and {after['created']}.")
+    return Comparison(*names, machines[0], verdicts, thresholds, notes, evidence)
 
 
 def _common(names: tuple[str, str], tables: list[dict[str, Any]], cases: Sequence[str] | None) -> list[str]:
@@ -237,17 +234,18 @@ def _seconds(case: dict[str, Any], name: str = OP) -> list[float]:
     return case["functions"][name]["seconds"]
 
 
-def _blame_the_machine(one: Verdict, pair: list[dict[str, Any]], thresholds: Thresholds) -> None:
-    """A peer's code did not change. If it moved as the op did, by half as much or more, the machine did."""
-    if one.verdict == NO_DIFFERENCE:
+def _blame_the_machine(verdict: Verdict, pair: list[dict[str, Any]], thresholds: Thresholds) -> None:
+    """A peer's code did not change. If its time moved as the op's did, by half as much or more, the machine changed."""
+    if verdict.verdict == NO_DIFFERENCE:
         return
     for peer in set(pair[0]["peers"]) & set(pair[1]["peers"]):
-        found = statistics.difference(*(_seconds(case, peer) for case in pair))
-        moved, op = found.ratio.value - 1, one.difference.ratio.value - 1
-        if found.apart and abs(found.delta) >= thresholds.delta and moved * op > 0 and abs(moved) >= abs(op) / 2:
-            change = f"{abs(moved):.1%} {'slower' if moved > 0 else 'faster'}"
-            one.verdict = NO_DIFFERENCE
-            one.notes.append(f"{peer} is {change} too, so the machine changed; use `kernelgen compare --against`")
+        difference = statistics.difference(*(_seconds(case, peer) for case in pair))
+        of_peer, of_op = difference.ratio.value - 1, verdict.difference.ratio.value - 1
+        shown = difference.apart and abs(difference.delta) >= thresholds.delta
+        if shown and of_peer * of_op > 0 and abs(of_peer) >= abs(of_op) / 2:
+            change = f"{abs(of_peer):.1%} {'slower' if of_peer > 0 else 'faster'}"
+            verdict.verdict = NO_DIFFERENCE
+            verdict.notes.append(f"{peer} is {change} too, so the machine changed; use `kernelgen compare --against`")
             return
 
 
@@ -256,7 +254,7 @@ def _environment_notes(before: dict[str, Any], after: dict[str, Any]) -> list[st
     for name in ("torch", "cuda", "threads", "device"):
         if before.get(name) != after.get(name):
             notes.append(f"{name} differs: {before.get(name)} before, {after.get(name)} after")
-    drivers = [(found.get("gpu") or {}).get("driver") for found in (before, after)]
+    drivers = [(environment.get("gpu") or {}).get("driver") for environment in (before, after)]
     if drivers[0] != drivers[1]:
         notes.append(f"the driver differs: {drivers[0]} before, {drivers[1]} after")
     if bool(before["flags"].get("tf32")) != bool(after["flags"].get("tf32")):
@@ -279,34 +277,34 @@ def rows(comparison: Comparison) -> list[tuple[str, ...]]:
 HEADINGS = ("case", "before", "after", "time, 99% interval", "Cliff's δ", "p (Holm)", "verdict")
 
 
-def _row(one: Verdict) -> tuple[str, ...]:
-    found = one.difference
-    ends = ", ".join(f"{100 * (end - 1):+.1f}" for end in (found.ratio.low, found.ratio.high))
-    change = f"{100 * (found.ratio.value - 1):+.1f}% ({ends})"
-    times = (results.seconds(one.before), results.seconds(one.after))
-    return (one.case, *times, change, f"{found.delta:+.2f}", f"{one.p:.2g}", one.verdict)
+def _row(verdict: Verdict) -> tuple[str, ...]:
+    difference = verdict.difference
+    ends = ", ".join(f"{100 * (end - 1):+.1f}" for end in (difference.ratio.low, difference.ratio.high))
+    change = f"{100 * (difference.ratio.value - 1):+.1f}% ({ends})"
+    times = (results.seconds(verdict.before), results.seconds(verdict.after))
+    return (verdict.case, *times, change, f"{difference.delta:+.2f}", f"{verdict.p:.2g}", verdict.verdict)
 
 
 _MARKS = {IMPROVEMENT: "🟢 improvement", REGRESSION: "🔴 regression", WRONG: "🔴 wrong result"}
 
 
 def markdown(comparison: Comparison) -> str:
-    """For a pull request."""
+    """A comment for a pull request."""
     count = {name: [v.verdict for v in comparison.verdicts].count(name) for name in (REGRESSION, IMPROVEMENT, WRONG)}
-    said = ", ".join(f"{n} {name}{'s' * (n > 1)}" for name, n in count.items() if n) or "no difference shown"
-    lines = [f"### `{comparison.before}` → `{comparison.after}`: {said}", "", f"On {comparison.machine}.", ""]
+    summary = ", ".join(f"{n} {name}{'s' * (n > 1)}" for name, n in count.items() if n) or "no difference shown"
+    lines = [f"### `{comparison.before}` → `{comparison.after}`: {summary}", "", f"On {comparison.machine}.", ""]
     lines += ["| " + " | ".join(HEADINGS) + " |", "| --- |" + " ---: |" * 5 + " --- |"]
     for row in rows(comparison):
         lines.append("| " + " | ".join([*row[:-1], _MARKS.get(row[-1], row[-1])]) + " |")
     notes = [f"{verdict.case}: {note}" for verdict in comparison.verdicts for note in verdict.notes]
     lines += ["", *(f"- {note}" for note in [*comparison.notes, *notes])] if notes or comparison.notes else []
     slower = [verdict.case for verdict in comparison.verdicts if verdict.verdict == REGRESSION]
-    said = [*comparison.evidence, f"Cases that got slower: {', '.join(slower) or 'none shown'}."]
-    return "\n".join([*lines, "", *(f"- {line}" for line in said), "", rule(comparison.thresholds)])
+    evidence = [*comparison.evidence, f"Cases that got slower: {', '.join(slower) or 'none shown'}."]
+    return "\n".join([*lines, "", *(f"- {line}" for line in evidence), "", rule(comparison.thresholds)])
 
 
 def software(environment: Mapping[str, Any]) -> str:
-    """What a comparison ran on, in a sentence."""
+    """The machine and the software of a comparison, in a sentence."""
     gpu = environment.get("gpu") or {}
     facts = {"driver": gpu.get("driver"), "CUDA": environment.get("cuda") if gpu else None}
     facts |= {"torch": environment.get("torch"), "Python": environment.get("python")}
@@ -314,21 +312,23 @@ def software(environment: Mapping[str, Any]) -> str:
     return f"{', '.join([results.machine(environment), *known])}."
 
 
-def interleaved(found: Sequence[Paired], plan: Plan, turns: int) -> list[str]:
-    """How often two revisions took turns, and what the machine was like meanwhile, in sentences."""
-    a_side = plan.blocks * plan.rounds * plan.samples
-    pairs = "a pair" if turns == 1 else f"{turns} pairs"
-    said = [
-        f"Interleaved: {plan.blocks} blocks with fresh inputs, {plan.rounds} rounds each, {a_side} samples of "
-        f"each side in all, by {pairs} of processes; intervals of the ratio at 99%."
+def interleaved(measured: Sequence[PairedResult], schedule: Schedule, pairs: int) -> list[str]:
+    """How two revisions took turns, and what the GPU's clocks were meanwhile, in sentences."""
+    samples = schedule.blocks * schedule.rounds * schedule.samples
+    who = "a pair" if pairs == 1 else f"{pairs} pairs"
+    sentences = [
+        f"Interleaved: {schedule.blocks} blocks with fresh inputs, {schedule.rounds} rounds each, {samples} samples of "
+        f"each side in all, by {who} of processes; intervals of the ratio at 99%."
     ]
-    ends = [end.get("state", {}) for result in found for end in result.about.values()]
-    clocks = [end["sm_mhz"] for end in ends if "sm_mhz" in end]
+    states = [end.get("state", {}) for result in measured for end in result.about.values()]
+    clocks = [state["sm_mhz"] for state in states if "sm_mhz" in state]
     if clocks:
         low, high = min(clock["min"] for clock in clocks), max(clock["max"] for clock in clocks)
-        throttled = sorted({reason for end in ends for reason in end.get("throttled_by", [])})
-        said.append(f"Clocks as they were, {low} to {high} MHz; throttled by: {', '.join(throttled) or 'nothing'}.")
-    return said
+        throttled = sorted({reason for state in states for reason in state.get("throttled_by", [])})
+        sentences.append(
+            f"Clocks as they were, {low} to {high} MHz; throttled by: {', '.join(throttled) or 'nothing'}."
+        )
+    return sentences
 
 
 def rule(thresholds: Thresholds) -> str:

@@ -1,49 +1,36 @@
-"""Measures two revisions of an op in one run: two live workers that take turns, so that drift meets both alike.
+"""Measures one case of two versions of an op: two live workers take turns, so that drift meets both alike.
 
-A comparison consists of blocks. In each both sides draw fresh inputs at new addresses, then go through a few rounds;
-in a round each takes a few samples, in random order. A round gives one ratio of medians, and a block the median of its
-rounds' ratios: that is one unit of evidence. What lasts for longer than a round cancels in the ratio; what lasts for a
-block, such as where the inputs happen to lie, differs from unit to unit and so shows in the interval.
+A measurement consists of blocks. In each block both workers draw fresh inputs at new addresses, then go through a few
+rounds; in a round each takes a few samples, in random order. A round gives one ratio of medians, and a block the median
+of its rounds' ratios: that is one unit of evidence. What lasts longer than a round cancels in the ratio. What lasts as
+long as a block, such as where the inputs lie in memory, differs from block to block and so widens the interval.
 """
 
-import json
 import os
 import random
-import signal
-import socket
 import statistics
-import subprocess
-import sys
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from kernelgen.errors import LabError
-from kernelgen.lab import process
-from kernelgen.lab.steady import steady_environment
+from kernelgen.lab import results
+from kernelgen.lab.worker_process import WorkerProcess
 
-# Units enough that chance alone all but never makes Cliff's delta 0.3 with an interval that leaves out 1, and that 3%
-# are seen: see benchmarks/compare_gate.py for how often. A CPU is noisier: others use its caches and memory too.
+# So many blocks that chance alone all but never makes Cliff's delta 0.3 with an interval that leaves out 1, and that a
+# difference of 3% shows: benchmarks/compare_gate.py says how often. A CPU is noisier: other programs use its caches and
+# its memory too.
 BLOCKS, ROUNDS, SAMPLES = {"cuda": 40, "cpu": 100}, 5, 3
-# How many pairs of workers share the blocks of a comparison, and the fewest that a pair is started for. On a CPU a
-# process is faster or slower by some percent for as long as it lives, by where its code and its data happen to lie.
+# How many pairs of workers share a case's blocks, and the fewest blocks that a pair is started for. A process on a CPU
+# is faster or slower by some percent for as long as it lives, by where its code and its data happen to lie.
 PAIRS, FEWEST = {"cuda": 1, "cpu": 4}, 10
 CHECKS = 5
 THROTTLED = "the GPU was throttled in most rounds, so none was set aside: believe the ratio alone"
 
 
-class LostError(LabError):
-    """A worker crashed or hung; another may go on with the cases that are left."""
-
-
 @dataclass(frozen=True)
-class Plan:
-    """How much is measured: blocks, rounds a block, samples a round and side; the random order's seed; and how many of
-    the blocks are checked by `honest.watched`, spread over the run by chance."""
+class Schedule:
+    """How much is measured: blocks, rounds of a block, samples of a round and worker; the seed of the random order; and
+    how many blocks, spread over the run by chance, end with a check of the results (worker/integrity.py)."""
 
     blocks: int
     rounds: int = ROUNDS
@@ -51,15 +38,21 @@ class Plan:
     seed: int = 0
     checks: int = CHECKS
 
-    def share(self, turn: int, turns: int) -> "Plan":
-        """What one of several pairs of workers does of it."""
-        begin, end = (self.blocks * ends // turns for ends in (turn, turn + 1))
-        return replace(self, blocks=end - begin, seed=self.seed * turns + turn, checks=-(-self.checks // turns))
+    def share(self, number: int, pairs: int) -> "Schedule":
+        """The part of one of several pairs of workers, which count from 0."""
+        begin, end = (self.blocks * edge // pairs for edge in (number, number + 1))
+        return replace(self, blocks=end - begin, seed=self.seed * pairs + number, checks=-(-self.checks // pairs))
 
 
 @dataclass
-class Paired:
-    """What came of one case: a ratio after / before for each block, and the medians of the samples, in seconds."""
+class PairedResult:
+    """One case: a ratio after / before for each block, and the medians of all samples, in seconds.
+
+    Attributes:
+        set_aside: rounds that were left out because the GPU was throttled.
+        faults: what is wrong with either version's results; `remarks`: what to know of the checks.
+        about: for each worker, by its name, the machine's state meanwhile and how it was timed.
+    """
 
     op: str
     case: str
@@ -73,13 +66,14 @@ class Paired:
     remarks: list[str] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def key(self) -> str:
+        return results.key(asdict(self))
 
 
 @dataclass(frozen=True)
 class Round:
-    """The samples of both sides, in seconds, and whether the GPU was throttled around any."""
+    """The samples of both workers, in seconds, and whether the GPU was throttled around any of them."""
 
     before: list[float]
     after: list[float]
@@ -90,122 +84,30 @@ class Round:
         return statistics.median(self.after) / statistics.median(self.before)
 
 
-class Side:
-    """One live worker."""
-
-    def __init__(self, name: str, python: Path, root: Path, request: dict[str, Any], limit_s: float = 120.0) -> None:
-        self.name = name
-        mine, theirs = socket.socketpair()
-        mine.settimeout(limit_s)
-        self._socket, self._lines = mine, mine.makefile("rw", encoding="utf-8")
-        self._said: deque[str] = deque(maxlen=5)
-        self._process = subprocess.Popen(
-            process.command(python),
-            cwd=root,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            pass_fds=[theirs.fileno()],
-            env={**steady_environment(), **request.get("environment", {})},
-        )
-        threading.Thread(target=self._hear, daemon=True).start()
-        with suppress(BrokenPipeError), self._process.stdin as pipe:
-            json.dump({"work": "paired", "project": str(root), "fd": theirs.fileno(), **request}, pipe)
-        theirs.close()
-
-    def order(self, do: str, **arguments: Any) -> None:
-        with suppress(OSError):  # `answer` says what became of a worker that no longer listens.
-            self._lines.write(json.dumps({"do": do, **arguments}) + "\n")
-            self._lines.flush()
-
-    def answer(self) -> dict[str, Any]:
-        """The answer to the last order.
-
-        Raises:
-            LostError: the worker died or hung.
-            LabError: it could not do it.
-        """
-        try:
-            line = self._lines.readline()
-        except TimeoutError:
-            self.close()
-            raise LostError(f"{self.name} hung: it said nothing for {self._socket.gettimeout():g} s.") from None
-        except OSError:
-            line = ""
-        if not line:
-            raise LostError(f"{self.name} {self._death()}.")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise LabError(f"{self.name}: {answer['error']}")
-        return answer
-
-    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        self.order(do, **arguments)
-        return self.answer()
-
-    def allow(self, seconds: float) -> None:
-        """How long it may take to answer, from now on."""
-        self._socket.settimeout(seconds)
-
-    def move(self, core: int) -> None:
-        """To run on one core alone, where the system can do that."""
-        with suppress(AttributeError, OSError):
-            os.sched_setaffinity(self._process.pid, {core})
-
-    def close(self) -> None:
-        """Ends the worker: at once if it is asked nothing more, else by force."""
-        with suppress(OSError):
-            self._lines.close()
-        self._socket.close()
-        try:
-            self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=5)
-
-    def kill(self) -> None:
-        """Ends the worker by force. A thread that waits for its answer gets a LostError."""
-        self._process.kill()
-
-    def _death(self) -> str:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=10)
-        code = self._process.poll()
-        said = self._process.stdout.read() if code == 0 else ""
-        for line in said.splitlines():
-            event = json.loads(line)
-            if event["event"] == "error":
-                return f"could not start: {event['message']}"
-        how = signal.Signals(-code).name if code and code < 0 else f"exit code {code}"
-        return f"crashed with {how}" + (f": {self._said[-1]}" if self._said else "")
-
-    def _hear(self) -> None:
-        for line in self._process.stderr:
-            if line.strip():
-                self._said.append(line.strip())
-                sys.stderr.write(line)
-
-
 @dataclass(frozen=True)
 class Pair:
-    """The two sides of a comparison."""
+    """The two workers of a measurement."""
 
-    before: Side
-    after: Side
+    before: WorkerProcess
+    after: WorkerProcess
+
+    @property
+    def workers(self) -> tuple[WorkerProcess, WorkerProcess]:
+        return self.before, self.after
 
     def both(self, do: str, **arguments: Any) -> list[dict[str, Any]]:
-        """The same order to both at once, and both answers."""
-        for side in (self.before, self.after):
-            side.order(do, **arguments)
-        return [side.answer() for side in (self.before, self.after)]
+        """The same order to both at once; both answers."""
+        for worker in self.workers:
+            worker.order(do, **arguments)
+        return [worker.answer() for worker in self.workers]
+
+    def one_by_one(self, do: str, **arguments: Any) -> list[dict[str, Any]]:
+        """The same order to one after the other, for work that would slow the other worker down."""
+        return [worker.ask(do, **arguments) for worker in self.workers]
 
     def close(self) -> None:
-        self.before.close()
-        self.after.close()
+        for worker in self.workers:
+            worker.close()
 
 
 def pairs_for(blocks: int, device: str) -> int:
@@ -213,73 +115,74 @@ def pairs_for(blocks: int, device: str) -> int:
     return max(1, min(PAIRS[device], blocks // FEWEST))
 
 
-def merged(parts: Sequence[Paired]) -> Paired:
-    """What several pairs of workers found of one case."""
+def merged(parts: Sequence[PairedResult]) -> PairedResult:
+    """One case's results from several pairs of workers, as one."""
     whole = replace(parts[0], ratios=[ratio for part in parts for ratio in part.ratios])
     whole.before, whole.after = (statistics.median(getattr(part, end) for part in parts) for end in ("before", "after"))
     whole.set_aside = sum(part.set_aside for part in parts)
     for name in ("faults", "remarks"):
-        setattr(whole, name, list(dict.fromkeys(said for part in parts for said in getattr(part, name))))
+        setattr(whole, name, list(dict.fromkeys(text for part in parts for text in getattr(part, name))))
     return whole
 
 
-def measure(pair: Pair, result: Paired, plan: Plan, tick: Callable[[float], None] = lambda share: None) -> Paired:
-    """Fills `result` for the case that it names; `tick` is told the share that is done.
+def measure(
+    pair: Pair, result: PairedResult, schedule: Schedule, tick: Callable[[float], None] = lambda share: None
+) -> PairedResult:
+    """Fills in the result of the case that it names; `tick` is told the share that is done.
 
     Raises:
-        LabError, LostError: as `Side.answer`.
+        LabError, LostError: as `WorkerProcess.answer`.
     """
-    chance = random.Random(plan.seed)
-    # One after the other: beside each other they would slow each other down.
-    opened = [side.ask("open", case=result.case, dtype=result.dtype) for side in (pair.before, pair.after)]
+    chance = random.Random(schedule.seed)
+    opened = pair.one_by_one("open", case=result.case, dtype=result.dtype)
     fastest = min(answer["fastest"] for answer in opened)
-    # Cores differ in what else they run. Where one thread is timed, both sides share one, another in each block.
+    # Cores differ in what else they run. Where one thread is timed, both workers share one, another in each block.
     cores = _cores() if all(answer["one_thread"] for answer in opened) else []
     graphs = all(answer["graphs"] for answer in pair.both("plan", seconds=fastest))
-    checked = set(chance.sample(range(plan.blocks), min(plan.checks, plan.blocks)))
+    checked = set(chance.sample(range(schedule.blocks), min(schedule.checks, schedule.blocks)))
     blocks: list[list[Round]] = []
-    for block in range(plan.blocks):
+    for block in range(schedule.blocks):
         if cores:
             core = chance.choice(cores)
-            pair.before.move(core)
-            pair.after.move(core)
+            for worker in pair.workers:
+                worker.move(core)
         pair.both("fresh", graphs=graphs)
-        blocks.append([_round(pair, plan.samples, chance) for _ in range(plan.rounds)])
+        blocks.append([_round(pair, schedule.samples, chance) for _ in range(schedule.rounds)])
         if block in checked:
-            # One after the other: a reference in float64 may take most of a GPU's memory.
-            found = [side.ask("check") for side in (pair.before, pair.after)]
-            result.faults += _faults(pair, found)
-            result.remarks += [one["remark"] for one in found if one["remark"]]
-        tick((block + 1) / plan.blocks)
-    _sum_up(result, blocks)
+            # A reference in float64 may take most of a GPU's memory: both at once would not fit.
+            checks = pair.one_by_one("check")
+            result.faults += _faults(pair, checks)
+            result.remarks += [check["remark"] for check in checks if check["remark"]]
+        tick((block + 1) / schedule.blocks)
+    _summarise(result, blocks)
     ends = pair.both("finish")
     result.faults = list(dict.fromkeys(result.faults + _faults(pair, ends)))
     result.remarks = list(dict.fromkeys(result.remarks))
-    result.about = {side.name: end for side, end in zip((pair.before, pair.after), ends, strict=True)}
+    result.about = {worker.name: end for worker, end in zip(pair.workers, ends, strict=True)}
     return result
 
 
 def _round(pair: Pair, count: int, chance: random.Random) -> Round:
-    taken, throttled = {}, False
-    for side in chance.sample([pair.before, pair.after], 2):
-        answer = side.ask("sample", count=count)
-        taken[side], throttled = answer["seconds"], throttled or answer["throttled"]
-    return Round(taken[pair.before], taken[pair.after], throttled)
+    seconds, throttled = {}, False
+    for worker in chance.sample(pair.workers, 2):
+        answer = worker.ask("sample", count=count)
+        seconds[worker], throttled = answer["seconds"], throttled or answer["throttled"]
+    return Round(seconds[pair.before], seconds[pair.after], throttled)
 
 
-def _sum_up(result: Paired, blocks: Sequence[Sequence[Round]]) -> None:
+def _summarise(result: PairedResult, blocks: Sequence[Sequence[Round]]) -> None:
     """Sets the rounds of a throttled GPU aside; unless they are most, as with kernels that always meet the power limit:
-    then all count, since both sides met it in turns."""
-    rounds = [one for block in blocks for one in block]
-    if 2 * sum(one.throttled for one in rounds) > len(rounds):
+    then all count, since both workers met it in turns."""
+    rounds = [round_ for block in blocks for round_ in block]
+    if 2 * sum(round_.throttled for round_ in rounds) > len(rounds):
         result.remarks.append(THROTTLED)
     else:
-        blocks = [[one for one in block if not one.throttled] for block in blocks]
-    kept = [one for block in blocks for one in block]
+        blocks = [[round_ for round_ in block if not round_.throttled] for block in blocks]
+    kept = [round_ for block in blocks for round_ in block]
     result.set_aside = len(rounds) - len(kept)
-    result.ratios = [statistics.median(one.ratio for one in block) for block in blocks if block]
-    result.before = statistics.median(seconds for one in kept for seconds in one.before)
-    result.after = statistics.median(seconds for one in kept for seconds in one.after)
+    result.ratios = [statistics.median(round_.ratio for round_ in block) for block in blocks if block]
+    result.before = statistics.median(seconds for round_ in kept for seconds in round_.before)
+    result.after = statistics.median(seconds for round_ in kept for seconds in round_.after)
 
 
 def _cores() -> list[int]:
@@ -287,5 +190,5 @@ def _cores() -> list[int]:
 
 
 def _faults(pair: Pair, answers: list[dict[str, Any]]) -> list[str]:
-    sides = (pair.before, pair.after)
-    return [f"{side.name}: {answer['fault']}" for side, answer in zip(sides, answers, strict=True) if answer["fault"]]
+    named = zip(pair.workers, answers, strict=True)
+    return [f"{worker.name}: {answer['fault']}" for worker, answer in named if answer["fault"]]

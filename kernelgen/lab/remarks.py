@@ -1,4 +1,4 @@
-"""What is to be said of measured cases, in few lines: one remark on many cases is one line."""
+"""Faults, warnings and other remarks on measured cases, in few lines: the same remark on many cases is one line."""
 
 import re
 from collections.abc import Iterable
@@ -10,8 +10,8 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def remarks(cases: Iterable[dict[str, Any]]) -> list[str]:
-    """Each fault; then the warnings and the peers that were left out. Remarks that differ in their numbers only are
-    told of the case with the largest number, with how many cases more there are."""
+    """Every fault; then the warnings, and the peers that were left out. Of remarks that differ in their numbers alone,
+    the remark with the largest number stands for all, with the count of the others."""
     faults: list[str] = []
     alike: dict[str, list[tuple[float, str, str]]] = {}
     for case in cases:
@@ -21,10 +21,10 @@ def remarks(cases: Iterable[dict[str, Any]]) -> list[str]:
         for text in [*case["warnings"], *left_out]:
             number = _NUMBER.search(text)
             alike.setdefault(_NUMBER.sub("#", text), []).append((float(number[0]) if number else 0.0, name, text))
-    return faults + [_line(some) for some in alike.values()]
+    return faults + [_line(remarks) for remarks in alike.values()]
 
 
-def _line(some: list[tuple[float, str, str]]) -> str:
-    _, name, text = max(some, key=lambda one: one[0])
-    more = len(some) - 1
+def _line(alike: list[tuple[float, str, str]]) -> str:
+    _, name, text = max(alike, key=lambda remark: remark[0])
+    more = len(alike) - 1
     return f"{name}{f' and {more} case' + 's' * (more > 1) + ' more' if more else ''}: {text}"

@@ -1,11 +1,10 @@
-"""What a measurement leaves behind: one JSON object, with the machine that it was taken on.
+"""The files of the lab. Results of `kernelgen bench` are one JSON object:
 
 {"kind", "version", "created", "kernelgen", "environment": {…}, "ceilings": {…}, "cases": […], "failures": […]}. A case
-holds every sample, in seconds, so that anything said of it can be worked out again.
+holds every sample, in seconds, so that every figure can be computed again.
 """
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -14,12 +13,12 @@ from typing import Any
 
 from kernelgen import __version__
 from kernelgen.errors import KernelgenError
+from kernelgen.files import write_atomically
 
-KIND = "kernelgen bench"
-# Raised whenever a reader of the older form would misread the newer one.
-VERSION = 1
-# What the op itself is called among the functions of a case; the others are its peers.
-OP = "op"
+# The verb that wrote a file, and the version of its schema, which is raised whenever a reader of the older schema would
+# misread the newer one.
+KIND, VERSION = "kernelgen bench", 1
+TUNING_KIND, TUNING_VERSION = "kernelgen tune", 2
 
 Results = dict[str, Any]
 
@@ -29,7 +28,7 @@ def new(environment: dict[str, Any]) -> Results:
 
 
 def heading(kind: str, version: int) -> dict[str, Any]:
-    """What every file of the lab begins with."""
+    """The first fields of every file of the lab."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"kind": kind, "version": version, "created": now, "kernelgen": __version__}
 
@@ -38,44 +37,40 @@ def read(path: Path) -> Results:
     """Results of `kernelgen bench` from a file.
 
     Raises:
-        KernelgenError: there is no such file, it holds something else, or results of another version.
+        KernelgenError: there is no such file, it holds something else, or its schema has another version.
     """
     return read_as({KIND: VERSION}, path)
 
 
 def read_as(versions: Mapping[str, int], path: Path) -> dict[str, Any]:
-    """What a verb wrote, if it is of one of these kinds, and of the version that belongs to it.
+    """A file of one of these kinds, if it has the version that belongs to its kind.
 
     Raises:
         KernelgenError: as `read`.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise KernelgenError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise KernelgenError(f"{path} is not JSON: {error}.") from error
-    kind = found.get("kind") if isinstance(found, dict) else None
+    kind = content.get("kind") if isinstance(content, dict) else None
     if kind not in versions:
         raise KernelgenError(f"{path} does not hold results of `{'` or `'.join(versions)}`.")
-    if found.get("version") != versions[kind]:
+    if content.get("version") != versions[kind]:
         raise KernelgenError(
-            f"{path} has version {found.get('version')} of the results' schema, and this kernelgen reads version "
+            f"{path} has version {content.get('version')} of the results' schema, and this kernelgen reads version "
             f"{versions[kind]}; measure again with `{kind}`."
         )
-    return found
+    return content
 
 
 def write(results: Mapping[str, Any], path: Path) -> None:
-    """Whole or not at all: what was there stays if this is interrupted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    write_atomically(path, json.dumps(results, indent=1) + "\n")
 
 
 def key(case: dict[str, Any]) -> str:
-    """What a case is called in tables, and matched by: op, case, dtype, and whether it is the backward."""
+    """A case's name in tables, by which cases are matched: op, case, dtype, and whether it is the backward."""
     return " · ".join([case["op"], case["case"], case["dtype"], *["backward"] * bool(case.get("backward"))])
 
 
@@ -93,7 +88,7 @@ def seconds(value: float) -> str:
 
 
 def machine(environment: dict[str, Any]) -> str:
-    """The device that was measured, by its name: times taken on two names say nothing of each other."""
+    """The name of the device that was measured; times of differently named devices cannot be compared."""
     if gpu := environment.get("gpu"):
         return gpu["name"]
     cores = environment["cores"]
@@ -101,12 +96,11 @@ def machine(environment: dict[str, Any]) -> str:
 
 
 def baseline(root: Path, environment: dict[str, Any], op: str) -> Path:
-    """Where a project keeps the results of an op on a device."""
+    """The file in which a project keeps the results of an op on a device."""
     folder = re.sub(r"[^a-z0-9]+", "-", machine(environment).lower()).strip("-")
     return root / "baselines" / folder / f"{op}.json"
 
 
 def of_op(results: Results, op: str) -> Results:
-    """The part that one op has in some results."""
-    parts = {name: [part for part in results[name] if part["op"] == op] for name in ("cases", "failures")}
-    return {**results, **parts}
+    """The results with the cases and failures of one op alone."""
+    return results | {name: [case for case in results[name] if case["op"] == op] for name in ("cases", "failures")}

@@ -1,4 +1,4 @@
-"""What may be said of two sets of timings, and how surely.
+"""Medians of timings with their intervals, and whether two sets of timings differ.
 
 Sources: the bootstrap is Efron's (1979), its percentile interval Efron & Tibshirani (1993); delta is Cliff's (1993);
 the tests are Mann & Whitney's (1947) for independent samples and Wilcoxon's signed-rank test (1945) for pairs; several
@@ -30,7 +30,7 @@ class Interval:
     high: float
 
     def inverse(self) -> "Interval":
-        """Of 1 / value, for a positive one."""
+        """The interval of 1 / value, for a positive value."""
         return Interval(1 / self.value, 1 / self.high, 1 / self.low)
 
     def overlaps(self, other: "Interval") -> bool:
@@ -60,7 +60,7 @@ def _bootstrap(data: tuple[Any, ...], statistic: Any, confidence: float, seed: i
     value = float(statistic(*data, axis=-1))
     if min(map(len, data)) < 2:
         return Interval(value, value, value)
-    found = stats.bootstrap(
+    interval = stats.bootstrap(
         data,
         statistic,
         n_resamples=RESAMPLES,
@@ -69,7 +69,7 @@ def _bootstrap(data: tuple[Any, ...], statistic: Any, confidence: float, seed: i
         vectorized=True,
         rng=np.random.default_rng(seed),
     ).confidence_interval
-    return Interval(value, float(found.low), float(found.high))
+    return Interval(value, float(interval.low), float(interval.high))
 
 
 def cliffs_delta(before: Sequence[float], after: Sequence[float]) -> float:
@@ -79,7 +79,7 @@ def cliffs_delta(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values, each made as large as it has to be for that many tests at once."""
+    """The p-values, corrected for the number of tests (Holm's method)."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(order):
@@ -107,7 +107,7 @@ class Difference:
         apart: whether the intervals leave a gap.
         delta: Cliff's delta, positive where `after` takes longer.
         p: of the test that belongs to the samples, before any correction.
-        count: how many samples, or pairs, speak.
+        count: how many samples, or pairs, there are.
     """
 
     ratio: Interval
@@ -118,7 +118,7 @@ class Difference:
 
 
 def difference(before: Sequence[float], after: Sequence[float], seed: int = 0) -> Difference:
-    """Of two independent sets of seconds: the medians' 95% intervals, and Mann & Whitney's test."""
+    """Two independent sets of seconds, by the medians' 95% intervals and Mann & Whitney's test."""
     apart = not median(before, seed=seed).overlaps(median(after, seed=seed))
     p = float(stats.mannwhitneyu(after, before).pvalue)
     count = min(len(before), len(after))
@@ -126,7 +126,7 @@ def difference(before: Sequence[float], after: Sequence[float], seed: int = 0) -
 
 
 def paired_difference(ratios: Sequence[float], seed: int = 0) -> Difference:
-    """Of pairs measured side by side, as after / before of each, so that what slows both down cancels.
+    """Pairs that were measured side by side, by the ratio after / before of each: what slows both down cancels.
 
     Divide both times of a pair by the pair's level, their geometric mean, and the logarithms that are left are ∓d/2,
     d the logarithm of the ratio. The intervals of the two medians then mirror each other: they leave a gap exactly
@@ -134,8 +134,8 @@ def paired_difference(ratios: Sequence[float], seed: int = 0) -> Difference:
     Mann & Whitney's test would take the two for independent, which they are not; Wilcoxon's signed-rank test is the
     one that counts the same sums and knows that they come in pairs.
     """
-    found = median(ratios, RATIO_CONFIDENCE, seed)
+    ratio_of_pairs = median(ratios, RATIO_CONFIDENCE, seed)
     logs = np.log(np.asarray(ratios, float))
     p = float(stats.wilcoxon(logs).pvalue) if logs.any() else 1.0
-    apart = not found.low <= 1 <= found.high
-    return Difference(found, apart, cliffs_delta(-logs, logs), p, len(logs))
+    apart = not ratio_of_pairs.low <= 1 <= ratio_of_pairs.high
+    return Difference(ratio_of_pairs, apart, cliffs_delta(-logs, logs), p, len(logs))

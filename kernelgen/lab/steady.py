@@ -1,10 +1,10 @@
-"""The environment that a measuring process is started in."""
+"""The variables of a process that times ops on the CPU."""
 
 import os
 
-# For worker processes that time CPU ops. Threads that spin at a barrier would take the cores from whoever is measured
-# next; and whether malloc maps a large result anew on every call depends on its history, which differs between two
-# runs of one program by far more than most ops do.
+# Threads that spin at a barrier would take the cores from the process that is measured next. And whether malloc maps a
+# large result anew on every call depends on its history, which differs between two runs of one program by far more than
+# most ops do.
 STEADY = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "MALLOC_MMAP_THRESHOLD_": str(2**32),
@@ -13,6 +13,6 @@ STEADY = {
 }
 
 
-def steady_environment() -> dict[str, str]:
-    """This process's environment with STEADY in it, unless something else was chosen there."""
-    return {**STEADY, **os.environ}
+def steady_variables() -> dict[str, str]:
+    """Those of STEADY that this process's environment does not set otherwise."""
+    return {name: value for name, value in STEADY.items() if name not in os.environ}

@@ -1,17 +1,35 @@
 """Tunes an op: searches the values of its tunables for a faster configuration, and keeps one only with evidence.
 
-space.py       which values there are, and what an op's lab.py says of a configuration
-chips.py       what each kind of GPU allows
-gates.py       what no compiler has to be asked: whether a configuration fits a GPU at all
-candidates.py  compiles configurations into libraries, in processes that never touch a GPU
-study.py       the record of all trials, which several workers may share and which outlives them
-bench.py       in the project's Python: loads one library after another, proves and times it
-lane.py        one GPU, or the CPU, with the two processes that take turns on it
-search.py      asks for configurations, has them compiled and measured at once, and records what came of them
-confirm.py     the best against the default, through the gate of `kernelgen compare`
-tuned_file.py  the outcome in the op's folder, which the build reads
-tuning.py      one tuning from its request to its outcome, through all of the above
+Without torch and optuna, for workers too:
+    space.py          the search space: the values that an op's lab.py lists
+    device_limits.py  what each compute capability allows a kernel
+    gates.py          which configurations cannot run well on a GPU, before and after compiling
+
+One tuning:
+    request.py        what was asked for, and where progress is reported
+    task.py           what that means here: the space on one chip, behind its gates, by shape class
+    tuning.py         from the request to the result, through all modules below
+    cost.py           what it would take, for a dry run
+    record.py         its record, as JSON
+    tuned_file.py     the result in the op's folder, which the build reads
+    text.py, display.py   the result and the progress, for a person
+
+Candidates:
+    default_build.py  the op's build with its default values, and how that is repeated with others
+    candidates.py     compiles configurations into libraries, many at once
+    commands.py       runs compilers, and ends them
+
+The search:
+    search.py         asks for trials, compiles and measures many at once, records how each ends
+    devices.py, slot.py   each device with its two workers, which prove and time one candidate after another
+    confirm.py        the best candidates beside the default, by the rule of `kernelgen compare`
+
+The trials:
+    study.py          all trials, shared by several workers
+    sampler.py, surrogate.py   which point to try next
+    storages.py, journal.py    where trials are kept
+    workers.py        names of workers, and whether they live
 """
 
-# What the record of a tuning says of itself.
-KIND, VERSION = "kernelgen tune", 2
+from kernelgen.lab.results import TUNING_KIND as KIND  # noqa: F401
+from kernelgen.lab.results import TUNING_VERSION as VERSION  # noqa: F401

@@ -1,7 +1,7 @@
-"""The search: asks for configurations, has many compiled at once while others are measured, and records each outcome.
+"""The search: chooses configurations, has many compiled while others are measured, and records how each trial ended.
 
-One thread asks and tells; a pool of threads waits for compilers; and each lane has a thread, which waits for its
-processes. So a slow compiler never keeps a GPU waiting as long as another candidate is ready, and the other way round.
+The thread that calls `run` asks the study for trials and tells it their results. A pool of threads waits for compilers.
+Each measuring slot has a thread that waits for its workers. So neither waits for the other as long as a trial is ready.
 """
 
 import math
@@ -14,28 +14,36 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelgen.errors import KernelgenError
 from kernelgen.tune import gates
-from kernelgen.tune.candidates import Candidate, CompileError, Compiler
-from kernelgen.tune.chips import Chip
-from kernelgen.tune.lane import MEASURED, STOPPED, Effort, Lane, Outcome
+from kernelgen.tune.candidates import Candidate, Compiler
+from kernelgen.tune.device_limits import DeviceLimits
+from kernelgen.tune.errors import CompileError, TuningError
+from kernelgen.tune.slot import MEASURED, Budget, MeasuringSlot, TrialResult
 from kernelgen.tune.space import Values
-from kernelgen.tune.study import Ask, Study
+from kernelgen.tune.study import Study, Trial
 
+# The states of a trial that was not measured.
 NOT_COMPILED, GATED = "not compiled", "gated as compiled"
-# How many candidates may wait, compiled, for each lane. The sampler knows nothing yet of what is in flight.
+# Compiled candidates that may wait for each slot. Few: the sampler chooses without knowing the results of these.
 AHEAD = 1
-# With so many failures and no success, something else is wrong than the candidates.
-HOPELESS_START = 20
+# If so many trials fail and none succeeds, the candidates are not the cause.
+MAX_FAILURES = 20
 
 
 @dataclass
-class Stats:
-    """What a view of the progress shows. Times are in seconds; the two `_busy` are sums over jobs and over lanes."""
+class SearchStats:
+    """The figures of a search. Times are in seconds; `compiling_s` is a sum over compilers, `measuring_s` over slots.
+
+    Attributes:
+        done: trials that ended, of all workers; `here`: those of this worker.
+        failed: trials without a time; `cached`: candidates that were compiled before.
+        best: the fastest candidate's time over the default's.
+        verdicts_s: from asking for each trial to its end.
+    """
 
     total: int
     jobs: int
-    lanes: int
+    slots: int
     done: int = 0
     here: int = 0
     failed: int = 0
@@ -53,8 +61,8 @@ class Stats:
         return self.compiling_s / (self.jobs * self.seconds) if self.seconds else 0.0
 
     @property
-    def lanes_used(self) -> float:
-        return self.measuring_s / (self.lanes * self.seconds) if self.seconds else 0.0
+    def slots_used(self) -> float:
+        return self.measuring_s / (self.slots * self.seconds) if self.seconds else 0.0
 
     @property
     def rate(self) -> float:
@@ -63,10 +71,10 @@ class Stats:
 
 
 @dataclass
-class _Flight:
-    """A trial on its way."""
+class _InFlight:
+    """A trial that was asked for and has not ended."""
 
-    ask: Ask
+    trial: Trial
     asked: float
     candidate: Candidate | None = None
 
@@ -75,42 +83,44 @@ class Search:
     """One worker's part in a study.
 
     Args:
-        cases: the cases and dtypes that count; `minutes`: when to stop asking, or None.
-        show: called now and then with what there is to show.
+        cases: the cases and dtypes to measure; `minutes`: when to stop asking, or None.
+        limits: of the GPU, for the gates; None if they are not known.
+        show: called several times a second with the figures.
     """
 
     def __init__(
         self,
         study: Study,
         compiler: Compiler,
-        lanes: Sequence[Lane],
+        slots: Sequence[MeasuringSlot],
         cases: Sequence[Sequence[str]],
         *,
-        effort: Effort,
-        chip: Chip | None = None,
+        budget: Budget,
+        limits: DeviceLimits | None = None,
         minutes: float | None = None,
-        show: Callable[[Stats], None] = lambda stats: None,
+        show: Callable[[SearchStats], None] = lambda stats: None,
     ) -> None:
-        self._study, self._compiler, self._lanes, self._cases = study, compiler, lanes, cases
-        self._effort, self._chip, self._show = effort, chip, show
-        self.stats = Stats(study.total, compiler.jobs, len(lanes), limit_s=60 * minutes if minutes else math.inf)
-        self._ready: queue.Queue[_Flight | None] = queue.Queue()
+        self._study, self._compiler, self._slots, self._cases = study, compiler, slots, cases
+        self._budget, self._limits, self._show = budget, limits, show
+        self.stats = SearchStats(study.total, compiler.jobs, len(slots), limit_s=60 * minutes if minutes else math.inf)
+        self._ready: queue.Queue[_InFlight | None] = queue.Queue()
+        # What other threads want done in the thread that asks and tells.
         self._events: queue.Queue[Callable[[], None]] = queue.Queue()
         self._in_flight = self._compiling = 0
         self._best: dict[str, float] = {}
-        self._problem: Exception | None = None
+        self._error: Exception | None = None
         self._spilled = sum(k["spill_stores"] + k["spill_loads"] for k in compiler.default.kernels)
 
     def run(self) -> str:
-        """Search until there are enough trials, or the time is up; why it ended.
+        """Search until there are enough trials, or the time is up; a sentence that says which.
 
         Raises:
-            KernelgenError: the disk is full, the storage is gone, or no candidate works at all.
+            TuningError: the disk is full, the storage cannot be reached, or no candidate works.
         """
         start = time.perf_counter()
         end = start + self.stats.limit_s
         self._look(self._study.finished())
-        threads = [threading.Thread(target=self._measure_all, args=(lane,), daemon=True) for lane in self._lanes]
+        threads = [threading.Thread(target=self._measure_all, args=(slot,), daemon=True) for slot in self._slots]
         pool = ThreadPoolExecutor(self._compiler.at_once)
         for thread in threads:
             thread.start()
@@ -128,45 +138,45 @@ class Search:
             self.stats.seconds = time.perf_counter() - start
 
     def _loop(self, pool: ThreadPoolExecutor, start: float, end: float) -> str:
-        why = ""
+        ended = ""
         while True:
-            while not why and self._has_room():
+            while not ended and self._has_room():
                 if time.perf_counter() >= end:
-                    why = "the time is up"
-                elif (ask := self._study.ask()) is None:
-                    why = "every trial is done"
+                    ended = "the time is up"
+                elif (trial := self._study.ask()) is None:
+                    ended = "every trial is done"
                 else:
                     self._in_flight += 1
                     self._compiling += 1
-                    pool.submit(self._compile, _Flight(ask, time.perf_counter()))
-            if why and not self._in_flight:
-                return why
+                    pool.submit(self._compile, _InFlight(trial, time.perf_counter()))
+            if ended and not self._in_flight:
+                return ended
             with suppress(queue.Empty):
                 self._events.get(timeout=0.2)()
-            self._study.beat()
-            if self._problem:
-                raise self._problem
+            self._study.heartbeat()
+            if self._error:
+                raise self._error
             self.stats.seconds = time.perf_counter() - start
             self._show(self.stats)
 
     def _has_room(self) -> bool:
-        """Whether a compiler is free, and not too much waits to be measured: asking early is choosing badly."""
-        stats, at_once, lanes = self.stats, self._compiler.at_once, len(self._lanes)
+        """Whether a compiler is free and few trials are in flight: asking early is choosing with fewer results."""
+        stats, at_once, slots = self.stats, self._compiler.at_once, len(self._slots)
         needed = at_once
         if stats.measuring_s:
-            # As many as the lanes measure while one is compiled.
+            # As many as the slots measure while one is compiled.
             compiling_s = stats.compiling_s * at_once / stats.jobs
-            needed = min(at_once, math.ceil(lanes * compiling_s / stats.measuring_s))
-        return self._compiling < at_once and self._in_flight < needed + (1 + AHEAD) * lanes
+            needed = min(at_once, math.ceil(slots * compiling_s / stats.measuring_s))
+        return self._compiling < at_once and self._in_flight < needed + (1 + AHEAD) * slots
 
     # ---- In the pool ------------------------------------------------------------------------------------------
 
-    def _compile(self, flight: _Flight) -> None:
+    def _compile(self, flight: _InFlight) -> None:
         try:
-            flight.candidate = self._compiler.compile(flight.ask.values)
+            flight.candidate = self._compiler.compile(flight.trial.values)
         except CompileError as error:
-            outcome = Outcome(NOT_COMPILED, reason=str(error))
-            self._events.put(lambda: self._tell(flight, outcome))
+            result = TrialResult(NOT_COMPILED, reason=str(error))
+            self._events.put(lambda: self._tell(flight, result))
         except Exception as error:
             self._fail(error)
         else:
@@ -174,65 +184,65 @@ class Search:
         finally:
             self._events.put(self._compiled)
 
-    # ---- In each lane's thread --------------------------------------------------------------------------------
+    # ---- In each slot's thread --------------------------------------------------------------------------------
 
-    def _measure_all(self, lane: Lane) -> None:
-        """Measure what is ready, until None says that there is no more. The lane is closed at the end."""
+    def _measure_all(self, slot: MeasuringSlot) -> None:
+        """Measure what is ready, until None says that there is no more. The slot is closed at the end."""
         try:
-            lane.start(self._compiler.default)
+            slot.start(self._compiler.default)
             while (flight := self._ready.get()) is not None:
-                outcome = self._gate(lane, flight) or lane.measure(
-                    flight.candidate, self._effort, self._cases, dict(self._best), flight.ask.number
+                result = self._gate(slot, flight) or slot.measure(
+                    flight.candidate, self._budget, self._cases, dict(self._best), flight.trial.number
                 )
-                self._events.put(lambda flight=flight, outcome=outcome: self._tell(flight, outcome))
+                self._events.put(lambda flight=flight, result=result: self._tell(flight, result))
         except Exception as error:
             self._fail(error)
         finally:
-            lane.close()
+            slot.close()
 
-    def _gate(self, lane: Lane, flight: _Flight) -> Outcome | None:
-        """What the compiler's report rules out."""
+    def _gate(self, slot: MeasuringSlot, flight: _InFlight) -> TrialResult | None:
+        """Hold the compiler's report against the limits of the GPU."""
         if not flight.candidate.kernels:
             return None
-        for estimates in lane.estimates(flight.ask.values, self._cases) or [None]:
-            if why := gates.judge_compiled(flight.candidate.kernels, estimates, self._spilled, self._chip):
-                return Outcome(GATED, reason=str(why))
+        for estimates in slot.estimates(flight.trial.values, self._cases) or [None]:
+            if rejection := gates.judge_compiled(flight.candidate.kernels, estimates, self._spilled, self._limits):
+                return TrialResult(GATED, reason=str(rejection))
         return None
 
     def _fail(self, error: Exception) -> None:
         def fail() -> None:
-            self._problem = self._problem or error
+            self._error = self._error or error
 
         self._events.put(fail)
 
     # ---- In the thread that asks and tells --------------------------------------------------------------------
 
-    def _tell(self, flight: _Flight, outcome: Outcome) -> None:
+    def _tell(self, flight: _InFlight, result: TrialResult) -> None:
         self._in_flight -= 1
         candidate = flight.candidate
         verdict_s = time.perf_counter() - flight.asked
-        facts: dict[str, Any] = {"state": outcome.state, "reason": outcome.reason, "ratio": outcome.ratio}
-        facts |= {"ratios": outcome.ratios, "measuring_s": outcome.seconds, "verdict_s": verdict_s}
+        facts: dict[str, Any] = {"state": result.state, "reason": result.reason, "ratio": result.ratio}
+        facts |= {"ratios": result.ratios, "measuring_s": result.seconds, "verdict_s": verdict_s}
         facts |= {"compiling_s": candidate.seconds if candidate else None}
         facts |= {"library": candidate.library.parent.name if candidate else None}
-        self._study.tell(flight.ask.number, outcome.ratio, facts)
+        self._study.tell(flight.trial.number, result.ratio, facts)
         stats = self.stats
         stats.here += 1
         stats.compiling_s += candidate.seconds if candidate else 0.0
-        stats.measuring_s += outcome.seconds
+        stats.measuring_s += result.seconds
         stats.cached += bool(candidate and not candidate.seconds)
         stats.verdicts_s.append(verdict_s)
         self._look(self._study.finished())
-        if stats.done == stats.failed >= HOPELESS_START:
-            raise KernelgenError(
-                f"None of the first {stats.failed} candidates works. The last one was {outcome.state}: {outcome.reason}"
+        if stats.done == stats.failed >= MAX_FAILURES:
+            raise TuningError(
+                f"None of the first {stats.failed} candidates works. The last one was {result.state}: {result.reason}"
             )
 
     def _compiled(self) -> None:
         self._compiling -= 1
 
     def _look(self, trials: Sequence[Mapping[str, Any]]) -> None:
-        """Take in what all workers have found."""
+        """Update the figures that count the trials of all workers."""
         stats = self.stats
         stats.done, stats.failed = len(trials), sum(trial["ratio"] is None for trial in trials)
         for trial in ranked(trials)[:1]:
@@ -242,6 +252,3 @@ class Search:
 def ranked(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The trials that were measured to the end, the fastest first."""
     return sorted((trial for trial in trials if trial["state"] == MEASURED), key=lambda trial: trial["ratio"])
-
-
-__all__ = ["GATED", "MEASURED", "NOT_COMPILED", "STOPPED", "Search", "Stats", "ranked"]

@@ -1,4 +1,4 @@
-"""The space of an op's tunables: every combination of the values that its lab.py lists."""
+"""The search space of an op's tunables: every combination of the values that its lab.py lists."""
 
 import hashlib
 import itertools
@@ -11,7 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from kernelgen.errors import LabError
+from kernelgen.protocol import part
 
+# A configuration: the value of each tunable, by name.
 Values = dict[str, Any]
 PART = r"(cpu|cuda( \d+\.\d)?)( backward)?"
 
@@ -24,24 +26,26 @@ class Space:
 
     @property
     def size(self) -> int:
+        """How many points the space has."""
         return math.prod(len(values) for values in self.tunables.values())
 
     @cached_property
     def version(self) -> str:
-        """Another one for another space."""
+        """A hash of the tunables and their values."""
         return hashlib.sha256(json.dumps(self.tunables).encode()).hexdigest()[:12]
 
-    def all(self) -> Iterator[Values]:
+    def points(self) -> Iterator[Values]:
         for values in itertools.product(*self.tunables.values()):
             yield dict(zip(self.tunables, values, strict=True))
 
-    def at(self, indices: Mapping[str, int]) -> Values:
+    def values(self, indices: Mapping[str, int]) -> Values:
+        """The point whose values have these indices in the lists of their tunables."""
         return {name: values[indices[name]] for name, values in self.tunables.items()}
 
     def indices(self, values: Values) -> dict[str, int] | None:
-        """Where a configuration lies in the space; None if it does not."""
+        """The index of each value in the list of its tunable; None if the point is not in the space."""
         try:
-            return {name: known.index(values[name]) for name, known in self.tunables.items()}
+            return {name: listed.index(values[name]) for name, listed in self.tunables.items()}
         except (KeyError, ValueError):
             return None
 
@@ -51,20 +55,12 @@ def key(values: Values) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def part(tunables: Mapping[str, Any], kind: str, capability: str | None, backward: bool) -> str:
-    """The key of a lab.py's TUNABLES for a kind of device: the most special there is of "cuda 9.0 backward", "cuda
-    backward", "cuda 9.0" and "cuda". A chip or a gradient that has kernels of its own has a part of its own."""
-    chips = [f"{kind} {capability.rstrip('af')}", kind] if capability else [kind]
-    keys = [*(f"{chip} backward" for chip in chips if backward), *chips]
-    return next((key for key in keys if key in tunables), kind)
-
-
 def read(op: str, tunables: Any, kind: str, capability: str | None = None, backward: bool = False) -> Space:
-    """The space that a lab.py's TUNABLES has for a kind of device, cpu or cuda, and for a chip and the gradient if
-    those have their own.
+    """The space that a lab.py's TUNABLES has for a kind of device, cpu or cuda, and for a compute capability and the
+    gradient where these have kernels of their own.
 
     Raises:
-        LabError: there is none, or it is no such table; the message says what would be.
+        LabError: it has none, or TUNABLES has another form; the message shows the right one.
     """
     example = f'TUNABLES = {{"{kind}": {{"threads": (128, 256)}}}}'
     if not tunables:
@@ -76,7 +72,7 @@ def read(op: str, tunables: Any, kind: str, capability: str | None = None, backw
         raise LabError(f"{op} has no tunables for {kind}, only for {', '.join(tunables)}; add them to its lab.py.")
     for name, values in tunables[kind].items():
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
-            raise LabError(f"{op}/lab.py: a tunable is a member of a C++ struct, and {name!r} is no name of one.")
+            raise LabError(f"{op}/lab.py: a tunable is a member of a C++ struct, and {name!r} cannot name one.")
         if not isinstance(values, (tuple, list)) or not values or len(set(values)) < len(values):
             raise LabError(f"{op}/lab.py: TUNABLES[{kind!r}][{name!r}] should list different values.")
         if not all(type(value) in (int, bool) for value in values):

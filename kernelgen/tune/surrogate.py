@@ -1,8 +1,10 @@
-"""Which point a Gaussian process expects most of, by what is known of others.
+"""From which point a Gaussian process expects the largest improvement.
 
-Sources: Gaussian processes are scikit-learn's (Rasmussen & Williams, 2006). What is expected is Jones, Schonlau &
-Welch's improvement over the best (1998). What is in flight is believed to become what is predicted, so that the next
-point is another one: Ginsbourger, Le Riche & Carraro's kriging believer (2010).
+Optuna's GPSampler does less well on tables of kernels' times (benchmarks/tune_samplers.py), and needs torch.
+
+Sources: the process is scikit-learn's (Rasmussen & Williams, 2006), the expected improvement Jones, Schonlau & Welch's
+(1998). A point in flight is taken to have the time that is predicted for it, so that the next point is another: the
+kriging believer of Ginsbourger, Le Riche & Carraro (2010).
 """
 
 import warnings
@@ -20,12 +22,11 @@ Points = NDArray[np.float64]
 
 @threadpool_limits.wrap(limits=1)  # The other cores compile, and measure.
 def most_promising(tried: Points, losses: NDArray[np.float64], pending: Points, left: Points) -> int:
-    """The number of the point in `left` from which the largest improvement is expected.
+    """The index in `left` of the point from which the largest improvement is expected.
 
     Args:
-        tried: (n, d), each of d coordinates from 0 to 1, with n of 2 or more; `losses`: (n,), each above 0, of which
-            what matters is by how many times they differ.
-        pending: (p, d), those in flight; `left`: (m, d), those to choose from, m of 1 or more.
+        tried: (n, d), n at least 2, coordinates from 0 to 1; `losses`: (n,), above 0, whose ratios alone matter.
+        pending: (p, d), the points in flight; `left`: (m, d), the points to choose from, m at least 1.
     """
     logs = np.log(losses)
     scaled = (logs - logs.mean()) / (logs.std() or 1.0)
@@ -40,7 +41,7 @@ def most_promising(tried: Points, losses: NDArray[np.float64], pending: Points, 
 
 
 def _fitted(tried: Points, scaled: NDArray[np.float64]) -> GaussianProcessRegressor:
-    """With the length scales, one for each coordinate, under which what is known is most likely."""
+    """A process with the length scales, one a coordinate, under which the losses are most likely."""
     lengths = Matern(np.full(tried.shape[1], 0.5), (0.05, 20.0), nu=2.5)
     kernel = ConstantKernel(1.0, (0.05, 20.0)) * lengths + WhiteKernel(1e-3, (1e-5, 0.3))
     with warnings.catch_warnings():

@@ -1,8 +1,9 @@
-"""Measures ops beside their peers, in rounds: each takes a sample of every one of them, in random order.
+"""Measures ops beside their peers, in rounds: a round takes a sample of the op and of every peer, in random order.
 
-The rounds come in blocks. Before each block the inputs are drawn anew, at new addresses, so that neither values nor a
-lucky place in memory last for the whole run; and once in each, at a round that chance picks, a sample is watched
-(`integrity.py`). The same seed draws the same inputs in the same order.
+The rounds come in blocks. Before each block the inputs are drawn anew, at new addresses, so that neither their values
+nor a lucky place in memory last for the whole run; and in each block, at a round that chance picks, a sample's results
+are checked (integrity.py). The same seed draws the same inputs in the same order. lab/bench.py makes figures of the
+samples.
 """
 
 import contextlib
@@ -14,16 +15,14 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.lab import statistics
-from kernelgen.lab.results import OP
+from kernelgen.protocol import OP
 from kernelgen.worker import ceilings, integrity, machine_state, protocol
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, chosen_device, dtype_name, load, require_kernel
-from kernelgen.worker.timed_case import Function, Subject
+from kernelgen.worker.timed_case import TimedCase
 
 BLOCKS = 10
-SAMPLES = 100
-# Rounds that were set aside are made up for, up to this share of those asked for.
+# More rounds are taken in place of those in which the GPU was throttled, up to this share of those asked for.
 MAKE_UP = 0.5
 
 Tick = Callable[[], None]
@@ -33,10 +32,11 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
     """Measures request["ops"].
 
     Args:
-        request: `package`, `project`, `ops`, `seed`, `samples`; and where given `device`, `dtype`, `cases`, `peers`,
+        request: `package`, `project`, `ops`, `seed`, `samples`; and optionally `device`, `dtype`, `cases`, `peers`,
             `backward` and `tf32`.
-        emit: gets "environment" and "ceilings" first; "start" and then "case" for each case, with "progress" between;
-            "note" (op, text) for a peer that is left out; "skipped" (op, message); "close" (op).
+        emit: gets "environment" and "ceilings" first; for each case "start", "progress" and then "case" (see `measure`)
+            or "failed" (op, case, dtype, reason); for each op "skipped" (op, message) if it cannot be measured, and
+            "close" (op).
     """
     device = chosen_device(request)
     set_tf32(bool(request.get("tf32")))
@@ -47,13 +47,12 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
     for name in todo:
         with contextlib.suppress(LabError):
             dtypes.update(chosen_dtypes(load(request["package"], name), device, request.get("dtype")))
-    top = ceilings.measure(device, tuple(sorted(dtypes, key=str))) if dtypes else {}
-    emit("ceilings", **top)
+    emit("ceilings", **(ceilings.measure(device, tuple(sorted(dtypes, key=str))) if dtypes else {}))
     for name in todo:
         try:
             op = load(request["package"], name)
             require_kernel(request["package"], name, device)
-            _measure_op(op, device, request, top, emit)
+            _measure_op(op, device, request, emit)
         except LabError as error:
             emit("skipped", op=name, message=str(error))
         emit("close", op=name)
@@ -92,7 +91,7 @@ def chosen_cases(op: Op, device: str, names: list[str] | None) -> dict[str, dict
     return {name: table[name] for name in names or table}
 
 
-def chosen_peers(op: Op, names: list[str] | None) -> dict[str, Function]:
+def chosen_peers(op: Op, names: list[str] | None) -> dict[str, Callable[..., Any]]:
     """The peers of these names, or all.
 
     Raises:
@@ -110,7 +109,7 @@ def check_gradient(op: Op, backward: bool) -> None:
         raise LabError(f"{op.name} has no gradient to measure.")
 
 
-def _measure_op(op: Op, device: str, request: dict[str, Any], top: dict[str, Any], emit: protocol.Emit) -> None:
+def _measure_op(op: Op, device: str, request: dict[str, Any], emit: protocol.Emit) -> None:
     backward = bool(request.get("backward"))
     check_gradient(op, backward)
     peers, cases = chosen_peers(op, request.get("peers")), chosen_cases(op, device, request.get("cases"))
@@ -123,10 +122,10 @@ def _measure_op(op: Op, device: str, request: dict[str, Any], top: dict[str, Any
                 emit("progress", op=op)
 
             try:
-                subject = Subject(op, sizes, dtype, device, {}, backward=backward, seed=request["seed"])
-                left_out = _enlist(subject, {OP: op.function, **peers}, tick)
+                timed = TimedCase(op, sizes, dtype, device, {}, backward=backward, seed=request["seed"])
+                left_out = add_functions(timed, {OP: op.function, **peers}, tick)
                 facts = {"op": op.name, "case": case, "sizes": sizes, "dtype": dtype_name(dtype), "backward": backward}
-                emit("case", **facts, **measure(subject, request["samples"], top, tick), left_out=left_out)
+                emit("case", **facts, **measure(timed, request["samples"], tick), left_out=left_out)
             except LabError:
                 raise
             except Exception as error:
@@ -135,60 +134,60 @@ def _measure_op(op: Op, device: str, request: dict[str, Any], top: dict[str, Any
                 emit("failed", op=op.name, case=case, dtype=dtype_name(dtype), reason=protocol.in_a_line(error))
 
 
-def _enlist(subject: Subject, functions: Mapping[str, Function], tick: Tick) -> dict[str, str]:
+def add_functions(
+    timed: TimedCase, functions: Mapping[str, Callable[..., Any]], tick: Tick = lambda: None
+) -> dict[str, str]:
     """Warms each function up and plans the samples; returns the peers that cannot run, with the reason."""
     left_out, fastest = {}, float("inf")
     for name, function in functions.items():
-        subject.functions[name] = function
+        timed.functions[name] = function
         try:
-            fastest = min(fastest, subject.warm_up(name))
+            fastest = min(fastest, timed.warm_up(name))
         except Exception as error:
             if name == OP or protocol.is_fatal(error):
                 raise
-            del subject.functions[name]
+            del timed.functions[name]
             left_out[name] = protocol.in_a_line(error)
         tick()
-    subject.plan(fastest)
+    timed.plan(fastest)
     return left_out
 
 
-def measure(subject: Subject, samples: int, top: dict[str, Any], tick: Tick = lambda: None) -> dict[str, Any]:
-    """All that is said of one case, as JSON: each function's seconds, what they mean, and what is wrong with them."""
-    rounds = _Rounds(subject)
+def measure(timed: TimedCase, samples: int, tick: Tick = lambda: None) -> dict[str, Any]:
+    """All samples of one case, as JSON.
+
+    `seconds` holds the samples of each function by round, `throttled` whether the GPU was throttled in a round,
+    `bytes` and `flops` the least to move and to compute, `state` the machine's, `watched` how many samples were
+    checked, and `faults` and `remarks` what the checks said.
+    """
+    rounds = _Rounds(timed)
     rounds.run(samples, tick)
-    kept = [i for i, throttled in enumerate(rounds.throttled) if not throttled]
-    all_throttled = len(kept) < 2
-    indices = list(range(len(rounds.throttled))) if all_throttled else kept
-    seconds = {name: [times[i] for i in indices] for name, times in rounds.seconds.items()}
-    aside = len(rounds.throttled) - len(indices)
-    summary = rounds.watch.summary()
-    warnings = machine_state.warnings(summary, statistics.spread(seconds[OP]), aside, 0 if all_throttled else len(kept))
+    moved, flops = cost(timed)
     return {
-        "method": subject.method,
-        "calls_a_sample": subject.calls_a_sample,
-        "seed": subject.seed,
-        "functions": {name: _describe(subject, times, top) for name, times in seconds.items()},
-        "peers": {name: _against_peer(seconds[OP], seconds[name]) for name in seconds if name != OP},
-        "set_aside": aside,
-        "state": summary,
-        "warnings": [*warnings, *dict.fromkeys(rounds.remarks)],
-        "watched": rounds.watched,
+        "method": timed.method,
+        "calls_a_sample": timed.calls_a_sample,
+        "seed": timed.seed,
+        "seconds": rounds.seconds,
+        "throttled": rounds.throttled,
+        "bytes": moved,
+        "flops": flops,
+        "state": rounds.watch.summary(),
+        "watched": rounds.checked,
         "faults": rounds.faults,
+        "remarks": list(dict.fromkeys(rounds.remarks)),
     }
 
 
 class _Rounds:
     """Takes the samples of one case."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-        self.watch = (
-            machine_state.GpuWatch() if torch.device(subject.device).type == "cuda" else machine_state.CpuWatch()
-        )
-        self.seconds: dict[str, list[float]] = {name: [] for name in subject.functions}
+    def __init__(self, timed: TimedCase) -> None:
+        self.timed = timed
+        self.watch = machine_state.watch(timed.device)
+        self.seconds: dict[str, list[float]] = {name: [] for name in timed.functions}
         self.throttled: list[bool] = []
-        self.watched, self.faults, self.remarks = 0, [], []
-        self._random = random.Random(subject.seed)
+        self.checked, self.faults, self.remarks = 0, [], []
+        self._random = random.Random(timed.seed)
 
     def run(self, samples: int, tick: Tick) -> None:
         size = -(-samples // BLOCKS)
@@ -197,46 +196,26 @@ class _Rounds:
             missing = samples - self.throttled.count(False)
             self._block(min(size, missing, most - len(self.throttled)))
             tick()
-        if not self.faults and (fault := integrity.afterwards(self.subject, OP)):
+        if not self.faults and (fault := integrity.check_afterwards(self.timed, OP)):
             self.faults.append(fault)
 
     def _block(self, rounds: int) -> None:
-        self.subject.fresh()
-        names, watched = list(self.seconds), self._random.randrange(rounds)
+        self.timed.fresh()
+        names, checked = list(self.seconds), self._random.randrange(rounds)
         for i in range(rounds):
-            if i == watched and not self.faults:
-                self.watched += 1
-                found = integrity.watched(self.subject, OP)
-                self.faults += [found.fault] if found.fault else []
-                self.remarks += [found.remark] if found.remark else []
+            if i == checked and not self.faults:
+                self.checked += 1
+                result = integrity.check_sample(self.timed, OP)
+                self.faults += [result.fault] if result.fault else []
+                self.remarks += [result.remark] if result.remark else []
             throttled = self.watch.read()
             for name in self._random.sample(names, len(names)):
-                self.seconds[name].append(self.subject.sample(name))
+                self.seconds[name].append(self.timed.sample(name))
             self.throttled.append(self.watch.read() or throttled)
 
 
-def _describe(subject: Subject, seconds: list[float], top: dict[str, Any]) -> dict[str, Any]:
-    found = {f"p{percent}": statistics.percentile(seconds, percent) for percent in (50, 95, 99)}
-    middle = statistics.median(seconds, seed=subject.seed)
-    facts = {"seconds": seconds, "median": middle.as_list(), **found, "cv": statistics.spread(seconds)}
-    moved, flops = cost(subject)
-    if moved is not None:
-        facts["bytes_per_s"] = moved / middle.value
-        facts["copy_fraction"] = facts["bytes_per_s"] / top["copy_bytes_per_s"] if top else None
-    if flops is not None:
-        facts["flops_per_s"] = flops / middle.value
-        rate = top.get("matrix_flops_per_s", {}).get(dtype_name(subject.dtype))
-        facts["matrix_fraction"] = facts["flops_per_s"] / rate if rate else None
-    return facts
-
-
-def cost(subject: Subject) -> tuple[int | None, int | None]:
+def cost(timed: TimedCase) -> tuple[int | None, int | None]:
     """The fewest bytes to move, and the operations; None where the lab.py does not say."""
-    op = subject.op
-    moved, flops = (op.backward_bytes_moved, op.backward_flops) if subject.backward else (op.bytes_moved, op.flops)
-    return moved and moved(subject.dtype, **subject.sizes), flops and flops(**subject.sizes)
-
-
-def _against_peer(op: list[float], peer: list[float]) -> list[float]:
-    """How many times as fast as the peer the op is, with the 95% interval, round by round."""
-    return statistics.median([theirs / ours for ours, theirs in zip(op, peer, strict=True)]).as_list()
+    op = timed.op
+    moved, flops = (op.backward_bytes_moved, op.backward_flops) if timed.backward else (op.bytes_moved, op.flops)
+    return moved and moved(timed.dtype, **timed.sizes), flops and flops(**timed.sizes)

@@ -1,5 +1,6 @@
-"""How fast this very machine copies memory and multiplies matrices: what an op's figures are fractions of."""
+"""How fast this machine copies memory and multiplies matrices: the ceilings of an op's figures."""
 
+import statistics
 from typing import Any
 
 import torch
@@ -34,5 +35,4 @@ def _copy_rate(watch: Any, device: str, kind: str) -> float:
 
 def _median(watch: Any, call: clock.Call) -> float:
     clock.warm_up(watch, call, 0.05)
-    times = sorted(watch.sample([call])[0] for _ in range(SAMPLES))
-    return times[SAMPLES // 2]
+    return statistics.median(watch.sample([call])[0] for _ in range(SAMPLES))

@@ -22,7 +22,7 @@ class CpuClock:
     """Several calls a sample where one is too short for the clock; the inputs rotate through more than a cache."""
 
     method = "cpu clock"
-    # A sample should last so long: some thousand ticks, and few enough interruptions.
+    # The length of a sample: some thousand ticks of the clock, and few interruptions.
     SAMPLE_S = 5e-4
     MOST_CALLS = 16
     ROTATED_BYTES = 32 * 2**20
@@ -42,11 +42,11 @@ class CpuClock:
         return (time.perf_counter_ns() - start) / 1e9 / len(calls), results
 
     def settle(self, seconds: float) -> None:
-        """Until work that a call left behind has had its time."""
+        """Waits until work that a call left behind has had its time."""
         time.sleep(min(0.05, 2e-3 + 2 * seconds))
 
     def forget(self) -> None:
-        """Give free memory back: the next tensors then lie on other pages, so no layout stays for a whole run."""
+        """Gives free memory back: the next tensors then lie on other pages, so no layout stays for a whole run."""
         with suppress(AttributeError, OSError):
             ctypes.CDLL(None).malloc_trim(0)
 
@@ -64,9 +64,9 @@ class CudaClock:
     method = "cuda events"
     GRAPH_S = 50e-6
     SETS = 2
-    # Whatever the CPU takes. A call that waits for the GPU takes it as long as the spin and more, so there is an end.
+    # A call that waits for the GPU takes the CPU as long as the spin and more: without a limit its spins would grow.
     LEAST_SPIN_S, MOST_SPIN_S = 2e-4, 5e-3
-    CYCLES_A_SECOND = 2e9  # About: with fewer a spin is longer.
+    CYCLES_A_SECOND = 2e9  # About; at lower clocks a spin lasts longer.
 
     def __init__(self) -> None:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -90,7 +90,7 @@ class CudaClock:
             result = call()
             self._end.record()
             taken = time.perf_counter() - begin
-            waited = self._start.query()  # The GPU was there first: its wait for the CPU may be in the time.
+            waited = self._start.query()  # If the GPU was there first, its wait for the CPU may be in the time.
             self._end.synchronize()
             last, self._spin_s = self._spin_s, min(max(2 * taken, self.LEAST_SPIN_S), self.MOST_SPIN_S)
             if not waited or last == self.MOST_SPIN_S:

@@ -11,8 +11,8 @@ import torch
 
 from kernelgen.worker import machine_state
 
-# Environment variables that change what is measured start so.
-_TELLING = ("CUDA_", "MALLOC_", "OMP_", "PYTORCH_")
+# Prefixes of environment variables that change what is measured.
+_PREFIXES = ("CUDA_", "MALLOC_", "OMP_", "PYTORCH_")
 
 
 def describe(device: str, project: Path, flags: dict[str, Any]) -> dict[str, Any]:
@@ -30,14 +30,14 @@ def describe(device: str, project: Path, flags: dict[str, Any]) -> dict[str, Any
         "cuda": torch.version.cuda,
         "git": _git(project),
         "flags": {**flags, "argv0": Path(sys.executable).name},
-        "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_TELLING)},
+        "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_PREFIXES)},
     }
 
 
 def _gpu() -> dict[str, Any]:
-    found = torch.cuda.get_device_properties(torch.cuda.current_device())
-    facts = {"name": found.name, "capability": f"{found.major}.{found.minor}", "memory_bytes": found.total_memory}
-    return {**facts, "multiprocessors": found.multi_processor_count, **machine_state.driver()}
+    gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+    facts = {"name": gpu.name, "capability": f"{gpu.major}.{gpu.minor}", "memory_bytes": gpu.total_memory}
+    return {**facts, "multiprocessors": gpu.multi_processor_count, **machine_state.driver()}
 
 
 def cpu_name() -> str:

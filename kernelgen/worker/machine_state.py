@@ -1,15 +1,11 @@
-"""What else goes on in a machine while it is measured: the GPU's through NVML, the CPU's through /proc."""
+"""The state of a machine while it is measured: the GPU's through NVML, the CPU's through /proc."""
 
 import os
 import time
 from pathlib import Path
 from typing import Any
 
-HOT_C = 80
-UNSTEADY = 0.12
-BUSY = 0.10
-
-# NVML's clock event reasons that mean that the clocks are lower than the load would have them.
+# NVML's clock event reasons that mean: the clocks are lower than the load would have them.
 REASONS = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -28,7 +24,7 @@ def driver() -> dict[str, Any]:
     try:
         nvml, handle = _handle()
         return {"driver": nvml.nvmlSystemGetDriverVersion(), "uuid": nvml.nvmlDeviceGetUUID(handle)}
-    except Exception:  # Whatever NVML lacks on some system, a measurement goes on without.
+    except Exception:  # Whatever NVML lacks on some system, the measurement goes on.
         return {}
 
 
@@ -51,7 +47,7 @@ class GpuWatch:
             self._nvml, self._gpu = _handle()
         except ImportError:
             self.problem = "NVML was not read: install it with `pip install nvidia-ml-py`"
-        except Exception as error:  # NVMLError and its many kin, as in containers without the driver's utilities.
+        except Exception as error:  # NVMLError and its subclasses, as in containers without the driver's utilities.
             self.problem = f"NVML was not read: {error}"
 
     def read(self) -> bool:
@@ -76,14 +72,14 @@ class GpuWatch:
     def summary(self) -> dict[str, Any]:
         if not self.readings:
             return {"problem": self.problem}
-        found: dict[str, Any] = {"problem": self.problem, "readings": len(self.readings)}
+        summary: dict[str, Any] = {"problem": self.problem, "readings": len(self.readings)}
         for name in ("sm_mhz", "memory_mhz", "celsius", "watts"):
             values = [reading[name] for reading in self.readings]
-            found[name] = {"min": min(values), "max": max(values)}
+            summary[name] = {"min": min(values), "max": max(values)}
         masks = {reading["reasons"] for reading in self.readings}
-        found["throttled_by"] = sorted({name for mask in masks for name in reasons(mask)})
-        found["other_processes"] = self._others()
-        return found
+        summary["throttled_by"] = sorted({name for mask in masks for name in reasons(mask)})
+        summary["other_processes"] = self._others()
+        return summary
 
     def _others(self) -> int | None:
         try:
@@ -94,7 +90,7 @@ class GpuWatch:
 
 
 class CpuWatch:
-    """The same for the CPU, from the start to the summary."""
+    """Reads how busy the CPU was from the start to `summary()`, which is JSON."""
 
     def __init__(self) -> None:
         self._start = self._now()
@@ -113,7 +109,7 @@ class CpuWatch:
 
     @staticmethod
     def _now() -> tuple[float, float | None, float]:
-        """Seconds: on the wall, busy over all cores since boot, and of this process."""
+        """Seconds: of the wall clock, busy over all cores since boot, and of this process."""
         try:
             ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]))
             # user, nice, system, idle, iowait, irq, softirq, steal
@@ -128,25 +124,10 @@ def _megahertz() -> float | None:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return None
-    found = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
-    return sum(found) / len(found) if found else None
+    clocks = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+    return sum(clocks) / len(clocks) if clocks else None
 
 
-def warnings(summary: dict[str, Any], spread: float, set_aside: int, kept: int) -> list[str]:
-    """What a reader has to know before believing a case's figures."""
-    found = []
-    if spread > UNSTEADY:
-        found.append(f"the samples vary by {spread:.0%} (more than {UNSTEADY:.0%}): measure again on a quieter machine")
-    if set_aside:
-        found.append(f"{set_aside} samples were taken while the GPU was throttled, and set aside")
-    if not kept:
-        found.append("every sample was taken while the GPU was throttled, so none was set aside")
-    if summary.get("celsius", {}).get("max", 0) >= HOT_C:
-        found.append(f"the GPU reached {summary['celsius']['max']} °C")
-    if summary.get("other_processes"):
-        found.append(f"{summary['other_processes']} other processes were on the GPU")
-    if (summary.get("others_share") or 0) > BUSY:
-        found.append(f"other processes took {summary['others_share']:.0%} of the CPU")
-    if summary.get("problem"):
-        found.append(summary["problem"])
-    return found
+def watch(device: str) -> GpuWatch | CpuWatch:
+    """The watch for a device, such as "cuda:0"."""
+    return GpuWatch() if device.startswith("cuda") else CpuWatch()

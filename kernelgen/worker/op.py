@@ -1,4 +1,4 @@
-"""What an op tells the lab about itself: the names in the `lab.py` of its folder, checked, with defaults filled in."""
+"""An op as the `lab.py` of its folder describes it, checked, with defaults filled in."""
 
 import importlib
 import inspect
@@ -23,21 +23,22 @@ class Op:
 
     Attributes:
         function: the public function; `reference`: the same in plain PyTorch.
-        dtypes: what it is fuzzed in, `cpu_dtypes` on the CPU; `bench_dtypes`: what it is measured in by default.
-        domain: the smallest and the largest value of each size that `inputs` takes, for fuzzing.
+        dtypes: those it is fuzzed in, `cpu_dtypes` on the CPU; `bench_dtypes`: those it is measured in by default.
+        domain: for fuzzing, the smallest and the largest value of each size that `inputs` takes.
         cases, cpu_cases: sizes by a name, for measuring on a GPU and on the CPU.
         inputs: `inputs(make, **sizes)` gives the positional arguments; see `kernelgen.worker.inputs.Make`.
         bytes_moved: `bytes_moved(dtype, **sizes)`, the fewest bytes that have to cross the memory bus.
-        flops: `flops(**sizes)`, the floating-point operations; these two also for the backward, where given.
+        flops: `flops(**sizes)`, the floating-point operations; `backward_…`: these two for the gradient.
         peers: other implementations, by name. Each has the op's signature.
         repeatable: True where the same input gives the same bits, else how far two results may differ, relative to
             the largest element; or `repeatable(**sizes)`, which says either.
         gradient: whether the op has one.
         tunables: the values that `kernelgen tune` may try, by kind of device (cpu, cuda; also "cuda 9.0" and "cuda
             backward" where these have kernels of their own) and name; see tune/space.py.
-        estimates: by the same keys, `estimate(values, dtype, **sizes)`, what the kernel then takes; see tune/gates.py.
-        shape_classes: by the same keys, `shape_class(**sizes)`, the name of a class of shapes that is tuned apart,
-            where there are such; None for shapes that the tunables of this key do not serve.
+        estimates: by the same keys, `estimate(values, dtype, **sizes)`, what the kernel takes of a GPU; see
+            tune/gates.py.
+        shape_classes: by the same keys, `shape_class(**sizes)`, the name of the class of shapes that is tuned for these
+            sizes; None for sizes that the tunables of this key do not serve.
         huge: sizes that make more than 2³¹ elements, where indices of 32 bits do not reach; run on GPUs that hold them.
     """
 
@@ -64,7 +65,7 @@ class Op:
     huge: dict[str, int] | None = None
 
     def dtypes_on(self, device: str) -> dict[str, torch.dtype]:
-        """What it is fuzzed in there, by name."""
+        """The dtypes it is fuzzed in on a device, by name."""
         dtypes = self.cpu_dtypes if torch.device(device).type == "cpu" else self.dtypes
         return {dtype_name(dtype): dtype for dtype in dtypes}
 
@@ -74,10 +75,10 @@ class Op:
         Raises:
             LabError: its lab.py says something else.
         """
-        found = self.repeatable(**sizes) if callable(self.repeatable) else self.repeatable
-        if found is not True and not isinstance(found, float):
-            raise LabError(f"{self.name}/lab.py: REPEATABLE should give True or a tolerance, not {found!r}.")
-        return found
+        tolerance = self.repeatable(**sizes) if callable(self.repeatable) else self.repeatable
+        if tolerance is not True and not isinstance(tolerance, float):
+            raise LabError(f"{self.name}/lab.py: REPEATABLE should give True or a tolerance, not {tolerance!r}.")
+        return tolerance
 
     def refuse_case(self, sizes: Sizes) -> str | None:
         """A sentence if these are not the sizes that `inputs` takes."""
@@ -110,73 +111,73 @@ def read(name: str, module: ModuleType) -> Op:
     Raises:
         LabError: a name is missing, or holds something else than it should.
     """
-    given = {key: getattr(module, key) for key in dir(module) if not key.startswith("_")}
+    names = {key: getattr(module, key) for key in dir(module) if not key.startswith("_")}
 
     def check(holds: bool, what: str) -> None:
         if not holds:
             raise LabError(f"{name}/lab.py: {what}.")
 
     for key in ("OP", "REFERENCE", "DTYPES", "DOMAIN", "inputs"):
-        check(key in given, f"{key} is missing")
+        check(key in names, f"{key} is missing")
     for key in ("OP", "REFERENCE", "inputs"):
-        check(callable(given[key]), f"{key} should be a function")
-    dtypes = tuple(given["DTYPES"])
-    cpu_dtypes = tuple(given.get("CPU_DTYPES", dtypes))
+        check(callable(names[key]), f"{key} should be a function")
+    dtypes = tuple(names["DTYPES"])
+    cpu_dtypes = tuple(names.get("CPU_DTYPES", dtypes))
     for key, some in (("DTYPES", dtypes), ("CPU_DTYPES", cpu_dtypes)):
         check(bool(some) and all(isinstance(d, torch.dtype) for d in some), f"{key} should hold torch dtypes")
-    bench = tuple(given.get("BENCH_DTYPES", dtypes[:1]))
+    bench = tuple(names.get("BENCH_DTYPES", dtypes[:1]))
     check(set(bench) <= set(dtypes) & set(cpu_dtypes), "BENCH_DTYPES should be some of DTYPES, and of CPU_DTYPES")
-    domain = dict(given["DOMAIN"])
+    domain = dict(names["DOMAIN"])
     check(bool(domain) and all(_is_range(r) for r in domain.values()), "DOMAIN should hold (smallest, largest) by size")
     check(not set(domain) & set(RESERVED), f"no size can be named {', '.join(RESERVED)}")
-    taken = list(inspect.signature(given["inputs"]).parameters)[1:]
+    taken = list(inspect.signature(names["inputs"]).parameters)[1:]
     check(set(taken) == set(domain), f"DOMAIN names {', '.join(domain)}, and inputs takes {', '.join(taken) or 'none'}")
-    cases = {key: dict(given.get(key, {})) for key in ("CASES", "CPU_CASES")}
+    cases = {key: dict(names.get(key, {})) for key in ("CASES", "CPU_CASES")}
     for key, table in cases.items():
         for case, sizes in table.items():
             check(set(sizes) == set(domain), f"{key}[{case!r}] should give {', '.join(domain)}")
-    check(set(given.get("HUGE") or domain) == set(domain), f"HUGE should give {', '.join(domain)}")
-    repeatable = given.get("REPEATABLE", True)
+    check(set(names.get("HUGE") or domain) == set(domain), f"HUGE should give {', '.join(domain)}")
+    repeatable = names.get("REPEATABLE", True)
     check(
         repeatable is True or isinstance(repeatable, float) or callable(repeatable),
         "REPEATABLE should be True, a tolerance or a function of the sizes",
     )
     return Op(
         name=name,
-        function=given["OP"],
-        reference=given["REFERENCE"],
+        function=names["OP"],
+        reference=names["REFERENCE"],
         dtypes=dtypes,
         cpu_dtypes=cpu_dtypes,
         bench_dtypes=bench,
         domain={key: (low, high) for key, (low, high) in domain.items()},
         cases=cases["CASES"],
         cpu_cases=cases["CPU_CASES"] or cases["CASES"],
-        inputs=given["inputs"],
-        bytes_moved=given.get("bytes_moved"),
-        flops=given.get("flops"),
-        backward_bytes_moved=given.get("backward_bytes_moved"),
-        backward_flops=given.get("backward_flops"),
-        peers=dict(given.get("PEERS", {})),
-        tunables=dict(given.get("TUNABLES", {})),
-        estimates=dict(given.get("ESTIMATES", {})),
-        shape_classes=dict(given.get("SHAPE_CLASSES", {})),
+        inputs=names["inputs"],
+        bytes_moved=names.get("bytes_moved"),
+        flops=names.get("flops"),
+        backward_bytes_moved=names.get("backward_bytes_moved"),
+        backward_flops=names.get("backward_flops"),
+        peers=dict(names.get("PEERS", {})),
+        tunables=dict(names.get("TUNABLES", {})),
+        estimates=dict(names.get("ESTIMATES", {})),
+        shape_classes=dict(names.get("SHAPE_CLASSES", {})),
         repeatable=repeatable,
-        gradient=bool(given.get("GRADIENT", True)),
-        huge=given.get("HUGE"),
+        gradient=bool(names.get("GRADIENT", True)),
+        huge=names.get("HUGE"),
     )
 
 
 def chosen_device(request: Mapping[str, Any]) -> str:
-    """The device that a request asks for; else cuda where there are a GPU and a library for it, and the CPU elsewhere.
+    """The device that a request asks for; by default cuda where there are a GPU and a library for it, else the CPU.
 
     Raises:
         LabError: it asks for a GPU where there is none.
     """
-    asked = request.get("device")
-    if torch.device(asked or "cpu").type == "cuda" and not torch.cuda.is_available():
-        raise LabError(f"Nothing can run on {asked}: torch sees no GPU here; run it with --device cpu.")
-    if asked:
-        return asked
+    device = request.get("device")
+    if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
+        raise LabError(f"Nothing can run on {device}: torch sees no GPU here; run it with --device cpu.")
+    if device:
+        return device
     library = importlib.import_module(f"{request['package']}._library")
     return "cuda" if torch.cuda.is_available() and not library.missing["CUDA"] else "cpu"
 
@@ -191,7 +192,7 @@ def require_kernel(package: str, name: str, device: str) -> None:
     library = importlib.import_module(f"{package}._library")
     if problem := library.missing[backend]:
         raise LabError(f"{name} cannot run on {device}: {problem}, or with `kernelgen build`.")
-    # Where C++ registered nothing, `_library.define` put a Python function in its place.
+    # Where C++ registered nothing, `_library.define` registered a Python function.
     for line in torch._C._dispatch_dump(f"{package}::{name}").splitlines():
         if line.startswith(f"{backend}: registered at") and "_library.py:" not in line:
             return

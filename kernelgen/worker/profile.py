@@ -1,6 +1,6 @@
-"""Runs one case so that a profiler can look at it: under Nsight Compute, or under torch's own profiler.
+"""Runs one case for a profiler: Nsight Compute, or torch's own.
 
-Under Nsight Compute a single call is between cudaProfilerStart and -Stop, warmed up before, so that neither the
+Under Nsight Compute a single call, warmed up before, stands between cudaProfilerStart and -Stop, so that neither the
 drawing of inputs nor a compilation is in the report.
 """
 
@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.lab.results import OP
+from kernelgen.protocol import OP
 from kernelgen.worker import bench, ceilings, protocol
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import chosen_device, dtype_name, load, require_kernel
-from kernelgen.worker.timed_case import Subject
+from kernelgen.worker.timed_case import TimedCase
 
 TIMED_CALLS = 20
 WARM_CALLS = 3
@@ -48,11 +48,11 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
     if not emit.start(op.name, f"{case} · {dtype_name(dtype)}"):
         return
     try:
-        subject = Subject(op, sizes, dtype, device, {OP: op.function}, backward=backward, seed=request["seed"])
-        moved, flops = bench.cost(subject)
+        timed = TimedCase(op, sizes, dtype, device, {OP: op.function}, backward=backward, seed=request["seed"])
+        moved, flops = bench.cost(timed)
         facts = {"op": op.name, "case": case, "sizes": sizes, "dtype": dtype_name(dtype), "backward": backward}
         emit("case", **facts, bytes=moved, flops=flops)
-        call = subject.call(OP, 0)
+        call = timed.call(OP, 0)
         for _ in range(WARM_CALLS):
             call()
         if request["counters"]:
@@ -77,21 +77,20 @@ def _once(call: Any) -> None:
 
 
 def _times(call: Any, device: str) -> list[dict[str, Any]]:
-    """What a call spends its time on, by torch's profiler: kernels, or operators on the CPU; the longest first."""
+    """A call's time by kernel, or by operator on the CPU, as torch's profiler has it; the longest first."""
     from torch.profiler import ProfilerActivity, profile
 
     cuda = torch.device(device).type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-    with profile(activities=activities, acc_events=True) as seen:
+    with profile(activities=activities, acc_events=True) as profiled:
         for _ in range(TIMED_CALLS):
             call()
         if cuda:
             torch.cuda.synchronize()
     kind = torch.autograd.DeviceType.CUDA if cuda else torch.autograd.DeviceType.CPU
-    found = []
-    for event in seen.key_averages():
+    rows = []
+    for event in profiled.key_averages():
         seconds = (event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e6
         if event.device_type == kind and seconds > 0:
-            row = {"name": event.key, "count": event.count / TIMED_CALLS, "seconds": seconds / TIMED_CALLS}
-            found.append(row)
-    return sorted(found, key=lambda row: -row["seconds"])
+            rows.append({"name": event.key, "count": event.count / TIMED_CALLS, "seconds": seconds / TIMED_CALLS})
+    return sorted(rows, key=lambda row: -row["seconds"])

@@ -1,9 +1,4 @@
-"""The child's side of `process.py`: reads one request, does what it asks in the project's Python, answers in lines.
-
-The request is a JSON object on standard input: `work` names a module (of kernelgen.worker, if it has no dot) whose
-`work(request, emit)` is called. Each answer is one JSON object on a line of standard output, with its kind under
-`event`. Whatever else the op, its libraries or a compiler print goes to standard error.
-"""
+"""The worker's side of kernelgen/protocol.py: reads the request, has it worked on, takes orders and sends events."""
 
 import importlib
 import importlib.util
@@ -12,6 +7,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Iterable
 from typing import IO, Any
 
 from kernelgen.errors import KernelgenError, LabError
@@ -21,7 +17,7 @@ BROKEN = 86
 
 
 class Emit:
-    """`emit(event, **facts)` sends an answer."""
+    """`emit(event, **facts)` sends an event to the host."""
 
     def __init__(self, out: IO[str], request: dict[str, Any]) -> None:
         self._out = out
@@ -33,13 +29,13 @@ class Emit:
         self._out.flush()
 
     def is_closed(self, op: str) -> bool:
-        """Whether an earlier worker was through with an op, or crashed in it too often."""
+        """Whether an earlier worker was through with an op, or lost too many of its cases."""
         return op in self._closed
 
     def start(self, op: str, case: str, **facts: Any) -> bool:
-        """Says that a case starts, so that a crash or a hang from here on is put down to it.
+        """Says that a case starts: a crash or a hang from here on is put down to it.
 
-        Returns False, and the case is to be left out, if a worker before this one was through with it.
+        Returns False if an earlier worker was through with the case, which is to be left out then.
         """
         if self.is_closed(op) or (op, case) in self._finished:
             return False
@@ -48,7 +44,7 @@ class Emit:
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether an exception means that this process can compute nothing more: CUDA errors of kernels stay."""
+    """Whether this process can compute nothing more after an exception, as after a CUDA error of a kernel."""
     if "out of memory" in str(error):
         return False
     return "CUDA error" in str(error) or type(error).__name__ == "AcceleratorError"
@@ -60,35 +56,65 @@ def in_a_line(error: BaseException) -> str:
 
 
 def leave(error: BaseException) -> None:
-    """Ends this process as a crash would; the parent starts another for the cases that are left."""
+    """Ends this process as a crash would; the host starts another for the remaining cases."""
     print(str(error).partition("\n")[0], file=sys.stderr, flush=True)
     os._exit(BROKEN)
 
 
-def main() -> int:
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # Below Python: what C++ prints would end up among the answers too.
-    request = json.load(sys.stdin)
+def main() -> None:
+    orders, out = _take_pipes()
+    request = json.loads(orders.readline())
     emit = Emit(out, request)
-    # Of the thread that computes gradients, once; PyTorch makes the context by itself.
+    # Issued once by the thread that computes gradients; PyTorch makes the context by itself.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA context")
     try:
         _require("torch")
         name = request["work"]
-        importlib.import_module(name if "." in name else f"kernelgen.worker.{name}").work(request, emit)
+        work = importlib.import_module(name if "." in name else f"kernelgen.worker.{name}").work
+        target = work(request, emit)
+        if target is None:
+            emit("done")
+        else:
+            _take_orders(target, orders, emit)
+    except BrokenPipeError:
+        pass  # The host listens no more, so nothing is left to do.
     except KernelgenError as error:
         emit("error", message=str(error), exit_code=error.exit_code)
     except ModuleNotFoundError as error:
-        emit("error", message=_missing(error.name or "?"), exit_code=2)
+        emit("error", message=_missing(error.name or "?"), exit_code=LabError.exit_code)
     except Exception as error:
         traceback.print_exc()
-        emit("error", message=f"The lab itself failed: {type(error).__name__}: {error}", exit_code=2)
-    else:
-        emit("done")
-    out.flush()
-    # Straight out: libraries that crash while they are unloaded would spoil a finished run.
+        message = f"The lab itself failed: {type(error).__name__}: {error}"
+        emit("error", message=message, exit_code=LabError.exit_code)
+    # Straight out: a library that crashes while it is unloaded would spoil a finished run.
     sys.stderr.flush()
     os._exit(0)
+
+
+def _take_pipes() -> tuple[IO[str], IO[str]]:
+    """The pipes from and to the host, moved aside: below Python, since C++ and child processes use 0 and 1 as well."""
+    orders, out = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return orders, out
+
+
+def _take_orders(target: Any, orders: Iterable[str], emit: Emit) -> None:
+    """Calls a method of the target for each order, until there are no more."""
+    for line in orders:
+        order = json.loads(line)
+        try:
+            answer = getattr(target, order.pop("do"))(**order)
+        except LabError as error:
+            emit("refused", message=str(error))
+        except Exception as error:
+            if is_fatal(error):
+                leave(error)
+            emit("refused", message=in_a_line(error))
+        else:
+            emit("answer", **answer)
 
 
 def _require(*modules: str) -> None:

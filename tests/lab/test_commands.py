@@ -67,16 +67,16 @@ def test_bench_refuses_in_a_sentence(lab_project, run, arguments, says):
 
 
 def test_what_bench_measured_before_ctrl_c_is_kept(lab_project, run, tmp_path, monkeypatch):
-    from kernelgen.cli import bench
+    from kernelgen.lab.bench import BenchRun
 
-    take = bench._take
+    add = BenchRun.add
 
-    def interrupt(event, found, notes):
-        take(event, found, notes)
+    def interrupt(run, event):
+        add(run, event)
         if event["event"] == "case":
             threading.Timer(0.01, _thread.interrupt_main).start()
 
-    monkeypatch.setattr(bench, "_take", interrupt)
+    monkeypatch.setattr(BenchRun, "add", interrupt)
     told = run("bench", "elementwise", "--samples", "200", "--out", tmp_path / "part.json")
     assert told.code == 130
     assert "what was measured is kept" in told.err

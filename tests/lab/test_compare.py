@@ -5,15 +5,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernelgen.cli import compare as cli
 from kernelgen.errors import KernelgenError, LabError
 from kernelgen.lab import compare, pair, results, statistics
+from kernelgen.lab.worker_process import LostError, WorkerProcess
 from kernelgen.toolchain import revision
 from kernelgen.worker import integrity
 from tests.conftest import commit_all, git
@@ -114,21 +113,25 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run, tmp_path, before):
 
 # ---- Two live workers -----------------------------------------------------------------------------------------
 
-PLAN = pair.Plan(blocks=12, rounds=2, samples=1, seed=1)
+SCHEDULE = pair.Schedule(blocks=12, rounds=2, samples=1, seed=1)
 
 
-def live(before: Path, after: Path, limit_s: float = 60, **request) -> pair.Pair:
-    request = {"package": "pkg", "op": "tested", "seed": 1, "device": "cpu", "interpreted": True, **request}
-    python = Path(sys.executable)
-    sides = (pair.Side(name, python, root, request, limit_s) for name, root in (("old", before), ("new", after)))
-    return pair.Pair(*sides)
+REQUEST = {"work": "paired", "package": "pkg", "op": "tested", "seed": 1, "device": "cpu", "interpreted": True}
 
 
-def measured(running: pair.Pair) -> pair.Paired:
+def started(name: str, project: Path, **request) -> WorkerProcess:
+    return WorkerProcess(name, Path(sys.executable), project, {**REQUEST, **request}, limit_s=60)
+
+
+def live(before: Path, after: Path) -> pair.Pair:
+    return pair.Pair(started("old", before), started("new", after))
+
+
+def measured(running: pair.Pair) -> pair.PairedResult:
     try:
         cases = running.both("list")[0]["cases"]
         assert cases[0] == ["small", "float32"]
-        return pair.measure(running, pair.Paired("tested", "small", "float32"), PLAN)
+        return pair.measure(running, pair.PairedResult("tested", "small", "float32"), SCHEDULE)
     finally:
         running.close()
 
@@ -170,37 +173,33 @@ def test_results_that_could_not_be_compared_in_full_are_said(tmp_path):
     assert f"- tested · small · float32: {integrity.COARSELY}" in compare.markdown(comparison)
 
 
-def alone(project: Path, **request) -> pair.Side:
-    request = {"package": "pkg", "op": "tested", "seed": 1, "device": "cpu", "interpreted": True, **request}
-    return pair.Side("new", Path(sys.executable), project, request, limit_s=60)
-
-
 def test_a_crash_is_said_in_a_sentence(tmp_path):
-    side = alone(interpreted_project(tmp_path, "os.abort()"))
-    side.ask("list")
-    with pytest.raises(pair.LostError, match="new crashed with SIGABRT"):
-        side.ask("open", case="small", dtype="float32")
-    side.close()
+    worker = started("new", interpreted_project(tmp_path, "os.abort()"))
+    worker.ask("list")
+    with pytest.raises(LostError, match="new crashed with SIGABRT"):
+        worker.ask("open", case="small", dtype="float32")
+    worker.close()
 
 
 def test_a_hang_ends_at_the_limit(tmp_path):
-    side = alone(interpreted_project(tmp_path, "import time; time.sleep(1000)"))
-    side.ask("list")
-    side._socket.settimeout(1)
-    with pytest.raises(pair.LostError, match="new hung: it said nothing for 1 s"):
-        side.ask("open", case="small", dtype="float32")
-    assert side._process.poll() is not None
+    worker = started("new", interpreted_project(tmp_path, "import time; time.sleep(1000)"))
+    worker.ask("list")
+    worker.allow(1)
+    with pytest.raises(LostError, match="new hung: it said nothing for 1 s"):
+        worker.ask("open", case="small", dtype="float32")
+    assert worker._process.poll() is not None
+    worker.close()
 
 
 def test_an_unknown_case_is_said_by_the_worker(tmp_path):
-    side = alone(interpreted_project(tmp_path), cases=["huge"])
+    worker = started("new", interpreted_project(tmp_path), cases=["huge"])
     with pytest.raises(LabError, match="has no case 'huge' on cpu"):
-        side.ask("list")
-    side.close()
+        worker.ask("list")
+    worker.close()
 
 
-class FakeSide:
-    """A side that takes so many seconds a sample, on a GPU that is throttled in the rounds that are said."""
+class FakeWorker:
+    """A worker that takes so many seconds a sample, on a GPU that is throttled in the rounds that are said."""
 
     def __init__(self, name: str, seconds: float, throttled: Callable[[int], bool]) -> None:
         self.name, self.seconds, self.throttled, self.round = name, seconds, throttled, -1
@@ -226,9 +225,9 @@ class FakeSide:
         return self._answer
 
 
-def of_a_gpu_that_is_throttled(when: Callable[[int], bool]) -> pair.Paired:
-    both = pair.Pair(FakeSide("old", 1.0, when), FakeSide("new", 0.9, when))
-    return pair.measure(both, pair.Paired("tested", "small", "float32"), replace(PLAN, checks=0))
+def of_a_gpu_that_is_throttled(when: Callable[[int], bool]) -> pair.PairedResult:
+    both = pair.Pair(FakeWorker("old", 1.0, when), FakeWorker("new", 0.9, when))
+    return pair.measure(both, pair.PairedResult("tested", "small", "float32"), replace(SCHEDULE, checks=0))
 
 
 def test_rounds_of_a_throttled_gpu_are_set_aside():
@@ -247,9 +246,9 @@ def test_where_a_gpu_is_throttled_most_of_the_time_all_rounds_count():
         assert found.remarks == [pair.THROTTLED]
 
 
-def paired(ratio: float, seed: int = 0) -> pair.Paired:
+def paired(ratio: float, seed: int = 0) -> pair.PairedResult:
     ratios = list(np.random.default_rng(seed).normal(ratio, 0.005, 40))
-    return pair.Paired("rms", "small", "float32", ratios=ratios, before=1.0, after=ratio)
+    return pair.PairedResult("rms", "small", "float32", ratios=ratios, before=1.0, after=ratio)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +272,7 @@ def test_other_processes_have_a_say_in_the_verdict(first, second, code):
 
 @pytest.mark.parametrize("blocks, turns", [(100, 4), (10, 4), (40, 1)])
 def test_pairs_of_workers_share_the_blocks(blocks, turns):
-    plans = [pair.Plan(blocks, seed=seed).share(turn, turns) for seed in (0, 1) for turn in range(turns)]
+    plans = [pair.Schedule(blocks, seed=seed).share(turn, turns) for seed in (0, 1) for turn in range(turns)]
     assert [sum(plan.blocks for plan in plans[:turns]), sum(plan.blocks for plan in plans[turns:])] == [blocks, blocks]
     assert max(plan.blocks for plan in plans) - min(plan.blocks for plan in plans) <= 1
     assert len({plan.seed for plan in plans}) == len(plans)  # Nobody draws another's inputs.
@@ -289,27 +288,6 @@ def test_what_pairs_of_workers_found_is_put_together():
     assert (whole.before, whole.set_aside) == (2.0, 3)
     assert whole.faults == ["it is wrong", "it is late"]
     assert len(parts[0].ratios) == 40
-
-
-def test_what_was_measured_is_kept_if_later_workers_do_not_start(monkeypatch, tmp_path):
-    starts = iter([True, False, True, True])
-
-    def start(self, op, seed, stack):
-        if not next(starts):
-            raise LabError("no worker came")
-        return None, {"environment": {"device": "cpu"}, "cases": [["small", "float32"]]}
-
-    def measure(live, part, plan, tick):
-        part.ratios = [1.0] * plan.blocks
-        return part
-
-    monkeypatch.setattr(cli._Measuring, "_start", start)
-    monkeypatch.setattr(pair, "measure", measure)
-    options = SimpleNamespace(blocks=None, backward=False, json=True)
-    measuring = cli._Measuring(options, SimpleNamespace(ops=["rms"]), tmp_path)
-    (found,) = measuring.all(0)
-    assert len(found.ratios) == 75
-    assert measuring.notes == ["no worker came"]
 
 
 # ---- Revisions ------------------------------------------------------------------------------------------------

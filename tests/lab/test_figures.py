@@ -14,8 +14,8 @@ def launches(name: str) -> list[runner.Launch]:
     return runner.read((RECORDINGS / f"{name}.csv").read_text())
 
 
-def kernels(name: str) -> list[figures.Kernel]:
-    return [figures.kernel(launch) for launch in launches(name)]
+def kernels(name: str) -> list[figures.ProfiledKernel]:
+    return [figures.profiled_kernel(launch) for launch in launches(name)]
 
 
 # ---- Names and metrics ----------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_a_kernel_that_streams():
     (one,) = kernels("elementwise")
     assert one.name == "fused_multiply_add<8, __nv_bfloat16>"
     assert one.seconds == pytest.approx(119.968e-6)
-    assert one.found["memory"] == pytest.approx(90.87)
+    assert one.figures["memory"] == pytest.approx(90.87)
     assert one.moved == pytest.approx(402_669_824 + 121_867_776)
     assert one.spilled == 0
     assert one.conflict_share == 0
@@ -79,11 +79,11 @@ def test_a_kernel_that_streams():
     assert next(iter(one.stalls)) == "long_scoreboard"
     assert sum(one.stalls.values()) == pytest.approx(1)
     assert advice.bound(one) == "memory"
-    text = advice.says(one, least_bytes=512e6)
+    text = advice.advice(one, least_bytes=512e6)
     assert len(text) == 1
     assert "Bound by device memory, at 91% of its peak" in text[0]
     assert "1.02 times the least" in text[0]
-    assert "2.0 times the least" in advice.says(one, least_bytes=256e6)[0]
+    assert "2.0 times the least" in advice.advice(one, least_bytes=256e6)[0]
 
 
 def test_a_call_of_several_kernels():
@@ -95,15 +95,15 @@ def test_a_call_of_several_kernels():
 def test_other_kernels():
     product, transposed, tiny, softmax, *_ = kernels("torch")
     assert advice.bound(product) == "tensor"
-    assert product.found["wgmma"] > 0
+    assert product.figures["wgmma"] > 0
     assert product.most_occupancy == pytest.approx(18.75)
     assert product.limited_by == "registers"
     # It keeps few warps by design, so nothing is said of its occupancy.
-    assert len(advice.says(product)) == 1
+    assert len(advice.advice(product)) == 1
     assert advice.bound(transposed) == "l2"
-    assert any("Of each 32 bytes that its loads touch, 4 are used" in line for line in advice.says(transposed))
+    assert any("Of each 32 bytes that its loads touch, 4 are used" in line for line in advice.advice(transposed))
     assert advice.bound(tiny) == "launch"
-    assert tiny.found["l2_hits"] == 100  # recorded as 133.9
+    assert tiny.figures["l2_hits"] == 100  # recorded as 133.9
     assert advice.bound(softmax) == "latency"
 
 
@@ -120,8 +120,8 @@ def test_rows_show_six_figures_and_registers():
     assert rows["registers"] == ("28", "a thread; no spills")
 
 
-def kernel(seconds=1e-4, launch=None, stalls=None, most=100.0, limited_by=None, **found) -> figures.Kernel:
-    return figures.Kernel("k", seconds, found, launch or {}, stalls or {}, most, limited_by)
+def kernel(seconds=1e-4, launch=None, stalls=None, most=100.0, limited_by=None, **found) -> figures.ProfiledKernel:
+    return figures.ProfiledKernel("k", seconds, found, launch or {}, stalls or {}, most, limited_by)
 
 
 @pytest.mark.parametrize(
@@ -143,16 +143,18 @@ def kernel(seconds=1e-4, launch=None, stalls=None, most=100.0, limited_by=None, 
     ],
 )
 def test_what_is_said(one, says):
-    assert any(says in sentence for sentence in advice.says(one)), advice.says(one)
+    assert any(says in sentence for sentence in advice.advice(one)), advice.advice(one)
 
 
 def test_nothing_is_made_of_nothing():
     assert runner.read("") == []
     assert runner.read("==PROF== something\n") == []
-    bare = figures.kernel(runner.Launch("k", {"gpu__time_duration.sum": 2e6, "sm__warps_active.avg": float("nan")}))
+    bare = figures.profiled_kernel(
+        runner.Launch("k", {"gpu__time_duration.sum": 2e6, "sm__warps_active.avg": float("nan")})
+    )
     assert (bare.seconds, bare.moved, bare.conflict_share, bare.most_occupancy) == (2e-3, None, None, None)
     assert all("?" in figure for _, figure, _ in figures.rows(bare))
-    assert advice.says(bare)
+    assert advice.advice(bare)
 
 
 @pytest.mark.parametrize(

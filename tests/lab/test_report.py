@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelgen import tune
 from kernelgen.lab import results
 from kernelgen.lab.ncu import profiler, runner
 from kernelgen.lab.report import charts, collect, page
@@ -77,7 +76,7 @@ def profiled(name: str = "rms_norm-backward", **more) -> dict:
     found = {**results.heading(profiler.KIND, profiler.VERSION), "environment": ENVIRONMENT, "op": "rms", "bytes": 8e8}
     found |= {"case": "large", "dtype": "bfloat16", "backward": True, "ceilings": CEILINGS, "reason": None}
     found["times"] = {"calls": 20, "rows": [{"name": "kernel<int>", "count": 1, "seconds": 1e-4}]}
-    found["kernels"] = profiler.described(runner.read((RECORDINGS / f"{name}.csv").read_text()), found)
+    found["kernels"] = profiler.described(runner.read((RECORDINGS / f"{name}.csv").read_text()), found["bytes"])
     return {**found, **more}
 
 
@@ -104,7 +103,7 @@ def tuned(op: str = "rms", **more) -> dict:
     found = {"op": op, "device": "cuda", "chip": "9.0", "tunables": tunables, "points": 6, "classes": classes}
     found |= {"asked": {"backward": False}, "environment": ENVIRONMENT, "created": "2026-11-21T10:00:00+00:00"}
     found["searches"] = [{**good, "trials": trials, "confirmed": [best]}, {**bad, "trials": [crashed]}]
-    return {**results.heading(tune.KIND, tune.VERSION), **found, **more}
+    return {**results.heading(results.TUNING_KIND, results.TUNING_VERSION), **found, **more}
 
 
 @pytest.fixture
@@ -174,7 +173,7 @@ def test_a_project_s_baselines_their_past_and_its_profiles(tmp_path):
         (bench(case("rms", "large", 1), gpu={**GPU, "name": "NVIDIA A100"}), "a report is of one machine"),
         ({"kind": results.KIND, "version": 99}, "version 99 of the results' schema"),
         ({"kind": profiler.KIND, "version": 0}, "version 0 of the results' schema"),
-        ({"kind": tune.KIND, "version": 1}, "measure again with `kernelgen tune`"),
+        ({"kind": results.TUNING_KIND, "version": 1}, "measure again with `kernelgen tune`"),
         ({"kind": "else"}, "does not hold results"),
     ],
 )

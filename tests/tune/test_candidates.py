@@ -13,8 +13,9 @@ import torch
 
 from kernelgen.errors import KernelgenError
 from kernelgen.tune import candidates, gates
-from kernelgen.tune.candidates import CompileError, Compiler
-from kernelgen.tune.chips import CHIPS
+from kernelgen.tune.candidates import Compiler
+from kernelgen.tune.device_limits import DEVICE_LIMITS
+from kernelgen.tune.errors import CompileError
 from tests.stamped.conftest import stamp
 
 from .conftest import OP
@@ -94,7 +95,7 @@ def test_only_the_sources_that_read_what_varies_in_a_class_are_compiled_again(si
     """Host code that reads it, too: kernels and the library have to agree."""
     made = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "large")
     default = made.prepare()
-    assert sorted(Path(path).name for path in made._commands) == ["cpu.cpp.o", "cpu_host.cpp.o"]
+    assert sorted(Path(path).name for path in made.compiles) == ["cpu.cpp.o", "cpu_host.cpp.o"]
     names = [name for name, _, _ in SOURCES.values()]
     for library, expected in ((default.library, [1, 100, 1, 10]), (made.compile({"tile": 7}).library, [7, 700, 1, 10])):
         torch.ops.load_library(str(library))
@@ -106,7 +107,7 @@ def test_which_sources_read_it_is_found_once(sized, monkeypatch):
     def prepare() -> list[str]:
         made = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "small")
         made.prepare()
-        return [Path(path).name for path in made._commands]
+        return [Path(path).name for path in made.compiles]
 
     assert prepare() == ["cpu_small.cpp.o"]
     monkeypatch.setattr(Compiler, "_call", lambda *_: pytest.fail("it was known"))
@@ -124,7 +125,7 @@ def test_so_many_candidates_are_compiled_that_no_compiler_waits_for_the_last_sou
     def at_once(shapes: str) -> tuple[int, int]:
         made = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], shapes, jobs=5)
         made.prepare()
-        return len(made._commands), made.at_once
+        return len(made.compiles), made.at_once
 
     assert at_once("large") == (2, 4)
     assert at_once("small") == (1, 5)
@@ -136,7 +137,7 @@ def test_cuda_candidates_are_the_kernel_alone_and_come_with_the_compilers_report
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
     made = Compiler(planted, Path(sys.executable), "elementwise", "cuda", ["threads", "vector_bytes", "vectors"])
     default = made.prepare()
-    assert [Path(path).name for path in made._commands] == ["kernel.cu.90a.o"]
+    assert [Path(path).name for path in made.compiles] == ["kernel.cu.90a.o"]
     assert {kernel["architecture"] for kernel in default.kernels} == {"9.0a"}
     candidate = made.compile({"threads": 1024, "vector_bytes": 16, "vectors": 8})
     assert candidate.library.name == "_cuda.so"
@@ -144,7 +145,7 @@ def test_cuda_candidates_are_the_kernel_alone_and_come_with_the_compilers_report
     assert len(candidate.kernels) == len(default.kernels)
     most = max(kernel["registers"] for kernel in candidate.kernels)
     assert most > max(kernel["registers"] for kernel in default.kernels)
-    assert gates.judge_compiled(default.kernels, {"threads": 256}, 0, CHIPS["9.0"]) is None
+    assert gates.judge_compiled(default.kernels, {"threads": 256}, 0, DEVICE_LIMITS["9.0"]) is None
     # What the launch bounds force on 1,024 threads.
     assert most <= 64
 

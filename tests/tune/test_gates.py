@@ -5,9 +5,9 @@ import re
 import pytest
 
 from kernelgen.tune import gates
-from kernelgen.tune.chips import CHIPS, KIB, find
+from kernelgen.tune.device_limits import DEVICE_LIMITS, KIB, device_limits
 
-HOPPER, TURING, ADA = CHIPS["9.0"], CHIPS["7.5"], CHIPS["8.9"]
+HOPPER, TURING, ADA = DEVICE_LIMITS["9.0"], DEVICE_LIMITS["7.5"], DEVICE_LIMITS["8.9"]
 
 # FlashAttention 3's forward for heads of 128: 128 x 176 tiles in bfloat16, two stages of K and V, Q; three warpgroups,
 # of which one only loads. Its registers are what the compiler is given, 168 a thread, shared out unevenly at run time.
@@ -15,11 +15,11 @@ FLASH = {"threads": 384, "registers": 168, "shared": (128 + 4 * 176) * 128 * 2, 
 
 
 def test_the_chips_are_those_from_75_to_120():
-    assert list(CHIPS) == ["7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "10.3", "11.0", "12.0", "12.1"]
-    assert find("9.0a") is HOPPER
-    assert find("10.0f") is CHIPS["10.0"]
-    assert find("6.0") is None
-    for chip in CHIPS.values():
+    assert list(DEVICE_LIMITS) == ["7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "10.3", "11.0", "12.0", "12.1"]
+    assert device_limits("9.0a") is HOPPER
+    assert device_limits("10.0f") is DEVICE_LIMITS["10.0"]
+    assert device_limits("6.0") is None
+    for chip in DEVICE_LIMITS.values():
         assert chip.threads_sm % chip.warp == 0
         assert chip.shared_block + chip.reserved_shared <= chip.shared_sm
 
@@ -30,7 +30,7 @@ def test_a_known_kernel_passes_on_its_chip_and_not_on_a_smaller_one():
     assert rejection.gate == "shared memory"
     assert f"{FLASH['shared'] - 99 * KIB} more than {99 * KIB}" in rejection.text
     # FlashAttention 2's on Ampere: four warps, 255 registers, 48 KiB.
-    assert gates.judge({"threads": 128, "registers": 255, "shared": 48 * KIB}, CHIPS["8.0"]) is None
+    assert gates.judge({"threads": 128, "registers": 255, "shared": 48 * KIB}, DEVICE_LIMITS["8.0"]) is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_is_within_the_limits_passes(estimate, chip):
         (32, 16, 0, TURING, 16, "blocks"),
         (128, 32, 48 * KIB, HOPPER, 4, "shared memory"),
         (128, 32, 48 * KIB, ADA, 2, "shared memory"),
-        (512, 0, 0, CHIPS["8.6"], 3, "threads"),
+        (512, 0, 0, DEVICE_LIMITS["8.6"], 3, "threads"),
     ],
 )
 def test_resident_blocks(threads, registers, shared, chip, blocks, limit):
@@ -100,7 +100,7 @@ def access(**facts) -> dict:
         ({"bytes": 16, "stride": 16, "aligned_to": 8}, HOPPER, "alignment"),
         ({"bytes": 12, "stride": 12}, HOPPER, "alignment"),
         ({"bytes": 32, "stride": 32}, HOPPER, "alignment"),
-        ({"bytes": 32, "stride": 32}, CHIPS["10.0"], None),
+        ({"bytes": 32, "stride": 32}, DEVICE_LIMITS["10.0"], None),
         ({"bytes": 4, "stride": 4}, HOPPER, None),
         ({"bytes": 4, "stride": 8}, HOPPER, None),
         ({"bytes": 4, "stride": 16}, HOPPER, "coalescing"),

@@ -19,9 +19,9 @@ from build_tools.tuning_header import tuning_header
 
 from kernelgen.errors import LabError
 from kernelgen.toolchain import resources
-from kernelgen.tune import gates, space
-from kernelgen.tune.chips import CHIPS
-from kernelgen.worker.tune import Bench
+from kernelgen.tune import gates, lab_file, space
+from kernelgen.tune.device_limits import DEVICE_LIMITS
+from kernelgen.worker.tune import TuningWorker
 from tests.stamped.conftest import REPOSITORY, stamp
 
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
@@ -74,6 +74,16 @@ def project(tmp_path_factory) -> Iterator[Path]:
     sys.path.remove(str(project / "src"))
 
 
+def described(op: str, device: str, capability: str | None, backward: bool = False, **more: Any) -> dict[str, Any]:
+    """An op's space, by a worker in this process."""
+    worker = TuningWorker({"package": PACKAGE, "op": op, "backward": backward, **more})
+
+    def ask(do: str, **arguments: Any) -> dict[str, Any]:
+        return json.loads(json.dumps(getattr(worker, do)(**arguments)))
+
+    return lab_file.describe(ask, op, device, capability, backward)
+
+
 @dataclass
 class Survey:
     """What `kernelgen tune OP --dry-run` works on."""
@@ -83,9 +93,8 @@ class Survey:
     backward: bool = False
 
     def __post_init__(self) -> None:
-        bench = Bench({"package": PACKAGE, "op": self.op, "backward": self.backward})
-        self.found = bench.describe("cuda" if self.chip else "cpu", self.chip)
-        self.points = list(space.Space({name: tuple(it) for name, it in self.found["tunables"].items()}).all())
+        self.found = described(self.op, "cuda" if self.chip else "cpu", self.chip, self.backward)
+        self.points = list(space.Space({name: tuple(it) for name, it in self.found["tunables"].items()}).points())
         self.classes = {one["shapes"]: one for one in self.found["classes"]}
 
     def kept(self, shapes: str | None) -> list[dict[str, Any]]:
@@ -167,16 +176,16 @@ def test_what_hopper_leaves_to_the_portable_kernels_is_not_tuned_as_its_own(proj
     tuned = [{case for one in survey.classes.values() for case, _ in one["cases"]} for survey in (forward, backward)]
     assert cases - tuned[0] == {"one query, 4096 keys", "one query, 32768 keys"}  # Whose keys are split.
     assert cases - tuned[1] == {"4096 x 64 deterministic", "4096 x 128 deterministic"}
-    request = {"package": PACKAGE, "op": "flash_attention", "cases": ["one query, 4096 keys"]}
     with pytest.raises(LabError, match=r"for cuda 9\.0 serves none of these cases: one query, 4096 keys"):
-        Bench(request).describe("cuda", "9.0")
+        described("flash_attention", "cuda", "9.0", cases=["one query, 4096 keys"])
 
 
 def test_the_portable_kernels_are_tuned_on_hopper_where_they_are_asked_for(project):
     code = (
-        "import sys; from kernelgen.worker.tune import Bench; op, backward = sys.argv[1:]; "
-        f"bench = Bench({{'package': '{PACKAGE}', 'op': op, 'backward': bool(backward)}}); "
-        "print(*bench.describe('cuda', '9.0')['tunables'])"
+        "import sys; from kernelgen.worker.tune import TuningWorker; op, backward = sys.argv[1:]; "
+        f"worker = TuningWorker({{'package': '{PACKAGE}', 'op': op, 'backward': bool(backward)}}); "
+        "from kernelgen.tune import lab_file; ask = lambda do, **arguments: getattr(worker, do)(**arguments); "
+        "print(*lab_file.describe(ask, op, 'cuda', '9.0', bool(backward))['tunables'])"
     )
     path = f"{REPOSITORY}{os.pathsep}{project / 'src'}"
     for op, backward in (("flash_attention", ""), ("flash_attention", "backward"), ("linear_activation", "")):
@@ -345,7 +354,7 @@ def test_corners_of_the_space_compile_to_what_is_estimated(project, tmp_path, mo
             if mine and "registers" in estimate:
                 assert max(kernel.registers for kernel in mine) >= estimate["registers"], (values, estimate, mine)
         spilled = sum(kernel.spill_stores + kernel.spill_loads for kernel in kernels)
-        rejection = gates.judge_compiled([one.as_dict() for one in kernels], estimates, spilled, CHIPS["9.0"])
+        rejection = gates.judge_compiled([one.as_dict() for one in kernels], estimates, spilled, DEVICE_LIMITS["9.0"])
         assert rejection is None, values
 
 

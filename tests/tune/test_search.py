@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from kernelgen.tune.candidates import Candidate
-from kernelgen.tune.lane import MEASURED, Effort, Outcome
 from kernelgen.tune.search import Search
+from kernelgen.tune.slot import MEASURED, Budget, TrialResult
 from kernelgen.tune.space import Space
 from kernelgen.tune.study import Study
 
@@ -32,18 +32,18 @@ class _Compiler:
         pass
 
 
-class _Lane:
+class _Slot:
     def __init__(self, seconds: float) -> None:
         self.seconds, self.measured = seconds, 0
 
     def start(self, default: Candidate) -> None:
         pass
 
-    def measure(self, candidate, *_) -> Outcome:
+    def measure(self, candidate, *_) -> TrialResult:
         time.sleep(self.seconds)
         self.measured += 1
         ratio = 1 + int(candidate.library.parent.name) / 100
-        return Outcome(MEASURED, ratio, {"case": ratio}, seconds=self.seconds)
+        return TrialResult(MEASURED, ratio, {"case": ratio}, seconds=self.seconds)
 
     def close(self) -> None:
         pass
@@ -57,24 +57,24 @@ def _study(folder: Path, total: int) -> Study:
 def test_when_the_time_is_up_what_is_in_flight_is_recorded_and_the_best_is_known(tmp_path):
     study = _study(tmp_path, SPACE.size)
     compiler = _Compiler(jobs=6, at_once=3)
-    hunt = Search(study, compiler, [_Lane(0.01)], [], effort=Effort(), minutes=0.5 / 60)
+    search = Search(study, compiler, [_Slot(0.01)], [], budget=Budget(), minutes=0.5 / 60)
     start = time.monotonic()
-    assert hunt.run() == "the time is up"
+    assert search.run() == "the time is up"
     assert time.monotonic() - start < 5
     found = study.finished()
-    assert 3 <= len(found) == hunt.stats.here < SPACE.size
-    assert hunt.stats.best == min(trial["ratio"] for trial in found)
+    assert 3 <= len(found) == search.stats.here < SPACE.size
+    assert search.stats.best == min(trial["ratio"] for trial in found)
     assert compiler.most <= 3  # Each has two of the six compilers.
 
 
 def test_where_measuring_takes_longest_few_are_asked_for_ahead(tmp_path):
     """The sampler learns nothing from what is in flight."""
-    lane, ahead = _Lane(0.05), []
+    slot, ahead = _Slot(0.05), []
 
     class Compiler(_Compiler):
         def compile(self, values):
-            ahead.append(len(ahead) - lane.measured)
+            ahead.append(len(ahead) - slot.measured)
             return super().compile(values)
 
-    Search(_study(tmp_path, 40), Compiler(jobs=8, at_once=8), [lane], [], effort=Effort()).run()
+    Search(_study(tmp_path, 40), Compiler(jobs=8, at_once=8), [slot], [], budget=Budget()).run()
     assert max(ahead[20:]) <= 3

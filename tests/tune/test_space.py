@@ -10,10 +10,10 @@ TUNABLES = {"cpu": {"grain": (1, 2, 4), "fast": (False, True)}}
 
 def test_every_combination_is_a_point():
     found = space.read("op", TUNABLES, "cpu")
-    points = list(found.all())
+    points = list(found.points())
     assert found.size == len(points) == 6
     assert points[0] == {"grain": 1, "fast": False}
-    assert all(found.at(found.indices(values)) == values for values in points)
+    assert all(found.values(found.indices(values)) == values for values in points)
     assert found.indices({"grain": 3, "fast": True}) is None
     assert found.indices({"grain": 1}) is None
 
@@ -53,7 +53,7 @@ def test_the_version_is_that_of_the_values():
         ({"cuda 9": {"n": (1, 2)}}, "TUNABLES should hold the tunables of cpu and of cuda"),
         ({"cuda forward": {"n": (1, 2)}}, "TUNABLES should hold the tunables of cpu and of cuda"),
         ([1], "TUNABLES should hold the tunables of cpu and of cuda"),
-        ({"cpu": {"a-b": (1,)}}, "'a-b' is no name"),
+        ({"cpu": {"a-b": (1,)}}, "'a-b' cannot name one"),
         ({"cpu": {"n": ()}}, "should list different values"),
         ({"cpu": {"n": (1, 1)}}, "should list different values"),
         ({"cpu": {"n": 3}}, "should list different values"),

@@ -14,8 +14,10 @@ import pytest
 
 pytest.importorskip("optuna")
 
+from optuna.trial import TrialState
+
 from kernelgen.errors import KernelgenError
-from kernelgen.tune import study as module
+from kernelgen.tune import storages, workers
 from kernelgen.tune.space import Space, key
 from kernelgen.tune.study import Study
 
@@ -56,7 +58,7 @@ def test_it_comes_near_the_optimum_in_a_part_of_the_space(tmp_path):
 
 
 def test_the_gates_are_kept_to(tmp_path):
-    points = list(SPACE.all())
+    points = list(SPACE.points())
     kept = [number for number, values in enumerate(points) if values["b"] != 4]
     done = work(joined(tmp_path / "trials.log", kept, total=40))
     assert len(done) == 40
@@ -108,9 +110,9 @@ def test_a_worker_of_another_machine_is_gone_when_it_is_silent(tmp_path, monkeyp
     first._study.set_user_attr("alive elsewhere 1 1", time.time())
     first.ask()
     second = joined(tmp_path / "trials.log", seeds=3, total=3)
-    assert second.others()
+    assert second.others_in_flight()
     assert len(work(second)) == 2
-    monkeypatch.setattr(module, "SILENCE_S", 0.0)
+    monkeypatch.setattr(workers, "SILENCE_S", 0.0)
     assert second.recover() == 1
     assert len(work(second)) == 1
 
@@ -123,7 +125,7 @@ def test_a_trial_that_was_taken_over_is_told_once(tmp_path):
     second._study.get_trials()
     first.worker = mine
     second.worker = "somebody else 2 2"
-    second._study.tell(ask.number, state=module.TrialState.FAIL)
+    second._study.tell(ask.number, state=TrialState.FAIL)
     first.tell(ask.number, 1.0, {"ratio": 1.0, "state": "measured"})
     assert first.finished() == []
 
@@ -149,7 +151,7 @@ def test_the_first_that_asks_confirms_however_late_the_second_comes(tmp_path, na
     first.confirmed()
     assert not second.claim()
     assert first.finished() == []
-    assert not second.others()
+    assert not second.others_in_flight()
 
 
 def test_what_a_dead_worker_was_confirming_falls_to_the_next(tmp_path):
@@ -197,7 +199,7 @@ def test_a_full_disk_is_said_in_a_sentence_and_costs_no_trial(tmp_path, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.JournalFileBackend, "append_logs", full)
+        patch.setattr(storages.JournalFileBackend, "append_logs", full)
         with pytest.raises(KernelgenError, match=r"The disk is full at .* go on with --resume"):
             study.tell(ask.number, 1.0, {})
     assert len(joined(tmp_path / "trials.log", seeds=3, total=3).finished()) == 1
@@ -314,7 +316,7 @@ def test_a_server_that_is_not_there_is_said_without_the_password(url):
 def test_a_tenth_of_a_large_space_is_enough_to_find_what_is_best_in_it(tmp_path, seed):
     """With two ways that are nearly as good, a tunable that does not matter, and gates that leave one in three."""
     space = Space({"a": tuple(range(8)), "b": tuple(range(8)), "c": (False, True), "d": tuple(range(12))})
-    kept = [number for number, values in enumerate(space.all()) if sum(values.values()) % 3 == 0]
+    kept = [number for number, values in enumerate(space.points()) if sum(values.values()) % 3 == 0]
 
     def slow(values: dict) -> float:
         target = (6, 1) if values["c"] else (1, 5)
@@ -344,7 +346,7 @@ def test_what_is_in_flight_is_not_asked_for_again_and_what_was_no_good_is_avoide
 
 
 def test_what_another_gate_let_pass_before_does_not_end_the_search(tmp_path):
-    points = list(SPACE.all())
+    points = list(SPACE.points())
     work(joined(tmp_path / "trials.log", total=20))
     kept = [number for number, values in enumerate(points) if values["b"] != 4]
     done = work(joined(tmp_path / "trials.log", kept, total=40))

@@ -1,5 +1,6 @@
 """`kernelgen tune` from end to end, on the CPU and with a real compiler; optimum and faults are planted."""
 
+import functools
 import json
 import os
 import random
@@ -12,13 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelgen.cli import tune as cli
 from kernelgen.errors import LabError
 from kernelgen.lab import pair
 from kernelgen.lab.compare import Thresholds
 from kernelgen.lab.report import collect, page
-from kernelgen.tune import confirm, tuning
-from kernelgen.tune.search import Stats
+from kernelgen.tune import confirm, devices, display, text, tuning
+from kernelgen.tune.request import Reporter, TuningRequest
+from kernelgen.tune.search import SearchStats
 from tests.stamped.conftest import build, edit
 
 from .conftest import ESTIMATES, OP, command, variables
@@ -91,8 +92,9 @@ def test_what_is_to_be_said_of_a_confirmation_is_said_below_its_case():
     case = {"case": "small · float32", "ratio": [0.9, 0.88, 0.92], "verdict": "improvement", "notes": ["it is hot"]}
     found = {"passed": True, "values": {"work": 1}, "problem": "", "comparison": {"cases": [case]}}
     part = {"shapes": None, "ended": "all was tried", "stats": {"done": 7, "failed": 0, "seconds": 3.0}}
-    plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path())
-    lines = cli._text(plan, tuning.Result({"searches": [{**part, "confirmed": [found]}]}))
+    request = TuningRequest(Path(), "demo_kernels", "elementwise", Path())
+    result = tuning.TuningResult({"searches": [{**part, "confirmed": [found]}]})
+    lines = text.of_result(request, result).splitlines()
     at = lines.index("    small · float32: -10.0% (-12.0, -8.0) improvement")
     assert lines[at + 1] == "      it is hot"
 
@@ -103,9 +105,9 @@ def test_the_gate_takes_as_much_evidence_as_a_comparison_does_unless_it_is_asked
     monkeypatch.setattr(tuning.search, "ranked", lambda trials: [])
     compiler = SimpleNamespace(default=None, shapes=None)
     for asked, device in ((None, "cuda"), (None, "cpu"), (12, "cpu")):
-        plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), blocks=asked)
-        terrain = SimpleNamespace(device=device)
-        assert [*tuning._confirm(plan, terrain, compiler, [], [], tuning.Views(), lambda: None)] == []
+        request = TuningRequest(Path(), "demo_kernels", "elementwise", Path(), blocks=asked)
+        task = SimpleNamespace(device=device)
+        assert [*tuning._confirm(request, task, compiler, [], [], Reporter(), lambda: None)] == []
     assert [gate.blocks for gate in gates] == [pair.BLOCKS["cuda"], pair.BLOCKS["cpu"], 12]
 
 
@@ -114,8 +116,8 @@ def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
     asked, told = [], []
     gate = SimpleNamespace(confirm=lambda values, candidate: asked.append(values))
     monkeypatch.setattr(tuning, "Gate", lambda *_: gate)
-    plan = tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), thresholds=Thresholds(faster=0.03))
-    views = tuning.Views(note=told.append)
+    request = TuningRequest(Path(), "demo_kernels", "elementwise", Path(), thresholds=Thresholds(faster=0.03))
+    reporter = Reporter(note=told.append)
     compiler = SimpleNamespace(default=None, shapes="many", compile=lambda values: None)
 
     def confirm(*found: dict[str, float]) -> None:
@@ -123,8 +125,8 @@ def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
             {"state": "measured", "values": {"tile": n}, "ratio": statistics.fmean(ratios.values()), "ratios": ratios}
             for n, ratios in enumerate(found)
         ]
-        terrain = SimpleNamespace(device="cuda")
-        list(tuning._confirm(plan, terrain, compiler, trials, [], views, lambda: None))
+        task = SimpleNamespace(device="cuda")
+        list(tuning._confirm(request, task, compiler, trials, [], reporter, lambda: None))
 
     confirm({"small": 0.999, "large": 1.0}, {"small": 0.98, "large": 1.01}, {"small": 0.95, "large": 1.2})
     assert asked == [{"tile": 1}]
@@ -133,64 +135,69 @@ def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
     assert told[-1] == "many: nothing looked nearly 3% faster in any case, so there is nothing to confirm"
 
 
-@pytest.mark.parametrize(
-    ("device", "blocks", "shares"), [("cuda", 40, [40]), ("cpu", 100, [25, 25, 25, 25]), ("cpu", 29, [14, 15])]
-)
-def test_on_the_cpu_several_pairs_of_processes_share_the_blocks(monkeypatch, device, blocks, shares):
-    turns = []
+class FakeWorker:
+    """Answers each order with whatever any order wants to know; `orders` holds them all."""
 
-    def turn(gate, candidate, plan, only, prove, stops):
-        turns.append((plan.blocks, plan.seed, prove))
-        assert stops == (len(shares) == 1)
-        return {"case": pair.Paired("op", "case", "float32", ratios=[1.0] * plan.blocks)}
+    def __init__(self, orders: list[tuple[str, str]], fault: str, name: str, *_: object) -> None:
+        self.orders, self.fault, self.name = orders, fault, name
 
-    monkeypatch.setattr(confirm.Gate, "_turn", turn)
-    gate = confirm.Gate(Path(), Path(), {"device": device}, None, [], Thresholds(), blocks, 60.0)
-    (found,) = gate._measure(None, 1, ["case"], prove=True, stops=True)
-    assert len(found.ratios) == blocks
-    assert [blocks for blocks, _, _ in turns] == shares
-    assert len({seed for _, seed, _ in turns}) == len(shares)
-    assert [prove for _, _, prove in turns] == [True] + [False] * (len(shares) - 1)
+    def order(self, do: str, **arguments: object) -> None:
+        self.orders.append((self.name, do))
+
+    def answer(self) -> dict:
+        environment = {"device": "cpu", "cpu": "A CPU", "cores": 2}
+        cases = [["a", "float32"], ["b", "float32"], ["c", "float32"]]
+        return {"environment": environment, "cases": cases, "fault": self.fault}
+
+    def ask(self, do: str, **arguments: object) -> dict:
+        self.order(do)
+        return self.answer()
+
+    def allow(self, limit_s: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
-def gate_of_three_cases(monkeypatch, ratios: dict[str, list[float]]) -> tuple[confirm.Confirmation, list[str]]:
-    """What a gate says of a candidate with these ratios, of a case's first measurement and of its second; and the
-    order of what was measured."""
-    order = []
+def confirmed(monkeypatch, ratios: dict[str, float], fault: str = "") -> tuple[confirm.Confirmation, list]:
+    """What a gate says of a candidate with these ratios, on a CPU; and the orders to its workers."""
+    orders = []
 
-    def measure(live, part, plan, tick):
-        again = order.count(part.case)
-        order.append(part.case)
-        chance = random.Random(again)
-        part.ratios = [ratios[part.case][again] * chance.uniform(0.995, 1.005) for _ in range(plan.blocks)]
+    def measure(workers, part, schedule, tick):
+        chance = random.Random(schedule.seed)
+        part.ratios = [ratios[part.case] * chance.uniform(0.995, 1.005) for _ in range(schedule.blocks)]
         return part
 
-    side = SimpleNamespace(
-        ask=lambda do, **_: {"machine": "H200", "fault": ""}, allow=lambda _: None, close=lambda: None
-    )
-    monkeypatch.setattr(pair, "Side", lambda *_: side)
+    monkeypatch.setattr(confirm, "WorkerProcess", functools.partial(FakeWorker, orders, fault))
     monkeypatch.setattr(pair, "measure", measure)
     library = SimpleNamespace(library="x.so")
     cases, thresholds = [[name, "float32"] for name in ratios], Thresholds(faster=0.03)
-    gate = confirm.Gate(Path(), Path(), {"op": "op", "device": "cuda"}, library, cases, thresholds, 40, 60.0)
-    return gate.confirm({"work": 1}, library), order
+    gate = confirm.Gate(Path(), Path(), {"op": "op", "device": "cpu"}, library, cases, thresholds, 100, 60.0)
+    return gate.confirm({"work": 1}, library), orders
 
 
-def test_a_candidate_that_slows_a_case_down_is_measured_no_further(monkeypatch):
-    found, order = gate_of_three_cases(monkeypatch, {"a": [0.9], "b": [1.04, 1.04], "c": [0.9]})
-    assert not found.passed
-    assert order == ["a", "b", "b"]
-    assert found.comparison.notes == ["that is enough: 1 of 3 cases were not measured"]
-    verdicts = {one.case.split(" · ")[1]: one.verdict for one in found.comparison.verdicts}
-    assert verdicts == {"a": "improvement", "b": "regression"}
+def test_a_candidate_is_proved_once_and_confirmed_in_its_cases(monkeypatch):
+    confirmation, orders = confirmed(monkeypatch, {"a": 0.9, "b": 1.0})
+    assert confirmation.passed
+    verdicts = {verdict.case: verdict.verdict for verdict in confirmation.comparison.verdicts}
+    assert verdicts == {"op · a · float32": "improvement", "op · b · float32": "no difference"}
+    assert orders.count(("the candidate", "prove")) == confirm.PROOFS // confirm.PROOFS_AN_ORDER
+    assert ("the default", "prove") not in orders
+    first = orders.index(("the candidate", "prove"))
+    assert orders[:first] == [
+        *(("the default", "list"), ("the candidate", "list"), ("the default", "load"), ("the candidate", "load"))
+    ]
+    # Four pairs measure each case, and four others repeat what seems faster.
+    assert orders.count(("the candidate", "load")) == orders.count(("the default", "load")) == 8
 
 
-def test_a_case_that_only_looked_slower_stops_nothing(monkeypatch):
-    found, order = gate_of_three_cases(monkeypatch, {"a": [1.04, 1.0], "b": [1.0], "c": [0.9, 0.9]})
-    assert found.passed
-    assert order == ["a", "a", "b", "c", "c"]
-    assert found.comparison.notes == []
-    assert [one.verdict for one in found.comparison.verdicts] == ["no difference", "no difference", "improvement"]
+def test_a_candidate_that_is_slower_or_wrong_is_not_confirmed(monkeypatch):
+    confirmation, _ = confirmed(monkeypatch, {"a": 0.9, "b": 1.04})
+    assert not confirmation.passed
+    confirmation, orders = confirmed(monkeypatch, {"a": 0.9}, fault="output 0 is off")
+    assert (confirmation.comparison, confirmation.problem) == (None, "the candidate is wrong: output 0 is off")
+    assert orders.count(("the candidate", "prove")) == 1
 
 
 @pytest.mark.parametrize(("seen", "names"), [(None, ["0", "2"]), ("4,5,7", ["4", "7"])])
@@ -198,10 +205,10 @@ def test_each_gpu_of_one_kind_is_measured_on_by_processes_that_see_it_alone(monk
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if seen:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    terrain = SimpleNamespace(device="cuda", gpus=[0, 2])
+    task = SimpleNamespace(device="cuda", gpus=[0, 2])
 
     def places(gpus: int | None) -> list[tuple[int, dict[str, str]]]:
-        return tuning._places(tuning.Plan(Path(), "demo_kernels", "elementwise", Path(), gpus=gpus), terrain)
+        return devices.visible_devices(TuningRequest(Path(), "demo_kernels", "elementwise", Path(), gpus=gpus), task)
 
     alone = [{"CUDA_VISIBLE_DEVICES": name} for name in names]
     assert places(None) == [(0, alone[0]), (2, alone[1])]
@@ -461,14 +468,16 @@ def test_options_that_will_not_do(steady, asked, arguments, sentence):
 
 def test_a_log_tells_each_class_apart_and_that_a_long_stage_goes_on(capsys, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
-    with cli._views(quiet=False) as views:
+    monkeypatch.setattr(display.time, "monotonic", lambda: now[0])
+    with display.shown(quiet=False) as reporter:
         for shapes in ("large", "small"):
             for here in range(0, 25, 5):
-                views.stats(shapes, Stats(total=40, jobs=1, lanes=1, done=here, here=here, seconds=60.0, limit_s=90.0))
+                reporter.stats(
+                    shapes, SearchStats(total=40, jobs=1, slots=1, done=here, here=here, seconds=60.0, limit_s=90.0)
+                )
         for share in (0.0, 0.3, 0.6):
             now[0] += 6
-            views.stage("confirming case", share)
+            reporter.stage("confirming case", share)
     trials = "trials, none measured yet"
     assert capsys.readouterr().err.splitlines() == [
         f"kernelgen: large: 10 of 40 {trials}, 10 a minute, 30 s left",

@@ -8,7 +8,7 @@ import time
 
 from tests.worker.mutants import CORRECT, project
 from tests.worker.mutants.cuda import CUDA
-from tests.worker.mutants.hunt import hunt
+from tests.worker.mutants.detect import first_failures
 from tests.worker.mutants.python import PYTHON
 
 
@@ -16,13 +16,13 @@ def main() -> int:
     start = time.perf_counter()
     root = project([*CUDA, *PYTHON], cuda=True)
     built = time.perf_counter()
-    found = hunt(root, [mutant.name for mutant in (*CUDA, *PYTHON)], device="cuda")
-    alarms = hunt(root, list(CORRECT), device="cuda", count=200)
-    for name, what in {**found, **alarms}.items():
+    failures = first_failures(root, [mutant.name for mutant in (*CUDA, *PYTHON)], device="cuda")
+    alarms = first_failures(root, list(CORRECT), device="cuda", count=200)
+    for name, what in {**failures, **alarms}.items():
         print(f"{name:36} {what or 'nothing was found'}")
-    missed = [name for name, what in found.items() if not what]
+    missed = [name for name, what in failures.items() if not what]
     wrong = [name for name, what in alarms.items() if what]
-    print(f"{len(found) - len(missed)} of {len(found)} mutants caught; missed: {', '.join(missed) or 'none'}")
+    print(f"{len(failures) - len(missed)} of {len(failures)} mutants caught; missed: {', '.join(missed) or 'none'}")
     print(f"false alarms: {', '.join(wrong) or 'none'}")
     print(f"built in {built - start:.0f} s, fuzzed in {time.perf_counter() - built:.0f} s")
     return 1 if missed or wrong else 0

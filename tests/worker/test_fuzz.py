@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelgen.cli.fuzz import _Report
 from kernelgen.errors import LabError
+from kernelgen.lab.fuzz import OpReport
 from kernelgen.worker import fuzz, reference_check
 from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, Make
 from kernelgen.worker.op import Op
@@ -18,7 +18,7 @@ from kernelgen.worker.op import Op
 from .mutants import CORRECT, project
 from .mutants.cpu import CPU
 from .mutants.cuda import CUDA
-from .mutants.hunt import hunt
+from .mutants.detect import first_failures
 from .mutants.python import FATAL, PYTHON
 
 
@@ -319,7 +319,7 @@ def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch
     fuzz._Run(an_op(), "cpu", {"seed": 0}, Emit()).all(iter(cases))
     assert [event["event"] for event in events] == ["passed", "too large", "too large"]
 
-    whole, none = _Report("add"), _Report("add")
+    whole, none = OpReport("add"), OpReport("add")
     for event in [*events, {"event": "close"}]:
         whole.add(event)
     for event in [*events[1:], {"event": "close"}]:
@@ -339,20 +339,20 @@ def mutants() -> Path:
 @pytest.mark.slow
 def test_every_mutant_is_caught(mutants):
     assert len(CPU) + len(PYTHON) >= 25
-    found = hunt(mutants, [mutant.name for mutant in (*CPU, *PYTHON)])
+    found = first_failures(mutants, [mutant.name for mutant in (*CPU, *PYTHON)])
     assert [name for name, what in found.items() if not what] == []
 
 
 @pytest.mark.slow
 def test_there_is_no_false_alarm(mutants):
-    assert hunt(mutants, list(CORRECT), seed=0, count=40) == dict.fromkeys(CORRECT, "")
+    assert first_failures(mutants, list(CORRECT), seed=0, count=40) == dict.fromkeys(CORRECT, "")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("KERNELGEN_LONG_TESTS"), reason="takes an hour: set KERNELGEN_LONG_TESTS")
 def test_there_is_no_false_alarm_in_200_runs(mutants):
     for seed in range(1000, 1100):
-        assert hunt(mutants, list(CORRECT), seed=seed, count=40) == dict.fromkeys(CORRECT, ""), seed
+        assert first_failures(mutants, list(CORRECT), seed=seed, count=40) == dict.fromkeys(CORRECT, ""), seed
 
 
 def test_the_mutants_of_the_gpu_still_fit_the_recipes(mutants, tmp_path):

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernelgen.lab.results import OP
+from kernelgen.protocol import OP
 from kernelgen.worker import integrity
 from kernelgen.worker.clock import CpuClock
-from kernelgen.worker.timed_case import Subject
+from kernelgen.worker.timed_case import TimedCase
 
 from .bench_ops import described, double_plus_one
 
@@ -20,26 +20,26 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def faults(function, device="cpu", times=4, *, backward=False) -> str:
-    """What is found over a few blocks."""
-    subject = made(function, device, backward=backward)
+    """The first fault over a few blocks."""
+    timed = made(function, device, backward=backward)
     for _ in range(times):
-        subject.fresh()
-        if found := integrity.watched(subject, OP).fault:
-            return found
-    return integrity.afterwards(subject, OP) or ""
+        timed.fresh()
+        if fault := integrity.check_sample(timed, OP).fault:
+            return fault
+    return integrity.check_afterwards(timed, OP) or ""
 
 
-def made(function, device="cpu", *, backward=False) -> Subject:
+def made(function, device="cpu", *, backward=False) -> TimedCase:
     torch.manual_seed(0)
-    subject = Subject(described(function), {"n": 1000}, torch.float32, device, {OP: function}, backward=backward)
-    subject.plan(subject.warm_up(OP))
-    return subject
+    timed = TimedCase(described(function), {"n": 1000}, torch.float32, device, {OP: function}, backward=backward)
+    timed.plan(timed.warm_up(OP))
+    return timed
 
 
 @contextlib.contextmanager
 def too_little_memory(monkeypatch, *dtypes):
     """The reference fits the memory in no such dtype."""
-    evaluate = integrity.oracle.evaluate
+    evaluate = integrity.reference_check.evaluate
 
     def short(function, args, cotangents=()):
         if args[0].dtype in dtypes:
@@ -47,7 +47,7 @@ def too_little_memory(monkeypatch, *dtypes):
         return evaluate(function, args, cotangents)
 
     with monkeypatch.context() as patch:
-        patch.setattr(integrity.oracle, "evaluate", short)
+        patch.setattr(integrity.reference_check, "evaluate", short)
         yield
 
 
@@ -58,13 +58,13 @@ def test_an_honest_op_passes(backward):
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_what_is_compared_in_full_needs_no_remark(backward):
-    assert integrity.watched(made(double_plus_one, backward=backward), OP) == integrity.Finding()
+    assert integrity.check_sample(made(double_plus_one, backward=backward), OP) == integrity.CheckResult()
 
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_reference_that_is_too_large_in_float64_is_computed_in_the_ops_dtype_and_that_is_said(monkeypatch, backward):
     with too_little_memory(monkeypatch, torch.float64):
-        assert integrity.watched(made(double_plus_one, backward=backward), OP) == integrity.Finding(
+        assert integrity.check_sample(made(double_plus_one, backward=backward), OP) == integrity.CheckResult(
             remark=integrity.COARSELY
         )
     assert "in float64 it does not fit" in integrity.COARSELY
@@ -72,7 +72,7 @@ def test_a_reference_that_is_too_large_in_float64_is_computed_in_the_ops_dtype_a
 
 def test_a_reference_that_fits_in_no_dtype_is_said(monkeypatch):
     with too_little_memory(monkeypatch, torch.float64, torch.float32):
-        assert integrity.watched(made(double_plus_one), OP) == integrity.Finding(remark=integrity.NOT_COMPARED)
+        assert integrity.check_sample(made(double_plus_one), OP) == integrity.CheckResult(remark=integrity.NOT_COMPARED)
         assert "wrote to its inputs" in faults(lambda x: x.mul_(2).add_(1))  # For which no reference is needed.
 
 
@@ -80,8 +80,8 @@ def test_a_result_that_is_too_large_to_be_compared_in_float64(monkeypatch):
     def short(*_):
         raise torch.OutOfMemoryError("tried to allocate 512 GiB")
 
-    monkeypatch.setattr(integrity.oracle, "compare", short)
-    assert integrity.watched(made(double_plus_one), OP).remark == integrity.COARSELY
+    monkeypatch.setattr(integrity.reference_check, "compare", short)
+    assert integrity.check_sample(made(double_plus_one), OP).remark == integrity.COARSELY
 
 
 def test_a_coarse_comparison_sees_what_was_not_computed(monkeypatch):
@@ -260,8 +260,8 @@ def test_a_side_stream_that_is_joined_is_fine():
     assert faults(joined, "cuda") == ""
 
 
-@pytest.mark.parametrize(("leaves_work", "found"), [(False, False), (True, True)])
-def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work, found, monkeypatch):
+@pytest.mark.parametrize(("leaves_work", "faulty"), [(False, False), (True, True)])
+def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work, faulty, monkeypatch):
     """Most waits are long, as where programs take turns on a GPU; an op that leaves work makes every one long."""
     waits = itertools.cycle([True] * 7 + [False])  # Every second one is timed.
 
@@ -272,4 +272,4 @@ def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work,
     gpu = SimpleNamespace(current_stream=lambda: SimpleNamespace(synchronize=lambda: None), synchronize=synchronize)
     monkeypatch.setattr(integrity.torch, "cuda", gpu)
     fault = integrity._leaves_work(SimpleNamespace(run=lambda name, indices: (1e-6, [])), "op")
-    assert bool(fault) == found
+    assert bool(fault) == faulty

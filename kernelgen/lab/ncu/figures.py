@@ -1,9 +1,9 @@
-"""What a kernel's counters say, as figures against their ceilings. The metrics are Nsight Compute's."""
+"""A kernel's counters as figures against their ceilings. The metrics are Nsight Compute's."""
 
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from kernelgen.lab.ncu.runner import Launch
@@ -12,7 +12,7 @@ from kernelgen.lab.ncu.stalls import STALLS
 _PEAK = "avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = "avg.pct_of_peak_sustained_active"
 
-# Each figure, and the metrics that give it, the best first: chips differ in what they count.
+# The metrics that give each figure, the best first: chips differ in what they count.
 METRICS: dict[str, tuple[str, ...]] = {
     "nanoseconds": ("gpu__time_duration.sum",),
     "memory": (f"dram__throughput.{_PEAK}",),
@@ -42,28 +42,28 @@ METRICS: dict[str, tuple[str, ...]] = {
 }
 _LIMITS = ("blocks", "registers", "shared_mem", "warps", "barriers")
 _LAUNCH = ("registers_per_thread", "grid_size", "block_size", "waves_per_multiprocessor", "shared_mem_per_block")
-# What the driver knows of a launch, whatever the chip.
+# What the driver knows of a launch on every chip.
 LAUNCH = tuple(f"launch__{name}" for name in (*_LAUNCH, *(f"occupancy_limit_{limit}" for limit in _LIMITS)))
 _MOST_WARPS = "device__attribute_max_warps_per_multiprocessor"
 _STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active")
 
 
 def resolve(available: set[str]) -> list[str]:
-    """The metrics to ask for on a chip that has these: the best of each figure's, and every stall reason's."""
+    """The metrics to collect on a chip that has these: the best of each figure, and that of every stall reason."""
     known = [next((m for m in choices if m.partition(".")[0] in available), None) for choices in METRICS.values()]
     stalls = sorted(f"{name}.ratio" for name in available if _STALL.fullmatch(name))
-    if not available:  # It would not say which it has: ask for the likeliest.
+    if not available:  # ncu did not say which there are: take the likeliest.
         known = [choices[0] for choices in METRICS.values()]
         stalls = [f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in STALLS]
     return [*filter(None, known), *stalls, *LAUNCH]
 
 
 @dataclass
-class Kernel:
+class ProfiledKernel:
     """One launch. Percentages are of the unit's peak; a figure is absent where the chip does not count it.
 
     Attributes:
-        found: figures by the names of METRICS.
+        figures: by the names of METRICS; `found` in files.
         launch: facts of the launch, by their names after `launch__`.
         stalls: the share of a warp's time by reason, the largest first.
         most_occupancy: the occupancy in percent that the launch allows; `limited_by`: what allows no more.
@@ -71,7 +71,7 @@ class Kernel:
 
     name: str
     seconds: float
-    found: dict[str, float]
+    figures: dict[str, float]
     launch: dict[str, float]
     stalls: dict[str, float] = field(default_factory=dict)
     most_occupancy: float | None = None
@@ -80,44 +80,50 @@ class Kernel:
     @property
     def moved(self) -> float | None:
         """Bytes read from and written to device memory."""
-        parts = [self.found.get(name) for name in ("read", "written")]
+        parts = [self.figures.get(name) for name in ("read", "written")]
         return None if None in parts else sum(parts)
 
     @property
     def conflict_share(self) -> float | None:
-        """Of the passes over shared memory, those that bank conflicts cost."""
-        conflicts, all_of_them = self.found.get("conflicts"), self.found.get("wavefronts")
-        if conflicts is None or all_of_them is None:
+        """The share of the passes over shared memory that bank conflicts cost."""
+        conflicts, passes = self.figures.get("conflicts"), self.figures.get("wavefronts")
+        if conflicts is None or passes is None:
             return None
-        return min(1.0, conflicts / all_of_them) if all_of_them else 0.0
+        return min(1.0, conflicts / passes) if passes else 0.0
 
     @property
     def spilled(self) -> float:
         """Bytes of local memory read and written: spilled registers, and arrays indexed at run time."""
-        return self.found.get("local_read", 0) + self.found.get("local_written", 0)
+        return self.figures.get("local_read", 0) + self.figures.get("local_written", 0)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        facts = asdict(self)
+        return {"found" if name == "figures" else name: value for name, value in facts.items()}
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> "ProfiledKernel":
+        names = {"figures": "found"}
+        return cls(**{field.name: facts[names.get(field.name, field.name)] for field in fields(cls)})
 
 
-def kernel(launch: Launch) -> Kernel:
+def profiled_kernel(launch: Launch) -> ProfiledKernel:
     """The figures of a launch."""
     metrics = launch.metrics
-    found = {}
+    figures = {}
     for name, choices in METRICS.items():
         value = next((metrics[metric] for metric in choices if metric in metrics), None)
         if value is not None and math.isfinite(value):
-            # Counted in another pass than what it is a share of, a hit rate can exceed 100%.
-            found[name] = min(value, 100.0) if name == "l2_hits" else value
+            # A hit rate can exceed 100%: its two counts come from different passes.
+            figures[name] = min(value, 100.0) if name == "l2_hits" else value
     facts = {name: metrics[f"launch__{name}"] for name in _LAUNCH if f"launch__{name}" in metrics}
-    made = Kernel(launch.name, found.get("nanoseconds", 0.0) / 1e9, found, facts, _stalls(metrics))
+    kernel = ProfiledKernel(launch.name, figures.get("nanoseconds", 0.0) / 1e9, figures, facts, _stalls(metrics))
     limits = {limit: metrics.get(f"launch__occupancy_limit_{limit}") for limit in _LIMITS}
     limits = {limit: blocks for limit, blocks in limits.items() if blocks}
     if limits and "block_size" in facts:
-        made.limited_by = min(limits, key=limits.__getitem__)
-        warps = math.ceil(facts["block_size"] / 32) * limits[made.limited_by]
-        made.most_occupancy = min(100.0, 100 * warps / metrics.get(_MOST_WARPS, 64))
-    return made
+        kernel.limited_by = min(limits, key=limits.__getitem__)
+        warps = math.ceil(facts["block_size"] / 32) * limits[kernel.limited_by]
+        kernel.most_occupancy = min(100.0, 100 * warps / metrics.get(_MOST_WARPS, 64))
+    return kernel
 
 
 def _stalls(metrics: dict[str, float]) -> dict[str, float]:
@@ -132,12 +138,12 @@ def _stalls(metrics: dict[str, float]) -> dict[str, float]:
 # ---- As text ---------------------------------------------------------------------------------------------------------
 
 
-def limit_name(one: Kernel) -> str:
+def limit_name(kernel: ProfiledKernel) -> str:
     """What limits the occupancy, in words."""
-    registers = f"registers ({one.launch.get('registers_per_thread', 0):.0f} a thread)"
-    shared = f"shared memory ({size(one.launch.get('shared_mem_per_block', 0))} a block)"
+    registers = f"registers ({kernel.launch.get('registers_per_thread', 0):.0f} a thread)"
+    shared = f"shared memory ({size(kernel.launch.get('shared_mem_per_block', 0))} a block)"
     names = {"registers": registers, "shared_mem": shared, "blocks": "the number of blocks", "warps": "the block size"}
-    return names.get(one.limited_by or "", one.limited_by or "nothing")
+    return names.get(kernel.limited_by or "", kernel.limited_by or "nothing")
 
 
 def size(value: float) -> str:
@@ -151,28 +157,30 @@ def size(value: float) -> str:
 Row = tuple[str, str, str]
 
 
-def rows(one: Kernel, copy_rate: float | None = None, least_bytes: float | None = None) -> list[Row]:
+def rows(kernel: ProfiledKernel, copy_rate: float | None = None, least_bytes: float | None = None) -> list[Row]:
     """The six figures, and registers: a name, the figure, and its ceiling or what it is made of."""
-    found = one.found
+    figures = kernel.figures
     reach = f"; a copy reaches {copy_rate / 1e12:.3g} TB/s" if copy_rate else ""
-    rate = f"{one.moved / one.seconds / 1e12:.3g} TB/s{reach}" if one.moved is not None and one.seconds else ""
-    if one.moved is not None:
-        rate += f"; {size(one.moved)} moved"
-        rate += f", {one.moved / least_bytes:.2f} times the least" if least_bytes else ""
-    stalls = [f"{name} {share:.0%}" for name, share in list(one.stalls.items())[:4] if share >= 0.01]
+    rate = (
+        f"{kernel.moved / kernel.seconds / 1e12:.3g} TB/s{reach}" if kernel.moved is not None and kernel.seconds else ""
+    )
+    if kernel.moved is not None:
+        rate += f"; {size(kernel.moved)} moved"
+        rate += f", {kernel.moved / least_bytes:.2f} times the least" if least_bytes else ""
+    stalls = [f"{name} {share:.0%}" for name, share in list(kernel.stalls.items())[:4] if share >= 0.01]
     most = "of the warps there is room for"
-    most += f"; the launch allows {one.most_occupancy:.0f}%" if one.most_occupancy else ""
-    most += f", limited by {limit_name(one)}" if (one.most_occupancy or 100) < 100 else ""
-    conflicts = one.conflict_share
-    registers = one.launch.get("registers_per_thread")
+    most += f"; the launch allows {kernel.most_occupancy:.0f}%" if kernel.most_occupancy else ""
+    most += f", limited by {limit_name(kernel)}" if (kernel.most_occupancy or 100) < 100 else ""
+    conflicts = kernel.conflict_share
+    registers = kernel.launch.get("registers_per_thread")
     return [
-        ("tensor cores", percent(found.get("tensor")), "of peak" + (", wgmma" if found.get("wgmma") else "")),
-        ("device memory", percent(found.get("memory")), f"of peak: {rate}"),
-        ("L2 hits", percent(found.get("l2_hits")), f"of its sectors; L2 at {percent(found.get('l2'))} of peak"),
-        ("warps wait", percent(100 - found["issue"] if "issue" in found else None), _sentence(stalls)),
+        ("tensor cores", percent(figures.get("tensor")), "of peak" + (", wgmma" if figures.get("wgmma") else "")),
+        ("device memory", percent(figures.get("memory")), f"of peak: {rate}"),
+        ("L2 hits", percent(figures.get("l2_hits")), f"of its sectors; L2 at {percent(figures.get('l2'))} of peak"),
+        ("warps wait", percent(100 - figures["issue"] if "issue" in figures else None), _sentence(stalls)),
         ("bank conflicts", percent(None if conflicts is None else 100 * conflicts), "of passes over shared memory"),
-        ("occupancy", percent(found.get("occupancy")), most),
-        ("registers", "?" if registers is None else f"{registers:.0f}", _spills(one)),
+        ("occupancy", percent(figures.get("occupancy")), most),
+        ("registers", "?" if registers is None else f"{registers:.0f}", _spills(kernel)),
     ]
 
 
@@ -180,8 +188,8 @@ def _sentence(stalls: Sequence[str]) -> str:
     return "of issue slots go unused; warps: " + ", ".join(stalls) if stalls else "of issue slots go unused"
 
 
-def _spills(one: Kernel) -> str:
-    return f"a thread; {size(one.spilled)} through local memory" if one.spilled else "a thread; no spills"
+def _spills(kernel: ProfiledKernel) -> str:
+    return f"a thread; {size(kernel.spilled)} through local memory" if kernel.spilled else "a thread; no spills"
 
 
 def percent(value: float | None) -> str:

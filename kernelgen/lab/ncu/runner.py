@@ -33,8 +33,8 @@ class Launch:
 
 def find() -> Path | None:
     """`ncu`: the one on PATH, in $CUDA_HOME, or the newest where its installers put it."""
-    if found := shutil.which("ncu"):
-        return Path(found)
+    if path := shutil.which("ncu"):
+        return Path(path)
     home = os.environ.get("CUDA_HOME")
     for folder in [*([f"{home}/bin"] if home else []), *_FOLDERS]:
         parent, pattern = Path(folder).parent, Path(folder).name
@@ -48,22 +48,22 @@ def available(ncu: Path) -> set[str]:
     """The base names of the metrics of the GPUs that are present; empty if it does not say."""
     command = [str(ncu), "--query-metrics"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_LIMIT_S, check=False).stdout
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_LIMIT_S, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return set()
-    return names(said)
+    return names(listed)
 
 
-def names(said: str) -> set[str]:
+def names(listed: str) -> set[str]:
     """The metrics in what `ncu --query-metrics` prints: the first words of its rows, which hold two underscores."""
-    return set(re.findall(r"^(\w+__\w+)\s", said, re.M))
+    return set(re.findall(r"^(\w+__\w+)\s", listed, re.M))
 
 
 def command(ncu: Path, report: Path, log: Path, metrics: Iterable[str]) -> list[str]:
     """What goes before the command line to be profiled: it profiles between cudaProfilerStart and -Stop alone.
 
-    Clocks are left as they are: to lock them takes rights, and figures at other clocks than the usual ones mislead.
-    Caches are cold before each pass, as they are when an op is measured.
+    Clocks are left as they are: locking them needs rights, and figures at unusual clocks mislead. Before each pass
+    caches are cold, as they are when an op is measured.
     """
     return [
         *(str(ncu), "--force-overwrite", "--export", str(report), "--log-file", str(log)),
@@ -123,7 +123,7 @@ def _without_parameters(name: str) -> str:
 
 
 def problem(log: str) -> str | None:
-    """What ncu complained of, in a sentence without its full stop."""
+    """ncu's complaint, as a sentence without its full stop."""
     errors = re.findall(r"^==ERROR== (.+)$", log, re.M)
     for sign, meaning in _KNOWN.items():
         if any(sign in error for error in errors):

@@ -1,4 +1,4 @@
-"""Draws a report's pictures, each once: as SVG that takes the page's colours, and as PNG.
+"""Draws a report's pictures, as SVG in the page's colours and as PNG.
 
 They are as narrow as a phone, so that their text can be read there, and stand side by side where there is room.
 """
@@ -19,11 +19,11 @@ from matplotlib.figure import Figure
 from kernelgen.lab import results
 from kernelgen.lab.ncu import profiler
 from kernelgen.lab.report.collect import Case, Material, Point
-from kernelgen.lab.results import OP
+from kernelgen.protocol import OP
 
 WIDTH_IN = 4.7
 PNG_DPI = 200
-# Drawn in these; in the page's SVG each becomes the CSS variable of its name, so that it follows light and dark.
+# In the page's SVG each colour becomes the CSS variable of its name, and so follows light and dark.
 COLOURS = {
     "ink": "#1b1f24",
     "muted": "#656d77",
@@ -105,7 +105,7 @@ def all_of(material: Material) -> dict[str, list[Chart]]:
     with style():
         made = {op: [*_speed(material, op), *_distribution(material, op)] for op in material.ops}
         made["roofline"] = _roofline(material)
-        made["profiles"] = [_profile(key, one) for key, one in material.profiles.items() if one["kernels"]]
+        made["profiles"] = [_profile(key, profile) for key, profile in material.profiles.items() if profile["kernels"]]
         made["history"] = [chart for op in material.ops for chart in _history(material, op)]
     return made
 
@@ -182,14 +182,14 @@ def _speed(material: Material, op: str) -> list[Chart]:
             marker = MARKERS[peers.index(peer) % len(MARKERS)]
             axes.plot([low, high], [y, y], color=colour, linewidth=2.2, solid_capstyle="round")
             axes.plot(value, y, marker=marker, color=colour, markersize=5)
-            told = INK if low > 1 or high < 1 else MUTED
+            colour_of_text = INK if low > 1 or high < 1 else MUTED
             axes.text(
                 1.02,
                 y,
                 f"{value:.2f}  ({low:.2f}, {high:.2f})",
                 transform=axes.get_yaxis_transform(),
                 va="center",
-                color=told,
+                color=colour_of_text,
             )
             ends += [low, high]
         y += 0.25
@@ -230,13 +230,13 @@ def _distribution(material: Material, op: str) -> list[Chart]:
         middle = op_facts["median"][0]
         shares = [value / middle - 1 for value in sorted(op_facts["seconds"])]
         spread = [y + chance.uniform(-0.13, 0.13) for _ in shares]
-        few = min(1.0, 20 / len(shares))  # The fewer they are, the more each has to be seen.
+        few = min(1.0, 20 / len(shares))  # The fewer samples, the larger their points.
         axes.scatter(shares, spread, s=6 + 8 * few, color=SERIES[0], alpha=0.4 + 0.4 * few, linewidths=0)
         for name, height in (("p50", 0.24), ("p95", 0.18), ("p99", 0.18)):
-            at = op_facts[name] / middle - 1
-            axes.plot([at, at], [y - height, y + height], color=INK, linewidth=1.6 if name == "p50" else 1)
-        told = f"{label(case)}: {results.seconds(middle)}, p99 {results.seconds(op_facts['p99'])}"
-        add_row_label(axes, y - 0.38, told)
+            share = op_facts[name] / middle - 1
+            axes.plot([share, share], [y - height, y + height], color=INK, linewidth=1.6 if name == "p50" else 1)
+        text = f"{label(case)}: {results.seconds(middle)}, p99 {results.seconds(op_facts['p99'])}"
+        add_row_label(axes, y - 0.38, text)
         if beyond := sum(share > high for share in shares):
             axes.text(1.01, y, f"+{beyond}", transform=axes.get_yaxis_transform(), va="center", color=MUTED)
     axes.set_ylim(len(cases) - 0.55, -0.6)
@@ -248,10 +248,10 @@ def _distribution(material: Material, op: str) -> list[Chart]:
 
 def _reach(cases: Sequence[Case]) -> tuple[float, float]:
     """From the fastest sample to the slowest p99, as shares of their medians; or to twice the median, if that is less:
-    beyond there are outliers, beside which nothing else could be seen."""
+    outliers beyond it would leave no room for the rest."""
     facts = [(case["functions"][OP], case["functions"][OP]["median"][0]) for case in cases]
-    low = min(min(found["seconds"]) / middle - 1 for found, middle in facts)
-    high = max(min(1.0, found["p99"] / middle - 1) for found, middle in facts)
+    low = min(min(op["seconds"]) / middle - 1 for op, middle in facts)
+    high = max(min(1.0, op["p99"] / middle - 1) for op, middle in facts)
     return min(-0.03, 1.08 * low), max(0.05, 1.15 * high)
 
 
@@ -285,10 +285,10 @@ def _roofline(material: Material) -> list[Chart]:
         axes.plot([low, rate / copy, high], [low * copy, rate, rate], color=MUTED, linewidth=1.2)
     box = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}
     for some in _close(rates):
-        told = [f"{dtype} {results.flops_per_s(rates[dtype])}" for dtype in some]
-        text = "\n".join(", ".join(told[i : i + 2]) for i in range(0, len(told), 2))
+        names = [f"{dtype} {results.flops_per_s(rates[dtype])}" for dtype in some]
+        text = "\n".join(", ".join(names[i : i + 2]) for i in range(0, len(names), 2))
         axes.text(high, rates[some[0]] * 1.15, text, ha="right", va="bottom", color=MUTED, bbox=box)
-    if low < ridge:  # Else no slope is seen. Its name is where no case can be, at the left above the roof.
+    if low < ridge:  # Else no slope shows. Its name stands at the left above the roof, where no case can be.
         top = max(rates.values(), default=copy * high)
         axes.text(low * 1.1, top, f"slope: copy {copy / 1e9:.4g} GB/s", ha="left", va="top", color=MUTED, bbox=box)
     for case, x, y in points:
@@ -311,8 +311,8 @@ def _kind(case: Case) -> str:
 
 
 def _point_of(ops: list[str], kinds: list[str], op: str | None = None, kind: str | None = None) -> Any:
-    """A point of the roofline, whose colour tells the op and whose shape the kind; with one of them, for a legend. Ops
-    whose colour is taken already are hollow."""
+    """A point of the roofline: its colour is the op's, its shape the kind's; for a legend, one of the two alone. Once
+    all colours are taken, further ops are hollow."""
     number = ops.index(op) if op else 0
     return matplotlib.lines.Line2D(
         [],
@@ -327,7 +327,7 @@ def _point_of(ops: list[str], kinds: list[str], op: str | None = None, kind: str
 
 
 def _close(rates: dict[str, float]) -> list[list[str]]:
-    """The dtypes by rate, the fastest first; those whose lines lie too close for two labels are together."""
+    """The dtypes by rate, the fastest first, in groups whose lines lie too close for labels of their own."""
     groups: list[list[str]] = []
     for dtype in sorted(rates, key=rates.__getitem__, reverse=True):
         if groups and rates[groups[-1][-1]] < 1.8 * rates[dtype]:
@@ -350,26 +350,26 @@ _BARS = {
 }
 
 
-def _profile(key: str, one: profiler.Profile) -> Chart:
+def _profile(key: str, profile: profiler.Profile) -> Chart:
     """The heaviest kernel's figures, in percent of their peaks, and what its warps wait for."""
-    heaviest = profiler.as_kernel(profiler.heaviest(one))
-    bars = [(told, heaviest.found[name]) for name, told in _BARS.items() if name in heaviest.found]
+    heaviest = profiler.heaviest(profile)
+    bars = [(text, heaviest.figures[name]) for name, text in _BARS.items() if name in heaviest.figures]
     stalls = [(name.replace("_", " "), share) for name, share in list(heaviest.stalls.items())[:5] if share >= 0.01]
     lines = len(bars) + len(stalls)
     figure = new_figure(1.15 + 0.2 * (lines + 1))
     axes = figure.add_axes((0.30, 0.42 / figure.get_figheight(), 0.62, 1 - 0.62 / figure.get_figheight()))
-    for i, (told, value) in enumerate(bars):
+    for i, (text, value) in enumerate(bars):
         axes.barh(i, value, color=SERIES[0], height=0.66)
-        most = heaviest.most_occupancy if told == "occupancy" else None
+        most = heaviest.most_occupancy if text == "occupancy" else None
         if most:
             axes.plot([most, most], [i - 0.33, i + 0.33], color=INK, linewidth=1.5)
-        beyond = most if most and most - value < 14 else value  # The number does not fit before the line.
+        beyond = most if most and most - value < 14 else value  # Where it does not fit before the line.
         axes.text(beyond + 1.5, i, f"{value:.0f}%", va="center")
     first = len(bars) + 1
     for i, (_, share) in enumerate(stalls, first):
         axes.barh(i, 100 * share, color=SERIES[1], height=0.66)
         axes.text(100 * share + 1, i, f"{share:.0%}", va="center")
-    axes.set_yticks([*range(len(bars)), *range(first, first + len(stalls))], [told for told, _ in (*bars, *stalls)])
+    axes.set_yticks([*range(len(bars)), *range(first, first + len(stalls))], [text for text, _ in (*bars, *stalls)])
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.set_ylim(first + len(stalls) - 0.4, -0.6)
     axes.set_xlim(0, 112)
@@ -377,7 +377,7 @@ def _profile(key: str, one: profiler.Profile) -> Chart:
     axes.grid(axis="x")
     axes.set_axisbelow(True)
     axes.set_xlabel("% of peak (blue), of a warp's time (orange)")
-    name = f"profile-{profiler.name_of(one)}"
+    name = f"profile-{profiler.name_of(profile)}"
     return Chart(name, key, f"Counters of {heaviest.name}", figure)
 
 

@@ -1,4 +1,4 @@
-"""Writes a report as one page of HTML that needs nothing beside it: no script, no font, no picture of its own file."""
+"""Writes a report as one page of HTML that needs no other file: no script, no font, no picture."""
 
 import math
 from html import escape
@@ -11,7 +11,7 @@ from kernelgen.lab.remarks import remarks
 from kernelgen.lab.report import charts, tuning
 from kernelgen.lab.report.charts import Chart
 from kernelgen.lab.report.collect import Case, Material
-from kernelgen.lab.results import OP
+from kernelgen.protocol import OP
 
 CSS = Path(__file__).with_name("page.css")
 # Kernels of one call that are described.
@@ -30,12 +30,12 @@ def write(material: Material, title: str, folder: Path) -> list[Path]:
 
 
 def draw(material: Material) -> dict[str, list[Chart]]:
-    """Every picture, by the part of the page that it belongs to."""
+    """Every picture, by the part of the page where it stands."""
     return {**charts.all_of(material), **tuning.all_of(material)}
 
 
 def html(material: Material, title: str, drawn: dict[str, list[Chart]] | None = None) -> str:
-    """The page, with pictures that are drawn already or now."""
+    """The page; its pictures are drawn now unless they are given."""
     drawn = drawn or draw(material)
     parts = [_op(material, op, drawn[op]) for op in material.ops]
     named = [*((op, f"op-{op}") for op in material.ops)]
@@ -73,9 +73,9 @@ def _when(material: Material) -> str:
 def _tiles(material: Material) -> str:
     cases = [case for case in material.cases.values() if not case["faults"]]
     tiles = [(str(len(cases)), f"cases of {len(material.ops)} op{'s' * (len(material.ops) != 1)}")] if cases else []
-    if found := tuning.searches(material):
-        confirmed = sum(any(one["passed"] for one in part.get("confirmed", [])) for _, part in found)
-        tiles.append((f"{confirmed} of {len(found)}", "searches of tunables found a faster configuration"))
+    if searches := tuning.searches(material):
+        faster = [any(best["passed"] for best in search.get("confirmed", [])) for _, search in searches]
+        tiles.append((f"{sum(faster)} of {len(searches)}", "searches of tunables found a faster configuration"))
     if compared := [case for case in cases if case["peers"]]:
         faster = sum(all(low > 1 for _, low, _ in case["peers"].values()) for case in compared)
         slower = sum(any(high < 1 for _, _, high in case["peers"].values()) for case in compared)
@@ -148,78 +148,77 @@ def _roofline(material: Material, drawn: list[Chart]) -> str:
         and not (case["functions"][OP].get("bytes_per_s") and case["functions"][OP].get("flops_per_s"))
     ]
     text = (
-        "<p>The roofs are rates that this machine was measured to have: of copying at the left, of matrix products at "
+        "<p>The roofs are rates that were measured on this machine: of copying at the left, of matrix products at the "
+        "right, each as it was measured last.</p>"
     )
-    text += "the right, each as it was measured last.</p>"
-    text += (
-        f"<p class='quiet'>Not shown, for want of a cost in lab.py: {escape(', '.join(without))}.</p>"
-        if without
-        else ""
-    )
+    if without:
+        text += f"<p class='quiet'>Not shown, for want of a cost in lab.py: {escape(', '.join(without))}.</p>"
     return text + f'<div class="cards">{_card(drawn[0])}</div>'
 
 
 def _profiles(material: Material, drawn: list[Chart]) -> str:
     pictures = {chart.title: chart for chart in drawn}
     cards = []
-    for key, one in material.profiles.items():
-        inside = pictures[key].svg() if key in pictures else _times(one)
-        cards.append(f'<div class="card"><h3>{escape(key)}</h3>{inside}{_kernels(material, one)}</div>')
+    for key, profile in material.profiles.items():
+        inside = pictures[key].svg() if key in pictures else _times(profile)
+        cards.append(f'<div class="card"><h3>{escape(key)}</h3>{inside}{_kernels(profile)}</div>')
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
 
 
-def _kernels(material: Material, one: profiler.Profile) -> str:
-    made = []
-    for facts in sorted(one["kernels"], key=lambda part: -part["seconds"])[:MOST_KERNELS]:
-        rows = figures.rows(profiler.as_kernel(facts), one["ceilings"].get("copy_bytes_per_s"), facts["least"])
+def _kernels(profile: profiler.Profile) -> str:
+    parts = []
+    for facts in sorted(profile["kernels"], key=lambda kernel: -kernel["seconds"])[:MOST_KERNELS]:
+        kernel = figures.ProfiledKernel.from_dict(facts)
+        rows = figures.rows(kernel, profile["ceilings"].get("copy_bytes_per_s"), facts["least"])
         head = f"{results.seconds(facts['seconds'])}, {facts['share']:.0%} of the time"
         cells = "".join(f"<tr><td>{escape(a)}</td><td>{escape(f'{b} {c}')}</td></tr>" for a, b, c in rows)
-        says = "".join(f"<li>{escape(sentence)}</li>" for sentence in facts["says"])
-        made.append(
+        advice = "".join(f"<li>{escape(sentence)}</li>" for sentence in facts["says"])
+        parts.append(
             f"<p><code>{escape(facts['name'])}</code><br><span class='quiet'>{escape(head)}</span></p>"
-            f'<table class="words">{cells}</table><ul class="says">{says}</ul>'
+            f'<table class="words">{cells}</table><ul class="says">{advice}</ul>'
         )
-    return "".join(made)
+    return "".join(parts)
 
 
-def _times(one: profiler.Profile) -> str:
+def _times(profile: profiler.Profile) -> str:
     rows = "".join(
         f"<tr><td>{escape(results.seconds(row['seconds']))}</td><td><code>{escape(row['name'])}</code></td></tr>"
-        for row in one["times"]["rows"][:10]
+        for row in profile["times"]["rows"][:10]
     )
-    return f'<p>No counters: {escape(str(one["reason"]))}.</p><table class="words">{rows}</table>'
+    return f'<p>No counters: {escape(str(profile["reason"]))}.</p><table class="words">{rows}</table>'
 
 
 def _tuning(material: Material, drawn: dict[str, list[Chart]]) -> str:
     """For each search its outcome, what was ruled out and why, and its pictures."""
     parts = []
-    for record, part in tuning.searches(material):
-        name = tuning.title(record, part)
-        gated = next(one for one in record["classes"] if one["shapes"] == part["shapes"])
-        head = f"{record['points']} points, {gated['kept']} past the gates; {part['stats']['done']} trials"
+    for record, search in tuning.searches(material):
+        title = tuning.title(record, search)
+        gated = next(of_class for of_class in record["classes"] if of_class["shapes"] == search["shapes"])
+        head = f"{record['points']} points, {gated['kept']} past the gates; {search['stats']['done']} trials"
         cells = "".join(
-            f"<tr><td>{escape(what)}</td><td>{count}</td><td>{escape(such)}</td></tr>"
-            for what, count, such in tuning.rejected(record, part)
+            f"<tr><td>{escape(reason)}</td><td>{count}</td><td>{escape(example)}</td></tr>"
+            for reason, count, example in tuning.rejected(record, search)
         )
         table = (
             f'<table class="words"><tr><th>ruled out</th><th></th><th>such as</th></tr>{cells}</table>' if cells else ""
         )
-        card = f'<div class="card"><p>{escape(head)}: {escape(part["ended"])}.</p>{_confirmed(part)}{table}</div>'
-        parts.append(f'<h3>{escape(name)}</h3><div class="cards">{card}{"".join(map(_card, drawn[name]))}</div>')
+        card = f'<div class="card"><p>{escape(head)}: {escape(search["ended"])}.</p>{_confirmed(search)}{table}</div>'
+        parts.append(f'<h3>{escape(title)}</h3><div class="cards">{card}{"".join(map(_card, drawn[title]))}</div>')
     return "".join(parts)
 
 
-def _confirmed(part: Any) -> str:
-    """What came of the best."""
-    said = []
-    for found in part.get("confirmed", []):
-        values = ", ".join(f"{name} {value}" for name, value in found["values"].items())
-        verdict = "confirmed" if found["passed"] else "not confirmed"
-        comparison = found["comparison"] or {"cases": []}
-        changes = [f"{one['case']} {100 * (one['ratio'][0] - 1):+.1f}%" for one in comparison["cases"]]
+def _confirmed(search: Any) -> str:
+    """The verdicts on the best candidates."""
+    lines = []
+    for confirmation in search.get("confirmed", []):
+        values = ", ".join(f"{name} {value}" for name, value in confirmation["values"].items())
+        verdict = "confirmed" if confirmation["passed"] else "not confirmed"
+        comparison = confirmation["comparison"] or {"cases": []}
+        changes = [f"{case['case']} {100 * (case['ratio'][0] - 1):+.1f}%" for case in comparison["cases"]]
         changes += comparison.get("notes", ())
-        said.append(": ".join(filter(None, (f"{verdict}: {values}", found["problem"] or ", ".join(changes)))))
-    items = "".join(f"<li>{escape(text)}</li>" for text in said or ["The default stands: nothing looked faster."])
+        evidence = confirmation["problem"] or ", ".join(changes)
+        lines.append(": ".join(filter(None, (f"{verdict}: {values}", evidence))))
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines or ["The default stands: nothing looked faster."])
     return f'<ul class="says">{items}</ul>'
 
 
@@ -258,11 +257,11 @@ def _counted(environment: dict[str, Any], what: str) -> str:
 
 
 def _states(material: Material) -> str:
-    """Over all cases: what the GPU's clocks, temperature and power were."""
-    said = []
+    """The range of the GPU's clocks, temperature and power over all cases."""
+    ranges = []
     for name, unit in (("sm_mhz", "MHz"), ("memory_mhz", "MHz memory"), ("celsius", "°C"), ("watts", "W")):
-        found = [case["state"][name] for case in material.cases.values() if name in case["state"]]
-        if found:
-            low, high = min(one["min"] for one in found), max(one["max"] for one in found)
-            said.append(f"{low:.0f} to {high:.0f} {unit}" if round(low) != round(high) else f"{low:.0f} {unit}")
-    return ", ".join(said)
+        states = [case["state"][name] for case in material.cases.values() if name in case["state"]]
+        if states:
+            low, high = min(state["min"] for state in states), max(state["max"] for state in states)
+            ranges.append(f"{low:.0f} to {high:.0f} {unit}" if round(low) != round(high) else f"{low:.0f} {unit}")
+    return ", ".join(ranges)

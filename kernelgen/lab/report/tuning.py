@@ -1,4 +1,4 @@
-"""Draws what a search of `kernelgen tune` found: every trial, the best so far, and what each tunable matters."""
+"""Draws the searches of `kernelgen tune`: every trial, the best so far, and how much each tunable matters."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,44 +27,44 @@ BEST = 0.1
 def all_of(material: Material) -> dict[str, list[Chart]]:
     """The pictures of every search, by its title."""
     with style():
-        return {title(record, part): _search(record, part) for record, part in searches(material)}
+        return {title(record, search): _charts(record, search) for record, search in searches(material)}
 
 
 def searches(material: Material) -> list[tuple[Record, Record]]:
-    """Every record of `kernelgen tune` with each of its parts: there is one for each class of shapes."""
-    return [(record, part) for record in material.tunings.values() for part in record["searches"]]
+    """Every record of `kernelgen tune` with each of its searches, one for each class of shapes."""
+    return [(record, search) for record in material.tunings.values() for search in record["searches"]]
 
 
-def title(record: Record, part: Record) -> str:
-    """What was tuned: the op and its direction, the chip and the class of shapes."""
+def title(record: Record, search: Record) -> str:
+    """The op and its direction, the chip and the class of shapes that were tuned."""
     direction = "backward" if record["asked"]["backward"] else None
-    return " · ".join(filter(None, (record["op"], direction, record["chip"], part["shapes"])))
+    return " · ".join(filter(None, (record["op"], direction, record["chip"], search["shapes"])))
 
 
-def rejected(record: Record, part: Record) -> list[tuple[str, int, str]]:
-    """What was ruled out, how often, and an example: by gates before compiling, and of the trials by what became of
-    them."""
-    gated = next(one for one in record["classes"] if one["shapes"] == part["shapes"])
+def rejected(record: Record, search: Record) -> list[tuple[str, int, str]]:
+    """Why points were ruled out, how many, and an example: by a gate before compiling, or by the state of a trial."""
+    gated = next(of_class for of_class in record["classes"] if of_class["shapes"] == search["shapes"])
     rows = [
-        (f"gate: {gate}", found["count"], found["examples"][0]["text"]) for gate, found in gated["rejected"].items()
+        (f"gate: {gate}", rejected["count"], rejected["examples"][0]["text"])
+        for gate, rejected in gated["rejected"].items()
     ]
-    no_good: dict[str, list[Record]] = {}
-    for trial in part["trials"]:
+    failed: dict[str, list[Record]] = {}
+    for trial in search["trials"]:
         if trial["ratio"] is None:
-            no_good.setdefault(trial["state"], []).append(trial)
-    return rows + [(state, len(trials), trials[0]["reason"]) for state, trials in no_good.items()]
+            failed.setdefault(trial["state"], []).append(trial)
+    return rows + [(state, len(trials), trials[0]["reason"]) for state, trials in failed.items()]
 
 
-def _search(record: Record, part: Record) -> list[Chart]:
-    name = "tune-" + "-".join(re.findall(r"[a-z0-9_]+", title(record, part).lower()))
-    measured = [trial for trial in part["trials"] if trial["ratio"] is not None]
+def _charts(record: Record, search: Record) -> list[Chart]:
+    name = "tune-" + "-".join(re.findall(r"[a-z0-9_]+", title(record, search).lower()))
+    measured = [trial for trial in search["trials"] if trial["ratio"] is not None]
     if not measured:
         return []
-    drawn = [_coordinates(name, record, part, measured), _progress(name, record, part, measured)]
-    return [*drawn, _importance(name, record, part)] if part["importance"] else drawn
+    drawn = [_coordinates(name, record, search, measured), _progress(name, record, search, measured)]
+    return [*drawn, _importance(name, record, search)] if search["importance"] else drawn
 
 
-def _coordinates(name: str, record: Record, part: Record, measured: Sequence[Record]) -> Chart:
+def _coordinates(name: str, record: Record, search: Record, measured: Sequence[Record]) -> Chart:
     """Parallel coordinates, from top to bottom: a line for each trial, through its values and to its time."""
     tunables = record["tunables"]
     ordered = sorted(measured, key=lambda trial: trial["ratio"])
@@ -82,12 +82,12 @@ def _coordinates(name: str, record: Record, part: Record, measured: Sequence[Rec
         axes.plot(places, heights, zorder=1, **best)
     for height, (tunable, values) in enumerate(tunables.items()):
         chosen = ordered[0]["values"][tunable]
-        told = f"{tunable}: {chosen}  (of {', '.join(map(str, values))})"
-        _scale(axes, height, told if len(told) < 60 else f"{tunable}: {chosen}  (of {values[0]} to {values[-1]})")
+        text = f"{tunable}: {chosen}  (of {', '.join(map(str, values))})"
+        _scale(axes, height, text if len(text) < 60 else f"{tunable}: {chosen}  (of {values[0]} to {values[-1]})")
     _scale(axes, len(tunables), f"time over the default's: {fastest:.3f}  (to {slowest:.3f})")
     axes.set_ylim(len(tunables) + 0.2, -0.5)
     axes.set_xlim(-0.02, 1.02)
-    alt = f"Parallel coordinates of {len(measured)} trials of {title(record, part)}"
+    alt = f"Parallel coordinates of {len(measured)} trials of {title(record, search)}"
     heading = f"{len(measured)} trials: the best in orange, the fastest tenth in blue"
     return Chart(f"{name}-trials", heading, alt, figure)
 
@@ -101,13 +101,13 @@ def _place(values: Sequence[Any], value: Any) -> float:
     return list(values).index(value) / (len(values) - 1) if len(values) > 1 else 0.5
 
 
-def _progress(name: str, record: Record, part: Record, measured: Sequence[Record]) -> Chart:
-    start = min(trial["at"] - trial["verdict_s"] for trial in part["trials"])
+def _progress(name: str, record: Record, search: Record, measured: Sequence[Record]) -> Chart:
+    start = min(trial["at"] - trial["verdict_s"] for trial in search["trials"])
     ordered = sorted(measured, key=lambda trial: trial["at"])
     minutes = [(trial["at"] - start) / 60 for trial in ordered]
     best, so_far = float("inf"), []
     for trial in ordered:
-        # Of those that were stopped early the time is an extrapolation, and no best.
+        # The time of a trial that was stopped early is an extrapolation, and cannot be the best.
         best = min(best, trial["ratio"]) if trial["state"] == "measured" else best
         so_far.append(best)
     figure = new_figure(2.5)
@@ -120,12 +120,12 @@ def _progress(name: str, record: Record, part: Record, measured: Sequence[Record
     axes.set_xlabel("minutes")
     axes.set_ylabel("time over the default's")
     figure.legend(loc="lower left", ncols=2, borderaxespad=0.3)
-    alt = f"Best time so far over the search of {title(record, part)}"
+    alt = f"Best time so far over the search of {title(record, search)}"
     return Chart(f"{name}-progress", "The search", alt, figure)
 
 
-def _importance(name: str, record: Record, part: Record) -> Chart:
-    shares = sorted(part["importance"].items(), key=lambda item: -item[1])
+def _importance(name: str, record: Record, search: Record) -> Chart:
+    shares = sorted(search["importance"].items(), key=lambda item: -item[1])
     figure = new_figure(0.55 + 0.4 * len(shares))
     axes = add_rows(figure, 0.1, 0.4, left=0.03, right=0.9)
     for n, (tunable, share) in enumerate(shares):
@@ -136,5 +136,5 @@ def _importance(name: str, record: Record, part: Record) -> Chart:
     axes.set_xlim(0, max(share for _, share in shares) * 1.12)
     axes.set_xticks([])
     axes.set_xlabel("share in what tells the best from the others (PED-ANOVA)")
-    alt = f"Importance of each tunable of {title(record, part)}"
+    alt = f"Importance of each tunable of {title(record, search)}"
     return Chart(f"{name}-importance", "What each tunable matters", alt, figure)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernelgen.errors import KernelgenError, LabError
-from kernelgen.lab import process
+from kernelgen.lab import worker_process
 
 WORK = """
 import ctypes, os, sys, time
@@ -48,7 +48,7 @@ def run(tmp_path):
                 on_event(event)
 
         request = {"work": "jobs.some", "project": str(tmp_path), "what": what, **more}
-        return process.run(Path(sys.executable), request, listen, limit_s), events
+        return worker_process.run(Path(sys.executable), request, listen, limit_s), events
 
     return call
 
@@ -124,7 +124,7 @@ def test_a_worker_that_cannot_start(run, tmp_path):
     broken.chmod(0o755)
     request = {"work": "jobs.some", "project": str(tmp_path)}
     with pytest.raises(LabError, match="died before its first case: it ended with exit code 9: no such thing"):
-        process.run(broken, request, lambda event: None)
+        worker_process.run(broken, request, lambda event: None)
 
 
 def test_variables_reach_the_worker(run, tmp_path):

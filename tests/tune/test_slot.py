@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelgen.lab.pair import LostError
-from kernelgen.tune import lane as lanes
+from kernelgen.lab.worker_process import LostError
+from kernelgen.tune import slot as module
 from kernelgen.tune.candidates import Candidate
-from kernelgen.tune.lane import MEASURED, WRONG, Effort, Lane, lowest
+from kernelgen.tune.slot import MEASURED, WRONG, Budget, MeasuringSlot, lower_end
 
 
 @pytest.mark.parametrize("count", [5, 8, 12, 40])
 def test_the_lower_end_is_above_the_median_in_less_than_one_of_twenty(count):
     random = np.random.default_rng(count)
-    above = [lowest(list(random.normal(0, 1, count))) > 0 for _ in range(4000)]
+    above = [lower_end(list(random.normal(0, 1, count))) > 0 for _ in range(4000)]
     assert sum(above) / len(above) < 0.06
     exact = sum(math.comb(count, k) for k in range(count + 1) if _rank(count) > k) / 2**count
     assert exact < 0.05
@@ -23,12 +23,12 @@ def test_the_lower_end_is_above_the_median_in_less_than_one_of_twenty(count):
 
 def _rank(count: int) -> int:
     """Which of the ordered values it is, counted from one."""
-    return int(lowest([float(i) for i in range(1, count + 1)]))
+    return int(lower_end([float(i) for i in range(1, count + 1)]))
 
 
 def test_it_moves_up_with_more_values():
     assert [_rank(count) for count in (5, 8, 12, 40)] == [1, 2, 3, 15]
-    assert lowest([3.0, 1.0, 2.0]) == 1.0
+    assert lower_end([3.0, 1.0, 2.0]) == 1.0
 
 
 class _Side:
@@ -54,7 +54,7 @@ class _Side:
 
 
 def test_of_many_cases_each_is_measured_less():
-    assert [Effort().rounds_of(cases) for cases in (1, 5, 6, 10, 20)] == [12, 12, 10, 6, 6]
+    assert [Budget().rounds_of(cases) for cases in (1, 5, 6, 10, 20)] == [12, 12, 10, 6, 6]
 
 
 def test_results_are_checked_in_the_cases_where_a_candidate_is_as_fast_as_the_best(monkeypatch):
@@ -64,10 +64,10 @@ def test_results_are_checked_in_the_cases_where_a_candidate_is_as_fast_as_the_be
     def measured(best: dict[str, float], wrong: tuple[str, ...] = ()):
         seconds = {"small": 0.9, "large": 0.8}
         sides = {"the default": _Side(dict.fromkeys(seconds, 1.0)), "the candidate": _Side(seconds, wrong)}
-        lane = Lane(Path(), Path(), {}, 1.0)
-        monkeypatch.setattr(lane, "_side", sides.__getitem__)
-        outcome = lane.measure(default, Effort(), cases, best, 0)
-        return outcome.state, sides["the candidate"].checked
+        slot = MeasuringSlot(Path(), Path(), {}, 1.0)
+        monkeypatch.setattr(slot, "_side", sides.__getitem__)
+        result = slot.measure(default, Budget(), cases, best, 0)
+        return result.state, sides["the candidate"].checked
 
     best = {"small · float32": 0.88, "large · float32": 0.8}
     assert measured({}) == (MEASURED, ["small", "large"])
@@ -90,7 +90,7 @@ def test_the_processes_go_through_a_measurement_before_there_is_a_default_to_run
         def ask(self, do: str, **arguments) -> dict:
             self.asked.append(do)
             if self.name == lost and do == "open":
-                raise LostError(f"{lost} crashed.")
+                raise LostError(lost, "crashed")
             return {**super().ask(do, **arguments), "environment": {}}
 
         def allow(self, seconds: float) -> None:
@@ -99,10 +99,10 @@ def test_the_processes_go_through_a_measurement_before_there_is_a_default_to_run
         def close(self) -> None:
             self.closed = True
 
-    monkeypatch.setattr(lanes, "Side", Side)
-    lane = Lane(Path(), Path(), {}, 1.0)
-    lane.begin([("small", "float32")], 8)
-    lane.start(Candidate(Path("default.so"), [], 0.0))
+    monkeypatch.setattr(module, "Side", Side)
+    slot = MeasuringSlot(Path(), Path(), {}, 1.0)
+    slot.begin([("small", "float32")], 8)
+    slot.start(Candidate(Path("default.so"), [], 0.0))
     first, second, *later = begun
     assert [first.closed, second.closed] == [lost == "the default", lost == "the candidate"]
     rehearsed = ["list", "open", "plan", "fresh", "time"]

@@ -147,7 +147,13 @@ cudaError_t backward(const T* input, T* sums, accumulate_t<T>* scratch, int64_t 
 
 }  // namespace old_norm_kernel
 """,
-    "float16.cu": '#include "kernel.cuh"\n\nnamespace old_norm_kernel {\nINSTANTIATE(__half)\n}  // namespace old_norm_kernel\n',
+    "float16.cu": """
+#include "kernel.cuh"
+
+namespace old_norm_kernel {
+INSTANTIATE(__half)
+}  // namespace old_norm_kernel
+""",
     "products.sm_90a.cu": """
 #include "cp_async.cuh"
 #include "mma.cuh"

@@ -1,0 +1,94 @@
+"""Compares the working tree of a project with an earlier revision, built aside, in one interleaved measurement."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelgen.lab import compare
+from kernelgen.lab.compare import Comparison, Thresholds
+from kernelgen.lab.pair import Pair
+from kernelgen.lab.paired_measurement import PairedMeasurement
+from kernelgen.lab.selection import Selection
+from kernelgen.lab.steady import steady_variables
+from kernelgen.lab.worker_process import WorkerProcess
+from kernelgen.toolchain import revision
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure, as the options of `kernelgen compare` say."""
+
+    against: str
+    device: str | None = None
+    dtype: str | None = None
+    cases: Sequence[str] | None = None
+    backward: bool = False
+    tf32: bool = False
+    seed: int = 0
+    blocks: int | None = None
+    limit_s: float = 120.0
+
+    def command(self, ops: Sequence[str]) -> str:
+        """What repeats the measurement."""
+        words = ["kernelgen", "compare", "--against", self.against, *ops]
+        for name in ("device", "dtype", "blocks"):
+            words += [f"--{name}", str(getattr(self, name))] if getattr(self, name) else []
+        words += [f"--{name}" for name in ("backward", "tf32") if getattr(self, name)]
+        return shlex.join([*words, *(["--cases", *self.cases] if self.cases else [])])
+
+    def for_worker(self, package: str, op: str, seed: int) -> dict[str, Any]:
+        names = ("device", "dtype", "cases", "backward", "tf32")
+        facts = {"work": "paired", "package": package, "op": op, "seed": seed, "environment": steady_variables()}
+        return facts | {name: getattr(self, name) for name in names}
+
+
+def measure(
+    selection: Selection,
+    request: Request,
+    thresholds: Thresholds,
+    asked: Sequence[str],
+    show: Callable[[str, float], None] = lambda key, share: None,
+) -> Comparison:
+    """Builds both revisions and measures them.
+
+    Args:
+        asked: the ops that were named, for the command that repeats the measurement.
+
+    Raises:
+        KernelgenError: there is no such revision, a revision does not build, or nothing could be measured.
+    """
+    root = selection.root
+    with revision.checked_out(root, request.against) as (then, commit):
+        for op in selection.ops:
+            revision.give_cases(root, then, selection.package, op, request.against)
+        for folder in (then, root):
+            revision.build(folder, selection.python)
+
+        def start(op: str, seed: int) -> Pair:
+            def worker(name: str, folder: Path) -> WorkerProcess:
+                facts = request.for_worker(selection.package, op, seed)
+                return WorkerProcess(name, selection.python, folder, facts)
+
+            return Pair(worker(f"{op} at {request.against}", then), worker(f"{op} as it is now", root))
+
+        measurement = PairedMeasurement(
+            selection.ops,
+            start,
+            f"{request.against} ({commit[:10]})",
+            "the working tree",
+            thresholds,
+            seed=request.seed,
+            backward=request.backward,
+            blocks=request.blocks,
+            limit_s=request.limit_s,
+            show=show,
+        )
+        comparison = measurement.compare()
+    comparison.evidence = [
+        compare.software(measurement.environment),
+        *compare.interleaved(measurement.measured, measurement.schedule, measurement.pairs),
+        f"Measured at {commit[:10]} and in the working tree by `{request.command(asked)}`.",
+    ]
+    return comparison

@@ -1,0 +1,145 @@
+"""Fuzzes ops and collects what fails: `kernelgen fuzz`, from its request to its report."""
+
+import json
+import random
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelgen.errors import LabError
+from kernelgen.lab import worker_process
+from kernelgen.lab.selection import Selection
+
+# glibc then fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows.
+ENVIRONMENT = {"MALLOC_PERTURB_": "1"}
+
+Event = dict[str, Any]
+
+
+@dataclass
+class OpReport:
+    """The outcome of one op.
+
+    Attributes:
+        too_large: cases that did not fit this GPU's memory.
+        problem: why nothing could be run; `note`: why cases were left out.
+        failures: by case, as JSON: the check that failed, a sentence, and the smallest case that fails.
+    """
+
+    name: str
+    passed: int = 0
+    too_large: int = 0
+    problem: str | None = None
+    note: str | None = None
+    failures: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def cases(self) -> int:
+        return self.passed + len(self.failures)
+
+    def add(self, event: Event) -> None:
+        kind = event["event"]
+        if kind == "passed":
+            self.passed += 1
+        elif kind == "too large":
+            self.too_large += 1
+        elif kind in ("failure", "shrunk"):
+            self.failures[event["case"]] = {
+                "check": event["check"],
+                "text": event["text"],
+                "case": json.loads(event.get("shrunk", event["case"])),
+                "shrunk": kind == "shrunk",
+            }
+        elif kind == "lost":
+            facts = {"check": "crash", "text": f"it {event['reason']}", "case": json.loads(event["case"])}
+            self.failures[event["case"]] = {**facts, "shrunk": False}
+        elif kind == "skipped":
+            self.problem = event["message"]
+        elif kind == "given up":
+            self.note = event["reason"]
+        elif kind == "close" and self.too_large and not self.cases:
+            self.problem = "every case was too large for this GPU's memory"
+
+
+@dataclass
+class FuzzReport:
+    """The outcome of all ops.
+
+    Args:
+        named: the ops that were asked for by name: the run fails if one of them cannot be run.
+        device_option: `--device`, for the commands that repeat a failure.
+    """
+
+    ops: dict[str, OpReport]
+    seed: int
+    named: Sequence[str] = ()
+    device_option: str | None = None
+    device: str = "?"
+    finished: bool = True
+
+    @property
+    def exit_code(self) -> int:
+        """0 all passed, 1 a case failed, 2 nothing could be run, 130 interrupted."""
+        if not self.finished:
+            return 130
+        if any(op.failures for op in self.ops.values()):
+            return 1
+        unable = [op.name for op in self.ops.values() if op.problem]
+        return LabError.exit_code if len(unable) == len(self.ops) or set(unable) & set(self.named) else 0
+
+    def add(self, event: Event) -> None:
+        if event["event"] == "device":
+            self.device = event["device"]
+        elif event["op"] in self.ops:
+            self.ops[event["op"]].add(event)
+
+    def as_dict(self) -> dict[str, Any]:
+        facts = {"seed": self.seed, "device": self.device, "interrupted": not self.finished}
+        return {**facts, "ops": [self._op_as_dict(op) for op in self.ops.values()]}
+
+    def _op_as_dict(self, op: OpReport) -> dict[str, Any]:
+        failures = [{**failure, "command": self._command(op.name, failure)} for failure in op.failures.values()]
+        facts = {"op": op.name, "cases": op.cases, "passed": op.passed, "too_large": op.too_large}
+        return {**facts, "failures": failures, "skipped": op.problem, "note": op.note}
+
+    def _command(self, op: str, failure: dict[str, Any]) -> str:
+        words = ["kernelgen", "fuzz", op, "--seed", str(self.seed), "--case", json.dumps(failure["case"])]
+        return shlex.join(words + (["--device", self.device_option] if self.device_option else []))
+
+
+def fuzz(
+    selection: Selection,
+    named: Sequence[str],
+    *,
+    seed: int | None,
+    seconds: float | None,
+    limit_s: float,
+    device: str | None,
+    show: Callable[[str, int], None] = lambda text, cases: None,
+    **options: Any,
+) -> FuzzReport:
+    """Fuzzes ops; Ctrl-C ends it early, and what failed before is kept.
+
+    Args:
+        named: the ops that were asked for by name.
+        seed: of cases and values; None: another seed each time.
+        seconds: go on drawing cases for so long, for all ops.
+        limit_s: how long a case may take before it counts as hung.
+        show: is told what is fuzzed, and how many cases are done.
+        options: the rest of the request, as worker/fuzz.py has it.
+    """
+    seed = random.SystemRandom().randrange(2**31) if seed is None else seed
+    report = FuzzReport({name: OpReport(name) for name in selection.ops}, seed, named, device, device or "?")
+
+    def on_event(event: Event) -> None:
+        report.add(event)
+        if op := report.ops.get(event.get("op", "")):
+            show(f"fuzzing {op.name}", op.cases)
+
+    deadline = None if seconds is None else time.time() + seconds
+    facts = {"seed": seed, "deadline": deadline, "device": device, "environment": ENVIRONMENT}
+    request = selection.request("fuzz", **facts, **options)
+    report.finished = worker_process.run(selection.python, request, on_event, limit_s)
+    return report

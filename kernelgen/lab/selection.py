@@ -1,0 +1,49 @@
+"""A project with the ops that a verb of the lab works on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelgen.errors import KernelgenError, LabError
+from kernelgen.scaffold import project
+from kernelgen.scaffold.names import did_you_mean
+from kernelgen.toolchain.python import find_python
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A project, the Python to run it with, and ops of it."""
+
+    root: Path
+    package: str
+    python: Path
+    ops: list[str]
+
+    def request(self, work: str, **more: Any) -> dict[str, Any]:
+        """A request to `worker_process.run`."""
+        return {"work": work, "project": str(self.root), "package": self.package, "ops": self.ops, **more}
+
+
+def select(folder: Path, python: Path | None, names: Sequence[str]) -> Selection:
+    """The ops of these names, or all that have a lab.py, of the project that a folder lies in.
+
+    Raises:
+        LabError: there is no such project or op, an op has no lab.py, or no Python with torch was found.
+    """
+    try:
+        home = project.find(folder)
+        python = find_python(home.root, python)
+    except KernelgenError as error:
+        raise LabError(str(error)) from None
+    folders = {file.parent.name: file.parent for file in sorted(home.package.glob("ops/*/__init__.py"))}
+    described = [name for name, folder in folders.items() if (folder / "lab.py").is_file()]
+    for name in names:
+        if name not in folders:
+            raise LabError(f"{home.root} has no op {name!r}. {did_you_mean(name, folders)}".rstrip())
+        if name not in described:
+            file = home.relative(folders[name] / "lab.py")
+            raise LabError(f"{name} has no {file}, which describes an op to the lab; `kernelgen update` brings one.")
+    if not described:
+        raise LabError(f"No op of {home.root} has a lab.py, which describes an op to the lab.")
+    return Selection(home.root, home.package.name, python, list(dict.fromkeys(names)) or described)

@@ -1,0 +1,84 @@
+"""An op's search space as its lab.py describes it, by class of shapes, and what the gates leave of it."""
+
+import functools
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kernelgen.errors import LabError
+from kernelgen.tune import gates, space
+from kernelgen.tune.device_limits import DeviceLimits, device_limits
+
+# With more points the gates take minutes.
+MOST_POINTS = 200_000
+# Rejected points that are shown as examples of each gate.
+EXAMPLES = 3
+# Points whose estimates a worker is asked for at a time.
+_BATCH = 500
+
+# Orders something of a worker that lives in the project's Python (worker/tune.py), and returns its answer.
+Ask = Callable[..., dict[str, Any]]
+
+
+def describe(ask: Ask, op: str, device: str, capability: str | None, backward: bool) -> dict[str, Any]:
+    """The space of an op on a kind of device, cpu or cuda, and a compute capability; needs no GPU.
+
+    Returns:
+        `tunables`; `classes`, each with `shapes`, `cases`, the numbers of the points that the gates `kept`, and by gate
+        those `rejected` (`count`, `examples`); `apart`, the tunables of the other direction if forward and backward are
+        tuned apart; `torch`, `cpu`, and `chip_known`, whether the gates know the limits of the GPU.
+
+    Raises:
+        LabError: lab.py has no tunables for the device, too many points, or something else than it should.
+    """
+    facts = ask("describe", device=device, capability=capability)
+    tunables = facts["tunables"]
+    whole = space.read(op, tunables, device, capability, backward)
+    if whole.size > MOST_POINTS:
+        raise LabError(f"{op} has {whole.size:,} points, more than {MOST_POINTS:,}: list fewer values in its lab.py.")
+    key = space.part(tunables, device, capability, backward)
+    if not facts["classes"]:
+        raise LabError(
+            f"What {op} has as tunables for {key} serves none of these cases: {', '.join(facts['all_cases'])}."
+        )
+    limits = device_limits(capability or "")
+
+    def estimates(points: list[space.Values], cases: list[list[str]]) -> list[list[Any]]:
+        return ask("estimates", points=points, cases=cases, device=device, capability=capability)["estimates"]
+
+    classes = [{**part, **_gated(whole, part["cases"], estimates, limits)} for part in facts["classes"]]
+    other = space.part(tunables, device, capability, not backward)
+    apart = [name for name in tunables[other] if name not in whole.tunables]
+    known = {"torch": facts["torch"], "cpu": facts["cpu"], "chip_known": limits is not None}
+    return {"tunables": dict(whole.tunables), "classes": classes, "apart": apart, **known}
+
+
+def _gated(
+    whole: space.Space,
+    cases: list[list[str]],
+    estimates: Callable[[list[space.Values], list[list[str]]], list[list[Any]]],
+    limits: DeviceLimits | None,
+) -> dict[str, Any]:
+    """The numbers of the points that pass all gates in all of these cases; by gate how many do not, with examples."""
+    # Most points and cases take the same of a GPU.
+    judge = functools.cache(lambda estimate: gates.judge(json.loads(estimate), limits))
+    rejected: dict[str, dict[str, Any]] = {}
+    kept = []
+    points = enumerate(whole.points())
+    while batch := list(itertools.islice(points, _BATCH)):
+        of_points = estimates([values for _, values in batch], cases)
+        for (number, values), of_cases in zip(batch, of_points, strict=True):
+            rejection = next(filter(None, (judge(json.dumps(estimate)) for estimate in of_cases)), None)
+            if rejection is None:
+                kept.append(number)
+            else:
+                _count(rejected, rejection, values)
+    return {"kept": kept, "rejected": rejected}
+
+
+def _count(rejected: dict[str, dict[str, Any]], rejection: gates.Rejection, values: Mapping[str, Any]) -> None:
+    gate = rejected.setdefault(rejection.gate, {"count": 0, "examples": []})
+    gate["count"] += 1
+    if len(gate["examples"]) < EXAMPLES:
+        gate["examples"].append({"values": values, "text": rejection.text})

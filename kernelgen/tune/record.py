@@ -1,0 +1,47 @@
+"""The record of a tuning, as `kernelgen tune --json` prints it and build/tune keeps it: one JSON object."""
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from kernelgen import __version__
+from kernelgen.tune import KIND, VERSION
+from kernelgen.tune.errors import DiskFullError, is_disk_full
+from kernelgen.tune.request import TuningRequest
+from kernelgen.tune.search import SearchStats
+from kernelgen.tune.task import Task
+
+
+def new(request: TuningRequest, task: Task) -> dict[str, Any]:
+    asked = {name: getattr(request, name) for name in ("backward", "seed", "seeds", "trials", "minutes")}
+    facts = {"kind": KIND, "version": VERSION, "kernelgen": __version__, "op": request.op, **task.as_dict()}
+    return facts | {"asked": asked, "torch": task.torch, "searches": []}
+
+
+def of_search(shapes: str | None, ended: str, stats: SearchStats, importance: Mapping[str, float]) -> dict[str, Any]:
+    """The part of one shape class, as it is when its search ends; why it ended is a sentence."""
+    return {"shapes": shapes, "ended": ended, "stats": _figures(stats), "importance": dict(importance)}
+
+
+def save(path: Path, record: dict[str, Any]) -> None:
+    """Stamp a record with the time, and write it whole or not at all.
+
+    Raises:
+        DiskFullError: the disk is full.
+    """
+    record["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    try:
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        unfinished.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        raise DiskFullError(path.parent) if is_disk_full(error) else error from error
+
+
+def _figures(stats: SearchStats) -> dict[str, Any]:
+    names = ("done", "here", "failed", "cached", "jobs", "seconds", "compiling_s", "measuring_s", "verdicts_s")
+    facts = {name: getattr(stats, name) for name in names}
+    return facts | {"lanes": stats.slots, "compilers_used": stats.compilers_used, "lanes_used": stats.slots_used}

@@ -1,0 +1,85 @@
+"""What a request means on this machine: the op's search space on one chip, as far as its gates let it pass."""
+
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernelgen.lab.worker_process import WorkerProcess
+from kernelgen.tune import lab_file
+from kernelgen.tune.errors import TuningError
+from kernelgen.tune.request import TuningRequest
+from kernelgen.tune.space import Space
+
+
+@dataclass(frozen=True)
+class ShapeClass:
+    """Shapes that are tuned together, apart from all others.
+
+    Attributes:
+        shapes: the name of the class; None for the class of all shapes.
+        cases: the cases and dtypes to measure.
+        kept: the numbers of the points that the gates let pass.
+        rejected: by gate, how many points it rejects and some of them.
+    """
+
+    shapes: str | None
+    cases: list[list[str]]
+    kept: list[int]
+    rejected: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """An op's search space on one chip.
+
+    Attributes:
+        chip: the key of tuned.json: a compute capability, or the CPU's name.
+        gpus: the numbers of the GPUs to measure on: those like the first.
+        shape_classes: all shape classes of the op's cases.
+        apart: the tunables of the other direction, where forward and backward are tuned apart.
+    """
+
+    device: str
+    chip: str
+    gpus: list[int]
+    space: Space
+    shape_classes: list[ShapeClass]
+    apart: list[str]
+    torch: str
+
+    def to_search(self) -> list[ShapeClass]:
+        """The shape classes in which the gates let points pass."""
+        return [shape_class for shape_class in self.shape_classes if shape_class.kept]
+
+    def as_dict(self) -> dict[str, Any]:
+        facts = {"device": self.device, "chip": self.chip, "tunables": self.space.tunables, "points": self.space.size}
+        classes = [{**asdict(shape_class), "kept": len(shape_class.kept)} for shape_class in self.shape_classes]
+        return facts | {"classes": classes}
+
+
+def read_task(request: TuningRequest) -> Task:
+    """Have a worker read the op's lab.py and apply the gates.
+
+    Raises:
+        LabError: the op has no tunables for the device, or its lab.py has something else than it should.
+        TuningError: no point passes the gates.
+    """
+    to_worker = {**request.to_worker(), "work": "tune"}
+    with closing(WorkerProcess(request.op, request.python, request.root, to_worker)) as worker:
+        gpu = {"capability": request.chip, "alike": []}
+        if request.device != "cpu" and request.chip is None:
+            gpu = worker.ask("gpu")
+        device = request.device or ("cuda" if gpu["capability"] else "cpu")
+        capability = gpu["capability"] if device == "cuda" else None
+        answer = lab_file.describe(worker.ask, request.op, device, capability, request.backward)
+    space = Space({name: tuple(values) for name, values in answer["tunables"].items()})
+    chip = (gpu["capability"] or "no GPU") if device == "cuda" else answer["cpu"]
+    shape_classes = [ShapeClass(**facts) for facts in answer["classes"]]
+    task = Task(device, chip, gpu["alike"], space, shape_classes, answer["apart"], answer["torch"])
+    if not task.to_search():
+        reasons = "; ".join(
+            f"{gate}: {rejected['count']}, such as {rejected['examples'][0]['text']}"
+            for gate, rejected in shape_classes[0].rejected.items()
+        )
+        raise TuningError(f"The gates leave none of the {space.size} points of {request.op} ({reasons}).")
+    return task
