@@ -60,7 +60,6 @@ OLD_OP = {
 #include "evict_last.cuh"
 #include "queue.cuh"
 #include "row.cuh"
-#include "team.cuh"
 #include "tile.cuh"
 #include "vector.cuh"
 #include "widen.cuh"
@@ -147,7 +146,15 @@ cudaError_t backward(const T* input, T* sums, accumulate_t<T>* scratch, int64_t 
 
 }  // namespace old_norm_kernel
 """,
-    "float16.cu": '#include "kernel.cuh"\n\nnamespace old_norm_kernel {\nINSTANTIATE(__half)\n}  // namespace old_norm_kernel\n',
+    "float16.cu": """
+#include "kernel.cuh"
+
+namespace old_norm_kernel {
+
+INSTANTIATE(__half)
+
+}  // namespace old_norm_kernel
+""",
     "products.sm_90a.cu": """
 #include "cp_async.cuh"
 #include "mma.cuh"
