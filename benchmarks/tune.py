@@ -120,7 +120,7 @@ def stamp(folder: Path, space: Space) -> Path:
     lab.write_text(f'{lab.read_text()}\nTUNABLES = {{"cpu": {dict(space.tunables)!r}}}\n')
     kernel = lab.with_name("cpu.cpp")
     text = kernel.read_text()
-    start, end = text.index("struct Defaults {"), text.index(f"Tensor {OP}_cpu(")
+    start, end = text.index(f"using {OP}_kernel::Defaults;"), text.index(f"Tensor {OP}_cpu(")
     text = text[:start] + LOOP + text[end:]
     kernel.write_text(text.replace("#include <type_traits>", "#include <algorithm>\n#include <type_traits>"))
     return folder / "project"

@@ -87,7 +87,7 @@ def checks(project: Path) -> list[Step]:
     calls = [sys.executable, str(ROOT / "tools" / "calls.py"), str(project)]
     sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
     package = project.name.replace("-", "_")
-    portable = {f"{package}_{op}_PATH".upper(): "portable" for op in WITH_PATHS} | NO_CACHE
+    portable = {f"{package}_{op}_PATH".upper(): "sm80" for op in WITH_PATHS} | NO_CACHE
     tiles = [sys.executable, str(ROOT / "tools" / "tiles.py"), str(project)]
     halves = ["--only", *WITH_PATHS, "--dtypes", "float16", "bfloat16"]
     # initcheck does not see the writes of Hopper's copy engine, and reports every read of them. cuBLAS uses that engine

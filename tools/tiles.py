@@ -1,9 +1,9 @@
-"""Calls the recipe linear_activation with every kind of tile that it has on Hopper; for compute-sanitizer.
+"""Calls the recipe linear_activation with every class of tile of its sm90 forward; for compute-sanitizer.
 
 compute-sanitizer --tool racecheck python tools/tiles.py PROJECT
 
-The sizes are those of its tests. Only forwards run, without cuBLAS: after racecheck has been limited to some kernels, a
-product of cuBLAS stops it with an internal error.
+The sizes are those of the op's tests. Only the forward runs: racecheck fails with an internal error on the cuBLAS
+products of the backward where it is told to look at some kernels only.
 """
 
 import argparse
@@ -22,14 +22,14 @@ def main() -> None:
     make_importable(project)
     (file,) = project.glob("src/*/ops/linear_activation/test_*.py")
     module = load(file)
-    os.environ[module.PATH] = "hopper"
-    for rows, columns, inner in module.TestLinearActivation.SIZES["hopper"]:
+    os.environ[module.PATH] = "sm90"
+    for rows, columns, inner in module.TestLinearActivation.SIZES["sm90"]:
         call(module.TestLinearActivation.op, rows, columns, inner)
         print(f"{rows} x {inner} x {columns}", flush=True)
 
 
 def call(op: Callable[..., Any], rows: int, columns: int, inner: int) -> None:
-    """Call without an activation, and with one that saves its input for the backward."""
+    """Without an activation, and with one that saves the pre-activation."""
     import torch
     from op_tools import Make
 

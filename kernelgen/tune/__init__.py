@@ -3,7 +3,6 @@
 space.py       which values there are, and what an op's lab.py says of a configuration
 chips.py       what each kind of GPU allows
 gates.py       what no compiler has to be asked: whether a configuration fits a GPU at all
-configure.py   in the project's Python: an op's build definition, apart from the project's own
 candidates.py  compiles configurations into libraries, in processes that never touch a GPU
 study.py       the record of all trials, which several workers may share and which outlives them
 bench.py       in the project's Python: loads one library after another, proves and times it

@@ -26,9 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import KernelgenError
-from kernelgen.toolchain import resources
-from kernelgen.toolchain.lock import locked
-from kernelgen.tune import configure
+from kernelgen.toolchain import build_tools, resources
 from kernelgen.tune.space import Values
 
 # A name that no struct of defaults has. The value of a template's static member is instantiated only where it is read,
@@ -85,20 +83,13 @@ class Compiler:
         Raises:
             KernelgenError: the op cannot be built here, or none of its sources reads its tuned values.
         """
-        with locked(self.folder.with_suffix(".lock")):
-            self.facts = self._configure()
-            self.jobs = self.jobs or _default_jobs(self.kind, self.facts["jobs"])
-            self._pool = ThreadPoolExecutor(self.jobs)
-            start = time.perf_counter()
-            ninja = [self.facts["ninja"], "-f", f"{self._relative}/build.ninja"]
-            environment = {**os.environ, "COMPILER_CACHE": self.facts["cache"] or ""}
-            command = [*ninja, "-j", str(self.facts["jobs"]), self.facts["library"]]
-            done = self._run(command, environment)
-            if done.returncode:
-                raise KernelgenError(f"{self.op} does not compile as it is:\n{done.stdout}{done.stderr}".rstrip())
-            seconds = time.perf_counter() - start
-            self._learn(ninja)
-            self.default = self._keep_default(seconds)
+        start = time.perf_counter()
+        self.facts = self._build_default()
+        seconds = time.perf_counter() - start
+        self.jobs = self.jobs or _default_jobs(self.kind, self.facts["jobs"])
+        self._pool = ThreadPoolExecutor(self.jobs)
+        self._learn([self.facts["ninja"], "-f", f"{self._relative}/build.ninja"])
+        self.default = self._keep_default(seconds)
         return self.default
 
     @property
@@ -137,23 +128,38 @@ class Compiler:
         digest = hashlib.sha256()
         folder = self.root / "src" / self.facts["package"] / "ops" / self.op
         headers = folder.parents[1] / "include"
-        for path in sorted([*folder.glob("*.c*"), *folder.glob("*.h"), *headers.glob("*")]):
+        shared = [path for path in headers.rglob("*") if path.is_file()]
+        for path in sorted([*folder.glob("*.c*"), *folder.glob("*.h"), *shared]):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()[:12]
 
     # ---- The default ------------------------------------------------------------------------------------------
 
-    def _configure(self) -> dict[str, Any]:
-        script = Path(configure.__file__).resolve()
+    def _build_default(self) -> dict[str, Any]:
+        """Builds the op with its default values, in the tuning's own folder; the build's configuration, its `library`,
+        and the `header` with a mark in place of each value."""
         environment = {"TORCH_CUDA_ARCH_LIST": "native", **os.environ}
         environment |= {"TORCH_CUDA_ARCH_LIST": self.chip} if self.chip else {}
         environment |= {"USE_CUDA": "1"} if self.kind == "cuda" else {}
-        command = [str(self.python), str(script), self.op, self.kind, ",".join(self.names), self.shapes or ""]
-        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
-        said = [line.partition(": ")[2] or line for line in done.stderr.splitlines()]
-        if done.returncode:
-            raise KernelgenError(done.stderr if "Traceback" in done.stderr else said[-1])
-        return json.loads(done.stdout)
+        options = ["--op", self.op, "--backend", self.kind, "--folder", self._relative, "--tuned", "{}"]
+        with tempfile.TemporaryDirectory() as scratch:
+            report = Path(scratch, "report.json")
+            done = self._run(
+                build_tools.command(self.root, self.python, "--report", str(report), "build", *options), environment
+            )
+            result = json.loads(report.read_text()) if report.is_file() else {"error": done.stderr.rstrip()}
+        if "error" in result:
+            # Only compilers print to standard output.
+            raise KernelgenError(
+                f"{self.op} does not compile as it is:\n{done.stdout}".rstrip() if done.stdout else result["error"]
+            )
+        configuration = result["configuration"]
+        if not configuration["libraries"]:
+            raise KernelgenError(f"{self.op} has no library for {self.kind}; see `kernelgen doctor`")
+        marks = {name: _mark(name) for name in self.names}
+        entry = {"shapes": {self.shapes: marks}} if self.shapes else {"values": marks}
+        header = build_tools.tuning_header(self.root, self.python, self.op, entry)
+        return {**configuration, "library": configuration["libraries"][0], "header": header}
 
     def _learn(self, ninja: list[str]) -> None:
         commands = self._run([*ninja, "-t", "commands", self.facts["library"]], None).stdout.splitlines()
@@ -200,8 +206,13 @@ class Compiler:
         kernels = self._kernels({path: self.root / f"{path}.txt" for path in self._commands})
         made = self.folder / "candidates" / self._hash((self.folder / self._header).read_bytes())
         if not made.is_dir():
-            made.mkdir(parents=True)
-            shutil.copy(self.root / self.facts["library"], made)
+            made.parent.mkdir(parents=True, exist_ok=True)
+            scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=made.parent))
+            shutil.copy(self.root / self.facts["library"], scratch)
+            try:
+                scratch.rename(made)
+            except OSError:  # Another worker has kept the same.
+                shutil.rmtree(scratch)
         return Candidate(made / self._library, kernels, seconds)
 
     # ---- The others -------------------------------------------------------------------------------------------
@@ -225,7 +236,7 @@ class Compiler:
         """The header with these values, as C++ spells them."""
         header = self.facts["header"]
         for name, value in values.items():
-            header = header.replace(json.dumps(configure.mark(name)), value)
+            header = header.replace(json.dumps(_mark(name)), value)
         return header
 
     def _make(self, header: str, made: Path) -> Candidate:
@@ -338,6 +349,11 @@ def full(where: Path | str) -> KernelgenError:
 
 def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _mark(name: str) -> str:
+    """What stands for a value in the header."""
+    return f"@{name}@"
 
 
 def _environment() -> dict[str, str]:
