@@ -271,8 +271,8 @@ def test_the_reference_is_not_right_by_luck_at_neighbours_of_the_inputs():
 
     a = (torch.arange(1, 41) / 4).half()
     rounds = [tuple(reference_check.evaluate(lucky, (copy,)) for copy in (a, a, a.double()))]
-    as_good = reference_check._as_good(an_op(reference=lucky), Make("cpu", torch.float16), rounds, [((a,), [])])
-    pairs = [[[evaluation.outputs[0] for evaluation in some] for some in pair] for pair in as_good]
+    errors = reference_check._allowed_errors(an_op(reference=lucky), Make("cpu", torch.float16), rounds, [((a,), [])])
+    pairs = [[[evaluation.outputs[0] for evaluation in some] for some in pair] for pair in errors]
     for off, passes in ((0.015, True), (0.1, False)):
         found = "output 0", [a + off], [lucky(a)], [a.double()]
         with pytest.raises(reference_check.MismatchError):
