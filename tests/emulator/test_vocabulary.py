@@ -113,9 +113,9 @@ def test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, ro
     ],
 )
 def test_tile_takes_the_smallest_team_that_holds_a_row(kernels, accesses, capability, team, threads, blocks, held):
-    found = torch.zeros(4, dtype=torch.int64)
-    kernels("tile_for", accesses, found, capability=capability)
-    assert found.tolist() == [team, threads, blocks, held]
+    chosen = torch.zeros(4, dtype=torch.int64)
+    kernels("tile_for", accesses, chosen, capability=capability)
+    assert chosen.tolist() == [team, threads, blocks, held]
 
 
 # A team for 4 rows at least, on 2 multiprocessors.
@@ -124,17 +124,17 @@ def test_tile_takes_the_smallest_team_that_holds_a_row(kernels, accesses, capabi
     [(0, 1000, 256, 32), (0, 100, 128, 16), (64, 1000, 256, 4), (64, 16, 128, 2), (256, 1000, 512, 2), (64, 1, 64, 1)],
 )
 def test_a_block_that_stays_is_filled_with_teams(kernels, team, rows, threads, teams):
-    found = torch.zeros(2, dtype=torch.int64)
-    kernels("filled_block", team, rows, found, multiprocessors=2)
-    assert found.tolist() == [threads, teams]
+    chosen = torch.zeros(2, dtype=torch.int64)
+    kernels("filled_block", team, rows, chosen, multiprocessors=2)
+    assert chosen.tolist() == [threads, teams]
 
 
 # Of 10 multiprocessors, two have no others for a cluster of four: two clusters, not the five that have room by count.
 @pytest.mark.parametrize("rows, blocks", [(1, 4), (5, 8), (100, 8)])
 def test_no_more_clusters_stay_than_fit(kernels, rows, blocks):
-    found = torch.zeros(1, dtype=torch.int64)
-    kernels("blocks_staying", rows, found, multiprocessors=10)
-    assert found.item() == blocks
+    chosen = torch.zeros(1, dtype=torch.int64)
+    kernels("blocks_staying", rows, chosen, multiprocessors=10)
+    assert chosen.item() == blocks
 
 
 @pytest.mark.parametrize("seed", SEEDS)
