@@ -195,10 +195,10 @@ def own_loop(project: Project, repeat: int) -> dict[str, object]:
 
     headers = []
     for _ in range(max(1, repeat // 2)):
-        project.edit(PACKAGE / "include/vector.cuh")
+        project.edit(PACKAGE / "include/cuda/vector.cuh")
         headers.append(project.build())
     report["header edit"] = {"time": median(headers)}
-    show("edit of include/vector.cuh", headers)
+    show("edit of include/cuda/vector.cuh", headers)
 
     if shutil.which("ccache"):
         with tempfile.TemporaryDirectory() as cache:

@@ -1,18 +1,18 @@
-"""How often `kernelgen compare --against` errs: alarms where nothing changed, and slowdowns that it lets pass.
+"""How often `kernelgen compare --against` errs: false alarms, and slowdowns that it misses.
 
     python benchmarks/compare_gate.py [--device cpu|cuda] [--comparisons 200] [--slowdown 0.03] [--json FILE]
     python benchmarks/compare_gate.py --device cuda --comparisons 70 --add FILE --json FILE
 
-The second goes on with the seeds of what an earlier run wrote, and writes both together.
+The second command continues an earlier run: it takes the seeds after that run's, and writes both runs together.
 
-It makes projects of one interpreted op, which in one of them goes through more rows than it has to. How many more is
-found out first: so many that the op takes 3% longer, by a long measurement of both in one process, taking turns, on
-inputs that are drawn anew again and again. (3% more rows cost less than 3%, because a launch costs what it costs.)
+The script makes projects with an interpreted op, one of which computes more rows than needed. First it measures how
+many more make the op 3% slower: both versions take turns in one process, on many draws of inputs. (3% more rows cost
+less than 3%, because a launch has a fixed cost.)
 
-Then it compares the projects as the command does, with as many pairs of live workers that take turns: `--comparisons`
-times without the extra rows (A/A), and as often with them. The workers are replaced after every tenth comparison, so
-that no lucky place in memory serves them all. The verdict on each comparison is that of the command, at its default
-thresholds; as in the command, other processes, here those of the tenth comparison after it, have a say.
+Then it compares the projects as the command does, with as many pairs of workers that take turns: `--comparisons` times
+without the extra rows (A/A), and as often with them. Every tenth comparison the workers are replaced, because a lucky
+placement in memory would otherwise bias all comparisons. The verdict is the command's, at its default thresholds. As in
+the command, a regression is confirmed by other processes: here, by the comparison ten later.
 """
 
 import argparse
@@ -41,9 +41,9 @@ from kernelgen.lab.worker_process import WorkerProcess  # noqa: E402
 from kernelgen.worker import clock, machine_state  # noqa: E402
 
 PACKAGE, OP = "planted", "squash"
-# How many comparisons the same workers make.
-A_PAIR = 10
-# What comparisons have to have in common to be counted together.
+# Comparisons until the workers are replaced.
+COMPARISONS_PER_PAIR = 10
+# Runs are only counted together if these are equal.
 SETTINGS = ("blocks", "pairs", "rounds", "samples")
 
 LAB = """
@@ -70,18 +70,17 @@ CASES = {{"planted": {{"rows": ROWS, "columns": {columns}}}}}
 def inputs(make, rows, columns):
     return (make((rows + rows // 6, columns)),)
 """
-# Rows so short that one more is a small fraction of a percent. On the CPU the tensors fit a core's own cache and the
-# work is arithmetic; on a GPU they are so large that memory sets the pace.
+# Rows and columns. A row costs a small fraction of a percent. On the CPU the tensors fit a core's own cache, so the op
+# is bound by arithmetic; on a GPU they are so large that it is bound by memory.
 SHAPES = {"cpu": (1600, 32), "cuda": (40000, 1024)}
-# To find out how many rows more make an op so much slower: draws of inputs, rounds on each, and how many times as many
-# rows are tried.
+# To measure what a row costs: draws of inputs, rounds on each draw, and the factor by which more rows are added.
 DRAWS, DRAW_ROUNDS, LEVER = 40, 20, 4
-# How far what is planted may be from what was asked for, as a share of it.
-NEAR = 0.1
+# How far the planted slowdown may be from the requested one, as a share of it.
+TOLERANCE = 0.1
 
 
 def make_project(root: Path, device: str, extra: int) -> Path:
-    """A project with one op, which goes through so many rows too many."""
+    """A project with an op that computes `extra` rows more than needed."""
     folder = root / "src" / PACKAGE / "ops" / OP
     folder.mkdir(parents=True)
     for package in (folder, folder.parent, folder.parent.parent):
@@ -92,17 +91,17 @@ def make_project(root: Path, device: str, extra: int) -> Path:
 
 
 def plant(device: str, share: float) -> tuple[int, list[float]]:
-    """How many rows more make the op slower by this share; and by how much they do, with a 99% interval."""
+    """The extra rows that slow the op down by `share`, and the ratio that they cause, with its 99% interval."""
     rows, _ = SHAPES[device]
-    # What a row costs shows better where there are more of them.
-    far = round(LEVER * rows * share)
-    a_row = (cost(device, far)[0] - 1) / far
-    extra = round(share / a_row)
+    # The cost of a row is measured on many more rows, where it exceeds the noise.
+    many = round(LEVER * rows * share)
+    cost_of_row = (cost(device, many)[0] - 1) / many
+    extra = round(share / cost_of_row)
     return extra, cost(device, extra)
 
 
 def cost(device: str, extra: int) -> list[float]:
-    """The time with so many rows more over the time without, in one process that takes turns."""
+    """The ratio of the time with `extra` rows to the time without, both taking turns in this process."""
     import torch
 
     watch, (rows, columns) = clock.clock_for(device), SHAPES[device]
@@ -115,19 +114,19 @@ def cost(device: str, extra: int) -> list[float]:
         taken: list[list[float]] = [[], []]
         for _ in range(DRAW_ROUNDS):
             for i in random.sample((0, 1), 2):
-                taken[i].append(watch.sample([calls[i]] * watch.plan(1e-4, A_PAIR))[0])
+                taken[i].append(watch.sample([calls[i]] * watch.plan(1e-4, COMPARISONS_PER_PAIR))[0])
         ratios.append(statistics.median(taken[1]) / statistics.median(taken[0]))
     return median(ratios, 0.99).as_list()
 
 
 def compare(before: Path, after: Path, options: argparse.Namespace, first: int, count: int) -> list[dict]:
-    """So many comparisons by the same workers, a row each; `first` is the number of the first, and its seed."""
+    """The rows of `count` comparisons by the same workers; `first` is the seed of the first."""
     with ExitStack() as stack:
         live = [stack.enter_context(closing(start(before, after, options.device))) for _ in range(options.pairs)]
-        return [one(live, options, seed) for seed in range(first, first + count)]
+        return [compare_once(live, options, seed) for seed in range(first, first + count)]
 
 
-def one(live: list[pair.Pair], options: argparse.Namespace, seed: int) -> dict:
+def compare_once(live: list[pair.Pair], options: argparse.Namespace, seed: int) -> dict:
     begin = time.perf_counter()
     schedule = pair.Schedule(options.blocks, options.rounds, options.samples, seed)
     parts = [
@@ -164,10 +163,10 @@ def count(rows: list[dict]) -> int:
 
 
 def confirmed(rows: list[dict]) -> int:
-    """Regressions as the command has them, which asks other processes: here the next ones."""
-    found, thresholds = [paired_difference(row["ratios"]) for row in rows], Thresholds()
-    pairs = zip(found, found[A_PAIR:] + found[:A_PAIR], strict=True)
-    return sum(thresholds.agreed(one, one.p, other) == REGRESSION for one, other in pairs)
+    """Regressions that other processes confirm, as in the command: here, those of the comparison ten later."""
+    differences, thresholds = [paired_difference(row["ratios"]) for row in rows], Thresholds()
+    pairs = zip(differences, differences[COMPARISONS_PER_PAIR:] + differences[:COMPARISONS_PER_PAIR], strict=True)
+    return sum(thresholds.agreed(first, first.p, second) == REGRESSION for first, second in pairs)
 
 
 def summary(name: str, rows: list[dict]) -> dict:
@@ -205,11 +204,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--comparisons", type=int, default=200)
-    text = "count what earlier runs wrote there too, and go on with their seeds; with --comparisons 0, merge them"
+    text = "continue the runs of these files and write all together; with --comparisons 0, only merge them"
     parser.add_argument("--add", type=Path, nargs="+", default=[], metavar="FILE", help=text)
     parser.add_argument("--slowdown", type=float, default=0.03)
-    parser.add_argument("--blocks", type=int, help="default: as the command has it")
-    parser.add_argument("--pairs", type=int, help="pairs of workers; default: as the command has it")
+    parser.add_argument("--blocks", type=int, help="default: the command's")
+    parser.add_argument("--pairs", type=int, help="pairs of workers; default: the command's")
     parser.add_argument("--rounds", type=int, default=pair.ROUNDS)
     parser.add_argument("--samples", type=int, default=pair.SAMPLES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every comparison there too")
@@ -219,46 +218,46 @@ def main() -> int:
     if options.device == "cpu":
         # One thread: with as many as cores, whatever else runs is measured too.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    found = Found({"A/A": [], f"{options.slowdown:.1%} slower": []})
+    record = Record({"A/A": [], f"{options.slowdown:.1%} slower": []})
     for file in options.add:
-        if problem := found.add(json.loads(file.read_text()), options):
+        if problem := record.add(json.loads(file.read_text()), options):
             parser.error(f"{file} {problem}")
-    if options.comparisons and not run(found, options):
-        print("That is not what was to be planted: measure on a quieter machine.", file=sys.stderr)
+    if options.comparisons and not run(record, options):
+        print("The planted slowdown is not the requested one: measure on a quieter machine.", file=sys.stderr)
         return 2
-    found.write(options)
-    summaries = found.summaries()
+    record.write(options)
+    summaries = record.summaries()
     print(json.dumps(summaries, indent=1))
     alarms, caught = (line["confirmed_regressions"] / line["comparisons"] for line in summaries)
     return 0 if alarms <= 0.01 and caught >= 0.95 else 1
 
 
 @dataclass
-class Found:
-    """Every comparison by its kind, of this run and of those that it goes on with; and what each run was like."""
+class Record:
+    """All comparisons by kind, of this run and of the runs that it continues; and facts about each run."""
 
     rows: dict[str, list[dict]]
     runs: list[dict] = field(default_factory=list)
 
     def add(self, written: dict, options: argparse.Namespace) -> str:
-        """Count what an earlier run wrote; or say why that does not belong here."""
+        """Add the comparisons of an earlier run's file; or return why they cannot be counted together."""
         for name in SETTINGS:
             if written[name] != getattr(options, name):
                 return f"was measured with {written[name]} {name}, not {getattr(options, name)}"
-        theirs, mine = written["comparisons"], list(self.rows)
-        if list(theirs) != mine:
-            return f"holds {list(theirs)[-1]!r}, not {mine[-1]!r}"
-        if devices := {one["machine"]["device"] for one in written["runs"]} - {options.device}:
+        earlier, kinds = written["comparisons"], list(self.rows)
+        if list(earlier) != kinds:
+            return f"holds {list(earlier)[-1]!r}, not {kinds[-1]!r}"
+        if devices := {run["machine"]["device"] for run in written["runs"]} - {options.device}:
             return f"was measured on {', '.join(devices)}, not on {options.device}"
-        if any(row in self.rows[name] for name, some in theirs.items() for row in some):
+        if any(row in self.rows[kind] for kind, rows in earlier.items() for row in rows):
             return "holds comparisons that were added already"
-        for name, some in theirs.items():
-            self.rows[name] += some
+        for kind, rows in earlier.items():
+            self.rows[kind] += rows
         self.runs += written["runs"]
         return ""
 
     def summaries(self) -> list[dict]:
-        return [summary(*some) for some in self.rows.items()]
+        return [summary(kind, rows) for kind, rows in self.rows.items()]
 
     def write(self, options: argparse.Namespace) -> None:
         if options.json:
@@ -267,31 +266,31 @@ class Found:
             results_file.write(options.json, facts)
 
 
-def run(found: Found, options: argparse.Namespace) -> bool:
-    """Measures so many comparisons more of each kind; False if what was planted is not what was asked for."""
+def run(record: Record, options: argparse.Namespace) -> bool:
+    """Make `options.comparisons` more of each kind; False if the planted slowdown is not the requested one."""
     extra, planted = plant(options.device, options.slowdown)
     truth, low, high = (f"{end - 1:.2%}" for end in planted)
-    print(f"planted: {extra} rows more, which cost {truth} ({low} to {high})", file=sys.stderr, flush=True)
-    if abs(planted[0] - 1 - options.slowdown) > NEAR * options.slowdown:
+    print(f"planted: {extra} extra rows, which cost {truth} ({low} to {high})", file=sys.stderr, flush=True)
+    if abs(planted[0] - 1 - options.slowdown) > TOLERANCE * options.slowdown:
         return False
-    same, slow = found.rows
-    first = len(found.rows[same])
-    this = {"machine": machine(options.device), "planted_ratio": planted, "comparisons": 0}
-    found.runs.append(this)
+    same, slow = record.rows
+    first = len(record.rows[same])
+    facts = {"machine": machine(options.device), "planted_ratio": planted, "comparisons": 0}
+    record.runs.append(facts)
     with tempfile.TemporaryDirectory() as scratch:
         plain, *others = (
             make_project(Path(scratch) / name, options.device, more)
             for name, more in (("plain", 0), ("same", 0), ("slow", extra))
         )
-        # The two kinds take turns, so that the machine's moods meet both, and a run that is cut short holds both.
-        for done in range(0, options.comparisons, A_PAIR):
-            some = min(A_PAIR, options.comparisons - done)
+        # The two kinds take turns: a change of the machine's speed affects both, and an interrupted run holds both.
+        for done in range(0, options.comparisons, COMPARISONS_PER_PAIR):
+            batch = min(COMPARISONS_PER_PAIR, options.comparisons - done)
             for name, other in zip((same, slow), others, strict=True):
-                found.rows[name] += compare(plain, other, options, first + done, some)
-            this["comparisons"] += some
-            told = ", ".join(f"{name}: {count(rows)} regressions in {len(rows)}" for name, rows in found.rows.items())
-            print(told, file=sys.stderr, flush=True)
-            found.write(options)
+                record.rows[name] += compare(plain, other, options, first + done, batch)
+            facts["comparisons"] += batch
+            counts = (f"{name}: {count(rows)} regressions in {len(rows)}" for name, rows in record.rows.items())
+            print(", ".join(counts), file=sys.stderr, flush=True)
+            record.write(options)
     return True
 
 

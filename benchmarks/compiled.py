@@ -1,4 +1,4 @@
-"""What compiling a project's kernels made, and how long each took: for the benchmarks of kernels."""
+"""The kernels that a project's last build compiled, and the compile time of each source."""
 
 import json
 from pathlib import Path
@@ -9,12 +9,16 @@ from kernelgen.toolchain import resources
 
 
 def compiled(project: Path, ops: tuple[str, ...]) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """The kernels of these ops in the last build, and the seconds that each source took to compile."""
+    """The kernels of `ops` in the last build, and by source the seconds that it took to compile."""
     folder = project / "build" / "release"
     facts = json.loads((folder / "environment.json").read_text())
-    wanted = tuple(f"/ops/{op}/" for op in ops)
+    folders = tuple(f"/ops/{op}/" for op in ops)
     objects = facts["objects"].items()
-    sources = {it: source for it, source in objects if source.endswith(".cu") and any(op in source for op in wanted)}
+    sources = {
+        name: source
+        for name, source in objects
+        if source.endswith(".cu") and any(folder in source for folder in folders)
+    }
     kernels = resources.read(project, SimpleNamespace(facts={**facts, "objects": sources}))
     lines = [line.split("\t") for line in (folder / ".ninja_log").read_text().splitlines() if "\t" in line]
     seconds = {

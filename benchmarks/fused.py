@@ -3,8 +3,8 @@
     python benchmarks/fused.py --project DIR [--samples 50] [--ops rms_norm swiglu] [--json FILE]
 
 DIR is a built project that holds the recipes under their own names, and this Python has its torch and kernelgen's lab.
-For each case and direction the op and its peers are measured in turns, on random inputs, with a cold L2 cache: medians
-with 95% intervals. `README.md` beside this says what the JSON holds. A peer that cannot run is left out, with a reason.
+The op and its peers take turns in each case and direction, on random inputs, with a cold L2 cache: medians with 95%
+intervals. README.md of this folder describes the JSON. A peer that cannot run is left out, with the reason.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, load
 from kernelgen.worker.timed_case import TimedCase
 
-# The cases of each op's lab.py to measure, and what they must reach of this GPU's copy rate, forward and backward.
-# Bounds hold for tensors of 64 MiB and more.
+# The measured cases of each op's lab.py, and the share of this GPU's copy rate to reach, forward and backward. Bounds
+# hold for tensors of 64 MiB and more.
 CASES = {
     "rms_norm": ("32768 x 1024", "16384 x 4096", "8192 x 8192", "4096 x 32768", "16384 x 4096, residual"),
     "layer_norm": ("32768 x 1024", "16384 x 4096", "8192 x 8192", "4096 x 32768", "16384 x 4096, residual"),
@@ -61,7 +61,7 @@ def subject_of(op: Op, case: str, dtype: torch.dtype, backward: bool) -> tuple[T
 
 
 def row(op: Op, case: str, dtype: torch.dtype, backward: bool, samples: int) -> dict[str, Any]:
-    """One row of results of kernels."""
+    """A row of the results; README.md describes it."""
     subject, left_out = subject_of(op, case, dtype, backward)
     seconds: dict[str, list[float]] = {name: [] for name in subject.functions}
     for _ in range(samples):
@@ -70,9 +70,9 @@ def row(op: Op, case: str, dtype: torch.dtype, backward: bool, samples: int) -> 
     moved, flops = (op.backward_bytes_moved, op.backward_flops) if backward else (op.bytes_moved, op.flops)
     implementations = {}
     for name, times in seconds.items():
-        found = statistics.median(times)
-        low, high = 1e6 * found.low, 1e6 * found.high
-        implementations[name] = {"median_us": 1e6 * found.value, "low_us": low, "high_us": high}
+        median = statistics.median(times)
+        low, high = 1e6 * median.low, 1e6 * median.high
+        implementations[name] = {"median_us": 1e6 * median.value, "low_us": low, "high_us": high}
     return {
         "op": op.name,
         "case": case,
@@ -120,15 +120,15 @@ def main() -> None:
             results_file.write(options.json, facts)
 
 
-def show(found: dict[str, Any], copy: float) -> None:
-    times = found["implementations"]
-    rates = {name: found["bytes"] / time["median_us"] / 1e3 for name, time in times.items()}
+def show(row: dict[str, Any], copy: float) -> None:
+    times = row["implementations"]
+    rates = {name: row["bytes"] / time["median_us"] / 1e3 for name, time in times.items()}
     text = "  ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
-    share, bound = rates[OP] * 1e9 / copy, found["bound"]["fraction"]
+    share, bound = rates[OP] * 1e9 / copy, row["bound"]["fraction"]
     verdict = "met" if share >= bound else "MISSED"
     if rates[OP] < max(rates.values()):
         verdict += ", not the fastest"
-    case = f"{found['op']:10} {found['case']:24} {found['direction']:8}"
+    case = f"{row['op']:10} {row['case']:24} {row['direction']:8}"
     print(f"{case} GB/s: {text}  {share:.3f} x copy, to be {bound}: {verdict}", flush=True)
 
 

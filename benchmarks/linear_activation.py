@@ -137,7 +137,7 @@ def rows_of(
         ours = functools.partial(op, *given, activation)
         calls: Calls = {
             "op": ours,
-            "portable": on_path(ours, variable, "portable"),
+            "portable": on_path(ours, variable, "sm80"),
             **peers(reference, activation, given, size in BOUND_CASES),
         }
         if both:

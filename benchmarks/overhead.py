@@ -1,10 +1,10 @@
-"""What a call costs on a tiny tensor, beside torch.relu and a Python custom_op, in one interleaved run.
+"""The CPU time of a call on a tiny tensor, beside torch.relu and a Python custom_op, in one interleaved run.
 
     python benchmarks/overhead.py --project DIR [--rounds 40] [--json FILE]
 
-DIR is a built project that holds the recipe `elementwise`, and this Python has its torch. On CUDA a round lets the
-kernels run behind: the CPU's time is what is measured, as for every tensor too small to fill a GPU. Printed are the
-median over the rounds, its 95% interval, and the ratio to torch.relu.
+DIR is a built project that holds the recipe `elementwise`, and this Python has its torch. On CUDA a round does not wait
+for its kernels: with tensors too small to fill a GPU, the CPU's time is the limit. Printed are the median over the
+rounds, its 95% interval, and the ratio to torch.relu.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from order_statistics import interval, median
 from project import import_package
 
 CALLS = 300
-# Of torch.relu, for an op without a gradient on a CUDA tensor.
+# Ratios to torch.relu, for an op without a gradient on a CUDA tensor.
 BOUND, AIM = 1.2, 1.0
 
 
@@ -50,7 +50,7 @@ def calls(package: object, device: str) -> dict[str, Callable[[], object]]:
 
 
 def measure(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Microseconds a call, one figure a round, the functions in another order each round."""
+    """Microseconds per call, a figure for each round; each round calls the functions in another order."""
     synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     taken: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds + 1):
@@ -80,9 +80,10 @@ def main() -> None:
         low, high = interval(values)
         rows.append({"call": name, "median_us": median(values), "low_us": low, "high_us": high, "ratio": ratio})
         print(f"{name:32} {median(values):7.2f} us  ({low:.2f} to {high:.2f})  {ratio:5.2f} x torch.relu")
-    ours = next(row["ratio"] for row in rows if row["call"] == "elementwise")
+    own_ratio = next(row["ratio"] for row in rows if row["call"] == "elementwise")
     if device == "cuda":
-        print(f"elementwise: {ours:.2f}, to be at most {BOUND} (aim {AIM}): {'met' if ours <= BOUND else 'MISSED'}")
+        verdict = "met" if own_ratio <= BOUND else "MISSED"
+        print(f"elementwise: {own_ratio:.2f}, at most {BOUND} (aim {AIM}): {verdict}")
     if options.json:
         name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
         machine = {"device": name, "torch": torch.__version__, "python": platform.python_version()}

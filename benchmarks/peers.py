@@ -1,17 +1,17 @@
-"""Which versions of the peers are installed, for the results of kernels."""
+"""The versions of the installed peers."""
 
 from importlib import metadata
 
-# As package indexes name them; cuDNN and Triton are behind some of PyTorch's own ways.
+# Their names in package indexes. PyTorch itself calls cuDNN and Triton.
 PACKAGES = ("flash-attn", "flash-attn-4", "quack-kernels", "liger-kernel", "nvidia-cudnn-cu13", "triton")
 
 
 def versions() -> dict[str, str]:
-    """By name, of those that are there."""
-    found = {}
+    """Each installed peer's version, by name."""
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed

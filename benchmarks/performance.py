@@ -1,25 +1,30 @@
-"""Writes docs/performance.md from the results of kernels: `python benchmarks/performance.py [--check]`.
+"""Writes docs/performance.md and the figures in README.md: `python benchmarks/performance.py [--check]`.
 
-README.md beside this says what is in results/kernels-*.json. `--check` writes nothing, and fails if the page is not
-what the results say.
+Both come from results/kernels-*.json, which the README.md of this folder describes. `--check` writes nothing, and fails
+if either file differs from what the results give.
 """
 
-import json
+import re
 import sys
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import summary
+from summary import RECIPE
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "performance.md"
-OURS = "op"
+README = REPOSITORY / "README.md"
+FIGURES = re.compile(r"(?<=<!-- figures of benchmarks/performance.py -->\n).*?(?=<!-- end of figures -->)", re.S)
 
 HEAD = """# How fast the recipes are
 
-Written by `python benchmarks/performance.py` from `benchmarks/results/`; do not edit. Every table is one run, with its
-command and machine. Times are medians in microseconds, with the 95% interval of the recipe's own; all implementations
-of a row took turns, on random inputs, with the L2 cache flushed before each call. **Bold** is the fastest. A bound that
-is missed says so.
+Written by `python benchmarks/performance.py` from `benchmarks/results/`; do not edit. Each part is one run, with its
+command and machine. Times are medians in microseconds, the recipe's with its 95% interval. All implementations of a row
+took turns, on random inputs, with the L2 cache flushed before each call. **Bold** is the fastest. *Reached* is the
+recipe's speed as a share of its ceiling: the rate of a device copy, or the peer that is named. *Bound* is the share to
+reach, and whether it is met.
 """
 
 
@@ -28,46 +33,48 @@ def number(value: float) -> str:
 
 
 def reached(row: dict[str, Any], ceilings: dict[str, Any]) -> float | None:
-    """The share of what its bound is about that a row reaches."""
-    bound, ours = row["bound"], row["implementations"][OURS]["median_us"]
+    """The recipe's speed as a share of its ceiling; None if the ceiling is a peer that could not run."""
+    bound, own_us = row["bound"], row["implementations"][RECIPE]["median_us"]
     if bound["of"] == "copy":
-        return row["bytes"] / (ours * 1e-6) / ceilings["copy_bytes_per_s"]
+        return row["bytes"] / (own_us * 1e-6) / ceilings["copy_bytes_per_s"]
     peer = row["implementations"].get(bound["of"])
-    return peer["median_us"] / ours if peer else None
+    return peer["median_us"] / own_us if peer else None
 
 
 def share(row: dict[str, Any], ceilings: dict[str, Any]) -> tuple[str, str]:
-    """How much of its ceiling a row reaches, and what became of its bound, unless that is one of a mean."""
+    """The cells `reached` and `bound` of a row; a bound on a mean has its own table."""
     if row["bound"] is None:
         return "", ""
-    found = reached(row, ceilings)
-    if found is None:
+    fraction = reached(row, ceilings)
+    if fraction is None:
         return "", f"{row['bound']['of']} could not run"
-    return f"{found:.2f} of {row['bound']['of']}", "" if row["bound"].get("of_mean") else verdict(found, row["bound"])
+    return f"{fraction:.2f} of {row['bound']['of']}", "" if row["bound"].get("of_mean") else verdict(
+        fraction, row["bound"]
+    )
 
 
-def verdict(found: float, bound: dict[str, Any]) -> str:
-    return f"{bound['fraction']:.2f}: {'met' if found >= bound['fraction'] else '**missed**'}"
+def verdict(fraction: float, bound: dict[str, Any]) -> str:
+    return f"{bound['fraction']:.2f}: {'met' if fraction >= bound['fraction'] else '**missed**'}"
 
 
 def means(rows: list[dict[str, Any]], ceilings: dict[str, Any]) -> list[str]:
-    """What became of bounds of the geometric mean over rows, by path and direction."""
+    """The table of bounds on the geometric mean over rows, by path and direction."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         if row["bound"] and row["bound"].get("of_mean"):
             groups.setdefault((row["path"], row["direction"]), []).append(row)
     lines = ["| path | direction | geometric mean over | reached | bound |", "|" + " --- |" * 5]
     for (path, direction), group in groups.items():
-        found = geometric_mean(reached(row, ceilings) for row in group)
-        of = {row["bound"]["of"] for row in group}
-        peer = of.pop() if len(of) == 1 else "the fastest peer"
-        cells = path, direction, f"{len(group)} rows", f"{found:.2f} of {peer}", verdict(found, group[0]["bound"])
+        fraction = geometric_mean(reached(row, ceilings) for row in group)
+        peers = {row["bound"]["of"] for row in group}
+        peer = peers.pop() if len(peers) == 1 else "the fastest peer"
+        cells = path, direction, f"{len(group)} rows", f"{fraction:.2f} of {peer}", verdict(fraction, group[0]["bound"])
         lines.append(f"| {' | '.join(cells)} |")
     return ["", *lines] if groups else []
 
 
 def table(rows: list[dict[str, Any]], ceilings: dict[str, Any]) -> list[str]:
-    peers = list(dict.fromkeys(name for row in rows for name in row["implementations"] if name != OURS))
+    peers = list(dict.fromkeys(name for row in rows for name in row["implementations"] if name != RECIPE))
     head = ["case", "direction", "recipe", *peers, "reached", "bound"]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     has_paths = len({row["path"] for row in rows}) > 1
@@ -81,7 +88,7 @@ def table(rows: list[dict[str, Any]], ceilings: dict[str, Any]) -> list[str]:
             text = number(times[name]["median_us"])
             return f"**{text}**" if times[name]["median_us"] == fastest else text
 
-        own = f"{cell(OURS)} ({number(times[OURS]['low_us'])} to {number(times[OURS]['high_us'])})"
+        own = f"{cell(RECIPE)} ({number(times[RECIPE]['low_us'])} to {number(times[RECIPE]['high_us'])})"
         path = f", {row['path']}" if has_paths else ""
         cells = [row["case"], f"{row['direction']}, {row['dtype']}{path}", own, *map(cell, peers)]
         lines.append(f"| {' | '.join([*cells, *share(row, ceilings)])} |")
@@ -101,11 +108,15 @@ def compiled(results: dict[str, Any]) -> list[str]:
 
 
 def part(results: dict[str, Any]) -> list[str]:
-    found, ceilings = results["environment"], results["ceilings"]
-    machine = f"{found['gpu']['name']}, driver {found['gpu'].get('driver', '?')}, torch {found['torch']}"
+    environment, ceilings = results["environment"], results["ceilings"]
+    gpu = environment["gpu"]
+    machine = f"{gpu['name']}, driver {gpu.get('driver', '?')}, torch {environment['torch']}"
     lines = [f"## {results['title']}", "", f"`{results['command']}`, on an {machine}."]
     lines += [f"Device copy in the same run: {ceilings['copy_bytes_per_s'] / 1e9:.0f} GB/s, read plus written."]
-    lines += ["Installed peers: " + ", ".join(" ".join(one) for one in results["peers"].items()) + ".", ""]
+    lines += [
+        "Installed peers: " + ", ".join(f"{name} {version}" for name, version in results["peers"].items()) + ".",
+        "",
+    ]
     for op in dict.fromkeys(row["op"] for row in results["rows"]):
         rows = [row for row in results["rows"] if row["op"] == op]
         lines += [f"### {op}", "", *table(rows, ceilings), ""]
@@ -116,19 +127,30 @@ def part(results: dict[str, Any]) -> list[str]:
     return lines
 
 
-def page() -> str:
-    files = sorted((REPOSITORY / "benchmarks" / "results").glob("kernels-*.json"))
-    parts = [part(json.loads(file.read_text())) for file in files]
+def page(all_results: list[dict[str, Any]]) -> str:
+    parts = [part(results) for results in all_results]
     return "\n".join([HEAD, *(line for lines in parts for line in lines)]).rstrip() + "\n"
 
 
+def readme(all_results: list[dict[str, Any]]) -> str:
+    """README.md with the table and the sentence of summary.py between its marks."""
+    figures = "\n".join(["", *summary.table(all_results), "", summary.compiling(all_results), ""])
+    text, count = FIGURES.subn(lambda _: figures, README.read_text())
+    if count != 1:
+        raise ValueError(f"README.md holds the marks of its figures {count} times, not once.")
+    return text
+
+
 def main() -> int:
-    text = page()
+    all_results = summary.load()
+    written = {PAGE: page(all_results), README: readme(all_results)}
     if "--check" in sys.argv[1:]:
-        stale = not PAGE.is_file() or PAGE.read_text() != text
-        print("docs/performance.md is stale: run python benchmarks/performance.py" if stale else "up to date")
-        return int(stale)
-    PAGE.write_text(text)
+        stale = [file for file, text in written.items() if file.read_text() != text]
+        for file in stale:
+            print(f"{file.relative_to(REPOSITORY)} is stale: run python benchmarks/performance.py")
+        return int(bool(stale))
+    for file, text in written.items():
+        file.write_text(text)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The package of a stamped project, for the benchmarks of recipes."""
+"""Imports the package of a stamped project."""
 
 import importlib
 import sys
@@ -7,7 +7,7 @@ from types import ModuleType
 
 
 def import_package(project: Path) -> ModuleType:
-    """The one package below the project's src, imported from there."""
+    """Import the package in the project's `src`."""
     (init,) = (project / "src").glob("*/__init__.py")
     sys.path.insert(0, str(init.parents[1]))
     return importlib.import_module(init.parent.name)

@@ -1,9 +1,9 @@
-"""How long the scaffolding commands take as processes, beside stock copier's, in one interleaved run.
+"""How long `new` and `add-op` take as processes, beside stock copier, in one interleaved run.
 
     python benchmarks/scaffold.py [--runs 20] [--json FILE]
 
-Each command runs once unmeasured, then `--runs` times, the commands taking turns. Printed are the median and
-the interval that holds the true median with at least 95% confidence, by order statistics.
+Each command runs once unmeasured, then `--runs` times, the commands taking turns. Printed are the median and its 95%
+interval, by order statistics.
 """
 
 import argparse
@@ -28,7 +28,7 @@ COPIER = [sys.executable, "-m", "copier"]
 
 @dataclass
 class Command:
-    """One thing to time: `after` undoes it, unmeasured. The bounds are what must be reached, and the aim."""
+    """A command to time; `after` undoes it, unmeasured. `bound` and `aim` are in seconds."""
 
     name: str
     arguments: list[str]
@@ -54,7 +54,7 @@ class Command:
 
 
 def commands(folder: Path, checkout: Path) -> list[Command]:
-    """What is timed; everything lies below `folder`, stamped from a committed copy of this repository."""
+    """The commands to time, all below `folder`; copier stamps from `checkout`."""
     project = folder / "project"
     subprocess.run([*KERNELGEN, "new", str(project), "--defaults"], check=True, capture_output=True)
 
@@ -107,12 +107,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
     if options.runs < 10:
-        parser.error("fewer than 10 runs give no interval worth printing")
+        parser.error("--runs takes 10 or more: fewer give no 95% interval")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         checkout = make_checkout(folder)
         os.environ["PYTHONPATH"] = str(checkout)
-        # As for anyone's installed command, modules are compiled once, not in every run.
+        # Modules are compiled once, as those of an installed command, not in every run.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         timed = commands(folder, checkout)
         for command in timed:

@@ -1,15 +1,15 @@
-"""How well `kernelgen tune` uses a machine. On the CPU. (On GPUs: tune_gpu.py. How soon it finds what there is to find:
+"""How well `kernelgen tune` uses a machine without GPUs. (With GPUs: tune_gpu.py. How near it comes to the best point:
 tune_search.py.)
 
     python benchmarks/tune.py [--chunks N] [--grains N] [--loads 2] [--simulate] [--json FILE]
 
-It stamps the recipe elementwise, gives its CPU kernel a loop in which the tunables matter, and searches the space in
-full: every point is compiled, proved and measured to the end, as the command does it. From that come the wall time over
-max(compiling / compilers at once, measuring), and the median time from asking for a candidate to its verdict. Beside
-the latter: the same kernel through `torch.utils.cpp_extension.load`, which only compiles it.
+It stamps the recipe elementwise, gives its CPU kernel a loop in which the tunables matter, and searches the whole
+space: every point is compiled, proved and measured to the end, as the command does it. The figures are the wall time
+over max(compiling / compilers at once, measuring), and the median time from asking for a candidate to its verdict;
+beside the latter, the same kernel through `torch.utils.cpp_extension.load`, which compiles it and no more.
 
-With --simulate it does something else: compilers and GPUs that only wait, for a known time, around the real search and
-a real journal. That says what the search itself costs with 16 compilers and 1, 4 and 8 GPUs, and nothing about a GPU.
+With --simulate, compilers and GPUs only wait, for a known time, around the real search and a real journal: the overhead
+of the search itself, with 16 compilers and 1, 4 and 8 GPUs.
 """
 
 import argparse
@@ -123,7 +123,7 @@ def stamp(folder: Path, space: Space) -> Path:
     lab.write_text(f'{lab.read_text()}\nTUNABLES = {{"cpu": {dict(space.tunables)!r}}}\n')
     kernel = lab.with_name("cpu.cpp")
     text = kernel.read_text()
-    start, end = text.index("struct Defaults {"), text.index(f"Tensor {OP}_cpu(")
+    start, end = text.index(f"using {OP}_kernel::Defaults;"), text.index(f"Tensor {OP}_cpu(")
     text = text[:start] + LOOP + text[end:]
     kernel.write_text(text.replace("#include <type_traits>", "#include <algorithm>\n#include <type_traits>"))
     return folder / "project"

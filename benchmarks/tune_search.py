@@ -1,19 +1,17 @@
-"""How soon the search of `kernelgen tune` finds what there is to find, on a table of times that were measured before.
+"""How near to the best point the search of `kernelgen tune` comes, on a table of times that were measured before.
 
     python benchmarks/tune_search.py [--rounds 15] [--seeds 200] [--table FILE] [--json FILE]
 
-(tune_search_gpu.py does the same with a kernel's tables.)
+(tune_search_gpu.py does the same with a GPU kernel's tables.)
 
-The table is that of a matrix product in C++ on one core, with five tunables, compiled with $CXXFLAGS (without: -O3):
-every point is measured in each of several rounds, in another order each time, by the thread's own CPU time, so that
-other programs cost little of its truth. The median over the rounds is taken for a point's true time; the rounds
-themselves are its noise.
+The table is that of a matrix product in C++ on one core, with five tunables, compiled with $CXXFLAGS (default: -O3).
+Every point is measured once in each of several rounds, in another order each time, by the thread's CPU time, which
+other programs hardly disturb. The median over the rounds counts as a point's true time; the rounds are its noise.
 
 Then the command's own search looks for the best of the table, with another seed each time and a tenth of the points as
-trials. What a trial finds is the median of six of the point's rounds, drawn by chance: the command measures that often
-or more, and is misled as much. As the command does, the three best are then held against each other with all rounds,
-and the best of them counts, by its true time. Beside it stand as many points that are drawn by chance, with the same
-noise and the same end.
+trials. A trial sees the median of six of the point's rounds, drawn by chance, since the command measures six rounds or
+more. As in the command, the three best are then compared by all rounds, and the best of them counts, by its true time.
+Beside it stand as many points that are drawn by chance, with the same noise and the same comparison at the end.
 """
 
 import argparse
@@ -173,7 +171,7 @@ def by_chance(space: Space, names: Sequence[str], count: int, seed: int, look: C
 
 
 def best_of(search: Callable[..., list[str]], space: Space, times: Times, seed: int) -> dict[str, float]:
-    """How far the best of one search is off the best that there is: as it believes, and after confirming a few."""
+    """The true time of the point that one search ends with over the best point's: before and after it compares a few."""
     truth = {name: statistics.median(found) for name, found in times.items()}
     chance = Random(f"noise {seed}")
 

@@ -1,4 +1,4 @@
-"""How soon the search of `kernelgen tune` finds what there is to find in a GPU kernel's space, on tables of its times.
+"""How near to the best point the search of `kernelgen tune` comes in a GPU kernel's space, on tables of its times.
 
     python benchmarks/tune_search_gpu.py --project DIR --out DIR [--cases CASE ...] [--rounds 11] [--seeds 200] [-j 16]
 
@@ -40,25 +40,28 @@ CASES = ("256 tokens", "2048 x 4096 x 4096", "128 tokens, few columns")
 FIXED = {"band": (8,)}
 
 SOURCE = """
-#include "hopper.cuh"
+#define INSTANCE_T bfloat16
+#define INSTANCE_GROUP(Instantiate, Activation)
+#include "sm90/forward.cu"
 
 using namespace linear_activation_kernel;
+using namespace linear_activation_kernel::sm90;
 
-struct Values : HopperLarge {
+struct Values : Defaults<Large> {
 MEMBERS
 };
 
 extern "C" cudaError_t forward(
-    const __nv_bfloat16* x,
-    const __nv_bfloat16* w,
-    const __nv_bfloat16* b,
-    __nv_bfloat16* y,
+    const bfloat16* x,
+    const bfloat16* w,
+    const bfloat16* b,
+    bfloat16* y,
     int64_t m,
     int64_t n,
     int64_t k,
     int multiprocessors,
     cudaStream_t stream) {
-  return launch<__nv_bfloat16, None, HopperTile<Values>>({x, w, b, y, nullptr, m, n, k}, multiprocessors, stream);
+  return launch<bfloat16, None, Tile<Values>>({x, w, b, y, nullptr, m, n, k}, multiprocessors, stream);
 }
 """
 

@@ -71,7 +71,7 @@ def make_checkout(folder: Path) -> Path:
     """A repository of its own with the template and the package of this one, committed."""
     folder.mkdir(parents=True)
     junk = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so")
-    for name in ("template", "kernelgen"):
+    for name in ("template", "kernelgen", "docs"):
         shutil.copytree(ROOT / name, folder / name, ignore=junk)
     # Copier takes a checkout with anything uncommitted, such as Python's caches, for another template.
     for name in ("copier.yml", ".gitignore"):

@@ -1,4 +1,4 @@
-"""Calls every op of a project on the GPU, forward and backward, on the cases of its tests; for compute-sanitizer.
+"""Calls every op of a project on the GPU, forward and backward, with the cases of its tests; for compute-sanitizer.
 
 compute-sanitizer --tool memcheck python tools/calls.py PROJECT [--only OP ...] [--forward-only OP ...] ...
 """
@@ -23,12 +23,12 @@ def main() -> None:
             backward = op not in options.forward_only
             calls += sum(call_all(suite, options.dtypes, backward) for suite in suites(load(file)))
     if calls == 0:
-        sys.exit("no op was called: none has a CUDA kernel, or none has that name")
+        sys.exit("No op was called: none of these names has a CUDA kernel.")
     print(f"{calls} calls")
 
 
 def make_importable(project: Path) -> None:
-    """The package, and its tests' own helpers: they know how to draw an op's inputs, and in which layouts."""
+    """Put the package on the path, and the helpers of its tests, which draw an op's inputs in every layout."""
     sys.path[:0] = [str(project / "src"), str(project / "tests")]
 
 
@@ -44,13 +44,13 @@ def load(file: Path) -> ModuleType:
 def suites(module: ModuleType) -> list[Any]:
     from op_suite import OpSuite
 
-    classes = [it for it in vars(module).values() if isinstance(it, type) and issubclass(it, OpSuite)]
-    # A base of several has no dtypes yet.
+    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, OpSuite)]
+    # A base class that several suites share has no dtypes.
     return [suite for suite in classes if getattr(suite, "dtypes", ()) and "cuda" not in suite.lacks]
 
 
 def draws(suite: Any, names: list[str]) -> Iterator[tuple[Any, Any, str]]:
-    """Every dtype with every case; and every layout, in one dtype, with the first few cases."""
+    """Every dtype with every case, contiguous; then every layout with the first dtype and three cases."""
     from op_tools import LAYOUTS
 
     dtypes = [dtype for dtype in suite.dtypes if not names or str(dtype).removeprefix("torch.") in names]
@@ -62,14 +62,15 @@ def call_all(suite: Any, dtypes: list[str], backward: bool) -> int:
     import torch
     from op_tools import Make, tensors
 
-    drawn = list(draws(suite, dtypes))
-    for dtype, case, layout in drawn:
+    calls = list(draws(suite, dtypes))
+    for dtype, case, layout in calls:
         make = Make("cuda", dtype, layout, requires_grad=backward and "gradient" not in suite.lacks)
-        outputs = [it for it in tensors(suite.op(*suite().inputs(case, make))) if it.requires_grad]
+        results = tensors(suite.op(*suite().inputs(case, make)))
+        outputs = [tensor for tensor in results if tensor.requires_grad]
         if outputs:
             torch.autograd.backward(outputs, [torch.randn_like(output) for output in outputs])
     torch.cuda.synchronize()
-    return len(drawn)
+    return len(calls)
 
 
 def _options() -> argparse.Namespace:

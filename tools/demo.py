@@ -1,4 +1,4 @@
-"""`make demo`: from nothing to a project with an op of its own, built and tested, by the commands a user would type."""
+"""`make demo`: from nothing to a project with an op of its own, built and tested, by the commands that a user types."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def scaled_softplus(x: Tensor, beta: float = 1.0) -> Tensor:
 
 
 def step(what: str, command: list[str], folder: Path) -> float:
-    """Shows a command, runs it with its output on the terminal, and returns how long it took; stops where it fails."""
+    """Print a command, run it with its output on the terminal, and return its seconds; exit if it fails."""
     shown = " ".join(f"'{word}'" if re.search(r"[ ()]", word) else word for word in command)
     print(f"\n\033[1m{what}\033[0m\n$ {shown}", flush=True)
     start = time.perf_counter()
@@ -39,7 +39,7 @@ def step(what: str, command: list[str], folder: Path) -> float:
 
 def main() -> None:
     if PROJECT.exists():
-        sys.exit(f"{PROJECT.name} exists, and may hold your work: `rm -rf {PROJECT.name}` first, then `make demo`.")
+        sys.exit(f"{PROJECT.name} exists and may hold your work; if it does not: rm -rf {PROJECT.name} && make demo")
     function = ROOT / "build" / "softplus.py"
     function.parent.mkdir(exist_ok=True)
     function.write_text(SOFTPLUS)

@@ -1,12 +1,12 @@
-"""All that only a machine with a GPU can prove of the recipes, in one command.
+"""Proves, in one command, what only a machine with a GPU can prove of the recipes.
 
     python tools/prove_on_gpu.py [--out DIR] [--jobs 6] [--only STEP ...]
 
-This Python has what `make test` installs, and beside it are nvcc and compute-sanitizer. A project of every recipe is
-stamped from this checkout and built for this GPU. Then: its whole test suite with the slow tests, the four tools of
-compute-sanitizer over every op (and over the paths that ops do not take by themselves), planted faults that its tests
-have to notice, the lab's own tests, the corpus of mutants that fuzz has to catch, and what a call costs. Each step's
-output is kept in DIR; one that fails does not stop the rest. The project stays there for a further call.
+It needs the packages that `make test` installs, nvcc and compute-sanitizer. A project of every recipe is stamped from
+this checkout and built for this GPU. Then run: its whole test suite with the slow tests, the four tools of
+compute-sanitizer over every op (and over the paths that ops do not take by default), planted faults that its tests have
+to notice, the lab's own tests, the mutants that fuzz has to catch, and the measurement of a call's overhead. DIR keeps
+the output of each step, and the project for the next call. A step that fails does not stop the others.
 """
 
 import argparse
@@ -23,9 +23,9 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 900
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-# The allocator's cache would hide an access outside of a tensor, or to one that is gone.
+# PyTorch's caching allocator would hide accesses outside of a tensor, or to a freed one.
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-# Recipes that take a way of their own on Hopper, and can take the portable one.
+# Recipes with a path for Hopper, which can take the portable path there too.
 WITH_PATHS = ("flash_attention", "linear_activation")
 
 
@@ -40,14 +40,14 @@ class Step:
 def main() -> int:
     options = _options()
     project = (options.out / "every-recipe").resolve()
-    # Those that use the GPU alone, one to measure and one for tens of gigabytes; and those that may share it.
+    # The first two need the GPU to themselves: one measures, one takes tens of gigabytes of its memory.
     alone = [overhead(project, options.out), suite(project, options.jobs)]
     shared = checks(project)
     if unknown := set(options.only) - {step.name for step in alone + shared}:
         names = ", ".join(repr(step.name) for step in alone + shared)
         sys.exit(f"There is no step {sorted(unknown)[0]!r}; there are {names}.")
     if not torch.cuda.is_available():
-        sys.exit("torch sees no GPU here, so nothing of this can be proven.")
+        sys.exit("torch sees no GPU here; run this on a machine with one.")
     options.out.mkdir(parents=True, exist_ok=True)
     if not project.exists() and not all(run(step, options.out) for step in making(project)):
         return 1
@@ -55,7 +55,7 @@ def main() -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         wanted = [step for step in shared if _is_wanted(step, options)]
         passed += pool.map(lambda step: run(step, options.out), wanted)
-    print(f"{sum(passed)} of {len(passed)} passed; what each said is in {options.out}")
+    print(f"{sum(passed)} of {len(passed)} passed; their output is in {options.out}")
     return int(not all(passed))
 
 
@@ -87,11 +87,11 @@ def checks(project: Path) -> list[Step]:
     calls = [sys.executable, str(ROOT / "tools" / "calls.py"), str(project)]
     sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
     package = project.name.replace("-", "_")
-    portable = {f"{package}_{op}_PATH".upper(): "portable" for op in WITH_PATHS} | NO_CACHE
+    portable = {f"{package}_{op}_PATH".upper(): "sm80" for op in WITH_PATHS} | NO_CACHE
     tiles = [sys.executable, str(ROOT / "tools" / "tiles.py"), str(project)]
     halves = ["--only", *WITH_PATHS, "--dtypes", "float16", "bfloat16"]
-    # initcheck does not see what Hopper's copy engine writes, and complains of every read of it. cuBLAS uses it too,
-    # for the products of linear_activation's backward.
+    # initcheck does not see the writes of Hopper's copy engine, and reports every read of them. cuBLAS uses that engine
+    # too, in the products of linear_activation's backward.
     blind = {"initcheck": ["--without", *WITH_PATHS]}
     blind_of_portable = {"initcheck": ["--forward-only", "linear_activation"]}
     return [
@@ -121,7 +121,7 @@ def _pytest() -> list[str]:
 
 
 def run(step: Step, out: Path) -> bool:
-    """Runs a step and says in one line what became of it."""
+    """Run a step, and print its outcome in one line."""
     start, log = time.monotonic(), out / f"{step.name.replace(' ', '-')}.txt"
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, **step.variables, "PYTHONPATH": path}

@@ -1,9 +1,9 @@
-"""Calls the recipe linear_activation with every kind of tile that it has on Hopper; for compute-sanitizer.
+"""Calls the recipe linear_activation with every class of tile of its sm90 forward; for compute-sanitizer.
 
 compute-sanitizer --tool racecheck python tools/tiles.py PROJECT
 
-The sizes are those of its tests. Nothing but the op's forward uses the GPU's copy engine here, and no cuBLAS: where
-racecheck is told to look at some kernels only, a product of cuBLAS after them stops it with an error of its own.
+The sizes are those of the op's tests. Only the forward runs: racecheck fails with an internal error on the cuBLAS
+products of the backward where it is told to look at some kernels only.
 """
 
 import argparse
@@ -17,19 +17,19 @@ from calls import load, make_importable
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("project", type=Path, help="a built project that holds the recipe under its own name")
+    parser.add_argument("project", type=Path, help="a built project that holds linear_activation under that name")
     project = parser.parse_args().project.resolve()
     make_importable(project)
     (file,) = project.glob("src/*/ops/linear_activation/test_*.py")
     module = load(file)
-    os.environ[module.PATH] = "hopper"
-    for rows, columns, inner in module.TestLinearActivation.SIZES["hopper"]:
+    os.environ[module.PATH] = "sm90"
+    for rows, columns, inner in module.TestLinearActivation.SIZES["sm90"]:
         call(module.TestLinearActivation.op, rows, columns, inner)
         print(f"{rows} x {inner} x {columns}", flush=True)
 
 
 def call(op: Callable[..., Any], rows: int, columns: int, inner: int) -> None:
-    """Without an activation, and with one that saves what it was given."""
+    """Without an activation, and with one that saves the pre-activation."""
     import torch
     from op_tools import Make
 

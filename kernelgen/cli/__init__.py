@@ -27,6 +27,7 @@ VERBS = {
     "tune": ("search an op's tunables, and keep a faster configuration with evidence", "kernelgen.cli.tune"),
     "doctor": ("check what a build needs here, and say what cures what is wrong", "kernelgen.cli.doctor"),
     "env": ("print the variables that a build uses, for a shell or a container", "kernelgen.cli.env"),
+    "help": ("print a page of documentation, or list them", "kernelgen.cli.help"),
 }
 # EX_SOFTWARE of sysexits.h.
 _BUG = 70
@@ -63,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     verb, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
-    if verb in ("-h", "--help", "help"):
+    if verb in ("-h", "--help"):
         print(_help())
         return 0 if arguments else 2
     if verb in ("-V", "--version"):
@@ -81,7 +82,7 @@ def _help() -> str:
     verbs = "\n".join(f"  {verb:{width}}  {does}" for verb, (does, _) in VERBS.items())
     return (
         "usage: kernelgen VERB …\n\nFrom a PyTorch function to a fast, tested, shipped GPU op.\n\n"
-        f"{verbs}\n\n`kernelgen VERB --help` says what a verb takes; `kernelgen --version`, its version."
+        f"{verbs}\n\n`kernelgen VERB --help` says what a verb takes; `kernelgen help` lists the pages of documentation."
     )
 
 

@@ -10,9 +10,9 @@ from kernelgen.errors import UsageError
 
 def run(arguments: list[str]) -> int:
     parser = Parser("add-op", "Add an op to a project: a recipe under a new name, or one of your own.")
-    parser.add_argument("name", metavar="NAME", help="what the op is called, such as fused_add")
+    parser.add_argument("name", metavar="NAME", help="the op's name, such as fused_add")
     parser.add_argument(
-        "--recipe", metavar="R", help="what to stamp it from (default: blank; `kernelgen list` shows all)"
+        "--recipe", metavar="R", help="the recipe to stamp it from (default: blank; `kernelgen list` shows all)"
     )
     parser.add_argument(
         "--schema", metavar="S", help='the op\'s schema, such as "(Tensor x, float eps=1e-6) -> Tensor"'
@@ -37,7 +37,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _entry(options: argparse.Namespace) -> dict[str, Any]:
-    """The op's element of the answers' `ops`: one with a schema also holds all that the schema implies."""
+    """The op's element of the answers' `ops`; with a schema, also everything that the schema implies."""
     if options.schema and options.function:
         raise UsageError("--schema and --from both give the schema; leave one of them out.")
     derived = options.schema is not None or options.function is not None
@@ -47,11 +47,15 @@ def _entry(options: argparse.Namespace) -> dict[str, Any]:
     if not derived:
         return entry
 
-    from kernelgen.scaffold import function, schema
+    if options.schema is not None:
+        from kernelgen.scaffold.schema.parser import parse
 
-    if options.function is not None:
-        read = function.read(*function.split_spec(options.function))
-        if read.packages:
-            output.note(f"{read.name} imports {', '.join(read.packages)}: add that to the project's dependencies.")
-        return entry | {"schema": read.schema.entry(), "reference": read.source_as(options.name)}
-    return entry | {"schema": schema.parse(options.schema).entry()}
+        return entry | {"schema": parse(options.schema).entry()}
+
+    from kernelgen.scaffold.schema.from_python import reference
+
+    function = reference.read(*reference.split_spec(options.function))
+    if function.packages:
+        packages = ", ".join(function.packages)
+        output.note(f"{function.name} imports {packages}; add them to `dependencies` in pyproject.toml.")
+    return entry | {"schema": function.schema.entry(), "reference": function.source_as(options.name)}

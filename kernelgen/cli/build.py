@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
         from kernelgen.toolchain import timings
 
         steps = timings.read(build.root, outcome)
-        picture = timings.draw(build.folder, steps)
+        picture = timings.draw(build.root / outcome.folder, steps)
         report["timings"] = {"steps": [step.as_dict() for step in steps], "picture": str(picture)}
         text += [timings.table(steps), f"picture: {picture}", ""]
     if options.resources:
@@ -84,7 +84,7 @@ def _parser() -> Parser:
     parser.add_argument("--watch", action="store_true", help="build whenever a source is saved, until Ctrl-C")
     text = "with --watch: run the tests of the ops that changed after each build"
     parser.add_argument("--test", action="store_true", help=text)
-    text = "build a wheel into dist/ instead, and check that it runs wherever its name says that it does"
+    text = "build a wheel into dist/ instead, and check which Pythons, torches and GPUs it runs on"
     parser.add_argument("--wheel", action="store_true", help=text)
     text = "remove what was built before, and build it all"
     parser.add_argument("--clean", action="store_true", help=text)

@@ -48,7 +48,7 @@ def _examine(found: patient.Patient, fix: bool) -> tuple[list[Finding], list[str
     from kernelgen.toolchain import doctor, packages
 
     def examine() -> list[Finding]:
-        return [*found.problems, *doctor.examine(found.root, found.setup, found.python, found.subject)]
+        return [*found.problems, *doctor.examine(found.root, found.tools, found.python, found.subject)]
 
     findings = examine()
     wanted = list(dict.fromkeys(name for finding in findings for name in finding.packages))

@@ -23,7 +23,7 @@ def run(arguments: list[str]) -> int:
         found = patient.find(options, Path(scratch))
         if isinstance(found.python, str):
             raise KernelgenError(found.python)
-        variables = environment.variables(facts.gather(found.root, found.setup, found.python), output.note)
+        variables = environment.variables(facts.gather(found.root, found.tools, found.python), output.note)
     if options.json:
         print(json.dumps(variables))
     else:

@@ -6,7 +6,7 @@ from kernelgen.cli.parser import Parser
 
 
 def run(arguments: list[str]) -> int:
-    parser = Parser("list", "List a project's ops and how they stand, and the recipes it can stamp more from.")
+    parser = Parser("list", "List a project's ops with their state, and the recipes.")
     parser.add_project()
     parser.add_json()
     options = parser.parse_args(arguments)
@@ -14,11 +14,11 @@ def run(arguments: list[str]) -> int:
     from kernelgen.scaffold import ops, project
 
     home = project.find(options.project)
-    found, recipes = ops.statuses(home), home.renderer().summaries()
+    statuses, recipes = ops.statuses(home), home.renderer().summaries()
     if options.json:
-        print(json.dumps({"root": str(home.root), "ops": [op.as_dict() for op in found], "recipes": recipes}))
+        print(json.dumps({"root": str(home.root), "ops": [op.as_dict() for op in statuses], "recipes": recipes}))
         return 0
-    rows = [(op.name, op.recipe or "?", ", ".join(op.backends) or "no backend", op.state) for op in found]
+    rows = [(op.name, op.recipe or "?", ", ".join(op.backends) or "no backend", op.state) for op in statuses]
     print("\n".join(["Ops:", *_columns(rows), "", "Recipes:", *_columns(list(recipes.items()))]))
     return 0
 

@@ -9,10 +9,10 @@ from kernelgen.cli.parser import Parser
 def run(arguments: list[str]) -> int:
     parser = Parser("new", "Stamp a project into a new folder.")
     parser.add_argument(
-        "directory", type=Path, metavar="DIR", help="the folder to make; its name becomes the project's"
+        "directory", type=Path, metavar="DIR", help="the folder to create; its name becomes the project's"
     )
     parser.add_argument(
-        "--defaults", action="store_true", help="ask nothing: take the default wherever no answer is given"
+        "--defaults", action="store_true", help="ask nothing: take the default of every question without an answer"
     )
     parser.add_argument("--data", action="append", default=[], metavar="NAME=VALUE", help="answer one question")
     parser.add_argument("--data-file", type=Path, metavar="FILE", help="answer questions from a YAML file")

@@ -1,4 +1,4 @@
-"""What a verb that writes says: a diff, the files it touched, or one JSON object."""
+"""The output of verbs that write: a diff, the files they changed, or a JSON object."""
 
 import json
 import sys
@@ -9,13 +9,13 @@ from kernelgen.scaffold.plan import Plan
 
 
 def note(text: str) -> None:
-    """One line beside the output proper."""
+    """Print a line to stderr, apart from the output itself; nothing if it is empty."""
     if text:
         print(f"kernelgen: {text}", file=sys.stderr)
 
 
 def finish(plan: Plan, apply: Callable[[], None], *, dry_run: bool, as_json: bool, **facts: Any) -> bool:
-    """Apply a plan, or show it in a dry run; `facts` go into the JSON. Returns whether text may follow."""
+    """Apply a plan, or print it in a dry run; `facts` go into the JSON. Returns whether more text may be printed."""
     if not dry_run:
         apply()
     if as_json:
@@ -31,5 +31,5 @@ def finish(plan: Plan, apply: Callable[[], None], *, dry_run: bool, as_json: boo
 
 
 def steps(lines: list[str]) -> str:
-    """The next things to do, numbered."""
+    """What the user does next, as a numbered list."""
     return "\nNext:\n" + "\n".join(f"  {n}. {line}" for n, line in enumerate(lines, 1))

@@ -1,4 +1,4 @@
-"""The argument parser that every verb shares, and the options that several of them take."""
+"""The argument parser of every verb, and the options that several verbs share."""
 
 import argparse
 from pathlib import Path
@@ -8,7 +8,7 @@ from kernelgen.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with its complaints raised as a UsageError instead of printed."""
+    """argparse, whose errors are raised as UsageError instead of printed."""
 
     def __init__(self, verb: str, description: str) -> None:
         super().__init__(prog=f"kernelgen {verb}", description=description, allow_abbrev=False)
@@ -17,14 +17,14 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. See `{self.prog} --help`.")
 
     def add_project(self) -> None:
-        text = "the project, or a folder inside it (default: where you are)"
+        text = "the project, or a folder inside it (default: the current folder)"
         self.add_argument("--project", type=Path, default=Path(), metavar="DIR", help=text)
 
     def add_json(self) -> None:
         self.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
     def add_writing(self) -> None:
-        """What every verb that writes takes."""
+        """The options of every verb that writes files of a project."""
         text = "print what would change, as a diff, and write nothing"
         self.add_argument("--dry-run", action="store_true", help=text)
         self.add_json()

@@ -12,10 +12,11 @@ from kernelgen.toolchain.finding import Finding, error
 
 @dataclass(frozen=True)
 class Patient:
-    """`python` is a sentence where none was found; `subject` is None outside a project."""
+    """`tools` is the folder with the build_tools to ask; `python` is a sentence where none was found; `subject` is None
+    outside a project."""
 
     root: Path
-    setup: Path
+    tools: Path
     python: Path | str
     subject: Subject | None
     problems: list[Finding]
@@ -28,7 +29,7 @@ def add_options(parser: Parser) -> None:
 
 
 def find(options: argparse.Namespace, scratch: Path) -> Patient:
-    """The project that the options name or, outside one, a stand-in for its setup.py, written to `scratch`.
+    """The project that the options name or, outside one, a stand-in for its build_tools, written to `scratch`.
 
     Raises:
         KernelgenError: --project names no project; or kernelgen's installation is damaged.
@@ -49,8 +50,8 @@ def find(options: argparse.Namespace, scratch: Path) -> Patient:
         except KernelgenError as problem:
             cure = f"git -C {root} checkout -- {template.ANSWERS_FILE}"
             problems.append(error("project", str(problem), cure))
-    setup = root / "setup.py" if marked else _stand_in(scratch)
-    return Patient(root, setup, _python(root, options.python), subject, problems)
+    tools = root if marked else _stand_in(scratch)
+    return Patient(root, tools, _python(root, options.python), subject, problems)
 
 
 def _python(root: Path, chosen: Path | None) -> Path | str:
@@ -65,9 +66,12 @@ def _python(root: Path, chosen: Path | None) -> Path | str:
 
 
 def _stand_in(scratch: Path) -> Path:
-    """The template's setup.py, rendered: the machine is asked what a project would ask it."""
+    """The template's setup.py and build_tools, rendered: the machine is asked what a project would ask it."""
     from kernelgen.scaffold import render, template
 
     rendered = render.Renderer(template.installed().folder, {"ops": []}, "kernelgen").everything()
-    (scratch / "setup.py").write_bytes(rendered["setup.py"].content)
-    return scratch / "setup.py"
+    (scratch / "build_tools").mkdir()
+    for path, file in rendered.items():
+        if path == "setup.py" or path.startswith("build_tools/"):
+            (scratch / path).write_bytes(file.content)
+    return scratch

@@ -15,12 +15,12 @@ def run(arguments: list[str]) -> int:
 
     home = project.find(options.project)
     output.note(f"Merging the newest template into {home.root} …")
-    made = update.update(home)
-    facts = {"before": made.before, "after": made.after, "conflicts": made.conflicts}
-    if output.finish(made.plan, made.apply, dry_run=options.dry_run, as_json=options.json, **facts):
-        print(f"\nThe template was {made.before} and is {made.after}.")
-    if made.conflicts:
-        listed = ", ".join(made.conflicts)
+    merge = update.update(home)
+    facts = {"before": merge.before, "after": merge.after, "conflicts": merge.conflicts}
+    if output.finish(merge.plan, merge.apply, dry_run=options.dry_run, as_json=options.json, **facts):
+        print(f"\nThe template was {merge.before} and is {merge.after}.")
+    if merge.conflicts:
+        listed = ", ".join(merge.conflicts)
         if not options.json:
             raise ConflictError(
                 f"Both you and the template changed {listed}; choose between the marked lines, then git add."

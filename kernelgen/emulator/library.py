@@ -12,7 +12,6 @@ the emulator finds wrong comes as an EmulatorError, which says where threads wer
 
 import ctypes
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.emulator.rewrite import rewrite
+from kernelgen.toolchain import build_tools
 from kernelgen.toolchain.lock import locked
 
 HERE = Path(__file__).resolve().parent
@@ -132,7 +132,7 @@ def build(
             work = library.parent
             work.mkdir(parents=True, exist_ok=True)
             (work / "entry.cu").write_text(entry)
-            _tuned_header(op, work / "generated")
+            _write_headers(op, work)
             flags = [*FLAGS, *KERNEL_FLAGS, *(f"-D{define}" for define in defines)]
             flags += [f"-I{folder}" for folder in (DEVICE, *headers, op, *rooms, work / "generated")]
             _link(library, [work / "entry.cu", *(op / source for source in sources)], flags, _runtime(cache))
@@ -163,14 +163,10 @@ def _link(library: Path, sources: Sequence[Path], flags: list[str], runtime: Seq
         part.unlink()
 
 
-def _tuned_header(op: Path, folder: Path) -> None:
-    """What the project's setup.py writes for the op before it compiles it: the defaults, but for what a tuned.json of
-    the op has for compute capability 9.0."""
-    spec = importlib.util.spec_from_file_location("project_setup", op.parents[3] / "setup.py")
-    setup = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = setup  # Dataclasses look their module up there.
-    spec.loader.exec_module(setup)
-    setup.write_tuned_headers(op, folder / "tuned", ["9.0a"])
+def _write_headers(op: Path, work: Path) -> None:
+    """What a build writes for the op before it compiles it, below work/generated: among it the tuned values, which are
+    the defaults but for what a tuned.json of the op has for compute capability 9.0."""
+    build_tools.ask(op.parents[3], Path(sys.executable), "headers", op.name, str(work.resolve()), "9.0a")
 
 
 def _compile_kernel(source: Path, target: Path, flags: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Running git, and saying what it said when it fails."""
+"""Runs git; where it fails, its own first line becomes the error."""
 
 import os
 import subprocess
@@ -6,21 +6,21 @@ from pathlib import Path
 
 from kernelgen.errors import KernelgenError
 
-# A git hook exports these, and they would point every command at the hook's repository instead of `folder`.
-_LEAKING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
+# A git hook exports these: with them, every command would work on the hook's repository instead of `folder`.
+_HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
 
 
 class GitError(KernelgenError):
-    """git is missing, or would not do what it was asked."""
+    """git is not installed, or failed."""
 
 
 def git(folder: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
-    """What `git -C folder arguments…` prints.
+    """The output of `git -C folder arguments…`.
 
     Raises:
-        GitError: there is no git, or it failed; the message is git's own first line.
+        GitError: git is not installed, or it failed; the message is its own first line.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in _LEAKING}
+    environment = {name: value for name, value in os.environ.items() if name not in _HOOK_VARIABLES}
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
@@ -32,13 +32,13 @@ def git(folder: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
     except FileNotFoundError as error:
         raise GitError("git is not installed, or not on PATH.") from error
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise GitError(said[0] if said else f"git {arguments[0]} failed.")
+        messages = done.stderr.decode(errors="replace").strip().splitlines()
+        raise GitError(messages[0] if messages else f"git {arguments[0]} failed.")
     return done.stdout
 
 
-def line(folder: Path, *arguments: str) -> str:
-    """The same, as stripped text.
+def text(folder: Path, *arguments: str) -> str:
+    """The output as text, without white space around it.
 
     Raises:
         GitError: as `git`.
@@ -46,9 +46,9 @@ def line(folder: Path, *arguments: str) -> str:
     return git(folder, *arguments).decode(errors="replace").strip()
 
 
-def output_or(default: str, folder: Path, *arguments: str) -> str:
-    """The same, or `default` where git fails or is missing."""
+def text_or(default: str, folder: Path, *arguments: str) -> str:
+    """The output as text, or `default` where git fails or is not installed."""
     try:
-        return line(folder, *arguments)
+        return text(folder, *arguments)
     except GitError:
         return default

@@ -1,18 +1,18 @@
-"""What an op may be called: its name becomes a folder, a Python function and a C++ identifier."""
+"""Names of ops: each becomes a folder, a Python function and a C++ identifier."""
 
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 from kernelgen.errors import UsageError
-from kernelgen.scaffold.schema_names import CPP_WORDS, PYTHON_WORDS
+from kernelgen.scaffold.schema.identifiers import CPP_WORDS, PYTHON_WORDS
 
-# `torch.ops.<package>` answers these itself; the package uses the names; C++ has but one `main`.
-_OWN = {"default", "main", "name", "ops", "testing", "torch"}
+# Attributes of `torch.ops.<package>`, modules of the package, and C++'s `main`.
+_TAKEN = {"default", "main", "name", "ops", "testing", "torch"}
 
 
 def check(name: str) -> None:
-    """Refuse a name that an op cannot have anywhere.
+    """Refuse a name that no op can have, in any project.
 
     Raises:
         UsageError: the name cannot be used.
@@ -23,15 +23,15 @@ def check(name: str) -> None:
             "begins with a letter and does not end in an underscore (such as fused_add)."
         )
     if name in PYTHON_WORDS or name in CPP_WORDS:
-        raise UsageError(f"{name!r} cannot name an op: Python or C++ keeps that word. Try {name}_op.")
-    if name in _OWN:
+        raise UsageError(f"{name!r} cannot name an op: it is reserved in Python or C++. Try {name}_op.")
+    if name in _TAKEN:
         raise UsageError(f"{name!r} cannot name an op: the package uses that name itself. Try {name}_op.")
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """The words to choose from, the closest first if one is close."""
+    """A sentence that names the closest of `words`, or all of them where none is close."""
     known = sorted(words)
     close = get_close_matches(word, known, n=1)
     if close:
         return f"Did you mean {close[0]}?"
-    return f"There is {', '.join(known)}." if known else "There is none."
+    return f"The choices are {', '.join(known)}." if known else "There are none."

@@ -1,4 +1,4 @@
-"""Stamps a new project: copier asks and checks the questions, the renderer writes the answers out."""
+"""Plans a new project: copier asks the questions and checks the answers, the renderer makes the files."""
 
 import os
 import shutil
@@ -19,14 +19,14 @@ from kernelgen.scaffold.template import Template
 
 @dataclass(frozen=True)
 class Stamp:
-    """A project to be: what to write, and what to tell the person afterwards."""
+    """The plan of a new project, and the message to print once it is applied."""
 
     plan: Plan
     message: str
 
 
 def stamp(template: Template, directory: Path, data: dict[str, Any], defaults: bool) -> Stamp:
-    """What makes `directory` a project; `data` answers some questions, `defaults` the others without asking.
+    """Plan a project in `directory`: `data` answers questions, and `defaults` takes defaults for the rest unasked.
 
     Raises:
         ConflictError: the directory is not empty.
@@ -35,7 +35,7 @@ def stamp(template: Template, directory: Path, data: dict[str, Any], defaults: b
     """
     directory = Path(os.path.abspath(directory))
     if os.path.lexists(directory) and not (directory.is_dir() and not any(directory.iterdir())):
-        raise ConflictError(f"{directory} is there already and is not an empty folder; name one that is not there yet.")
+        raise ConflictError(f"{directory} exists and is not an empty folder; name a folder that does not exist yet.")
     if not defaults and not sys.stdin.isatty():
         raise UsageError(
             "The questions need a terminal; answer them with --defaults, --data name=value or --data-file."
@@ -53,10 +53,10 @@ def stamp(template: Template, directory: Path, data: dict[str, Any], defaults: b
 
 
 def read_data(pairs: list[str], file: Path | None) -> dict[str, Any]:
-    """The answers given on the command line as name=value, over those in a YAML file.
+    """The answers of a YAML file, overridden by the command line's name=value pairs.
 
     Raises:
-        UsageError: a pair without '=', or a file that is no YAML mapping.
+        UsageError: a pair has no '=', or the file is not a YAML mapping.
     """
     data = _read_file(file) if file else {}
     for pair in pairs:
@@ -71,35 +71,35 @@ def _read_file(file: Path) -> dict[str, Any]:
     try:
         data = parse_yaml(file.read_bytes())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} is not valid YAML; it takes lines such as `license: MIT`.") from error
+        raise UsageError(f"{file} is not valid YAML; write lines such as `license: MIT`.") from error
     if not isinstance(data, dict):
-        raise UsageError(f"{file} holds no answers; it takes lines such as `license: MIT`.")
+        raise UsageError(f"{file} holds no answers; write lines such as `license: MIT`.")
     return data
 
 
 def _check_data(template: Template, data: dict[str, Any]) -> None:
-    """What copier itself lets pass: answers to questions that are not there, and recipes that are not."""
+    """Refuse answers to unknown questions, and unknown recipes: copier ignores both."""
     config = parse_yaml((template.folder / "copier.yml").read_bytes())
-    asked = {name for name, q in config.items() if not name.startswith("_") and q.get("when") is not False}
+    questions = {name for name, q in config.items() if not name.startswith("_") and q.get("when") is not False}
     for name in data:
-        if name not in asked:
-            raise UsageError(f"There is no question {name!r}. {names.did_you_mean(str(name), asked)}")
+        if name not in questions:
+            raise UsageError(f"There is no question {name!r}. {names.did_you_mean(str(name), questions)}")
     if "recipes" in data:
         data["recipes"] = _recipes(data["recipes"], config["recipes"]["choices"])
 
 
-def _recipes(given: Any, offered: list[str]) -> list[str]:
-    """The recipes as a list, given as one or with commas between them; copier would drop unknown ones."""
-    words = given if isinstance(given, list) else str(given).strip("[] ").split(",")
+def _recipes(answer: Any, known: list[str]) -> list[str]:
+    """The recipes of an answer that is a list, or text with commas."""
+    words = answer if isinstance(answer, list) else str(answer).strip("[] ").split(",")
     recipes = [recipe for word in words if (recipe := str(word).strip(" '\""))]
     for recipe in recipes:
-        if recipe not in offered:
-            raise UsageError(f"There is no recipe {recipe!r}. {names.did_you_mean(recipe, offered)}")
+        if recipe not in known:
+            raise UsageError(f"There is no recipe {recipe!r}. {names.did_you_mean(recipe, known)}")
     return recipes
 
 
 def _ask(template: Path, folder_name: str, data: dict[str, Any], defaults: bool) -> dict[str, Any]:
-    """All answers, computed ones too: copier stamps a template that holds the questions and nothing else."""
+    """All answers, computed ones included. Copier stamps a template of the questions alone, into a scratch folder."""
     import copier
     from copier.errors import CopierError
     from jinja2 import TemplateError
@@ -108,29 +108,29 @@ def _ask(template: Path, folder_name: str, data: dict[str, Any], defaults: bool)
         questions = Path(scratch, "questions")
         (questions / "template").mkdir(parents=True)
         shutil.copy(template / "copier.yml", questions)
-        author = git.output_or("", Path.cwd(), "config", "user.name")
-        known = {"author": author} if author.isprintable() and len(author) <= 100 else {}
+        author = git.text_or("", Path.cwd(), "config", "user.name")
+        own_defaults = {"author": author} if author.isprintable() and len(author) <= 100 else {}
         try:
             worker = copier.run_copy(
                 str(questions),
                 Path(scratch, folder_name),
                 data,
-                user_defaults=known,
+                user_defaults=own_defaults,
                 defaults=defaults,
                 quiet=True,
             )
         except KeyboardInterrupt:
-            # Copier's own is a CopierError too.
+            # Copier raises one that is a CopierError too; the next clause must not catch it.
             raise
         except (CopierError, ValueError, TypeError, TemplateError, yaml.YAMLError) as error:
             raise _refusal(error) from error
-        # What begins with an underscore is about the scratch folder.
+        # Names that begin with an underscore describe the scratch folder.
         return {name: value for name, value in worker.answers.combined.items() if not name.startswith("_")}
 
 
 def _refusal(error: Exception) -> KernelgenError:
-    """Copier's exception as the sentence that the question's validator gave."""
-    said = str(error).strip() or type(error).__name__
-    before, quoted, rest = said.partition("question '")
+    """Copier's exception as a UsageError: the question, and the sentence of its validator."""
+    message = str(error).strip() or type(error).__name__
+    before, quoted, rest = message.partition("question '")
     name, end, sentence = rest.partition("': ")
-    return UsageError(f"{name}: {sentence}" if before == "Validation error for " and quoted and end else said)
+    return UsageError(f"{name}: {sentence}" if before == "Validation error for " and quoted and end else message)

@@ -1,4 +1,4 @@
-"""Adds ops to a project, removes them, and says how each stands."""
+"""Plans the adding and removing of ops, and says which state each op is in."""
 
 import os
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from kernelgen.scaffold.project import Project
 from kernelgen.scaffold.render import File, Renderer
 from kernelgen.scaffold.template import ANSWERS_FILE
 
-# The word that a backend's file holds for as long as its kernel is a stub.
+# A backend's file calls this macro until its kernel is written.
 NOT_WRITTEN = b"NOT_WRITTEN("
 _BACKENDS = {"cpu": "cpu.cpp", "cuda": "cuda.cpp"}
 
 
 @dataclass(frozen=True)
 class Status:
-    """How an op stands: `pristine`, `edited`, `missing` (no files) or `unrecorded` (files, but no entry)."""
+    """An op's state: `pristine`, `edited`, `missing` (no files) or `unrecorded` (files, but no entry)."""
 
     name: str
     recipe: str | None
@@ -32,11 +32,11 @@ class Status:
 
 
 def add(project: Project, entry: dict[str, Any]) -> Plan:
-    """What stamps one more op; `entry` is its element of the project's `ops`.
+    """Plan an op's files and its entry in the project's `ops`.
 
     Raises:
-        UsageError: the name or the recipe cannot be used.
-        ConflictError: the name is taken, or files are in the way.
+        UsageError: the name or the recipe cannot be used, or the schema takes no tensor.
+        ConflictError: an op has that name, or files are where its files would be.
         KernelgenError: this machine does not hold the project's template.
     """
     name = entry["name"]
@@ -45,8 +45,8 @@ def add(project: Project, entry: dict[str, Any]) -> Plan:
     check_recipe(entry["recipe"], renderer)
     if not entry.get("schema", {}).get("dispatches", True):
         raise UsageError(
-            f"{entry['schema']['text']} takes no tensor, so PyTorch could not tell whether its CPU or its CUDA "
-            "kernel is meant; give it a Tensor argument."
+            f"{entry['schema']['text']} takes no tensor, so PyTorch could not choose between its CPU and its CUDA "
+            "kernel; give it a Tensor argument."
         )
     _check_free(project, name)
     plan = Plan(project.root)
@@ -57,11 +57,11 @@ def add(project: Project, entry: dict[str, Any]) -> Plan:
 
 
 def remove(project: Project, name: str, force: bool = False) -> Plan:
-    """What takes an op away: its files and its entry, whichever of them there are.
+    """Plan the removal of an op's files and of its entry, whichever exist.
 
     Raises:
         UsageError: there is no such op.
-        ConflictError: without `force`, files of the op that were edited, or that kernelgen did not write.
+        ConflictError: the folder holds files that were edited or that kernelgen did not write; not with `force`.
         KernelgenError: this machine does not hold the project's template.
     """
     recorded = [op["name"] for op in project.ops]
@@ -89,12 +89,14 @@ def statuses(project: Project) -> list[Status]:
     """
     renderer = project.renderer()
     recipes = {op["name"]: op["recipe"] for op in project.ops}
-    found = sorted({*recipes, *_folders(project)})
-    return [Status(name, recipes.get(name), _state(project, name, renderer), _written(project, name)) for name in found]
+    op_names = sorted({*recipes, *_folders(project)})
+    return [
+        Status(name, recipes.get(name), _state(project, name, renderer), _backends(project, name)) for name in op_names
+    ]
 
 
 def to_write(plan: Plan) -> list[str]:
-    """The files of a plan where a kernel is still to be written: the glue that says so, and device code beside it."""
+    """The files of a plan with a kernel to be written: glue that calls NOT_WRITTEN, and the device code beside it."""
     glue = {change.path for change in plan.changes if NOT_WRITTEN in (change.new or b"")}
     folders = {path.rpartition("/")[0] for path in glue}
     device = {change.path for change in plan.changes if change.path.endswith(".cu")}
@@ -102,7 +104,7 @@ def to_write(plan: Plan) -> list[str]:
 
 
 def kernels(plan: Plan) -> list[str]:
-    """The files of a plan that hold kernels, not counting those that only instantiate them."""
+    """The files of a plan that define kernels."""
     return sorted(change.path for change in plan.changes if b"__global__" in (change.new or b""))
 
 
@@ -119,11 +121,11 @@ def check_recipe(recipe: str, renderer: Renderer) -> None:
 
 def _check_free(project: Project, name: str) -> None:
     if any(op["name"] == name for op in project.ops):
-        raise ConflictError(f"There is an op {name} already; take another name, or `kernelgen remove-op {name}` first.")
+        raise ConflictError(f"There is already an op {name}; take another name, or `kernelgen remove-op {name}` first.")
     if any(_on_disk(project, name)):
         folder = project.relative(project.op_folder(name))
         raise ConflictError(
-            f"{folder} is in the way, and no op's; move it away, or `kernelgen remove-op {name} --force`."
+            f"{folder} is in the way and belongs to no op; move it away, or `kernelgen remove-op {name} --force`."
         )
     for path in (project.op_folder(name), project.package / name, project.package / f"{name}.py"):
         if path.is_file() or path.is_symlink() or (path.is_dir() and path.parent == project.package):
@@ -131,14 +133,14 @@ def _check_free(project: Project, name: str) -> None:
 
 
 def _folders(project: Project) -> set[str]:
-    """The names of the folders that hold something where ops are kept."""
-    home = project.package / "ops"
-    found = {entry.name for entry in os.scandir(home) if entry.is_dir()} if home.is_dir() else set()
-    return {name for name in found if not name.startswith(("_", ".")) and any(_on_disk(project, name))}
+    """The names of the folders in the package's `ops` that are not empty."""
+    ops = project.package / "ops"
+    folders = {entry.name for entry in os.scandir(ops) if entry.is_dir()} if ops.is_dir() else set()
+    return {name for name in folders if not name.startswith(("_", ".")) and any(_on_disk(project, name))}
 
 
 def _on_disk(project: Project, name: str) -> Iterator[str]:
-    """Every file in an op's folder, and every link; not the bytecode that Python leaves there."""
+    """Every file and symbolic link in an op's folder, except Python's bytecode."""
     for folder, folders, files in os.walk(project.op_folder(name)):
         folders[:] = sorted(set(folders) - {"__pycache__"})
         links = [inner for inner in folders if os.path.islink(os.path.join(folder, inner))]
@@ -146,26 +148,27 @@ def _on_disk(project: Project, name: str) -> Iterator[str]:
 
 
 def _edited(project: Project, name: str, renderer: Renderer) -> list[str]:
-    """The files in an op's folder that are not as kernelgen wrote them, build outputs aside."""
+    """The files in an op's folder that differ from what kernelgen stamped, build outputs aside."""
     stamped = renderer.op(name)
-    mine = (path for path in _on_disk(project, name) if not renderer.excluded(os.path.basename(path)))
-    return [path for path in mine if path not in stamped or not _same(project.root / path, stamped[path])]
+    paths = (path for path in _on_disk(project, name) if not renderer.excluded(os.path.basename(path)))
+    return [path for path in paths if path not in stamped or not _same(project.root / path, stamped[path])]
 
 
 def _same(path: Path, stamped: File) -> bool:
-    # git may check files out with other line ends than it was given.
+    # git may check a file out with other line ends than it was committed with.
     return (read(path) or b"").replace(b"\r\n", b"\n") == stamped.content
 
 
 def _state(project: Project, name: str, renderer: Renderer) -> str:
-    held, stamped = set(_on_disk(project, name)), renderer.op(name)
-    if not held:
+    existing, stamped = set(_on_disk(project, name)), renderer.op(name)
+    if not existing:
         return "missing"
     if not stamped:
         return "unrecorded"
-    return "edited" if _edited(project, name, renderer) or stamped.keys() - held else "pristine"
+    return "edited" if _edited(project, name, renderer) or stamped.keys() - existing else "pristine"
 
 
-def _written(project: Project, name: str) -> list[str]:
+def _backends(project: Project, name: str) -> list[str]:
+    """The backends whose kernel is written."""
     sources = {backend: read(project.op_folder(name) / file) for backend, file in _BACKENDS.items()}
     return [backend for backend, source in sources.items() if source is not None and NOT_WRITTEN not in source]

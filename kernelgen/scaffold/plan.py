@@ -1,4 +1,4 @@
-"""What a verb would create, update and delete: shown as a diff or as data, or applied whole or not at all."""
+"""The files that a verb creates, updates and deletes: shown as a diff or as data, and applied all or none."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from kernelgen.errors import ConflictError
 
 @dataclass(frozen=True)
 class Change:
-    """One file, before and after; None where there is none."""
+    """A file's old and new content; None where the file does not exist."""
 
     path: str
     old: bytes | None
@@ -30,13 +30,13 @@ class Change:
 
 @dataclass
 class Plan:
-    """The changes that one verb makes below `root`."""
+    """The changes of a verb to the files below `root`."""
 
     root: Path
     changes: list[Change] = field(default_factory=list)
 
     def set(self, path: str, new: bytes | None, executable: bool = False) -> None:
-        """Plan for the file at `path` (relative, with '/') to hold `new`; for None, to be gone."""
+        """Plan that the file at `path` (relative, with '/') holds `new`, or with None, that it is deleted."""
         old = read(self.root / path)
         if old != new:
             self.changes.append(Change(path, old, new, executable))
@@ -48,23 +48,23 @@ class Plan:
         return {"root": str(self.root)} | {a: self.paths(a) for a in ("create", "update", "delete")}
 
     def diff(self) -> str:
-        """The whole plan in the form that `git apply` and people read."""
+        """The plan as a diff that `git apply` takes."""
         return "".join(_diff(change) for change in sorted(self.changes, key=lambda change: change.path))
 
     def apply(self) -> None:
-        """Do all of it, or leave everything as it was.
+        """Make all changes, or leave everything as it was.
 
-        Every new file is first written beside the others, where a full disk or a Ctrl-C harms nothing; what
-        is left then are renames, each of which is undone if a later one fails.
+        Every new file is first written to a scratch folder, where a full disk or Ctrl-C does no harm. Then files
+        are only renamed, and if a rename fails, those before it are undone.
 
         Raises:
-            ConflictError: a file is not (or no longer) what the plan saw, or lies outside `root`.
-            OSError: the disk is full, read-only or otherwise unwilling.
+            ConflictError: a file has changed since it was planned, or lies outside `root`.
+            OSError: a file could not be written, as on a full or read-only disk.
         """
         for change in self.changes:
             self._check(change)
-        ground = next(folder for folder in (self.root, *self.root.parents) if folder.is_dir())
-        with tempfile.TemporaryDirectory(prefix=".kernelgen-", dir=ground, ignore_cleanup_errors=True) as scratch:
+        existing = next(folder for folder in (self.root, *self.root.parents) if folder.is_dir())
+        with tempfile.TemporaryDirectory(prefix=".kernelgen-", dir=existing, ignore_cleanup_errors=True) as scratch:
             staged = [self._stage(change, Path(scratch, f"new-{n}")) for n, change in enumerate(self.changes)]
             with ExitStack() as undo:
                 for n, (change, new) in enumerate(zip(self.changes, staged, strict=True)):
@@ -79,7 +79,7 @@ class Plan:
         if target.is_symlink() and change.new is not None:
             raise ConflictError(f"{change.path} is a symbolic link; replace it by a file, then try again.")
         if read(target) != change.old:
-            raise ConflictError(f"{change.path} changed while kernelgen was at work; nothing was written. Try again.")
+            raise ConflictError(f"{change.path} changed while kernelgen ran; nothing was written. Try again.")
 
     def _stage(self, change: Change, place: Path) -> Path | None:
         if change.new is None:
@@ -92,12 +92,12 @@ class Plan:
             place.chmod(mode | (mode & 0o444) >> 2)
         return place
 
-    def _move(self, change: Change, new: Path | None, kept: Path, undo: ExitStack) -> None:
-        """Each step's undoing is registered before the step: an interrupt between the two loses nothing."""
+    def _move(self, change: Change, new: Path | None, backup: Path, undo: ExitStack) -> None:
+        """Each step's undo is registered before the step, in case of an interrupt between the two."""
         target = self.root / change.path
         if change.old is not None:
-            undo.callback(_put_back, kept, target)
-            os.replace(target, kept)
+            undo.callback(_restore, backup, target)
+            os.replace(target, backup)
         if new is not None:
             for folder in reversed([f for f in target.parents if not f.exists()]):
                 undo.callback(_remove_folder, folder)
@@ -106,7 +106,7 @@ class Plan:
             os.replace(new, target)
 
     def _prune(self) -> None:
-        """Remove the folders that the deletions left with nothing but Python's bytecode in them."""
+        """Remove the folders that deletions left empty, or with Python's bytecode alone."""
         for path in self.paths("delete"):
             for folder in (self.root / path).parents:
                 if folder == self.root or not folder.is_dir():
@@ -117,10 +117,10 @@ class Plan:
 
 
 def read(path: Path) -> bytes | None:
-    """What a file holds (for a symbolic link, where it points); None where there is no file.
+    """A file's content (of a symbolic link, its target); None if the file does not exist.
 
     Raises:
-        OSError: it cannot be read, or is a folder.
+        OSError: the file cannot be read, or is a folder.
     """
     if path.is_symlink():
         return os.fsencode(os.readlink(path))
@@ -130,9 +130,9 @@ def read(path: Path) -> bytes | None:
         return None
 
 
-def _put_back(kept: Path, target: Path) -> None:
-    if os.path.lexists(kept):
-        os.replace(kept, target)
+def _restore(backup: Path, target: Path) -> None:
+    if os.path.lexists(backup):
+        os.replace(backup, target)
 
 
 def _remove_folder(folder: Path) -> None:
@@ -142,8 +142,8 @@ def _remove_folder(folder: Path) -> None:
 
 def _diff(change: Change) -> str:
     mode = "100755" if change.executable else "100644"
-    note = {"create": f"new file mode {mode}\n", "delete": f"deleted file mode {mode}\n", "update": ""}
-    head = f"diff --git a/{change.path} b/{change.path}\n{note[change.action]}"
+    mode_line = {"create": f"new file mode {mode}\n", "delete": f"deleted file mode {mode}\n", "update": ""}
+    head = f"diff --git a/{change.path} b/{change.path}\n{mode_line[change.action]}"
     if b"\0" in (change.old or b"") + (change.new or b""):
         return head + "Binary files differ\n"
     return head + "".join(_hunks(change))
@@ -160,7 +160,7 @@ def _hunks(change: Change) -> Iterator[str]:
 
 
 def _lines(content: bytes | None) -> list[str]:
-    # Not `splitlines`: a form feed or a lone carriage return does not end a line of a diff.
+    # Not `splitlines`: in a diff, a form feed or a lone carriage return ends no line.
     text = (content or b"").decode("utf-8", errors="replace")
     return [line + "\n" for line in text[:-1].split("\n")] if text.endswith("\n") else _unended(text)
 

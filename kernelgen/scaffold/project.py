@@ -1,4 +1,4 @@
-"""A project on disk: where its root is, and what it was stamped from."""
+"""A stamped project on disk: its root, its answers and its template."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold import template
 from kernelgen.scaffold.render import Renderer, parse_yaml
 
-# The layout of stamped projects that this kernelgen knows; the answers file of each project holds its own.
+# The newest layout of stamped projects that this kernelgen knows; each project's answers file holds its own.
 LAYOUT = 1
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Project:
-    """The folder that holds `.copier-answers.yml`, and the answers."""
+    """A project; `root` is the folder of its `.copier-answers.yml`, which holds `answers`."""
 
     root: Path
     answers: dict[str, Any]
@@ -38,7 +38,7 @@ class Project:
         """The version of the template that this project was stamped from.
 
         Raises:
-            KernelgenError: this machine does not hold it.
+            KernelgenError: this machine does not hold that version.
         """
         return template.recorded(self.answers)
 
@@ -49,7 +49,7 @@ class Project:
         return path.relative_to(self.root).as_posix()
 
     def renderer(self, ops: list[dict[str, Any]] | None = None) -> Renderer:
-        """What renders this project, with other ops than its own where they are given.
+        """A renderer of this project, with `ops` instead of its own ops.
 
         Raises:
             KernelgenError: this machine does not hold the project's template.
@@ -62,7 +62,7 @@ def find(start: Path) -> Project:
     """The project that `start` lies in.
 
     Raises:
-        KernelgenError: there is none, or it is not one that this kernelgen can work on.
+        KernelgenError: there is none, or this kernelgen cannot work on it.
     """
     start = start.resolve()
     for folder in (start, *start.parents):
@@ -70,7 +70,7 @@ def find(start: Path) -> Project:
             return Project(folder, _read(folder / template.ANSWERS_FILE))
     raise KernelgenError(
         f"{start} is not inside a kernelgen project (no {template.ANSWERS_FILE} there or above); "
-        "go to one, name one with --project, or stamp one with `kernelgen new DIR`."
+        "change into a project, name it with --project, or stamp one with `kernelgen new DIR`."
     )
 
 
@@ -86,7 +86,7 @@ def _read(file: Path) -> dict[str, Any]:
     layout = answers.get("kernelgen_template") if isinstance(answers, dict) else None
     if not isinstance(layout, int):
         raise KernelgenError(
-            f"{file.parent} was stamped by another template than kernelgen's; use that one's own commands."
+            f"{file.parent} was stamped from another template than kernelgen's; use `copier update` there."
         )
     if layout > LAYOUT:
         raise KernelgenError(
@@ -97,12 +97,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _check(file: Path, answers: dict[str, Any]) -> None:
-    """These answers become paths, and people edit this file."""
+    """Check the answers that become paths, since people edit this file."""
     if not _NAME.fullmatch(str(answers.get("package_name"))):
         raise KernelgenError(f"`package_name` in {file} must be lower-case letters, digits and underscores.")
     ops = answers.setdefault("ops", [])
-    named = isinstance(ops, list) and all(isinstance(op, dict) for op in ops)
-    if not named or not all(_NAME.fullmatch(str(op.get(key))) for op in ops for key in ("name", "recipe")):
+    is_list_of_entries = isinstance(ops, list) and all(isinstance(op, dict) for op in ops)
+    if not is_list_of_entries or not all(_NAME.fullmatch(str(op.get(key))) for op in ops for key in ("name", "recipe")):
         raise KernelgenError(
             f"`ops` in {file} must be a list of entries with a `name` and a `recipe`, "
             "both of lower-case letters, digits and underscores."

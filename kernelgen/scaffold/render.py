@@ -1,8 +1,8 @@
 """Renders the template as copier does, byte for byte, without the 0.3 s that importing copier takes.
 
-It knows the part of copier that `copier.yml` uses: questions with defaults, computed answers (`when: false`),
-names of files and folders that are templates, and one folder for each item of a `yield`. A parity test stamps
-with both.
+It implements the features of copier that `copier.yml` and the template use: questions with defaults, computed
+answers (`when: false`), names of files and folders that are templates, and a folder for each item of a `yield`. A
+parity test stamps with both.
 """
 
 import fnmatch
@@ -26,41 +26,41 @@ from kernelgen.scaffold.template import ANSWERS_FILE
 _SUFFIX = ".jinja"
 _YIELD = re.compile(r"\{% yield (\w+) from (.+?) %\}(.*)\{% endyield %\}")
 _FALSE = {"", "0", "f", "false", "n", "no", "off", "none", "null", "~"}
-# What a template raises over answers that somebody edited into something else.
-_UNFIT = (TemplateError, TypeError, ValueError, LookupError)
-# PyYAML's C parser gives what its Python one gives, ten times as fast.
+# Rendering raises these where an edited answer has the wrong type or value.
+_ANSWER_ERRORS = (TemplateError, TypeError, ValueError, LookupError)
+# PyYAML's C parser gives the same as its Python parser, in a tenth of the time.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
 class File:
-    """What a rendered file holds, and whether it may be run."""
+    """A rendered file."""
 
     content: bytes
     executable: bool = False
 
 
 def parse_yaml(text: str | bytes) -> Any:
-    """YAML as copier reads it, faster.
+    """Read YAML as copier does, faster.
 
     Raises:
-        yaml.YAMLError: it is not YAML.
+        yaml.YAMLError: the text is not YAML.
     """
     return yaml.load(text, Loader=_Loader)
 
 
 class Renderer:
-    """One template with one set of answers.
+    """A template with a set of answers.
 
     Raises (from every method):
         KernelgenError: the template cannot be rendered with these answers.
     """
 
     def __init__(self, folder: Path, answers: Mapping[str, Any], folder_name: str = "my-kernels") -> None:
-        """`folder` holds copier.yml and template/; `answers` may hold more or less than the questions."""
+        """`folder` holds copier.yml and template/; `answers` may lack some questions, and may hold more."""
         config = parse_yaml((folder / "copier.yml").read_bytes())
         self.folder = folder
-        self.questions = {name: asked for name, asked in config.items() if not name.startswith("_")}
+        self.questions = {name: question for name, question in config.items() if not name.startswith("_")}
         self._excluded = config["_exclude"]
         self._message = config.get("_message_after_copy", "")
         self._source = {name: answers[name] for name in ("_commit", "_src_path") if name in answers}
@@ -72,25 +72,25 @@ class Renderer:
         return dict(self._files())
 
     def op(self, name: str) -> dict[str, File]:
-        """The files that the op of this name alone brings."""
+        """The files of the op of this name."""
         return dict(self._files(only=name))
 
     def answers_file(self) -> bytes:
-        """What `.copier-answers.yml` holds for these answers."""
+        """The content of `.copier-answers.yml`."""
         source = next((self.folder / "template").glob("*answers_file*"))
         return self._content(source, self.context)
 
     def message(self, destination: Path) -> str:
-        """What to tell a person after stamping into `destination`."""
+        """The message to print after stamping into `destination`."""
         return self._string(self._message, self.context | {"_copier_conf": {"dst_path": str(destination)}}).strip("\n")
 
     def recipes(self) -> dict[str, Path]:
-        """The recipes by name, each with its folder in the template."""
+        """Each recipe's folder in the template, by name."""
         folders = (self.folder / "template").glob("src/*/ops/*ops_by_recipe.*")
         return {re.search(r"ops_by_recipe\.(\w+)", folder.name)[1]: folder for folder in sorted(folders)}
 
     def summaries(self) -> dict[str, str]:
-        """The recipes by name, each with the first line of its op's docstring."""
+        """Each recipe's one-line summary, by name: the first line of its op's docstring."""
         return {name: self._summary(name, folder) for name, folder in self.recipes().items()}
 
     def excluded(self, name: str) -> bool:
@@ -107,7 +107,7 @@ class Renderer:
         )
 
     def _complete(self, answers: Mapping[str, Any], folder_name: str) -> dict[str, Any]:
-        """The answers and what copier adds: computed ones, defaults for missing ones, its own variables."""
+        """The answers with what copier adds: computed answers, defaults for missing ones, and its own variables."""
         known = {name: value for name, value in answers.items() if not name.startswith("_")}
         known["_folder_name"] = folder_name
         known["_copier_conf"] = {"answers_file": ANSWERS_FILE}
@@ -145,7 +145,7 @@ class Renderer:
                 yield path, File(self._content(source, context), executable)
 
     def _walk(self, folder: Path, below: str, context: dict[str, Any], is_op: bool, only: str | None) -> Iterator:
-        """Each template file below `folder`, where it goes, its context, whether it is an op's."""
+        """Each template file below `folder`: its path, the path it renders to, its context, whether an op owns it."""
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             is_folder = entry.is_dir()
             if not is_folder and os.path.exists(entry.path + _SUFFIX):
@@ -161,7 +161,7 @@ class Renderer:
                     yield Path(entry.path), below + name, inner, is_op
 
     def _names(self, pattern: str, context: dict[str, Any], only: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What a name of the template renders to: itself, one name, or one for each item that it yields."""
+        """What a file or folder name renders to: a single name, or a name for each item that it yields."""
         yielded = _YIELD.fullmatch(pattern)
         if not yielded:
             yield (self._string(pattern, context) if "{" in pattern else pattern), context
@@ -178,21 +178,21 @@ class Renderer:
         path = source.relative_to(self.folder).as_posix()
         try:
             return self._environment.get_template(path).render(context).encode()
-        except _UNFIT as error:
+        except _ANSWER_ERRORS as error:
             raise KernelgenError(f"The template's {path} does not fit this project's answers: {error}") from error
 
     def _string(self, text: str, context: Mapping[str, Any]) -> str:
         try:
             return self._environment.from_string(text).render(context)
-        except _UNFIT as error:
+        except _ANSWER_ERRORS as error:
             raise KernelgenError(f"The template cannot be rendered with this project's answers: {error}") from error
 
     def _summary(self, recipe: str, folder: Path) -> str:
         sources = (folder / name for name in ("__init__.py.jinja", "__init__.py"))
         source = next((file.read_text(encoding="utf-8") for file in sources if file.is_file()), "")
-        # What it stamps says what it is, unless that is for the user to write: then a comment does.
-        found = re.search(r"\{#- recipe: (.+?) -#\}", source) or re.search(r'"""\s*([^"\n]+)', source)
-        summary = found[1] if found else ""
+        # A recipe whose docstring is for the user to write has its summary in a comment.
+        match = re.search(r"\{#- recipe: (.+?) -#\}", source) or re.search(r'"""\s*([^"\n]+)', source)
+        summary = match[1] if match else ""
         with suppress(KernelgenError):
             summary = self._string(summary, self.context | {"op": {"name": recipe, "recipe": recipe}})
         return summary.removeprefix(f"{recipe}: ")

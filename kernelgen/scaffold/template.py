@@ -1,4 +1,4 @@
-"""Which template this kernelgen stamps from, and which one a project was stamped from."""
+"""The template that this kernelgen stamps from, and the version that a project was stamped from."""
 
 import json
 import os
@@ -16,18 +16,18 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold import git
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_PACKED = _PACKAGE / "_template"
+_BUNDLED = _PACKAGE / "_template"
 # A wheel carries the template inside the package; a checkout has it beside the package.
-HOME = _PACKED if _PACKED.is_dir() else _PACKAGE.parent
+HOME = _BUNDLED if _BUNDLED.is_dir() else _PACKAGE.parent
 
 ANSWERS_FILE = ".copier-answers.yml"
-# What copier takes for a git address as it stands; any other gets `git+` in front.
+# Copier takes these for git addresses; any other needs `git+` in front.
 _GIT_ADDRESS = re.compile(r"^(git@|git://|git\+|https://github\.com/|https://gitlab\.com/)|\.git$")
 
 
 @dataclass(frozen=True)
 class Template:
-    """A folder with `copier.yml` and `template/`, and what a project records about it."""
+    """A folder with `copier.yml` and `template/`, and the version and address that a project records."""
 
     folder: Path
     commit: str
@@ -37,9 +37,9 @@ class Template:
 
     @property
     def note(self) -> str:
-        """What a person should know who stamps a project from here, in one line; often nothing."""
+        """A warning for whoever stamps a project from here, in one line; often empty."""
         if self.dirty:
-            return f"{self.folder} has uncommitted changes to the template: they are stamped, not recorded."
+            return f"{self.folder} has uncommitted changes to the template: they are stamped but not recorded."
         if self.source is None:
             return (
                 "`copier update` needs to know where kernelgen's repository is: write its address into "
@@ -48,11 +48,11 @@ class Template:
         return ""
 
     def stamp(self) -> dict[str, str]:
-        """What a project stamped from here records, under copier's names."""
+        """The answers that record this template in a project, under copier's names."""
         return {"_commit": self.commit} | ({"_src_path": self.source} if self.source else {})
 
     def is_at(self, commit: str) -> bool:
-        """Whether `commit`, as `git describe` or a person wrote it, surely names this very version."""
+        """Whether `commit`, written by `git describe` or by a person, certainly names this version."""
         described = re.search(r"(?:^|-g)([0-9a-f]{7,64})$", commit)
         return commit in (self.commit, self.tag) or bool(described and self.commit.startswith(described[1]))
 
@@ -65,41 +65,41 @@ def installed() -> Template:
     """
     if not (HOME / "copier.yml").is_file() or not (HOME / "template").is_dir():
         raise KernelgenError(f"kernelgen's template is missing from {HOME}; reinstall kernelgen.")
-    return _packed(HOME) if HOME.name == "_template" else _checkout(HOME)
+    return _bundled(HOME) if HOME.name == "_template" else _checkout(HOME)
 
 
 def recorded(answers: Mapping[str, Any]) -> Template:
-    """The template that a project with these answers was stamped from; never another version of it.
+    """The template that a project with these answers was stamped from, at that very version.
 
     Raises:
         KernelgenError: this machine does not hold that version.
     """
-    mine, commit = installed(), answers.get("_commit")
-    if commit is None or mine.is_at(str(commit)):
-        return mine
-    for repository in _repositories(answers.get("_src_path"), mine.source):
-        wanted = _resolve(repository, str(commit))
-        if wanted and str(repository) == mine.source and wanted == _resolve(repository, "HEAD"):
-            return mine
-        if wanted:
-            return Template(_extract(repository, wanted), str(commit), answers.get("_src_path"))
-    raise KernelgenError(_other_version(str(commit), answers.get("_src_path"), mine))
+    own, commit = installed(), answers.get("_commit")
+    if commit is None or own.is_at(str(commit)):
+        return own
+    for repository in _repositories(answers.get("_src_path"), own.source):
+        full_hash = _resolve(repository, str(commit))
+        if full_hash and str(repository) == own.source and full_hash == _resolve(repository, "HEAD"):
+            return own
+        if full_hash:
+            return Template(_extract(repository, full_hash), str(commit), answers.get("_src_path"))
+    raise KernelgenError(_other_version(str(commit), answers.get("_src_path"), own))
 
 
 def _checkout(folder: Path) -> Template:
     try:
-        # A checkout without its history (an unpacked archive) may lie inside somebody else's repository.
+        # An unpacked archive has no .git of its own, and may lie inside another repository.
         if not (folder / ".git").exists():
             raise git.GitError("not a repository")
-        commit = git.line(folder, "describe", "--tags", "--always")
-        dirty = git.line(folder, "status", "--porcelain", "--", "copier.yml", "template")
+        commit = git.text(folder, "describe", "--tags", "--always")
+        dirty = git.text(folder, "status", "--porcelain", "--", "copier.yml", "template")
     except git.GitError:
         return _unsourced(folder)
     return Template(folder, commit, str(folder), dirty=bool(dirty))
 
 
-def _packed(folder: Path) -> Template:
-    """The template inside an installed package, which knows its origin where pip wrote it down (PEP 610)."""
+def _bundled(folder: Path) -> Template:
+    """The template inside an installed package; pip may have recorded where it comes from (PEP 610)."""
     records = list(folder.parents[1].glob("kernelgen-*.dist-info/direct_url.json"))
     try:
         record = json.loads(records[0].read_text()) if records else {}
@@ -115,10 +115,10 @@ def _packed(folder: Path) -> Template:
 
 
 def _built_from(checkout: Path, folder: Path) -> Template:
-    """A package built from a checkout: that checkout's commit, if its template is the one that was packed."""
+    """The template of a package built from a checkout: at the checkout's commit, if the two templates are equal."""
     commit = _resolve(checkout, "HEAD") if (checkout / ".git").exists() else None
     if commit and _contents(_extract(checkout, commit)) == _contents(folder):
-        return Template(folder, git.line(checkout, "describe", "--tags", "--always"), str(checkout))
+        return Template(folder, git.text(checkout, "describe", "--tags", "--always"), str(checkout))
     return _unsourced(folder)
 
 
@@ -128,12 +128,12 @@ def _unsourced(folder: Path) -> Template:
 
 def _contents(folder: Path) -> dict[str, bytes]:
     files = [folder / "copier.yml", *(folder / "template").rglob("*")]
-    kept = (file for file in files if file.is_file() and file.suffix != ".pyc")
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in kept}
+    stamped = (file for file in files if file.is_file() and file.suffix != ".pyc")
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in stamped}
 
 
 def _repositories(*places: str | None) -> Iterator[Path]:
-    """The git repositories of this machine among `places`, which are addresses as copier records them."""
+    """The folders of this machine among `places`, which are addresses as copier records them."""
     for place in dict.fromkeys(place for place in places if place):
         folder = Path(place.removeprefix("git+").removeprefix("file://")).expanduser()
         if folder.is_absolute() and folder.is_dir():
@@ -141,12 +141,12 @@ def _repositories(*places: str | None) -> Iterator[Path]:
 
 
 def _resolve(repository: Path, commit: str) -> str | None:
-    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
-    return git.output_or("", repository, *asked) or None
+    rev_parse = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
+    return git.text_or("", repository, *rev_parse) or None
 
 
 def _extract(repository: Path, commit: str) -> Path:
-    """The template at a commit, unpacked once into the cache; a full hash never changes what it names."""
+    """The template at a commit, given by its full hash, in the cache; unpacked there if it is not yet."""
     import io
     import tarfile
 
@@ -158,11 +158,11 @@ def _extract(repository: Path, commit: str) -> Path:
     unpacked = tempfile.mkdtemp(prefix=".unpacking-", dir=cache)
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            tar.extractall(unpacked, **safely)
+            safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            tar.extractall(unpacked, **safe)
         os.rename(unpacked, cache / commit)
     except OSError:
-        # Another kernelgen may have been first; its copy is as good.
+        # Another kernelgen process may have unpacked the same commit meanwhile.
         if not (cache / commit).is_dir():
             raise
     finally:
@@ -170,10 +170,10 @@ def _extract(repository: Path, commit: str) -> Path:
     return cache / commit
 
 
-def _other_version(commit: str, source: str | None, mine: Template) -> str:
+def _other_version(commit: str, source: str | None, own: Template) -> str:
     release = re.fullmatch(r"v(\d[\w.]*)", commit)
     cure = f"kernelgen=={release[1]}" if release else f"kernelgen @ git+{source or '…'}@{commit}"
     return (
-        f"This project was stamped from template {commit}, and this kernelgen holds {mine.commit}. "
-        f"Bring the project to this one with `kernelgen update`, or get the other: pip install '{cure}'"
+        f"This project was stamped from template {commit}, and this kernelgen holds {own.commit}. "
+        f"Update the project with `kernelgen update`, or install that version: pip install '{cure}'"
     )

@@ -1,6 +1,6 @@
 """Brings a project to a newer template, through copier's own three-way merge.
 
-The merge runs in a clone of the project; only its outcome reaches the project, as a plan, all or nothing.
+The merge runs in a clone of the project. Its result reaches the project as a plan, all or none.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from kernelgen.scaffold.template import ANSWERS_FILE
 
 @dataclass
 class Update:
-    """What an update would do to a project: `conflicts` are the files where a person has to choose."""
+    """The plan of an update; `conflicts` are the files that a person has to merge."""
 
     plan: Plan
     top: Path
@@ -31,7 +31,7 @@ class Update:
     _blobs: list[bytes] = field(default_factory=list)
 
     def apply(self) -> None:
-        """Write the outcome, and mark the conflicts in git's index, as copier does.
+        """Apply the plan, and mark the conflicts in git's index, as copier does.
 
         Raises:
             ConflictError, OSError: as `Plan.apply`.
@@ -44,10 +44,10 @@ class Update:
 
 
 def update(project: Project) -> Update:
-    """Merge the newest template into a clone of the project, and say what came out.
+    """Merge the newest template into a clone of the project, and plan the same changes for the project.
 
     Raises:
-        KernelgenError: the project cannot be updated as it stands, or copier failed; nothing was changed.
+        KernelgenError: the project does not name its template, has uncommitted changes, or copier failed.
     """
     source = _check_source(project)
     top = _check_clean(project.root)
@@ -56,7 +56,7 @@ def update(project: Project) -> Update:
         clone = Path(scratch, "clone")
         git.git(top, "clone", "--quiet", "--shared", "--", str(top), str(clone))
         _run_copier(clone / below, source)
-        return _outcome(project, top, clone, below)
+        return _planned(project, top, clone, below)
 
 
 def _check_source(project: Project) -> str:
@@ -71,15 +71,15 @@ def _check_source(project: Project) -> str:
 
 
 def _check_clean(root: Path) -> Path:
-    """The top of the project's repository, which must have nothing to lose."""
+    """The root of the project's repository; refuses one without commits, or with uncommitted changes."""
     try:
-        top = Path(git.line(root, "rev-parse", "--show-toplevel"))
-        git.line(root, "rev-parse", "--verify", "HEAD")
+        top = Path(git.text(root, "rev-parse", "--show-toplevel"))
+        git.text(root, "rev-parse", "--verify", "HEAD")
     except git.GitError as error:
         raise KernelgenError(
             f"An update merges with git, and {root} has no commit: git init && git add -A && git commit"
         ) from error
-    if git.line(root, "status", "--porcelain", "--", str(root)):
+    if git.text(root, "status", "--porcelain", "--", str(root)):
         raise KernelgenError(f"{root} has uncommitted changes; commit or stash them (git stash -u), then try again.")
     return top
 
@@ -93,25 +93,25 @@ def _run_copier(project: Path, source: str) -> None:
         with contextlib.redirect_stderr(io.StringIO()):
             copier.run_update(project, vcs_ref=_pinned(source), defaults=True, overwrite=True, quiet=True)
     except ProcessExecutionError as error:
-        said = [line for line in error.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
+        messages = [line for line in error.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
         raise KernelgenError(
-            f"The update stopped, and nothing was changed: {(said or [str(error.argv)])[0]}"
+            f"The update stopped, and nothing was changed: {(messages or [str(error.argv)])[0]}"
         ) from error
     except (CopierError, ValueError, TypeError) as error:
         raise KernelgenError(f"The update stopped, and nothing was changed: {error}") from error
 
 
 def _pinned(source: str) -> str | None:
-    """The commit to update to, where copier would take in and record a checkout's uncommitted changes."""
+    """HEAD of a local checkout without tags: by default copier would stamp its uncommitted changes too."""
     folder = Path(source).expanduser()
-    if not folder.is_dir() or git.output_or("", folder, "tag"):
+    if not folder.is_dir() or git.text_or("", folder, "tag"):
         return None
-    return git.output_or("", folder, "rev-parse", "HEAD") or None
+    return git.text_or("", folder, "rev-parse", "HEAD") or None
 
 
-def _outcome(project: Project, top: Path, clone: Path, below: Path) -> Update:
+def _planned(project: Project, top: Path, clone: Path, below: Path) -> Update:
     changed = git.git(clone, "diff", "--name-only", "--no-renames", "-z", "HEAD").split(b"\0")
-    # In a fresh clone, whatever git does not know was made by the update, ignored or not.
+    # The clone was fresh: whatever git does not know, ignored or not, was made by the update.
     added = git.git(clone, "ls-files", "--others", "-z").split(b"\0")
     plan = Plan(project.root)
     for path in sorted({os.fsdecode(name) for name in changed + added if name}):
@@ -122,9 +122,9 @@ def _outcome(project: Project, top: Path, clone: Path, below: Path) -> Update:
     entries = [entry.partition(b"\t") for entry in stages.split(b"\0") if entry]
     conflicts = sorted({os.fsdecode(path) for _, _, path in entries})
     after = parse_yaml((clone / below / ANSWERS_FILE).read_bytes())["_commit"]
-    made = Update(plan, top, str(project.answers["_commit"]), str(after), conflicts)
+    update = Update(plan, top, str(project.answers["_commit"]), str(after), conflicts)
     if conflicts:
         forget = b"".join(b"0 " + b"0" * 40 + b"\t" + os.fsencode(path) + b"\0" for path in conflicts)
-        made._stages = forget + stages
-        made._blobs = [git.git(clone, "cat-file", "blob", entry.split()[1].decode()) for entry, _, _ in entries]
-    return made
+        update._stages = forget + stages
+        update._blobs = [git.git(clone, "cat-file", "blob", entry.split()[1].decode()) for entry, _, _ in entries]
+    return update

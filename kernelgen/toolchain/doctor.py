@@ -6,13 +6,19 @@ from pathlib import Path
 
 from kernelgen.errors import KernelgenError
 from kernelgen.toolchain import facts
+from kernelgen.toolchain.build_tools import OlderLayoutError
 from kernelgen.toolchain.checks import compiler, cuda, machine, project, python
 from kernelgen.toolchain.facts import Facts
 from kernelgen.toolchain.finding import Finding, error
 
 
-def examine(root: Path, setup: Path, chosen: Path | str, subject: project.Subject | None) -> list[Finding]:
-    """All findings. `chosen` is the project's Python, or the sentence that says why there is none."""
+def examine(root: Path, tools: Path, chosen: Path | str, subject: project.Subject | None) -> list[Finding]:
+    """All findings.
+
+    Args:
+        tools: the folder with the build_tools to ask.
+        chosen: the project's Python, or the sentence that says why there is none.
+    """
     with ThreadPoolExecutor() as pool:
 
         def start(findings: Iterator[Finding]) -> Future[list[Finding]]:
@@ -20,7 +26,7 @@ def examine(root: Path, setup: Path, chosen: Path | str, subject: project.Subjec
 
         # It imports torch, which takes longer than all the rest.
         last = start(project.check(subject, None if isinstance(chosen, str) else chosen)) if subject else None
-        found, first = _gather(root, setup, chosen)
+        found, first = _gather(root, tools, chosen)
         others = [start(module.check(found)) for module in (compiler, cuda, machine)]
         project_findings = last.result() if last else []
         if found["torch"].value is None:  # which was said already
@@ -28,11 +34,13 @@ def examine(root: Path, setup: Path, chosen: Path | str, subject: project.Subjec
         return [*first, *(finding for other in others for finding in other.result()), *project_findings]
 
 
-def _gather(root: Path, setup: Path, chosen: Path | str) -> tuple[Facts, list[Finding]]:
+def _gather(root: Path, tools: Path, chosen: Path | str) -> tuple[Facts, list[Finding]]:
     try:
         if isinstance(chosen, str):
             raise KernelgenError(chosen)
-        found = facts.gather(root, setup, chosen)
+        found = facts.gather(root, tools, chosen)
+    except OlderLayoutError as problem:
+        return Facts(root, None, {}), [error("build_tools", str(problem), "kernelgen update", stops="cpu")]
     except KernelgenError as problem:
         cure = "python3 -m venv .venv && .venv/bin/pip install --group dev, or name one with --python"
         return Facts(root, None, {}), [error("python", str(problem), cure, stops="cpu")]

@@ -16,7 +16,7 @@ def variables(facts: Facts, note: Callable[[str], None]) -> dict[str, str]:
         if facts["architectures"].value:
             found["TORCH_CUDA_ARCH_LIST"] = ";".join(facts["architectures"].value)
     for name in ("setup", "torch", "compiler", "toolkit", "architectures", "jobs"):
-        note(facts[name].error or facts[name].said)
+        note(facts[name].error or facts[name].notes)
     if facts["compiler"].value:
         found["CXX"] = facts["compiler"].value
     if facts["jobs"].value:

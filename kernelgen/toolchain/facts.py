@@ -1,23 +1,20 @@
-"""What a build in a project's Python would use, asked of the project's own setup.py."""
+"""What a build in a project's Python would use, as the project's own build_tools say."""
 
-import json
-import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import KernelgenError
-
-_INSIDE = Path(__file__).with_name("inside.py")
+from kernelgen.toolchain import build_tools
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What setup.py found, what it said about it, and the sentence that it refused with, if it did."""
+    """What build_tools found, what they noted about it, and the sentence that they refused with, if they did."""
 
     value: Any = None
-    said: str = ""
+    notes: str = ""
     error: str = ""
 
 
@@ -37,24 +34,21 @@ class Facts:
         return (self["installed"].value or {}).get(name)
 
 
-def gather(root: Path, setup: Path, python: Path) -> Facts:
-    """Asks `setup` (a setup.py) in `python`; torch is not imported for it.
+def gather(root: Path, tools: Path, python: Path) -> Facts:
+    """Asks the build_tools in the folder `tools`, in that Python; torch is not imported for it.
 
     Raises:
-        KernelgenError: that Python does not run.
+        OlderLayoutError: there are no build_tools; KernelgenError: that Python does not run.
     """
-    command = [str(python), "-c", _INSIDE.read_text(encoding="utf-8"), str(setup)]
     try:
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=60)
-        found = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as problem:
-        said = (getattr(problem, "stderr", None) or getattr(problem, "strerror", None) or "").strip().splitlines()
-        why = f" ({said[-1]})" if said else ""
-        raise KernelgenError(f"{python} does not run as a Python{why}; name another with --python.") from problem
-    return Facts(root, python, {name: _answer(answer) for name, answer in found.items()})
-
-
-def _answer(raw: dict[str, Any]) -> Answer:
-    # setup.py begins what it says with the package's name, as a build's output needs it.
-    said, error = (re.sub(r"^\w+: ", "", raw[name], flags=re.MULTILINE) for name in ("said", "error"))
-    return Answer(raw["value"], said, error)
+        answers = build_tools.ask(tools, python, "facts", timeout_s=60)
+    except build_tools.OlderLayoutError:
+        raise
+    except (KernelgenError, OSError, subprocess.SubprocessError, ValueError) as problem:
+        why = str(getattr(problem, "strerror", None) or problem)
+        raise KernelgenError(f"{python} does not run as a Python ({why}); name another with --python.") from problem
+    return Facts(
+        root,
+        python,
+        {name: Answer(raw["value"], "\n".join(raw["notes"]), raw["error"]) for name, raw in answers.items()},
+    )

@@ -1,4 +1,4 @@
-"""One build at a time in a folder."""
+"""One process at a time in a folder. A project's build has a lock of its own, in its build_tools."""
 
 import fcntl
 import os
@@ -6,16 +6,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[IO[str]]:
-    """Holds the lock that a project's own setup.py takes too.
-
-    The lock is the system's, on an open file, so it goes when the last process that has the file open does. Hand
-    the file to what must not be joined by another build.
-    """
+def locked(path: Path) -> Iterator[None]:
+    """Holds a lock file. The lock is the system's, so it goes with its process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         try:
@@ -27,4 +22,4 @@ def locked(path: Path) -> Iterator[IO[str]]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield file
+        yield

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kernelgen.errors import KernelgenError
-from kernelgen.scaffold.git import GitError, git, line
+from kernelgen.scaffold.git import GitError, git, text
 from kernelgen.toolchain.build import Build, environment
 
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
@@ -21,11 +21,11 @@ def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
         KernelgenError: the project is not in a git repository, or there is no such revision, or no project in it.
     """
     try:
-        prefix = line(root, "rev-parse", "--show-prefix")
+        prefix = text(root, "rev-parse", "--show-prefix")
     except GitError as error:
         raise KernelgenError(f"{root} is not in a git repository, so it has no other revisions: {error}") from None
     try:
-        commit = line(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        commit = text(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except GitError:
         raise KernelgenError(f"There is no revision {revision!r} in the repository of {root}.") from None
     scratch = Path(tempfile.mkdtemp(prefix="kernelgen-compare-"))

@@ -35,7 +35,7 @@ class Step:
 
 def read(root: Path, outcome: Outcome) -> list[Step]:
     """The steps of a build, the longest first; where it had nothing to do, the last time of each."""
-    folder = root / "build" / outcome.variant
+    folder = root / outcome.folder
     objects = outcome.facts["objects"]
     wanted = set(outcome.made) or {*objects, *outcome.libraries}
     steps = {}

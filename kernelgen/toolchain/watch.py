@@ -1,11 +1,12 @@
 """Builds whenever a source is saved, and runs the tests of what changed."""
 
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 from kernelgen.errors import KernelgenError
-from kernelgen.toolchain.build import Build, note
+from kernelgen.toolchain.build import Build
 from kernelgen.toolchain.python import find_python
 
 _SUFFIXES = (".cpp", ".cu", ".cuh", ".h", ".py")
@@ -24,19 +25,23 @@ def watch(build: Build, jobs: int | None, *, test: bool) -> int:
                 if test and changed:
                     _test(build, changed, outcome.variables())
             except KernelgenError as error:
-                note(str(error))
-            note("watching; Ctrl-C ends it")
+                _note(str(error))
+            _note("watching; Ctrl-C ends it")
             changed, seen = _next_change(build.root, seen)
     except KeyboardInterrupt:
         print()
-        note("stopped watching")
+        _note("stopped watching")
         return 0
+
+
+def _note(line: str) -> None:
+    print(f"kernelgen: {line}", file=sys.stderr, flush=True)
 
 
 def _sources(root: Path) -> dict[Path, int]:
     """When each file that a build or a test reads was last written."""
     found = {}
-    for path in (root / "setup.py", *(root / "src").rglob("*")):
+    for path in (root / "setup.py", *(root / "build_tools").glob("*"), *(root / "src").rglob("*")):
         if path.suffix in _SUFFIXES:
             try:
                 found[path] = path.stat().st_mtime_ns

@@ -1,4 +1,4 @@
-"""Builds a project's wheel, and checks that it runs wherever its name says that it does."""
+"""Builds a project's wheel, and checks which Pythons, torches and GPUs it runs on."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernelgen.errors import KernelgenError
-from kernelgen.toolchain import elf, packages
+from kernelgen.toolchain import elf, fatbin, packages
 from kernelgen.toolchain.finding import Finding, error, ok, warning
 
 TAG = "cp310-abi3"
@@ -56,7 +56,7 @@ def check_wheel(wheel: Path) -> list[Finding]:
     found = []
     if f"-{TAG}-" not in wheel.name:
         text = f"{wheel.name} is not tagged {TAG}, so each Python needs a wheel of its own."
-        found.append(error("tag", text, "restore bdist_wheel's py_limited_api in setup.py (kernelgen update)"))
+        found.append(error("tag", text, "restore bdist_wheel's py_limited_api in build_tools/commands.py"))
     backends = {Path(name).name for name in libraries}
     if "_cpu.so" not in backends:
         found.append(error("contents", f"{wheel.name} holds no _cpu.so.", "kernelgen build"))
@@ -65,6 +65,7 @@ def check_wheel(wheel: Path) -> list[Finding]:
         found.append(warning("contents", text, "USE_CUDA=1 kernelgen build --wheel"))
     for name, data in libraries.items():
         found += check_library(name, data)
+        found += check_gpus(name, data)
     bad = any(finding.state == "error" for finding in found)
     fine = f"{TAG}, and its libraries need only the stable ABI: any torch from 2.10 on, any Python from 3.10 on"
     return found if bad else [*found, ok("portable", fine)]
@@ -89,6 +90,21 @@ def check_library(name: str, data: bytes) -> Iterator[Finding]:
         if not (versioned or _STABLE.fullmatch(symbol) or _STANDARD.match(symbol)):
             text = f"{name} needs {symbol}, which {_owner(symbol)}."
             yield error("symbols", text, _CURE)
+
+
+def check_gpus(name: str, data: bytes) -> Iterator[Finding]:
+    """Which GPUs a library has code for: a wheel's name does not say. Nothing for a library without kernels."""
+    held = fatbin.architectures(data)
+    # PTX for one GPU alone helps no newer one.
+    ptx = [architecture for architecture in held if re.fullmatch(r"[\d.]+\+PTX", architecture)]
+    if ptx:
+        text = f"{name} holds code for {', '.join(held)}: newer GPUs compile the PTX when they load it"
+        yield ok("gpus", text)
+    elif held:
+        text = f"{name} holds code for {', '.join(held)} and no PTX: it runs on no newer GPU, and no name says so."
+        yield warning(
+            "gpus", text, 'kernelgen build --wheel --arch "8.0;9.0+PTX", or nothing if no other GPU will run it'
+        )
 
 
 def _owner(symbol: str) -> str:

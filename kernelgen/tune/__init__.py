@@ -19,7 +19,6 @@ Candidates:
     default_build.py  the op's build with its default values, and how that is repeated with others
     candidates.py     compiles configurations into libraries, many at once
     commands.py       runs compilers, and ends them
-    configure.py      runs in the project's Python: the op's build definition
 
 The search:
     search.py         asks for trials, compiles and measures many at once, records how each ends

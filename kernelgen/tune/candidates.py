@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.toolchain import resources
-from kernelgen.toolchain.lock import locked
 from kernelgen.tune.commands import Commands
 from kernelgen.tune.default_build import DefaultBuild
 from kernelgen.tune.errors import CompileError, DiskFullError, TuningError, is_disk_full
@@ -79,16 +78,15 @@ class Compiler:
         Raises:
             TuningError: the op cannot be built here, or none of its sources reads its tunables.
         """
-        with locked(self.folder.with_suffix(".lock")):
-            start = time.perf_counter()
-            self._build.make(self.limit_s)
-            seconds = time.perf_counter() - start
-            self.jobs = self.jobs or _default_jobs(self.kind, self._build.facts["jobs"])
-            self._pool = ThreadPoolExecutor(self.jobs)
-            self.compiles = self._build.compiles
-            readers = self._readers()
-            self.compiles = {path: command for path, command in self.compiles.items() if path in readers}
-            self.default = self._keep_default(seconds)
+        start = time.perf_counter()
+        self._build.make(self.limit_s)
+        seconds = time.perf_counter() - start
+        self.jobs = self.jobs or _default_jobs(self.kind, self._build.facts["jobs"])
+        self._pool = ThreadPoolExecutor(self.jobs)
+        self.compiles = self._build.compiles
+        readers = self._readers()
+        self.compiles = {path: command for path, command in self.compiles.items() if path in readers}
+        self.default = self._keep_default(seconds)
         return self.default
 
     @property
@@ -147,8 +145,13 @@ class Compiler:
         kernels = self._kernels({path: self.root / f"{path}.txt" for path in self.compiles})
         folder = self._folder_of((self.folder / self._build.header).read_text())
         if not folder.is_dir():
-            folder.mkdir(parents=True)
-            shutil.copy(self.root / self._build.facts["library"], folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+            shutil.copy(self.root / self._build.facts["library"], scratch)
+            try:
+                scratch.rename(folder)
+            except OSError:  # Another worker has kept the same.
+                shutil.rmtree(scratch)
         return Candidate(folder / self._library, kernels, seconds)
 
     @property

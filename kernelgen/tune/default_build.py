@@ -6,13 +6,13 @@ It is apart from the project's own build: definition, objects and library lie in
 import hashlib
 import json
 import os
-import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernelgen.tune import configure
+from kernelgen.toolchain import build_tools
 from kernelgen.tune.commands import Commands
 from kernelgen.tune.errors import TuningError
 
@@ -65,20 +65,20 @@ class DefaultBuild:
         Raises:
             TuningError: the op cannot be built here, or none of its sources includes its tuned header.
         """
-        self.facts = self._configure()
-        ninja = [self.facts["ninja"], "-f", f"{self.relative}/build.ninja"]
-        environment = {**os.environ, "COMPILER_CACHE": self.facts["cache"] or ""}
-        command = [*ninja, "-j", str(self.facts["jobs"]), self.facts["library"]]
-        done = self.commands.run(command, limit_s, environment)
-        if done.returncode:
-            raise TuningError(f"{self.op} does not compile as it is:\n{done.stdout}{done.stderr}".rstrip())
-        self._learn(ninja, limit_s)
+        configuration = self._run_build(limit_s)
+        if not configuration["libraries"]:
+            raise TuningError(f"{self.op} has no library for {self.kind}; see `kernelgen doctor`")
+        marks = {name: _mark(name) for name in self.names}
+        entry = {"shapes": {self.shapes: marks}} if self.shapes else {"values": marks}
+        header = build_tools.tuning_header(self.root, self.python, self.op, entry)
+        self.facts = {**configuration, "library": configuration["libraries"][0], "header": header}
+        self._learn([self.facts["ninja"], "-f", f"{self.relative}/build.ninja"], limit_s)
 
     def header_with(self, values: Mapping[str, str]) -> str:
         """The text of the tuned header with these values, as C++ spells them."""
         header = self.facts["header"]
         for name, value in values.items():
-            header = header.replace(json.dumps(configure.mark(name)), value)
+            header = header.replace(json.dumps(_mark(name)), value)
         return header
 
     @property
@@ -91,17 +91,22 @@ class DefaultBuild:
                 digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()[:12]
 
-    def _configure(self) -> dict[str, Any]:
-        script = Path(configure.__file__).resolve()
+    def _run_build(self, limit_s: float) -> dict[str, Any]:
+        """Build by the project's build_tools, apart from its own build; the build's configuration."""
         environment = {"TORCH_CUDA_ARCH_LIST": "native", **os.environ}
         environment |= {"TORCH_CUDA_ARCH_LIST": self.capability} if self.capability else {}
         environment |= {"USE_CUDA": "1"} if self.kind == "cuda" else {}
-        command = [str(self.python), str(script), self.op, self.kind, ",".join(self.names), self.shapes or ""]
-        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            lines = [line.partition(": ")[2] or line for line in done.stderr.splitlines()]
-            raise TuningError(done.stderr if "Traceback" in done.stderr else lines[-1])
-        return json.loads(done.stdout)
+        options = ["--op", self.op, "--backend", self.kind, "--folder", self.relative, "--tuned", "{}"]
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch, "report.json")
+            command = build_tools.command(self.root, self.python, "--report", str(file), "build", *options)
+            done = self.commands.run(command, limit_s, environment)
+            report = json.loads(file.read_text()) if file.is_file() else {"error": done.stderr.rstrip()}
+        if "error" in report:
+            # Only compilers print to standard output.
+            compilers = f"{self.op} does not compile as it is:\n{done.stdout}".rstrip()
+            raise TuningError(compilers if done.stdout else report["error"])
+        return report["configuration"]
 
     def _learn(self, ninja: list[str], limit_s: float) -> None:
         """Read from Ninja by which commands the library was made, and from which files."""
@@ -128,3 +133,8 @@ class DefaultBuild:
             file = self.root / path
             digest.update(path.encode() + b"\0" + (file.read_bytes() if file.is_file() else b""))
         return digest.digest()
+
+
+def _mark(name: str) -> str:
+    """What stands for a value in the header."""
+    return f"@{name}@"

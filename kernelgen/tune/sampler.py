@@ -54,10 +54,10 @@ def promising(
         return random.choice(left)
     # A point that was no good counts as the slowest, so that points like it are avoided.
     losses = np.array([max(measured) if time is None else time for _, time in times])
-    asked = random.sample(left, min(len(left), MAX_POINTS))
+    sample = random.sample(left, min(len(left), MAX_POINTS))
     tried = _coordinates(space, [values for values, _ in times])
-    best = surrogate.most_promising(tried, losses, _coordinates(space, in_flight), _coordinates(space, asked))
-    return asked[best]
+    best = surrogate.most_promising(tried, losses, _coordinates(space, in_flight), _coordinates(space, sample))
+    return sample[best]
 
 
 def _nearest(space: Space, indices: Mapping[str, int], points: Sequence[Values], random: Random) -> Values:

@@ -113,7 +113,7 @@ def test_every_folder_name_has_default_names(checkout, run, tmp_path, name, proj
         ("license", "--data takes name=value"),
         ("ops=[{name: ../x, recipe: elementwise}]", "Each of `ops` needs"),
         ("ops=[{name: a, recipe: nope}]", "There is no recipe 'nope'"),
-        ("ops=[{name: class, recipe: elementwise}]", "keeps that word"),
+        ("ops=[{name: class, recipe: elementwise}]", "is reserved in"),
         ("ops={", "expected"),
         ("ops=5", "Each of `ops` needs"),
         ("ops=text", "Each of `ops` needs"),

@@ -89,7 +89,7 @@ def test_the_first_step_names_the_files_with_kernels(project, run, recipe):
         (["x", "--from", "nowhere"], 2, "FILE.py:FUNCTION"),
         (["elementwise"], 3, "already"),
         (["../x"], 2, "lower-case"),
-        (["class"], 2, "keeps that word"),
+        (["class"], 2, "is reserved in"),
         (["torch"], 2, "cannot name an op"),
         (["x", "--schema", "(int n) -> Tensor"], 2, "takes no tensor"),
         (["sharding"], 3, "in the way"),
@@ -246,3 +246,10 @@ def test_json_holds_what_was_done(project, run):
     assert shown["delete"] == done["create"]
     assert shown["applied"] is False
     assert json.dumps(shown["diff"])
+
+
+@pytest.mark.parametrize("verb", ("new", "add-op", "remove-op", "update"))
+def test_verbs_that_write_sources_can_show_their_plan_first(run, verb):
+    options = run(verb, "--help").out
+    assert "--dry-run" in options
+    assert "--json" in options

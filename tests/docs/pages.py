@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(page.relative_to(ROOT).as_posix() for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 
-_BLOCK = re.compile(r"(?:^<!-- (?P<mark>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+_BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -40,15 +40,15 @@ class Block:
         return self.mark.removeprefix("file:").strip() if self.mark.startswith("file:") else None
 
     def commands(self) -> list[Command]:
-        found: list[Command] = []
+        commands: list[Command] = []
         for number, line in enumerate(self.text.splitlines(), self.line + 1):
             if line.startswith("$ "):
-                found.append(Command(line[2:], [], number))
-            elif found:
-                found[-1].expected.append(line)
+                commands.append(Command(line[2:], [], number))
+            elif commands:
+                commands[-1].expected.append(line)
             else:
                 raise ValueError(f"line {number}: a console block begins with a command, not with {line!r}")
-        return found
+        return commands
 
 
 def read(page: str) -> str:
@@ -71,6 +71,11 @@ def links(page: str) -> list[str]:
 
 def anchors(page: str) -> set[str]:
     """The headings of a page as links name them."""
-    prose = _BLOCK.sub("", read(page))
+    return anchors_in(read(page))
+
+
+def anchors_in(text: str) -> set[str]:
+    """The headings of Markdown as links name them."""
+    prose = _BLOCK.sub("", text)
     headings = re.findall(r"^#+ (.*)$", prose, re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -15,13 +15,13 @@ from tests.docs.pages import PAGES, ROOT, Command, anchors, blocks, links, read
 
 def steps(page: str) -> list[Command | tuple[str, str]]:
     """What a reader does, in order: files to write and commands to run."""
-    found: list[Command | tuple[str, str]] = []
+    actions: list[Command | tuple[str, str]] = []
     for block in blocks(page):
         if block.file:
-            found.append((block.file, block.text))
+            actions.append((block.file, block.text))
         elif block.language == "console" and block.reason_not_run is None:
-            found += block.commands()
-    return found
+            actions += block.commands()
+    return actions
 
 
 RUNNABLE = [page for page in PAGES if any(isinstance(step, Command) for step in steps(page))]
@@ -39,10 +39,10 @@ def prints(output: str, expected: list[str]) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_commands_do_what_the_page_says(page, shell):
-    todo = steps(page)
-    commands = [step for step in todo if isinstance(step, Command)]
+    actions = steps(page)
+    commands = [step for step in actions if isinstance(step, Command)]
     # One page is enough to compile CUDA for; it is the one that has a kernel in it.
-    done = shell(todo, **({} if page == "docs/tutorial.md" else {"USE_CUDA": "0"}))
+    done = shell(actions, **({} if page == "docs/tutorial.md" else {"USE_CUDA": "0"}))
     for (command, code, output), after in zip(done, [*commands[1:], None], strict=False):
         where = f"{page}:{command.line}: $ {command.text}\n{output}"
         announced = after is not None and after.text == "echo $?"
@@ -116,11 +116,17 @@ def test_the_reference_describes_every_option(verb, monkeypatch):
     assert table(sections("docs/commands.md")[verb], "takes") == names
 
 
+def test_the_reference_names_the_verbs_with_a_dry_run(monkeypatch):
+    (paragraph,) = re.findall(r"^\*\*Writing sources\*\*: .*?\n\n", read("docs/commands.md"), re.M | re.S)
+    named = set(re.findall(r"`([\w-]+)(?: --dry-run)?`", paragraph)) & set(VERBS)
+    assert named == {verb for verb in VERBS if "--dry-run" in parser_of(verb, monkeypatch)._option_string_actions}
+
+
 def test_the_reference_describes_every_question():
     questions = yaml.safe_load((ROOT / "copier.yml").read_text())
-    asked = [
+    names = [
         name
         for name, question in questions.items()
         if not name.startswith("_") and question.get("when") is not False and question.get("ask") is not False
     ]
-    assert table(sections("docs/commands.md")["new"], "name") == asked
+    assert table(sections("docs/commands.md")["new"], "name") == names

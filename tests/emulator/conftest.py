@@ -50,7 +50,7 @@ def compiled(ops: Path) -> Callable[..., Library]:
 def copy_op(ops: Path, name: str, project: Path) -> Path:
     """A copy of one op's folder, in a project of its own, to change."""
     package = ops.parent.relative_to(ops.parents[2])
-    for part in (package / "include", package / "ops" / name, Path("setup.py")):
+    for part in (package / "include", package / "ops" / name, Path("setup.py"), Path("build_tools")):
         source = ops.parents[2] / part
         (project / part).parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, project / part) if source.is_dir() else shutil.copy(source, project / part)

@@ -1,5 +1,5 @@
-"""linear_activation's kernels for 16-bit types compute activations to well below what rounding loses, and those of all
-types keep what is no number."""
+"""linear_activation's activations: for 16-bit types their error is well below that of rounding; for all types NaN and
+infinity propagate."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from .conftest import ENTRIES, build
 from .test_recipes import NAMES as DTYPES
 
 NAMES = ("none", "relu", "gelu", "gelu_tanh", "silu")
-# How far off a value may be, in halves of a unit in the last place of the result: what rounding may add to it.
+# The largest error, in units of half a ULP of the result, which is the error of rounding.
 LIMIT = 0.1
 
 
@@ -34,7 +34,7 @@ def exact(name: str, z: torch.Tensor) -> torch.Tensor:
 def evaluate(library, memory, dtype: torch.dtype, name: str, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     z = memory.copy(z)
     y, gradient = (memory.empty(len(z), dtype=torch.float32) for _ in "yg")
-    library(DTYPES[dtype], NAMES.index(name), z, y, gradient, len(z))
+    library(f"evaluate_{DTYPES[dtype]}", NAMES.index(name), z, y, gradient, len(z))
     return y, gradient
 
 
@@ -46,20 +46,20 @@ def test_values(library, memory, name, dtype):
     expected = exact(name, z.double())
     info = torch.finfo(dtype)
     unit = info.eps * 2 ** expected.abs().clamp(min=info.tiny).log2().floor()
-    # Where gelu is less than that far below 0, float32's 1 + erf has nothing right left, but bfloat16 could tell more.
+    # 1e-9: near zero from below, float32's 1 + erf has no correct digit left, while bfloat16 still has range.
     assert ((y.double() - expected).abs() <= LIMIT * unit / 2 + 1e-9).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_no_number(library, reference, memory, name, dtype):
-    """Where PyTorch has none, there may be an infinity instead, but nothing that looks right."""
+def test_nan_and_infinity(library, reference, memory, name, dtype):
+    """Where PyTorch has NaN, there may be an infinity instead, but no finite number."""
     z = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0])
     y, gradient = evaluate(library, memory, dtype, name, z)
-    given = z.clone().requires_grad_()
-    expected = reference("linear_activation").ACTIVATIONS[name](given)
+    leaf = z.clone().requires_grad_()
+    expected = reference("linear_activation").ACTIVATIONS[name](leaf)
     expected.sum().backward()
-    for ours, theirs in ((y, expected.detach()), (gradient, given.grad)):
+    for ours, theirs in ((y, expected.detach()), (gradient, leaf.grad)):
         assert not ours[theirs.isnan()].isfinite().any()
         torch.testing.assert_close(ours[~theirs.isnan()], theirs[~theirs.isnan()])
     assert y[0].isnan()

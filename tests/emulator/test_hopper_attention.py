@@ -1,7 +1,7 @@
-"""flash_attention's Hopper kernels compute what its reference does, in every order of their threads that is tried.
+"""flash_attention's sm90 kernels compute what its reference does, under every thread schedule that is tried.
 
-The forward gives the same bits in all of them. So do the gradients of keys and values; that of queries is a sum in any
-order.
+The output and the gradients of keys and values are the same to the bit under all of them; the gradient of queries is a
+sum of atomics.
 """
 
 import ctypes
@@ -14,37 +14,37 @@ import torch
 from .conftest import ENTRIES, SEEDS, build, copy_op
 from .test_recipes import SCALES, Attention, check_infinite_key, check_large_scores, close, infinite_key, random
 
-# What the kernels may be tuned to, by class: see hopper_tiles.h. Between them they have each number of consumers, rings
-# of each kind of length, and each way around what is or is not done.
+# Tuned values by shape class: see tuning.h. Together they cover each number of consumers, rings whose length is a power
+# of two and others, and both values of every switch.
 NARROW, WIDE, LARGE = "wgmma, heads of 64", "wgmma, wide tiles of heads of 64", "wgmma, heads of 128"
 GRADIENT, LARGE_GRADIENT = "wgmma, gradient of heads of 64", "wgmma, gradient of heads of 128"
 TILES = {
     "other steps": {
-        NARROW: {"keys": 192, "stages": 2, "takes_turns": False, "rescale_at": 0, "cache_mib": 1},
+        NARROW: {"keys": 192, "stages": 2, "ping_pong": False, "rescale_at": 0, "cache_mib": 1},
         WIDE: {"keys": 96, "stages": 4, "rescale_at": 12},
-        LARGE: {"keys": 64, "stages": 4, "takes_turns": False},
+        LARGE: {"keys": 64, "stages": 4, "ping_pong": False},
         GRADIENT: {"query_stages": 3},
         LARGE_GRADIENT: {"grad_stages": 4, "values_first": False},
     },
     "other consumers": {
         NARROW: {"consumers": 3, "keys": 64, "stages": 5},
-        WIDE: {"consumers": 2, "keys": 160, "stages": 2, "takes_turns": False},
+        WIDE: {"consumers": 2, "keys": 160, "stages": 2, "ping_pong": False},
         LARGE: {"consumers": 3, "keys": 64, "rescale_at": 0},
         GRADIENT: {"grad_stages": 3, "values_first": True},
         LARGE_GRADIENT: {"query_stages": 3},
     },
 }
 # Head dimension; batch, heads, heads of keys, queries, keys, dimension; options. There are two multiprocessors, so that
-# blocks take several tiles, and tiles of 64 to 192 queries and of 128 keys.
+# blocks get several tiles, and tiles have 64 to 192 queries and 128 keys.
 CASES = [
     (64, (1, 2, 1, 200, 300, 64), {"causal": True}),
     (64, (1, 2, 2, 260, 140, 40), {"softcap": 3.0, "window": (100, 5)}),
     (64, (1, 2, 2, 380, 200, 64), {"window": (150, 40)}),  # Wide tiles.
     (64, (1, 1, 1, 1, 129, 64), {}),
     (128, (1, 2, 1, 150, 400, 128), {"causal": True}),
-    (128, (1, 1, 1, 190, 140, 96), {"causal": True, "softcap": 20.0}),  # The first rows attend to nothing.
+    (128, (1, 1, 1, 190, 140, 96), {"causal": True, "softcap": 20.0}),  # The first rows attend to no key.
     (128, (1, 3, 1, 129, 1, 128), {}),
-    # So many tiles of a head that some come late.
+    # Enough tiles in a head that the scheduler has late ones.
     (64, (1, 2, 1, 1050, 60, 64), {}),
     (128, (1, 2, 2, 800, 130, 128), {"causal": True}),
     (128, (1, 2, 1, 70, 1100, 128), {"window": (300, 0)}),
@@ -67,12 +67,12 @@ def tuned_library(ops, tmp_path_factory, request):
 
 
 @pytest.mark.parametrize("dims, shape, more", CASES)
-def test_it_computes_what_the_reference_does(library, reference, memory, dims, shape, more):
+def test_results_match_the_reference(library, reference, memory, dims, shape, more):
     check(library, reference, memory, dims, shape, more)
 
 
 @pytest.mark.parametrize("dims, shape, more", CASES)
-def test_so_it_does_with_other_tiles(tuned_library, reference, memory, dims, shape, more):
+def test_results_match_the_reference_with_tuned_tiles(tuned_library, reference, memory, dims, shape, more):
     check(tuned_library, reference, memory, dims, shape, more)
 
 
@@ -86,34 +86,32 @@ def check(library, reference, memory, dims, shape, more):
     loss = (expected * grad.float()).sum() + (0 if grad_lse is None else (expected_lse * grad_lse).sum())
     loss.backward()
 
-    found = []
+    results = []
     for seed in SEEDS:
         out, lse, grads = run(library, memory, attention, grad, grad_lse, seed)
         close(out, expected)
         assert torch.allclose(lse, expected_lse, atol=1e-4)
         for name, made, leaf in zip("qkv", grads, leaves, strict=True):
             close(made, leaf.grad, f"gradient of {name}")
-        found.append((out, lse, *grads[1:]))
-    assert all(
-        torch.equal(first, other) for results in found[1:] for first, other in zip(found[0], results, strict=True)
-    )
+        results.append((out, lse, *grads[1:]))
+    assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
 
 
 def run(library, memory, attention, grad, grad_lse=None, seed=0):
     """The forward, then the backward."""
     out, lse, how = attention.like(attention.q), memory.empty(*attention.rows), {"seed": seed, "multiprocessors": 2}
-    library(f"hopper_forward_{attention.name}", *attention.inputs(), out, lse, **how)
+    library(f"forward_{attention.name}", *attention.inputs(), out, lse, **how)
     grads = [attention.like(tensor) for tensor in (attention.q, attention.k, attention.v)]
-    rows = getattr(library._library, f"hopper_rows_{attention.dims}")()
+    rows = getattr(library._library, f"backward_rows_{attention.dims}")()
     padded = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / rows) * rows
     scratch = memory.empty(padded, 2), memory.empty(padded, attention.dims).zero_()
-    given = (*attention.inputs(), out, lse, grad, grad_lse, *grads, *scratch)
-    library(f"hopper_backward_{attention.name}", *given, **how)
+    arguments = (*attention.inputs(), out, lse, grad, grad_lse, *grads, *scratch)
+    library(f"backward_{attention.name}", *arguments, **how)
     return out, lse, grads
 
 
 @pytest.mark.parametrize("dims", (64, 128))
-def test_an_infinite_key_that_nobody_attends_to(library, memory, dims):
+def test_an_infinite_key_without_weight_has_no_gradient(library, memory, dims):
     attention = infinite_key(memory, dims)
     *_, grads = run(library, memory, attention, attention.made(*attention.q.shape))
     check_infinite_key(grads)
@@ -121,55 +119,55 @@ def test_an_infinite_key_that_nobody_attends_to(library, memory, dims):
 
 @pytest.mark.parametrize("dims", (64, 128))
 @pytest.mark.parametrize("power", SCALES)
-def test_scores_may_be_large(library, reference, memory, dims, power):
+def test_large_scores(library, reference, memory, dims, power):
     def forward(attention):
         out, lse = attention.like(attention.q), memory.empty(*attention.rows)
-        library(f"hopper_forward_{attention.name}", *attention.inputs(), out, lse, multiprocessors=2)
+        library(f"forward_{attention.name}", *attention.inputs(), out, lse, multiprocessors=2)
         return out, lse
 
     check_large_scores(forward, reference, memory, dims, power)
 
 
 @pytest.mark.parametrize("layout", ["slices of one tensor", "one batch for all", "one head for all"])
-def test_it_reads_tensors_as_they_lie(library, memory, layout):
+def test_strided_tensors_are_read_in_place(library, memory, layout):
     torch.manual_seed(0)
     attention = Attention(memory, 64, (2, 2, 2, 70, 150, 64))
-    given = [attention.q, attention.k, attention.v]
+    inputs = [attention.q, attention.k, attention.v]
     if layout == "slices of one tensor":
-        given = [torch.stack([tensor] * 3, 2)[:, :, 1] for tensor in given]
+        inputs = [torch.stack([tensor] * 3, 2)[:, :, 1] for tensor in inputs]
     elif layout == "one batch for all":
-        given[1:] = (tensor[:1].expand(tensor.shape) for tensor in given[1:])
+        inputs[1:] = (tensor[:1].expand(tensor.shape) for tensor in inputs[1:])
     else:
-        given[1:] = (tensor[:, :, :1].expand(tensor.shape) for tensor in given[1:])
-    strides = (ctypes.c_int64 * 9)(*(stride for tensor in given for stride in tensor.stride()[:3]))
+        inputs[1:] = (tensor[:, :, :1].expand(tensor.shape) for tensor in inputs[1:])
+    strides = (ctypes.c_int64 * 9)(*(stride for tensor in inputs for stride in tensor.stride()[:3]))
     out, lse = attention.like(attention.q), memory.empty(*attention.rows)
-    where = ctypes.addressof(attention.shape)
-    library("hopper_forward_strided", where, *given, ctypes.addressof(strides), out, lse)
+    shape = ctypes.addressof(attention.shape)
+    library("forward_strided", shape, *inputs, ctypes.addressof(strides), out, lse)
 
-    attention.q, attention.k, attention.v = (tensor.contiguous() for tensor in given)
+    attention.q, attention.k, attention.v = (tensor.contiguous() for tensor in inputs)
     expected, expected_lse = attention.like(attention.q), memory.empty(*attention.rows)
-    library(f"hopper_forward_{attention.name}", *attention.inputs(), expected, expected_lse)
+    library(f"forward_{attention.name}", *attention.inputs(), expected, expected_lse)
     assert torch.equal(out, expected)
     assert torch.equal(lse, expected_lse)
 
 
-@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize(
-    "tiles, late, batch, heads, group, most",
+    "tiles, late, batch, heads, group, section_groups",
     [(1, 0, 1, 1, 1, 1), (5, 0, 2, 6, 1, 5), (12, 2, 2, 10, 2, 3), (9, 1, 3, 4, 4, 1), (6, 1, 1, 7, 1, 100)],
 )
-def test_every_tile_has_its_turn(library, memory, tiles, late, batch, heads, group, most, backwards):
-    """A head's tiles in their order, those of few heads at a time; the late ones when all others are through."""
-    found = memory.empty(tiles * batch * heads, 3, dtype=torch.int32)
-    library("hopper_places", tiles, late, batch, heads, group, most, int(backwards), found)
-    turns = [(place[0] * heads + place[1], tiles - 1 - place[2] if backwards else place[2]) for place in found.tolist()]
-    assert sorted(turns) == [(head, tile) for head in range(batch * heads) for tile in range(tiles)]
-    is_late = [tile >= tiles - late for _, tile in turns]
+def test_every_tile_is_scheduled_once(library, memory, tiles, late, batch, heads, group, section_groups, descending):
+    """Each head's tiles come in order, section by section; late tiles come after all others."""
+    coordinates = memory.empty(tiles * batch * heads, 3, dtype=torch.int32)
+    library("scheduled_tiles", tiles, late, batch, heads, group, section_groups, int(descending), coordinates)
+    order = [(b * heads + head, tiles - 1 - tile if descending else tile) for b, head, tile in coordinates.tolist()]
+    assert sorted(order) == [(head, tile) for head in range(batch * heads) for tile in range(tiles)]
+    is_late = [tile >= tiles - late for _, tile in order]
     assert is_late == sorted(is_late)
-    waiting: dict[int, int] = {}
-    for head, tile in turns:
-        assert waiting.pop(head, tile) == tile
+    next_tiles: dict[int, int] = {}  # Of the heads that have begun and not ended.
+    for head, tile in order:
+        assert next_tiles.pop(head, tile) == tile
         if tile + 1 not in (tiles - late, tiles):
-            waiting[head] = tile + 1
-        assert len(waiting) <= most * group * (tiles / late if tile >= tiles - late else 1)
-    assert not waiting
+            next_tiles[head] = tile + 1
+        assert len(next_tiles) <= section_groups * group * (tiles / late if tile >= tiles - late else 1)
+    assert not next_tiles

@@ -1,5 +1,5 @@
-"""linear_activation's Hopper kernel computes what its reference does, with every kind of tile and cluster, in every
-order of its threads that is tried, and always the same bits."""
+"""linear_activation's sm90 forward computes what its reference does, with every kind of tile and cluster, under every
+thread schedule that is tried, and the same bits under all of them."""
 
 import math
 
@@ -15,13 +15,13 @@ TILES = (
     "four_beside",
     "four_below",
     "wide",
-    "in_turns",
-    "in_turns_beside",
+    "ping_pong",
+    "ping_pong_beside",
     "halves",
     "quarters",
 )
-# Clusters of four find place for two of them at most, so that some take several tiles. No size fills its last tiles,
-# and in the second case clusters have blocks that are beyond the result.
+# Two clusters of four fit at most, so that some process several tiles. No size is a multiple of its tiles, and in the
+# second case clusters have blocks that lie outside of the result.
 SIZES = ((330, 392, 200, 8), (70, 72, 136, 4))
 
 
@@ -35,12 +35,12 @@ def library(ops):
 def test_every_kind_of_tile(library, reference, memory, tile, m, n, k, multiprocessors):
     x, bias = (memory.copy(random(*size, dtype=torch.float16)) for size in ((m, k), (n,)))
     weight = memory.copy((random(n, k) / math.sqrt(k)).to(torch.float16))
-    made = [t.double() for t in (x, weight, bias)]
+    exact_inputs = [t.double() for t in (x, weight, bias)]
     first = None
     for seed in SEEDS:
         y, z = (memory.empty(m, n, dtype=torch.float16) for _ in "yz")
         library(tile, x, weight, bias, y, z, m, n, k, seed=seed, multiprocessors=multiprocessors)
-        close(z, reference("linear_activation").linear_activation(*made, "none"))
-        close(y, reference("linear_activation").linear_activation(*made, "gelu"))
+        close(z, reference("linear_activation").linear_activation(*exact_inputs, "none"))
+        close(y, reference("linear_activation").linear_activation(*exact_inputs, "gelu"))
         assert first is None or torch.equal(y, first)
         first = y

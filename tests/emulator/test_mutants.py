@@ -5,6 +5,7 @@ Some are those that `kernelgen fuzz` finds on a GPU (tests/lab/mutants); others 
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,19 +26,26 @@ FROM_LAB = (
 
 
 def _linear(name: str, old: str, new: str = "") -> Mutant:
-    return Mutant(name, "linear_activation", "hopper.cuh", old, new)
+    return Mutant(name, "linear_activation", "sm90/forward.cu", old, new)
 
 
-def _attention(name: str, old: str, new: str = "", file: str = "forward.cuh") -> Mutant:
+def _attention(name: str, old: str, new: str = "", file: str = "sm80/forward.cu") -> Mutant:
     return Mutant(name, "flash_attention", file, old, new)
 
 
 def _hopper_attention(name: str, old: str, new: str = "") -> Mutant:
-    return Mutant(name, "hopper_attention", "hopper_forward.cuh", old, new)
+    return Mutant(name, "hopper_attention", "sm90/forward.cu", old, new)
+
+
+ROOMS = {"mbarrier.cuh": "sm90"}  # All other headers that have mutants are in cuda/.
 
 
 def _header(name: str, header: str, old: str, new: str = "") -> Mutant:
-    return Mutant(name, "include", f"../../include/{header}", old, new)
+    return Mutant(name, "include", f"../../include/{ROOMS.get(header, 'cuda')}/{header}", old, new)
+
+
+def _norm_header(name: str, header: str, old: str, new: str = "") -> Mutant:
+    return replace(_header(name, header, old, new), recipe="rms_norm")
 
 
 _WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
@@ -45,23 +53,23 @@ _WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
 
 MUTANTS = [
     *(mutant for mutant in CUDA if mutant.name.removeprefix("cuda_") in FROM_LAB),
-    Mutant("rows_beyond_the_last", "rms_norm", "../../include/tile.cuh", " && rows % tile.teams_per_block == 0", ""),
+    _norm_header("rows_beyond_the_last", "tile.cuh", " && rows % tile.groups_per_block == 0", ""),
     _linear("tile_not_waited_for", "barriers.full[stage].wait(position.parity());"),
     _linear("buffer_not_waited_for", ".wait(position.parity() ^ 1);\n      full.arrive", ";\n      full.arrive"),
     _linear("released_while_being_read", _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
-    _linear("panel_still_being_read", "if (copies) tma_store_wait_read<0>();"),
+    _linear("panel_still_being_read", "if (leads) tma_store_wait_read<0>();"),
     _linear("panel_not_yet_written", "named_barrier_sync(kConsumerBarrier + consumer, kWarpgroup);"),
-    _linear("one_arrival_for_two_consumers", "Tile::kSharing * (Place::kSharesTile ? 2 : 1)", "Tile::kSharing"),
-    _linear("released_to_one_block_only", "thread < Tile::kSharing", "thread < 1"),
-    _linear("share_in_the_wrong_place", "place(number * kShare * kSwizzleRow)", "place(0)"),
-    _linear("rows_waited_for_that_do_not_come", "rows_left(Tile::kRows, corner.row, schedule.m)", "Tile::kRows"),
+    _linear("one_arrival_for_two_consumers", "Tile::kMulticast * (Traits::kCooperative ? 2 : 1)", "Tile::kMulticast"),
+    _linear("released_to_one_block_only", "thread < Tile::kMulticast", "thread < 1"),
+    _linear("share_in_the_wrong_place", "offset(index * kShare * kSwizzleRow)", "offset(0)"),
+    _linear("rows_waited_for_that_do_not_come", "rows_left(Tile::kRows, corner.row, scheduler.m)", "Tile::kRows"),
     _linear("boxes_beyond_the_end", "rows > 0 ? &operand.rest", "rows > 0 ? &operand.whole"),
     _linear("sums_of_the_tile_before", "step > 0 || part > 0", "true"),
     _linear("shares_not_waited_for", "  cluster::arrive();\n  cluster::wait();\n#pragma", "#pragma"),
     _linear("gone_before_its_share_is_read", "  if constexpr (Tile::kSplits > 1) cluster::wait();\n}", "}"),
-    _linear("a_turn_is_not_passed_on", "named_barrier_arrive(kTurnBarrier + 1 - consumer, 2 * kWarpgroup);", ";"),
+    _linear("a_turn_is_not_passed_on", "named_barrier_arrive(kMainloopBarrier + 1 - consumer, 2 * kWarpgroup);", ";"),
     _attention("keys_not_waited_for", "cp_async_wait<Block::kStages - 2>();", "cp_async_wait<Block::kStages - 1>();"),
-    _attention("keys_still_being_read", "__syncthreads();  // This step's tiles are there,", "//"),
+    _attention("keys_still_being_read", "__syncthreads();  // This iteration's tiles have arrived,", "//"),
     _attention(
         "one_row_too_many", "p.out.row, p.mask.queries - first_row,", "p.out.row, p.mask.queries - first_row + 1,"
     ),
@@ -70,22 +78,26 @@ MUTANTS = [
     _hopper_attention("task_replaced_while_it_lasts", ".wait(queries.parity() ^ 1);", ";"),
     _hopper_attention("scores_not_waited_for", "wgmma_wait<decltype(pending)::value>();"),
     _hopper_attention("values_not_waited_for", "barriers.full_values[values.stage()].wait(values.parity());"),
-    _hopper_attention("sums_of_the_last_tile", "    rows.begin_sums();\n"),
+    _hopper_attention("sums_of_the_last_tile", "    rows.clear_accumulator();\n"),
     _hopper_attention("results_still_leaving", "if (thread == 0) tma_store_wait_read<0>();  // The last", "//"),
-    _header("sums_share_a_buffer", "team.cuh", "T* const now = sums[turn_ ^= 1];", "T* const now = sums[0];"),
-    _header("sums_of_a_block_share_a_buffer", "team.cuh", "&sums[turn_ ^= 1][", "&sums[0]["),
-    _header("block_not_synchronised", "team.cuh", "[] { __syncthreads(); }", "[] {}"),
-    _header("part_not_synchronised", "team.cuh", "named_barrier_sync(1 + threadIdx.y, blockDim.x);"),
-    _header("teams_share_a_barrier", "team.cuh", "named_barrier_sync(1 + threadIdx.y,", "named_barrier_sync(1,"),
-    _header("teams_share_their_sums", "team.cuh", "threadIdx.y * (blockDim.x / kWarp)", "0"),
-    _header("columns_not_synchronised", "column_sums.cuh", "__syncthreads();  // Whoever", "//"),
-    _header("teams_not_added_up", "column_sums.cuh", "add(parts, blockDim.y,", "add(parts, 1,"),
-    _header("parts_as_many_as_fit", "tile.cuh", "std::min(most / tile.threads, kMostParts)", "most / tile.threads"),
-    _header("more_clusters_than_fit", "tile.cuh", "if (tile.blocks_per_team > 1) teams = std::min", "//"),
-    Mutant("past_the_row_s_end", "rms_norm", "../../include/tile.cuh", "return n == threads", "return n <= threads"),
-    _header("queue_one_row_short", "queue.cuh", "__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"),
+    _header("sums_share_a_buffer", "thread_group.cuh", "warp_sums = sums[buffer_ ^= 1];", "warp_sums = sums[0];"),
+    _header("sums_of_a_block_share_a_buffer", "thread_group.cuh", "&sums[buffer_ ^= 1][", "&sums[0]["),
+    _header("block_not_synchronised", "thread_group.cuh", "[] { __syncthreads(); }", "[] {}"),
+    _header("part_not_synchronised", "thread_group.cuh", "named_barrier_sync(1 + threadIdx.y, blockDim.x);"),
+    _header(
+        "groups_share_a_barrier", "thread_group.cuh", "named_barrier_sync(1 + threadIdx.y,", "named_barrier_sync(1,"
+    ),
+    _header("groups_share_their_sums", "thread_group.cuh", "threadIdx.y * (blockDim.x / kWarp)", "0"),
+    _header("columns_not_synchronised", "column_sums.cuh", "__syncthreads();  // Other threads", "//"),
+    _header("groups_not_added_up", "column_sums.cuh", "add(parts, blockDim.y,", "add(parts, 1,"),
+    _header("groups_as_many_as_fit", "tile.cuh", "std::min(most / tile.threads, kMostGroups)", "most / tile.threads"),
+    _header("more_clusters_than_fit", "tile.cuh", "if (tile.blocks_per_group > 1) groups = std::min", "//"),
+    _norm_header("past_the_row_s_end", "tile.cuh", "return n == threads", "return n <= threads"),
+    _header(
+        "pipeline_one_row_short", "pipeline.cuh", "__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"
+    ),
     _header("quotient_too_small", "divisor.cuh", "/ value + 1);", "/ value);"),
-    _header("parity_of_many_steps", "mbarrier.cuh", "if (at_ >= 2 * kStages)", "if (at_ >= kStages)"),
+    _header("parity_of_many_steps", "mbarrier.cuh", "if (position_ >= 2 * kStages)", "if (position_ >= kStages)"),
 ]
 
 
@@ -125,26 +137,26 @@ def _hopper_attention_forward(compiled, reference, memory) -> None:
         given = (attention.q.float(), attention.k.float(), attention.v.float())
         expected = reference("flash_attention").flash_attention(*given, causal=True)
         out, lse = attention.like(attention.q), memory.empty(*attention.rows)
-        compiled("")("hopper_forward", *attention.inputs(), out, lse, seed=seed, multiprocessors=2)
+        compiled("")("forward", *attention.inputs(), out, lse, seed=seed, multiprocessors=2)
         recipes.close(out, expected)
 
 
 def _include(compiled, reference, memory) -> None:
     kernels = compiled("include")
     for seed in EVERY_PAIR:
-        for team in ("lanes", "part", "block", "cluster"):
-            vocabulary.test_teams_take_each_row_once_and_sum_it(kernels, memory, team, 50, 100, seed)
-        for team in ("lanes", "part", "block"):
-            vocabulary.test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, 37, 60, 2, seed)
-    vocabulary.test_no_more_clusters_stay_than_fit(kernels, 100, 8)
-    vocabulary.test_a_block_that_stays_is_filled_with_teams(kernels, 64, 1000, 256, 4)
+        for group in ("lanes", "part", "block", "cluster"):
+            vocabulary.test_groups_take_each_row_once_and_sum_it(kernels, memory, group, 50, 100, seed)
+        for group in ("lanes", "part", "block"):
+            vocabulary.test_a_pipeline_brings_rows_and_column_sums_add_them_up(kernels, memory, group, 37, 60, 2, seed)
+    vocabulary.test_no_more_clusters_are_launched_than_fit(kernels, 100, 8)
+    vocabulary.test_a_persistent_block_is_filled_with_groups(kernels, 64, 1000, 256, 4)
     vocabulary.test_a_divisor_divides_all_that_an_int_can_be(kernels, 7)
     for steps in range(6):
         vocabulary.test_a_ring_advances_by_many_steps_as_one_by_one(kernels, steps)
 
 
 # What is compiled of a recipe, and what has to find the fault.
-HUNTED_TILES = ("four_beside", "in_turns", "halves")
+HUNTED_TILES = ("four_beside", "ping_pong", "halves")
 
 
 def _hunted_tiles() -> str:
@@ -156,14 +168,16 @@ def _hunted_tiles() -> str:
 
 
 HOPPER_ATTENTION = """
+#define INSTANCE_T float16
+#define INSTANCE_D 64
 #include "flash_attention_problem.h"
-#include "hopper_forward.cuh"
-extern "C" cudaError_t hopper_forward(
+#include "sm90/forward.cu"
+extern "C" cudaError_t forward(
     const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) {
-  static int taken;
+  static int counter;
   Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse};
-  p.tiles_taken = &taken;
-  return forward_hopper<__half, 64>(p, nullptr);
+  p.tile_counter = &counter;
+  return sm90::forward<float16, 64>(p, nullptr);
 }
 """
 
@@ -178,7 +192,7 @@ HUNTS: dict[str, tuple[str, list[str], Callable]] = {
     "elementwise": (_first_export("elementwise.cu"), ["kernel.cu"], _elementwise),
     "rms_norm": (_first_export("rms_norm.cu"), [], _norms),
     "linear_activation": (_hunted_tiles(), [], _linear_activation),
-    "flash_attention": (_first_export("flash_attention.cu"), ["rows.sm_80+.cu"], _flash_attention),
+    "flash_attention": (_first_export("flash_attention.cu"), [], _flash_attention),
     "hopper_attention": (HOPPER_ATTENTION, [], _hopper_attention_forward),
     "include": ((ENTRIES / "vocabulary.cu").read_text(), [], _include),
 }

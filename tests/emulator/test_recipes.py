@@ -127,31 +127,23 @@ def test_swiglu(compiled, reference, memory, dtype, rows, n, halves):
     close(grad_up, u.grad)
 
 
-LINEAR = [
-    *("portable.sm_80+.cu", "portable_large_half.sm_80+.cu", "portable_small_half.sm_80+.cu"),
-    *("portable_large_bfloat16.sm_80+.cu", "portable_small_bfloat16.sm_80+.cu"),
-    *("hopper.sm_90a.cu", "hopper_large_bfloat16.sm_90a.cu", "hopper_small_bfloat16.sm_90a.cu"),
-    *("hopper_large_half.sm_90a.cu", "hopper_small_half.sm_90a.cu", "plain.cu", "backward.cu"),
-]
-
-
 # Small tiles, and in the last row large ones.
-PORTABLE = [(50, 72, 136, 2), (200, 136, 200, 4), (250, 376, 264, 2), (3, 120 * 128 - 5, 72, 2)]
-# With so many multiprocessors, these take small tiles, few of them, halves and quarters; medium, tall and large ones.
-HOPPER = [
+SM80 = [(50, 72, 136, 2), (200, 136, 200, 4), (250, 376, 264, 2), (3, 120 * 128 - 5, 72, 2)]
+# With so many multiprocessors, these use the classes Small, Few, Halves and Quarters; Medium, Tall and Large.
+SM90 = [
     *((70, 72, 72, 4), (50, 72, 72, 4), (70, 72, 776, 8), (50, 72, 520, 12)),
     *((200, 136, 200, 4), (130, 72, 72, 4), (200, 520, 72, 2)),
 ]
 PRODUCTS = [
-    *(("portable", torch.float16, *shape) for shape in PORTABLE),
-    *(("hopper", torch.bfloat16, *shape) for shape in HOPPER),
+    *(("sm80", torch.float16, *shape) for shape in SM80),
+    *(("sm90", torch.bfloat16, *shape) for shape in SM90),
 ]
 
 
 @pytest.mark.parametrize("path, dtype, m, n, k, multiprocessors", PRODUCTS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_linear_activation(compiled, reference, memory, path, dtype, m, n, k, multiprocessors, seed):
-    library = compiled("linear_activation", LINEAR)
+    library = compiled("linear_activation")
     x, bias = (memory.copy(random(*size, dtype=dtype)) for size in ((m, k), (n,)))
     weight = memory.copy((random(n, k) / math.sqrt(k)).to(dtype))
     y, z = memory.empty(m, n, dtype=dtype), memory.empty(m, n, dtype=dtype)
@@ -161,13 +153,13 @@ def test_linear_activation(compiled, reference, memory, path, dtype, m, n, k, mu
     close(y, reference("linear_activation").linear_activation(*made, "gelu_tanh"))
 
 
-@pytest.mark.parametrize("path, dtype", [("portable", torch.float16), ("plain", torch.float32)])
+@pytest.mark.parametrize("path, dtype", [("sm80", torch.float16), ("plain", torch.float32)])
 def test_linear_activation_of_unaligned_rows(compiled, reference, memory, path, dtype):
     m, n, k = 67, 35, 83
     x = memory.copy(random(m, k, dtype=dtype), shift=1)
     weight = memory.copy((random(n, k) / math.sqrt(k)).to(dtype), shift=1)
     y = memory.empty(m, n, dtype=dtype)
-    compiled("linear_activation", LINEAR)(f"{path}_{NAMES[dtype]}", x, weight, None, y, None, m, n, k)
+    compiled("linear_activation")(f"{path}_{NAMES[dtype]}", x, weight, None, y, None, m, n, k)
     close(y, reference("linear_activation").linear_activation(x.double(), weight.double(), None, "gelu_tanh"))
 
 
@@ -177,7 +169,7 @@ def test_the_elementwise_backward_of_linear_activation(compiled, reference, memo
     grad_z, grad_bias = memory.empty(m, n, dtype=torch.float16), memory.empty(n, dtype=torch.float16)
     partial = memory.empty(n * 64)
     arguments = (grad, saved, grad_z, grad_bias, partial, partial.numel(), m, n)
-    compiled("linear_activation", LINEAR)("backward_float16", *arguments, seed=m)
+    compiled("linear_activation")("backward_float16", *arguments, seed=m)
     expected = reference("linear_activation").linear_activation_backward(grad.float(), saved.float(), "gelu_tanh", True)
     close(grad_z, expected[0])
     close(grad_bias, expected[1])
@@ -251,7 +243,7 @@ DECODED = [
 @pytest.mark.parametrize("dims, shape, parts, warps, more", DECODED)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_flash_attention_decodes(compiled, reference, memory, dims, shape, parts, warps, more, seed):
-    library = compiled("flash_attention", ["rows.sm_80+.cu"])
+    library = compiled("flash_attention")
     attention = Attention(memory, dims, shape, **more)
     inputs = (attention.q.float(), attention.k.float(), attention.v.float())
     expected, expected_lse = reference("flash_attention").flash_attention(*inputs, **more, return_lse=True)
@@ -283,7 +275,7 @@ def check_large_scores(forward, reference, memory, dims, power):
 @pytest.mark.parametrize("dims", (64, 128))
 @pytest.mark.parametrize("power", SCALES)
 def test_flash_attention_with_large_scores(compiled, reference, memory, dims, power):
-    library = compiled("flash_attention", ["rows.sm_80+.cu"])
+    library = compiled("flash_attention")
     for parts, decode_warps in ((1, 0), (3, 0), (1, 4)):
         check_large_scores(lambda it, n=(parts, decode_warps): it.forward(library, *n), reference, memory, dims, power)
 
@@ -304,7 +296,7 @@ def check_infinite_key(grads):
 
 @pytest.mark.parametrize("dims", (64, 128))
 def test_flash_attention_with_an_infinite_key(compiled, memory, dims):
-    library, attention = compiled("flash_attention", ["rows.sm_80+.cu"]), infinite_key(memory, dims)
+    library, attention = compiled("flash_attention"), infinite_key(memory, dims)
     out, lse = attention.forward(library)
     for deterministic in (False, True):
         grad = attention.made(*out.shape)
@@ -314,7 +306,7 @@ def test_flash_attention_with_an_infinite_key(compiled, memory, dims):
 @pytest.mark.parametrize("dims, shape, more", ATTENTION)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_flash_attention(compiled, reference, memory, dims, shape, more, seed):
-    library = compiled("flash_attention", ["rows.sm_80+.cu"])
+    library = compiled("flash_attention")
     attention = Attention(memory, dims, shape, **more)
     leaves = [t.float().requires_grad_() for t in (attention.q, attention.k, attention.v)]
     expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **more, return_lse=True)

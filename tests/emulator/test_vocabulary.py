@@ -63,11 +63,11 @@ def test_reduce_sums_neighbouring_lanes(kernels, memory):
 
 
 @pytest.mark.parametrize("rows, n", [(1, 1), (7, 33), (50, 100)])
-@pytest.mark.parametrize("team", ("lanes", "part", "block", "cluster"))
+@pytest.mark.parametrize("group", ("lanes", "part", "block", "cluster"))
 @pytest.mark.parametrize("seed", SEEDS)
-def test_teams_take_each_row_once_and_sum_it(kernels, memory, team, rows, n, seed):
+def test_groups_take_each_row_once_and_sum_it(kernels, memory, group, rows, n, seed):
     given, sums, taken = memory.copy(integers(rows, n)), memory.empty(rows), torch.zeros(rows, dtype=torch.int32)
-    kernels(f"rows_by_{team}", given, sums, taken, rows, n, seed=seed)
+    kernels(f"rows_by_{group}", given, sums, taken, rows, n, seed=seed)
     assert torch.equal(sums, given.sum(1))
     assert (taken == 1).all()
 
@@ -84,19 +84,19 @@ def test_row_goes_over_what_it_holds(kernels, memory, kind, rows, n):
 
 
 @pytest.mark.parametrize("rows, n, blocks", [(1, 4, 1), (2, 60, 3), (37, 64, 2)])
-@pytest.mark.parametrize("team", ("lanes", "part", "block"))
+@pytest.mark.parametrize("group", ("lanes", "part", "block"))
 @pytest.mark.parametrize("seed", SEEDS)
-def test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, rows, n, blocks, seed):
+def test_a_pipeline_brings_rows_and_column_sums_add_them_up(kernels, memory, group, rows, n, blocks, seed):
     given, out = memory.copy(integers(rows, n)), memory.empty(rows, n)
     partial, sums = memory.empty(blocks, n), memory.empty(n)
-    kernels(f"columns_by_{team}", given, out, partial, sums, rows, n, blocks, seed=seed)
+    kernels(f"columns_by_{group}", given, out, partial, sums, rows, n, blocks, seed=seed)
     assert torch.equal(out, given)
     assert torch.equal(sums, given.sum(0))
 
 
 # With 2 accesses a thread, 4 of rows that a block could not hold otherwise, and 128 threads a block.
 @pytest.mark.parametrize(
-    "accesses, capability, team, threads, blocks, held",
+    "accesses, capability, group, threads, blocks, held",
     [
         (1, 80, 0, 128, 1, 2),
         (16, 80, 0, 128, 1, 2),
@@ -112,29 +112,29 @@ def test_queue_brings_rows_and_column_sums_add_them_up(kernels, memory, team, ro
         (8 * 512 + 1, 90, 4, 128, 1, 0),
     ],
 )
-def test_tile_takes_the_smallest_team_that_holds_a_row(kernels, accesses, capability, team, threads, blocks, held):
-    chosen = torch.zeros(4, dtype=torch.int64)
-    kernels("tile_for", accesses, chosen, capability=capability)
-    assert chosen.tolist() == [team, threads, blocks, held]
+def test_tile_takes_the_smallest_group_that_holds_a_row(kernels, accesses, capability, group, threads, blocks, held):
+    found = torch.zeros(4, dtype=torch.int64)
+    kernels("tile_for", accesses, found, capability=capability)
+    assert found.tolist() == [group, threads, blocks, held]
 
 
-# A team for 4 rows at least, on 2 multiprocessors.
+# A group for 4 rows at least, on 2 multiprocessors.
 @pytest.mark.parametrize(
-    "team, rows, threads, teams",
+    "group, rows, threads, groups",
     [(0, 1000, 256, 32), (0, 100, 128, 16), (64, 1000, 256, 4), (64, 16, 128, 2), (256, 1000, 512, 2), (64, 1, 64, 1)],
 )
-def test_a_block_that_stays_is_filled_with_teams(kernels, team, rows, threads, teams):
-    chosen = torch.zeros(2, dtype=torch.int64)
-    kernels("filled_block", team, rows, chosen, multiprocessors=2)
-    assert chosen.tolist() == [threads, teams]
+def test_a_persistent_block_is_filled_with_groups(kernels, group, rows, threads, groups):
+    found = torch.zeros(2, dtype=torch.int64)
+    kernels("filled_block", group, rows, found, multiprocessors=2)
+    assert found.tolist() == [threads, groups]
 
 
 # Of 10 multiprocessors, two have no others for a cluster of four: two clusters, not the five that have room by count.
 @pytest.mark.parametrize("rows, blocks", [(1, 4), (5, 8), (100, 8)])
-def test_no_more_clusters_stay_than_fit(kernels, rows, blocks):
-    chosen = torch.zeros(1, dtype=torch.int64)
-    kernels("blocks_staying", rows, chosen, multiprocessors=10)
-    assert chosen.item() == blocks
+def test_no_more_clusters_are_launched_than_fit(kernels, rows, blocks):
+    found = torch.zeros(1, dtype=torch.int64)
+    kernels("resident_blocks", rows, found, multiprocessors=10)
+    assert found.item() == blocks
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -190,7 +190,7 @@ def test_a_divisor_divides_all_that_an_int_can_be(kernels, divisor):
 
 
 @pytest.mark.parametrize("rows", [1, 16, 17, 2**31 + 3])
-def test_there_is_a_team_for_each_row(kernels, rows):
+def test_there_is_a_group_for_each_row(kernels, rows):
     """However many: kernels that take no second row would leave what is beyond unwritten."""
     blocks = torch.zeros(1, dtype=torch.int64)
     kernels("blocks_for_many_rows", blocks, rows)

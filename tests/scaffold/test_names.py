@@ -27,13 +27,13 @@ def test_identifiers_are_taken(name):
         ("{{ 7 }}", "lower-case"),
         ("$(id)", "lower-case"),
         ("a;b", "lower-case"),
-        ("lambda", "keeps that word"),
-        ("namespace", "keeps that word"),
-        ("errno", "keeps that word"),
+        ("lambda", "is reserved in"),
+        ("namespace", "is reserved in"),
+        ("errno", "is reserved in"),
         ("ops", "itself"),
         ("testing", "itself"),
         ("name", "itself"),
-        ("torch", "keeps that word"),
+        ("torch", "is reserved in"),
     ),
 )
 def test_anything_else_is_refused_in_a_sentence(name, says):
@@ -43,5 +43,5 @@ def test_anything_else_is_refused_in_a_sentence(name, says):
 
 def test_the_closest_word_is_offered():
     assert did_you_mean("elementwize", ["elementwise", "blank"]) == "Did you mean elementwise?"
-    assert did_you_mean("xyz", ["elementwise", "blank"]) == "There is blank, elementwise."
-    assert did_you_mean("xyz", []) == "There is none."
+    assert did_you_mean("xyz", ["elementwise", "blank"]) == "The choices are blank, elementwise."
+    assert did_you_mean("xyz", []) == "There are none."

@@ -63,8 +63,8 @@ class Bench:
         return folder
 
     def hide_cuda(self) -> str:
-        """A PATH with a compiler and without nvcc; setup.py does not look in the usual place either."""
-        self.edit(Path("setup.py"), "/usr/local/cuda", "/nowhere")
+        """A PATH with a compiler and without nvcc; the build does not look in the usual place either."""
+        self.edit(Path("build_tools/toolkit.py"), "/usr/local/cuda", "/nowhere")
         for name in ("g++", "ld", "as", "mv", "sh"):
             self.script(name, f'exec {shutil.which(name)} "$@"')
         return str(self.scratch / "bin")

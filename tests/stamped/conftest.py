@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kernelgen.scaffold.schema import parse
+from kernelgen.scaffold.schema.parser import parse
 from tests.conftest import locked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -131,7 +131,8 @@ def outcome(case: ElementTree.Element) -> Outcome:
     folders = case.get("classname", "").split(".")
     test, _, rest = case.get("name", "").partition("[")
     problem = next(iter(case), None)
-    status = {None: "passed", "failure": "failed", "error": "failed"}.get(None if problem is None else problem.tag)
+    kind = None if problem is None else problem.get("type") if problem.tag == "skipped" else problem.tag
+    status = {None: "passed", "failure": "failed", "error": "failed", "pytest.xfail": "xfailed"}.get(kind)
     message = "" if problem is None else f"{problem.get('message', '')}\n{problem.text}"
     op = folders[3] if folders[0] == "src" else None
     return Outcome(op, test, rest.removesuffix("]"), status or problem.tag, message)

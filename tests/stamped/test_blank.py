@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +16,15 @@ import pytest
 from kernelgen.cli import main
 from kernelgen.scaffold import template
 
-from ..conftest import make_checkout
+from ..conftest import ROOT, make_checkout
 from .conftest import Outcome, build, edit, python, run, write_cpu
 
 FUNCTIONS = Path(__file__).with_name("functions.py")
 FROM_FUNCTIONS = ["affine", "blend", "halves", "mixture", "parts", "total", "waves", "widened"]
 ACCUMULATE = "(Tensor(a!) total, Tensor x, *, float alpha=1.0) -> ()"
 NAMES = [*FROM_FUNCTIONS, "accumulate"]
+# The README's own example, as it is stamped.
+GATE = re.search(r'add-op my_gate --schema "(.*)"', (ROOT / "README.md").read_text(encoding="utf-8"))[1]
 OPS = Path("src/blank_kernels/ops")
 
 
@@ -54,7 +57,8 @@ def make(home: Path) -> None:
             "total.add_(x, alpha=alpha)",
         ),
     )
-    for name in set(NAMES) - {"affine"}:
+    kernelgen(home, "add-op", "my_gate", "--schema", GATE, "--project", project)
+    for name in {*NAMES, "my_gate"} - {"affine"}:
         # One shows that a stamped kernel compiles; the others would only take their time.
         (project / OPS / name / "kernel.cu").unlink()
     result = build(project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0")
@@ -66,6 +70,14 @@ def package(home) -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(home / "blank-kernels" / "src")
         return importlib.import_module("blank_kernels")
+
+
+@pytest.fixture(scope="session")
+def unwritten(home, package) -> ModuleType:
+    """The project's own tests/suite/unwritten.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(home / "blank-kernels" / "tests")
+        return importlib.import_module("suite.unwritten")
 
 
 # ---- From a function ------------------------------------------------------------------------------------------
@@ -210,7 +222,7 @@ def test_an_op_that_writes_to_its_argument_does_so(package):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_on_cuda_a_call_says_what_to_write(package, home, name):
+def test_on_cuda_a_call_says_what_to_write(package, unwritten, home, name):
     """Without a GPU no tensor is on CUDA; the dispatcher still calls CUDA's kernel for whoever asks for it."""
     import torch
 
@@ -218,7 +230,14 @@ def test_on_cuda_a_call_says_what_to_write(package, home, name):
     args, kwargs = calls(name)[0] if name != "accumulate" else ((torch.ones(2), torch.ones(2)), {})
     kernels = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
     file = home / "blank-kernels" / OPS / name / "kernel.cu"
-    with pytest.raises(NotImplementedError, match=f"^{name} on CUDA: kernel not written yet: write it in {file}$"):
+    message = f"^{name} on CUDA: kernel not written yet: write it in {file}$"
+    with pytest.raises(NotImplementedError, match=message) as raised:
+        operator.redispatch(kernels, *args, **kwargs)
+    expected = f"{name}: CUDA kernel not written yet; write ops/{name}/cuda.cpp"
+    assert unwritten.reason_to_fail(file.parent, raised.value) == expected
+    assert unwritten.reason_to_fail(file.parent, NotImplementedError("another")) is None
+    # Nor is it taken for a refusal of an argument.
+    with pytest.raises(NotImplementedError), importlib.import_module("suite").refusal("kernel"):
         operator.redispatch(kernels, *args, **kwargs)
 
 
@@ -234,7 +253,7 @@ def test_what_is_stamped_is_clean(home):
 
 @pytest.fixture
 def outcomes(home, outcomes_of) -> list[Outcome]:
-    return outcomes_of("blank-outcomes", home / "blank-kernels", *(str(OPS / name) for name in NAMES))
+    return outcomes_of("blank-outcomes", home / "blank-kernels", *(str(OPS / name) for name in (*NAMES, "my_gate")))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -246,12 +265,19 @@ def test_its_stamped_tests_pass(outcomes, name):
     }
 
 
+def test_before_anything_is_written_its_tests_fail_as_expected(outcomes):
+    own = [outcome for outcome in outcomes if outcome.op == "my_gate"]
+    assert {outcome.status for outcome in own} == {"passed", "skipped", "xfailed"}
+    reasons = {outcome.message.partition("\n")[0] for outcome in own if outcome.status == "xfailed"}
+    assert reasons == {"my_gate: reference not written yet; write ops/my_gate/reference.py"}
+
+
 # ---- When C++ is written --------------------------------------------------------------------------------------
 
 
 def test_list_says_which_backends_are_written(home):
     listed = json.loads(kernelgen(home, "list", "--json", "--project", home / "blank-kernels"))
-    assert {op["name"]: op["backends"] for op in listed["ops"]} == {name: [] for name in NAMES}
+    assert {op["name"]: op["backends"] for op in listed["ops"]} == {name: [] for name in (*NAMES, "my_gate")}
     assert "  affine      blank  no backend  pristine" in kernelgen(home, "list", "--project", home / "blank-kernels")
 
 

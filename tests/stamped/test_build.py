@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -148,8 +149,8 @@ def test_without_cuda_the_cpu_library_is_built_and_a_line_says_so(full_project, 
 
 def test_without_a_toolkit_the_cpu_library_is_built_and_a_line_says_so(full_project, copy_of, tmp_path):
     project = copy_of(full_project)
-    script = (project / "setup.py").read_text()
-    (project / "setup.py").write_text(script.replace("/usr/local/cuda", str(tmp_path / "nowhere")))
+    toolkit = project / "build_tools" / "toolkit.py"
+    toolkit.write_text(toolkit.read_text().replace("/usr/local/cuda", str(tmp_path / "nowhere")))
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("g++", "ld", "as", "mv", "sh"):
@@ -206,6 +207,7 @@ def test_a_wheel_holds_the_libraries_and_no_sources(full_project, copy_of, tmp_p
     names = zipfile.ZipFile(wheel).namelist()
     assert {"demo_kernels/_cpu.so", "demo_kernels/_cuda.so"} <= set(names)
     assert not [name for name in names if name.endswith((".cu", ".cpp", ".h", ".cuh")) or "test_" in name]
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"demo_kernels"}  # No build_tools.
 
     command = [
         sys.executable,
@@ -238,10 +240,54 @@ def test_an_editable_install_builds_in_place(full_project, copy_of, tmp_path):
     assert result.stdout.strip() == "{'CPU': None, 'CUDA': None}", result.stderr
 
 
+def test_a_wheel_is_built_from_a_source_distribution(small_project, copy_of, tmp_path):
+    project = copy_of(small_project)
+    result = run([sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path)], project)
+    assert result.returncode == 0, result.stdout + result.stderr
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
+    assert {"setup.py", "build_tools/__main__.py", f"{PACKAGE}/ops/elementwise/kernel.cu"} <= names
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(tmp_path)]
+    result = run([*command, str(archive)], tmp_path, USE_CUDA="0")
+    assert result.returncode == 0, result.stdout + result.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "demo_kernels/_cpu.so" in zipfile.ZipFile(wheel).namelist()
+
+
+def test_an_editable_debug_install_is_found_by_import(small_project, copy_of, tmp_path):
+    project = copy_of(small_project)
+    result = run([sys.executable, "setup.py", "-q", "clean"], project)
+    assert result.returncode == 0, result.stdout + result.stderr
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
+    command += ["--prefix", str(tmp_path / "prefix"), "-e", "."]
+    result = run(command, project, DEBUG="1", USE_CUDA="0")
+    assert result.returncode == 0, result.stdout + result.stderr
+    site = sysconfig.get_path("purelib", vars={"base": str(tmp_path / "prefix")})
+    code = f"import site; site.addsitedir({site!r}); from demo_kernels import _library\n"
+    code += "print(_library.VARIANT, _library.missing['CPU'])"
+    shown = run([sys.executable, "-c", code], tmp_path, DEMO_KERNELS_VARIANT=None)
+    assert shown.stdout == "debug None\n", shown.stderr
+    # A release build is preferred again as soon as there is one.
+    assert build(project, USE_CUDA="0").returncode == 0
+    shown = run([sys.executable, "-c", code], tmp_path, DEMO_KERNELS_VARIANT=None)
+    assert shown.stdout == "release None\n", shown.stderr
+
+
+def test_clean_removes_what_builds_made(small_project, copy_of):
+    project = copy_of(small_project)
+    assert build(project, DEBUG="1", USE_CUDA="0").returncode == 0
+    assert run([sys.executable, "setup.py", "clean"], project).returncode == 0
+    left = [path for path in project.rglob("*") if path.suffix in (".so", ".o", ".ninja")]
+    assert left == []
+    assert not (project / "build/release").exists()
+
+
 def test_build_isolation_is_refused_with_the_flag_that_helps(full_project, copy_of, tmp_path):
     # What pip's isolation does, without its downloads: a Python that sees no torch.
     project = copy_of(full_project)
-    result = run([sys.executable, "-S", "-E", "setup.py", "configure"], project, PYTHONPATH=None)
+    result = run([sys.executable, "-S", "-E", "-m", "build_tools", "configure"], project, PYTHONPATH=None)
     assert result.returncode == 1
     assert "torch is not installed" in result.stderr
     assert "--no-build-isolation" in result.stderr

@@ -1,4 +1,4 @@
-"""include/exponential.h: as exact as it says, over every exponent, and a loop of it becomes vector instructions."""
+"""include/cpu/exponential.h: as exact as it says, over every exponent, and a loop of it becomes vector instructions."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from .conftest import REPOSITORY
 
-(HEADER,) = (REPOSITORY / "template").glob("src/*/include/exponential.h")
+(HEADER,) = (REPOSITORY / "template").glob("src/*/include/cpu/exponential.h")
 
 # Prints the largest error in units of the last place where the result is a normal number, and what is special.
 PROGRAM = """

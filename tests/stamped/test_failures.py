@@ -49,7 +49,7 @@ def test_what_is_printed_is_what_the_page_says(symptom, bench):
 @row("torch is not installed in this environment")
 def torch_missing(bench):
     # What pip's build isolation does, without its downloads: a Python that sees no torch.
-    return bench.run(BASE_PYTHON, "-S", "-E", "setup.py", "configure")
+    return bench.run(BASE_PYTHON, "-S", "-E", "-m", "build_tools", "configure")
 
 
 @row("torch … is too old for the stable ABI")
@@ -65,7 +65,7 @@ def ninja_missing(bench):
     (folder / "torch" / "version.py").write_text("__version__ = '2.11.0'\n")
     bench.script("g++", 'exec /usr/bin/g++ "$@"')
     paths = {"PYTHONPATH": str(folder), "PATH": str(bench.scratch / "bin"), "USE_CUDA": "0"}
-    return bench.run(BASE_PYTHON, "-S", "setup.py", "configure", **paths)
+    return bench.run(BASE_PYTHON, "-S", "-m", "build_tools", "configure", **paths)
 
 
 @row("setuptools … is too old")
@@ -135,6 +135,15 @@ def toolkit_missing_and_asked_for(bench):
     return bench.build(PATH=bench.hide_cuda(), USE_CUDA="1")
 
 
+@row("is built without CUDA: get one built with CUDA")
+def toolkit_missing_and_torch_without_cuda(bench):
+    folder = bench.module("torch", "")
+    (folder / "torch" / "version.py").write_text("__version__ = '2.11.0+cpu'\ncuda = None\n")
+    output = bench.run(sys.executable, "-m", "build_tools", "configure", PATH=bench.hide_cuda(), PYTHONPATH=str(folder))
+    assert "doctor --fix" not in output
+    return output
+
+
 @row("nvcc … does not match torch's CUDA")
 def toolkit_of_another_version(bench):
     return bench.build(CUDA_HOME=bench.toolkit(12040))
@@ -184,6 +193,14 @@ def architecture_of_another_gpu(bench):
     return bench.kernelgen("doctor", PATH=bench.gpu(), TORCH_CUDA_ARCH_LIST="9.0a")
 
 
+@row("holds code for … and no PTX")
+def wheel_for_one_gpu(bench):
+    from kernelgen.toolchain.wheel import check_gpus
+    from tests.toolchain.test_wheel import fat_binary
+
+    return "\n".join(finding.text for finding in check_gpus("_cuda.so", fat_binary((2, 89, 0))))
+
+
 @row("is too old to run what CUDA … builds")
 def driver_old(bench):
     return bench.kernelgen("doctor", PATH=bench.gpu())
@@ -229,10 +246,10 @@ def build_under_way(bench):
             text=True,
             env={**os.environ, "USE_CUDA": "0"},
         ) as build:
-            said = build.stderr.readline()
+            message = build.stderr.readline()
             fcntl.flock(file, fcntl.LOCK_UN)
             build.communicate()
-    return said
+    return message
 
 
 @row("and no process holds it; torch's JIT loader hangs on it")
@@ -274,6 +291,30 @@ def wheel_not_portable(bench):
     bench.build(USE_CUDA="0")
     library = bench.project / PACKAGE / "_cpu.so"
     return "\n".join(finding.text for finding in check_library(library.name, library.read_bytes()))
+
+
+@row("has no build_tools: it is of an older layout")
+def older_layout(bench):
+    shutil.rmtree(bench.project / "build_tools")
+    return bench.kernelgen("build")
+
+
+@row("setup.py makes no PROJECT")
+def setup_without_project(bench):
+    (bench.project / "setup.py").write_text("")
+    return bench.kernelgen("build")
+
+
+@row("setup.py stopped with")
+def setup_in_conflict(bench):
+    (bench.project / "setup.py").write_text("<<<<<<< before updating\n")
+    return bench.kernelgen("build")
+
+
+@row("setup.py has flags for …, and there is no such op")
+def flags_of_no_op(bench):
+    bench.edit(Path("setup.py"), "NVCC_FLAGS: dict[str, list[str]] = {}", 'NVCC_FLAGS = {"elementwize": ["-O2"]}')
+    return bench.build(USE_CUDA="0")
 
 
 @row("the SCHEMAS of … changed since its import")

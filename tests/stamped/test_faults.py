@@ -54,7 +54,9 @@ def compiler_output(made_once) -> str:
             (project / OPS / name / "kernel.cu").unlink()
             if not name.endswith("_on_cuda"):
                 (project / OPS / name / "cuda.cpp").unlink()
-        configured = run([sys.executable, "setup.py", "configure"], project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0")
+        configured = run(
+            [sys.executable, "-m", "build_tools", "configure"], project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0"
+        )
         assert configured.returncode == 0, configured.stderr
         ninja = [sys.executable, "-m", "ninja", "-k", "0", "-f", "build/release/build.ninja"]
         (folder / "output").write_text(run(ninja, project).stdout)
@@ -68,9 +70,9 @@ def test_a_wrong_signature_does_not_compile(compiler_output, name):
     backend = "cuda" if file == "cuda.cpp" else "cpu"
     sentence = f"the C++ signature of {name}_{backend} is not what the schema of {name} says"
     assert compiler_output.count(f"static assertion failed: {sentence}") == 1
-    said = compiler_output.partition(sentence)[2].partition("FAILED:")[0]
-    assert f"ops/{name}/{backend}.cpp:" in said
-    assert f"({number} == -1)" in said
+    message = compiler_output.partition(sentence)[2].partition("FAILED:")[0]
+    assert f"ops/{name}/{backend}.cpp:" in message
+    assert f"({number} == -1)" in message
 
 
 def test_a_right_signature_compiles(compiler_output):
@@ -98,9 +100,19 @@ def cpu(old: str, new: str) -> tuple[str, str, str]:
     return "cpu.cpp", old, new
 
 
+# Of ops that were stamped before tests/suite/.
+OLD_IMPORTS = "from op_tools import assert_accurate, copies, evaluate  # noqa: F401\nfrom op_suite import"
+STUB = 'throw std::runtime_error("NAME: CPU kernel not written yet");'
+COPY = "Tensor out = empty_like_contiguous(x);\n  return torch::stable::copy_(out, x);"
+REGISTER = cpu("NOT_WRITTEN(", "REGISTER_KERNEL(")
+REFERENCE = 'NotImplementedError("reference not written yet: write it in " + __file__'
+DOUBLED = ("reference.py", f"raise {REFERENCE})", "return 2 * x")
+FAILING = ("reference.py", REFERENCE, 'NotImplementedError("no such dtype"')
+
 FAULTS = {
     "without_fault": Fault("elementwise", (), set()),
     "without_fault_either": Fault("rms_norm", (), set()),
+    "old_imports": Fault("elementwise", (("test_NAME.py", "from suite import", OLD_IMPORTS),), set()),
     "no_fake": Fault("elementwise", (python(FAKE, ""),), {"test_opcheck", "test_compile", "test_export"}),
     "fake_of_another_dtype": Fault(
         "elementwise",
@@ -174,6 +186,13 @@ FAULTS = {
         (python("range(input.ndim - 1))):\n        sum, added", "range(input.ndim))):\n        sum, added"),),
         {"test_sharding"},
     ),
+    # Of a blank op, what is not written is no failure; what is written counts.
+    "nothing_written": Fault("blank", (), set()),
+    "reference_alone": Fault("blank", (DOUBLED,), set()),
+    "reference_that_fails": Fault("blank", (FAILING,), {"test_accuracy"}),
+    "kernel_that_is_wrong": Fault("blank", (DOUBLED, cpu(STUB, COPY), REGISTER), {"test_accuracy"}),
+    "stub_registered": Fault("blank", (DOUBLED, REGISTER), {"test_accuracy", "test_opcheck"}),
+    "kernel_forgotten": Fault("blank", (DOUBLED, cpu(STUB, COPY)), {"test_a_written_kernel_is_registered"}),
     "kernel_not_registered": Fault(
         "elementwise", (cpu("REGISTER_KERNEL(", "NOT_WRITTEN("),), {"test_accuracy", "test_opcheck"}
     ),
@@ -185,7 +204,10 @@ def stamp_faults(folder: Path, faults: dict[str, Fault]) -> Path:
     project = stamp(folder / "demo-kernels", ops=ops)
     for name, fault in faults.items():
         for file, old, new in fault.edits:
-            edit(project / OPS / name / file, (old.replace("NAME", name), new.replace("NAME", name)))
+            edit(
+                project / OPS / name / file.replace("NAME", name),
+                (old.replace("NAME", name), new.replace("NAME", name)),
+            )
     return project
 
 
@@ -211,6 +233,14 @@ def test_the_op_s_own_tests_notice(outcomes, name):
     own = [outcome for outcome in outcomes if outcome.op == name]
     assert {outcome.test for outcome in own if outcome.status == "failed"} == FAULTS[name].noticed_by
     assert FAULTS[name].noticed_by or {outcome.test for outcome in own if outcome.status == "passed"}
+
+
+def test_what_is_not_written_is_an_expected_failure(outcomes):
+    expected = [outcome for outcome in outcomes if outcome.status == "xfailed"]
+    assert {outcome.op for outcome in expected} == {"nothing_written"}
+    assert {outcome.message.partition("\n")[0] for outcome in expected} == {
+        "nothing_written: reference not written yet; write ops/nothing_written/reference.py"
+    }
 
 
 # ---- Kernels --------------------------------------------------------------------------------------------------

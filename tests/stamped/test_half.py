@@ -1,4 +1,4 @@
-"""include/half.h: the conversions are exact in every case, and loops of them become vector instructions."""
+"""include/cpu/half.h: the conversions are exact in every case, and loops of them become vector instructions."""
 
 import ctypes
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from .conftest import REPOSITORY
 
-(HEADER,) = (REPOSITORY / "template").glob("src/*/include/half.h")
+(HEADER,) = (REPOSITORY / "template").glob("src/*/include/cpu/half.h")
 
 LOOPS = """
 #include "half.h"

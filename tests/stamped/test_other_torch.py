@@ -72,11 +72,14 @@ def test_the_libraries_pass_under_another_torch(recipes, other_python, tmp_path,
     # The other torch may want an nvcc of another major version; its libraries need none to load.
     environment = {**os.environ, "TORCH_CUDA_ARCH_LIST": "9.0a", "USE_CUDA": "0" if built_with_other else "1"}
     findings = build_wheel(recipes, builds, tmp_path / "dist", environment)
-    assert not [it for it in findings if it.state == "error"]
+    assert not [finding for finding in findings if finding.state == "error"]
     swap_libraries(tmp_path / "dist", recipes)
-    loads = "import demo_kernels._library as it; print(sorted(name for name, why in it.missing.items() if why is None))"
+    loads = (
+        "from demo_kernels._library import missing; print(sorted(name for name in missing if missing[name] is None))"
+    )
     backends = run([str(tests), "-c", loads], recipes, PYTHONPATH="src").stdout.strip()
     assert backends == ("['CPU']" if built_with_other else "['CPU', 'CUDA']")
     outcomes = own_tests(recipes, python=tests)
-    assert [f"{it.op} {it.test}[{it.case}]: {it.message}" for it in outcomes if it.status == "failed"] == []
-    assert {it.op for it in outcomes if it.status == "passed"} >= {"elementwise", "rms_norm"}
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    assert [f"{outcome.op} {outcome.test}[{outcome.case}]: {outcome.message}" for outcome in failed] == []
+    assert {outcome.op for outcome in outcomes if outcome.status == "passed"} >= {"elementwise", "rms_norm"}

@@ -85,8 +85,8 @@ def test_no_jinja_is_left(project):
 def test_answers_are_recorded_as_they_were_given(project):
     root, answers = project
     recorded = yaml.safe_load((root / ".copier-answers.yml").read_text(encoding="utf-8"))
-    given = {name: value for name, value in answers.items() if name != "recipes"}
-    assert {name: recorded[name] for name in given} == given
+    answered = {name: value for name, value in answers.items() if name != "recipes"}
+    assert {name: recorded[name] for name in answered} == answered
 
 
 def test_python_compiles(project, tmp_path):

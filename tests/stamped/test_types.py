@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kernelgen.scaffold.schema import SchemaError, parse
-from kernelgen.scaffold.schema_types import BASES
+from kernelgen.scaffold.schema.errors import SchemaError
+from kernelgen.scaffold.schema.parser import parse
+from kernelgen.scaffold.schema.types import BASES
 
 from .conftest import blank, build, stamp, write_cpu
 

@@ -1,11 +1,17 @@
-"""A project for doctor to look at."""
+"""A project for doctor to look at, and the template's build_tools as modules."""
 
 import shutil
 from pathlib import Path
 
 import pytest
+from build_tools.environment import VARIABLES as READ_BY_BUILD
+from build_tools.project import Project
 
 from tests.stamped.conftest import one_op_project
+
+# What a stamped project pins. The template's build_tools are the same in every project, so they are tested where they
+# lie: pyproject.toml puts them on the path.
+PINS = Project("demo_kernels", "native", "8.0;9.0+PTX", "0x020a000000000000", (2, 10))
 
 VARIABLES = ("USE_CUDA", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "CXX", "MAX_JOBS", "TORCH_EXTENSIONS_DIR")
 
@@ -25,6 +31,13 @@ def patient(patient_alone, tmp_path, monkeypatch) -> Path:
     return project
 
 
+@pytest.fixture
+def no_settings(monkeypatch) -> None:
+    """None of this machine's settings for a build."""
+    for name in READ_BY_BUILD:
+        monkeypatch.delenv(name, raising=False)
+
+
 def script(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
@@ -33,5 +46,5 @@ def script(path: Path, text: str) -> Path:
 
 
 def without_cuda(project: Path) -> None:
-    setup = project / "setup.py"
-    setup.write_text(setup.read_text().replace("/usr/local/cuda", "/nowhere"))
+    toolkit = project / "build_tools" / "toolkit.py"
+    toolkit.write_text(toolkit.read_text().replace("/usr/local/cuda", "/nowhere"))

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.errors import KernelgenError
-from kernelgen.toolchain.build import Build
 from tests.stamped.conftest import stamp
 
 PACKAGE = Path("src/demo_kernels")
@@ -74,7 +72,15 @@ def start(project: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     environment = variables(project, **more)
     return subprocess.Popen(
-        command, cwd=project, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        command,
+        cwd=project,
+        env=environment,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+        # Ignored where tests run in the background of a script; a terminal's programs begin with it in force.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -96,6 +102,11 @@ def wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
+def holder(project: Path) -> str:
+    """The process that holds the lock of the release build, as the lock says."""
+    return (project / "build/release.lock").read_text()
+
+
 def loads(project: Path) -> None:
     code = "import demo_kernels, torch; x = torch.ones(3); print(demo_kernels.elementwise(x, x, x).tolist())"
     environment = variables(project, PYTHONPATH="src")
@@ -108,14 +119,17 @@ def test_the_library_is_the_one_that_import_finds(built):
     loads(built)
 
 
-def test_nothing_edited_needs_neither_torch_nor_setuptools_nor_the_projects_python(demo):
+def test_nothing_edited_needs_neither_torch_nor_setuptools(demo):
     assert compiled(demo) == []  # The copy lies elsewhere, so it is configured once more.
     environment = variables(demo)
-    command = [sys.executable, "-X", "importtime", "-m", "kernelgen", "build"]
+    # In the project's Python too.
+    environment["PYTHONPROFILEIMPORTTIME"] = "1"
+    command = [sys.executable, "-m", "kernelgen", "build"]
     result = subprocess.run(command, cwd=demo, env=environment, capture_output=True, text=True, check=True)
     assert "nothing to do: _cpu.so up to date" in result.stdout
     imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
-    assert not imported & {"torch", "setuptools", "yaml", "copier", "jinja2", "rich"}
+    assert {"kernelgen.toolchain.build", "build_tools.build"} <= imported
+    assert not imported & {"torch", "setuptools", "yaml", "copier", "jinja2", "rich", "build_tools.configure"}
     before = (demo / "build/release/environment.json").stat().st_mtime_ns
     assert compiled(demo) == []
     assert (demo / "build/release/environment.json").stat().st_mtime_ns == before
@@ -130,7 +144,7 @@ def test_an_edit_compiles_one_file_and_says_so(demo):
 
 
 def test_a_changed_header_compiles_its_users(demo):
-    edit(demo / PACKAGE / "include/checks.h")
+    edit(demo / PACKAGE / "include/torch/checks.h")
     assert compiled(demo) == ["elementwise/cpu.cpp"]
 
 
@@ -151,13 +165,34 @@ def test_ops_come_and_go(demo):
     assert compiled(demo) == ["elementwise/cpu_main.cpp"]
 
 
+def test_an_instantiation_that_is_named_is_compiled(demo):
+    """The line is looked at in each .cu; what else is edited in one is left to Ninja."""
+    snapshot = demo / "build/release/snapshot.json"
+    assert compiled(demo) == []
+    kernel = demo / OPS / "elementwise/kernel.cu"
+
+    def configured() -> bool:
+        before = snapshot.read_text()
+        assert compiled(demo) == []  # There is no CUDA here, so no .cu is compiled.
+        return snapshot.read_text() != before
+
+    edit(kernel)
+    assert not configured()
+    kernel.write_text(kernel.read_text() + "// instantiate: T = float16\n")
+    assert configured()
+    (demo / OPS / "elementwise/sm90").mkdir()
+    (demo / OPS / "elementwise/sm90/further.cu").touch()
+    assert configured()
+    assert not configured()
+
+
 def test_a_changed_schema_reaches_the_compiler(demo):
     init = demo / OPS / "elementwise/__init__.py"
     init.write_text(init.read_text().replace("(Tensor ", "(int further, Tensor ", 1))
     result = kernelgen(demo, "build")
     assert result.returncode == 1
     assert "static assertion failed" in result.stdout
-    assert result.stderr.splitlines()[-1] == "kernelgen: The build failed; the compiler's messages are above."
+    assert result.stderr.splitlines()[-1] == "kernelgen: the native build failed; the compiler's messages are above."
     init.write_text("SCHEMAS = list_of()\n")
     result = kernelgen(demo, "build")
     sentence = 'needs a literal SCHEMAS = {"name": "(Tensor x) -> Tensor"}.'
@@ -208,7 +243,7 @@ def test_a_compiler_cache_is_used_where_there_is_one_and_never_doubled(demo, tmp
 @pytest.mark.parametrize("how", ["ctrl-c", "kill"])
 def test_an_interrupted_build_leaves_nothing_broken(demo, stage, how):
     before = (demo / PACKAGE / "_cpu.so").read_bytes()
-    edit(demo / PACKAGE / "include/checks.h")
+    edit(demo / PACKAGE / "include/torch/checks.h")
     (demo / "hang").write_text(stage)
     process = start(demo, "build")
     wait_for(demo / "hangs")
@@ -233,7 +268,7 @@ def test_two_builds_at_once_take_turns(demo):
     first = start(demo, "build")
     wait_for(demo / "hangs")
     second = start(demo, "build")
-    assert second.stderr.readline() == f"kernelgen: waiting for another build (pid {first.pid})\n"
+    assert second.stderr.readline() == f"kernelgen: waiting for another build (pid {holder(demo)})\n"
     (demo / "hang").unlink()
     assert first.communicate(timeout=30)[0].endswith("(1 of 1 files compiled)\n")
     assert "nothing to do" in second.communicate(timeout=30)[0]
@@ -248,7 +283,7 @@ def test_a_lock_goes_with_the_last_of_its_processes(demo):
     first.kill()  # Ninja and the compiler go on.
     first.wait()
     second = start(demo, "build")
-    assert second.stderr.readline() == f"kernelgen: waiting for another build (pid {first.pid})\n"
+    assert second.stderr.readline() == f"kernelgen: waiting for another build (pid {holder(demo)})\n"
     (demo / "hang").unlink()
     assert "nothing to do" in second.communicate(timeout=30)[0]
     loads(demo)
@@ -308,11 +343,24 @@ def test_an_error_is_json_where_json_was_asked_for(demo):
     assert result.stderr == ""
 
 
-def test_an_older_project_is_told_how_to_build(demo):
-    (demo / "setup.py").write_text("")
-    (demo / "build/release/environment.json").write_text("{}")
-    with pytest.raises(KernelgenError, match=r"`kernelgen update`, or build with: python setup\.py"):
-        Build(demo, variables(demo)).run()
+def test_a_project_of_the_older_layout_is_told_how_to_go_on(demo):
+    shutil.rmtree(demo / "build_tools")
+    sentence = f"{demo} has no build_tools: it is of an older layout; bring it up to date: kernelgen update"
+    result = kernelgen(demo, "build")
+    assert (result.returncode, result.stderr) == (1, f"kernelgen: {sentence}\n")
+    (finding,) = (
+        finding
+        for finding in json.loads(kernelgen(demo, "doctor", "--json").stdout)["findings"]
+        if finding["check"] == "build_tools"
+    )
+    assert (finding["text"], finding["cure"]) == (sentence, "kernelgen update")
+    assert kernelgen(demo, "env").stderr == f"kernelgen: {sentence}\n"
+
+
+def test_a_setup_script_that_makes_no_project_is_refused(demo):
+    (demo / "setup.py").write_text("from setuptools import setup\n")
+    sentence = "setup.py makes no PROJECT; bring it up to date with `kernelgen update` or `copier update`."
+    assert kernelgen(demo, "build").stderr == f"kernelgen: {sentence}\n"
 
 
 def until_it_watches(process: subprocess.Popen[str]) -> None:

@@ -1,16 +1,24 @@
-"""What a project's setup.py decides: architectures, files for one architecture, jobs."""
+"""What a project's build_tools decide: architectures, files for one architecture, jobs, flags, tools."""
 
-import importlib.util
-import sys
+import os
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from build_tools import architectures, instantiations, machine, ninja, objects, sources, toolkit
+from build_tools.messages import BuildError
+from build_tools.ops import find_ops
+from build_tools.request import whole_project
+from build_tools.toolkit import Toolkit, Torch
+from build_tools.variant import RELEASE
 
 from tests.stamped.conftest import stamp
+from tests.toolchain.conftest import PINS, script
 
 # What `nvcc --help` says of them, of CUDA 13.0.
 NUMBERS = "75 80 86 87 88 89 90 90a 100 100a 100f 103 103a 103f 110 110a 110f 120 120a 120f 121 121a 121f"
+
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 @pytest.fixture(scope="module")
@@ -19,31 +27,26 @@ def project(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def setup(project, monkeypatch) -> ModuleType:
-    """The project's setup.py, loaded as a module; no GPU, and none of this machine's settings."""
-    spec = importlib.util.spec_from_file_location("project_setup", project / "setup.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    for name in module.VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(module, "present_architectures", lambda known: [])
-    return module
+def no_gpu(monkeypatch) -> None:
+    monkeypatch.setattr(architectures, "present_architectures", lambda known: [])
 
 
 @pytest.fixture
-def toolkit(setup, tmp_path):
+def nvcc13(tmp_path) -> Toolkit:
     """A toolkit whose nvcc only says what it can compile for."""
-    nvcc = tmp_path / "bin" / "nvcc"
-    nvcc.parent.mkdir()
     allowed = ",".join(f"'sm_{number}'" for number in NUMBERS.split())
-    nvcc.write_text(f'#!/bin/sh\necho "Allowed values for this option: {allowed}"\n')
-    nvcc.chmod(0o755)
-    return setup.Toolkit(tmp_path, (13, 0), tmp_path / "include")
+    script(tmp_path / "bin" / "nvcc", f'echo "Allowed values for this option: {allowed}"')
+    return Toolkit(tmp_path, (13, 0), tmp_path / "include")
 
 
-def test_nvccs_help_is_understood(setup, toolkit):
-    known = setup.known_architectures(toolkit)
+def asked_for(toolkit: Toolkit | None, pinned: str = "native") -> tuple[list[str], list[str]]:
+    """The architectures of a build, and its notes."""
+    notes: list[str] = []
+    return architectures.architectures(replace(PINS, cuda_architectures=pinned), toolkit, notes.append), notes
+
+
+def test_nvccs_help_is_understood(nvcc13):
+    known = architectures.known_architectures(nvcc13)
     assert [capability.replace(".", "") for capability in known] == NUMBERS.split()
     assert known[:8] == ["7.5", "8.0", "8.6", "8.7", "8.8", "8.9", "9.0", "9.0a"]
     assert known[-3:] == ["12.1", "12.1a", "12.1f"]
@@ -76,38 +79,29 @@ def test_nvccs_help_is_understood(setup, toolkit):
         ("native;9.0a", "8.0 9.0+PTX 9.0a"),
     ],
 )
-def test_architectures_in_every_spelling(setup, toolkit, monkeypatch, asked, meant):
+def test_architectures_in_every_spelling(no_gpu, nvcc13, monkeypatch, asked, meant):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", asked)
-    assert setup.architectures(toolkit) == meant.split()
+    assert asked_for(nvcc13)[0] == meant.split()
 
 
-def test_the_environment_comes_before_the_pin_and_the_pin_before_the_gpu(setup, toolkit, monkeypatch, capsys):
-    monkeypatch.setattr(setup, "present_architectures", lambda known: ["8.9"])
-    assert setup.architectures(toolkit) == ["8.9"]
-    monkeypatch.setattr(setup, "CUDA_ARCHITECTURES", "8.0")
-    assert setup.architectures(toolkit) == ["8.0"]
+def test_the_environment_comes_before_the_pin_and_the_pin_before_the_gpu(nvcc13, monkeypatch):
+    monkeypatch.setattr(architectures, "present_architectures", lambda known: ["8.9"])
+    assert asked_for(nvcc13) == (["8.9"], [])
+    assert asked_for(nvcc13, pinned="8.0") == (["8.0"], [])
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
-    assert setup.architectures(toolkit) == ["9.0"]
-    assert capsys.readouterr().err == ""
+    assert asked_for(nvcc13, pinned="8.0") == (["9.0"], [])
 
 
-def test_with_no_gpu_and_no_pin_a_line_says_what_is_taken(setup, toolkit, capsys):
-    assert setup.architectures(toolkit) == ["8.0", "9.0+PTX"]
-    line = "demo_kernels: no GPU here: compiling for 8.0;9.0+PTX (set TORCH_CUDA_ARCH_LIST to choose).\n"
-    assert capsys.readouterr().err == line
+def test_with_no_gpu_and_no_pin_a_note_says_what_is_taken(no_gpu, nvcc13):
+    note = "no GPU here: compiling for 8.0;9.0+PTX (set TORCH_CUDA_ARCH_LIST to choose)."
+    assert asked_for(nvcc13) == (["8.0", "9.0+PTX"], [note])
 
 
-def test_a_gpu_is_compiled_for_with_all_that_it_can_do(project, setup, toolkit, monkeypatch, tmp_path):
-    spec = importlib.util.spec_from_file_location("again", project / "setup.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    smi = tmp_path / "bin" / "nvidia-smi"
-    smi.write_text("#!/bin/sh\nprintf '9.0\\n8.6\\n9.0\\n'\n")
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", str(smi.parent), prepend=":")
-    assert module.architectures(toolkit) == ["8.6", "9.0a"]
-    assert module.architectures() == ["8.6", "9.0"]
+def test_a_gpu_is_compiled_for_with_all_that_it_can_do(nvcc13, monkeypatch, tmp_path):
+    smi = script(tmp_path / "bin" / "nvidia-smi", r"printf '9.0\n8.6\n9.0\n'")
+    monkeypatch.setenv("PATH", f"{smi.parent}:{os.environ['PATH']}")
+    assert asked_for(nvcc13)[0] == ["8.6", "9.0a"]
+    assert asked_for(None)[0] == ["8.6", "9.0"]
 
 
 @pytest.mark.parametrize(
@@ -120,10 +114,10 @@ def test_a_gpu_is_compiled_for_with_all_that_it_can_do(project, setup, toolkit, 
         ("9.9+PTX", r"nvcc 13.0 cannot compile for 9.9\+PTX; it can for"),
     ],
 )
-def test_what_is_no_architecture_is_refused(setup, toolkit, monkeypatch, asked, sentence):
+def test_what_is_no_architecture_is_refused(nvcc13, monkeypatch, asked, sentence):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", asked)
-    with pytest.raises(setup.BuildError, match=sentence):
-        setup.architectures(toolkit)
+    with pytest.raises(BuildError, match=sentence):
+        asked_for(nvcc13)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +139,8 @@ def test_what_is_no_architecture_is_refused(setup, toolkit, monkeypatch, asked, 
         ("sm90/kernel.cu", "8.0 10.0a", ""),
     ],
 )
-def test_a_file_is_compiled_for_what_its_name_or_folder_says(setup, name, asked, compiled):
-    assert setup.compiled_for(Path(name), asked.split()) == compiled.split()
+def test_a_file_is_compiled_for_what_its_name_or_folder_says(name, asked, compiled):
+    assert sources.compiled_for(Path(name), asked.split()) == compiled.split()
 
 
 @pytest.mark.parametrize(
@@ -160,20 +154,20 @@ def test_a_file_is_compiled_for_what_its_name_or_folder_says(setup, name, asked,
         ),
     ],
 )
-def test_a_file_is_compiled_for_each_combination_that_it_names(setup, tmp_path, line, instances):
+def test_a_file_is_compiled_for_each_combination_that_it_names(tmp_path, line, instances):
     (tmp_path / "kernel.cu").write_text(f"// A kernel.\n\n{line}\n")
-    assert setup.instantiations(tmp_path / "kernel.cu") == instances
+    assert instantiations.instantiations(tmp_path / "kernel.cu") == instances
 
 
-def test_instantiations_that_mean_nothing_are_refused(setup, tmp_path):
+def test_instantiations_that_mean_nothing_are_refused(tmp_path):
     (tmp_path / "kernel.cu").write_text("// instantiate: float16, bfloat16\n")
-    with pytest.raises(setup.BuildError, match=r"is no list of instantiations; write one as in '// instantiate: T = "):
-        setup.instantiations(tmp_path / "kernel.cu")
+    with pytest.raises(BuildError, match=r"is no list of instantiations; write one as in '// instantiate: T = "):
+        instantiations.instantiations(tmp_path / "kernel.cu")
 
 
-def test_a_name_that_means_nothing_is_refused(setup):
-    with pytest.raises(setup.BuildError, match=r"kernel.sm_hopper.cu names no architecture; such names are x.sm_90a"):
-        setup.compiled_for(Path("kernel.sm_hopper.cu"), ["9.0a"])
+def test_a_name_that_means_nothing_is_refused():
+    with pytest.raises(BuildError, match=r"kernel.sm_hopper.cu names no architecture; such names are x.sm_90a"):
+        sources.compiled_for(Path("kernel.sm_hopper.cu"), ["9.0a"])
 
 
 @pytest.mark.parametrize(
@@ -185,64 +179,128 @@ def test_a_name_that_means_nothing_is_refused(setup):
         ("9.0a+PTX", ["-gencode=arch=compute_90a,code=sm_90a", "-gencode=arch=compute_90,code=compute_90"]),
     ],
 )
-def test_ptx_is_such_that_newer_gpus_can_use_it(setup, architecture, flags):
-    assert setup.gencode(architecture) == flags
+def test_ptx_is_such_that_newer_gpus_can_use_it(architecture, flags):
+    assert architectures.gencode(architecture) == flags
 
 
-def test_jobs_are_what_cores_and_memory_allow(setup, monkeypatch, tmp_path):
-    monkeypatch.setattr(setup, "CGROUPS", tmp_path)
-    monkeypatch.setattr(setup, "PROCESS_GROUP", tmp_path / "own")
-    monkeypatch.setattr(setup.os, "sched_getaffinity", lambda _: range(64))
-    monkeypatch.setattr(setup.os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**25}.get)  # 128 GiB
-    assert setup.jobs() == 64
+def test_jobs_are_what_cores_and_memory_allow(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "PROCESS_GROUP", tmp_path / "own")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**25}.get)  # 128 GiB
+    assert machine.jobs() == 64
     (tmp_path / "own").write_text("0::/a/b\n")
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/memory.max").write_text(f"{32 * 2**30}\n")
     (tmp_path / "a/b/memory.max").write_text("max\n")
-    assert setup.jobs() == 32
+    assert machine.jobs() == 32
     (tmp_path / "a/b/cpu.max").write_text("400000 100000\n")
-    assert setup.jobs() == 4
+    assert machine.jobs() == 4
     (tmp_path / "cpu").mkdir()
     (tmp_path / "cpu/cpu.cfs_quota_us").write_text("200000\n")
-    assert setup.jobs() == 2
+    assert machine.jobs() == 2
     (tmp_path / "a/memory.max").write_text("1000\n")
-    assert setup.jobs() == 1
+    assert machine.jobs() == 1
     monkeypatch.setenv("MAX_JOBS", "3")
-    assert setup.jobs() == 3
+    assert machine.jobs() == 3
 
 
-def test_glue_learns_which_files_were_compiled(project, setup, toolkit, tmp_path):
-    torch = setup.Torch(tmp_path, "2.11.0", "13.0")
-    runtime = tmp_path / "lib64/libcudart_static.a"
-    runtime.parent.mkdir()
-    runtime.touch()
+def definition(project: Path, toolkit: Toolkit, asked: list[str], **pins) -> tuple[str, list[objects.Object]]:
+    """The text of build.ninja, and the objects; the test is inside the project."""
+    pinned = replace(PINS, **pins)
+    request = whole_project(pinned, RELEASE)
+    made = objects.objects(pinned, request, toolkit, asked)
+    tools = ninja.Tools(Torch(project, "2.11.0", "13.0"), toolkit, "g++")
+    return ninja.ninja_file(pinned, request, tools, made), made
+
+
+@pytest.fixture
+def whole_toolkit(nvcc13) -> Toolkit:
+    (nvcc13.home / "lib64").mkdir()
+    (nvcc13.home / "lib64/libcudart_static.a").touch()
+    return nvcc13
+
+
+def test_glue_learns_which_files_were_compiled(project, whole_toolkit, monkeypatch):
+    monkeypatch.chdir(project)
     op = project / "src/demo_kernels/ops/elementwise"
-    marked = [op / "hopper.sm_90a.cu", op / "ampere.sm_80+.cu"]
+    marked = [op / "hopper.sm_90a.cu", op / "sm80/ampere.cu"]
+    (op / "sm80").mkdir()
     for path in marked:
         path.touch()
-    release = setup.find_variant()
     try:
         for asked, define in (("7.5", "0 0"), ("8.0", "1 0"), ("9.0", "1 1")):
-            text, objects, _ = setup.ninja_file(torch, toolkit, release, [asked])
-            (glue,) = (line for line in text.splitlines() if "cxx_flags = $cxx_flags" in line)
+            text, made = definition(project, whole_toolkit, [asked])
+            (glue,) = (line for line in text.splitlines() if "own_flags = -DUSE_CUDA" in line)
             ampere, hopper = define.split()
             assert f"-DHAS_SM_80={ampere} -DHAS_SM_90A={hopper} " in glue
-            compiled = {Path(source).name for source in objects.values()}
+            compiled = {each.source.name for each in made}
             assert (marked[0].name in compiled, marked[1].name in compiled) == (hopper == "1", ampere == "1")
-        assert "gencode = -gencode=arch=compute_90a,code=sm_90a -DHAS" in text
+        assert "own_flags = -gencode=arch=compute_90a,code=sm_90a -DHAS" in text
     finally:
         for path in marked:
             path.unlink()
+        (op / "sm80").rmdir()
 
 
-def test_the_toolkit_of_a_conda_environment_is_found(setup, toolkit, tmp_path, monkeypatch):
+def test_a_project_has_flags_of_its_own_for_all_ops_and_for_one(project, whole_toolkit, monkeypatch):
+    monkeypatch.chdir(project)
+    cxx, nvcc = {"*": ["-DCXX_ALL"], "elementwise": ["-DCXX_ONE"]}, {"*": ["-DNVCC_ALL"], "elementwise": ["-DNVCC_ONE"]}
+    text, _ = definition(project, whole_toolkit, ["9.0"], cxx_flags=cxx, nvcc_flags=nvcc)
+    (for_cxx,) = (line for line in text.splitlines() if line.startswith("cxx_flags = "))
+    (for_nvcc,) = (line for line in text.splitlines() if line.startswith("nvcc_flags = "))
+    assert ("-DCXX_ALL" in for_cxx, "-DNVCC_ALL" in for_nvcc) == (True, True)
+    own = [line for line in text.splitlines() if "own_flags = " in line]
+    assert sorted(line.rpartition(" ")[2] for line in own) == ["-DCXX_ONE", "-DCXX_ONE", "-DNVCC_ONE"]
+    assert objects.unknown_ops(replace(PINS, cxx_flags={"*": [], "wrong": []}), find_ops(PINS)) == ["wrong"]
+    with pytest.raises(BuildError, match=r"NVCC_FLAGS in setup\.py holds -arch=sm_80, which would change"):
+        architectures.refuse_architecture_flags(replace(PINS, nvcc_flags={"elementwise": ["-arch=sm_80"]}))
+
+
+def test_every_room_of_include_is_on_the_include_path(project, whole_toolkit, monkeypatch):
+    monkeypatch.chdir(project)
+    room = project / "src/demo_kernels/include/a_room"
+    room.mkdir()
+    text, _ = definition(project, whole_toolkit, ["9.0"])
+    room.rmdir()
+    places = "-Isrc/demo_kernels/include "
+    assert text.count("-Isrc/demo_kernels/include/a_room ") == text.count(places) == 2
+
+
+def test_the_toolkit_of_a_conda_environment_is_found(project, tmp_path, monkeypatch):
     target = tmp_path / "targets/x86_64-linux"
     (target / "include").mkdir(parents=True)
     (target / "include/cuda_runtime_api.h").write_text("#define CUDART_VERSION  13010\n")
     (target / "lib").mkdir()
     (target / "lib/libcudart_static.a").touch()
+    script(tmp_path / "bin" / "nvcc", "")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    found = setup.find_toolkit(setup.Torch(tmp_path, "2.11.0", "13.0"))
-    assert found == setup.Toolkit(tmp_path, (13, 1), target / "include")
-    assert found.static_runtime == target / "lib/libcudart_static.a"
-    assert f"-isystem {target / 'include'}" in "\n".join(setup.cuda_rules(found, setup.find_variant()))
+    conda = toolkit.find_toolkit(Torch(tmp_path, "2.11.0", "13.0"), note=pytest.fail)
+    assert conda == Toolkit(tmp_path, (13, 1), target / "include")
+    assert conda.static_runtime == target / "lib/libcudart_static.a"
+    monkeypatch.chdir(project)
+    text, _ = definition(project, conda, ["9.0"])
+    assert f"-isystem {target / 'include'}" in text
+    assert f"cuda_libraries = {target / 'lib/libcudart_static.a'} " in text
+
+
+@pytest.mark.parametrize(
+    ("cuda", "says", "not_said"),
+    [
+        ("13.0", "install one with `kernelgen doctor --fix`", "another torch"),
+        ("12.8", "install NVIDIA's toolkit 12.8", "doctor --fix"),
+        (None, "torch 2.11.0 is built without CUDA: get one built with CUDA by `pip install", "doctor --fix"),
+    ],
+)
+def test_the_cure_of_a_missing_toolkit_fits_the_torch(tmp_path, monkeypatch, cuda, says, not_said):
+    monkeypatch.setattr(toolkit, "toolkit_homes", lambda torch: [])
+    notes: list[str] = []
+    torch = Torch(tmp_path, "2.11.0", cuda)
+    assert toolkit.find_toolkit(torch, notes.append) is None
+    monkeypatch.setenv("USE_CUDA", "1")
+    with pytest.raises(BuildError) as refusal:
+        toolkit.find_toolkit(torch, notes.append)
+    for sentence in (*notes, str(refusal.value)):
+        assert sentence.startswith("no CUDA toolkit (nvcc) was found")
+        assert says in sentence
+        assert not_said not in sentence

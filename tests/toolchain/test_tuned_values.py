@@ -1,16 +1,17 @@
-"""Tuned values reach an op's sources by setup.py: what the header says, what is ignored, what is compiled again."""
+"""Tuned values reach an op's sources by build_tools: what the header says, what is ignored, what is compiled again."""
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from build_tools import machine
+from build_tools.messages import BuildError
+from build_tools.tuning_header import tuned_entries, tuning_headers
 
 from kernelgen.toolchain.build import Build, environment
-from tests.stamped.conftest import build, python, stamp
+from tests.stamped.conftest import build, stamp
 
 OP = Path("src/demo_kernels/ops/elementwise")
 CPU = "A CPU"
@@ -47,15 +48,9 @@ def project(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def setup(project, monkeypatch, tmp_path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tuned_setup", project / "setup.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    monkeypatch.chdir(project)
+def a_cpu(monkeypatch, tmp_path) -> None:
     (tmp_path / "cpuinfo").write_text(f"processor: 0\nmodel name\t: {CPU}\n")
-    monkeypatch.setattr(module, "CPU_INFO", tmp_path / "cpuinfo")
-    return module
+    monkeypatch.setattr(machine, "CPU_INFO", tmp_path / "cpuinfo")
 
 
 @pytest.fixture
@@ -66,59 +61,68 @@ def tuned(project):
     path.unlink(missing_ok=True)
 
 
-def headers(setup: ModuleType, folder: Path, *asked: str) -> dict[str, str]:
-    setup.write_tuned_headers(setup.ROOT / OP, folder, list(asked))
-    return {kind: (folder / kind / "elementwise.h").read_text() for kind in ("cpu", "cuda")}
+@pytest.fixture
+def headers(project, a_cpu):
+    """The text of the op's headers by backend, when these architectures are asked for; and the notes."""
+
+    def call(*asked: str) -> tuple[dict[str, str], str]:
+        notes: list[str] = []
+        texts = tuning_headers("elementwise", tuned_entries(project / OP), list(asked), notes.append)
+        return texts, "\n".join(notes)
+
+    return call
 
 
-def test_without_a_file_the_defaults_stand(setup, tmp_path, capsys):
-    for text in headers(setup, tmp_path, "9.0a").values():
+def test_without_a_file_the_defaults_stand(headers):
+    texts, notes = headers("9.0a")
+    for text in texts.values():
         assert "return f(Defaults());" in text
         assert "Values" not in text
-    assert capsys.readouterr().err == ""
+    assert notes == ""
 
 
-def test_values_are_members_of_a_type_with_the_types_of_the_defaults(setup, tuned, tmp_path, capsys):
+def test_values_are_members_of_a_type_with_the_types_of_the_defaults(headers, tuned):
     tuned({"9.0": {"values": {"threads": 128, "fast": True}}, CPU: {"values": {"grain": 4096}}})
-    found = headers(setup, tmp_path, "8.0", "9.0a")
-    assert "static constexpr decltype(Defaults::threads) threads = 128;" in found["cuda"]
-    assert "static constexpr decltype(Defaults::fast) fast = true;" in found["cuda"]
-    assert "if (compute_capability() == 90)" in found["cuda"]
-    assert found["cuda"].count("return f(Defaults());") == 1
-    assert "decltype(Defaults::grain) grain = 4096;" in found["cpu"]
-    assert "Defaults()" not in found["cpu"]
-    assert capsys.readouterr().err == ""
+    texts, notes = headers("8.0", "9.0a")
+    assert "static constexpr decltype(Defaults::threads) threads = 128;" in texts["cuda"]
+    assert "static constexpr decltype(Defaults::fast) fast = true;" in texts["cuda"]
+    assert "if (compute_capability() == 90)" in texts["cuda"]
+    assert texts["cuda"].count("return f(Defaults());") == 1
+    assert "decltype(Defaults::grain) grain = 4096;" in texts["cpu"]
+    assert "Defaults()" not in texts["cpu"]
+    assert notes == ""
 
 
-def test_a_class_of_shapes_may_have_values_of_its_own(setup, tuned, tmp_path):
+def test_a_class_of_shapes_may_have_values_of_its_own(headers, tuned, tmp_path):
     """And the others are compiled with the values that are for all, or with the defaults, but with no other class's."""
     shapes = {"short rows": {"threads": 64}, "long rows": {"threads": 512}}
+    (tmp_path / "cpu").mkdir()
     for entry, others in (({"values": {"threads": 128}, "shapes": shapes}, "128"), ({"shapes": shapes}, "256")):
         tuned({CPU: entry})
-        headers(setup, tmp_path, "9.0")
+        (tmp_path / "cpu/elementwise.h").write_text(headers("9.0")[0]["cpu"])
         (tmp_path / "main.cpp").write_text(CLASSES)
         made = ["c++", "-std=c++17", "-Wall", "-Werror", f"-I{tmp_path}", "main.cpp", "-o", "main"]
         subprocess.run(made, cwd=tmp_path, check=True)
         assert subprocess.check_output(tmp_path / "main", text=True).split() == ["64", "512", others, "3"]
 
 
-def test_another_chips_values_are_ignored_with_a_line(setup, tuned, tmp_path, capsys):
+def test_another_chips_values_are_ignored_with_a_line(headers, tuned):
     tuned({"8.0": {"values": {"threads": 128}}, "Another CPU": {"values": {"grain": 1}}})
-    for text in headers(setup, tmp_path, "9.0a").values():
+    texts, notes = headers("9.0a")
+    for text in texts.values():
         assert "Values" not in text
-    said = capsys.readouterr().err
-    assert "elementwise/tuned.json is for 8.0, not for 9.0a: the defaults stand." in said
-    assert "elementwise/tuned.json is for Another CPU, not for A CPU: the defaults stand." in said
+    assert "elementwise/tuned.json is for 8.0, not for 9.0a: the defaults stand." in notes
+    assert "elementwise/tuned.json is for Another CPU, not for A CPU: the defaults stand." in notes
 
 
 @pytest.mark.parametrize(
     "found",
     ["{", "[]", {"9.0": 1}, {"9.0": {"values": {"threads": "many"}}}, {"9.0": {"values": {"threads": 1.5}}}],
 )
-def test_a_damaged_file_is_refused_with_its_cure(setup, tuned, tmp_path, found):
+def test_a_damaged_file_is_refused_with_its_cure(headers, tuned, found):
     tuned(found)
-    with pytest.raises(SystemExit, match=r"elementwise/tuned\.json is damaged: .* delete it to have the defaults"):
-        headers(setup, tmp_path, "9.0a")
+    with pytest.raises(BuildError, match=r"elementwise/tuned\.json is damaged: .* delete it to have the defaults"):
+        headers("9.0a")
 
 
 def test_a_changed_file_rebuilds_exactly_its_op(project, tuned, monkeypatch):
@@ -127,7 +131,7 @@ def test_a_changed_file_rebuilds_exactly_its_op(project, tuned, monkeypatch):
     monkeypatch.setenv("USE_CUDA", "0")
     build = Build(project, environment(), Path(sys.executable))
     build.run(quiet=True)
-    chip = python(project, "import sys; sys.path.insert(0, '.'); import setup; print(setup.cpu_name())").stdout.strip()
+    chip = machine.cpu_name()
     source = f"{OP}/cpu.cpp"
     tuned({chip: {"values": {"grain": 4096}}})
     assert build.run(quiet=True).compiled == [source]
@@ -137,7 +141,7 @@ def test_a_changed_file_rebuilds_exactly_its_op(project, tuned, monkeypatch):
     (project / OP / "tuned.json").unlink()
     assert build.run(quiet=True).compiled == [source]
     tuned({chip: {"values": {"grian": 8192}}})
-    with pytest.raises(Exception, match="The build failed"):
+    with pytest.raises(Exception, match="the native build failed"):
         build.run(quiet=True)
 
 
@@ -145,7 +149,7 @@ def test_the_values_are_those_that_the_kernel_runs_with(project, tuned, monkeypa
     """A wheel's library, too: the values are compiled in, and the file is not needed to run."""
     source = project / OP / "cpu.cpp"
     text = source.read_text()
-    chip = python(project, "import sys; sys.path.insert(0, '.'); import setup; print(setup.cpu_name())").stdout.strip()
+    chip = machine.cpu_name()
     tuned({chip: {"values": {"chunk": 77}}})
     mark = "constexpr int chunk = decltype(values)::chunk; static_assert(chunk == 77);"
     try:

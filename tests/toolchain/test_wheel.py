@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kernelgen.errors import KernelgenError
-from kernelgen.toolchain import elf
-from kernelgen.toolchain.wheel import build_wheel, check_library, check_wheel
+from kernelgen.toolchain import elf, fatbin
+from kernelgen.toolchain.wheel import build_wheel, check_gpus, check_library, check_wheel
 from tests.stamped.conftest import stamp
 
 FREE = 'extern "C" int aoti_torch_device_type_cpu(); extern "C" int f() { return aoti_torch_device_type_cpu(); }'
@@ -87,6 +88,42 @@ def test_the_tag_and_the_contents(compiled, tmp_path):
     assert fine.state == "ok"
     found = check_wheel(wheel(tmp_path, "demo-1-cp311-cp311-linux_x86_64.whl", {}))
     assert [finding.check for finding in found] == ["tag", "contents", "contents"]
+
+
+def fat_binary(*entries: tuple[int, int, int]) -> bytes:
+    """A container as nvcc writes it, of entries without code: the kind (1 is PTX), the architecture, flags."""
+    inside = b"".join(
+        struct.pack("<HHIQ12xI8xQ16x", kind, 0x101, 64, 0, number, flags) for kind, number, flags in entries
+    )
+    return b"before" + struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(inside)) + inside + b"after"
+
+
+def test_the_gpus_of_a_library_are_read_from_it():
+    ampere, hopper, family, ptx = (2, 80, 0x11), (2, 90, 0x100011), (2, 100, 0x1200011), (1, 90, 0x8011)
+    held = fatbin.architectures(fat_binary(ptx, hopper, ampere) + fat_binary(family, ampere))
+    assert held == ["8.0", "9.0a", "10.0f", "9.0+PTX"]
+    assert fatbin.architectures(b"no kernels") == []
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc here")
+def test_the_gpus_are_those_that_nvcc_compiled_for(tmp_path):
+    (tmp_path / "kernel.cu").write_text("__global__ void kernel(float* x) { *x = 1; }\n")
+    command = ["nvcc", "-shared", "-Xcompiler=-fPIC", "-gencode=arch=compute_90a,code=sm_90a"]
+    command += ["-gencode=arch=compute_80,code=[sm_80,compute_80]", "-o", "library.so", "kernel.cu"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert fatbin.architectures((tmp_path / "library.so").read_bytes()) == ["8.0", "9.0a", "8.0+PTX"]
+
+
+def test_a_library_for_one_gpu_alone_is_warned_of():
+    """Its wheel would be installed anywhere, by its name, and run on no other GPU."""
+    (finding,) = check_gpus("_cuda.so", fat_binary((2, 89, 0x11)))
+    assert (finding.state, finding.check) == ("warning", "gpus")
+    assert finding.text == "_cuda.so holds code for 8.9 and no PTX: it runs on no newer GPU, and no name says so."
+    (finding,) = check_gpus("_cuda.so", fat_binary((2, 90, 0x100011), (1, 90, 0x108011)))
+    assert finding.state == "warning"  # PTX for 9.0a is for 9.0 alone.
+    (finding,) = check_gpus("_cuda.so", fat_binary((2, 80, 0x11), (1, 90, 0x8011)))
+    assert (finding.state, "8.0, 9.0+PTX" in finding.text) == ("ok", True)
+    assert list(check_gpus("_cpu.so", b"")) == []
 
 
 def test_no_wheel(tmp_path):

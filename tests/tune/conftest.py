@@ -58,9 +58,12 @@ def planted_once(made_once) -> Path:
 def plant(folder: Path) -> Path:
     project = stamp(folder, ops=[{"name": "elementwise", "recipe": "elementwise"}])
     edit(
+        project / OP / "tuning.h",
+        ("  static constexpr int chunk", "  static constexpr int work = 4, mode = 0;\n  static constexpr int chunk"),
+    )
+    edit(
         project / OP / "cpu.cpp",
         ("#include <type_traits>\n", "#include <unistd.h>\n\n#include <cstdlib>\n#include <type_traits>\n"),
-        ("  static constexpr int chunk", "  static constexpr int work = 4, mode = 0;\n  static constexpr int chunk"),
         ("    tuned::elementwise::visit<Defaults>([&](auto values) {\n", MODES),
         ("    });\n  });\n  return out;", f"{WRONG}    }});\n  }});\n  return out;"),
     )

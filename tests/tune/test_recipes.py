@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 import torch
+from build_tools.tuning_header import tuning_header
 
 from kernelgen.errors import LabError
 from kernelgen.toolchain import resources
-from kernelgen.tune import configure, gates, lab_file, space
+from kernelgen.tune import gates, lab_file, space
 from kernelgen.tune.device_limits import DEVICE_LIMITS
 from kernelgen.worker.tune import TuningWorker
 from tests.stamped.conftest import REPOSITORY, stamp
@@ -33,28 +34,29 @@ LIKE_9_0 = "10.0"
 
 # Which header holds the defaults of a class of shapes, and as which struct.
 STRUCTS = {
-    ("flash_attention", "heads of 64"): ("tiles.h", "Defaults<64>"),
-    ("flash_attention", "heads of 128"): ("tiles.h", "Defaults<128>"),
-    ("flash_attention", "wgmma, heads of 64"): ("hopper_tiles.h", "HopperForward<64>"),
-    ("flash_attention", "wgmma, wide tiles of heads of 64"): ("hopper_tiles.h", "HopperForwardWide"),
-    ("flash_attention", "wgmma, heads of 128"): ("hopper_tiles.h", "HopperForward<128>"),
-    ("flash_attention", "wgmma, gradient of heads of 64"): ("hopper_tiles.h", "HopperBackward<64>"),
-    ("flash_attention", "wgmma, gradient of heads of 128"): ("hopper_tiles.h", "HopperBackward<128>"),
+    ("elementwise", None): ("tuning.h", "Defaults"),
+    ("flash_attention", "heads of 64"): ("tuning.h", "sm80::Defaults<64>"),
+    ("flash_attention", "heads of 128"): ("tuning.h", "sm80::Defaults<128>"),
+    ("flash_attention", "wgmma, heads of 64"): ("tuning.h", "sm90::ForwardDefaults<64>"),
+    ("flash_attention", "wgmma, wide tiles of heads of 64"): ("tuning.h", "sm90::WideForwardDefaults"),
+    ("flash_attention", "wgmma, heads of 128"): ("tuning.h", "sm90::ForwardDefaults<128>"),
+    ("flash_attention", "wgmma, gradient of heads of 64"): ("tuning.h", "sm90::BackwardDefaults<64>"),
+    ("flash_attention", "wgmma, gradient of heads of 128"): ("tuning.h", "sm90::BackwardDefaults<128>"),
     ("layer_norm", None): ("tuning.h", "Defaults"),
-    ("linear_activation", "wgmma, large tiles"): ("tiles.h", "HopperLarge"),
-    ("linear_activation", "wgmma, wide tiles"): ("tiles.h", "HopperWide"),
-    ("linear_activation", "wgmma, medium tiles"): ("tiles.h", "HopperMedium"),
-    ("linear_activation", "wgmma, broad tiles alone"): ("tiles.h", "HopperBroad"),
-    ("linear_activation", "wgmma, medium tiles alone"): ("tiles.h", "HopperMediumAlone"),
-    ("linear_activation", "wgmma, tall tiles"): ("tiles.h", "HopperTall"),
-    ("linear_activation", "wgmma, tall tiles alone"): ("tiles.h", "HopperTallAlone"),
-    ("linear_activation", "wgmma, small tiles"): ("tiles.h", "HopperSmall"),
-    ("linear_activation", "wgmma, few small tiles"): ("tiles.h", "HopperFew"),
-    ("linear_activation", "wgmma, halves of small tiles"): ("tiles.h", "HopperHalves"),
-    ("linear_activation", "wgmma, quarters of small tiles"): ("tiles.h", "HopperQuarters"),
-    ("linear_activation", "mma.sync, many tiles"): ("tiles.h", "PortableLarge"),
-    ("linear_activation", "mma.sync, few tiles"): ("tiles.h", "PortableSmall"),
-    ("linear_activation", "gradient"): ("tiles.h", "GradientStrips"),
+    ("linear_activation", "wgmma, large tiles"): ("tuning.h", "sm90::Defaults<sm90::Large>"),
+    ("linear_activation", "wgmma, wide tiles"): ("tuning.h", "sm90::Defaults<sm90::Wide>"),
+    ("linear_activation", "wgmma, medium tiles"): ("tuning.h", "sm90::Defaults<sm90::Medium>"),
+    ("linear_activation", "wgmma, broad tiles alone"): ("tuning.h", "sm90::Defaults<sm90::Broad>"),
+    ("linear_activation", "wgmma, medium tiles alone"): ("tuning.h", "sm90::Defaults<sm90::MediumAlone>"),
+    ("linear_activation", "wgmma, tall tiles"): ("tuning.h", "sm90::Defaults<sm90::Tall>"),
+    ("linear_activation", "wgmma, tall tiles alone"): ("tuning.h", "sm90::Defaults<sm90::TallAlone>"),
+    ("linear_activation", "wgmma, small tiles"): ("tuning.h", "sm90::Defaults<sm90::Small>"),
+    ("linear_activation", "wgmma, few small tiles"): ("tuning.h", "sm90::Defaults<sm90::Few>"),
+    ("linear_activation", "wgmma, halves of small tiles"): ("tuning.h", "sm90::Defaults<sm90::Halves>"),
+    ("linear_activation", "wgmma, quarters of small tiles"): ("tuning.h", "sm90::Defaults<sm90::Quarters>"),
+    ("linear_activation", "mma.sync, many tiles"): ("tuning.h", "sm80::Defaults<sm80::Large>"),
+    ("linear_activation", "mma.sync, few tiles"): ("tuning.h", "sm80::Defaults<sm80::Small>"),
+    ("linear_activation", "gradient"): ("tuning.h", "BackwardDefaults"),
     ("rms_norm", None): ("tuning.h", "Defaults"),
     ("swiglu", None): ("tuning.h", "Defaults"),
 }
@@ -66,7 +68,7 @@ def project(tmp_path_factory) -> Iterator[Path]:
     ops = [{"name": one, "recipe": one} for one in RECIPES]
     project = stamp(tmp_path_factory.mktemp("recipes") / "project", project_name="tuned-recipes", ops=ops)
     environment = {**os.environ, "USE_CUDA": "0"}
-    subprocess.run([sys.executable, "setup.py", "configure"], cwd=project, env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "build_tools", "configure"], cwd=project, env=environment, check=True)
     sys.path.insert(0, str(project / "src"))
     yield project
     sys.path.remove(str(project / "src"))
@@ -107,11 +109,12 @@ class Survey:
 
 
 def includes(project: Path, op: str) -> list[str]:
-    folders = (project / OPS / op, project / OPS.parent / "include", project / "build" / "release" / "generated")
+    rooms = filter(Path.is_dir, (project / OPS.parent / "include").iterdir())
+    folders = (project / OPS / op, *rooms, project / "build" / "release" / "generated")
     return [f"-I{folder}" for folder in folders]
 
 
-@pytest.mark.parametrize("op", RECIPES[1:])
+@pytest.mark.parametrize("op", RECIPES)
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("chip", ["9.0", LIKE_9_0])
 def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op, backward, chip):
@@ -120,8 +123,9 @@ def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op,
     names = list(survey.found["tunables"])
     for shapes in survey.classes:
         header, struct = STRUCTS[op, shapes]
-        printed = "".join(f'  std::printf("%d\\n", int({op}_kernel::{struct}::{name}));\n' for name in names)
-        (tmp_path / "main.cpp").write_text(f'#include <cstdio>\n#include "{header}"\nint main() {{\n{printed}}}\n')
+        printed = "".join(f'  std::printf("%d\\n", int({struct}::{name}));\n' for name in names)
+        head = f'#include <cstdio>\n#include "{header}"\nusing namespace {op}_kernel;\n'
+        (tmp_path / "main.cpp").write_text(f"{head}int main() {{\n{printed}}}\n")
         command = ["c++", "-std=c++17", *includes(project, op), "main.cpp", "-o", "main"]
         subprocess.run(command, cwd=tmp_path, check=True)
         values = map(int, subprocess.check_output(tmp_path / "main", text=True).split())
@@ -141,7 +145,7 @@ def test_the_gates_leave_something_on_every_chip(project, op):
 def test_flash_attentions_space_is_large_and_the_gates_rule_much_of_it_out(project):
     forward, backward = (Survey("flash_attention", LIKE_9_0, it) for it in (False, True))
     assert {name.split("_")[0] for name in backward.found["tunables"]} == {"keys", "queries"}
-    assert {"forward_keys", "fewest_keys_of_part"} < set(forward.found["tunables"])
+    assert {"forward_keys", "min_keys_per_split"} < set(forward.found["tunables"])
     for survey in (forward, backward):
         assert len(survey.found["tunables"]) + len(forward.found["apart"]) >= 9
         assert len(survey.points) >= 2500
@@ -185,7 +189,7 @@ def test_the_portable_kernels_are_tuned_on_hopper_where_they_are_asked_for(proje
     )
     path = f"{REPOSITORY}{os.pathsep}{project / 'src'}"
     for op, backward in (("flash_attention", ""), ("flash_attention", "backward"), ("linear_activation", "")):
-        environment = {**os.environ, "PYTHONPATH": path, f"{PACKAGE}_{op}_PATH".upper(): "portable"}
+        environment = {**os.environ, "PYTHONPATH": path, f"{PACKAGE}_{op}_PATH".upper(): "sm80"}
         told = subprocess.check_output([sys.executable, "-c", code, op, backward], env=environment, text=True)
         assert told.split() == list(Survey(op, LIKE_9_0, bool(backward)).found["tunables"])
 
@@ -198,9 +202,9 @@ def test_the_class_of_an_attention_is_that_of_the_tile_it_takes(project, tmp_pat
         for sizes in narrow.values()
     ]
     (tmp_path / "main.cpp").write_text(
-        '#include <cstdio>\n#include "hopper_tiles.h"\nusing namespace flash_attention_kernel;\n'
+        '#include <cstdio>\n#include "sm90/tiles.h"\nusing namespace flash_attention_kernel;\n'
         f"int main() {{\n  for (const Mask& mask : {{{', '.join(f'Mask{mask}' for mask in masks)}}}) "
-        '{\n    std::printf("%d ", takes_wide_tile(mask));\n  }\n}\n'
+        '{\n    std::printf("%d ", sm90::prefers_wide_tile(mask));\n  }\n}\n'
     )
     command = ["c++", "-std=c++17", *includes(project, "flash_attention"), "main.cpp", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)
@@ -222,9 +226,10 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
     rows, columns = (1, 65, 128, 256, 320, 512, 1024, 2048, 8192), (520, 1024, 4096, 6144, 14336)
     sizes = [(m, n, k) for m in rows for n in columns for k in (512, 4096)]
     (tmp_path / "main.cpp").write_text(
-        '#include <cstdio>\n#include "hopper_choice.h"\nusing namespace linear_activation_kernel;\n'
-        "const auto print = [](auto tile) { std::puts(decltype(tile)::shapes.data()); };\n"
-        "int main() {\n" + "".join(f"  visit_hopper_tile({m}, {n}, {k}, 132, print);\n" for m, n, k in sizes) + "}\n"
+        '#include <cstdio>\n#include "sm90/tile_choice.h"\nusing namespace linear_activation_kernel;\n'
+        "const auto print = [](auto tile) {\n"
+        "  std::puts(sm90::Defaults<typename decltype(tile)::type>::shapes.data());\n};\n"
+        "int main() {\n" + "".join(f"  sm90::visit_class({m}, {n}, {k}, 132, print);\n" for m, n, k in sizes) + "}\n"
     )
     command = ["c++", "-std=c++17", *includes(project, "linear_activation"), "main.cpp", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)
@@ -234,7 +239,7 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
     assert set(taken) == kinds
     monkeypatch.syspath_prepend(project / "tests")
     suite = importlib.import_module(f"{PACKAGE}.ops.linear_activation.test_linear_activation").TestLinearActivation
-    assert {lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in suite.SIZES["hopper"]} == kinds
+    assert {lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in suite.SIZES["sm90"]} == kinds
     cases = {
         name: {case for case, _ in one["cases"]} for name, one in Survey("linear_activation", "9.0").classes.items()
     }
@@ -252,7 +257,7 @@ def test_a_dry_run_for_a_gpu_that_is_not_here_shows_the_space_and_what_a_candida
     told = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
     assert "swiglu on 9.0: 20 points\n" in told.stdout
-    assert "1 rejected by registers, such as multiply: " in told.stdout
+    assert "1 rejected by registers, such as swiglu_forward: " in told.stdout
     assert re.search(r"19 trials, each \d+\.\d s to compile .* and no GPU here to measure on", told.stdout)
     json_told = subprocess.run([*command, "--json"], cwd=project, env=environment, capture_output=True, check=True)
     found = json.loads(json_told.stdout)
@@ -265,61 +270,61 @@ def test_a_dry_run_for_a_gpu_that_is_not_here_shows_the_space_and_what_a_candida
 
 # ---- What the sources and the compiler say ------------------------------------------------------------------------
 
-# By op, class of shapes and direction: a source that its kernels are compiled in and, by a part of an estimate's
-# `kernel`, what C++ calls its shared memory, for the struct of values {0}.
+# By op, class of shapes and direction: a source that its kernels are compiled in, with one of its instances, and, by a
+# part of an estimate's `kernel`, what C++ calls its shared memory, for the struct of values {0}.
 SAYS: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
     ("flash_attention", "heads of 64", False): (
-        "forward_64_bf16.sm_80+.cu",
-        {"attend": "portable_forward::Block<__half, 64, {0}>::kSharedBytes"},
+        "sm80/forward.cu T=float16 D=64",
+        {"forward": "sm80::fwd::Block<float16, 64, {0}>::kSharedBytes"},
     ),
     ("flash_attention", "heads of 128", False): (
-        "forward_128_f16.sm_80+.cu",
-        {"attend": "portable_forward::Block<__half, 128, {0}>::kSharedBytes"},
+        "sm80/forward.cu T=float16 D=128",
+        {"forward": "sm80::fwd::Block<float16, 128, {0}>::kSharedBytes"},
     ),
     ("flash_attention", "heads of 64", True): (
-        "backward_keys_64_bf16.sm_80+.cu",
-        {"differentiate_keys": "kKeysSharedBytes<{0}, 64>"},
+        "sm80/backward_keys.cu T=float16 D=64",
+        {"backward_keys": "sm80::kKeysSharedBytes<{0}, 64>"},
     ),
     ("flash_attention", "heads of 128", True): (
-        "backward_queries_128_bf16.sm_80+.cu",
-        {"differentiate_queries": "portable_queries::Block<__half, 128, {0}>::kSharedBytes"},
+        "sm80/backward_queries.cu T=float16 D=128",
+        {"backward_queries": "sm80::bwd_queries::Block<float16, 128, {0}>::kSharedBytes"},
     ),
     ("flash_attention", "wgmma, heads of 64", False): (
-        "hopper_forward_64_bf16.sm_90a.cu",
-        {"HopperForward<64>": "hopper_forward::Layout<HopperForwardTile<64, {0}>>::kBytes + 1024"},
+        "sm90/forward.cu T=float16 D=64",
+        {"ForwardDefaults<64>": "sm90::fwd::KernelTraits<sm90::ForwardTile<64, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, wide tiles of heads of 64", False): (
-        "hopper_forward_64_f16.sm_90a.cu",
-        {"HopperForwardWide": "hopper_forward::Layout<HopperForwardTile<64, {0}>>::kBytes + 1024"},
+        "sm90/forward.cu T=float16 D=64",
+        {"WideForwardDefaults": "sm90::fwd::KernelTraits<sm90::ForwardTile<64, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, heads of 128", False): (
-        "hopper_forward_128_bf16.sm_90a.cu",
-        {"HopperForward<128>": "hopper_forward::Layout<HopperForwardTile<128, {0}>>::kBytes + 1024"},
+        "sm90/forward.cu T=float16 D=128",
+        {"ForwardDefaults<128>": "sm90::fwd::KernelTraits<sm90::ForwardTile<128, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, gradient of heads of 64", True): (
-        "hopper_backward_64_f16.sm_90a.cu",
-        {"HopperBackward<64>": "hopper_backward::Layout<HopperBackwardTile<64, {0}>>::kBytes + 1024"},
+        "sm90/backward.cu T=float16 D=64",
+        {"BackwardDefaults<64>": "sm90::bwd::KernelTraits<sm90::BackwardTile<64, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, gradient of heads of 128", True): (
-        "hopper_backward_128_bf16.sm_90a.cu",
-        {"HopperBackward<128>": "hopper_backward::Layout<HopperBackwardTile<128, {0}>>::kBytes + 1024"},
+        "sm90/backward.cu T=float16 D=128",
+        {"BackwardDefaults<128>": "sm90::bwd::KernelTraits<sm90::BackwardTile<128, {0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "wgmma, large tiles", False): (
-        "hopper_large_half.sm_90a.cu",
-        {"HopperLarge": "Layout<HopperTile<{0}>>::kBytes + 1024"},
+        "sm90/forward.cu T=float16 GROUP=LARGE_TILES",
+        {"::Large>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "wgmma, halves of small tiles", False): (
-        "hopper_small_bfloat16.sm_90a.cu",
-        {"HopperHalves": "Layout<HopperTile<{0}>>::kBytes + 1024"},
+        "sm90/forward.cu T=float16 GROUP=SMALL_TILES",
+        {"::Halves>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
-    ("linear_activation", "gradient", True): ("backward.cu", {}),
-    ("rms_norm", None, False): ("bfloat16.cu", {}),
+    ("linear_activation", "gradient", True): ("backward.cu T=float16", {}),
+    ("rms_norm", None, False): ("kernel.cu T=bfloat16", {}),
     ("rms_norm", None, True): (
-        "bfloat16.cu",
-        {"LaneTeam": "(Queue<__half, 8, {0}::backward_accesses, {0}::backward_stages>::bytes(128, 2))"},
+        "kernel.cu T=bfloat16",
+        {"LaneGroup": "(RowPipeline<float16, 8, {0}::backward_accesses, {0}::backward_stages>::bytes(128, 2))"},
     ),
-    ("swiglu", None, False): ("float32.cu", {}),
-    ("swiglu", None, True): ("bfloat16.cu", {}),
+    ("swiglu", None, False): ("kernel.cu T=float32", {}),
+    ("swiglu", None, True): ("kernel.cu T=bfloat16", {}),
 }
 
 
@@ -362,12 +367,11 @@ def compiled(
 ) -> list[resources.Kernel]:
     """One source compiled with these values, in which shared memory is asserted to be as estimated."""
     op, shapes, _ = which
-    source, says = SAYS[which]
-    setup = configure.load_setup()
+    (source, *instance), says = SAYS[which][0].split(), SAYS[which][1]
     header = folder / "tuned" / "cuda" / f"{op}.h"
     header.parent.mkdir(parents=True, exist_ok=True)
     entry = {"shapes": {shapes: values}} if shapes else {"values": values}
-    header.write_text(setup.tuned_header(setup.ROOT / OPS / op, {"": entry}))
+    header.write_text(tuning_header(op, {"": entry}))
     struct = f"tuned::{op}::Values0<{STRUCTS[op, shapes][1]}>"
     shared = [
         f"static_assert({says[part].format(struct)} == {estimate['shared']});"
@@ -379,6 +383,7 @@ def compiled(
     lines = [f'#include "{project / OPS / op / source}"', f"using namespace {op}_kernel;", *shared]
     (folder / "asserting.cu").write_text("\n".join(lines) + "\n")
     command = [NVCC, "-std=c++17", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a", "-Xptxas=-v"]
+    command += [f"-DINSTANCE_{value}" for value in instance]
     command += [f"-I{folder}", *includes(project, op), "-cubin", "asserting.cu", "-o", "asserting.cubin"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{values}: {done.stderr[-2000:]}"

@@ -429,7 +429,7 @@ def test_a_storage_of_something_else(steady, asked):
     edit(steady / OP / "lab.py", ("(6, 8)", "(1, 2)"))
     refused(asked(*few), "in shared.log are of another space of tunables")
     edit(steady / OP / "lab.py", ("(1, 2)", "(6, 8)"))
-    edit(steady / OP / "cpu.cpp", ("// What `kernelgen", "// Of another revision. What `kernelgen"))
+    edit(steady / OP / "tuning.h", ("// What `kernelgen", "// Of another revision. What `kernelgen"))
     refused(asked(*few), "in shared.log are of other sources")
     (steady / "notes.txt").write_text("not a journal\n")
     refused(asked(*few[:-1], "notes.txt"), "notes.txt is no journal of trials")

@@ -32,7 +32,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield error("nvcc", "USE_CUDA=0 leaves CUDA out.", "unset USE_CUDA", stops="cuda")
         return
     if toolkit.value is None:
-        text = _short(toolkit.error or toolkit.said or "no CUDA toolkit (nvcc) was found")
+        text = _short(toolkit.error or toolkit.notes or "no CUDA toolkit (nvcc) was found")
         yield error("nvcc", text, _cure(facts), stops="cuda", packages=packages.toolkit(facts))
         return
     home, version = Path(toolkit.value["home"]), ".".join(map(str, toolkit.value["version"]))
@@ -48,8 +48,8 @@ def _switched_off() -> bool:
 
 
 def _short(text: str) -> str:
-    """setup.py's sentence without its cure: doctor has its own."""
-    return re.split(r"; install one|: building the CPU library only", text)[0].rstrip(".") + "."
+    """The build's sentence without its cure: doctor has its own."""
+    return re.split(r"; |: building the CPU library only", text)[0].rstrip(".") + "."
 
 
 def _cure(facts: Facts) -> str:
@@ -127,4 +127,4 @@ def _origin(facts: Facts) -> str:
         return "from TORCH_CUDA_ARCH_LIST"
     if str(facts["pinned"].value).lower() != "native":
         return "pinned in setup.py"
-    return "a portable choice, as there is no GPU" if facts["architectures"].said else "for the GPU here"
+    return "a portable choice, as there is no GPU" if facts["architectures"].notes else "for the GPU here"

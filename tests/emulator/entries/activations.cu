@@ -1,8 +1,5 @@
-// linear_activation's activations as its kernels compute them: each of n values, in float32, for results of each type.
-// The gradient is of a result whose own is 1, by the pre-activation.
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+// linear_activation's activations as its kernels compute them, of n values in float32, for results of each type; and
+// their derivatives.
 
 #include "activations.h"
 
@@ -24,17 +21,17 @@ __global__ void evaluate(const float* z, float* y, float* gradient, int64_t n) {
 
 template <typename T>
 cudaError_t evaluate_activation(int64_t activation, const float* z, float* y, float* gradient, int64_t n) {
-  int64_t number = 0;
+  int64_t index = 0;
 #define EVALUATE(Activation) \
-  if (number++ == activation) evaluate<T, Activation><<<1, 64>>>(z, y, gradient, n);
+  if (index++ == activation) evaluate<T, Activation><<<1, 64>>>(z, y, gradient, n);
   ACTIVATIONS(EVALUATE)
   return cudaGetLastError();
 }
 
-#define EXPORT(name, T) \
-  extern "C" cudaError_t name(int64_t activation, const float* z, float* y, float* gradient, int64_t n) { \
+#define EXPORT(T) \
+  extern "C" cudaError_t evaluate_##T(int64_t activation, const float* z, float* y, float* gradient, int64_t n) { \
     return evaluate_activation<T>(activation, z, y, gradient, n); \
   }
-EXPORT(float16, __half)
-EXPORT(bfloat16, __nv_bfloat16)
-EXPORT(float32, float)
+EXPORT(float16)
+EXPORT(bfloat16)
+EXPORT(float32)

@@ -214,13 +214,13 @@ __global__ void copy_tile(const __grid_constant__ Maps maps, TileFault fault) {
 
 enum ProductFault { kRight, kNoProductFence, kNoProductWait, kNoProductCommit, kStillReading, kOneWarpLess };
 
-__global__ void multiply_by_ones(const __half* in, float* out, ProductFault fault) {
+__global__ void multiply_by_ones(const float16* in, float* out, ProductFault fault) {
   extern __shared__ __align__(1024) char shared[];
   char* ones = shared + 64 * kSwizzleRow;
   for (int i = threadIdx.x; i < 64 * 64; i += kThreads) {
     const int row = i / 64, chunk = i % 64 / 8, place = swizzled(row, chunk) + i % 8 * 2;
-    *reinterpret_cast<__half*>(shared + place) = in[i];
-    if (row < 16) *reinterpret_cast<__half*>(ones + place) = __float2half(1.0f);
+    *reinterpret_cast<float16*>(shared + place) = in[i];
+    if (row < 16) *reinterpret_cast<float16*>(ones + place) = __float2half(1.0f);
   }
   fence_async_shared();
   __syncthreads();
@@ -228,11 +228,11 @@ __global__ void multiply_by_ones(const __half* in, float* out, ProductFault faul
   if (fault != kOneWarpLess || threadIdx.x >= 32) {
     if (fault != kNoProductFence) wgmma_fence();
     for (int step = 0; step < 4; ++step) {
-      wgmma<__half>(sums, wgmma_operand(shared) + 2 * step, wgmma_operand(ones) + 2 * step);
+      wgmma<float16>(sums, wgmma_operand(shared) + 2 * step, wgmma_operand(ones) + 2 * step);
     }
     if (fault != kNoProductCommit) wgmma_commit();
     if (fault == kStillReading) {
-      for (int i = threadIdx.x; i < 64 * 64; i += kThreads) reinterpret_cast<__half*>(shared)[i] = __float2half(0.0f);
+      for (int i = threadIdx.x; i < 64 * 64; i += kThreads) reinterpret_cast<float16*>(shared)[i] = __float2half(0.0f);
       fence_async_shared();
     }
     if (fault != kNoProductWait) wgmma_wait<0>();
@@ -284,16 +284,16 @@ extern "C" cudaError_t run_before_the_others_run(const int* in, int* out, int64_
   return launch_cluster(in, out, faulty);
 }
 
-extern "C" cudaError_t run_copy_tile(const __half* in, __half* out, int64_t fault) {
+extern "C" cudaError_t run_copy_tile(const float16* in, float16* out, int64_t fault) {
   Maps maps;
-  for (auto [map, data] : {std::pair(&maps.in, in), std::pair(&maps.out, static_cast<const __half*>(out))}) {
+  for (auto [map, data] : {std::pair(&maps.in, in), std::pair(&maps.out, static_cast<const float16*>(out))}) {
     if (const cudaError_t error = tma::describe(*map, data, 64, 64, 64); error != cudaSuccess) return error;
   }
   copy_tile<<<1, kThreads, 2 * 64 * kSwizzleRow, nullptr>>>(maps, TileFault(fault));
   return cudaGetLastError();
 }
 
-extern "C" cudaError_t run_multiply_by_ones(const __half* in, float* out, int64_t fault) {
+extern "C" cudaError_t run_multiply_by_ones(const float16* in, float* out, int64_t fault) {
   multiply_by_ones<<<1, kThreads, 80 * kSwizzleRow, nullptr>>>(in, out, ProductFault(fault));
   return cudaGetLastError();
 }

@@ -1,34 +1,43 @@
-#include "backward_keys.cuh"
-#include "backward_queries.cuh"
-#include "decode.cuh"
+// The kernels of sm80/, of which each instantiates itself for these, too.
+#define INSTANCE_T float16
+#define INSTANCE_D 64
+
 #include "flash_attention_problem.h"
-#include "forward.cuh"
+#include "sm80/backward_delta.cu"
+#include "sm80/backward_keys.cu"
+#include "sm80/backward_queries.cu"
+#include "sm80/combine.cu"
+#include "sm80/decode.cu"
+#include "sm80/forward.cu"
 
 namespace {
 
+using namespace sm80;
+
 template <typename T, int D>
 cudaError_t run_forward(const Forward& problem) {
-  const cudaError_t error = forward<T, D>(problem, nullptr);
-  return error != cudaSuccess || problem.splits == 1 ? error : combine<T, D>(problem, nullptr);
+  const cudaError_t error = sm80::forward<T, D>(problem, nullptr);
+  return error != cudaSuccess || problem.splits == 1 ? error : forward_combine<T, D>(problem, nullptr);
 }
 
 template <typename T, int D>
 cudaError_t run_decode(const Forward& problem, int warps) {
   const cudaError_t error = forward_decode<T, D>(problem, warps, nullptr);
-  return error != cudaSuccess || problem.splits == 1 ? error : combine<T, D>(problem, nullptr);
+  return error != cudaSuccess || problem.splits == 1 ? error : forward_combine<T, D>(problem, nullptr);
 }
 
 template <typename T, int D>
 cudaError_t run_backward(const Backward& problem) {
   if (const cudaError_t error = backward_delta<T>(problem, nullptr); error != cudaSuccess) return error;
   if (const cudaError_t error = backward_keys<T, D>(problem, nullptr); error != cudaSuccess) return error;
-  return problem.grad_q_sums ? backward_finish_queries<T, D>(problem, nullptr)
-                             : backward_queries<T, D>(problem, nullptr);
+  return problem.grad_q_accum ? backward_convert<T, D>(problem, nullptr)
+                              : backward_queries<T, D>(problem, nullptr);
 }
 
 }  // namespace
 
-// Warps to decode with, or none; `partial` is there if the keys are split; `sums` if grad_q may be added up by atomics.
+// decode_warps: 0 for the forward by tiles. partial_out and partial_lse: where the keys are split. accum: nullptr for the
+// deterministic backward.
 #define EXPORT(name, T, D) \
   extern "C" cudaError_t forward_##name##_##D( \
       const Shape* shape, \
@@ -62,7 +71,7 @@ cudaError_t run_backward(const Backward& problem) {
       void* grad_k, \
       void* grad_v, \
       float* delta, \
-      float* sums) { \
+      float* accum) { \
     return run_backward<T, D>( \
         {problem(*shape, q, k, v, softcap), \
          shape->of_queries(out), \
@@ -73,7 +82,7 @@ cudaError_t run_backward(const Backward& problem) {
          lse, \
          grad_lse, \
          delta, \
-         sums}); \
+         accum}); \
   }
-EXPORT(float16, __half, 64)
-EXPORT(bfloat16, __nv_bfloat16, 128)
+EXPORT(float16, float16, 64)
+EXPORT(bfloat16, bfloat16, 128)

@@ -1,19 +1,23 @@
-#include "flash_attention_problem.h"
-#include "hopper_backward.cuh"
-#include "hopper_forward.cuh"
+// The kernels of sm90/, of which each instantiates itself for these, too.
+#define INSTANCE_T float16
+#define INSTANCE_D 64
 
-#define EXPORT_HOPPER(name, T, D) \
-  extern "C" int hopper_rows_##D() { \
-    return visit_hopper_backward<D>([](auto tile) { return tile.kRows; }); \
+#include "flash_attention_problem.h"
+#include "sm90/backward.cu"
+#include "sm90/forward.cu"
+
+#define EXPORT(name, T, D) \
+  extern "C" int backward_rows_##D() { \
+    return sm90::visit_backward_tile<D>([](auto tile) { return tile.kRows; }); \
   } \
-  extern "C" cudaError_t hopper_forward_##name##_##D( \
+  extern "C" cudaError_t forward_##name##_##D( \
       const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \
-    static int taken; \
+    static int counter; \
     Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}; \
-    p.tiles_taken = &taken; \
-    return forward_hopper<T, D>(p, nullptr); \
+    p.tile_counter = &counter; \
+    return sm90::forward<T, D>(p, nullptr); \
   } \
-  extern "C" cudaError_t hopper_backward_##name##_##D( \
+  extern "C" cudaError_t backward_##name##_##D( \
       const Shape* shape, \
       void* q, \
       void* k, \
@@ -26,9 +30,9 @@
       void* grad_q, \
       void* grad_k, \
       void* grad_v, \
-      float* numbers, \
-      float* sums) { \
-    return backward_hopper<T, D>( \
+      float* stats, \
+      float* accum) { \
+    return sm90::backward<T, D>( \
         {problem(*shape, q, k, v, softcap), \
          shape->of_queries(out), \
          shape->of_queries(grad), \
@@ -37,46 +41,46 @@
          shape->of_keys(grad_v), \
          lse, \
          grad_lse, \
-         numbers, \
-         sums}, \
+         stats, \
+         accum}, \
         nullptr); \
   }
-EXPORT_HOPPER(float16, __half, 64)
-EXPORT_HOPPER(bfloat16, __nv_bfloat16, 128)
+EXPORT(float16, float16, 64)
+EXPORT(bfloat16, bfloat16, 128)
 
-// The forward for float16 and heads of 64, of tensors with strides of their own: batch, row, head.
-extern "C" cudaError_t hopper_forward_strided(
+// The forward for float16 and heads of 64, of q, k and v with the strides given: batch, row, head.
+extern "C" cudaError_t forward_strided(
     const Shape* shape, void* q, void* k, void* v, const int64_t (*strides)[3], void* out, float* lse) {
-  static int taken;
+  static int counter;
   Forward p{problem(*shape, q, k, v, 0), shape->of_queries(out), lse};
-  p.tiles_taken = &taken;
+  p.tile_counter = &counter;
   View* const views[] = {&p.q, &p.k, &p.v};
   for (int i = 0; i < 3; ++i) {
     views[i]->batch = strides[i][0];
     views[i]->row = static_cast<int>(strides[i][1]);
     views[i]->head = strides[i][2];
   }
-  return forward_hopper<__half, 64>(p, nullptr);
+  return sm90::forward<float16, 64>(p, nullptr);
 }
 
-// What Schedule says of every tile: batch, head, number.
-__global__ void put_places(const __grid_constant__ hopper::Schedule schedule, int* places) {
-  const auto at = schedule.place_of(blockIdx.x);
-  places[3 * blockIdx.x] = at.batch;
-  places[3 * blockIdx.x + 1] = at.head;
-  places[3 * blockIdx.x + 2] = at.tile;
+// The coordinates that TileScheduler gives every tile: batch, head, tile.
+__global__ void write_coordinates(const __grid_constant__ sm90::TileScheduler scheduler, int* out) {
+  const auto coordinates = scheduler.coordinates(blockIdx.x);
+  out[3 * blockIdx.x] = coordinates.batch;
+  out[3 * blockIdx.x + 1] = coordinates.head;
+  out[3 * blockIdx.x + 2] = coordinates.tile;
 }
-extern "C" cudaError_t hopper_places(
-    int64_t tiles_of_head,
+extern "C" cudaError_t scheduled_tiles(
+    int64_t head_tiles,
     int64_t late,
     int64_t batch,
     int64_t heads,
     int64_t group,
-    int64_t groups_of_section,
-    int64_t backwards,
-    int* places) {
-  hopper::Schedule schedule(tiles_of_head, late, batch, heads, group, 100, 100 * groups_of_section + 99);
-  schedule.backwards = backwards;
-  put_places<<<schedule.tiles, 1>>>(schedule, places);
+    int64_t section_groups,
+    int64_t descending,
+    int* out) {
+  sm90::TileScheduler scheduler(head_tiles, late, batch, heads, group, 100, 100 * section_groups + 99);
+  scheduler.descending = descending;
+  write_coordinates<<<scheduler.tiles, 1>>>(scheduler, out);
   return cudaGetLastError();
 }

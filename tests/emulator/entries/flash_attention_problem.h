@@ -1,4 +1,4 @@
-// A problem of flash_attention, as the tests give it.
+// A problem of flash_attention, from the tests' arguments.
 
 #pragma once
 
@@ -8,7 +8,7 @@ using namespace flash_attention_kernel;
 
 namespace {
 
-// Of a contiguous tensor (batch, row, head, dimension).
+// The view of a contiguous tensor (batch, row, head, dimension).
 View view(void* data, int64_t rows, int64_t heads, int64_t dim) {
   return {data, rows * heads * dim, dim, static_cast<int>(heads * dim)};
 }
@@ -23,17 +23,17 @@ struct Shape {
 
 Problem problem(const Shape& shape, void* q, void* k, void* v, double softcap) {
   const auto limit = [](int64_t side) { return side < 0 ? 1 << 29 : static_cast<int>(side); };
-  Problem made;
-  made.q = shape.of_queries(q);
-  made.k = shape.of_keys(k);
-  made.v = shape.of_keys(v);
-  made.batch = shape.batch;
-  made.heads = shape.heads;
-  made.kv_heads = shape.kv_heads;
-  made.dim = shape.dim;
-  made.mask = {static_cast<int>(shape.queries), static_cast<int>(shape.keys), limit(shape.left), limit(shape.right)};
-  made.score = Score(shape.scale, softcap);
-  return made;
+  Problem p;
+  p.q = shape.of_queries(q);
+  p.k = shape.of_keys(k);
+  p.v = shape.of_keys(v);
+  p.batch = shape.batch;
+  p.heads = shape.heads;
+  p.kv_heads = shape.kv_heads;
+  p.dim = shape.dim;
+  p.mask = {static_cast<int>(shape.queries), static_cast<int>(shape.keys), limit(shape.left), limit(shape.right)};
+  p.score = Score(shape.scale, softcap);
+  return p;
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
-#include "kernel.cuh"
+// Explicitly instantiated for one type, and for the others by EXPORT.
+#define INSTANCE_T float32
+#include "kernel.cu"
 
 using namespace layer_norm_kernel;
 
-#define EXPORT(name, T) \
-  extern "C" cudaError_t forward_##name( \
+#define EXPORT(T) \
+  extern "C" cudaError_t forward_##T( \
       const T* input, \
       const T* residual, \
       const T* weight, \
@@ -16,7 +18,7 @@ using namespace layer_norm_kernel;
       int64_t n) { \
     return forward<T>({input, residual, weight, bias, output, sum, mean, rstd, rows, n, 1e-5}, nullptr); \
   } \
-  extern "C" cudaError_t backward_##name( \
+  extern "C" cudaError_t backward_##T( \
       const T* grad, \
       const T* grad_sum, \
       const T* input, \
@@ -35,5 +37,5 @@ using namespace layer_norm_kernel;
     if (scratch_size(arguments) > scratch_length) return cudaErrorMemoryAllocation; \
     return backward(arguments, scratch, nullptr); \
   }
-EXPORT(float32, float)
-EXPORT(bfloat16, __nv_bfloat16)
+EXPORT(float32)
+EXPORT(bfloat16)

@@ -1,26 +1,35 @@
-#include "kernel.h"
+// The kernels of every path, for one activation.
+#define INSTANCE_T float16
+// sm80/ and sm90/ are instantiated where they are used.
+#define INSTANCE_CLASS Small
+#define INSTANCE_GROUP(Instantiate, Activation)
+
+#include "backward.cu"
+#include "plain.cu"
+#include "sm80/forward.cu"
+#include "sm90/forward.cu"
 
 using namespace linear_activation_kernel;
 
-#define FORWARD(path, name, T, Activation) \
-  extern "C" cudaError_t path##_##name( \
+#define FORWARD(path, T) \
+  extern "C" cudaError_t path##_##T( \
       const T* x, const T* weight, const T* bias, T* y, T* z, int64_t m, int64_t n, int64_t k) { \
-    return forward_##path<T, Activation>({x, weight, bias, y, z, m, n, k}, nullptr); \
+    return path::forward<T, GeluTanh>({x, weight, bias, y, z, m, n, k}, nullptr); \
   }
-FORWARD(plain, float32, float, GeluTanh)
-FORWARD(plain, bfloat16, __nv_bfloat16, GeluTanh)
-FORWARD(portable, float16, __half, GeluTanh)
-FORWARD(hopper, bfloat16, __nv_bfloat16, GeluTanh)
+FORWARD(plain, float32)
+FORWARD(plain, bfloat16)
+FORWARD(sm80, float16)
+FORWARD(sm90, bfloat16)
 
 extern "C" cudaError_t backward_float16(
-    const __half* grad,
-    const __half* saved,
-    __half* grad_z,
-    __half* grad_bias,
+    const float16* grad,
+    const float16* saved,
+    float16* grad_z,
+    float16* grad_bias,
     void* partial,
     int64_t partial_length,
     int64_t m,
     int64_t n) {
-  if (partial_sums(m, n) * n > partial_length) return cudaErrorMemoryAllocation;
-  return backward<__half, GeluTanh>({grad, saved, grad_z, grad_bias, partial, m, n}, nullptr);
+  if (partial_rows(m, n) * n > partial_length) return cudaErrorMemoryAllocation;
+  return backward<float16, GeluTanh>({grad, saved, grad_z, grad_bias, partial, m, n}, nullptr);
 }

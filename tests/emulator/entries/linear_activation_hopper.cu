@@ -1,8 +1,11 @@
-// Tiles and clusters of every kind that hopper.cuh has, whatever its defaults are.
+// Tiles and clusters of every kind that sm90/forward.cu supports, whatever its defaults are.
+#define INSTANCE_T float16
+#define INSTANCE_GROUP(Instantiate, Activation)
 
-#include "hopper.cuh"
+#include "sm90/forward.cu"
 
-using namespace linear_activation_kernel;
+using namespace linear_activation_kernel::sm90;
+using linear_activation_kernel::Gelu;
 
 template <
     int kRows,
@@ -13,7 +16,7 @@ template <
     int kClusterRows,
     int kClusterColumns,
     int kClusterSplits = 1>
-struct Values : HopperLarge {
+struct Values : Defaults<Large> {
   static constexpr int rows = kRows, columns = kColumns, stages = kStages, consumers = kConsumers, band = 2;
   static constexpr bool ping_pong = kPingPong;
   static constexpr int cluster_rows = kClusterRows, cluster_columns = kClusterColumns;
@@ -22,17 +25,17 @@ struct Values : HopperLarge {
 
 #define FORWARD(name, ...) \
   extern "C" cudaError_t name( \
-      const __half* x, const __half* weight, const __half* bias, __half* y, __half* z, int64_t m, int64_t n, int64_t k) { \
+      const float16* x, const float16* weight, const float16* bias, float16* y, float16* z, int64_t m, int64_t n, int64_t k) { \
     int count = 0; \
     RETURN_IF_FAILED(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0)); \
-    return launch<__half, Gelu, HopperTile<Values<__VA_ARGS__>>>({x, weight, bias, y, z, m, n, k}, count, nullptr); \
+    return launch<float16, Gelu, Tile<Values<__VA_ARGS__>>>({x, weight, bias, y, z, m, n, k}, count, nullptr); \
   }
 FORWARD(one_consumer, 64, 64, 3, 1, false, 1, 1)
 FORWARD(beside, 64, 128, 3, 1, false, 1, 2)
 FORWARD(four_beside, 128, 64, 2, 2, false, 1, 4)
 FORWARD(four_below, 64, 128, 2, 1, false, 4, 1)
 FORWARD(wide, 128, 256, 2, 2, false, 2, 1)
-FORWARD(in_turns, 64, 64, 3, 2, true, 2, 1)
-FORWARD(in_turns_beside, 128, 64, 2, 2, true, 1, 2)
+FORWARD(ping_pong, 64, 64, 3, 2, true, 2, 1)
+FORWARD(ping_pong_beside, 128, 64, 2, 2, true, 1, 2)
 FORWARD(halves, 128, 128, 2, 2, false, 1, 1, 2)
 FORWARD(quarters, 64, 64, 3, 1, false, 1, 1, 4)

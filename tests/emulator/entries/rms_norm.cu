@@ -1,13 +1,15 @@
-#include "kernel.cuh"
+// Explicitly instantiated for one type, and for the others by EXPORT.
+#define INSTANCE_T float32
+#include "kernel.cu"
 
 using namespace rms_norm_kernel;
 
-#define EXPORT(name, T) \
-  extern "C" cudaError_t forward_##name( \
+#define EXPORT(T) \
+  extern "C" cudaError_t forward_##T( \
       const T* input, const T* residual, const T* weight, T* output, T* sum, float* rstd, int64_t rows, int64_t n) { \
     return forward<T>({input, residual, weight, output, sum, rstd, rows, n, 1e-6}, nullptr); \
   } \
-  extern "C" cudaError_t backward_##name( \
+  extern "C" cudaError_t backward_##T( \
       const T* grad, \
       const T* grad_sum, \
       const T* input, \
@@ -23,5 +25,5 @@ using namespace rms_norm_kernel;
     if (scratch_size(arguments) > scratch_length) return cudaErrorMemoryAllocation; \
     return backward(arguments, scratch, nullptr); \
   }
-EXPORT(float32, float)
-EXPORT(bfloat16, __nv_bfloat16)
+EXPORT(float32)
+EXPORT(bfloat16)

@@ -9,10 +9,10 @@
 #include "mbarrier.cuh"
 #include "mma.cuh"
 #include "pack.cuh"
-#include "queue.cuh"
+#include "pipeline.cuh"
 #include "row.cuh"
 #include "swizzle.cuh"
-#include "team.cuh"
+#include "thread_group.cuh"
 #include "tile.cuh"
 #include "tma.cuh"
 #include "tma.h"
@@ -39,42 +39,42 @@ __global__ void copy_evict_last(const float* in, float* out, int64_t groups) {
   store_evict_last(out, i, load_evict_last<N>(in, i, i < groups));
 }
 
-__global__ void pack_pairs(const float* in, uint32_t* halves, uint32_t* bfloat16s) {
-  halves[threadIdx.x] = pack<__half>(in[2 * threadIdx.x], in[2 * threadIdx.x + 1]);
-  bfloat16s[threadIdx.x] = pack<__nv_bfloat16>(in[2 * threadIdx.x], in[2 * threadIdx.x + 1]);
+__global__ void pack_pairs(const float* in, uint32_t* float16s, uint32_t* bfloat16s) {
+  float16s[threadIdx.x] = pack<float16>(in[2 * threadIdx.x], in[2 * threadIdx.x + 1]);
+  bfloat16s[threadIdx.x] = pack<bfloat16>(in[2 * threadIdx.x], in[2 * threadIdx.x + 1]);
 }
 
-// ---- reduce, team, row ----------------------------------------------------------------------------------------
+// ---- reduce, thread_group, row --------------------------------------------------------------------------------
 
 template <int kLanes>
 __global__ void sum_groups(const float* in, float* out) {
   out[threadIdx.x] = warp_sum<kLanes>(in[threadIdx.x]);
 }
 
-// The sum of each row, by every thread of its team; and how often each row was taken.
-template <typename Team>
+// The sum of each row, by every thread of its group; and how often each row was taken.
+template <typename Group>
 __global__ void sum_rows(const float* in, float* sums, int* taken, int64_t rows, int64_t n) {
-  Team team;
-  for (int64_t row = team.first(); team.in_turn(row, rows); row += team.count()) {
-    float mine = 0;
-    for (int64_t i = team.rank(); row < rows && i < n; i += team.size()) mine += in[row * n + i];
-    const float total = team.sum(mine);
+  Group group;
+  for (int64_t row = group.first(); group.in_turn(row, rows); row += group.count()) {
+    float partial = 0;
+    for (int64_t i = group.rank(); row < rows && i < n; i += group.size()) partial += in[row * n + i];
+    const float total = group.sum(partial);
     // A second sum at once: its buffers must not be those of the first.
-    const float again = team.sum(total) / float(team.size());
+    const float again = group.sum(total) / float(group.size());
     if (row < rows) {
-      if (team.rank() == 0) atomicAdd(&taken[row], 1);
-      if (team.rank() == team.size() - 1) sums[row] = again;
+      if (group.rank() == 0) atomicAdd(&taken[row], 1);
+      if (group.rank() == group.size() - 1) sums[row] = again;
     }
   }
 }
 
 // Each row doubled, and with another added.
-template <typename Team, int N, int kAccesses>
+template <typename Group, int N, int kAccesses>
 __global__ void change_rows(const float* in, const float* other, float* sum, float* doubled, int64_t rows, int64_t n) {
-  Team team;
-  const int64_t row = team.first();
-  const bool there = row < rows;
-  Row<Team, float, N, kAccesses> held(team, in + row * n, there ? n / N : 0);
+  Group group;
+  const int64_t row = group.first();
+  const bool valid = row < rows;
+  RowFragment<Group, float, N, kAccesses> held(group, in + row * n, valid ? n / N : 0);
   held.add(other + row * n, sum + row * n);
   held.each([&](int64_t i, Vector<float, N> values) {
     values += values;
@@ -82,46 +82,46 @@ __global__ void change_rows(const float* in, const float* other, float* sum, flo
   });
 }
 
-// ---- queue, column_sums ---------------------------------------------------------------------------------------
+// ---- pipeline, column_sums ------------------------------------------------------------------------------------
 
 constexpr int kStages = 3;
 
 // Copies rows, and adds up their columns. Blocks take rows in turn.
-template <typename Team, int N, int kAccesses>
+template <typename Group, int N, int kAccesses>
 __global__ void sum_columns_by(const float* in, float* out, float* sums, int64_t rows, int64_t n) {
   extern __shared__ __align__(32) char shared[];
-  Team team;
-  Queue<float, N, kAccesses, kStages> queue(shared, 1);
-  const int first = team.template first_access<kAccesses>(), accesses = static_cast<int>(n / N);
+  Group group;
+  RowPipeline<float, N, kAccesses, kStages> pipeline(shared, 1);
+  const int first = group.template first_access<kAccesses>(), accesses = static_cast<int>(n / N);
   const auto fetch = [&](int64_t row) {
     for (int access = 0; row < rows && access < kAccesses; ++access) {
-      const int i = first + access * Team::kStep;
-      if (i < accesses) queue.fetch(0, access, reinterpret_cast<const Vector<float, N>*>(in + row * n) + i);
+      const int i = first + access * Group::kStep;
+      if (i < accesses) pipeline.fetch(0, access, reinterpret_cast<const Vector<float, N>*>(in + row * n) + i);
     }
-    queue.push();
+    pipeline.commit();
   };
-  for (int stage = 0; stage < kStages - 1; ++stage) fetch(team.first() + stage * team.count());
+  for (int stage = 0; stage < kStages - 1; ++stage) fetch(group.first() + stage * group.count());
   ColumnSums<float, N, kAccesses> columns;
-  for (int64_t row = team.first(); team.in_turn(row, rows); row += team.count()) {
-    fetch(row + (kStages - 1) * team.count());
-    queue.wait();
+  for (int64_t row = group.first(); group.in_turn(row, rows); row += group.count()) {
+    fetch(row + (kStages - 1) * group.count());
+    pipeline.wait();
     for (int access = 0; row < rows && access < kAccesses; ++access) {
-      const int i = first + access * Team::kStep;
-      for (int k = 0; k < N; ++k) columns.sums[access][k] += queue.front(0, access)[k];
-      if (i < accesses) store(out + row * n, i, queue.front(0, access));
+      const int i = first + access * Group::kStep;
+      for (int k = 0; k < N; ++k) columns.sums[access][k] += pipeline.access(0, access)[k];
+      if (i < accesses) store(out + row * n, i, pipeline.access(0, access));
     }
-    queue.pop();
+    pipeline.release();
   }
-  queue.drain();
-  const int64_t slot = Team::kSharesBlock ? blockIdx.x : team.first();
-  columns.write(team, shared, sums + slot * n, n);
+  pipeline.drain();
+  const int64_t partial_row = Group::kSharesBlock ? blockIdx.x : group.first();
+  columns.write(group, shared, sums + partial_row * n, n);
 }
 
-template <typename Team, int N, int kAccesses>
+template <typename Group, int N, int kAccesses>
 cudaError_t launch_sum_columns_by(
     const float* in, float* out, float* partial, float* sums, int64_t rows, int64_t n, int64_t blocks, dim3 threads) {
-  const size_t shared = Queue<float, N, kAccesses, kStages>::bytes(threads.x * threads.y, 1);
-  sum_columns_by<Team, N, kAccesses><<<blocks, threads, shared, nullptr>>>(in, out, partial, rows, n);
+  const size_t shared = RowPipeline<float, N, kAccesses, kStages>::bytes(threads.x * threads.y, 1);
+  sum_columns_by<Group, N, kAccesses><<<blocks, threads, shared, nullptr>>>(in, out, partial, rows, n);
   return launch_sum_columns<float>(Stored<float>{partial, n}, Columns<float>{sums, nullptr, n}, blocks, n, 1, nullptr);
 }
 
@@ -129,8 +129,8 @@ cudaError_t launch_sum_columns_by(
 
 // a (16x16) times b (16x8), which memory holds by rows; the second time b is transposed in registers. And a copy of
 // `a`.
-__global__ void multiply_small(const __half* a, const __half* b, float* out, float* again, __half* copy) {
-  __shared__ __align__(16) __half left[16][16], right[16][8], stored[16][16];
+__global__ void multiply_small(const float16* a, const float16* b, float* out, float* again, float16* copy) {
+  __shared__ __align__(16) float16 left[16][16], right[16][8], stored[16][16];
   const int lane = threadIdx.x;
   for (int i = lane; i < 256; i += 32) left[i / 16][i % 16] = a[i];
   for (int i = lane; i < 128; i += 32) right[i / 8][i % 8] = b[i];
@@ -141,8 +141,8 @@ __global__ void multiply_small(const __half* a, const __half* b, float* out, flo
   ldmatrix_x4_transposed(y, &right[lane % 16][0]);
   ldmatrix_x4(z, &right[lane % 16][0]);
   float sums[4] = {}, others[4] = {};
-  mma_16x8x16<__half>(sums, x, y[0], y[1]);
-  mma_16x8x16<__half>(others, x, transposed(z[0]), transposed(z[1]));
+  mma_16x8x16<float16>(sums, x, y[0], y[1]);
+  mma_16x8x16<float16>(others, x, transposed(z[0]), transposed(z[1]));
   for (int i = 0; i < 4; ++i) {
     const int place = (lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2;
     out[place] = sums[i];
@@ -201,7 +201,7 @@ __global__ void multiply_tiles(const __grid_constant__ Maps maps, float* out, in
       const uint64_t a = wgmma_operand(stage), b = wgmma_operand(stage + kBox * kSwizzleRow);
       full[position.stage()].wait(position.parity());
       wgmma_fence();
-      for (int part = 0; part < 4; ++part) wgmma<__half>(sums, a + 2 * part, b + 2 * part);
+      for (int part = 0; part < 4; ++part) wgmma<float16>(sums, a + 2 * part, b + 2 * part);
       wgmma_commit();
       wgmma_wait<0>();
       if (thread < kCluster) empty[position.stage()].arrive_in(thread);
@@ -286,8 +286,8 @@ cudaError_t elements_evict_last(const float* in, float* out, int64_t groups, int
   return cudaGetLastError();
 }
 
-cudaError_t packs(const float* in, uint32_t* halves, uint32_t* bfloat16s) {
-  pack_pairs<<<1, 64>>>(in, halves, bfloat16s);
+cudaError_t packs(const float* in, uint32_t* float16s, uint32_t* bfloat16s) {
+  pack_pairs<<<1, 64>>>(in, float16s, bfloat16s);
   return cudaGetLastError();
 }
 
@@ -303,97 +303,98 @@ cudaError_t groups_of_8(const float* in, float* out) {
 }
 
 cudaError_t rows_by_lanes(const float* in, float* sums, int* taken, int64_t rows, int64_t n) {
-  sum_rows<LaneTeam<8>><<<3, 64>>>(in, sums, taken, rows, n);
+  sum_rows<LaneGroup<8>><<<3, 64>>>(in, sums, taken, rows, n);
   return cudaGetLastError();
 }
 
 cudaError_t rows_by_block(const float* in, float* sums, int* taken, int64_t rows, int64_t n) {
-  sum_rows<BlockTeam><<<3, 96>>>(in, sums, taken, rows, n);
+  sum_rows<BlockGroup><<<3, 96>>>(in, sums, taken, rows, n);
   return cudaGetLastError();
 }
 
 cudaError_t rows_by_part(const float* in, float* sums, int* taken, int64_t rows, int64_t n) {
-  sum_rows<PartTeam><<<2, dim3(64, 3)>>>(in, sums, taken, rows, n);
+  sum_rows<SubBlockGroup><<<2, dim3(64, 3)>>>(in, sums, taken, rows, n);
   return cudaGetLastError();
 }
 
 cudaError_t rows_by_cluster(const float* in, float* sums, int* taken, int64_t rows, int64_t n) {
-  return launch_cluster(sum_rows<ClusterTeam>, 8, 64, 0, 4, in, sums, taken, rows, n);
+  return launch_cluster(sum_rows<ClusterGroup>, 8, 64, 0, 4, in, sums, taken, rows, n);
 }
 
 cudaError_t held_by_lanes(const float* in, const float* other, float* sum, float* doubled, int64_t rows, int64_t n) {
-  change_rows<LaneTeam<8>, 4, 3><<<(rows + 7) / 8, 64>>>(in, other, sum, doubled, rows, n);
+  change_rows<LaneGroup<8>, 4, 3><<<(rows + 7) / 8, 64>>>(in, other, sum, doubled, rows, n);
   return cudaGetLastError();
 }
 
 cudaError_t held_by_block(const float* in, const float* other, float* sum, float* doubled, int64_t rows, int64_t n) {
-  change_rows<BlockTeam, 1, 2><<<rows, 64>>>(in, other, sum, doubled, rows, n);
+  change_rows<BlockGroup, 1, 2><<<rows, 64>>>(in, other, sum, doubled, rows, n);
   return cudaGetLastError();
 }
 
 cudaError_t read_by_block(const float* in, const float* other, float* sum, float* doubled, int64_t rows, int64_t n) {
-  change_rows<BlockTeam, 1, 0><<<rows, 32>>>(in, other, sum, doubled, rows, n);
+  change_rows<BlockGroup, 1, 0><<<rows, 32>>>(in, other, sum, doubled, rows, n);
   return cudaGetLastError();
 }
 
 cudaError_t columns_by_lanes(
     const float* in, float* out, float* partial, float* sums, int64_t rows, int64_t n, int64_t blocks) {
-  return launch_sum_columns_by<LaneTeam<8>, 4, 2>(in, out, partial, sums, rows, n, blocks, 64);
+  return launch_sum_columns_by<LaneGroup<8>, 4, 2>(in, out, partial, sums, rows, n, blocks, 64);
 }
 
 cudaError_t columns_by_block(
     const float* in, float* out, float* partial, float* sums, int64_t rows, int64_t n, int64_t blocks) {
-  return launch_sum_columns_by<BlockTeam, 1, 2>(in, out, partial, sums, rows, n, blocks, 64);
+  return launch_sum_columns_by<BlockGroup, 1, 2>(in, out, partial, sums, rows, n, blocks, 64);
 }
 
 cudaError_t columns_by_part(
     const float* in, float* out, float* partial, float* sums, int64_t rows, int64_t n, int64_t blocks) {
-  return launch_sum_columns_by<PartTeam, 1, 1>(in, out, partial, sums, rows, n, blocks, dim3(64, 3));
+  return launch_sum_columns_by<SubBlockGroup, 1, 1>(in, out, partial, sums, rows, n, blocks, dim3(64, 3));
 }
 
-// The team that takes a row of so many accesses: 0 lanes of a warp, 1 a warp, 2 a block, 3 a cluster, 4 a block that
-// cannot hold it; its threads and its blocks.
+// The thread group that takes a row of so many accesses: 0 lanes of a warp, 1 a warp, 2 a block, 3 a cluster, 4 a block
+// that cannot hold it; its threads and its blocks.
 cudaError_t tile_for(int64_t accesses, int64_t* found) {
   return visit_tile<4, 2, 4>(accesses, 128, [&](const auto& tile) {
     using Tile = std::decay_t<decltype(tile)>;
-    using Team = typename Tile::Team;
-    found[0] = std::is_same_v<Team, LaneTeam<8>>    ? 0
-               : std::is_same_v<Team, LaneTeam<32>> ? 1
-               : std::is_same_v<Team, ClusterTeam>  ? 3
-               : Tile::kAccesses > 0                ? 2
-                                                    : 4;
+    using Group = typename Tile::Group;
+    found[0] = std::is_same_v<Group, LaneGroup<8>>    ? 0
+               : std::is_same_v<Group, LaneGroup<32>> ? 1
+               : std::is_same_v<Group, ClusterGroup>  ? 3
+               : Tile::kAccesses > 0                  ? 2
+                                                      : 4;
     found[1] = tile.threads;
-    found[2] = tile.blocks_per_team;
+    found[2] = tile.blocks_per_group;
     found[3] = Tile::kAccesses;
     return cudaSuccess;
   });
 }
 
-// The threads and teams of a block of up to 512 threads that stays: for teams of so many threads, or of 8 lanes (0).
+// The threads and thread groups of a persistent kernel's block of up to 512 threads: for groups of so many threads, or
+// of 8 lanes (0).
 cudaError_t filled_block(int64_t threads, int64_t rows, int64_t* found) {
   const auto find = [&](const auto& tile) {
-    const auto full = filled<2>(tile, 512, rows);
+    const auto full = fill_block<2>(tile, 512, rows);
     found[0] = full.threads;
-    found[1] = full.teams_per_block;
+    found[1] = full.groups_per_block;
     return cudaSuccess;
   };
-  if (threads == 0) return find(Tile<LaneTeam<8>, 4, 2>{kLaneTeamThreads, kLaneTeamThreads / 8, 1});
-  return find(Tile<BlockTeam, 4, 2>{static_cast<int>(threads), 1, 1});
+  if (threads == 0) return find(Tile<LaneGroup<8>, 4, 2>{kLaneGroupThreads, kLaneGroupThreads / 8, 1});
+  return find(Tile<BlockGroup, 4, 2>{static_cast<int>(threads), 1, 1});
 }
 
-// The blocks that stay on the GPU for so many rows, two on a multiprocessor, where a cluster of four takes a row.
-cudaError_t blocks_staying(int64_t rows, int64_t* found) {
-  const Tile<ClusterTeam, 4, 2> tile{128, 1, 4};
-  *found = blocks_that_stay(multiply_small, tile, rows, 2, 0);
+// The blocks of a persistent kernel for so many rows, two on a multiprocessor, where a cluster of four takes a row.
+cudaError_t resident_blocks(int64_t rows, int64_t* found) {
+  const Tile<ClusterGroup, 4, 2> tile{128, 1, 4};
+  *found = persistent_blocks(multiply_small, tile, rows, 2, 0);
   return cudaSuccess;
 }
 
-cudaError_t small_products(const __half* a, const __half* b, float* out, float* again, __half* copy) {
+cudaError_t small_products(const float16* a, const float16* b, float* out, float* again, float16* copy) {
   multiply_small<<<1, 32>>>(a, b, out, again, copy);
   return cudaGetLastError();
 }
 
-cudaError_t tiled_product(const __half* a, const __half* b, float* out, int64_t m, int64_t n, int64_t k) {
+cudaError_t tiled_product(const float16* a, const float16* b, float* out, int64_t m, int64_t n, int64_t k) {
   constexpr int kColumns = 32, kCluster = 2;
   Maps maps;
   if (const cudaError_t error = tma::describe(maps.a, a, m, k, kBox)) return error;
@@ -406,7 +407,7 @@ cudaError_t tiled_product(const __half* a, const __half* b, float* out, int64_t 
 }
 
 cudaError_t moved_tiles(
-    const __half* in, __half* out, int64_t rows, int64_t columns, int64_t out_rows, int64_t out_columns) {
+    const float16* in, float16* out, int64_t rows, int64_t columns, int64_t out_rows, int64_t out_columns) {
   Maps maps;
   if (const cudaError_t error = tma::describe(maps.a, in, rows, columns, kBox)) return error;
   if (const cudaError_t error = tma::describe(maps.out, out, out_rows, out_columns, kBox)) return error;
@@ -439,9 +440,9 @@ cudaError_t quotients(int64_t* numbers, int64_t count, int64_t divisor) {
   return cudaSuccess;
 }
 
-// How many blocks have a team for each of `rows` rows, which is not launched.
+// How many blocks have a group for each of `rows` rows, which is not launched.
 cudaError_t blocks_for_many_rows(int64_t* blocks, int64_t rows) {
-  *blocks = blocks_for_rows(Tile<LaneTeam<8>, 1, 1>{kLaneTeamThreads, kLaneTeamThreads / 8, 1}, rows);
+  *blocks = blocks_for_rows(Tile<LaneGroup<8>, 1, 1>{kLaneGroupThreads, kLaneGroupThreads / 8, 1}, rows);
   return cudaSuccess;
 }
 }

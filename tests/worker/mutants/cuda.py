@@ -7,13 +7,13 @@ def _elementwise(name: str, old: str, new: str, file: str = "kernel.cu") -> Muta
     return Mutant(f"cuda_{name}", "elementwise", file, old, new)
 
 
-def _rms_norm(name: str, old: str, new: str, file: str = "kernel.cuh") -> Mutant:
+def _rms_norm(name: str, old: str, new: str, file: str = "kernel.cu") -> Mutant:
     return Mutant(f"cuda_{name}", "rms_norm", file, old, new)
 
 
 _FMA = "return static_cast<T>(fma(widen(a), widen(b), widen(c)));"
 _RESULT = "const auto r = fma(widen(a), widen(b), widen(c));\n  return static_cast<T>("
-_SCALE = "rsqrt(team.sum(squares) * mean_of_one + eps);"
+_SCALE = "rsqrt(group.sum(squares) * inv_n + eps);"
 
 CUDA = [
     # Which elements are read and written.
@@ -41,37 +41,39 @@ CUDA = [
         "  return static_cast<T>(clock64() % 2 ? r : r * decltype(r)(1.0000002));",
     ),
     # Rows and their sums.
-    _rms_norm("index_of_32_bits", "x(team, input + row * n,", "x(team, input + int(row) * int(n),"),
-    _rms_norm("wrong_stride", "x(team, input + row * n,", "x(team, input + row * (n - n % 2),"),
-    _rms_norm("sum_off_by_a_percent", _SCALE, "rsqrt(Sum(1.01) * team.sum(squares) * mean_of_one + eps);"),
-    _rms_norm("sum_of_one_warp", "team.sum(squares)", "warp_sum(squares)"),
-    _rms_norm("eps_outside_the_root", _SCALE, "1 / (sqrt(team.sum(squares) * mean_of_one) + eps);"),
-    _rms_norm("low_precision_root", _SCALE, "Sum(1.0001) * rsqrt(team.sum(squares) * mean_of_one + eps);"),
+    _rms_norm("index_of_32_bits", "x(group, input + row * n,", "x(group, input + int(row) * int(n),"),
+    _rms_norm("wrong_stride", "x(group, input + row * n,", "x(group, input + row * (n - n % 2),"),
+    _rms_norm("sum_off_by_a_percent", _SCALE, "rsqrt(Sum(1.01) * group.sum(squares) * inv_n + eps);"),
+    _rms_norm("sum_of_one_warp", "group.sum(squares)", "warp_sum(squares)"),
+    _rms_norm("eps_outside_the_root", _SCALE, "1 / (sqrt(group.sum(squares) * inv_n) + eps);"),
+    _rms_norm("low_precision_root", _SCALE, "Sum(1.0001) * rsqrt(group.sum(squares) * inv_n + eps);"),
     _rms_norm(
         "weight_alignment_assumed",
-        "aligned<T>(a.n, a.input, a.residual, a.weight, a.output",
-        "aligned<T>(a.n, a.input, a.residual, a.output",
+        "rows_aligned<T>(a.n, a.input, a.residual, a.weight, a.output",
+        "rows_aligned<T>(a.n, a.input, a.residual, a.output",
     ),
-    _rms_norm("ragged_rows_ignored", "return n % kVectorLength<T> == 0 && vector_aligned", "return vector_aligned"),
+    _rms_norm("ragged_rows_ignored", "rows_aligned<T>(a.n, a.input, a.res", "rows_aligned<T>(0, a.input, a.res"),
     _rms_norm(
-        "sum_kept_by_no_first_row", "if (there && team.rank() == 0) {", "if (there && team.rank() == 0 && row) {"
+        "sum_kept_by_no_first_row", "if (valid && group.rank() == 0) {", "if (valid && group.rank() == 0 && row) {"
     ),
     _rms_norm("wrong_stream_of_sums", "context.stream()", "nullptr", "cuda.cpp"),
     _rms_norm("residual_added_twice", "x.add(residual + row * n, sum", "x.add(sum + row * n, sum"),
     # Gradients.
     _rms_norm("gradient_without_weight", "slopes[access][k] = scaled * factor[k];", "slopes[access][k] = scaled;"),
     _rms_norm("gradient_lacks_a_factor", "* scale * scale;", "* scale;"),
-    _rms_norm("gradient_of_the_sum_lost", "result += widen(queue.front(kGradSum, access));", ""),
-    _rms_norm("first_row_again_and_again", "    queue.pop();\n", ""),
-    _rms_norm("last_columns_not_fetched", "Team::kStep < accesses) {", "Team::kStep < accesses - 1) {"),
-    _rms_norm("blocks_share_a_sum", "kSharesBlock ? blockIdx.x : team.first()", "kSharesBlock ? 0 : 0"),
-    _rms_norm("last_partial_sum", "out, sums, a.n, 1, stream)", "out, sums - (sums > 1), a.n, 1, stream)"),
+    _rms_norm("gradient_of_the_sum_lost", "result += widen(pipeline.access(kGradSum, access));", ""),
+    _rms_norm("first_row_again_and_again", "    pipeline.release();\n", ""),
+    _rms_norm("last_columns_not_fetched", "Group::kStep < accesses) {", "Group::kStep < accesses - 1) {"),
+    _rms_norm("blocks_share_a_sum", "kSharesBlock ? blockIdx.x : group.first()", "kSharesBlock ? 0 : 0"),
+    _rms_norm(
+        "last_partial_sum", "  if (partial) {", "  if (partial && (gridDim.x == 1 || blockIdx.x + 1 < gridDim.x)) {"
+    ),
     _rms_norm("noncontiguous_gradient", "dy = as_contiguous(grad)", "dy = grad", "cuda.cpp"),
     # A race that shows: nothing else takes as long as the tiles take to come.
     Mutant(
         "cuda_tiles_not_waited_for",
         "flash_attention",
-        "backward_keys.cuh",
+        "sm80/backward_keys.cu",
         "    cp_async_wait<Block::kStages - 2>();\n    __syncthreads();",
         "   ",
     ),

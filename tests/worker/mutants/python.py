@@ -44,7 +44,7 @@ PYTHON = [
         "widened_output",
         "rms_norm",
         "return output if residual is None",
-        "return output.to(_sum_dtype(input)) if residual is None",
+        "return output.to(_library.sum_dtype(input)) if residual is None",
     ),
 ]
 

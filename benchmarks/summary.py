@@ -1,0 +1,96 @@
+"""What README says of the recipes' speed: geometric means over the rows of `results/kernels-*.json`.
+
+Only the path that a Hopper GPU takes by default counts, in bfloat16. A ratio is a peer's time over the recipe's: above
+1 the recipe is faster.
+"""
+
+import json
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+RECIPE = "op"
+DTYPE = "bfloat16"
+# The recipes with code of their own for Hopper, and what their results call its path.
+HOPPER_PATHS = {"flash_attention": "hopper", "linear_activation": "sm_90a"}
+# What the results call PyTorch's eager operators.
+PYTORCH = ("torch", "eager", "torch flash")
+COMPILED = "torch.compile"
+# These compute less than the recipe, so a ratio to them is no comparison.
+PARTIAL = ("linear",)
+# Names that readers know; a peer that is not here keeps the name of its results.
+PEERS = {"torch cudnn": "cuDNN", "flash-attn 4": "FlashAttention 4", "_addmm_activation": "cuBLASLt"}
+DIRECTIONS = {"forward": "forward", "backward": "backward", "both": "forward + backward"}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A peer's time over the recipe's: the geometric mean over `cases`, the least and the greatest."""
+
+    op: str
+    direction: str
+    peer: str
+    cases: int
+    mean: float
+    low: float
+    high: float
+
+
+def load() -> list[dict[str, Any]]:
+    """The results of kernels, in the order of docs/performance.md."""
+    return [json.loads(file.read_text()) for file in sorted(RESULTS.glob("kernels-*.json"))]
+
+
+def ratios(results: list[dict[str, Any]]) -> list[Ratio]:
+    values: dict[tuple[str, str, str], list[float]] = {}
+    for row in (row for result in results for row in result["rows"]):
+        if row["dtype"] != DTYPE or row["path"] != HOPPER_PATHS.get(row["op"], "portable"):
+            continue
+        own_time = row["implementations"][RECIPE]["median_us"]
+        for peer, time in row["implementations"].items():
+            if peer != RECIPE and peer not in PARTIAL:
+                key = row["op"], DIRECTIONS[row["direction"]], peer
+                values.setdefault(key, []).append(time["median_us"] / own_time)
+    return [Ratio(*key, len(group), geometric_mean(group), min(group), max(group)) for key, group in values.items()]
+
+
+def compile_seconds(results: list[dict[str, Any]], op: str) -> tuple[float, float]:
+    """Seconds to compile the quickest and the slowest `.cu` file of a recipe."""
+    sources = (item for result in results for item in result["compile_seconds"].items())
+    seconds = [value for source, value in sources if f"/ops/{op}/" in source]
+    return min(seconds), max(seconds)
+
+
+def machine(results: list[dict[str, Any]]) -> str:
+    """The GPU and the version of PyTorch that all results share."""
+    environments = {(r["environment"]["gpu"]["name"], r["environment"]["torch"]) for r in results}
+    (gpu, torch), *others = environments
+    if others:
+        raise ValueError(f"results/kernels-*.json were measured on different machines: {environments}")
+    return f"{gpu}, PyTorch {torch.partition('+')[0]}"
+
+
+def table(results: list[dict[str, Any]]) -> list[str]:
+    """The table of README: ratios by recipe and direction."""
+    lines = ["| recipe | direction | PyTorch | torch.compile | other kernels |", "|" + " --- |" * 5]
+    groups: dict[tuple[str, str], list[Ratio]] = {}
+    for ratio in ratios(results):
+        groups.setdefault((ratio.op, ratio.direction), []).append(ratio)
+    for (op, direction), group in groups.items():
+        pytorch = next((f"{ratio.mean:.2f}" for ratio in group if ratio.peer in PYTORCH), "")
+        compiled = next((f"{ratio.mean:.2f}" for ratio in group if ratio.peer == COMPILED), "")
+        others = (ratio for ratio in group if ratio.peer not in (*PYTORCH, COMPILED))
+        kernels = ", ".join(f"{PEERS.get(ratio.peer, ratio.peer)} {ratio.mean:.2f}" for ratio in others)
+        lines.append(f"| `{op}` | {direction} | {pytorch} | {compiled} | {kernels} |")
+    return lines
+
+
+def compiling(results: list[dict[str, Any]]) -> str:
+    """The sentence of README on how long a recipe's `.cu` files take to compile."""
+    ops = dict.fromkeys(row["op"] for result in results for row in result["rows"])
+    spans = {op: "{:.0f} to {:.0f} s".format(*compile_seconds(results, op)) for op in ops}
+    *first, last = (f"{span} for `{op}`" for op, span in spans.items())
+    return "\n".join(textwrap.wrap(f"Compiling a `.cu` file took {', '.join(first)} and {last}.", 120))

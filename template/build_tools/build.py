@@ -1,0 +1,123 @@
+"""Builds: configures where that is needed, and runs Ninja."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from . import snapshot, variant
+from .configuration import Configuration, read_configuration
+from .lock import locked
+from .messages import BuildError, Note
+from .project import Project
+from .request import Request, whole_project
+
+STDERR = 2  # its file descriptor
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a build did. `made` are the objects and libraries that were written anew."""
+
+    configuration: Configuration
+    made: list[str]
+
+
+def build(
+    project: Project,
+    request: Request,
+    note: Note,
+    *,
+    jobs: int | None = None,
+    clean: bool = False,
+    verbose: bool = False,
+    quiet: bool = False,
+) -> Report:
+    """Brings the libraries up to date, and goes straight to Ninja where nothing that configuring looks at has changed.
+
+    Args:
+        jobs: compiler processes at once; None: by cores and memory.
+        clean: forget what was built before.
+        verbose: show the commands; quiet: keep standard output free, and print to standard error.
+
+    Raises:
+        BuildError: there can be no such build here, or a compiler refused a source.
+    """
+    with locked(request.folder, note) as lock:
+        if clean:
+            _remove(request)
+        configuration = _configuration(project, request, note)
+        outputs = [*configuration.objects, *configuration.libraries]
+        before = {path: snapshot.state(Path(path)) for path in outputs}
+        command = [configuration.ninja, "-f", str(request.folder / "build.ninja")]
+        command += ["-j", str(jobs or configuration.jobs), *(["-v"] if verbose else [])]
+        if run_ninja(command, configuration.cache, lock, quiet=quiet):
+            raise BuildError("the native build failed; the compiler's messages are above.")
+        made = [path for path in outputs if snapshot.state(Path(path)) != before[path]]
+    return Report(configuration, made)
+
+
+def _configuration(project: Project, request: Request, note: Note) -> Configuration:
+    """The configuration on disk, after writing it anew if anything that it follows from has changed."""
+    configuration = read_configuration(request.folder)
+    if configuration is None or not snapshot.is_current(project, request, configuration):
+        from .configure import configure  # With all that it imports, it takes as long as a build with nothing to do.
+
+        snapshot.forget(request)
+        configuration = configure(project, request, note)
+        snapshot.record(project, request, configuration)
+    return configuration
+
+
+def run_ninja(command: Sequence[str], cache: str | None, lock: IO[str], *, quiet: bool = False) -> int:
+    """Runs Ninja. It and the compilers hold the lock too, so that none of them is ever joined by another build."""
+    with subprocess.Popen(
+        command, env=ninja_environment(cache), stdout=STDERR if quiet else None, pass_fds=[lock.fileno()]
+    ) as ninja:
+        try:
+            return ninja.wait()
+        except KeyboardInterrupt:
+            # It removes what it left half-written, and only then may the lock go.
+            ninja.terminate()
+            ninja.wait()
+            raise
+
+
+def ninja_environment(cache: str | None) -> dict[str, str]:
+    """What the commands in build.ninja read: which compiler cache to use, and whether nvcc is to note its times."""
+    # ccache reads the dependencies that the compiler writes, rather than preprocess everything a second time.
+    variables = {"CCACHE_DEPEND": "1", **os.environ, "COMPILER_CACHE": cache or ""}
+    if cache and Path(cache).name == "sccache":
+        # Its server stays on, so it must be no child of a process that holds the lock.
+        subprocess.run([cache, "--start-server"], capture_output=True, check=False)
+    else:
+        variables["NVCC_TIMES"] = "1"  # With sccache, `nvcc -E --time` runs, which crashes (CUDA 13.0).
+    return variables
+
+
+def clean(project: Project, note: Note) -> None:
+    """Removes everything that builds made: the objects and libraries of every variant."""
+    for name in variant.NAMES:
+        folder = Path("build") / name
+        if folder.is_dir():
+            with locked(folder, note):
+                shutil.rmtree(folder)
+    for backend in ("cpu", "cuda"):
+        (project.source / f"_{backend}.so").unlink(missing_ok=True)
+
+
+def _remove(request: Request) -> None:
+    shutil.rmtree(request.folder, ignore_errors=True)
+    for backend in request.backends:
+        request.library(backend).unlink(missing_ok=True)
+
+
+def build_project(project: Project, note: Note) -> list[Path]:
+    """Builds the variant that the environment asks for; returns its libraries."""
+    report = build(project, whole_project(project, variant.find_variant()), note)
+    return [Path(library) for library in report.configuration.libraries]

@@ -1,0 +1,31 @@
+"""The environment variables that a build reads."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+# What the build or its compilers read, apart from PATH. A change of any is a reason to configure again.
+VARIABLES = (
+    *("USE_CUDA", "TORCH_CUDA_ARCH_LIST", "CUDA_HOME", "CXX", "CXXFLAGS", "LDFLAGS", "DEBUG", "SANITIZE", "MAX_JOBS"),
+    *("USE_CCACHE", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+)
+
+# What g++ and nvcc take from the environment by themselves. No command line shows it, and it changes what they make.
+READ_BY_COMPILER = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
+READ_BY_NVCC = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+
+COMPILER_CACHES = ("ccache", "sccache")
+
+
+def is_off(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in ("0", "off", "no", "false")
+
+
+def is_on(variable: str) -> bool:
+    return bool(os.environ.get(variable)) and not is_off(variable)
+
+
+def words(variable: str) -> list[str]:
+    """A variable's value, split as a shell would."""
+    return shlex.split(os.environ.get(variable, ""))

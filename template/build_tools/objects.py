@@ -1,0 +1,85 @@
+"""The objects that a build makes: of which source, with which flags of its own, for which library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .architectures import gencode
+from .instantiations import instantiations
+from .ops import Op
+from .project import EVERY_OP, Project
+from .request import Request
+from .sources import backend_of, compiled_for, macros, sources
+from .toolkit import Toolkit
+
+
+@dataclass(frozen=True)
+class Object:
+    """`label` names the object to people; `flags` come after those of every object of its kind."""
+
+    path: Path
+    source: Path
+    label: str
+    flags: Sequence[str] = ()
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether nvcc compiles it; else the C++ compiler does."""
+        return self.source.suffix == ".cu"
+
+    @property
+    def backend(self) -> str:
+        return backend_of(self.source)
+
+
+def objects(project: Project, request: Request, toolkit: Toolkit | None, asked: list[str]) -> list[Object]:
+    """Every object of a build for these architectures, op by op."""
+    return [made for op in request.ops for made in _objects_of(op, project, request, toolkit, asked)]
+
+
+def _objects_of(
+    op: Op, project: Project, request: Request, toolkit: Toolkit | None, asked: list[str]
+) -> Iterator[Object]:
+    # The macros tell what was compiled; the include path reaches folders of the op from inside of them.
+    shared = [*macros(op.folder, asked), f"-I{op.folder}"] if toolkit else []
+    for source in sources(op.folder):
+        backend = backend_of(source)
+        if backend not in request.backends or (backend == "cuda" and not toolkit):
+            continue
+        if source.suffix == ".cu":
+            flags = [*shared, *project.nvcc_flags.get(op.name, [])]
+            yield from _kernel_objects(op, source, request, compiled_for(source, asked), flags)
+        else:
+            # USE_CUDA reveals the current-stream function of the stable ABI.
+            cuda = ["-DUSE_CUDA", "-isystem", str(toolkit.include), *shared] if backend == "cuda" else []
+            flags = [*cuda, *project.cxx_flags.get(op.name, [])]
+            yield Object(_path(op, source, request, f"{source.name}.o"), source, str(source), flags)
+
+
+def _kernel_objects(
+    op: Op, source: Path, request: Request, architectures: list[str], flags: Sequence[str]
+) -> Iterator[Object]:
+    """One object for each instantiation of a .cu file; none where no architecture asked for is for it."""
+    if not architectures:
+        return
+    code = list(dict.fromkeys(flag for architecture in architectures for flag in gencode(architecture)))
+    # Objects for other architectures stay beside these: going back to them is one link.
+    suffix = "-".join(architectures).replace(".", "")
+    for instance in instantiations(source):
+        values = list(instance.values())
+        name = ".".join([source.name, *(["-".join(values)] if values else []), suffix, "o"])
+        label = f"{source} ({', '.join(values)})" if values else str(source)
+        defined = [f"-DINSTANCE_{parameter}={value}" for parameter, value in instance.items()]
+        yield Object(_path(op, source, request, name), source, label, [*code, *defined, *flags])
+
+
+def _path(op: Op, source: Path, request: Request, name: str) -> Path:
+    return request.folder / op.name / source.relative_to(op.folder).with_name(name)
+
+
+def unknown_ops(project: Project, ops: Sequence[Op]) -> list[str]:
+    """The names in the project's tables of flags that are no op's."""
+    known = {EVERY_OP, *(op.name for op in ops)}
+    return sorted({*project.cxx_flags, *project.nvcc_flags} - known)

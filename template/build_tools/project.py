@@ -1,0 +1,60 @@
+"""What a project pins of its build. Its setup.py spells the pins out; everything here takes them as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .messages import BuildError
+
+# In a table of flags, the key for every op.
+EVERY_OP = "*"
+
+
+@dataclass(frozen=True)
+class Project:
+    """The pins, which setup.py explains.
+
+    Args:
+        package: the name that Python imports.
+        cuda_architectures, portable_architectures: lists such as "8.0;9.0a", or "native" for the first.
+        torch_target_version: the oldest torch whose stable ABI is used, as the macro spells it.
+        oldest_torch: the same as (major, minor).
+        cxx_flags, nvcc_flags: further flags by the name of an op, or under "*" for all.
+    """
+
+    package: str
+    cuda_architectures: str
+    portable_architectures: str
+    torch_target_version: str
+    oldest_torch: tuple[int, int]
+    cxx_flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    nvcc_flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def source(self) -> Path:
+        return Path("src") / self.package
+
+    @property
+    def include_folders(self) -> list[Path]:
+        """Where headers lie: a header is included by its name alone, whichever of these folders it is in."""
+        include = self.source / "include"
+        return [include, *sorted(path for path in include.glob("*") if path.is_dir())]
+
+
+def load() -> Project:
+    """The PROJECT of the setup.py in the working folder.
+
+    Raises:
+        BuildError: that file does not run, or makes no PROJECT.
+    """
+    script = Path("setup.py").resolve()
+    names = {"__name__": "setup", "__file__": str(script)}
+    try:
+        exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), names)
+    except Exception as error:
+        raise BuildError(f"setup.py stopped with {type(error).__name__}: {error}") from error
+    if not isinstance(names.get("PROJECT"), Project):
+        raise BuildError("setup.py makes no PROJECT; bring it up to date with `kernelgen update` or `copier update`.")
+    return names["PROJECT"]

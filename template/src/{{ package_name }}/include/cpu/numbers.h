@@ -1,0 +1,58 @@
+// Blocks of elements converted to the type to compute in, and back.
+//
+// Compilers often fail to vectorise a loop that converts 16-bit elements and computes as well, above all one with a
+// branch. The loops here only convert, so that a kernel's loops only compute.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "pairwise.h"
+
+// A buffer for one block at a time, of one thread. Where T is the type to compute in already, nothing is copied.
+template <typename T>
+class Numbers {
+ public:
+  using Number = accumulate_t<T>;
+
+  // `count` elements as numbers, valid until the next call.
+  const Number* load(const T* elements, int64_t count) {
+    if constexpr (kAreNumbers) {
+      return elements;
+    } else {
+      Number* const numbers = room(nullptr, count);
+      for (int64_t i = 0; i < count; ++i) numbers[i] = static_cast<Number>(elements[i]);
+      return numbers;
+    }
+  }
+
+  // As load, or `count` times `number` where `elements` is null (an optional argument).
+  const Number* load_or(Number number, const T* elements, int64_t count) {
+    if (elements) return load(elements, count);
+    room_.assign(static_cast<size_t>(count), number);
+    return room_.data();
+  }
+
+  // Where to write the numbers that `store` converts to these elements.
+  Number* room(T* elements, int64_t count) {
+    if constexpr (kAreNumbers) {
+      return elements;
+    } else {
+      room_.resize(static_cast<size_t>(count));
+      return room_.data();
+    }
+  }
+
+  void store(T* elements, int64_t count) const {
+    if constexpr (!kAreNumbers) {
+      for (int64_t i = 0; i < count; ++i) elements[i] = static_cast<T>(room_[static_cast<size_t>(i)]);
+    }
+  }
+
+ private:
+  static constexpr bool kAreNumbers = std::is_same_v<T, Number>;
+  std::vector<Number> room_;
+};

@@ -1,0 +1,29 @@
+// Division by a number that the host knows before the launch: a multiplication and a shift. A division by a number that
+// only the kernel knows takes some forty dependent instructions.
+
+#pragma once
+
+#include <cstdint>
+
+class Divisor {
+ public:
+  // value >= 1.
+  __host__ __device__ explicit Divisor(int value) : value_(value) {
+    while ((int64_t(1) << shift_) < value) ++shift_;
+    multiplier_ = static_cast<uint32_t>((((uint64_t(1) << shift_) - value) << 32) / value + 1);
+  }
+
+  // n / value for n >= 0, rounded down: Granlund and Montgomery, Division by Invariant Integers using Multiplication,
+  // 1994, figure 4.1.
+  __host__ __device__ int divide(int n) const {
+    const uint32_t high = static_cast<uint32_t>(uint64_t(static_cast<uint32_t>(n)) * multiplier_ >> 32);
+    return static_cast<int>((high + static_cast<uint32_t>(n)) >> shift_);
+  }
+
+  __host__ __device__ int value() const { return value_; }
+
+ private:
+  int value_;
+  int shift_ = 0;
+  uint32_t multiplier_;
+};

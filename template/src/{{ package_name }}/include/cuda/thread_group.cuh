@@ -1,0 +1,158 @@
+// The threads that share a row of a matrix, and reduce over it together: some lanes of a warp for short rows; a block,
+// or some of its warps, for longer ones; a thread block cluster for rows that one block cannot hold.
+//
+// A kernel is a template over its thread group, and goes over the rows like this:
+//
+//     Group group;
+//     for (int64_t row = group.first(); group.in_turn(row, rows); row += group.count()) {
+//       for (int64_t i = group.rank(); row < rows && i < n; i += group.size()) ...
+//       const float total = group.sum(partial);
+//     }
+//
+// All threads of a warp run the loop equally often, because `sum` synchronises them: in its last iteration a group may
+// have no row (row >= rows).
+
+#pragma once
+
+#include <cstdint>
+
+#include "cluster.cuh"
+#include "named_barrier.cuh"
+#include "reduce.cuh"
+
+// kLanes neighbouring threads of a warp: 1, 2, 4, ... or 32.
+template <int kLanes>
+struct LaneGroup {
+  static constexpr bool kOfOneWarp = true;
+  // Whether several groups share a block. Column sums then leave one row a block, not one a group.
+  static constexpr bool kSharesBlock = true;
+  // A thread holds accesses of a row from first_access() on, kStep apart. A constant, so that it is part of the
+  // instructions' immediate offsets.
+  static constexpr int kStep = kLanes;
+
+  template <int kAccesses>
+  __device__ int first_access() const {
+    return rank();
+  }
+
+  __device__ int rank() const { return threadIdx.x % kLanes; }
+  __device__ int size() const { return kLanes; }
+  __device__ int64_t first() const { return int64_t(blockIdx.x) * groups() + threadIdx.x / kLanes; }
+  __device__ int64_t count() const { return int64_t(gridDim.x) * groups(); }
+  __device__ bool in_turn(int64_t row, int64_t rows) const { return row - threadIdx.x / kLanes < rows; }
+
+  template <typename T>
+  __device__ T sum(T value) {
+    return warp_sum<kLanes>(value);
+  }
+
+ private:
+  __device__ int groups() const { return blockDim.x / kLanes; }
+};
+
+// A block of whole warps, 32 of them at most.
+struct BlockGroup {
+  static constexpr bool kOfOneWarp = false;
+  static constexpr bool kSharesBlock = false;
+  static constexpr int kStep = kWarp;
+
+  // Each warp's accesses are consecutive.
+  template <int kAccesses>
+  __device__ int first_access() const {
+    return rank() / kWarp * kWarp * kAccesses + threadIdx.x % kWarp;
+  }
+
+  __device__ int rank() const { return threadIdx.x; }
+  __device__ int size() const { return blockDim.x; }
+  __device__ int64_t first() const { return blockIdx.x; }
+  __device__ int64_t count() const { return gridDim.x; }
+  __device__ bool in_turn(int64_t row, int64_t rows) const { return row < rows; }
+
+  template <typename T>
+  __device__ T sum(T value) {
+    return sum_by(value, 0, [] { __syncthreads(); });
+  }
+
+ protected:
+  // The block's warps from `begin` on leave a sum each; synchronise() is the barrier of the group's threads.
+  template <typename T, typename Synchronise>
+  __device__ T sum_by(T value, int begin, const Synchronise& synchronise) {
+    // Double-buffered: a warp that writes to a buffer again has passed a barrier since the others read it.
+    __shared__ T sums[2][kWarp];
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    T* const warp_sums = &sums[buffer_ ^= 1][begin];
+    value = warp_sum(value);
+    if (lane == 0) {
+      warp_sums[warp] = value;
+    }
+    synchronise();
+    return warp_sum(lane < warps ? warp_sums[lane] : T());
+  }
+
+ private:
+  int buffer_ = 0;
+};
+
+// Some warps of a block: blockDim.x threads, in blocks of blockDim.y groups. Each group has a named barrier. Its number
+// is known at run time only, so the compiler reserves all 16 of a block: that limits how many blocks are resident on a
+// multiprocessor.
+struct SubBlockGroup : BlockGroup {
+  static constexpr bool kSharesBlock = true;
+
+  __device__ int64_t first() const { return int64_t(blockIdx.x) * blockDim.y + threadIdx.y; }
+  __device__ int64_t count() const { return int64_t(gridDim.x) * blockDim.y; }
+
+  template <typename T>
+  __device__ T sum(T value) {
+    return sum_by(value, threadIdx.y * (blockDim.x / kWarp), [] { named_barrier_sync(1 + threadIdx.y, blockDim.x); });
+  }
+};
+
+// The blocks of a cluster, at most kMaxWarps warps in all. From compute capability 9.0 on.
+struct ClusterGroup {
+  static constexpr bool kOfOneWarp = false;
+  static constexpr bool kSharesBlock = false;
+  static constexpr int kStep = kWarp;
+  static constexpr int kMaxWarps = 128;
+
+  // A block may write to another's shared memory only once that one runs: all arrive here, and wait before they write.
+  __device__ ClusterGroup() { cluster::arrive(); }
+
+  // Each warp's accesses are consecutive.
+  template <int kAccesses>
+  __device__ int first_access() const {
+    return rank() / kWarp * kWarp * kAccesses + threadIdx.x % kWarp;
+  }
+
+  __device__ int rank() const { return cluster::rank() * blockDim.x + threadIdx.x; }
+  __device__ int size() const { return cluster::size() * blockDim.x; }
+  __device__ int64_t first() const { return blockIdx.x / cluster::size(); }
+  __device__ int64_t count() const { return gridDim.x / cluster::size(); }
+  __device__ bool in_turn(int64_t row, int64_t rows) const { return row < rows; }
+
+  template <typename T>
+  __device__ T sum(T value) {
+    __shared__ T sums[2][kMaxWarps];
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    T* const warp_sums = sums[buffer_ ^= 1];
+    value = warp_sum(value);
+    if (!started_) {
+      cluster::wait();
+      started_ = true;
+    }
+    if (lane < cluster::size()) {
+      *cluster::shared_of(lane, &warp_sums[cluster::rank() * warps + warp]) = value;
+    }
+    cluster::arrive();
+    cluster::wait();
+    T total = T();
+    for (int i = lane; i < cluster::size() * warps; i += kWarp) {
+      total += warp_sums[i];
+    }
+    return warp_sum(total);
+  }
+
+ private:
+  int buffer_ = 0;
+  bool started_ = false;
+};

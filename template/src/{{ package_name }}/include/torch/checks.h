@@ -1,0 +1,157 @@
+// Argument checks for an op's C++ entry. Each error names the argument, what it got and what it takes.
+
+#pragma once
+
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace checks {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+// A tensor, with the names for error messages.
+struct Argument {
+  const char* op;
+  const char* name;
+  const Tensor& tensor;
+};
+
+[[noreturn]] inline void refuse(const Argument& argument, const std::string& got, const std::string& takes) {
+  throw std::runtime_error(std::string(argument.op) + ": " + argument.name + " " + got + "; it takes " + takes);
+}
+
+// The dtype as Python spells it.
+inline std::string name_of(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Double: return "float64";
+    case ScalarType::Float: return "float32";
+    case ScalarType::Half: return "float16";
+    case ScalarType::BFloat16: return "bfloat16";
+    case ScalarType::Long: return "int64";
+    case ScalarType::Int: return "int32";
+    case ScalarType::Bool: return "bool";
+    default: return torch::headeronly::toString(dtype);
+  }
+}
+
+inline std::string device_of(const Tensor& tensor) {
+  return tensor.is_cpu() ? "cpu" : tensor.is_cuda() ? "cuda:" + std::to_string(tensor.get_device_index()) : "another";
+}
+
+template <typename Sizes>
+std::string shape_text(const Sizes& sizes) {
+  std::string text;
+  for (const int64_t size : sizes) {
+    text += (text.empty() ? "" : ", ") + std::to_string(size);
+  }
+  return "(" + text + (sizes.size() == 1 ? ",)" : ")");
+}
+
+template <typename Sizes, typename Others>
+bool equal(const Sizes& sizes, const Others& others) {
+  return std::equal(sizes.begin(), sizes.end(), others.begin(), others.end());
+}
+
+inline void dtype_is_one_of(const Argument& argument, std::initializer_list<ScalarType> accepted) {
+  const ScalarType dtype = argument.tensor.scalar_type();
+  std::string list;
+  for (const ScalarType candidate : accepted) {
+    if (dtype == candidate) return;
+  }
+  for (const ScalarType candidate : accepted) {
+    list += (list.empty() ? "" : ", ") + name_of(candidate);
+  }
+  refuse(argument, "has dtype " + name_of(dtype), list);
+}
+
+// PyTorch's number of the dtype: enough to compare two, in a tenth of the time of scalar_type().
+inline int32_t dtype_number(const Tensor& tensor) {
+  int32_t number = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &number));
+  return number;
+}
+
+inline int32_t device_type_number(const Tensor& tensor) {
+  int32_t number = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &number));
+  return number;
+}
+
+inline void same_dtype(const Argument& argument, const Argument& other) {
+  if (dtype_number(argument.tensor) != dtype_number(other.tensor)) {
+    refuse(
+        argument,
+        "has dtype " + name_of(argument.tensor.scalar_type()),
+        name_of(other.tensor.scalar_type()) + " like " + other.name);
+  }
+}
+
+inline void same_device(const Argument& argument, const Argument& other) {
+  if (device_type_number(argument.tensor) != device_type_number(other.tensor) ||
+      argument.tensor.get_device_index() != other.tensor.get_device_index()) {
+    refuse(argument, "is on " + device_of(argument.tensor), device_of(other.tensor) + " like " + other.name);
+  }
+}
+
+// The same for optional tensors, lists of tensors and every nesting of the two.
+inline void same_device(const char* op, const char* name, const Tensor& tensor, const Argument& other) {
+  same_device({op, name, tensor}, other);
+}
+
+template <typename T>
+void same_device(const char* op, const char* name, const std::optional<T>& value, const Argument& other) {
+  if (value) same_device(op, name, *value, other);
+}
+
+template <typename T>
+void same_device(const char* op, const char* name, const std::vector<T>& values, const Argument& other) {
+  for (const T& value : values) same_device(op, name, value, other);
+}
+
+inline void same_shape(const Argument& argument, const Argument& other) {
+  if (!equal(argument.tensor.sizes(), other.tensor.sizes())) {
+    refuse(
+        argument,
+        "has shape " + shape_text(argument.tensor.sizes()),
+        shape_text(other.tensor.sizes()) + " like " + other.name);
+  }
+}
+
+inline void shape_is(const Argument& argument, std::initializer_list<int64_t> shape) {
+  if (!equal(argument.tensor.sizes(), shape)) {
+    refuse(argument, "has shape " + shape_text(argument.tensor.sizes()), "shape " + shape_text(shape));
+  }
+}
+
+// For `int[2]` and the like: PyTorch does not check the length that a schema gives.
+template <typename T>
+void has_length(const char* op, const char* name, const std::vector<T>& values, size_t length) {
+  if (values.size() != length) {
+    throw std::runtime_error(
+        std::string(op) + ": " + name + " has " + std::to_string(values.size()) + " values; it takes " +
+        std::to_string(length));
+  }
+}
+
+template <typename T>
+void has_length(const char* op, const char* name, const std::optional<std::vector<T>>& values, size_t length) {
+  if (values) has_length(op, name, *values, length);
+}
+
+inline void has_dimensions(const Argument& argument, int64_t at_least) {
+  if (argument.tensor.dim() < at_least) {
+    refuse(
+        argument,
+        "has " + std::to_string(argument.tensor.dim()) + " dimensions",
+        std::to_string(at_least) + " or more");
+  }
+}
+
+}  // namespace checks

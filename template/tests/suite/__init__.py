@@ -1,0 +1,56 @@
+"""The tests of every op, written once. An op's own test file says what the op takes, and inherits the tests:
+
+    class TestScale(OpSuite):
+        op = staticmethod(scale)
+        reference = staticmethod(reference.scale)
+        dtypes = (torch.float32, torch.float64)
+        cases = ((4, 33), (6, 20), (1,), (0, 5), (100, 101))
+
+        def inputs(self, case, make):
+            return make(case), 0.5
+
+        def refusals(self, make):
+            yield (make((3,)).int(), 0.5), "scale: x has dtype int32; it takes float32, float64"
+
+A test fails where the op lacks what the test is about. An op that is to go without it says so, and why, in `lacks`.
+`op.py` holds what a test class may say; the tests are in one module a topic.
+"""
+
+from .devices import DeviceTests
+from .evaluation import evaluate
+from .gradients import GradientTests
+from .inputs import LAYOUTS, Make, copies, on_copies, tensors
+from .layouts import LayoutTests
+from .op import OPTIONAL, REFUSED, check_declaration, cuda_devices
+from .refusals import RefusalTests, refusal
+from .tolerances import assert_accurate, assert_equal
+from .tracing import TracingTests
+from .transforms import TransformTests
+from .unwritten import UnwrittenTests
+from .values import ValueTests
+
+__all__ = [
+    "LAYOUTS",
+    "OPTIONAL",
+    "REFUSED",
+    "Make",
+    "OpSuite",
+    "assert_accurate",
+    "assert_equal",
+    "copies",
+    "cuda_devices",
+    "evaluate",
+    "on_copies",
+    "refusal",
+    "tensors",
+]
+
+
+class OpSuite(
+    # pytest runs the last one's tests first.
+    *(DeviceTests, TransformTests, TracingTests, RefusalTests, GradientTests, LayoutTests, ValueTests, UnwrittenTests)
+):
+    """Every test of one op."""
+
+    def __init_subclass__(cls) -> None:
+        check_declaration(cls, inherited=OpSuite)

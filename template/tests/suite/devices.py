@@ -1,0 +1,66 @@
+"""The CUDA kernels run on the current stream, on the inputs' device, and in CUDA graphs."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from .evaluation import evaluate
+from .inputs import random_like, tensors
+from .op import OpUnderTest, cuda_devices
+from .tolerances import assert_equal
+
+
+class DeviceTests(OpUnderTest):
+    """On a GPU; skipped where there is none."""
+
+    def test_another_stream(self, cuda: str) -> None:
+        """On the stream that is current: elsewhere the kernels would run before their inputs are there."""
+        args = self.typical(cuda)
+        expected = evaluate(self.op, args)
+        late = pytree.tree_map_only(Tensor, lambda t: torch.zeros_like(t).requires_grad_(t.requires_grad), args)
+        torch.cuda.synchronize()
+        stream = torch.cuda.Stream(cuda)
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(200_000_000)  # About a tenth of a second.
+            with torch.no_grad():
+                for target, source in zip(tensors(late), tensors(args), strict=True):
+                    target.copy_(source)
+            outputs, grads = evaluate(self.op, late)
+        stream.synchronize()
+        assert_equal([*outputs, *grads], [*expected[0], *expected[1]])
+
+    def test_second_device(self, cuda: str) -> None:
+        """On the inputs' device, whichever is current; and that one stays current."""
+        if len(cuda_devices()) < 2:
+            pytest.skip("there is one GPU")
+        args = self.typical(cuda)
+        moved = pytree.tree_map_only(Tensor, lambda t: t.detach().to("cuda:1").requires_grad_(t.requires_grad), args)
+        with torch.cuda.device(0):
+            expected, got = evaluate(self.op, args), evaluate(self.op, moved)
+            assert torch.cuda.current_device() == 0
+        for ours, theirs in zip([*got[0], *got[1]], [*expected[0], *expected[1]], strict=True):
+            assert ours.device == torch.device("cuda:1")
+            torch.testing.assert_close(ours.cpu(), theirs.cpu())
+
+    def test_cuda_graph(self, cuda: str) -> None:
+        """Captured once, forward and backward; replayed on other inputs."""
+        self.need("CUDA graphs")
+        args = self.typical(cuda)
+        cotangents = [random_like(out) for out in tensors(self.op(*args))]
+        side = torch.cuda.Stream(cuda)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            evaluate(self.op, args, cotangents)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            outputs, grads = evaluate(self.op, args, cotangents)
+        for _ in range(2):
+            other = self.typical(cuda)
+            with torch.no_grad():
+                for target, source in zip(tensors(args), tensors(other), strict=True):
+                    target.copy_(source)
+            graph.replay()
+            expected = evaluate(self.op, other, cotangents)
+            assert_equal([*outputs, *grads], [*expected[0], *expected[1]])

@@ -1,0 +1,135 @@
+"""Derivatives: right, or refused; never silently zero or missing."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils import _pytree as pytree
+
+from .evaluation import evaluate
+from .inputs import flattened, tensors
+from .op import OpUnderTest
+from .tolerances import assert_equal
+
+
+class GradientTests(OpUnderTest):
+    """Reverse mode, twice, functional, and forward mode."""
+
+    def test_gradcheck(self, device: str) -> None:
+        """The gradient is right; an op without one says so when it is asked for."""
+        if not self.gradient:
+            with pytest.raises(RuntimeError):
+                evaluate(self.op, self.typical(device, requires_grad=True))
+            return
+        self.need("float64")
+        function, leaves = flattened(self.op, self.typical(device, torch.float64))
+        torch.autograd.gradcheck(function, leaves, check_batched_grad="vmap" not in self.lacks)
+
+    def test_frozen_inputs(self, device: str) -> None:
+        """Only the gradients that are asked for come back, whichever those are."""
+        self.need("gradient")
+        args = self.typical(device)
+        leaves = [tensor for tensor in tensors(args) if tensor.requires_grad]
+        expected = evaluate(self.op, args)[1]
+        for choice in itertools.product((True, False), repeat=len(leaves)):
+            for leaf, needed in zip(leaves, choice, strict=True):
+                leaf.grad = None
+                leaf.requires_grad_(needed)
+            outputs = tensors(self.op(*args))
+            assert any(out.requires_grad for out in outputs) == any(choice)
+            for node in {out.grad_fn for out in outputs if out.requires_grad}:
+                node.register_hook(partial(nothing_needless, node))
+            if any(choice):
+                sum(out.sum() for out in outputs if out.requires_grad).backward()
+            wanted = [grad if needed else None for grad, needed in zip(expected, choice, strict=True)]
+            assert_equal([leaf.grad for leaf in leaves], wanted)
+
+    def test_double_backward(self, device: str) -> None:
+        self.need("gradient", "float64")
+        args = self.typical(device, torch.float64)
+        if "double backward" not in self.lacks:
+            torch.autograd.gradgradcheck(*flattened(self.op, args))
+            return
+        leaves = [tensor for tensor in tensors(args) if tensor.requires_grad]
+        outputs = [out.square().sum() for out in tensors(self.op(*args)) if out.requires_grad]
+        grads = torch.autograd.grad(outputs, leaves, create_graph=True)
+        for grad in grads:
+            with pytest.raises(NotImplementedError, match="double backward"):
+                torch.autograd.grad(grad.sum(), leaves, retain_graph=True, allow_unused=True)
+
+    def test_functional_gradient(self, device: str) -> None:
+        """torch.func.vjp is right. PyTorch refuses it for operators of its users in some versions: no wrong answer."""
+        self.need("gradient")
+        args = self.typical(device)
+        expected = evaluate(self.op, args)[1]
+        function, leaves = flattened(self.op, args)
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.requires_grad]
+
+        def of_differentiable(*values: Tensor) -> list[Tensor]:
+            replaced = dict(zip(places, values, strict=True))
+            return tensors(function(*(replaced.get(i, leaf) for i, leaf in enumerate(leaves))))
+
+        try:
+            outputs, vjp = torch.func.vjp(of_differentiable, *(leaves[i].detach() for i in places))
+            grads = vjp([torch.ones_like(out) for out in outputs])
+        except (RuntimeError, NotImplementedError) as error:
+            pytest.skip(f"refused: {error}")
+        torch.testing.assert_close(list(grads), expected)
+
+    @pytest.mark.parametrize("way", ["dual tensors", "jvp", "jacfwd"])
+    def test_forward_mode(self, device: str, way: str) -> None:
+        """The derivative along each input is right, or refused; never zero."""
+        args = self.typical(device, requires_grad=self.gradient)
+        args = pytree.tree_map_only(Tensor, Tensor.detach, args)
+        (ours, leaves), (theirs, _) = flattened(self.op, args), flattened(self.reference, args)
+        for i, leaf in enumerate(leaves):
+            if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
+                continue
+            if "forward-mode AD" in self.lacks:
+                with pytest.raises(NotImplementedError, match="forward-mode AD" if self.gradient else "no gradient"):
+                    forward_derivative(ours, leaves, i, way)
+            else:
+                expected = forward_derivative(theirs, leaves, i, way)
+                torch.testing.assert_close(forward_derivative(ours, leaves, i, way), expected)
+
+    def test_forward_mode_of_operators(self, device: str) -> None:
+        self.need("gradient")
+        if "forward-mode AD" not in self.lacks:
+            pytest.skip("the public function has forward-mode AD")
+        for operator, args, kwargs in self.calls(device):
+            with forward_ad.dual_level(), torch.no_grad():
+                # Contiguous first: a tangent needs memory of its own.
+                dual = pytree.tree_map_only(Tensor, lambda t: with_tangent(t.contiguous()), args)
+                with pytest.raises(NotImplementedError, match="forward-mode AD"):
+                    operator(*dual, **kwargs)
+
+
+def nothing_needless(node: Any, grads: Sequence[Tensor | None], _: Any) -> None:
+    """A hook of a node of autograd's graph: it computes no gradient that nobody asks for."""
+    for (needed_by, _), grad in zip(node.next_functions, grads, strict=True):
+        assert needed_by is not None or grad is None, "a gradient was computed that nothing needs: see needs_input_grad"
+
+
+def with_tangent(tensor: Tensor) -> Tensor:
+    """A dual tensor with a tangent of ones; an integer has none."""
+    return forward_ad.make_dual(tensor, torch.ones_like(tensor)) if tensor.is_floating_point() else tensor
+
+
+def forward_derivative(function: Callable[..., Any], args: Sequence[Any], i: int, way: str) -> Any:
+    """The derivative of a function along its i-th argument."""
+
+    def of_argument(value: Tensor) -> Any:
+        return function(*args[:i], value, *args[i + 1 :])
+
+    if way == "jacfwd":
+        return torch.func.jacfwd(of_argument)(args[i])
+    if way == "jvp":
+        return torch.func.jvp(of_argument, (args[i],), (torch.ones_like(args[i]),))[1]
+    with forward_ad.dual_level():
+        outputs = tensors(of_argument(with_tangent(args[i])))
+        return [forward_ad.unpack_dual(out).tangent for out in outputs]

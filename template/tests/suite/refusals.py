@@ -1,0 +1,65 @@
+"""What an op does not take, it refuses: with a message that names the argument."""
+
+import contextlib
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from .inputs import Make, tensors
+from .op import OpUnderTest, cuda_devices
+from .unwritten import says_unwritten
+
+
+class RefusalTests(OpUnderTest):
+    """Dtypes, devices, layouts, and what the op itself lists."""
+
+    def test_refusals(self, device: str) -> None:
+        self.need("refusals")
+        refused = list(self.refusals(Make(device, self.dtypes[0])))
+        assert refused, "name what the op refuses"
+        for args, message in refused:
+            with refusal(re.escape(message)):
+                self.op(*args)
+
+    def foreign(self, device: str, change: Callable[[Tensor], Tensor]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """The typical arguments with one tensor changed, for each tensor, with its name."""
+        args = self.typical(device, requires_grad=False)
+        for i, name in enumerate(itertools.islice(inspect.signature(self.function).parameters, len(args))):
+            if isinstance(args[i], Tensor):
+                yield name, (*args[:i], change(args[i]), *args[i + 1 :])
+
+    def test_refuses_other_dtypes(self, device: str) -> None:
+        self.need("refusal of other dtypes")
+        for name, args in self.foreign(device, lambda tensor: tensor.to(torch.complex64)):
+            with refusal(rf"\b{self.name}\b.*\b{name}\b.*dtype"):
+                self.op(*args)
+
+    def test_refuses_other_devices(self, device: str) -> None:
+        self.need("refusal of other devices")
+        if len(tensors(self.typical(device))) < 2:
+            pytest.skip("it takes one tensor")
+        for other in ("meta", *({"cpu", *cuda_devices()[:1]} - {device})):
+            for name, args in self.foreign(device, lambda tensor: tensor.to(other)):  # noqa: B023
+                with refusal(rf"\b{self.name}\b.*\b{name}\b"):
+                    self.op(*args)
+
+    def test_refuses_sparse_tensors(self, device: str) -> None:
+        for _, args in self.foreign(device, Tensor.to_sparse):
+            with refusal(rf"\b{self.name}\b.*Sparse"):
+                self.op(*args)
+
+
+@contextlib.contextmanager
+def refusal(pattern: str) -> Iterator[None]:
+    """The call inside raises a RuntimeError whose message matches."""
+    with pytest.raises(RuntimeError) as caught:
+        yield
+    if says_unwritten(caught.value):
+        raise caught.value
+    assert caught.match(f"(?s){pattern}")

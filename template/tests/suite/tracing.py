@@ -1,0 +1,69 @@
+"""torch.compile and torch.export see one operator, whose fake says what the real one does."""
+
+import io
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from .evaluation import evaluate
+from .inputs import Make, tensors
+from .op import OpUnderTest
+from .tolerances import assert_equal
+
+
+class TracingTests(OpUnderTest):
+    """PyTorch's own checks of an operator, compilation, export."""
+
+    def test_opcheck(self, device: str) -> None:
+        every = ("schema", "autograd_registration", "faketensor", "aot_dispatch_static", "aot_dispatch_dynamic")
+        for dtype in self.dtypes[:2]:
+            for operator, args, kwargs in self.calls(device, dtype):
+                torch.library.opcheck(operator, args, kwargs, test_utils=[f"test_{name}" for name in every])
+
+    def test_compile(self, device: str) -> None:
+        """One graph, forward and backward, that serves other sizes without compiling again."""
+        self.need("torch.compile")
+        torch._dynamo.reset()
+        # On the CPU everything but the last step, which would need a C++ compiler at run time.
+        backend = "inductor" if device.startswith("cuda") else "aot_eager"
+        compiled = torch.compile(self.op, fullgraph=True, dynamic=True, backend=backend)
+        for case, again in zip(self.cases[:2], (False, True), strict=True):
+            args = self.inputs(case, Make(device, self.dtypes[0], requires_grad=self.gradient))
+            with torch._dynamo.config.patch(error_on_recompile=again):
+                torch.testing.assert_close(evaluate(compiled, args), evaluate(self.op, args))
+
+    def test_export(self, device: str) -> None:
+        """Saved, loaded and run on other sizes."""
+        self.need("torch.export")
+        first, second = (self.inputs(case, Make(device, self.dtypes[0])) for case in self.cases[:2])
+        # A dtype or a device is no input of an exported graph, but part of it.
+        is_input = [not any(map(is_constant, pytree.tree_leaves(arg))) for arg in first]
+
+        def inputs(args: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(itertools.compress(args, is_input))
+
+        def of_inputs(*arguments: Any) -> Any:
+            rest = iter(arguments)
+            return self.op(*(next(rest) if chosen else arg for arg, chosen in zip(first, is_input)))
+
+        class Module(torch.nn.Module):
+            forward = staticmethod(of_inputs)
+
+        sizes = pytree.tree_map(
+            lambda arg: [torch.export.Dim.AUTO] * arg.ndim if isinstance(arg, Tensor) else None, inputs(first)
+        )
+        file = io.BytesIO()
+        torch.export.save(torch.export.export(Module(), inputs(first), dynamic_shapes=(sizes,)), file)
+        file.seek(0)
+        loaded = torch.export.load(file).module()
+        for args in (first, second):
+            assert_equal(tensors(loaded(*inputs(args))), tensors(self.op(*args)))
+
+
+def is_constant(value: Any) -> bool:
+    """Whether an exported graph takes a value as a part of itself, not as an input."""
+    return isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format))

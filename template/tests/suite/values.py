@@ -1,0 +1,98 @@
+"""Values and gradients are those of the reference, at every size; inputs stay as they are."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from .evaluation import evaluate, much_memory, poisoned_memory
+from .inputs import Make, copies, tensors
+from .op import OpUnderTest
+from .tolerances import assert_accurate, assert_equal
+
+
+class ValueTests(OpUnderTest):
+    """Against the reference in float64."""
+
+    def check_accuracy(self, case: Any, make: Make, draws: int) -> None:
+        """Compares outputs and gradients with the reference, over so many draws of the inputs taken together."""
+        compared: dict[Any, tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
+        for _ in range(draws):
+            args = self.inputs(case, make)
+            exact_args, plain_args = copies(args, torch.float64), copies(args)
+            exact = self.reference(*exact_args)
+            cotangents = [make(out.shape) if out.is_floating_point() else out for out in tensors(exact)]
+            with poisoned_memory():
+                result = evaluate(self.op, args, cotangents)
+            plain = evaluate(type(self).baseline or self.reference, plain_args, cotangents)
+            oracle = evaluate(lambda *_: exact, exact_args, cotangents)  # noqa: B023
+            evaluations = [outputs + grads for outputs, grads in (result, plain, oracle)]
+            for i, triple in enumerate(zip(*evaluations, strict=True)):
+                assert [value is None for value in triple] in ([True] * 3, [False] * 3), f"gradient {i} is missing"
+                for collected, value in zip(compared.setdefault(i, ([], [], [])), triple, strict=True):
+                    if value is not None:
+                        collected.append(value.detach())
+        for triple in compared.values():
+            if triple[0]:
+                assert_accurate(*triple)
+
+    def test_accuracy(self, device: str, dtype: torch.dtype, case: Any) -> None:
+        make = Make(device, dtype, requires_grad=self.gradient)
+        elements = max((tensor.numel() for tensor in tensors(self.inputs(case, make))), default=0)
+        # The error of a few elements is luck; that of a thousand is not.
+        self.check_accuracy(case, make, draws=min(25, 1000 // max(1, elements) + 1))
+
+    def test_cases_cover_the_edges(self) -> None:
+        shapes = [
+            tensor.shape for case in self.cases for tensor in tensors(self.inputs(case, Make("cpu", torch.float32)))
+        ]
+        sizes = [shape.numel() for shape in shapes]
+        assert "empty inputs" in self.lacks or 0 in sizes, "add a case without elements"
+        assert 1 in sizes, "add a case of one element"
+        assert max(sizes) >= 10_000, "add a case of ten thousand elements or more"
+        assert any(shape and shape[-1] > 16 and shape[-1] % 2 for shape in shapes), "add a case with an odd row"
+
+    def test_inputs_are_left_as_they_are(self, device: str) -> None:
+        self.need("unchanged inputs")
+        args = self.typical(device)
+        before = tensors(copies(args))
+        evaluate(self.op, args)
+        assert_equal(tensors(args), before)
+
+    def test_same_result_twice(self, device: str) -> None:
+        self.need("repeatable results")
+        for case in self.cases:
+            args = self.inputs(case, Make(device, self.dtypes[0], requires_grad=self.gradient))
+            (outputs, grads), (same_outputs, same_grads) = evaluate(self.op, args), evaluate(self.op, args)
+            assert_equal([*outputs, *grads], [*same_outputs, *same_grads])
+
+    @pytest.mark.slow
+    def test_huge(self, cuda: str, huge: Any) -> None:
+        """Rows at the start, where 32-bit indices turn negative, and at the end."""
+        dtype = min(self.dtypes, key=lambda dtype: dtype.itemsize)
+        with much_memory():
+            try:
+                self.check_huge(huge, Make(cuda, dtype, requires_grad=self.gradient))
+                return
+            except RuntimeError as error:
+                if "out of memory" not in str(error):
+                    raise
+        pytest.skip("needs more GPU memory")
+
+    def check_huge(self, case: Any, make: Make) -> None:
+        args = self.inputs(case, make)
+        with poisoned_memory():
+            outputs, grads = evaluate(self.op, args)
+        assert max(tensor.numel() for tensor in tensors(args)) > 2**31, "this is no huge case"
+        output, leaves = outputs[0], [tensor for tensor in tensors(args) if tensor.requires_grad]
+        row = max(1, output[0].numel())
+        for start in (0, 2**31 // row - 2, len(output) - 4):
+            few_args = copies(self.rows(args, output, start, start + 4))
+            few_outputs, few_grads = evaluate(type(self).baseline or self.reference, few_args)
+            torch.testing.assert_close(output[start : start + 4], few_outputs[0], atol=2e-2, rtol=1e-2)
+            for leaf, grad, few_grad in zip(leaves, grads, few_grads, strict=True):
+                if leaf.ndim and len(leaf) == len(output):
+                    torch.testing.assert_close(grad[start : start + 4], few_grad, atol=2e-2, rtol=1e-2)
+        # A sum over so many rows may well be infinite.
+        assert not any(grad.isnan().any() for grad in grads if grad is not None and grad.numel() < 2**31)

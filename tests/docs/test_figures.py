@@ -1,0 +1,26 @@
+"""README, docs/performance.md and the chart hold the figures of the committed results."""
+
+import html
+import subprocess
+import sys
+
+from tests.docs.pages import ROOT
+
+
+def test_the_pages_hold_the_figures_of_the_results():
+    script = ROOT / "benchmarks" / "performance.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_the_chart_holds_the_figures_of_the_results():
+    readme = (ROOT / "README.md").read_text()
+    table = [line for line in readme.splitlines() if line.startswith("| `")]
+    chart = html.unescape((ROOT / "docs" / "images" / "speed.svg").read_text())
+    assert table
+    assert all(line in chart for line in table), "run python tools/pictures.py speed"
+
+
+def test_pictures_are_small():
+    for picture in (ROOT / "docs" / "images").iterdir():
+        assert picture.stat().st_size < 200_000, picture.name

@@ -1,0 +1,75 @@
+"""Rules of the stamped suite that the lab has as well, in code of its own: they say the same."""
+
+import importlib.util
+from types import ModuleType
+
+import pytest
+import torch
+
+from kernelgen.lab import inputs as lab_inputs
+from kernelgen.lab import oracle
+
+from .conftest import REPOSITORY
+
+
+def module(name: str) -> ModuleType:
+    """A module of template/tests/suite/ that is stamped as it is."""
+    file = REPOSITORY / "template" / "tests" / "suite" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"suite_{name}", file)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+inputs, tolerances = module("inputs"), module("tolerances")
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+SHAPES = ((4, 33), (17,), (1,), (2, 3, 64), (5, 1))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("layout", [layout for layout in inputs.LAYOUTS if layout != "mixed"])
+def test_a_layout_has_the_lab_s_strides(layout, shape):
+    ours = inputs.Make("cpu", torch.float32, layout)(shape)
+    theirs = lab_inputs.Make("cpu", torch.float32, layout=layout)(shape)
+    assert (ours.stride(), ours.storage_offset()) == (theirs.stride(), theirs.storage_offset())
+
+
+def accepts(check, *arguments: object) -> bool:
+    try:
+        check(*arguments)
+    except (AssertionError, oracle.MismatchError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_an_error_is_allowed_where_the_lab_allows_it(dtype):
+    """Results with errors around what is allowed, in one element or in all, on one draw or on three."""
+    generator = torch.Generator().manual_seed(0)
+    sums = 1e-12 if dtype == torch.float64 else 1e-6
+    verdicts = set()
+    for i in range(300):
+        draws = (torch.randn(50, generator=generator, dtype=torch.float64) for _ in range(i % 3 + 1))
+        exact = [draw * 10 ** (i % 5 - 2) for draw in draws]
+        plain = [value.to(dtype) for value in exact]
+        largest = max(value.abs().max() for value in exact)
+        error = i / 100 * (torch.finfo(dtype).eps + sums) * largest
+        results = [value.clone() for value in plain]
+        places = slice(None) if i % 2 else slice(7, 8)
+        results[-1][places] = (exact[-1][places] + error).to(dtype)
+        verdict = accepts(tolerances.assert_accurate, results, plain, exact)
+        assert verdict == accepts(oracle.compare, "output 0", results, plain, exact), i
+        verdicts.add(verdict)
+    assert verdicts == {True, False}
+
+
+@pytest.mark.parametrize(
+    "dtype", (*DTYPES, torch.complex64, torch.int32, torch.int64, torch.uint8, torch.bool), ids=str
+)
+def test_new_values_are_drawn_for_any_dtype(dtype):
+    """For a CUDA graph's replay an op's outputs need cotangents, and not every output is floating-point."""
+    tensor = torch.zeros(6, 50, dtype=dtype).t()
+    drawn = inputs.random_like(tensor)
+    assert (drawn.shape, drawn.dtype, drawn.device) == (tensor.shape, tensor.dtype, tensor.device)
+    assert len(set(drawn.flatten().tolist())) > 1

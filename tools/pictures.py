@@ -1,0 +1,152 @@
+"""Draws README's pictures into docs/images/: `python tools/pictures.py [speed] [session]`; both by default.
+
+`speed.svg` shows the figures of benchmarks/results/. `session.svg` shows a terminal: a project is stamped from this
+checkout, gets an op, is built for the CPU, and fuzz checks the op before and after a mistake, which takes minutes.
+"""
+
+import argparse
+import io
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+IMAGES = ROOT / "docs" / "images"
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import summary  # noqa: E402
+
+MISTAKE = "sed -i 's/ + Sum(eps)//' src/my_kernels/ops/my_norm/cpu.cpp"
+# Each command of the session, its exit code, and how many lines of its output are shown from the start and the end.
+SESSION = [
+    ("kernelgen new my-kernels --defaults --data recipes=[elementwise]", 0, 2, 0),
+    ("cd my-kernels", 0, 0, 0),
+    ("kernelgen add-op my_norm --recipe rms_norm", 0, 2, 4),
+    ("kernelgen build", 0, 0, 4),
+    ("kernelgen fuzz my_norm --seed 1", 0, 0, 1),
+    (f"{MISTAKE}     # a mistake: eps is forgotten", 0, 0, 0),
+    ("kernelgen build", 0, 0, 1),
+    ("kernelgen fuzz my_norm --seed 1", 1, 3, 0),
+]
+COLUMNS = 112
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pictures", nargs="*", choices=["speed", "session", []], help="default: both")
+    pictures = parser.parse_args().pictures or ["speed", "session"]
+    IMAGES.mkdir(exist_ok=True)
+    if "speed" in pictures:
+        draw_speed(IMAGES / "speed.svg")
+    if "session" in pictures:
+        draw_session(IMAGES / "session.svg")
+
+
+def draw_speed(file: Path) -> None:
+    """The ratios of README's table: a row for each recipe and direction, a mark for each peer."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    from kernelgen.lab.report import charts
+
+    results = summary.load()
+    ratios = summary.ratios(results)
+    rows = list(dict.fromkeys((ratio.op, ratio.direction) for ratio in ratios))
+    colours, marks = (
+        charts.COLOURS,
+        {"PyTorch": ("s1", "o"), "torch.compile": ("s2", "s"), "other kernels": ("s3", "D")},
+    )
+    with charts.style():
+        figure = Figure(figsize=(8.4, 0.9 + 0.32 * len(rows)), facecolor=colours["card"])
+        axes = figure.add_axes((0.3, 0.13, 0.68, 0.79), facecolor=colours["card"])
+        axes.set_xscale("log")
+        axes.axvline(1, color=colours["ink"], linewidth=1)
+        for ratio in ratios:
+            y = -rows.index((ratio.op, ratio.direction))
+            kind = _kind(ratio.peer)
+            colour, mark = marks[kind]
+            axes.plot([ratio.mean], [y], mark, color=colours[colour], markersize=6.5, label=kind, zorder=3)
+            if kind == "other kernels":
+                name = summary.PEERS.get(ratio.peer, ratio.peer)
+                side = (
+                    {"xytext": (6, 0), "ha": "left"}
+                    if _is_slowest(ratio, ratios)
+                    else {"xytext": (-6, 0), "ha": "right"}
+                )
+                text = {"textcoords": "offset points", "va": "center", "fontsize": 7.5, "color": colours["muted"]}
+                axes.annotate(name, (ratio.mean, y), **side, **text)
+        axes.set_yticks([-i for i in range(len(rows))], [f"{op}, {direction}" for op, direction in rows])
+        axes.tick_params(axis="y", length=0, labelcolor=colours["ink"])
+        axes.set_ylim(-len(rows) + 0.4, 0.7)
+        axes.spines["left"].set_visible(False)
+        ticks = (0.75, 1, 1.5, 2, 2.5)
+        axes.set_xlim(0.58, 3.1)
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FixedFormatter([f"{tick:g} x" for tick in ticks]))
+        axes.grid(axis="x")
+        axes.set_axisbelow(True)
+        axes.set_xlabel(f"a peer's time over the recipe's: geometric means, bfloat16, {summary.machine(results)}")
+        handles, labels = axes.get_legend_handles_labels()
+        unique = dict(zip(labels, handles, strict=True))
+        figure.legend(unique.values(), unique, loc="upper right", ncols=3, bbox_to_anchor=(0.98, 1.0))
+        facts = {"Title": "Speed of the recipes", "Description": "\n".join(summary.table(results))}
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, **facts})
+    # matplotlib ends lines of path data with spaces.
+    file.write_text("\n".join(line.rstrip() for line in file.read_text().splitlines()) + "\n")
+
+
+def _kind(peer: str) -> str:
+    if peer in summary.PYTORCH:
+        return "PyTorch"
+    return peer if peer == summary.COMPILED else "other kernels"
+
+
+def _is_slowest(ratio: summary.Ratio, ratios: list[summary.Ratio]) -> bool:
+    """Whether no other of the specialised kernels, or no peer at all, is slower: its name has room to the right."""
+    row = [other for other in ratios if (other.op, other.direction) == (ratio.op, ratio.direction)]
+    kernels = [other for other in row if _kind(other.peer) == "other kernels"]
+    return ratio == max(kernels if len(kernels) > 1 else row, key=lambda other: other.mean)
+
+
+def draw_session(file: Path) -> None:
+    """Run the commands of SESSION in an empty folder, and draw the terminal."""
+    from rich.console import Console
+    from rich.terminal_theme import MONOKAI
+    from rich.text import Text
+
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "USE_CUDA": "0", "COLUMNS": str(COLUMNS)}
+    python = Path(sys.executable)
+    variables |= {"VIRTUAL_ENV": str(python.parents[1]), "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for command, code, first, last in SESSION:
+            console.print(Text.assemble(("$ ", "green"), (command, "bold")))
+            if command.startswith("cd "):
+                folder /= command.removeprefix("cd ")
+                continue
+            typed = command.replace("kernelgen ", f"{shlex.quote(sys.executable)} -m kernelgen ", 1)
+            done = subprocess.run(
+                ["bash", "-c", typed], cwd=folder, env=variables, capture_output=True, text=True, check=False
+            )
+            if done.returncode != code:
+                sys.exit(f"`{command}` gave exit code {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
+            for line in excerpt(done.stdout.splitlines(), first, last):
+                console.print(Text(line), soft_wrap=False)
+            console.print()
+    file.write_text(console.export_svg(title="kernelgen", theme=MONOKAI, unique_id="session"))
+
+
+def excerpt(lines: list[str], first: int, last: int) -> list[str]:
+    """The first and the last lines of an output, with `…` for those between."""
+    if len(lines) <= first + last:
+        return lines
+    return lines[:first] + ["  …"] * bool(first) + lines[len(lines) - last :]
+
+
+if __name__ == "__main__":
+    main()
