@@ -1,7 +1,8 @@
 """Tunes an op: searches the values of its tunables for a faster configuration, and keeps one only with evidence.
 
-Without torch and optuna, for workers too:
+Of an op and a GPU:
     space.py          the search space: the values that an op's lab.py lists
+    lab_file.py       the space by shape class, and the points that its gates let pass
     device_limits.py  what each compute capability allows a kernel
     gates.py          which configurations cannot run well on a GPU, before and after compiling
 

@@ -1,13 +1,13 @@
 """The record of a tuning, as `kernelgen tune --json` prints it and build/tune keeps it: one JSON object."""
 
 import json
-import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from kernelgen import __version__
+from kernelgen.files import write_atomically
 from kernelgen.tune import KIND, VERSION
 from kernelgen.tune.errors import DiskFullError, is_disk_full
 from kernelgen.tune.request import TuningRequest
@@ -34,9 +34,7 @@ def save(path: Path, record: dict[str, Any]) -> None:
     """
     record["created"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
     try:
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        unfinished.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(path)
+        write_atomically(path, json.dumps(record, indent=1) + "\n")
     except OSError as error:
         raise DiskFullError(path.parent) if is_disk_full(error) else error from error
 

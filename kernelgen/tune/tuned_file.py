@@ -8,11 +8,11 @@ for each shape class, and for forward and backward where these are tuned apart.
 """
 
 import json
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from kernelgen.files import write_atomically
 from kernelgen.tune.errors import TuningError
 
 NAME = "tuned.json"
@@ -60,6 +60,4 @@ def write(
         entry.setdefault("measured", {})[part] = dict(measured)
     else:
         entry["measured"] = dict(measured)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    write_atomically(path, json.dumps(entries, indent=2, ensure_ascii=False) + "\n")

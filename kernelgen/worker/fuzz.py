@@ -1,7 +1,7 @@
-"""Fuzzes ops: adversarial cases that nobody writes by hand, then cases that hypothesis draws from the op's domain.
+"""Fuzzes ops: adversarial cases first, then cases that hypothesis draws from the op's domain.
 
 A case is a flat JSON object: the op's sizes by name, and `dtype`, `layout`, `values` and `alias` (see `inputs.py`).
-With a seed it is all that a failure needs to happen again.
+A case and a seed are all that it takes to repeat a failure.
 """
 
 import json
@@ -25,16 +25,16 @@ from kernelgen.worker.op import RESERVED, Op, chosen_device, dtype_name, load, r
 Case = dict[str, Any]
 Fails = Callable[[Case], bool]
 
-# What hypothesis keeps for itself; otherwise it would make a folder in the project.
+# Where hypothesis keeps its files; by default it would make a folder in the project.
 os.environ.setdefault(
     "HYPOTHESIS_STORAGE_DIRECTORY",
     str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelgen" / "hypothesis"),
 )
 
 DEFAULT_COUNT = 60
-# How many cases are drawn at a time where a time limits them.
+# Cases that are drawn at a time.
 _BATCH = 50
-# Failures of one check are mostly one fault: the first is shrunk, for so many checks of an op, for so long each.
+# Failures of one check mostly have one cause, so the first is shrunk: for so many checks of an op, each for so long.
 _MOST_SHRUNK = 3
 _SHRINK_S = 20.0
 
@@ -48,11 +48,11 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
     """Fuzzes request["ops"].
 
     Args:
-        request: `package`, `ops`, `seed`, and where they are given `device`, `dtype`, `count`, `deadline` (by
-            time.time()), `case` and `fail_fast` (leave an op at its first failure, as it was found).
-        emit: gets "start" before each case; then "passed", "too large" for this GPU's memory, or "failure" (op, case,
-            check, text) and perhaps "shrunk" (the same, with the smaller case under `shrunk`); "skipped" (op, message)
-            and "close" (op).
+        request: `package`, `ops`, `seed`; and optionally `device`, `dtype`, `count`, `deadline` (by time.time()),
+            `case` and `fail_fast` (leave an op at its first failure, without shrinking it).
+        emit: gets "device" first; "start" before each case, then "passed", "too large" (for this GPU's memory) or
+            "failure" (op, case, check, text), and perhaps "shrunk" (the same, with the smaller case under `shrunk`);
+            for each op "skipped" (op, message) if it cannot be run, and "close" (op).
     """
     device = chosen_device(request)
     emit("device", device=device)
@@ -69,7 +69,7 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
 
 
 class _Run:
-    """One op's cases, one after another."""
+    """Runs the cases of one op."""
 
     def __init__(self, op: Op, device: str, request: dict[str, Any], emit: protocol.Emit) -> None:
         self.op, self.device, self.emit = op, device, emit
@@ -83,7 +83,7 @@ class _Run:
                 continue
             try:
                 fault = self.check(case)
-            except torch.OutOfMemoryError:  # Which is no fault of the op.
+            except torch.OutOfMemoryError:  # No fault of the op.
                 self.emit("too large", op=self.op.name, case=text)
                 continue
             if fault is None:
@@ -113,7 +113,7 @@ class _Run:
         def fails(smaller: Case) -> bool:
             text = as_text(smaller)
             if text not in faults:
-                # A crash on the way is a failure of its own, with a smaller case.
+                # A crash while shrinking is a failure of its own, with a smaller case.
                 self.emit("start", op=self.op.name, case=text, shrinking=True)
                 faults[text] = None
                 with suppress(torch.OutOfMemoryError):
@@ -128,10 +128,10 @@ class _Run:
 
 
 def run_case(op: Op, case: Case, device: str, seed: int) -> reference_check.Fault | None:
-    """What is wrong with an op in one case, if anything is.
+    """What is wrong with an op in a case; None if it is right.
 
     Raises:
-        LabError: the case is none of this op; or nothing is written yet.
+        LabError: it is no case of this op, or nothing is written yet.
     """
     sizes = sizes_of(op, case)
     words = {key: case[key] for key in _PLAIN}
@@ -143,18 +143,18 @@ def run_case(op: Op, case: Case, device: str, seed: int) -> reference_check.Faul
 
 
 def as_text(case: Case) -> str:
-    """A case as JSON, without what is plain in it; the same for equal cases."""
+    """A case as JSON, without the keys that have plain values; the same for equal cases."""
     keys = [*sorted(case.keys() - set(RESERVED), reverse=True), *RESERVED]
     return json.dumps({key: case[key] for key in keys if key in case and _PLAIN.get(key) != case[key]})
 
 
-def complete(op: Op, given: Case) -> Case:
-    """A case that a person wrote, with the first dtype and plain inputs where they wrote nothing.
+def complete(op: Op, partial: Case) -> Case:
+    """A case as a person writes it, with the op's first dtype and plain values for the keys that it lacks.
 
     Raises:
-        LabError: it is none of this op.
+        LabError: it is no case of this op.
     """
-    case = {**_PLAIN, "dtype": dtype_name(op.dtypes[0]), **given}
+    case = {**_PLAIN, "dtype": dtype_name(op.dtypes[0]), **partial}
     sizes_of(op, case)
     for key, known in (("layout", LAYOUTS), ("values", VALUES), ("alias", ALIASES)):
         if case[key] not in known:
@@ -168,7 +168,7 @@ def sizes_of(op: Op, case: Case) -> dict[str, int]:
     """The sizes in a case.
 
     Raises:
-        LabError: they are not those that the op takes.
+        LabError: the op takes others.
     """
     sizes = {key: value for key, value in case.items() if key not in (*_PLAIN, "dtype")}
     if problem := op.refuse_case(sizes):
@@ -179,27 +179,27 @@ def sizes_of(op: Op, case: Case) -> dict[str, int]:
 
 
 def _cases(op: Op, request: dict[str, Any], device: str, ops_left: int) -> Iterator[Case]:
-    """What a request asks to be run of one op; a time limit is shared among the ops that are left."""
+    """The cases of one op that a request asks for; the ops that are left share the time until its deadline."""
     if request.get("case") is not None:
         yield complete(op, request["case"])
         return
     names = list(op.dtypes_on(device))
-    if (wanted := request.get("dtype")) and wanted not in names:
-        raise LabError(f"{op.name} is not fuzzed in {wanted} on {device}; its lab.py says {', '.join(names)}.")
+    if (dtype := request.get("dtype")) and dtype not in names:
+        raise LabError(f"{op.name} is not fuzzed in {dtype} on {device}; its lab.py says {', '.join(names)}.")
     deadline = request.get("deadline")
     until = time.time() + (deadline - time.time()) / ops_left if deadline else float("inf")
     count = request.get("count") or (DEFAULT_COUNT if deadline is None else 10**9)
-    for i, case in enumerate(all_cases(op, [wanted] if wanted else names, request["seed"], count)):
+    for i, case in enumerate(all_cases(op, [dtype] if dtype else names, request["seed"], count)):
         if i and time.time() > until:
             return
         yield case
     if op.huge and device == "cuda":
         smallest = min(op.dtypes, key=lambda dtype: dtype.itemsize)
-        yield {**op.huge, **_PLAIN, "dtype": wanted or dtype_name(smallest)}
+        yield {**op.huge, **_PLAIN, "dtype": dtype or dtype_name(smallest)}
 
 
 def all_cases(op: Op, dtypes: list[str], seed: int, count: int) -> Iterator[Case]:
-    """So many different cases, the adversarial ones first; fewer if the domain has no more."""
+    """So many different cases, adversarial ones first; fewer if the domain has no more."""
     seen: set[str] = set()
     for batch in chain([adversarial(op, dtypes)], (drawn(op, dtypes, seed + i, _BATCH) for i in counter())):
         before = len(seen)
@@ -216,8 +216,9 @@ def adversarial(op: Op, dtypes: list[str]) -> Iterator[Case]:
     dtype = cycle(dtypes)
     low, high = ({name: bounds[i] for name, bounds in op.domain.items()} for i in (0, 1))
 
-    def sizes(wanted: int) -> dict[str, int]:
-        return {name: min(max(wanted, low[name]), high[name]) for name in op.domain}
+    def sizes(size: int) -> dict[str, int]:
+        """All sizes of the op as close to this one as its domain lets them be."""
+        return {name: min(max(size, low[name]), high[name]) for name in op.domain}
 
     def case(sizes: dict[str, int], **words: str) -> Case:
         return {**sizes, "dtype": next(dtype), **_PLAIN, **words}
@@ -225,14 +226,14 @@ def adversarial(op: Op, dtypes: list[str]) -> Iterator[Case]:
     yield case(sizes(33))
     for layout in LAYOUTS[1:]:
         yield case(sizes(33), layout=layout)
-    # Rows that vectors divide: only there does a kernel ask where they begin.
-    askew = "misaligned", "first misaligned", "others misaligned"
-    for layout in askew:
+    # Rows of whole vectors: only for those does a kernel look at the alignment of their first element.
+    misaligned = "misaligned", "first misaligned", "others misaligned"
+    for layout in misaligned:
         yield case(sizes(64), layout=layout)
-    # The same with one of the op's arguments left out, so that another is the only one that lies askew.
+    # The same without one of the op's optional arguments, so that a single one is misaligned.
     for name in op.domain:
         if (low[name], high[name]) == (0, 1):
-            for layout in askew[1:]:
+            for layout in misaligned[1:]:
                 yield case(sizes(64) | {name: 0}, layout=layout)
     for values in VALUES[1:]:
         yield case(sizes(40), values=values)
@@ -252,22 +253,22 @@ def drawn(op: Op, dtypes: list[str], seed: int, count: int) -> list[Case]:
     """Cases that hypothesis draws; the same for the same seed."""
     import hypothesis
 
-    found: list[Case] = []
+    cases: list[Case] = []
 
     @hypothesis.seed(seed)
     @hypothesis.settings(_settings(count), phases=[hypothesis.Phase.generate])
     @hypothesis.given(_strategy(op, dtypes))
     def collect(case: Case) -> None:
-        found.append(case)
+        cases.append(case)
 
     collect()
-    return found
+    return cases
 
 
 def shrink(op: Op, case: Case, fails: Fails, limit_s: float = _SHRINK_S) -> Case:
-    """The simplest case that hypothesis finds to fail among those no larger than this one; at worst this one.
+    """The simplest failing case that hypothesis finds among those no larger than this one; at worst this one.
 
-    Once the time is up no further case is tried.
+    It tries no further case once the time is up.
     """
     import hypothesis
     from hypothesis import strategies as st
@@ -285,8 +286,8 @@ def shrink(op: Op, case: Case, fails: Fails, limit_s: float = _SHRINK_S) -> Case
             return st.just(case[key])
         if key in _PLAIN:
             return st.sampled_from(list(dict.fromkeys([_PLAIN[key], case[key]])))
-        # The second is often taken, so that this very case is found; and not `just`, which the shrinker cannot turn
-        # into a number that it then makes smaller.
+        # The second strategy makes it likely that the failing case itself is drawn. It is no `just`, since the shrinker
+        # cannot make the value of that smaller.
         return st.integers(min(op.domain[key][0], case[key]), case[key]) | st.integers(case[key], case[key])
 
     if not fails(case):

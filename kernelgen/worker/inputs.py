@@ -1,4 +1,4 @@
-"""Draws the tensors that an op is given: on a device, in a dtype, a memory layout and a kind of values."""
+"""Draws an op's input tensors: on a device, in a dtype, a memory layout and a kind of values."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-# How a tensor lies in memory. Whatever a view leaves out of its storage holds NaN, so that a kernel that reads there
-# is seen. A kernel has to look at every address before it takes vectors, so there is `first misaligned`, with every
-# other tensor aligned, and `others misaligned`, with only the first one aligned. `mixed` gives each another layout.
+# How a tensor lies in memory. The elements of its storage that a view leaves out hold NaN, which shows a kernel that
+# reads them. A kernel has to look at every address before it loads vectors, so in `first misaligned` the first tensor
+# alone is misaligned, in `others misaligned` all but the first. `mixed` gives each tensor another layout.
 LAYOUTS = (
     "contiguous",
     "transposed",
@@ -21,13 +21,13 @@ LAYOUTS = (
     "others misaligned",
     "mixed",
 )
-# What it holds; see `Make._special`.
+# The kinds of values; see `Make._special`.
 VALUES = ("normal", "zeros", "wide range", "huge", "denormal", "infinite", "nan")
-# How the tensors of one call share memory: not at all; one is given for every argument of its shape; or each is a
-# view that starts one element after another's.
+# How the tensors of a call share memory: not at all; all arguments of a shape are the same tensor; or each is a view
+# that starts one element after the last.
 ALIASES = ("none", "same", "overlapping")
 
-# Elements before and after the data of an `offset` tensor: 16-byte alignment is kept whatever the dtype.
+# Elements before and after the data of an `offset` tensor, which is aligned to 16 bytes in every dtype.
 _MARGIN = 64
 
 
@@ -54,15 +54,15 @@ class Make:
         self.values = values
         self.alias = alias
         self.requires_grad = requires_grad and (dtype.is_floating_point or dtype.is_complex)
-        # Every tensor's whole storage, gaps and margins included: what must be as it was after a call.
+        # Every tensor's whole storage, gaps and margins included, which a call must not change.
         self.storages: list[Tensor] = []
         self._generator = torch.Generator(device).manual_seed(seed)
-        self._layouts = _one_by_one(layout)
+        self._layouts = _layout_of_each(layout)
         self._fill: list[Callable[[], object]] = []
         self._shared: dict[tuple[tuple[int, ...], bool], tuple[Tensor, int]] = {}
 
     def __call__(self, shape: Sequence[int], differentiable: bool = True) -> Tensor:
-        """A tensor of this shape; `differentiable=False` for what the op takes no gradient of."""
+        """A tensor of this shape; `differentiable=False` for an input without a gradient."""
         shape, key = tuple(shape), (tuple(shape), differentiable)
         if self.alias != "none" and key in self._shared:
             return self._alias_of(*self._shared[key], shape, key)
@@ -82,7 +82,7 @@ class Make:
         return tensor
 
     def cotangent(self, like: Tensor) -> Tensor:
-        """A gradient to go with an output: normal values, in the layout of the inputs, in memory of its own."""
+        """The gradient of an output: normal values, in the layout of the inputs, in memory of its own."""
         make = Make(self.device, like.dtype)
         make._layouts, make._generator, make._fill, make.storages = (
             self._layouts,
@@ -113,13 +113,13 @@ class Make:
         if layout == "offset":
             return self._in_storage((_MARGIN + n,), lambda storage: storage[_MARGIN : _MARGIN + n].view(shape))
         if layout == "misaligned":
-            # Contiguous, but the first element lies one past a 16-byte boundary.
+            # Contiguous, but its first element lies one element after a 16-byte boundary.
             return self._in_storage((1 + n,), lambda storage: storage[1 : 1 + n].view(shape))
         if not shape or layout == "contiguous":
             return self._in_storage(shape, lambda storage: storage[:n].view(shape))
         if layout == "expanded":
-            one = (min(1, shape[0]), *shape[1:])
-            return self._in_storage(one, lambda storage: storage[: shape_numel(one)].view(one)).expand(shape)
+            row = (min(1, shape[0]), *shape[1:])
+            return self._in_storage(row, lambda storage: storage[: shape_numel(row)].view(row)).expand(shape)
         if layout == "strided" or len(shape) == 1:
             wide = (*shape[:-1], 2 * shape[-1])
             return self._in_storage(wide, lambda storage: storage[: shape_numel(wide)].view(wide)[..., ::2])
@@ -129,11 +129,11 @@ class Make:
         return self._in_storage(turned, lambda storage: storage[: shape_numel(turned)].view(turned).permute(*order))
 
     def _in_storage(self, shape: tuple[int, ...], cut: Callable[[Tensor], Tensor]) -> Tensor:
-        """A view of a new storage, which holds `shape` and a margin behind it; only what the view shows has values."""
+        """A view of a new storage, which holds `shape` and a margin after it. The rest of the storage holds NaN."""
         storage = torch.empty(shape_numel(shape) + _MARGIN, dtype=self.dtype, device=self.device)
         storage.fill_(float("nan") if self.dtype.is_floating_point else 0)
         view = cut(storage)
-        # Views that overlap this one read the margin too.
+        # Views that overlap this view read the margin too.
         target = storage if self.alias == "overlapping" else view
         self._add(storage, lambda: target.copy_(self._values(target.shape)))
         return view
@@ -151,15 +151,15 @@ class Make:
         return self._special(normal).to(self.dtype)
 
     def _special(self, normal: Tensor) -> Tensor:
-        """Normal numbers, made into the kind of values that is asked for."""
+        """Normal numbers, turned into this `Make`'s kind of values."""
         kind, limits = self.values, torch.finfo(self.dtype)
         if kind == "zeros":
             return torch.zeros_like(normal)
         if kind == "wide range":
             return normal * torch.exp2(self._uniform(normal) * 12 - 6)
         if kind == "huge":
-            # So large that squares leave float16, and that sums and cubes of them leave no wider dtype: PyTorch's own
-            # would overflow there. In float64 the reference is the oracle, and has nothing wider to compute in.
+            # So large that squares overflow float16, while sums and cubes overflow no wider dtype: PyTorch's own would
+            # overflow there too. In float64 the reference has no wider dtype to compute in.
             power = {torch.float16: 0.8, torch.float64: 0.1}.get(self.dtype, 0.375)
             return normal * limits.max**power
         if kind == "denormal":
@@ -174,8 +174,8 @@ class Make:
         return torch.rand(like.shape, generator=self._generator, device=self.device, dtype=like.dtype)
 
 
-def _one_by_one(layout: str) -> Iterator[str]:
-    """The layout of each tensor in turn."""
+def _layout_of_each(layout: str) -> Iterator[str]:
+    """The layouts of the tensors, in their order."""
     if layout == "first misaligned":
         return itertools.chain(["misaligned"], itertools.repeat("contiguous"))
     if layout == "others misaligned":

@@ -1,13 +1,13 @@
-"""Decides whether an op computed the right thing: its outputs, its gradients, and what it left alone.
+"""Decides whether an op's outputs and gradients are right, and whether it left its inputs alone.
 
 An element is right if its error, against the reference in float64, is at most twice the largest error that the same
 reference makes in the op's own dtype, plus one rounding of the element and a few of the sums inside. (The bound of
-flash-attention's tests, with float64 in place of float32.) In 16 bits the reference may be nearly right by luck where
-few numbers decide, as in a softmax over three keys: before a result counts as wrong, the reference's error is found at
-some neighbours of the inputs too, which are off by a rounding. Huge values overflow inside of a reference in 16 bits;
-there, what a change of the inputs by one rounding does counts as well (backward stability). Elements that are not
-finite have to be so in place; where the reference has NaN an infinity will do, because which of the two comes of
-infinite inputs, or of sums that overflow, depends on the order of operations.
+flash-attention's tests, with float64 in place of float32.) In 16 bits the reference may be nearly exact by luck where
+few numbers decide, as in a softmax over three keys: so before a result counts as wrong, the reference's error is taken
+at some neighbours of the inputs too, which are off by a rounding. Huge values overflow inside a reference in 16 bits;
+for them, the effect of changing the inputs by one rounding is allowed as well (backward stability). Infinities and NaNs
+have to be where the reference has them; for a NaN an infinity will do, since the order of operations decides which of
+the two comes of infinite inputs or of sums that overflow.
 """
 
 import contextlib
@@ -24,29 +24,30 @@ from kernelgen.errors import LabError
 from kernelgen.worker.inputs import Make
 from kernelgen.worker.op import Op
 
-# The error of a few elements is luck; that of a thousand is not: small tensors are drawn several times.
+# The largest error of a few elements is luck, that of a thousand is not: small tensors are drawn several times.
 _ENOUGH = 1000
 _MOST_DRAWS = 25
-# At so many neighbours of the inputs the reference's error is found again before a result counts as wrong.
+# Neighbours of the inputs at which the reference's error is taken before a result counts as wrong.
 _NEIGHBOURS = 8
-# From here on an index needs more than 32 bits; copies in float64 would fit no GPU.
+# With so many elements an index needs more than 32 bits, and copies in float64 fit no GPU.
 _HUGE = 2**31
 _CHUNK = 2**26
-# An element is wrong by far if it is off by so many roundings of the largest, and by more than a share of it. Right
-# kernels and their references differ by up to 0.012 of it in bfloat16, 0.0011 in float16 and 2.2e-6 in float32.
+# An element is wrong by far if it is off by so many roundings of the largest element, and by more than this share of
+# it. Correct kernels differ from their references by up to 0.012 of it in bfloat16, 0.0011 in float16 and 2.2e-6 in
+# float32.
 _FAR_ROUNDINGS, _FAR_SHARE = 8, 1e-4
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong: the check that failed, such as `output 0`, and a sentence."""
+    """The check that failed, such as `output 0`, and a sentence."""
 
     check: str
     text: str
 
 
 class MismatchError(Exception):
-    """A result is not what the reference says, or a call did something beside computing it; carries the fault."""
+    """A result differs from the reference's, or a call did more than compute it; carries the fault."""
 
     def __init__(self, check: str, text: str) -> None:
         super().__init__(text)
@@ -55,7 +56,7 @@ class MismatchError(Exception):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Outputs and gradients of one call, in memory of their own; None for a gradient that there is not."""
+    """Outputs and gradients of a call, in memory of their own; None for an input without a gradient."""
 
     outputs: list[Tensor]
     grads: list[Tensor | None]
@@ -66,7 +67,7 @@ class Evaluation:
 
 
 def check(op: Op, make: Make, sizes: Mapping[str, int]) -> Fault | None:
-    """Runs an op on inputs that `make` draws; returns what is wrong with it, if anything is.
+    """Runs an op on inputs that `make` draws; returns what is wrong with it, None if it is right.
 
     Raises:
         LabError: there is no reference yet, or no kernel.
@@ -89,11 +90,11 @@ def check(op: Op, make: Make, sizes: Mapping[str, int]) -> Fault | None:
 
 
 def _check_values(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
-    """Outputs and gradients over a few draws, each at the addresses of the one before."""
+    """Outputs and gradients over a few draws, all at the same addresses."""
     elements = max((tensor.numel() for tensor in tensors(args)), default=0)
     cotangents: list[Tensor] = []
-    rounds: list[Round] = []
-    given: list[Given] = []
+    draws: list[Draw] = []
+    drawn: list[DrawnInputs] = []
     inferences: list[Evaluation] = []
     for i in range(max(2, min(_MOST_DRAWS, _ENOUGH // max(1, elements) + 1))):
         if i:
@@ -115,51 +116,51 @@ def _check_values(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | 
         for storage, old in zip(make.storages, before, strict=True):
             if not same_bits(storage, old):
                 raise MismatchError("inputs", "it wrote to its inputs, or to the memory around them")
-        rounds.append((result, plain, exact))
-        given.append((plain_args, copies(cotangents)))
+        draws.append((result, plain, exact))
+        drawn.append((plain_args, copies(cotangents)))
         inferences.append(inference)
     try:
-        _compare_rounds(rounds, [])
+        _compare_draws(draws, [])
     except MismatchError:
         if make.dtype.itemsize > 2:
             raise
-        _compare_rounds(rounds, _as_good(op, make, rounds, given))
-    for i, ((result, *_), inference) in enumerate(zip(rounds, inferences, strict=True)):
+        _compare_draws(draws, _allowed_errors(op, make, draws, drawn))
+    for i, ((result, *_), inference) in enumerate(zip(draws, inferences, strict=True)):
         stale = i and all(map(same_bits, inference.outputs, inferences[i - 1].outputs))
         sentence = "without gradients it gave another result" + (_STALE if stale else "")
         _agree(repeatable, "inference", sentence, inference, result)
 
 
-# What the op computed; and its reference in the op's own dtype, and in float64.
-Round = tuple[Evaluation, Evaluation, Evaluation]
-# What it was given: copies of arguments and cotangents.
-Given = tuple[Any, list[Tensor]]
-# Results, one for each round, whose error is allowed; and what they would be without it.
-AsGood = tuple[Sequence[Evaluation], Sequence[Evaluation]]
+# The results on one draw of the inputs: the op's, and its reference's in the op's own dtype and in float64.
+Draw = tuple[Evaluation, Evaluation, Evaluation]
+# Copies of the arguments and cotangents of a draw.
+DrawnInputs = tuple[Any, list[Tensor]]
+# Results, one for each draw, whose error is allowed; and the same without that error.
+AllowedError = tuple[Sequence[Evaluation], Sequence[Evaluation]]
 
 
-def _as_good(op: Op, make: Make, rounds: list[Round], given: list[Given]) -> list[AsGood]:
-    """What the reference makes of neighbours of the inputs, and for huge values what it should make of them."""
-    found: list[AsGood] = []
+def _allowed_errors(op: Op, make: Make, draws: list[Draw], drawn: list[DrawnInputs]) -> list[AllowedError]:
+    """The reference at neighbours of the inputs; for huge values also its exact results there, against those here."""
+    errors: list[AllowedError] = []
     rounding = torch.finfo(make.dtype).eps
     for seed in range(_NEIGHBOURS):
         plains, exacts, shaken = [], [], []
-        for args, cotangents in given:
+        for args, cotangents in drawn:
             neighbours, exact_cotangents = _moved(copies(args), rounding, seed), copies(cotangents, torch.float64)
             exacts.append(evaluate(op.reference, copies(neighbours, torch.float64), exact_cotangents))
             plains.append(evaluate(op.reference, neighbours, cotangents))
             if make.values == "huge":
                 moved = _moved(copies(args, torch.float64), rounding / 2, seed)
                 shaken.append(evaluate(op.reference, moved, exact_cotangents))
-        found.append((plains, exacts))
+        errors.append((plains, exacts))
         if shaken:
-            found.append((shaken, [exact for _, _, exact in rounds]))
-    return found
+            errors.append((shaken, [exact for _, _, exact in draws]))
+    return errors
 
 
-def _compare_rounds(rounds: list[Round], as_good: list[AsGood]) -> None:
-    result, plain, *_ = (evaluation.named() for evaluation in rounds[0])
-    counts = [len(evaluation.outputs) for evaluation in rounds[0][:2]]
+def _compare_draws(draws: list[Draw], allowed_errors: list[AllowedError]) -> None:
+    result, plain, *_ = (evaluation.named() for evaluation in draws[0])
+    counts = [len(evaluation.outputs) for evaluation in draws[0][:2]]
     if counts[0] != counts[1]:
         raise MismatchError("outputs", f"it returns {counts[0]} tensors, its reference {counts[1]}")
     for name in plain:
@@ -167,9 +168,9 @@ def _compare_rounds(rounds: list[Round], as_good: list[AsGood]) -> None:
             has, lacks = ("it", "the reference") if plain[name] is None else ("the reference", "it")
             raise MismatchError(name, f"{has} has {name}, and {lacks} has none")
         if plain[name] is not None:
-            found = [[evaluation.named()[name] for evaluation in one] for one in rounds]
-            others = [[[evaluation.named()[name] for evaluation in some] for some in pair] for pair in as_good]
-            compare(name, *zip(*found, strict=True), others)
+            values = [[evaluation.named()[name] for evaluation in draw] for draw in draws]
+            others = [[[evaluation.named()[name] for evaluation in side] for side in pair] for pair in allowed_errors]
+            compare(name, *zip(*values, strict=True), others)
 
 
 def compare(
@@ -177,11 +178,11 @@ def compare(
     results: Sequence[Tensor],
     plains: Sequence[Tensor],
     exacts: Sequence[Tensor],
-    as_good: Sequence[Sequence[Sequence[Tensor]]] = (),
+    allowed_errors: Sequence[Sequence[Sequence[Tensor]]] = (),
 ) -> None:
     """Compares draws of one result with the reference's own in its dtype and in float64, taken together.
 
-    `as_good` holds pairs of other results, and what these would be without an error, which is allowed as well.
+    `allowed_errors` holds pairs of other results and of the same without their error, which is allowed as well.
     """
     for result, plain in zip(results, plains, strict=True):
         _check_kind(name, result, plain)
@@ -191,7 +192,7 @@ def compare(
         allowed, right = torch.zeros_like(exact), result == plain
     else:
         allowed = _allowed(dtype, plain, exact)
-        for pair in as_good:
+        for pair in allowed_errors:
             allowed = torch.maximum(allowed, _allowed(dtype, *map(_together, pair)))
         right = _is_right(dtype, result, plain, exact, allowed)
     if not right.all():
@@ -204,20 +205,20 @@ def compare(
 
 
 def compare_coarsely(name: str, result: Tensor, plain: Tensor, hint: str = "") -> None:
-    """Compares a result with the reference's own in its dtype, for what is wrong by far; takes little memory."""
+    """Compares a result with the reference's in its dtype, for elements that are wrong by far; takes little memory."""
     _check_kind(name, result, plain)
     pairs = [*zip(result.flatten().split(_CHUNK), plain.flatten().split(_CHUNK), strict=True)]
     allowed = 0.0
     if plain.is_floating_point() and plain.numel():
         share = max(_FAR_ROUNDINGS * torch.finfo(plain.dtype).eps, _FAR_SHARE)
-        allowed = share * max(float(wanted.abs().nan_to_num(0, posinf=0).max()) for _, wanted in pairs)
-    for n, (got, wanted) in enumerate(pairs):
-        right = (got == wanted) | (got.isnan() & wanted.isnan())
+        allowed = share * max(float(expected.abs().nan_to_num(0, posinf=0).max()) for _, expected in pairs)
+    for n, (got, expected) in enumerate(pairs):
+        right = (got == expected) | (got.isnan() & expected.isnan())
         if allowed:
-            right |= (got - wanted).abs() <= allowed
+            right |= (got - expected).abs() <= allowed
         if not right.all():
-            at = n * _CHUNK + int((~right).int().argmax())
-            raise MismatchError(name, f"{name} is wrong by far in element {at} of {result.numel()}{hint}")
+            index = n * _CHUNK + int((~right).int().argmax())
+            raise MismatchError(name, f"{name} is wrong by far in element {index} of {result.numel()}{hint}")
 
 
 def _check_kind(name: str, result: Tensor, plain: Tensor) -> None:
@@ -254,7 +255,7 @@ def _is_right(dtype: torch.dtype, result: Tensor, plain: Tensor, exact: Tensor, 
     rounded = exact.clamp(-limits.max, limits.max)
     rounded = torch.where(exact.abs() > limits.max, exact * float("inf"), rounded)  # Keeps NaN.
     near = (result - exact).abs() <= allowed
-    # At the largest number that there is, rounding decides between it and infinity.
+    # Near the largest number of the dtype, rounding decides between it and infinity.
     at_edge = (exact.abs() - limits.max).abs() <= allowed
     edge = at_edge & (result.abs() + allowed >= limits.max) & (result * exact > 0)
     either = result.isinf() & (exact.isnan() | plain.isnan())
@@ -289,7 +290,7 @@ def _is_stale(results: Sequence[Tensor], plains: Sequence[Tensor]) -> bool:
 
 
 def _check_huge(op: Op, make: Make, args: tuple[Any, ...]) -> None:
-    """The outputs alone, against the reference in the same dtype, and coarsely: a wrong index is wrong by far."""
+    """The outputs alone, coarsely against the reference in the same dtype: a wrong index makes them wrong by far."""
     with torch.no_grad():
         with _blamed_on("reference"):
             plains = tensors(op.reference(*args))
@@ -301,7 +302,7 @@ def _check_huge(op: Op, make: Make, args: tuple[Any, ...]) -> None:
 
 
 def _varies(tensor: Tensor) -> bool:
-    """Whether there are two different numbers in it: zeros and NaNs come out the same without any cache."""
+    """Whether it holds two different numbers, and no NaN: constants repeat without any cache."""
     return bool((_real(tensor).flatten().diff() != 0).any()) and not bool(tensor.isnan().all())
 
 
@@ -317,7 +318,7 @@ def _check_repeat(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | 
 
 
 def _on_a_side_stream(op: Op, make: Make, args: tuple[Any, ...]) -> Evaluation:
-    """On a stream where the inputs' values come late: a kernel that runs elsewhere does not wait for them."""
+    """On a stream where the inputs' values come late: a kernel on another stream does not wait for them."""
     values = [storage.clone() for storage in make.storages]
     for storage in make.storages:
         storage.fill_(float("nan") if storage.is_floating_point() else 0)
@@ -327,9 +328,9 @@ def _on_a_side_stream(op: Op, make: Make, args: tuple[Any, ...]) -> Evaluation:
         torch.cuda._sleep(20_000_000)  # About a hundredth of a second.
         for storage, value in zip(make.storages, values, strict=True):
             storage.copy_(value)
-        found = evaluate(op.function, args)
+        evaluation = evaluate(op.function, args)
     torch.cuda.synchronize()
-    return found
+    return evaluation
 
 
 def _agree(repeatable: bool | float, check: str, sentence: str, first: Evaluation, second: Evaluation) -> None:
@@ -352,9 +353,9 @@ def _agree(repeatable: bool | float, check: str, sentence: str, first: Evaluatio
 
 
 def evaluate(function: Callable[..., Any], args: Sequence[Any], cotangents: Sequence[Tensor] = ()) -> Evaluation:
-    """The outputs of a function, and the gradients of the inputs that take one.
+    """The outputs of a function, and the gradients of its inputs.
 
-    The cotangents, one for each floating-point output, are ones without memory of their own where none are given.
+    There is a cotangent for each floating-point output; by default they are ones, without memory of their own.
     """
     outputs = tensors(function(*args))
     inputs = list({id(t): t for t in tensors(args) if t.requires_grad}.values())
@@ -367,8 +368,8 @@ def evaluate(function: Callable[..., Any], args: Sequence[Any], cotangents: Sequ
             raise MismatchError(
                 "gradients", "no output takes a gradient though the inputs do: is the op's gradient registered?"
             )
-        differentiable, given = [out for out, _ in pairs], [grad.to(out.dtype) for out, grad in pairs]
-        grads = list(torch.autograd.grad(differentiable, inputs, given, allow_unused=True))
+        differentiable, weights = [out for out, _ in pairs], [grad.to(out.dtype) for out, grad in pairs]
+        grads = list(torch.autograd.grad(differentiable, inputs, weights, allow_unused=True))
     return Evaluation([own(out) for out in outputs], [None if grad is None else own(grad) for grad in grads])
 
 
@@ -378,7 +379,7 @@ def own(tensor: Tensor) -> Tensor:
 
 
 def _moved(args: Any, by: float, seed: int) -> Any:
-    """The same tensors, each element now off by this share of it, up or down by chance."""
+    """Changes each element by this share of it, up or down by chance; returns the same tensors."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in {id(t): t for t in tensors(args) if t.is_floating_point()}.values():
@@ -392,24 +393,24 @@ def tensors(tree: Any) -> list[Tensor]:
 
 
 def copies(args: Any, dtype: torch.dtype | None = None) -> Any:
-    """Contiguous copies, the floating-point ones in `dtype`; a tensor that is given twice is one tensor again."""
-    made: dict[int, Tensor] = {}
+    """Contiguous copies, floating-point tensors in `dtype`; a tensor that occurs twice has one copy."""
+    of_id: dict[int, Tensor] = {}
 
     def copy(tensor: Tensor) -> Tensor:
-        if id(tensor) not in made:
+        if id(tensor) not in of_id:
             cast = dtype if dtype and tensor.is_floating_point() else tensor.dtype
-            made[id(tensor)] = own(tensor).to(cast).requires_grad_(tensor.requires_grad)
-        return made[id(tensor)]
+            of_id[id(tensor)] = own(tensor).to(cast).requires_grad_(tensor.requires_grad)
+        return of_id[id(tensor)]
 
     return pytree.tree_map_only(Tensor, copy, args)
 
 
 @contextlib.contextmanager
 def poisoned_memory() -> Iterator[None]:
-    """Fills what `empty` allocates with NaN, so that an element nobody writes is seen."""
+    """Fills what `empty` allocates with NaN, so that an element nobody writes shows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Not use_deterministic_algorithms, which does the same and imports torch.compile's modules, for seconds.
+        # use_deterministic_algorithms does the same, but spends seconds on importing torch.compile's modules.
         torch.set_deterministic_debug_mode("warn")
         try:
             yield
@@ -430,7 +431,7 @@ def _poison_blocks(expected: Evaluation) -> None:
 
 @contextlib.contextmanager
 def _blamed_on(whom: str) -> Iterator[None]:
-    """What is raised inside is a fault of the op or of its reference; what is not written yet is none."""
+    """Turns exceptions into faults of the op, of its reference or of `inputs`; what is not written yet is no fault."""
     try:
         yield
     except (MismatchError, LabError):
@@ -448,8 +449,8 @@ def _blamed_on(whom: str) -> Iterator[None]:
 
 
 def _raised(whom: str, error: Exception) -> str:
-    who = {"op": "it", "reference": "the reference", "inputs": "`inputs` of its lab.py"}[whom]
-    return f"{who} raised {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    subject = {"op": "it", "reference": "the reference", "inputs": "`inputs` of its lab.py"}[whom]
+    return f"{subject} raised {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
@@ -459,7 +460,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def _real(tensor: Tensor) -> Tensor:
-    """In float64; a complex number as two."""
+    """In float64; a complex number as two numbers."""
     return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).double()
 
 

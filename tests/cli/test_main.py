@@ -44,9 +44,9 @@ def test_an_unknown_verb_is_answered_with_the_closest(run):
 def test_a_bug_has_an_exit_code_that_means_nothing_else(monkeypatch, capsys):
     monkeypatch.setattr(cli, "_dispatch", lambda arguments: {}["missing"])
     assert cli.main(["compare", "a.json", "b.json"]) == 70
-    told = capsys.readouterr().err
-    assert told.startswith("Traceback")
-    assert told.endswith("KeyError: 'missing'\n")
+    error_text = capsys.readouterr().err
+    assert error_text.startswith("Traceback")
+    assert error_text.endswith("KeyError: 'missing'\n")
 
 
 @pytest.mark.parametrize("arguments", (["add-op"], ["list", "--nonsense"], ["new"], ["add-op", "x", "--recipe"]))

@@ -17,15 +17,15 @@ def kernels(ops: Path) -> Library:
 
 def outcomes(library: Library, name: str, given: torch.Tensor, fault: int, expected: torch.Tensor) -> list[str]:
     """For each order, what is told, or 'wrong', or 'right'."""
-    found = []
+    results = []
     for seed in EVERY_PAIR:
         out = torch.zeros_like(expected)
         try:
             library(f"run_{name}", given, out, fault, seed=seed)
-            found.append("right" if torch.equal(out, expected) else "wrong")
+            results.append("right" if torch.equal(out, expected) else "wrong")
         except EmulatorError as error:
-            found.append(str(error))
-    return found
+            results.append(str(error))
+    return results
 
 
 NUMBERS = torch.arange(128, dtype=torch.int32) + 1000
@@ -106,5 +106,5 @@ def test_faults_in_products(kernels, fault, what):
     tile = torch.randint(-8, 8, (64, 64)).half()
     sums = tile.float().sum(1)
     assert outcomes(kernels, "multiply_by_ones", tile, 0, sums) == ["right"] * len(EVERY_PAIR)
-    found = outcomes(kernels, "multiply_by_ones", tile, fault, sums)
-    assert any(part in outcome for outcome in found for part in what.split("|")), found
+    results = outcomes(kernels, "multiply_by_ones", tile, fault, sums)
+    assert any(part in outcome for outcome in results for part in what.split("|")), results

@@ -31,26 +31,26 @@ def slow_down(project: Path) -> None:
 
 
 def test_bench_measures_saves_and_reports(lab_project, run, tmp_path):
-    told = run("bench", "elementwise", *QUICK, "--save-baseline", "--out", tmp_path / "all.json")
-    assert told.code == 0, told.err
-    for said in ("elementwise · small · float32", "elementwise · odd · float32", "torch", "copy"):
-        assert said in told.out
-    found = results.read(tmp_path / "all.json")
-    assert [case["case"] for case in found["cases"]] == ["small", "odd"]
-    assert all(len(case["functions"]["op"]["seconds"]) == 10 for case in found["cases"])
-    assert found["environment"]["git"] == {"revision": git(lab_project, "rev-parse", "HEAD"), "changed": False}
+    result = run("bench", "elementwise", *QUICK, "--save-baseline", "--out", tmp_path / "all.json")
+    assert result.code == 0, result.err
+    for text in ("elementwise · small · float32", "elementwise · odd · float32", "torch", "copy"):
+        assert text in result.out
+    measured = results.read(tmp_path / "all.json")
+    assert [case["case"] for case in measured["cases"]] == ["small", "odd"]
+    assert all(len(case["functions"]["op"]["seconds"]) == 10 for case in measured["cases"])
+    assert measured["environment"]["git"] == {"revision": git(lab_project, "rev-parse", "HEAD"), "changed": False}
     (baseline,) = (lab_project / "baselines").glob("*/elementwise.json")
-    assert results.read(baseline)["cases"] == found["cases"]
+    assert results.read(baseline)["cases"] == measured["cases"]
     commit_all(lab_project)
-    told = run("report")
-    assert told.code == 0, told.err
+    result = run("report")
+    assert result.code == 0, result.err
     assert (lab_project / "build" / "report" / "report.html").exists()
     # The same file on both sides: nothing differs.
     assert run("compare", tmp_path / "all.json", baseline).code == 2
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "sentence"),
     [
         (("--cases", "huge"), "has no case 'huge' on cpu; it has 'small', 'odd'"),
         (("--peers", "liger"), "has no peer 'liger'; it has 'torch'"),
@@ -59,10 +59,10 @@ def test_bench_measures_saves_and_reports(lab_project, run, tmp_path):
         (("--samples", "3"), "too few"),
     ],
 )
-def test_bench_refuses_in_a_sentence(lab_project, run, arguments, says):
-    told = run("bench", "elementwise", *arguments)
-    assert told.code == 2
-    assert says in told.out + told.err
+def test_bench_refuses_in_a_sentence(lab_project, run, arguments, sentence):
+    result = run("bench", "elementwise", *arguments)
+    assert result.code == 2
+    assert sentence in result.out + result.err
 
 
 def test_what_bench_measured_before_ctrl_c_is_kept(lab_project, run, tmp_path, monkeypatch):
@@ -76,9 +76,9 @@ def test_what_bench_measured_before_ctrl_c_is_kept(lab_project, run, tmp_path, m
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(BenchRun, "add", interrupt)
-    told = run("bench", "elementwise", "--samples", "200", "--out", tmp_path / "part.json")
-    assert told.code == 130
-    assert "what was measured is kept" in told.err
+    result = run("bench", "elementwise", "--samples", "200", "--out", tmp_path / "part.json")
+    assert result.code == 130
+    assert "what was measured is kept" in result.err
     assert [case["case"] for case in results.read(tmp_path / "part.json")["cases"]][:1] == ["small"]
 
 
@@ -92,15 +92,15 @@ def compare(run, *arguments):
 @pytest.mark.slow
 def test_a_revision_that_became_slower_is_found(lab_project, run):
     slow_down(lab_project)
-    told = compare(run, "--markdown")
-    assert told.code == 1, told.err + told.out
-    assert "1 regression" in told.out
-    assert "🔴 regression" in told.out
-    assert "confirmed by other processes" in told.out
-    assert "Cases that got slower: elementwise · small · float32." in told.out
-    assert "Interleaved: 12 blocks" in told.out
-    assert "by `kernelgen compare --against HEAD elementwise --blocks 12 --cases small`" in told.out
-    assert "torch " in told.out
+    result = compare(run, "--markdown")
+    assert result.code == 1, result.err + result.out
+    assert "1 regression" in result.out
+    assert "🔴 regression" in result.out
+    assert "confirmed by other processes" in result.out
+    assert "Cases that got slower: elementwise · small · float32." in result.out
+    assert "Interleaved: 12 blocks" in result.out
+    assert "by `kernelgen compare --against HEAD elementwise --blocks 12 --cases small`" in result.out
+    assert "torch " in result.out
 
 
 @pytest.mark.slow
@@ -108,10 +108,10 @@ def test_a_revision_that_became_faster_is_found(lab_project, run):
     slow_down(lab_project)
     commit_all(lab_project)
     git(lab_project, "checkout", "--quiet", "HEAD~1", "--", "src")
-    found = compare(run, "--json").json
-    assert [one["verdict"] for one in found["cases"]] == ["improvement"]
-    assert found["exit_code"] == 0
-    assert found["evidence"]
+    comparison = compare(run, "--json").json
+    assert [verdict["verdict"] for verdict in comparison["cases"]] == ["improvement"]
+    assert comparison["exit_code"] == 0
+    assert comparison["evidence"]
     assert len(git(lab_project, "worktree", "list").splitlines()) == 1
 
 
@@ -120,21 +120,21 @@ def test_a_wrong_result_is_found(lab_project, run):
         lab_project / "src" / "lab_kernels" / "ops" / "elementwise" / "cpu.cpp",
         ("i < end; ++i) {", "i + 1 < end; ++i) {"),
     )
-    told = compare(run)
-    assert told.code == 1
-    assert "wrong result" in told.out
+    result = compare(run)
+    assert result.code == 1
+    assert "wrong result" in result.out
 
 
 def test_compare_refuses_in_a_sentence(lab_project, run):
-    for arguments, says in (
+    for arguments, sentence in (
         (("--against", "nowhere", "elementwise"), "no revision 'nowhere'"),
         (("--against", "HEAD", "nothing"), "no op 'nothing'"),
         (("--against", "HEAD", "elementwise", "--cases", "huge"), "has no case 'huge'"),
         (("--against", "HEAD", "elementwise", "--device", "cuda"), "torch sees no GPU here"),
     ):
-        told = run("compare", *arguments)
-        assert told.code == 3
-        assert says in told.err
+        result = run("compare", *arguments)
+        assert result.code == 3
+        assert sentence in result.err
 
 
 # ---- The workflow ---------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_compare_refuses_in_a_sentence(lab_project, run):
 def step(lab_project, tmp_path):
     """Runs a step of the stamped workflow `gpu` by its name, on the CPU; returns what it did and what it put out."""
     workflow = yaml.safe_load((lab_project / ".github" / "workflows" / "gpu.yml").read_text())
-    steps = {one.get("name"): one for one in workflow["jobs"]["measure"]["steps"]}
+    steps = {step.get("name"): step for step in workflow["jobs"]["measure"]["steps"]}
     tool = tmp_path / "bin" / "kernelgen"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m kernelgen "$@"\n')

@@ -33,8 +33,8 @@ def samples(level: float, seed: int = 0) -> list[float]:
 def case(name: str, level: float, peer: float = 1.0, **facts) -> dict:
     functions = {"op": samples(level), "torch": samples(peer, seed=1)}
     described = {key: {"seconds": times, "median": [float(np.median(times))]} for key, times in functions.items()}
-    found = {"op": "rms", "case": name, "dtype": "float32", "backward": False, "faults": [], "peers": {"torch": []}}
-    return {**found, "functions": described, **facts}
+    named = {"op": "rms", "case": name, "dtype": "float32", "backward": False, "faults": [], "peers": {"torch": []}}
+    return {**named, "functions": described, **facts}
 
 
 def file(path: Path, *cases: dict, **environment) -> Path:
@@ -58,11 +58,11 @@ def test_exit_codes(run, tmp_path, before, small, large, code):
 
 def test_json_and_markdown(run, tmp_path, before):
     after = file(tmp_path / "B.json", case("small", 0.008), case("large", 0.105))
-    found = run("compare", before, after, "--json").json
-    assert [one["verdict"] for one in found["cases"]] == ["improvement", "regression"]
-    assert found["exit_code"] == 1
-    assert found["cases"][1]["ratio"][0] == pytest.approx(1.05, abs=0.01)
-    assert found["thresholds"] == {"slower": 0.03, "faster": 0.1, "delta": 0.3, "p": 0.05}
+    comparison = run("compare", before, after, "--json").json
+    assert [verdict["verdict"] for verdict in comparison["cases"]] == ["improvement", "regression"]
+    assert comparison["exit_code"] == 1
+    assert comparison["cases"][1]["ratio"][0] == pytest.approx(1.05, abs=0.01)
+    assert comparison["thresholds"] == {"slower": 0.03, "faster": 0.1, "delta": 0.3, "p": 0.05}
     text = run("compare", before, after, "--markdown").out
     assert "1 regression, 1 improvement" in text
     assert text.count("\n| rms · ") == 2
@@ -78,17 +78,17 @@ def test_thresholds_and_cases(run, tmp_path, before):
 
 def test_a_peer_that_moved_as_well_blames_the_machine(run, tmp_path, before):
     after = file(tmp_path / "B.json", case("small", 0.0105, peer=1.05), case("large", 0.1))
-    told = run("compare", before, after)
-    assert told.code == 2
-    assert "so the machine changed" in told.out
+    outcome = run("compare", before, after)
+    assert outcome.code == 2
+    assert "so the machine changed" in outcome.out
 
 
 def test_wrong_results_are_no_improvement(run, tmp_path, before):
     after = file(tmp_path / "B.json", case("small", 0.001, faults=["it cheats"]))
-    told = run("compare", before, after)
-    assert told.code == 1
-    assert "wrong result" in told.out
-    assert "only in" in told.out
+    outcome = run("compare", before, after)
+    assert outcome.code == 1
+    assert "wrong result" in outcome.out
+    assert "only in" in outcome.out
 
 
 def test_what_cannot_be_compared_is_said_in_a_sentence(run, tmp_path, before):
@@ -96,7 +96,7 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run, tmp_path, before):
     stranger = file(tmp_path / "C.json", case("strange", 0.01))
     newer = tmp_path / "D.json"
     newer.write_text(json.dumps({"kind": results.KIND, "version": 99}))
-    for arguments, says in (
+    for arguments, sentence in (
         ((before, other), "times of different machines say nothing"),
         ((before, stranger), "no case in common"),
         ((before, newer), "version 99"),
@@ -105,10 +105,10 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run, tmp_path, before):
         ((before,), "give two files"),
         ((before, before, "--json", "--markdown"), "choose one"),
     ):
-        told = run("compare", *arguments)
-        assert told.code == 3
-        assert says in told.err + told.out
-        assert (told.err + told.out).count("\n") == 1
+        outcome = run("compare", *arguments)
+        assert outcome.code == 3
+        assert sentence in outcome.err + outcome.out
+        assert (outcome.err + outcome.out).count("\n") == 1
 
 
 # ---- Two live workers -----------------------------------------------------------------------------------------
@@ -231,19 +231,19 @@ def of_a_gpu_that_is_throttled(when: Callable[[int], bool]) -> pair.PairedResult
 
 
 def test_rounds_of_a_throttled_gpu_are_set_aside():
-    found = of_a_gpu_that_is_throttled(lambda round: round % 4 == 0)
-    assert (found.before, found.after, found.set_aside) == (1.0, 0.9, 6)
-    assert found.ratios == pytest.approx([0.9] * 12)
-    assert found.remarks == []
+    result = of_a_gpu_that_is_throttled(lambda round: round % 4 == 0)
+    assert (result.before, result.after, result.set_aside) == (1.0, 0.9, 6)
+    assert result.ratios == pytest.approx([0.9] * 12)
+    assert result.remarks == []
 
 
 def test_where_a_gpu_is_throttled_most_of_the_time_all_rounds_count():
     """A power limit that a kernel always meets is no reason to say nothing: both sides meet it in turns."""
     for when in (lambda round: True, lambda round: round != 3):
-        found = of_a_gpu_that_is_throttled(when)
-        assert (found.before, found.after, found.set_aside) == (2.0, 1.8, 0)
-        assert found.ratios == pytest.approx([0.9] * 12)
-        assert found.remarks == [pair.THROTTLED]
+        result = of_a_gpu_that_is_throttled(when)
+        assert (result.before, result.after, result.set_aside) == (2.0, 1.8, 0)
+        assert result.ratios == pytest.approx([0.9] * 12)
+        assert result.remarks == [pair.THROTTLED]
 
 
 def paired(ratio: float, seed: int = 0) -> pair.PairedResult:
@@ -260,14 +260,14 @@ def paired(ratio: float, seed: int = 0) -> pair.PairedResult:
     ],
 )
 def test_other_processes_have_a_say_in_the_verdict(first, second, code):
-    thresholds, found, again = compare.Thresholds(), paired(first), paired(second, seed=1)
-    alone = compare.revisions("a", "b", "here", [found], thresholds)
+    thresholds, result, again = compare.Thresholds(), paired(first), paired(second, seed=1)
+    alone = compare.revisions("a", "b", "here", [result], thresholds)
     assert compare.doubtful(alone) == ([] if first == 1.0 else [alone.verdicts[0].case])
-    comparison = compare.revisions("a", "b", "here", [found], thresholds, [again])
+    comparison = compare.revisions("a", "b", "here", [result], thresholds, [again])
     assert comparison.exit_code == code
-    said = " ".join(comparison.verdicts[0].notes)
-    assert ("not confirmed" in said) == (code == 2 and alone.exit_code != 2)
-    assert ("confirmed by other processes" in said) == (code != 2)
+    notes = " ".join(comparison.verdicts[0].notes)
+    assert ("not confirmed" in notes) == (code == 2 and alone.exit_code != 2)
+    assert ("confirmed by other processes" in notes) == (code != 2)
 
 
 @pytest.mark.parametrize("blocks, turns", [(100, 4), (10, 4), (40, 1)])

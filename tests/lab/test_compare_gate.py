@@ -57,7 +57,7 @@ def test_a_run_goes_on_with_an_earlier_one(gate, earlier):
     assert sorted(set(seeds)) == [*range(20, 50)]
     assert {name: len(rows) for name, rows in written["comparisons"].items()} == {"A/A": 50, "3.0% slower": 50}
     assert [run["comparisons"] for run in written["runs"]] == [20, 30]
-    assert [one["comparisons"] for one in written["summaries"]] == [50, 50]
+    assert [summary["comparisons"] for summary in written["summaries"]] == [50, 50]
     assert written["summaries"][1]["confirmed_regressions"] == 50
 
 
@@ -78,15 +78,15 @@ def test_files_are_merged_without_measuring(gate, earlier, tmp_path):
     ],
 )
 def test_what_does_not_belong_together(gate, earlier, arguments, sentence):
-    code, _, seeds, said = gate("--comparisons", 10, "--add", earlier, *arguments)
+    code, _, seeds, complaint = gate("--comparisons", 10, "--add", earlier, *arguments)
     assert (code, seeds) == (2, [])
-    assert sentence in said
+    assert sentence in complaint
 
 
 def test_nothing_is_counted_twice(gate, earlier):
-    code, _, seeds, said = gate("--comparisons", 10, "--add", earlier, earlier)
+    code, _, seeds, complaint = gate("--comparisons", 10, "--add", earlier, earlier)
     assert (code, seeds) == (2, [])
-    assert "holds comparisons that were added already" in said
+    assert "holds comparisons that were added already" in complaint
 
 
 @pytest.mark.parametrize("device", ["cpu", "h200"])

@@ -29,24 +29,24 @@ def test_the_metrics_of_a_chip_are_read():
 
 
 def test_every_figure_has_a_metric_on_this_chip():
-    found = figures.resolve(runner.names((RECORDINGS / "query-metrics.txt").read_text()))
-    bases = [metric.partition(".")[0] for metric in found]
+    metrics = figures.resolve(runner.names((RECORDINGS / "query-metrics.txt").read_text()))
+    bases = [metric.partition(".")[0] for metric in metrics]
     assert len(set(bases)) == len(bases)
     for choices in figures.METRICS.values():
-        assert choices[0] in found
-    assert sum("issue_stalled" in metric for metric in found) == len(STALLS)
+        assert choices[0] in metrics
+    assert sum("issue_stalled" in metric for metric in metrics) == len(STALLS)
 
 
 def test_another_chip_is_asked_for_what_it_has():
-    found = figures.resolve({"sm__inst_executed_pipe_tensor", "dram__bytes_read"})
-    asked = [metric for metric in found if not metric.startswith("launch__")]
-    assert asked == ["dram__bytes_read.sum", "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"]
+    metrics = figures.resolve({"sm__inst_executed_pipe_tensor", "dram__bytes_read"})
+    counters = [metric for metric in metrics if not metric.startswith("launch__")]
+    assert counters == ["dram__bytes_read.sum", "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"]
 
 
 def test_without_an_answer_the_likeliest_are_asked_for():
-    found = figures.resolve(set())
-    assert "dram__bytes_read.sum" in found
-    assert "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio" in found
+    metrics = figures.resolve(set())
+    assert "dram__bytes_read.sum" in metrics
+    assert "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio" in metrics
 
 
 @pytest.mark.parametrize(
@@ -67,29 +67,33 @@ def test_short_names(long, short):
 
 
 def test_a_kernel_that_streams():
-    (one,) = kernels("elementwise")
-    assert one.name == "fused_multiply_add<8, __nv_bfloat16>"
-    assert one.seconds == pytest.approx(119.968e-6)
-    assert one.figures["memory"] == pytest.approx(90.87)
-    assert one.moved == pytest.approx(402_669_824 + 121_867_776)
-    assert one.spilled == 0
-    assert one.conflict_share == 0
-    assert one.most_occupancy == 100
-    assert one.launch["registers_per_thread"] == 28
-    assert next(iter(one.stalls)) == "long_scoreboard"
-    assert sum(one.stalls.values()) == pytest.approx(1)
-    assert advice.bound(one) == "memory"
-    text = advice.advice(one, least_bytes=512e6)
+    (profiled,) = kernels("elementwise")
+    assert profiled.name == "fused_multiply_add<8, __nv_bfloat16>"
+    assert profiled.seconds == pytest.approx(119.968e-6)
+    assert profiled.figures["memory"] == pytest.approx(90.87)
+    assert profiled.moved == pytest.approx(402_669_824 + 121_867_776)
+    assert profiled.spilled == 0
+    assert profiled.conflict_share == 0
+    assert profiled.most_occupancy == 100
+    assert profiled.launch["registers_per_thread"] == 28
+    assert next(iter(profiled.stalls)) == "long_scoreboard"
+    assert sum(profiled.stalls.values()) == pytest.approx(1)
+    assert advice.bound(profiled) == "memory"
+    text = advice.advice(profiled, least_bytes=512e6)
     assert len(text) == 1
     assert "Bound by device memory, at 91% of its peak" in text[0]
     assert "1.02 times the least" in text[0]
-    assert "2.0 times the least" in advice.advice(one, least_bytes=256e6)[0]
+    assert "2.0 times the least" in advice.advice(profiled, least_bytes=256e6)[0]
 
 
 def test_a_call_of_several_kernels():
-    found = kernels("rms_norm-backward")
-    assert [one.name.partition("<")[0] for one in found][1:] == ["differentiate", "sum_columns", "sum_columns"]
-    assert [advice.bound(one) for one in found] == ["launch", "memory", "latency", "launch"]
+    launched = kernels("rms_norm-backward")
+    assert [profiled.name.partition("<")[0] for profiled in launched][1:] == [
+        "differentiate",
+        "sum_columns",
+        "sum_columns",
+    ]
+    assert [advice.bound(profiled) for profiled in launched] == ["launch", "memory", "latency", "launch"]
 
 
 def test_other_kernels():
@@ -108,8 +112,8 @@ def test_other_kernels():
 
 
 def test_rows_show_six_figures_and_registers():
-    (one,) = kernels("elementwise")
-    rows = {name: (figure, rest) for name, figure, rest in figures.rows(one, 4.25e12, 512e6)}
+    (profiled,) = kernels("elementwise")
+    rows = {name: (figure, rest) for name, figure, rest in figures.rows(profiled, 4.25e12, 512e6)}
     assert set(rows) == {
         *("tensor cores", "device memory", "L2 hits", "warps wait", "bank conflicts", "occupancy", "registers")
     }
@@ -120,12 +124,12 @@ def test_rows_show_six_figures_and_registers():
     assert rows["registers"] == ("28", "a thread; no spills")
 
 
-def kernel(seconds=1e-4, launch=None, stalls=None, most=100.0, limited_by=None, **found) -> figures.ProfiledKernel:
-    return figures.ProfiledKernel("k", seconds, found, launch or {}, stalls or {}, most, limited_by)
+def kernel(seconds=1e-4, launch=None, stalls=None, most=100.0, limited_by=None, **named) -> figures.ProfiledKernel:
+    return figures.ProfiledKernel("k", seconds, named, launch or {}, stalls or {}, most, limited_by)
 
 
 @pytest.mark.parametrize(
-    ("one", "says"),
+    ("profiled", "sentence"),
     [
         (kernel(issue=80.0), "Bound by issuing instructions, at 80% of the peak"),
         (kernel(launch={"waves_per_multiprocessor": 0.2, "grid_size": 26}), "Its 26 blocks fill 0.20 of one wave"),
@@ -142,8 +146,8 @@ def kernel(seconds=1e-4, launch=None, stalls=None, most=100.0, limited_by=None, 
         (kernel(store_bytes=8.0), "its stores touch, 8 are used"),
     ],
 )
-def test_what_is_said(one, says):
-    assert any(says in sentence for sentence in advice.advice(one)), advice.advice(one)
+def test_advice(profiled, sentence):
+    assert any(sentence in line for line in advice.advice(profiled)), advice.advice(profiled)
 
 
 def test_nothing_is_made_of_nothing():
@@ -158,7 +162,7 @@ def test_nothing_is_made_of_nothing():
 
 
 @pytest.mark.parametrize(
-    ("log", "says"),
+    ("log", "sentence"),
     [
         ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", "only administrators"),
         ("==PROF== Connected\n==ERROR== Failed to initialize the profiler: LibraryNotLoaded\n", "offers no access"),
@@ -166,8 +170,8 @@ def test_nothing_is_made_of_nothing():
         ("==WARNING== No kernels were profiled.\n", "saw no kernel"),
     ],
 )
-def test_complaints_of_ncu(log, says):
-    assert says in runner.problem(log)
+def test_complaints_of_ncu(log, sentence):
+    assert sentence in runner.problem(log)
 
 
 def test_no_complaint_is_none():

@@ -62,18 +62,18 @@ def profiled(tmp_path, monkeypatch):
         root = tmp_path / "project"
         if not root.exists():
             interpreted_project(root, body)
-        asked = {"package": "pkg", "op": "tested", "seed": 0, "device": "cpu", "interpreted": True, **request}
-        made = profiler.Profiler(Path(sys.executable), root, asked, tmp_path / "out", limit_s)
+        facts = {"package": "pkg", "op": "tested", "seed": 0, "device": "cpu", "interpreted": True, **request}
+        measuring = profiler.Profiler(Path(sys.executable), root, facts, tmp_path / "out", limit_s)
         if gpu:
-            monkeypatch.setattr(made, "_why_not", lambda found: None)
-            follow = made._follow
+            monkeypatch.setattr(measuring, "_why_not", lambda profile: None)
+            follow = measuring._follow
 
             def on_cpu(more, on_event, under=()):
                 # The second pass would start a CUDA profiler: there is none, so it times once more instead.
                 follow({**more, "counters": False, "device": "cpu"}, on_event, under)
 
-            monkeypatch.setattr(made, "_follow", on_cpu)
-        return made
+            monkeypatch.setattr(measuring, "_follow", on_cpu)
+        return measuring
 
     return call
 
@@ -82,25 +82,25 @@ def profiled(tmp_path, monkeypatch):
 
 
 def test_on_the_cpu_torch_profiles(profiled, tmp_path):
-    made = profiled(case="odd")
-    found = made.run()
-    assert found["case"] == "odd"
-    assert found["kernels"] == []
-    assert "ran on the CPU" in found["reason"]
-    rows = {row["name"]: row for row in found["times"]["rows"]}
+    measuring = profiled(case="odd")
+    profile = measuring.run()
+    assert profile["case"] == "odd"
+    assert profile["kernels"] == []
+    assert "ran on the CPU" in profile["reason"]
+    rows = {row["name"]: row for row in profile["times"]["rows"]}
     assert rows["aten::mul"]["count"] == rows["aten::add"]["count"] == 1
     assert all(row["seconds"] > 0 for row in rows.values())
-    assert profiler.read(tmp_path / "out" / "tested-odd-float32.json") == found
-    text = "\n".join(verb._text(found, None, made.written))
+    assert profiler.read(tmp_path / "out" / "tested-odd-float32.json") == profile
+    text = "\n".join(verb._text(profile, None, measuring.written))
     assert "No counters" in text
     assert "tested-odd-float32.json" in text
 
 
 def test_the_gradient(profiled):
-    found = profiled(backward=True).run()
-    assert found["backward"]
-    assert profiler.name_of(found) == "tested-small-float32-backward"
-    assert found["times"]["rows"]
+    profile = profiled(backward=True).run()
+    assert profile["backward"]
+    assert profiler.name_of(profile) == "tested-small-float32-backward"
+    assert profile["times"]["rows"]
 
 
 # ---- With counters --------------------------------------------------------------------------------------------
@@ -108,16 +108,16 @@ def test_the_gradient(profiled):
 
 def test_counters_are_read_saved_and_explained(profiled, fake_ncu, tmp_path):
     fake_ncu("rms_norm-backward")
-    made = profiled(gpu=True)
-    found = made.run()
-    assert found["reason"] is None
-    assert [path.suffix for path in made.written] == [".ncu-rep", ".csv", ".json"]
-    assert all(path.exists() for path in made.written)
+    measuring = profiled(gpu=True)
+    profile = measuring.run()
+    assert profile["reason"] is None
+    assert [path.suffix for path in measuring.written] == [".ncu-rep", ".csv", ".json"]
+    assert all(path.exists() for path in measuring.written)
     assert not list((tmp_path / "out").glob("*.log"))
-    assert runner.read(made.written[1].read_text())[1].name == found["kernels"][1]["name"]
-    assert sum(one["share"] for one in found["kernels"]) == pytest.approx(1)
-    json.dumps(found)
-    text = "\n".join(verb._text(found, None, made.written))
+    assert runner.read(measuring.written[1].read_text())[1].name == profile["kernels"][1]["name"]
+    assert sum(kernel["share"] for kernel in profile["kernels"]) == pytest.approx(1)
+    json.dumps(profile)
+    text = "\n".join(verb._text(profile, None, measuring.written))
     assert "in 4 launches" in text
     assert "differentiate<8, __nv_bfloat16>: 212.1 µs, 46% of the time, grid x block 16384 x 1024" in text
     for figure in ("tensor cores", "device memory", "L2 hits", "warps wait", "bank conflicts", "occupancy"):
@@ -126,39 +126,39 @@ def test_counters_are_read_saved_and_explained(profiled, fake_ncu, tmp_path):
 
 
 def test_before_and_after(profiled, fake_ncu):
-    found = {}
+    profiles = {}
     for name in ("rms_norm-backward", "elementwise"):
         fake_ncu(name)
-        found[name] = profiled(gpu=True).run()
-    text = "\n".join(verb._change(found["rms_norm-backward"], found["elementwise"]))
+        profiles[name] = profiled(gpu=True).run()
+    text = "\n".join(verb._change(profiles["rms_norm-backward"], profiles["elementwise"]))
     assert "before → after: 463 µs → 120 µs (-74.1%)" in text
     assert "device memory" in text
     assert "→ 90.9%" in text
 
 
 @pytest.mark.parametrize(
-    ("log", "code", "says"),
+    ("log", "code", "sentence"),
     [
         ("==ERROR== ERR_NVGPUCTRPERM - no permission\n", 0, "only administrators"),
         ("==ERROR== Failed to profile kernel\n", 9, "ncu said: Failed to profile kernel"),
         ("", 3, "ended with exit code 3"),
     ],
 )
-def test_counters_that_cannot_be_read_leave_the_times(profiled, fake_ncu, log, code, says):
+def test_counters_that_cannot_be_read_leave_the_times(profiled, fake_ncu, log, code, sentence):
     fake_ncu(log=log, code=code)
-    made = profiled(gpu=True)
-    found = made.run()
-    assert says in found["reason"]
-    assert found["kernels"] == []
-    assert found["times"]["rows"]
+    measuring = profiled(gpu=True)
+    profile = measuring.run()
+    assert sentence in profile["reason"]
+    assert profile["kernels"] == []
+    assert profile["times"]["rows"]
 
 
 def test_no_ncu_is_said(monkeypatch):
     monkeypatch.setattr(runner, "find", lambda: None)
-    made = profiler.Profiler(Path(sys.executable), Path(), {}, Path())
-    assert "put its `ncu` on PATH" in made._why_not({"environment": H200})
+    measuring = profiler.Profiler(Path(sys.executable), Path(), {}, Path())
+    assert "put its `ncu` on PATH" in measuring._why_not({"environment": H200})
     monkeypatch.setattr(runner, "find", lambda: Path("ncu"))
-    assert made._why_not({"environment": H200}) is None
+    assert measuring._why_not({"environment": H200}) is None
 
 
 def test_ncu_is_found_in_the_toolkit(tmp_path, monkeypatch):
@@ -195,9 +195,9 @@ def test_an_op_that_fails(profiled, body, limit_s, says):
 
 def test_a_crash_under_ncu_alone_leaves_the_times(profiled, fake_ncu):
     fake_ncu(code=139)
-    found = profiled(gpu=True).run()
-    assert "exit code 139" in found["reason"]
-    assert found["times"]["rows"]
+    profile = profiled(gpu=True).run()
+    assert "exit code 139" in profile["reason"]
+    assert profile["times"]["rows"]
 
 
 def test_what_is_not_there_is_said(profiled):
@@ -212,7 +212,7 @@ def test_what_is_not_there_is_said(profiled):
 def test_ctrl_c_ends_it(profiled, tmp_path):
     called = tmp_path / "called"
     os.mkfifo(called)
-    made = profiled(f"open({str(called)!r}, 'w').close(); import time; time.sleep(1000)")
+    measuring = profiled(f"open({str(called)!r}, 'w').close(); import time; time.sleep(1000)")
 
     def interrupt() -> None:
         called.read_text()  # Until the op was called.
@@ -221,22 +221,22 @@ def test_ctrl_c_ends_it(profiled, tmp_path):
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        made.run()
-    assert made.written == []
+        measuring.run()
+    assert measuring.written == []
 
 
 def test_profiles_of_other_machines_cases_and_versions(profiled, tmp_path):
-    found = profiled().run()
-    other = {**found, "environment": H200}
+    profile = profiled().run()
+    other = {**profile, "environment": H200}
     with pytest.raises(
         KernelgenError, match=r"b\.json was taken on NVIDIA H200, and this is .*, 2 cores|different mach"
     ):
-        profiler.check_comparable(other, "b.json", found)
+        profiler.check_comparable(other, "b.json", profile)
     with pytest.raises(KernelgenError, match=r"b\.json is of tested · odd"):
-        profiler.check_comparable({**found, "case": "odd"}, "b.json", found)
-    profiler.check_comparable(found, "b.json", found)
+        profiler.check_comparable({**profile, "case": "odd"}, "b.json", profile)
+    profiler.check_comparable(profile, "b.json", profile)
     path = tmp_path / "newer.json"
-    results.write({**found, "version": 99}, path)
+    results.write({**profile, "version": 99}, path)
     with pytest.raises(KernelgenError, match="version 99 of the results' schema"):
         profiler.read(path)
     results.write(results.new(H200), path)
@@ -248,10 +248,10 @@ def test_profiles_of_other_machines_cases_and_versions(profiled, tmp_path):
 
 
 def test_the_command_and_a_revision_before(lab_project, run):
-    told = run("profile", "elementwise", "--case", "odd", "--against", "HEAD")
-    assert told.code == 0, told.err
-    assert "elementwise · odd · float32" in told.out
-    assert "before → after" in told.out
+    result = run("profile", "elementwise", "--case", "odd", "--against", "HEAD")
+    assert result.code == 0, result.err
+    assert "elementwise · odd · float32" in result.out
+    assert "before → after" in result.out
     saved = lab_project / "build" / "profiles" / "elementwise-odd-float32.json"
     again = run("profile", "elementwise", "--case", "odd", "--against", saved, "--json")
     assert again.code == 0, again.err
@@ -260,7 +260,7 @@ def test_the_command_and_a_revision_before(lab_project, run):
 
 def test_the_command_refuses_in_a_sentence(lab_project, run, tmp_path):
     (tmp_path / "old.json").write_text(json.dumps({"kind": profiler.KIND, "version": 0}))
-    for arguments, code, says in (
+    for arguments, code, sentence in (
         (("elementwise", "--case", "huge"), 2, "has no case 'huge'"),
         (("elementwise", "--device", "cuda"), 2, "torch sees no GPU here"),
         (("nothing",), 2, "has no op 'nothing'"),
@@ -269,5 +269,5 @@ def test_the_command_refuses_in_a_sentence(lab_project, run, tmp_path):
         (("elementwise", "--against", tmp_path / "old.json"), 1, "version 0"),
         (("elementwise", "--against", "nowhere"), 1, "no revision 'nowhere'"),
     ):
-        told = run("profile", *arguments)
-        assert (told.code, says in told.err) == (code, True), told.err
+        result = run("profile", *arguments)
+        assert (result.code, sentence in result.err) == (code, True), result.err

@@ -41,13 +41,13 @@ def case(op: str, name: str, level: float, dtype: str = "bfloat16", **more) -> d
     facts |= {"bytes_per_s": 3e12, "copy_fraction": 0.7, "flops_per_s": 2e12, "matrix_fraction": 0.002}
     peers = {"torch": [1.5, 1.4, 1.6], "torch.compile": [0.8, 0.75, 0.85], "Liger": [1.0, 0.98, 1.02]}
     state = {"sm_mhz": {"min": 1900, "max": 1980}, "watts": {"min": 300.0, "max": 320.0}}
-    found = {"op": op, "case": name, "sizes": {}, "dtype": dtype, "backward": False, "faults": [], "warnings": []}
-    return {**found, "functions": {"op": facts}, "peers": peers, "state": state, "left_out": {}, **more}
+    named = {"op": op, "case": name, "sizes": {}, "dtype": dtype, "backward": False, "faults": [], "warnings": []}
+    return {**named, "functions": {"op": facts}, "peers": peers, "state": state, "left_out": {}, **more}
 
 
 def bench(*cases: dict, created: str = "2026-11-20T10:00:00+00:00", **environment) -> dict:
-    found = {**results.new({**ENVIRONMENT, **environment}), "ceilings": CEILINGS, "cases": list(cases)}
-    return {**found, "created": created}
+    run = {**results.new({**ENVIRONMENT, **environment}), "ceilings": CEILINGS, "cases": list(cases)}
+    return {**run, "created": created}
 
 
 LONG_NAMES = ("scaled_dot_product_attention", "layer_norm", "relu", "linear_activation", "swiglu", "rms_norm", "gelu")
@@ -63,21 +63,26 @@ def crowded() -> list[dict]:
         cases = []
         for i, op in enumerate(LONG_NAMES):
             for backward in (False, True):
-                one = case(op, f"{i + 1} x 1024 x 4096 causal", 1e-3, dtype, backward=backward)
-                one["functions"]["op"] |= {**facts, "flops_per_s": 1e12 / 4**i}
-                one["peers"] = {peer: [1.5, 0.01, 16.0] for peer in MANY_PEERS}
-                cases.append(one)
+                entry = case(op, f"{i + 1} x 1024 x 4096 causal", 1e-3, dtype, backward=backward)
+                entry["functions"]["op"] |= {**facts, "flops_per_s": 1e12 / 4**i}
+                entry["peers"] = {peer: [1.5, 0.01, 16.0] for peer in MANY_PEERS}
+                cases.append(entry)
         rates = {dtype: CEILINGS["matrix_flops_per_s"][dtype]}
         runs.append(bench(*cases, created=created) | {"ceilings": {**CEILINGS, "matrix_flops_per_s": rates}})
     return runs
 
 
 def profiled(name: str = "rms_norm-backward", **more) -> dict:
-    found = {**results.heading(profiler.KIND, profiler.VERSION), "environment": ENVIRONMENT, "op": "rms", "bytes": 8e8}
-    found |= {"case": "large", "dtype": "bfloat16", "backward": True, "ceilings": CEILINGS, "reason": None}
-    found["times"] = {"calls": 20, "rows": [{"name": "kernel<int>", "count": 1, "seconds": 1e-4}]}
-    found["kernels"] = profiler.described(runner.read((RECORDINGS / f"{name}.csv").read_text()), found["bytes"])
-    return {**found, **more}
+    profile = {
+        **results.heading(profiler.KIND, profiler.VERSION),
+        "environment": ENVIRONMENT,
+        "op": "rms",
+        "bytes": 8e8,
+    }
+    profile |= {"case": "large", "dtype": "bfloat16", "backward": True, "ceilings": CEILINGS, "reason": None}
+    profile["times"] = {"calls": 20, "rows": [{"name": "kernel<int>", "count": 1, "seconds": 1e-4}]}
+    profile["kernels"] = profiler.described(runner.read((RECORDINGS / f"{name}.csv").read_text()), profile["bytes"])
+    return {**profile, **more}
 
 
 def tuned(op: str = "rms", **more) -> dict:
@@ -87,8 +92,8 @@ def tuned(op: str = "rms", **more) -> dict:
 
     def trial(number: int, **facts) -> dict:
         values = {name: chance.choice(known).item() for name, known in tunables.items()}
-        found = {"values": values, "state": "measured", "reason": "", "ratio": 0.8 + number / 100, "ratios": {}}
-        return {**found, "at": 100.0 + 5 * number, "verdict_s": 7.0, **facts}
+        ended = {"values": values, "state": "measured", "reason": "", "ratio": 0.8 + number / 100, "ratios": {}}
+        return {**ended, "at": 100.0 + 5 * number, "verdict_s": 7.0, **facts}
 
     crashed = trial(20, state="crashed or hung", reason="it <died>", ratio=None)
     trials = [trial(number) for number in range(19, -1, -1)] + [crashed]
@@ -100,16 +105,16 @@ def tuned(op: str = "rms", **more) -> dict:
     bad = {"shapes": "long rows", "ended": "the time is up", "stats": stats, "importance": {}, "confirmed": []}
     gate = {"shared memory": {"count": 3, "examples": [{"values": {}, "text": "16 more than 232448"}]}}
     classes = [{"shapes": part["shapes"], "cases": [], "kept": 3, "rejected": gate} for part in (good, bad)]
-    found = {"op": op, "device": "cuda", "chip": "9.0", "tunables": tunables, "points": 6, "classes": classes}
-    found |= {"asked": {"backward": False}, "environment": ENVIRONMENT, "created": "2026-11-21T10:00:00+00:00"}
-    found["searches"] = [{**good, "trials": trials, "confirmed": [best]}, {**bad, "trials": [crashed]}]
-    return {**results.heading(results.TUNING_KIND, results.TUNING_VERSION), **found, **more}
+    record = {"op": op, "device": "cuda", "chip": "9.0", "tunables": tunables, "points": 6, "classes": classes}
+    record |= {"asked": {"backward": False}, "environment": ENVIRONMENT, "created": "2026-11-21T10:00:00+00:00"}
+    record["searches"] = [{**good, "trials": trials, "confirmed": [best]}, {**bad, "trials": [crashed]}]
+    return {**results.heading(results.TUNING_KIND, results.TUNING_VERSION), **record, **more}
 
 
 @pytest.fixture
 def file(tmp_path):
-    def write(name: str, found: dict) -> Path:
-        results.write(found, tmp_path / name)
+    def write(name: str, content: dict) -> Path:
+        results.write(content, tmp_path / name)
         return tmp_path / name
 
     return write
@@ -150,8 +155,8 @@ def test_the_newest_of_each_case_and_its_past(files):
 
 def test_a_project_s_baselines_their_past_and_its_profiles(tmp_path):
     def save(level: float, created: str) -> None:
-        found = bench(case("rms", "large", level), created=created)
-        results.write(found, tmp_path / "baselines" / "nvidia-h200" / "rms.json")
+        run_of_rms = bench(case("rms", "large", level), created=created)
+        results.write(run_of_rms, tmp_path / "baselines" / "nvidia-h200" / "rms.json")
         commit_all(tmp_path)
 
     save(3e-4, "2026-10-01T10:00:00+00:00")
@@ -168,7 +173,7 @@ def test_a_project_s_baselines_their_past_and_its_profiles(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("one", "says"),
+    ("content", "sentence"),
     [
         (bench(case("rms", "large", 1), gpu={**GPU, "name": "NVIDIA A100"}), "a report is of one machine"),
         ({"kind": results.KIND, "version": 99}, "version 99 of the results' schema"),
@@ -177,19 +182,19 @@ def test_a_project_s_baselines_their_past_and_its_profiles(tmp_path):
         ({"kind": "else"}, "does not hold results"),
     ],
 )
-def test_files_that_will_not_do(file, run, tmp_path, one, says):
+def test_files_that_will_not_do(file, run, tmp_path, content, sentence):
     good = file("good.json", bench(case("rms", "large", 1)))
-    told = run("report", good, file("bad.json", one), "--out", tmp_path / "out")
-    assert told.code == 1
-    assert says in told.err
-    assert told.err.count("\n") == 1
+    result = run("report", good, file("bad.json", content), "--out", tmp_path / "out")
+    assert result.code == 1
+    assert sentence in result.err
+    assert result.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
 def test_nothing_to_report(file, run, project):
-    told = run("report")
-    assert told.code == 1
-    assert "kernelgen bench --save-baseline" in told.err
+    result = run("report")
+    assert result.code == 1
+    assert "kernelgen bench --save-baseline" in result.err
     assert "no file holds a case" in run("report", file("empty.json", bench())).err
     assert "cannot be read" in run("report", "nowhere.json").err
 
@@ -205,9 +210,9 @@ def test_without_matplotlib(files, run, monkeypatch):
         return known(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    told = run("report", *files)
-    assert told.code == 1
-    assert "Drawing needs matplotlib; install it with" in told.err
+    result = run("report", *files)
+    assert result.code == 1
+    assert "Drawing needs matplotlib; install it with" in result.err
 
 
 # ---- The page -------------------------------------------------------------------------------------------------
@@ -215,9 +220,9 @@ def test_without_matplotlib(files, run, monkeypatch):
 
 @pytest.fixture
 def written(files, run, tmp_path) -> Path:
-    told = run("report", *files, "--out", tmp_path / "out", "--title", "My <kernels>")
-    assert told.code == 0, told.err
-    assert "6 cases on NVIDIA H200" in told.out
+    result = run("report", *files, "--out", tmp_path / "out", "--title", "My <kernels>")
+    assert result.code == 0, result.err
+    assert "6 cases on NVIDIA H200" in result.out
     return tmp_path / "out" / "report.html"
 
 
@@ -234,13 +239,13 @@ def test_every_part_is_there(written):
     for part in ("op-rms", "op-gate", "roofline", "profiles", "tuning", "history", "environment"):
         assert f'<section id="{part}">' in text
     assert text.count("<svg") == PICTURES
-    for said in ("torch.compile", "Bound by device memory", "No counters: Nsight Compute was not found", "580.1"):
-        assert said in text
+    for sentence in ("torch.compile", "Bound by device memory", "No counters: Nsight Compute was not found", "580.1"):
+        assert sentence in text
     for note in ("it cheats", "the samples vary by 20%", "Liger was left out: ImportError"):
         assert note in text
     assert "123.5 ms" not in text  # times of wrong results
-    for said in ("rms · 9.0 · short &lt;rows&gt;", "16 more than 232448", "it &lt;died&gt;", "confirmed: threads"):
-        assert said in text
+    for sentence in ("rms · 9.0 · short &lt;rows&gt;", "16 more than 232448", "it &lt;died&gt;", "confirmed: threads"):
+        assert sentence in text
     assert "The default stands" in text
     names = {path.name for path in written.parent.iterdir()}
     assert {"tune-rms-9-0-short-rows-trials.png", "tune-rms-9-0-short-rows-importance.png"} < names
@@ -249,8 +254,8 @@ def test_every_part_is_there(written):
 
 
 def test_a_tuning_makes_a_page_by_itself(file, run, tmp_path):
-    told = run("report", file("record.json", tuned(op="gate")), "--out", tmp_path / "out")
-    assert told.code == 0, told.err
+    result = run("report", file("record.json", tuned(op="gate")), "--out", tmp_path / "out")
+    assert result.code == 0, result.err
     text = (tmp_path / "out" / "report.html").read_text()
     assert text.count("<svg") == 3
     assert "1 of 2" in text
@@ -272,10 +277,10 @@ def test_pictures_take_the_colours_of_the_page(files):
 
 
 def test_json_lists_the_files(files, run, tmp_path):
-    told = run("report", *files, "--out", tmp_path / "out", "--json").json
-    assert told["machine"] == "NVIDIA H200"
-    assert all(Path(path).exists() for path in told["files"])
-    json.dumps(told)
+    result = run("report", *files, "--out", tmp_path / "out", "--json").json
+    assert result["machine"] == "NVIDIA H200"
+    assert all(Path(path).exists() for path in result["files"])
+    json.dumps(result)
 
 
 # ---- In a browser ---------------------------------------------------------------------------------------------
@@ -305,7 +310,7 @@ def test_the_page_in_a_browser(written, tmp_path, width, dark):
 @needs_browser
 @pytest.mark.parametrize("width", [360, 1200])
 def test_a_crowded_page_in_a_browser(file, run, tmp_path, width):
-    files = [file(f"{i}.json", one) for i, one in enumerate(crowded())]
+    files = [file(f"{i}.json", run) for i, run in enumerate(crowded())]
     assert run("report", *files, "--out", tmp_path / "out").code == 0
     seen = look(tmp_path / "out" / "report.html", width, tmp_path)
     assert seen["width"] <= width, "it scrolls sideways"
@@ -343,11 +348,11 @@ def test_samples_beyond_the_picture_are_counted(file):
 
 def test_every_roof_is_drawn_whichever_run_measured_it(file):
     runs = crowded()
-    material = collect.from_files([file(f"{i}.json", one) for i, one in enumerate(runs)])
+    material = collect.from_files([file(f"{i}.json", run) for i, run in enumerate(runs)])
     assert material.ceilings["matrix_flops_per_s"] == CEILINGS["matrix_flops_per_s"]
     runs[1]["ceilings"]["copy_bytes_per_s"] = 1e12
     runs[1]["ceilings"]["matrix_flops_per_s"]["float32"] = 1e13
-    newest = collect.from_files([file(f"{i}.json", one) for i, one in enumerate(runs)]).ceilings
+    newest = collect.from_files([file(f"{i}.json", run) for i, run in enumerate(runs)]).ceilings
     assert (newest["copy_bytes_per_s"], newest["matrix_flops_per_s"]["float32"]) == (1e12, 1e13)
 
 

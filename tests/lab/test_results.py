@@ -12,14 +12,14 @@ ENVIRONMENT = {"gpu": None, "cpu": "A Fine CPU (R) @ 3 GHz", "cores": 8, "flags"
 
 
 def test_what_is_written_is_read(tmp_path):
-    found = results.new(ENVIRONMENT)
-    results.write(found, tmp_path / "deep" / "file.json")
-    assert results.read(tmp_path / "deep" / "file.json") == found
+    content = results.new(ENVIRONMENT)
+    results.write(content, tmp_path / "deep" / "file.json")
+    assert results.read(tmp_path / "deep" / "file.json") == content
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["file.json"]
 
 
 @pytest.mark.parametrize(
-    "content, says",
+    "content, sentence",
     [
         (None, "cannot be read"),
         ("{", "is not JSON"),
@@ -28,11 +28,11 @@ def test_what_is_written_is_read(tmp_path):
         (json.dumps({"kind": results.KIND, "version": results.VERSION + 1}), "of the results' schema"),
     ],
 )
-def test_what_is_refused(tmp_path, content, says):
+def test_what_is_refused(tmp_path, content, sentence):
     path = tmp_path / "file.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(KernelgenError, match=says) as caught:
+    with pytest.raises(KernelgenError, match=sentence) as caught:
         results.read(path)
     assert str(path) in str(caught.value)
 
@@ -45,8 +45,8 @@ def test_the_name_of_a_machine_and_its_baseline(tmp_path):
 
 
 def test_the_part_of_one_op():
-    found = {**results.new(ENVIRONMENT), "cases": [{"op": "a"}, {"op": "b"}], "failures": [{"op": "b"}]}
-    part = results.of_op(found, "a")
+    content = {**results.new(ENVIRONMENT), "cases": [{"op": "a"}, {"op": "b"}], "failures": [{"op": "b"}]}
+    part = results.of_op(content, "a")
     assert (part["cases"], part["failures"]) == ([{"op": "a"}], [])
 
 
@@ -57,8 +57,8 @@ def test_times_in_words(value, text):
 
 def test_the_environment_of_this_process(tmp_path):
     pytest.importorskip("torch")
-    found = describe("cpu", tmp_path, {"seed": 1})
-    assert found["git"] is None
-    assert found["gpu"] is None
-    assert {"cpu", "cores", "threads", "python", "torch", "cuda", "system", "flags"} <= set(found)
-    json.dumps(found)
+    environment = describe("cpu", tmp_path, {"seed": 1})
+    assert environment["git"] is None
+    assert environment["gpu"] is None
+    assert {"cpu", "cores", "threads", "python", "torch", "cuda", "system", "flags"} <= set(environment)
+    json.dumps(environment)

@@ -22,9 +22,9 @@ def normal(mean: float, spread: float, count: int = 100, seed: int = 0) -> list[
 def test_the_interval_of_a_median_holds_it():
     held = 0
     for seed in range(100):
-        found = statistics.median(normal(5.0, 0.1, seed=seed), seed=seed)
-        assert found.low <= found.value <= found.high
-        held += found.low <= 5.0 <= found.high
+        interval = statistics.median(normal(5.0, 0.1, seed=seed), seed=seed)
+        assert interval.low <= interval.value <= interval.high
+        held += interval.low <= 5.0 <= interval.high
     assert held >= 88
 
 
@@ -61,9 +61,9 @@ def test_holm_by_hand():
 def test_paired_delta_is_that_of_the_times_over_their_rounds_level():
     before, after = np.array(normal(1.0, 0.1, 30)), np.array(normal(1.02, 0.1, 30, seed=1))
     level = np.sqrt(before * after)
-    found = statistics.paired_difference(list(after / before))
-    assert found.delta == pytest.approx(statistics.cliffs_delta(before / level, after / level))
-    assert found.ratio.value == pytest.approx(float(np.median(after / before)))
+    difference = statistics.paired_difference(list(after / before))
+    assert difference.delta == pytest.approx(statistics.cliffs_delta(before / level, after / level))
+    assert difference.ratio.value == pytest.approx(float(np.median(after / before)))
 
 
 def test_pairs_see_through_a_drift_that_hides_the_difference_from_independent_samples():
@@ -74,8 +74,8 @@ def test_pairs_see_through_a_drift_that_hides_the_difference_from_independent_sa
     assert statistics.paired_difference(after / before).apart
 
 
-def verdict(found: statistics.Difference, **thresholds: float) -> str:
-    return judge({"case": found}, Thresholds(**thresholds))["case"][0]
+def verdict(difference: statistics.Difference, **thresholds: float) -> str:
+    return judge({"case": difference}, Thresholds(**thresholds))["case"][0]
 
 
 @pytest.mark.parametrize(
@@ -90,17 +90,17 @@ def test_the_verdict_on_clear_samples(ratio, expected):
 
 def test_a_slowdown_at_the_threshold_is_found_though_half_the_estimates_fall_short_of_it():
     """True for any noise that lets the interval leave out 1: the gate asks whether 3% can be ruled out."""
-    found = [statistics.paired_difference(normal(1.03, 0.03, 40, seed), seed) for seed in range(200)]
-    short = sum(one.ratio.value < 1.03 for one in found)
+    differences = [statistics.paired_difference(normal(1.03, 0.03, 40, seed), seed) for seed in range(200)]
+    short = sum(difference.ratio.value < 1.03 for difference in differences)
     assert 60 < short < 140
-    assert sum(verdict(one) == REGRESSION for one in found) >= 190
+    assert sum(verdict(difference) == REGRESSION for difference in differences) >= 190
 
 
 @pytest.mark.parametrize("spread", [0.005, 0.03, 0.3])
 def test_false_alarms_over_200_comparisons_of_the_same(spread):
     """The seeds are fixed, so this is the same draw in every run: at most 1%, however noisy the machine."""
     ratios = (np.exp(np.random.default_rng(seed).normal(0, spread, 40)) for seed in range(200))
-    alarms = sum(verdict(statistics.paired_difference(list(one))) == REGRESSION for one in ratios)
+    alarms = sum(verdict(statistics.paired_difference(list(pairs))) == REGRESSION for pairs in ratios)
     assert alarms <= 2
 
 
@@ -109,16 +109,16 @@ def test_too_few_samples_show_nothing():
 
 
 def test_thresholds_can_be_set():
-    found = statistics.difference(normal(1.0, 0.001), normal(1.02, 0.001, seed=1))
-    assert verdict(found) == NO_DIFFERENCE
-    assert verdict(found, slower=0.01) == REGRESSION
-    assert verdict(found, slower=0.01, p=0.0) == NO_DIFFERENCE
-    assert math.isclose(found.ratio.value, 1.02, rel_tol=0.01)
+    difference = statistics.difference(normal(1.0, 0.001), normal(1.02, 0.001, seed=1))
+    assert verdict(difference) == NO_DIFFERENCE
+    assert verdict(difference, slower=0.01) == REGRESSION
+    assert verdict(difference, slower=0.01, p=0.0) == NO_DIFFERENCE
+    assert math.isclose(difference.ratio.value, 1.02, rel_tol=0.01)
 
 
 def test_many_cases_take_stronger_evidence_each():
     p = 0.02
-    found = statistics.Difference(statistics.Interval(1.05, 1.01, 1.1), True, 0.5, p, 40)
-    assert judge({"one": found}, Thresholds())["one"][0] == REGRESSION
-    many = judge({str(i): found for i in range(5)}, Thresholds())
+    difference = statistics.Difference(statistics.Interval(1.05, 1.01, 1.1), True, 0.5, p, 40)
+    assert judge({"one": difference}, Thresholds())["one"][0] == REGRESSION
+    many = judge({str(i): difference for i in range(5)}, Thresholds())
     assert {verdict for verdict, _ in many.values()} == {NO_DIFFERENCE}

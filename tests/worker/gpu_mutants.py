@@ -18,10 +18,10 @@ def main() -> int:
     built = time.perf_counter()
     failures = first_failures(root, [mutant.name for mutant in (*CUDA, *PYTHON)], device="cuda")
     alarms = first_failures(root, list(CORRECT), device="cuda", count=200)
-    for name, what in {**failures, **alarms}.items():
-        print(f"{name:36} {what or 'nothing was found'}")
-    missed = [name for name, what in failures.items() if not what]
-    wrong = [name for name, what in alarms.items() if what]
+    for name, failure in {**failures, **alarms}.items():
+        print(f"{name:36} {failure or 'nothing was found'}")
+    missed = [name for name, failure in failures.items() if not failure]
+    wrong = [name for name, failure in alarms.items() if failure]
     print(f"{len(failures) - len(missed)} of {len(failures)} mutants caught; missed: {', '.join(missed) or 'none'}")
     print(f"false alarms: {', '.join(wrong) or 'none'}")
     print(f"built in {built - start:.0f} s, fuzzed in {time.perf_counter() - built:.0f} s")

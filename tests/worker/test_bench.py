@@ -36,41 +36,41 @@ def _short_warm_up(monkeypatch):
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_case_is_measured_whole(backward):
-    top = {"copy_bytes_per_s": 1e9, "matrix_flops_per_s": {"float32": 1e9}}
-    found = measured(timed_case(described(double_plus_one), backward=backward), 25, top)
-    json.dumps(found)
-    assert found["faults"] == []
-    assert found["watched"] == 9  # 25 samples in blocks of three
-    for times in found["functions"].values():
+    rates = {"copy_bytes_per_s": 1e9, "matrix_flops_per_s": {"float32": 1e9}}
+    case = measured(timed_case(described(double_plus_one), backward=backward), 25, rates)
+    json.dumps(case)
+    assert case["faults"] == []
+    assert case["watched"] == 9  # 25 samples in blocks of three
+    for times in case["functions"].values():
         assert len(times["seconds"]) == 25
         value, low, high = times["median"]
         assert low <= value <= high
         assert times["p50"] <= times["p95"] <= times["p99"]
-    op = found["functions"]["op"]
+    op = case["functions"]["op"]
     if backward:
         assert "copy_fraction" not in op  # its lab.py does not say what the gradient moves
     else:
         assert op["copy_fraction"] == pytest.approx(8000 / op["median"][0] / 1e9)
         assert op["matrix_fraction"] == pytest.approx(2000 / op["median"][0] / 1e9)
-    ratio, low, high = found["peers"]["torch"]
+    ratio, low, high = case["peers"]["torch"]
     assert low <= ratio <= high
 
 
 def test_what_could_not_be_compared_in_full_is_said_once(monkeypatch):
     monkeypatch.setattr(integrity, "check_sample", lambda *_: integrity.CheckResult(remark=integrity.COARSELY))
-    found = measured(timed_case(described(double_plus_one)), 25, {})
-    assert found["warnings"].count(integrity.COARSELY) == 1
-    assert found["watched"] == 9
-    case = {"op": "tested", "case": "small", "dtype": "float32", "backward": False, "left_out": {}, **found}
+    case = measured(timed_case(described(double_plus_one)), 25, {})
+    assert case["warnings"].count(integrity.COARSELY) == 1
+    assert case["watched"] == 9
+    case |= {"op": "tested", "case": "small", "backward": False}
     assert f"tested · small · float32: {integrity.COARSELY}" in remarks([case])
 
 
 def test_the_same_seed_draws_the_same_inputs_and_never_zeros():
     op = described(double_plus_one)
     first, second, other = (timed_case(op, seed=seed) for seed in (1, 1, 2))
-    for one in (first, second, other):
-        one.fresh()
-    drawn = [[inputs.args[0] for inputs in one.sets] for one in (first, second, other)]
+    for timed in (first, second, other):
+        timed.fresh()
+    drawn = [[inputs.args[0] for inputs in timed.sets] for timed in (first, second, other)]
     assert all(torch.equal(a, b) for a, b in zip(drawn[0], drawn[1], strict=True))
     assert not torch.equal(drawn[0][0], drawn[2][0])
     assert len({float(x.sum()) for x in drawn[0]}) == len(drawn[0])
@@ -78,26 +78,26 @@ def test_the_same_seed_draws_the_same_inputs_and_never_zeros():
 
 
 def test_fresh_inputs_differ_from_block_to_block():
-    one = timed_case(described(double_plus_one))
-    one.fresh()
-    before = one.sets[0].args[0].clone()
-    one.fresh()
-    assert not torch.equal(one.sets[0].args[0], before)
+    timed = timed_case(described(double_plus_one))
+    timed.fresh()
+    before = timed.sets[0].args[0].clone()
+    timed.fresh()
+    assert not torch.equal(timed.sets[0].args[0], before)
 
 
 def test_a_sample_never_takes_a_set_twice_and_rotates():
-    one = timed_case(described(double_plus_one))
-    one.fresh()
-    one.calls_a_sample = 5
-    taken = [one.take() for _ in range(3)]
+    timed = timed_case(described(double_plus_one))
+    timed.fresh()
+    timed.calls_a_sample = 5
+    taken = [timed.take() for _ in range(3)]
     assert all(len(set(indices)) == 5 for indices in taken)
     assert taken[0] != taken[1]
 
 
 def test_op_and_peers_take_turns_in_random_order(monkeypatch):
     order = []
-    one = timed_case(described(double_plus_one))
-    rounds = measure._Rounds(one)
+    timed = timed_case(described(double_plus_one))
+    rounds = measure._Rounds(timed)
     sample = TimedCase.sample
     monkeypatch.setattr(TimedCase, "sample", lambda self, name: (order.append(name), sample(self, name))[1])
     rounds.run(20, lambda: None)
@@ -120,17 +120,17 @@ def test_a_peer_that_cannot_run_is_left_out_with_the_reason():
 def test_throttled_samples_are_set_aside_counted_and_made_up_for(monkeypatch):
     readings = iter([True, False] * 5 + [False] * 1000)
     monkeypatch.setattr(machine_state.CpuWatch, "read", lambda self: next(readings))
-    found = measured(timed_case(described(double_plus_one)), 20, {})
-    assert found["set_aside"] == 5
-    assert len(found["functions"]["op"]["seconds"]) == 20
-    assert "5 samples were taken while the GPU was throttled, and set aside" in found["warnings"]
+    case = measured(timed_case(described(double_plus_one)), 20, {})
+    assert case["set_aside"] == 5
+    assert len(case["functions"]["op"]["seconds"]) == 20
+    assert "5 samples were taken while the GPU was throttled, and set aside" in case["warnings"]
 
 
 def test_where_all_is_throttled_all_is_kept_and_said(monkeypatch):
     monkeypatch.setattr(machine_state.CpuWatch, "read", lambda self: True)
-    found = measured(timed_case(described(double_plus_one)), 10, {})
-    assert len(found["functions"]["op"]["seconds"]) == 15
-    assert any("every sample" in warning for warning in found["warnings"])
+    case = measured(timed_case(described(double_plus_one)), 10, {})
+    assert len(case["functions"]["op"]["seconds"]) == 15
+    assert any("every sample" in warning for warning in case["warnings"])
 
 
 def test_reasons_that_are_throttling_and_those_that_are_not():
@@ -150,9 +150,9 @@ def test_what_is_not_there_is_said_in_a_sentence():
         measure.check_gradient(described(double_plus_one, GRADIENT=False), True)
 
 
-def test_ceilings_of_this_machine(monkeypatch):
+def test_ratesof_this_machine(monkeypatch):
     monkeypatch.setitem(ceilings.COPY_BYTES, "cpu", 2**20)
     monkeypatch.setitem(ceilings.MATRIX_SIZE, "cpu", 64)
-    found = ceilings.measure("cpu", (torch.float32, torch.float64))
-    assert found["copy_bytes_per_s"] > 0
-    assert set(found["matrix_flops_per_s"]) == {"float32", "float64"}
+    rates = ceilings.measure("cpu", (torch.float32, torch.float64))
+    assert rates["copy_bytes_per_s"] > 0
+    assert set(rates["matrix_flops_per_s"]) == {"float32", "float64"}

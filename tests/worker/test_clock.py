@@ -94,14 +94,14 @@ def test_a_launch_that_takes_longer_than_the_spin_is_timed_again(machine):
 
 
 def test_a_launch_that_takes_long_once_makes_one_longer_spin_and_no_more(machine):
-    found = samples(call(machine, [1e-4, 2e-3, 1e-4, 1e-4, 1e-4]), 4)
-    assert found == pytest.approx(4 * [3e-4])
+    seconds = samples(call(machine, [1e-4, 2e-3, 1e-4, 1e-4, 1e-4]), 4)
+    assert seconds == pytest.approx(4 * [3e-4])
     assert machine.spins == pytest.approx([2e-4, 2e-4, 4e-3, 2e-4, 2e-4])
 
 
 def test_launches_that_are_long_and_short_by_turns_come_to_an_end(machine):
-    found = samples(call(machine, 20 * [1e-3, 5e-5]), 3)
-    assert found == pytest.approx(3 * [3e-4])
+    seconds = samples(call(machine, 20 * [1e-3, 5e-5]), 3)
+    assert seconds == pytest.approx(3 * [3e-4])
 
 
 def test_a_call_that_waits_for_the_gpu_is_timed_with_its_wait(machine):

@@ -46,8 +46,8 @@ def an_op(function=None, reference=None, **changes) -> Op:
 def fault_of(function, **case) -> str | None:
     op = an_op(function)
     case = fuzz.complete(op, {"rows": 5, "columns": 7, **case})
-    found = fuzz.run_case(op, case, "cpu", 3)
-    return found and f"{found.check}: {found.text}"
+    fault = fuzz.run_case(op, case, "cpu", 3)
+    return fault and f"{fault.check}: {fault.text}"
 
 
 # ---- Cases ----------------------------------------------------------------------------------------------------
@@ -169,15 +169,15 @@ def raising(a, b):
     ],
 )
 def test_faults(function, case, sentence):
-    found = fault_of(function, **case)
-    assert found
-    assert found.startswith(sentence)
+    fault = fault_of(function, **case)
+    assert fault
+    assert fault.startswith(sentence)
 
 
 def test_a_reference_that_fails_is_named():
     op = an_op(reference=raising)
-    found = fuzz.run_case(op, fuzz.complete(op, {"rows": 1, "columns": 1}), "cpu", 0)
-    assert found == reference_check.Fault("reference", "the reference raised ValueError: no such shape")
+    fault = fuzz.run_case(op, fuzz.complete(op, {"rows": 1, "columns": 1}), "cpu", 0)
+    assert fault == reference_check.Fault("reference", "the reference raised ValueError: no such shape")
 
 
 def test_a_tolerance_for_sums_by_atomics():
@@ -246,9 +246,9 @@ def test_a_coarse_comparison_sees_what_is_wrong_by_far_and_nothing_less():
 
 def test_an_infinity_will_do_where_the_reference_has_nan():
     """Which of the two comes of infinite inputs depends on the order of operations; a number never comes of them."""
-    nan, inf, one = (torch.tensor([1.0, value]) for value in (float("nan"), float("inf"), 1.0))
+    nan, inf, finite = (torch.tensor([1.0, value]) for value in (float("nan"), float("inf"), 1.0))
     reference_check.compare("output 0", [inf], [nan], [nan.double()])
-    for wrong in ([one], [nan], [nan.double()]), ([nan], [inf], [inf.double()]):
+    for wrong in ([finite], [nan], [nan.double()]), ([nan], [inf], [inf.double()]):
         with pytest.raises(reference_check.MismatchError):
             reference_check.compare("output 0", *wrong)
 
@@ -271,14 +271,14 @@ def test_the_reference_is_not_right_by_luck_at_neighbours_of_the_inputs():
 
     a = (torch.arange(1, 41) / 4).half()
     rounds = [tuple(reference_check.evaluate(lucky, (copy,)) for copy in (a, a, a.double()))]
-    as_good = reference_check._as_good(an_op(reference=lucky), Make("cpu", torch.float16), rounds, [((a,), [])])
-    pairs = [[[evaluation.outputs[0] for evaluation in some] for some in pair] for pair in as_good]
+    errors = reference_check._allowed_errors(an_op(reference=lucky), Make("cpu", torch.float16), rounds, [((a,), [])])
+    pairs = [[[evaluation.outputs[0] for evaluation in some] for some in pair] for pair in errors]
     for off, passes in ((0.015, True), (0.1, False)):
-        found = "output 0", [a + off], [lucky(a)], [a.double()]
+        draws = "output 0", [a + off], [lucky(a)], [a.double()]
         with pytest.raises(reference_check.MismatchError):
-            reference_check.compare(*found)
+            reference_check.compare(*draws)
         with contextlib.nullcontext() if passes else pytest.raises(reference_check.MismatchError):
-            reference_check.compare(*found, pairs)
+            reference_check.compare(*draws, pairs)
 
 
 def test_neighbours_are_off_by_a_rounding():
@@ -339,8 +339,8 @@ def mutants() -> Path:
 @pytest.mark.slow
 def test_every_mutant_is_caught(mutants):
     assert len(CPU) + len(PYTHON) >= 25
-    found = first_failures(mutants, [mutant.name for mutant in (*CPU, *PYTHON)])
-    assert [name for name, what in found.items() if not what] == []
+    failures = first_failures(mutants, [mutant.name for mutant in (*CPU, *PYTHON)])
+    assert [name for name, failure in failures.items() if not failure] == []
 
 
 @pytest.mark.slow

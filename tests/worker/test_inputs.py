@@ -90,6 +90,6 @@ def test_overlapping_views():
 
 
 def test_integers():
-    found = Make().integers((50,), 7)
-    assert found.dtype == torch.int64
-    assert 0 <= found.min() <= found.max() < 7
+    drawn = Make().integers((50,), 7)
+    assert drawn.dtype == torch.int64
+    assert 0 <= drawn.min() <= drawn.max() < 7

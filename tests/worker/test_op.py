@@ -26,10 +26,10 @@ def module(**changes) -> SimpleNamespace:
 
 
 def test_what_is_left_out_has_a_default():
-    found = op.read("relu", module())
-    assert found.bench_dtypes == (torch.float32,)
-    assert (found.cases, found.cpu_cases, found.peers, found.tunables) == ({}, {}, {}, {})
-    assert (found.repeatable, found.gradient, found.huge, found.flops) == (True, True, None, None)
+    described = op.read("relu", module())
+    assert described.bench_dtypes == (torch.float32,)
+    assert (described.cases, described.cpu_cases, described.peers, described.tunables) == ({}, {}, {}, {})
+    assert (described.repeatable, described.gradient, described.huge, described.flops) == (True, True, None, None)
 
 
 def test_the_cpu_measures_the_cases_of_the_gpu_if_it_has_none_of_its_own():
@@ -39,9 +39,9 @@ def test_the_cpu_measures_the_cases_of_the_gpu_if_it_has_none_of_its_own():
 
 def test_the_cpu_may_take_other_dtypes_than_the_gpu():
     assert list(op.read("relu", module()).dtypes_on("cpu")) == list(op.read("relu", module()).dtypes_on("cuda"))
-    found = op.read("relu", module(CPU_DTYPES=(torch.float32, torch.float16)))
-    assert found.dtypes_on("cpu") == {"float32": torch.float32, "float16": torch.float16}
-    assert list(found.dtypes_on("cuda:1")) == ["float32", "float64"]
+    described = op.read("relu", module(CPU_DTYPES=(torch.float32, torch.float16)))
+    assert described.dtypes_on("cpu") == {"float32": torch.float32, "float16": torch.float16}
+    assert list(described.dtypes_on("cuda:1")) == ["float32", "float64"]
 
 
 @pytest.mark.parametrize(
