@@ -13,7 +13,7 @@ import pytest
 
 from kernelgen.errors import KernelgenError
 from kernelgen.toolchain.build import Build
-from tests.stamped.conftest import stamp
+from tests.stamped.conftest import QUICKLY, stamp
 
 PACKAGE = Path("src/demo_kernels")
 OPS = PACKAGE / "ops"
@@ -58,7 +58,7 @@ def demo(built, tmp_path) -> Path:
 
 def variables(project: Path, **more: str) -> dict[str, str]:
     """The environment of these builds: no CUDA, and a compiler that can be halted."""
-    known = {"USE_CUDA": "0", "USE_CCACHE": "0", "CXX": "./halting-g++", "PYTHONPATH": str(ROOT), **more}
+    known = {"USE_CUDA": "0", "USE_CCACHE": "0", "CXX": "./halting-g++", "PYTHONPATH": str(ROOT), **QUICKLY, **more}
     names = ("TORCH_CUDA_ARCH_LIST", "CUDA_HOME", "DEBUG", "SANITIZE", "MAX_JOBS", "CXXFLAGS", "VIRTUAL_ENV")
     return {**{name: value for name, value in os.environ.items() if name not in names}, **known}
 
