@@ -21,6 +21,8 @@ from tests.conftest import locked
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / "build" / "stamped"
 ARCHITECTURES = "8.0;9.0a"
+# Compiles C++ in half the time, for tests of what code does and not of how fast it is.
+QUICKLY = {"CXXFLAGS": "-O0"}
 
 
 def blank(name: str, schema: str, reference: str | None = None) -> dict[str, Any]:
