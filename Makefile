@@ -11,6 +11,9 @@ demo: .venv/ready
 test: .venv/ready
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check kernelgen tests benchmarks tools
+	@# pip leaves out bytecode, and Python keeps none where PYTHONDONTWRITEBYTECODE is set. Without it each of the hundreds
+	@# of processes that import torch takes twice as long. What cannot be compiled is a package's own template or test.
+	@$(BIN)/python -m compileall -qq -j 0 .venv/lib kernelgen || true
 	@$(BIN)/python -m pytest -n auto --dist worksteal --durations=10
 
 # Everything that the two commands need, in an environment of its own.

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
+from typing import Any
 
 import results_file
 
@@ -112,10 +113,25 @@ class Project:
             library.unlink()
         return self.build(**variables)
 
+    def configuration(self) -> dict[str, Any]:
+        """What the build's definition was written from and for."""
+        return json.loads((self.root / "build/release/environment.json").read_text())
+
+    def compile_seconds(self) -> dict[str, list[float]]:
+        """How long each kernel's file took in the last build, by op."""
+        objects = self.configuration()["objects"]
+        seconds: dict[str, list[float]] = {}
+        for line in (self.root / "build/release/.ninja_log").read_text().splitlines()[1:]:
+            start, end, _, output, _ = line.split("\t")
+            label = objects.get(output, "")
+            if ".cu" in label:
+                op = Path(output).relative_to("build/release").parts[0]
+                seconds.setdefault(op, []).append((int(end) - int(start)) / 1000)
+        return {op: sorted(times) for op, times in sorted(seconds.items())}
+
     def bare_commands(self) -> dict[str, str]:
         """Compiler and linker command lines by output, with the flags of the build and nothing else."""
-        facts = json.loads((self.root / "build/release/environment.json").read_text())
-        command = [facts["ninja"], "-f", "build/release/build.ninja", "-t", "commands"]
+        command = [self.configuration()["ninja"], "-f", "build/release/build.ninja", "-t", "commands"]
         lines = subprocess.check_output(command, cwd=self.root, text=True).splitlines()
         found = {}
         for line in lines:
@@ -161,18 +177,32 @@ def own_loop(project: Project, repeat: int) -> dict[str, object]:
     show("", cold, "bare compiles at once", bare)
 
     project.cold()
-    kernels = sorted(output for output in objects if ".cu." in output)
-    for kernel in kernels:
-        source = PACKAGE / "ops" / Path(kernel).parent.name / re.match(r".*\.cu", Path(kernel).name)[0]
+    labels = project.configuration()["objects"]
+    report["compile seconds of each kernel's file"] = project.compile_seconds()
+    for op, seconds in project.compile_seconds().items():
+        say(f"{f'a file of {op}':34} {seconds[0]:8.1f} to {seconds[-1]:.1f} s, {len(seconds)} files")
+    # A file that is instantiated several times is edited once, and compared with all of its compilations.
+    kernels: dict[str, list[str]] = {}
+    for output in objects:
+        source = labels[output].partition(" (")[0]
+        if source.endswith(".cu"):
+            kernels.setdefault(source, []).append(output)
+    for source in map(Path, sorted(kernels)):
 
         def edited(source: Path = source) -> Time:
             project.edit(source)
             return project.build()
 
-        ours, theirs = paired(repeat, edited, lambda kernel=kernel: project.bare(kernel, str(PACKAGE / "_cuda.so")))
+        outputs = kernels[str(source)]
+
+        def bare(outputs: list[str] = outputs) -> Time:
+            compiled, link = project.bare_at_once(*outputs), project.bare(str(PACKAGE / "_cuda.so"))
+            return Time({key: compiled[key] + link[key] for key in ("wall", "cpu")})
+
+        ours, theirs = paired(repeat, edited, bare)
         entry = {"time": median(ours), "bare nvcc -c and link": median(theirs), "over bare": ratio(ours, theirs)}
         report[f"edit {source.relative_to(PACKAGE / 'ops')}"] = entry
-        show(f"edit of {source.parent.name}/{source.name}", ours, "nvcc -c and link", theirs)
+        show(f"edit of {source.relative_to(PACKAGE / 'ops')}", ours, "nvcc -c and link", theirs)
 
     source = PACKAGE / "ops/elementwise/kernel.cu"
 

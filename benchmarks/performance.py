@@ -4,6 +4,7 @@ Both come from results/kernels-*.json, which the README.md of this folder descri
 if either file differs from what the results give.
 """
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -127,8 +128,21 @@ def part(results: dict[str, Any]) -> list[str]:
     return lines
 
 
+def overhead() -> list[str]:
+    """The part on the CPU time of a call, from what overhead.py measured."""
+    results = json.loads((summary.RESULTS / "overhead-h200.json").read_text())
+    lines = ["## The CPU time of a call", ""]
+    lines += [f"`python benchmarks/overhead.py --project DIR`, on an {results['device']}, torch {results['torch']}:"]
+    lines += [f"calls on 8 elements that do not wait for their kernels, medians over {results['rounds']} rounds.", ""]
+    lines += ["| call | microseconds | of torch.relu |", "|" + " --- |" * 3]
+    for row in results["rows"]:
+        interval = f"{row['low_us']:.2f} to {row['high_us']:.2f}"
+        lines.append(f"| {row['call']} | {row['median_us']:.2f} ({interval}) | {row['ratio']:.2f} |")
+    return [*lines, ""]
+
+
 def page(all_results: list[dict[str, Any]]) -> str:
-    parts = [part(results) for results in all_results]
+    parts = [*(part(results) for results in all_results), overhead()]
     return "\n".join([HEAD, *(line for lines in parts for line in lines)]).rstrip() + "\n"
 
 

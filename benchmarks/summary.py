@@ -14,8 +14,8 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 RECIPE = "op"
 DTYPE = "bfloat16"
-# The recipes with code of their own for Hopper, and what their results call its path.
-HOPPER_PATHS = {"flash_attention": "hopper", "linear_activation": "sm_90a"}
+# The recipes with code of their own for Hopper, and the names of its path in results.
+HOPPER_PATHS = {"flash_attention": ("hopper", "sm90"), "linear_activation": ("sm_90a", "sm90")}
 # What the results call PyTorch's eager operators.
 PYTORCH = ("torch", "eager", "torch flash")
 COMPILED = "torch.compile"
@@ -47,7 +47,7 @@ def load() -> list[dict[str, Any]]:
 def ratios(results: list[dict[str, Any]]) -> list[Ratio]:
     values: dict[tuple[str, str, str], list[float]] = {}
     for row in (row for result in results for row in result["rows"]):
-        if row["dtype"] != DTYPE or row["path"] != HOPPER_PATHS.get(row["op"], "portable"):
+        if row["dtype"] != DTYPE or row["path"] not in HOPPER_PATHS.get(row["op"], ("portable",)):
             continue
         own_time = row["implementations"][RECIPE]["median_us"]
         for peer, time in row["implementations"].items():

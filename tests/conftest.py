@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -101,7 +102,10 @@ def _own_world(tmp_path_factory):
         (world / "settings.yml").write_text("{}\n")
         patch.setenv("COPIER_SETTINGS_PATH", str(world / "settings.yml"))
         patch.delenv("VIRTUAL_ENV", raising=False)
+        # A script's background, nohup and many CI runners ignore Ctrl-C, and every child of theirs inherits that.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,7 @@ def load(file: Path) -> ModuleType:
 
 
 def suites(module: ModuleType) -> list[Any]:
-    from op_suite import OpSuite
+    from suite import OpSuite
 
     classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, OpSuite)]
     # A base class that several suites share has no dtypes.
@@ -51,7 +51,7 @@ def suites(module: ModuleType) -> list[Any]:
 
 def draws(suite: Any, names: list[str]) -> Iterator[tuple[Any, Any, str]]:
     """Every dtype with every case, contiguous; then every layout with the first dtype and three cases."""
-    from op_tools import LAYOUTS
+    from suite import LAYOUTS
 
     dtypes = [dtype for dtype in suite.dtypes if not names or str(dtype).removeprefix("torch.") in names]
     yield from ((dtype, case, "contiguous") for dtype in dtypes for case in suite.cases)
@@ -60,7 +60,7 @@ def draws(suite: Any, names: list[str]) -> Iterator[tuple[Any, Any, str]]:
 
 def call_all(suite: Any, dtypes: list[str], backward: bool) -> int:
     import torch
-    from op_tools import Make, tensors
+    from suite import Make, tensors
 
     calls = list(draws(suite, dtypes))
     for dtype, case, layout in calls:

@@ -20,15 +20,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import summary  # noqa: E402
 
 MISTAKE = "sed -i 's/ + Sum(eps)//' src/my_kernels/ops/my_norm/cpu.cpp"
-# Each command of the session, its exit code, and how many lines of its output are shown from the start and the end.
+# Each command of the session, its exit code, and how many lines of its output are shown from the start and the end. How
+# long builds take is not shown: it depends on what else the machine does.
 SESSION = [
     ("kernelgen new my-kernels --defaults --data recipes=[elementwise]", 0, 2, 0),
     ("cd my-kernels", 0, 0, 0),
     ("kernelgen add-op my_norm --recipe rms_norm", 0, 2, 4),
-    ("kernelgen build", 0, 0, 4),
+    ("kernelgen build", 0, 3, 0),
     ("kernelgen fuzz my_norm --seed 1", 0, 0, 1),
     (f"{MISTAKE}     # a mistake: eps is forgotten", 0, 0, 0),
-    ("kernelgen build", 0, 0, 1),
+    ("kernelgen build", 0, 0, 0),
     ("kernelgen fuzz my_norm --seed 1", 1, 3, 0),
 ]
 COLUMNS = 112

@@ -25,7 +25,7 @@ LIMIT_S = 900
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # PyTorch's caching allocator would hide accesses outside of a tensor, or to a freed one.
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-# Recipes with a path for Hopper, which can take the portable path there too.
+# Recipes with a path for Hopper, which can take the path for sm80 there too.
 WITH_PATHS = ("flash_attention", "linear_activation")
 
 
@@ -87,21 +87,21 @@ def checks(project: Path) -> list[Step]:
     calls = [sys.executable, str(ROOT / "tools" / "calls.py"), str(project)]
     sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
     package = project.name.replace("-", "_")
-    portable = {f"{package}_{op}_PATH".upper(): "sm80" for op in WITH_PATHS} | NO_CACHE
+    sm80 = {f"{package}_{op}_PATH".upper(): "sm80" for op in WITH_PATHS} | NO_CACHE
     tiles = [sys.executable, str(ROOT / "tools" / "tiles.py"), str(project)]
     halves = ["--only", *WITH_PATHS, "--dtypes", "float16", "bfloat16"]
     # initcheck does not see the writes of Hopper's copy engine, and reports every read of them. cuBLAS uses that engine
     # too, in the products of linear_activation's backward.
     blind = {"initcheck": ["--without", *WITH_PATHS]}
-    blind_of_portable = {"initcheck": ["--forward-only", "linear_activation"]}
+    blind_of_sm80 = {"initcheck": ["--forward-only", "linear_activation"]}
     return [
         *(Step(tool, [*sanitizer, tool, *calls, *blind.get(tool, [])], ROOT, NO_CACHE) for tool in TOOLS),
         *(
             Step(
-                f"{tool} of portable paths",
-                [*sanitizer, tool, *calls, *halves, *blind_of_portable.get(tool, [])],
+                f"{tool} of sm80 paths",
+                [*sanitizer, tool, *calls, *halves, *blind_of_sm80.get(tool, [])],
                 ROOT,
-                portable,
+                sm80,
             )
             for tool in TOOLS
         ),

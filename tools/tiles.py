@@ -31,7 +31,7 @@ def main() -> None:
 def call(op: Callable[..., Any], rows: int, columns: int, inner: int) -> None:
     """Without an activation, and with one that saves the pre-activation."""
     import torch
-    from op_tools import Make
+    from suite import Make
 
     make = Make("cuda", torch.bfloat16, requires_grad=True)
     for activation in ("none", "gelu"):

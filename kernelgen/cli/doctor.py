@@ -5,7 +5,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from kernelgen.cli import patient
+from kernelgen.cli import target
 from kernelgen.cli.parser import Parser
 from kernelgen.toolchain.finding import Finding, builds, exit_code, table
 
@@ -24,17 +24,17 @@ _SUMMARY = {
 def run(arguments: list[str]) -> int:
     parser = Parser("doctor", "Check what a build needs here: what is wrong, and what cures it.")
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, _CODES
-    patient.add_options(parser)
+    target.add_options(parser)
     text = "install what pip can: Ninja, setuptools, a CUDA toolkit that matches torch"
     parser.add_argument("--fix", action="store_true", help=text)
     parser.add_json()
     options = parser.parse_args(arguments)
 
     with tempfile.TemporaryDirectory() as scratch:
-        findings, installed = _examine(patient.find(options, Path(scratch)), options.fix)
+        findings, installed = _examine(target.find(options, Path(scratch)), options.fix)
     if options.json:
-        found = [finding.as_dict() for finding in findings]
-        print(json.dumps({"builds": builds(findings), "installed": installed, "findings": found}))
+        listed = [finding.as_dict() for finding in findings]
+        print(json.dumps({"builds": builds(findings), "installed": installed, "findings": listed}))
     else:
         print(table(findings))
         if options.fix and not installed:
@@ -43,16 +43,19 @@ def run(arguments: list[str]) -> int:
     return exit_code(findings)
 
 
-def _examine(found: patient.Patient, fix: bool) -> tuple[list[Finding], list[str]]:
-    """The findings, after installing whatever cures them if that is wanted; and what was installed."""
+def _examine(examined: target.Target, fix: bool) -> tuple[list[Finding], list[str]]:
+    """The findings, with `fix` after installing the packages that cure them; and the packages installed."""
     from kernelgen.toolchain import doctor, packages
 
     def examine() -> list[Finding]:
-        return [*found.problems, *doctor.examine(found.root, found.tools, found.python, found.subject)]
+        return [
+            *examined.problems,
+            *doctor.examine(examined.root, examined.tools, examined.python, examined.subject),
+        ]
 
     findings = examine()
-    wanted = list(dict.fromkeys(name for finding in findings for name in finding.packages))
-    if not fix or not wanted or isinstance(found.python, str):
+    missing = list(dict.fromkeys(name for finding in findings for name in finding.packages))
+    if not fix or not missing or isinstance(examined.python, str):
         return findings, []
-    packages.install(found.python, wanted)
-    return examine(), wanted
+    packages.install(examined.python, missing)
+    return examine(), missing

@@ -4,14 +4,14 @@ import json
 import tempfile
 from pathlib import Path
 
-from kernelgen.cli import output, patient
+from kernelgen.cli import output, target
 from kernelgen.cli.parser import Parser
 from kernelgen.errors import KernelgenError
 
 
 def run(arguments: list[str]) -> int:
     parser = Parser("env", 'Print the variables that a build here uses, for eval "$(kernelgen env)".')
-    patient.add_options(parser)
+    target.add_options(parser)
     text = "how to write them: for sh (the default), for fish, or as lines of a Dockerfile"
     parser.add_argument("--shell", choices=("sh", "fish", "docker"), default="sh", help=text)
     parser.add_json()
@@ -20,10 +20,11 @@ def run(arguments: list[str]) -> int:
     from kernelgen.toolchain import environment, facts
 
     with tempfile.TemporaryDirectory() as scratch:
-        found = patient.find(options, Path(scratch))
-        if isinstance(found.python, str):
-            raise KernelgenError(found.python)
-        variables = environment.variables(facts.gather(found.root, found.tools, found.python), output.note)
+        examined = target.find(options, Path(scratch))
+        if isinstance(examined.python, str):
+            raise KernelgenError(examined.python)
+        gathered = facts.gather(examined.root, examined.tools, examined.python)
+        variables = environment.variables(gathered, output.note)
     if options.json:
         print(json.dumps(variables))
     else:

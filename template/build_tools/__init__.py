@@ -16,22 +16,25 @@ Three ways lead here, and share the objects in build/:
 What a build is made of, in the order in which it happens:
 
     project.py          the pins: a Project, which setup.py makes
-    request.py          what to build: which ops, backends and variant, into which folder
     variant.py          release, debug, asan, ubsan: their flags
-    environment.py      the variables that are read
+    ops.py              the ops that there are
+    request.py          what to build: which ops, backends and variant, into which folder
+    lock.py             one build at a time in a folder
     snapshot.py         has anything changed that configuring looks at? If not, straight to Ninja
     configure.py        writes the build definition:
       toolkit.py          torch, Ninja, the C++ compiler, a compiler cache, the CUDA toolkit
       architectures.py    what to compile kernels for
-      sources.py          ops, their sources, which architectures and instantiations a source is for
+      sources.py          an op's sources, and which architectures each is for
+      instantiations.py   what a source is instantiated for
       objects.py          the objects that follow from all that, and their flags
       schema_header.py    the schemas, as the C++ glue includes them
       tuning_header.py    the values of tuned.json, as the sources include them
       ninja.py            the text of build.ninja
-    lock.py             one build at a time in a folder
-    machine.py          compiler processes at once; the CPU's name
-    jit.py              one op, compiled into a cache for a running process
-    facts.py            what a build would use, for `kernelgen doctor`
+    configuration.py    the record of a build definition
+
+Beside that: environment.py (the variables that are read), machine.py (compiler processes at once, the CPU's name),
+messages.py (notes and refusals), files.py (writing a file whole), jit.py (one op, compiled into a cache for a running
+process), facts.py (what a build would use, for `kernelgen doctor`).
 
 Every path is relative to the project, and the project is the working folder. It needs the standard library alone, is in
 source distributions and in no wheel.

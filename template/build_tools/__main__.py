@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .build import build
-from .messages import BuildError, Note, printer
+from .messages import BuildError, Note, printer, sentence
 from .ops import Op, find_ops
 from .project import Project, load
 from .request import Request, single_op, whole_project
@@ -38,10 +38,8 @@ def main(arguments: list[str]) -> int:
     note = printer(options.speaker)
     try:
         result = options.run(options, note)
-    except BuildError as error:
-        problem = str(error)
-    except OSError as error:  # A full disk, a folder that may not be written.
-        problem = f"{error.strerror}: {error.filename or 'while writing'}."
+    except (BuildError, OSError) as error:
+        problem = sentence(error)
     except KeyboardInterrupt:
         return 130
     else:

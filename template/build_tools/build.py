@@ -69,8 +69,11 @@ def _configuration(project: Project, request: Request, note: Note) -> Configurat
         from .configure import configure  # With all that it imports, it takes as long as a build with nothing to do.
 
         snapshot.forget(request)
-        configuration = configure(project, request, note)
+        notes: list[str] = []  # Of no interest where there can be no build.
+        configuration = configure(project, request, notes.append)
         snapshot.record(project, request, configuration)
+        for text in notes:
+            note(text)
     return configuration
 
 

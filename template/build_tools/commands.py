@@ -45,8 +45,8 @@ class BuildNative(build_ext):
     def run(self) -> None:
         try:
             libraries = build.build_project(self.project, messages.printer(self.project.package))
-        except messages.BuildError as error:
-            raise SystemExit(f"{self.project.package}: {error}") from None
+        except (messages.BuildError, OSError) as error:
+            raise SystemExit(f"{self.project.package}: {messages.sentence(error)}") from None
         self.libraries_built = tuple(libraries)
         if not (self.inplace or getattr(self, "editable_mode", False)):
             for library, copy in zip(libraries, self.get_outputs()):

@@ -13,10 +13,17 @@ class BuildError(Exception):
     """Why there can be no build: one sentence with its cure."""
 
 
+def sentence(error: BuildError | OSError) -> str:
+    """What a person reads of an error: of a full disk or a folder that may not be written, too."""
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {error.filename or 'while writing'}."
+    return str(error)
+
+
 def printer(name: str) -> Note:
     """Prints notes to standard error, each after this name."""
 
-    def note(sentence: str) -> None:
-        print(f"{name}: {sentence}", file=sys.stderr, flush=True)
+    def note(text: str) -> None:
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
 
     return note

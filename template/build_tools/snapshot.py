@@ -43,7 +43,7 @@ def take(project: Project, request: Request, configuration: Configuration) -> di
     programs = [shlex.split(configuration.compiler)[0], "nvcc", *environment.COMPILER_CACHES]
     tools = {program: shutil.which(program) for program in programs}
     files = [
-        *("setup.py", *sorted(Path(__file__).parent.glob("*.py"))),
+        *("setup.py", *sorted(Path("build_tools").glob("*.py"))),
         *(path for pattern in ("*/__init__.py", "*/tuned.json") for path in sorted(ops.glob(pattern))),
         *(request.folder / "build.ninja", *configuration.watched, *filter(None, tools.values())),
     ]

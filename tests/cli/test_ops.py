@@ -59,10 +59,10 @@ def test_a_schema_implies_the_blank_recipe_and_is_recorded(project, run):
     assert added.json["op"]["schema"]["text"] == "(Tensor x, float eps=1e-6) -> Tensor"
     first = "edit " + ", ".join(f"{OPS}/mine/{name}" for name in ("cpu.cpp", "cuda.cpp", "kernel.cu"))
     assert added.json["next"] == [first, "kernelgen build", f"pytest {OPS}/mine"]
-    found = {op["name"]: op for op in run("list", "--json").json["ops"]}
-    assert found["mine"]["state"] == "pristine"
-    assert "cuda" not in found["mine"]["backends"]
-    assert found["elementwise"]["backends"] == ["cpu", "cuda"]
+    listed = {op["name"]: op for op in run("list", "--json").json["ops"]}
+    assert listed["mine"]["state"] == "pristine"
+    assert "cuda" not in listed["mine"]["backends"]
+    assert listed["elementwise"]["backends"] == ["cpu", "cuda"]
 
 
 @pytest.mark.parametrize("recipe", ("elementwise", "rms_norm"))
@@ -74,7 +74,7 @@ def test_the_first_step_names_the_files_with_kernels(project, run, recipe):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     (
         (["x", "--recipe", "elementwize"], 2, "Did you mean elementwise?"),
         (["x", "--schema", "(Tensor x) -> Tensor", "--from", "a.py:f"], 2, "leave one of them out"),
@@ -95,11 +95,11 @@ def test_the_first_step_names_the_files_with_kernels(project, run, recipe):
         (["sharding"], 3, "in the way"),
     ),
 )
-def test_what_cannot_be_added_is_refused_and_writes_nothing(project, run, arguments, code, says):
+def test_what_cannot_be_added_is_refused_and_writes_nothing(project, run, arguments, code, message):
     before = tree(project)
     refused = run("add-op", *arguments)
     assert refused.code == code
-    assert says in refused.err
+    assert message in refused.err
     assert tree(project) == before
 
 
@@ -186,13 +186,13 @@ def test_list_shows_ops_and_recipes(project, run):
     run("add-op", "second", "--recipe", "elementwise")
     (OPS / "second/reference.py").write_text("mine")
     (OPS / "second/cuda.cpp").write_text("NOT_WRITTEN(x)")
-    found = run("list", "--json").json
-    assert found["ops"] == [
+    listed = run("list", "--json").json
+    assert listed["ops"] == [
         {"name": "elementwise", "recipe": "elementwise", "state": "pristine", "backends": ["cpu", "cuda"]},
         {"name": "second", "recipe": "elementwise", "state": "edited", "backends": ["cpu"]},
     ]
-    assert {"blank", "elementwise"} <= found["recipes"].keys()
-    assert all(summary and "{" not in summary for summary in found["recipes"].values())
+    assert {"blank", "elementwise"} <= listed["recipes"].keys()
+    assert all(summary and "{" not in summary for summary in listed["recipes"].values())
     shown = run("list").out
     assert "elementwise  cpu, cuda  pristine" in shown
     assert "Recipes:" in shown
@@ -200,7 +200,7 @@ def test_list_shows_ops_and_recipes(project, run):
 
 @pytest.mark.parametrize("verb", (["add-op", "x"], ["remove-op", "x"], ["list"], ["update"], ["build"]))
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     (
         (None, "not inside a kernelgen project"),
         ("_commit: v1\nops: []\n", "another template"),
@@ -213,12 +213,12 @@ def test_list_shows_ops_and_recipes(project, run):
         ("package_name: x\nops: 7\nkernelgen_template: 1\n", "`ops`"),
     ),
 )
-def test_what_is_no_project_of_ours_is_refused(checkout, run, tmp_path, verb, text, says):
+def test_what_is_no_project_of_ours_is_refused(checkout, run, tmp_path, verb, text, message):
     if text is not None:
         (tmp_path / ".copier-answers.yml").write_text(text)
     refused = run(*verb, "--project", tmp_path)
     assert refused.code == 1
-    assert says in refused.err
+    assert message in refused.err
     assert refused.err.count("\n") == 1
 
 

@@ -4,6 +4,7 @@ Nsight Compute is played by a script that hands out recordings made on an H200.
 """
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -179,16 +180,16 @@ def test_ncu_is_found_in_the_toolkit(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("body", "sentence"),
+    ("body", "limit_s", "says"),
     [
-        ("os.abort()", "the process crashed with SIGABRT"),
-        ("raise ValueError('no such luck')", "failed: ValueError: no such luck"),
-        ("import time; time.sleep(60)", "the process hung: it said nothing for 3 s"),
+        ("os.abort()", 60.0, "the process crashed with SIGABRT"),
+        ("raise ValueError('no such luck')", 60.0, "failed: ValueError: no such luck"),
+        ("import time; time.sleep(1000)", 3.0, "the process hung: it said nothing for 3 s"),
     ],
 )
-def test_an_op_that_fails(profiled, body, sentence):
-    with pytest.raises(profiler.FailedError, match=sentence) as caught:
-        profiled(body, limit_s=3.0).run()
+def test_an_op_that_fails(profiled, body, limit_s, says):
+    with pytest.raises(profiler.FailedError, match=says) as caught:
+        profiled(body, limit_s=limit_s).run()
     assert caught.value.exit_code == 1
 
 
@@ -208,10 +209,17 @@ def test_what_is_not_there_is_said(profiled):
         profiled(device="cuda").run()
 
 
-def test_ctrl_c_ends_it(profiled):
-    measuring = profiled("import time; time.sleep(60)")
-    # A signal, which also ends what the main thread waits for.
-    threading.Timer(4, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+def test_ctrl_c_ends_it(profiled, tmp_path):
+    called = tmp_path / "called"
+    os.mkfifo(called)
+    measuring = profiled(f"open({str(called)!r}, 'w').close(); import time; time.sleep(1000)")
+
+    def interrupt() -> None:
+        called.read_text()  # Until the op was called.
+        # A signal, which also ends what the main thread waits for.
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         measuring.run()
     assert measuring.written == []

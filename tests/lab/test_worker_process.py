@@ -26,7 +26,7 @@ def work(request, emit):
             if what == "exits":
                 os._exit(3)
             if what == "hangs":
-                time.sleep(60)
+                time.sleep(1000)
             if what == "raises":
                 raise ValueError("a bug")
             emit("passed", op=op, case=str(case))
@@ -39,7 +39,7 @@ def run(tmp_path):
     (tmp_path / "src" / "jobs").mkdir(parents=True)
     (tmp_path / "src" / "jobs" / "some.py").write_text(WORK)
 
-    def call(what: dict[str, str], limit_s: float = 20.0, on_event=None, **more) -> tuple[bool, list[dict]]:
+    def call(what: dict[str, str], limit_s: float = 60.0, on_event=None, **more) -> tuple[bool, list[dict]]:
         events = []
 
         def listen(event):
@@ -80,11 +80,11 @@ def test_a_crash_costs_its_case_alone(run, what, reason):
 
 
 def test_a_hang_ends_at_the_limit(run):
-    finished, events = run({"second 4": "hangs"}, limit_s=1.0)
+    finished, events = run({"second 4": "hangs"}, limit_s=4.0)
     assert finished
     assert names(events, "lost") == ["second 4"]
     assert names(events, "passed") == EVERY[:-1]
-    assert [event["reason"] for event in events if event["event"] == "lost"] == ["hung: it said nothing for 1 s"]
+    assert [event["reason"] for event in events if event["event"] == "lost"] == ["hung: it said nothing for 4 s"]
 
 
 def test_an_op_that_always_crashes_is_given_up(run):

@@ -12,7 +12,7 @@ def test_identifiers_are_taken(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     (
         ("", "lower-case letters"),
         ("2fast", "lower-case"),
@@ -36,8 +36,8 @@ def test_identifiers_are_taken(name):
         ("torch", "is reserved in"),
     ),
 )
-def test_anything_else_is_refused_in_a_sentence(name, says):
-    with pytest.raises(UsageError, match=says):
+def test_anything_else_is_refused_in_a_sentence(name, message):
+    with pytest.raises(UsageError, match=message):
         check(name)
 
 

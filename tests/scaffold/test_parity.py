@@ -27,9 +27,9 @@ def with_copier(checkout: Path, folder: Path, data: dict) -> dict:
 
 @pytest.mark.parametrize("recipes", ([], *([recipe] for recipe in RECIPES), RECIPES))
 def test_new_writes_what_copier_writes(checkout, stamp, tmp_path, recipes):
-    mine = stamp(*recipes)
-    theirs = with_copier(checkout, tmp_path / "theirs" / mine.name, {"recipes": recipes, "author": "Ada Lovelace"})
-    assert tree(mine) == theirs
+    project = stamp(*recipes)
+    expected = with_copier(checkout, tmp_path / "copier" / project.name, {"recipes": recipes, "author": "Ada Lovelace"})
+    assert tree(project) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,25 +48,25 @@ def test_new_writes_what_copier_writes_for_other_answers(checkout, run, tmp_path
     answers = {"author": "", "recipes": ["elementwise"]} | answers
     file = tmp_path / "answers.yml"
     file.write_text(json.dumps(answers))
-    made = run("new", tmp_path / "mine" / "x", "--defaults", "--data-file", file)
-    assert made.code == 0, made.err
-    assert tree(tmp_path / "mine" / "x") == with_copier(checkout, tmp_path / "theirs" / "x", answers)
+    done = run("new", tmp_path / "kernelgen" / "x", "--defaults", "--data-file", file)
+    assert done.code == 0, done.err
+    assert tree(tmp_path / "kernelgen" / "x") == with_copier(checkout, tmp_path / "copier" / "x", answers)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_add_op_writes_what_copier_writes(checkout, stamp, run, tmp_path, recipe):
-    mine = stamp("elementwise")
+    project = stamp("elementwise")
     for name in ("zeta", "an_op"):
-        assert run("add-op", name, "--recipe", recipe, "--project", mine).code == 0
-    assert_as_copier_would(checkout, mine, tmp_path)
+        assert run("add-op", name, "--recipe", recipe, "--project", project).code == 0
+    assert_as_copier_would(checkout, project, tmp_path)
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_add_op_with_a_schema_writes_what_copier_writes(checkout, stamp, run, tmp_path, schema):
-    mine = stamp()
-    added = run("add-op", "my_own", "--schema", schema, "--project", mine)
+    project = stamp()
+    added = run("add-op", "my_own", "--schema", schema, "--project", project)
     assert added.code == 0, added.err
-    assert_as_copier_would(checkout, mine, tmp_path)
+    assert_as_copier_would(checkout, project, tmp_path)
 
 
 def test_add_op_from_a_function_writes_what_copier_writes(checkout, stamp, run, tmp_path):
@@ -76,10 +76,10 @@ def test_add_op_from_a_function_writes_what_copier_writes(checkout, stamp, run, 
         "def scaled(x: Tensor, by: float = 1.0) -> Tensor:\n"
         '    """Scale {{ x }}."""\n    return x * by * SCALE  # {% if %} "quoted" \\n\n'
     )
-    mine = stamp()
-    added = run("add-op", "scaled", "--from", f"{source}:scaled", "--project", mine)
+    project = stamp()
+    added = run("add-op", "scaled", "--from", f"{source}:scaled", "--project", project)
     assert added.code == 0, added.err
-    assert_as_copier_would(checkout, mine, tmp_path)
+    assert_as_copier_would(checkout, project, tmp_path)
 
 
 def test_every_order_of_adding_gives_the_same_project(checkout, stamp, run):
@@ -90,8 +90,8 @@ def test_every_order_of_adding_gives_the_same_project(checkout, stamp, run):
     assert tree(first) == tree(second)
 
 
-def assert_as_copier_would(checkout: Path, mine: Path, scratch: Path) -> None:
-    answers = parse_yaml((mine / ".copier-answers.yml").read_bytes())
+def assert_as_copier_would(checkout: Path, project: Path, scratch: Path) -> None:
+    answers = parse_yaml((project / ".copier-answers.yml").read_bytes())
     assert answers["_commit"] == git(checkout, "describe", "--tags", "--always")
     data = {name: value for name, value in answers.items() if name[0] != "_" and name != "kernelgen_template"}
-    assert tree(mine) == with_copier(checkout, scratch / "theirs" / mine.name, data)
+    assert tree(project) == with_copier(checkout, scratch / "copier" / project.name, data)

@@ -30,12 +30,12 @@ def package(own_checkout, tmp_path, monkeypatch):
 
 
 def test_a_checkout_is_its_own_source(own_checkout):
-    found = template.installed()
-    assert found.stamp() == {
+    installed = template.installed()
+    assert installed.stamp() == {
         "_commit": git(own_checkout, "rev-parse", "--short", "HEAD"),
         "_src_path": str(own_checkout),
     }
-    assert found.note == ""
+    assert installed.note == ""
     git(own_checkout, "tag", "v0.1.0")
     assert template.installed().commit == "v0.1.0"
 
@@ -49,9 +49,9 @@ def test_uncommitted_changes_to_the_template_are_told(own_checkout, path, dirty)
 
 def test_a_checkout_without_history_has_no_source(own_checkout):
     shutil.rmtree(own_checkout / ".git")
-    found = template.installed()
-    assert found.stamp() == {"_commit": f"v{__version__}"}
-    assert "_src_path: git+https" in found.note
+    installed = template.installed()
+    assert installed.stamp() == {"_commit": f"v{__version__}"}
+    assert "_src_path: git+https" in installed.note
     git(own_checkout, "init", "--quiet")
     assert template.installed().source is None
 
@@ -67,18 +67,18 @@ def test_a_checkout_without_history_has_no_source(own_checkout):
     ),
 )
 def test_a_package_installed_from_git_knows_its_source(package, url, address):
-    found = package({"url": url, "vcs_info": {"vcs": "git", "commit_id": "a" * 40, "requested_revision": "v9"}})
-    assert found.stamp() == {"_commit": "a" * 40, "_src_path": address}
-    assert found.is_at("a" * 7)
-    assert found.is_at("v8-3-g" + "a" * 7)
-    assert found.is_at("v9")
-    assert not found.is_at("v8")
+    installed = package({"url": url, "vcs_info": {"vcs": "git", "commit_id": "a" * 40, "requested_revision": "v9"}})
+    assert installed.stamp() == {"_commit": "a" * 40, "_src_path": address}
+    assert installed.is_at("a" * 7)
+    assert installed.is_at("v8-3-g" + "a" * 7)
+    assert installed.is_at("v9")
+    assert not installed.is_at("v8")
 
 
 def test_a_package_built_from_a_checkout_knows_its_source(package, own_checkout):
     git(own_checkout, "tag", "v0.1.0")
-    found = package({"url": own_checkout.as_uri(), "dir_info": {}})
-    assert found.stamp() == {"_commit": "v0.1.0", "_src_path": str(own_checkout)}
+    installed = package({"url": own_checkout.as_uri(), "dir_info": {}})
+    assert installed.stamp() == {"_commit": "v0.1.0", "_src_path": str(own_checkout)}
     (own_checkout / "copier.yml").write_text((own_checkout / "copier.yml").read_text() + "\n# newer\n")
     commit_all(own_checkout)
     assert template.installed().source is None
@@ -86,9 +86,9 @@ def test_a_package_built_from_a_checkout_knows_its_source(package, own_checkout)
 
 @pytest.mark.parametrize("record", (None, {}, {"url": "https://example.com/k.whl", "archive_info": {}}, []))
 def test_any_other_package_is_its_version(package, record):
-    found = package(record)
-    assert found.stamp() == {"_commit": f"v{__version__}"}
-    assert found.is_at(f"v{__version__}")
+    installed = package(record)
+    assert installed.stamp() == {"_commit": f"v{__version__}"}
+    assert installed.is_at(f"v{__version__}")
 
 
 def test_a_project_is_rendered_at_the_commit_it_was_stamped_from(own_checkout, stamp, run):

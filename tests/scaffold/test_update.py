@@ -40,10 +40,10 @@ def test_an_update_keeps_added_ops_and_edits(grown, own_checkout, run, how):
     if how == "stock":
         stock(grown)
     else:
-        made = run("update", "--project", grown, "--json")
-        assert made.code == 0, made.err
-        assert made.json["conflicts"] == []
-        assert made.json["after"] == git(own_checkout, "describe", "--tags", "--always")
+        updated = run("update", "--project", grown, "--json")
+        assert updated.code == 0, updated.err
+        assert updated.json["conflicts"] == []
+        assert updated.json["after"] == git(own_checkout, "describe", "--tags", "--always")
     for op in ("elementwise", "mine"):
         assert (grown / OP / op / "__init__.py").read_text().endswith("# from the newer template\n")
     assert (grown / OP / "mine/reference.py").read_text().endswith("# an edit of mine\n")
@@ -83,9 +83,9 @@ def test_conflicts_are_listed_marked_and_exit_3(grown, own_checkout, run):
     edited = grown / OP / "mine/__init__.py"
     edited.write_text(edited.read_text() + "\n# my own last line\n")
     commit_all(grown)
-    made = run("update", "--project", grown, "--json")
-    assert made.code == 3
-    assert made.json["conflicts"] == [f"{OP}/mine/__init__.py"]
+    updated = run("update", "--project", grown, "--json")
+    assert updated.code == 3
+    assert updated.json["conflicts"] == [f"{OP}/mine/__init__.py"]
     assert b"<<<<<<< before updating" in edited.read_bytes()
     assert git(grown, "diff", "--name-only", "--diff-filter=U") == f"{OP}/mine/__init__.py"
     stages = git(grown, "ls-files", "--unmerged").splitlines()

@@ -66,7 +66,7 @@ def test_an_edit_compiles_what_it_touches(full_project, copy_of):
 
 def test_a_changed_header_compiles_its_users(small_project, copy_of):
     project = copy_of(small_project)
-    header = project / PACKAGE / "include" / "vector.cuh"
+    (header,) = (project / PACKAGE / "include").rglob("vector.cuh")
     header.write_text(header.read_text() + "\n")
     assert compiled(build(project).stdout) == [f"{PACKAGE}/ops/elementwise/kernel.cu", f"{PACKAGE}/_cuda.so"]
 

@@ -60,7 +60,6 @@ OLD_OP = {
 #include "evict_last.cuh"
 #include "queue.cuh"
 #include "row.cuh"
-#include "team.cuh"
 #include "tile.cuh"
 #include "vector.cuh"
 #include "widen.cuh"
@@ -151,7 +150,9 @@ cudaError_t backward(const T* input, T* sums, accumulate_t<T>* scratch, int64_t 
 #include "kernel.cuh"
 
 namespace old_norm_kernel {
+
 INSTANTIATE(__half)
+
 }  // namespace old_norm_kernel
 """,
     "products.sm_90a.cu": """

@@ -6,8 +6,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from kernelgen.lab import inputs as lab_inputs
-from kernelgen.lab import oracle
+from kernelgen.worker import inputs as lab_inputs
+from kernelgen.worker import reference_check as oracle
 
 from .conftest import REPOSITORY
 

@@ -1,9 +1,9 @@
 """`kernelgen doctor`: what it finds, and its exit code."""
 
 import os
+import resource
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -71,10 +71,14 @@ def test_a_folder_that_is_no_project_is_refused(tmp_path, run):
 
 
 def test_it_takes_little_time(patient, examine):
+    def processor_time() -> float:
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(it.ru_utime + it.ru_stime for it in used)
+
     examine()
-    start = time.perf_counter()
+    start = processor_time()
     examine()
-    assert time.perf_counter() - start < 10  # 1.8 s where nothing else runs, most of it the import of torch
+    assert processor_time() - start < 10  # 1.8 s where nothing else runs, most of it the import of torch
 
 
 # ---- What is examined -----------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ VISIT = """    if (out.numel() > 100000) {
       tuned::elementwise::visit<Small>(launch);
     }
 """
+# Only what hangs takes as long, however busy the machine is.
+LIMIT_S = 600
 FEW = ("--seeds", 5, "--trials", 2, "--blocks", 12, "--best", 1)
 
 
@@ -295,10 +297,10 @@ def lines(journal) -> int:
     return journal.read_text().count('"ratio"') if journal.exists() else 0
 
 
-def wait_for(holds, what: str, process: subprocess.Popen) -> None:
-    end = time.monotonic() + 120
+def wait_for(holds, what: str, process: subprocess.Popen | None = None) -> None:
+    end = time.monotonic() + LIMIT_S
     while not holds():
-        assert process.poll() is None, process.communicate()[1]
+        assert process is None or process.poll() is None, process.communicate()[1]
         assert time.monotonic() < end, what
         time.sleep(0.1)
 
@@ -328,15 +330,14 @@ def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(steady, tune):
     process = start(*asked)
     wait_for(lambda: lines(journal) >= 1, "a trial", process)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert "Interrupted" in said
     assert "go on with --resume" in said
     assert "Traceback" not in said
     assert lines(journal) >= 1
-    time.sleep(0.5)
-    here = [pid for pid in os.listdir("/proc") if pid.isdecimal() and _works_in(pid, steady)]
-    assert here == []
+    # What was killed is gone as soon as the system comes to it.
+    wait_for(lambda: not [pid for pid in os.listdir("/proc") if pid.isdecimal() and _works_in(pid, steady)], "the end")
 
 
 def _works_in(pid: str, folder) -> bool:
@@ -350,7 +351,7 @@ def _works_in(pid: str, folder) -> bool:
 def test_two_workers_share_a_journal_and_one_of_them_confirms(steady):
     asked = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1, "--storage", steady / "shared.log", "--json")
     workers = [start(*asked) for _ in range(2)]
-    told = [json.loads(worker.communicate(timeout=300)[0].splitlines()[-1]) for worker in workers]
+    told = [json.loads(worker.communicate(timeout=LIMIT_S)[0].splitlines()[-1]) for worker in workers]
     assert sum(one["searches"][0]["stats"]["here"] for one in told) == 6
     assert {len(trials(one)) for one in told} == {6}
     assert sum("confirmed" in one["searches"][0] for one in told) == 1

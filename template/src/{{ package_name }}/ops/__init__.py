@@ -1,1 +1,1 @@
-"""One folder an op. Adding a folder adds an op: nothing else lists them."""
+"""A folder for each op. Adding a folder adds an op: no other file lists them."""

@@ -1,11 +1,5 @@
-// The names that thread groups had, for ops that were written with them.
+// The header that thread_group.cuh was, for ops that include it.
 
 #pragma once
 
 #include "thread_group.cuh"
-
-template <int kLanes>
-using LaneTeam = LaneGroup<kLanes>;
-using BlockTeam = BlockGroup;
-using PartTeam = SubBlockGroup;
-using ClusterTeam = ClusterGroup;

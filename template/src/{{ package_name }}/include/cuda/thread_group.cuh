@@ -156,3 +156,10 @@ struct ClusterGroup {
   int buffer_ = 0;
   bool started_ = false;
 };
+
+// The names that these had, for ops that were written with them.
+template <int kLanes>
+using LaneTeam = LaneGroup<kLanes>;
+using BlockTeam = BlockGroup;
+using PartTeam = SubBlockGroup;
+using ClusterTeam = ClusterGroup;

@@ -212,6 +212,8 @@ int64_t persistent_blocks(
 }
 
 // The names that these had, for ops that were written with them.
+constexpr int kLaneTeamThreads = kLaneGroupThreads;
+
 template <typename Tile>
 bool is_whole(const Tile& tile, int64_t rows, int64_t n) {
   return is_full(tile, rows, n);

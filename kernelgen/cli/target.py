@@ -1,4 +1,4 @@
-"""What `doctor` and `env` look at: a project and its Python, or, outside a project, the machine alone."""
+"""What `doctor` and `env` examine: a project and its Python or, outside a project, this machine alone."""
 
 import argparse
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from kernelgen.toolchain.finding import Finding, error
 
 
 @dataclass(frozen=True)
-class Patient:
-    """`tools` is the folder with the build_tools to ask; `python` is a sentence where none was found; `subject` is None
-    outside a project."""
+class Target:
+    """`tools` is the folder that holds the build_tools to call; `python` is the project's Python, or a sentence that
+    says why there is none; `subject` is None outside a project."""
 
     root: Path
     tools: Path
@@ -28,7 +28,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--python", type=Path, metavar="PYTHON", help=text)
 
 
-def find(options: argparse.Namespace, scratch: Path) -> Patient:
+def find(options: argparse.Namespace, scratch: Path) -> Target:
     """The project that the options name or, outside one, a stand-in for its build_tools, written to `scratch`.
 
     Raises:
@@ -39,19 +39,19 @@ def find(options: argparse.Namespace, scratch: Path) -> Patient:
     here = options.project.resolve()
     if not here.exists():
         raise UsageError(f"There is no folder {options.project}.")
-    marked = [folder for folder in (here, *here.parents) if (folder / template.ANSWERS_FILE).is_file()]
-    if not marked and options.project != Path():
+    projects = [folder for folder in (here, *here.parents) if (folder / template.ANSWERS_FILE).is_file()]
+    if not projects and options.project != Path():
         project.find(here)
-    root, subject, problems = (marked or [here])[0], None, []
-    if marked:
+    root, subject, problems = (projects or [here])[0], None, []
+    if projects:
         try:
             home = project.find(here)
             subject = Subject(root, home.package, [op["name"] for op in home.ops])
         except KernelgenError as problem:
             cure = f"git -C {root} checkout -- {template.ANSWERS_FILE}"
             problems.append(error("project", str(problem), cure))
-    tools = root if marked else _stand_in(scratch)
-    return Patient(root, tools, _python(root, options.python), subject, problems)
+    tools = root if projects else _stand_in(scratch)
+    return Target(root, tools, _python(root, options.python), subject, problems)
 
 
 def _python(root: Path, chosen: Path | None) -> Path | str:
@@ -66,7 +66,7 @@ def _python(root: Path, chosen: Path | None) -> Path | str:
 
 
 def _stand_in(scratch: Path) -> Path:
-    """The template's setup.py and build_tools, rendered: the machine is asked what a project would ask it."""
+    """The template's setup.py and build_tools, rendered: they find on this machine what a project's own would."""
     from kernelgen.scaffold import render, template
 
     rendered = render.Renderer(template.installed().folder, {"ops": []}, "kernelgen").everything()
