@@ -29,10 +29,6 @@ class Interval:
     low: float
     high: float
 
-    def inverse(self) -> "Interval":
-        """The interval of 1 / value, for a positive value."""
-        return Interval(1 / self.value, 1 / self.high, 1 / self.low)
-
     def overlaps(self, other: "Interval") -> bool:
         return self.low <= other.high and other.low <= self.high
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.toolchain.build import Outcome
+from kernelgen.toolchain.kernel_names import name_in_source
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\w+)'")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -68,18 +69,8 @@ def demangled(kernels: list[Kernel]) -> list[Kernel]:
         names = "\n".join(kernel.name for kernel in kernels)
         done = subprocess.run([tool], input=names, capture_output=True, text=True, check=True).stdout
         for kernel, name in zip(kernels, done.splitlines(), strict=True):
-            kernel.name = _short(name)
+            kernel.name = name_in_source(name)
     return kernels
-
-
-def _short(name: str) -> str:
-    name = re.sub(r"(_GLOBAL__N__\w+|\(anonymous namespace\)|_INTERNAL_\w+)::", "", name).removeprefix("void ")
-    depth = 0
-    for position, character in enumerate(name):
-        depth += {"<": 1, ">": -1}.get(character, 0)
-        if character == "(" and depth == 0:
-            return name[:position]
-    return name
 
 
 def table(kernels: list[Kernel]) -> str:

@@ -39,10 +39,6 @@ def test_one_sample_and_constant_samples_have_an_interval_without_width():
     assert statistics.paired_difference([1.0] * 20).p == 1.0
 
 
-def test_the_inverse_of_an_interval_swaps_its_ends():
-    assert statistics.Interval(2.0, 1.0, 4.0).inverse() == statistics.Interval(0.5, 0.25, 1.0)
-
-
 def test_cliffs_delta_by_its_definition():
     before, after = [1.0, 2.0, 3.0, 3.0], [2.0, 3.0, 4.0]
     pairs = [(a, b) for a in before for b in after]

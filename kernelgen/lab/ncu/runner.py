@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelgen.toolchain.kernel_names import name_in_source
+
 QUERY_LIMIT_S = 120
 # Launches that one call may make before the rest is left out.
 MOST_LAUNCHES = 30
@@ -105,21 +107,8 @@ def _launch(row: dict[str, str]) -> Launch:
 
 def short(name: str) -> str:
     """A kernel's name without its return type, namespaces and parameters; template arguments stay."""
-    # ncu writes <unnamed>, at the start without its first bracket, and torch (anonymous namespace).
-    name = re.sub(r"(<?unnamed>|\(anonymous namespace\))::", "", name)
-    name = _without_parameters(name).removeprefix("void ").strip()
-    head, bracket, rest = name.partition("<")
+    head, bracket, rest = name_in_source(name).partition("<")
     return head.rpartition("::")[2].strip() + bracket + rest
-
-
-def _without_parameters(name: str) -> str:
-    """Up to the parenthesis that opens outside of angle brackets."""
-    depth = 0
-    for i, letter in enumerate(name):
-        depth += {"<": 1, ">": -1}.get(letter, 0)
-        if letter == "(" and depth == 0 and i:
-            return name[:i]
-    return name
 
 
 def problem(log: str) -> str | None:
