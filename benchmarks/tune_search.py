@@ -171,7 +171,7 @@ def by_chance(space: Space, names: Sequence[str], count: int, seed: int, look: C
 
 
 def best_of(search: Callable[..., list[str]], space: Space, times: Times, seed: int) -> dict[str, float]:
-    """The true time of the point that one search ends with over the best point's: before and after it compares a few."""
+    """The true time of the point that one search ends with over the best: before and after it compares a few."""
     truth = {name: statistics.median(found) for name, found in times.items()}
     chance = Random(f"noise {seed}")
 
