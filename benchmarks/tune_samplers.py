@@ -3,10 +3,11 @@
     python benchmarks/tune_samplers.py [--tables FILE ...] [--seeds 30] [--samplers NAME ...] [--json FILE]
 
 The tables are those of tune_search.py and tune_search_gpu.py. `kernelgen tune` takes four of five points from a Gaussian
-process and one from Optuna's TPE; the process also stands alone. Each sampler makes the same trials as tune_search.py has:
-a tenth of the points, the first 20 from one Latin hypercube, with the noise of the table, and the three best are held
-against each other at the end. Optuna's samplers know nothing of the gates: a point that they reject, or that was tried
-before, is answered at once and costs no trial; after three such answers chance chooses.
+process and one from Optuna's TPE; the process also stands alone. All make the same trials as in tune_search.py: a tenth
+of the points, the first 20 from one Latin hypercube, with the table's noise and the same comparison of the three best.
+
+Optuna's samplers know nothing of the gates. A point that a gate rejects, or that was tried before, gets its answer at
+once and counts as no trial; after three such answers chance chooses.
 """
 
 import argparse
