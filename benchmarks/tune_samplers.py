@@ -2,7 +2,7 @@
 
     python benchmarks/tune_samplers.py [--tables FILE ...] [--seeds 30] [--samplers NAME ...] [--json FILE]
 
-The tables are those of tune_search.py and tune_search_gpu.py. `kernelgen tune` takes four of five points from a Gaussian
+The tables are those of tune_search.py and tune_search_gpu.py. `kernelgen tune` takes 4 of 5 points from a Gaussian
 process and one from Optuna's TPE; the process also stands alone. All make the same trials as in tune_search.py: a tenth
 of the points, the first 20 from one Latin hypercube, with the table's noise and the same comparison of the three best.
 
