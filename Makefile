@@ -11,9 +11,6 @@ demo: .venv/ready
 test: .venv/ready
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check kernelgen tests benchmarks tools
-	@# pip leaves out bytecode, and Python keeps none where PYTHONDONTWRITEBYTECODE is set. Without it each of the hundreds
-	@# of processes that import torch takes twice as long. What cannot be compiled is some package's own template.
-	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib kernelgen || true
 	@$(BIN)/python -m pytest -n auto --dist worksteal --durations=10
 
 # Everything that the two commands need, in an environment of its own.
@@ -24,6 +21,9 @@ test: .venv/ready
 	@echo "Installing torch and the tools into .venv (2 to 3 GB; a minute or more) ..."
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@$(BIN)/python -m pip install --no-compile --group test --editable .
+	@# On all cores, which pip does not use. Without bytecode every process that imports torch takes twice as long. What
+	@# cannot be compiled is some package's own template.
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
 	@touch $@
 
 clean:

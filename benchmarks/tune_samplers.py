@@ -1,11 +1,13 @@
-"""The sampler of `kernelgen tune` beside Optuna's own, on tables of times that were measured before.
+"""How `kernelgen tune` chooses points beside Optuna's own samplers, on tables of times that were measured before.
 
     python benchmarks/tune_samplers.py [--tables FILE ...] [--seeds 30] [--samplers NAME ...] [--json FILE]
 
-The tables are those of tune_search.py and tune_search_gpu.py. Each sampler makes the same trials as tune_search.py has:
-a tenth of the points, the first 20 from one Latin hypercube, with the noise of the table, and the three best are held
-against each other at the end. Optuna's samplers know nothing of the gates: a point that they reject, or that was tried
-before, is answered at once and costs no trial; after three such answers chance chooses.
+The tables are those of tune_search.py and tune_search_gpu.py. `kernelgen tune` takes 4 of 5 points from a Gaussian
+process and one from Optuna's TPE; the process also stands alone. All make the same trials as in tune_search.py: a tenth
+of the points, the first 20 from one Latin hypercube, with the table's noise and the same comparison of the three best.
+
+Optuna's samplers know nothing of the gates. A point that a gate rejects, or that was tried before, gets its answer at
+once and counts as no trial; after three such answers chance chooses.
 """
 
 import argparse
@@ -32,7 +34,7 @@ Search = Callable[[Space, Sequence[str], int, int, Callable[[str], float]], list
 
 
 def gaussian_process(space: Space, names: Sequence[str], count: int, seed: int, look: Any) -> list[str]:
-    """The points that kernelgen's sampler chooses, the best first."""
+    """The points that kernelgen's Gaussian process chooses, the best first."""
     random, left = Random(seed), {name: json.loads(name) for name in names}
     times = {}
     seeds = sampler.latin_hypercube(space, list(left.values()), tune_search.SEEDED, seed)
@@ -83,7 +85,8 @@ def gp(seed: int) -> Any:
 
 
 SAMPLERS: dict[str, Search] = {
-    "kernelgen": gaussian_process,
+    "kernelgen tune": tune_search.guided,
+    "Gaussian process": gaussian_process,
     "TPESampler": partial(of_optuna, tpe),
     "GPSampler": partial(of_optuna, gp),
 }

@@ -1,11 +1,15 @@
 """The trials of one op: an Optuna study in a storage that several workers may share and that outlives them.
 
-Optuna keeps the trials and hands out those that wait; `sampler.py` chooses the points. Each trial carries the name of
-its worker. When a worker is dead, the next that looks puts its trials back, so that `kill -9` costs the work on the
-trials in flight and nothing else. Optuna 5 has heartbeats for databases alone, not for journals or a gRPC proxy, and
-beats only within its own loop; so workers report here themselves, in the same way on every storage.
+Optuna keeps the trials and hands out those that wait. `sampler.py` chooses four of five points; the fifth is Optuna's
+choice, by Bergstra et al.'s tree-structured Parzen estimator (TPE, 2011) with constant liar (Ginsbourger et al., 2010)
+for the trials in flight.
+
+Each trial carries the name of its worker. When a worker is dead, the next that looks puts its trials back, so that
+`kill -9` costs the work on the trials in flight and nothing else. Optuna 5 has heartbeats for databases alone, not for
+journals or a gRPC proxy, and beats only within its own loop; so workers report here themselves, on every storage.
 """
 
+import itertools
 import json
 import time
 import warnings
@@ -27,6 +31,8 @@ from kernelgen.tune.storages import FileLock, is_journal, open_storage, storage_
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
+# One trial in so many is TPE's. If it proposes so often what a gate rejects or what was tried before, chance chooses.
+TPE_EVERY, TPE_ATTEMPTS = 5, 3
 # Names of attributes: of a study, what its trials are of; of a trial, what is known of it, and who is to confirm.
 ABOUT, TRIAL, CLAIM = "kernelgen", "trial", "confirms"
 
@@ -69,14 +75,14 @@ class Study:
         with storage_errors(storage):
             self._storage = open_storage(storage)
             with self._turn():
-                self._study = self._open(about)
+                self._study = self._open(about, min(10, seeds))
                 if self._study.user_attrs.get("seeded") is None:
                     for values in sampler.latin_hypercube(space, list(self._points.values()), seeds, seed):
                         self._study.enqueue_trial(space.indices(values), skip_if_exists=True)
                     self._study.set_user_attr("seeded", True)
             self.heartbeat()
 
-    def _open(self, about: dict[str, Any]) -> optuna.Study:
+    def _open(self, about: dict[str, Any], startup: int) -> optuna.Study:
         name = " · ".join(filter(None, (about["op"], about["device"], about.get("shapes"))))
         if is_journal(self._where):
             for other in optuna.get_all_study_names(self._storage):
@@ -84,9 +90,10 @@ class Study:
                     raise TuningError(f"{self._where} holds trials of {other}, not of {name}; name another file.")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            study = optuna.create_study(
-                storage=self._storage, study_name=name, load_if_exists=True, sampler=optuna.samplers.RandomSampler()
+            tpe = optuna.samplers.TPESampler(
+                n_startup_trials=startup, multivariate=True, constant_liar=True, seed=self._random.randrange(2**31)
             )
+            study = optuna.create_study(storage=self._storage, study_name=name, load_if_exists=True, sampler=tpe)
         recorded = study.user_attrs.get(ABOUT)
         if recorded is None:
             study.set_user_attr(ABOUT, about)
@@ -102,24 +109,30 @@ class Study:
     def ask(self) -> Trial | None:
         """The next trial to make; None if there are enough, or every point was tried."""
         with storage_errors(self._where), self._turn():
-            while True:
+            for attempt in itertools.count():
                 trials = self._study.get_trials(deepcopy=False)
                 made = {trial.user_attrs[TRIAL]["key"]: trial for trial in trials if counts(trial)}
                 if len(made) >= min(self.total, len(self._points)):
                     return None
-                if not any(trial.state == TrialState.WAITING for trial in trials):
-                    self._study.enqueue_trial(self.space.indices(self._choose(made)))
+                waiting = any(trial.state == TrialState.WAITING for trial in trials)
+                if not waiting and (chosen := self._choose(made, attempt)):
+                    self._study.enqueue_trial(self.space.indices(chosen))
                 trial = self._study.ask(self._distributions)
                 values = self.space.values(trial.params)
                 if key(values) in self._points and key(values) not in made:
                     about = {"key": key(values), "values": values, "worker": self.worker}
                     self._storage.set_trial_user_attr(trial._trial_id, TRIAL, about)
                     return Trial(trial.number, values)
-                # The gates no longer let it pass, or another worker has it: on a server they do not take turns.
+                # A gate rejects it, or it was tried before; on a server another worker may have got it meanwhile.
                 self._study.tell(trial.number, state=TrialState.FAIL)
 
-    def _choose(self, made: Mapping[str, FrozenTrial]) -> Values:
+    def _choose(self, made: Mapping[str, FrozenTrial], attempt: int) -> Values | None:
+        """The next point; None leaves the choice to Optuna."""
         left = [values for name, values in self._points.items() if name not in made]
+        if attempt >= TPE_ATTEMPTS:
+            return self._random.choice(left)
+        if len(made) % TPE_EVERY == 0:
+            return None
         times, in_flight = [], []
         for trial in made.values():
             values = trial.user_attrs[TRIAL]["values"]
