@@ -38,9 +38,14 @@ def read(root: Path, outcome: Outcome) -> list[Kernel]:
     kernels = []
     for path, source in outcome.facts["objects"].items():
         report = root / f"{path}.txt"
-        if source.endswith(".cu") and report.is_file():
+        if is_kernel_object(path) and report.is_file():
             kernels += parse(source, report.read_text())
     return sorted(demangled(kernels), key=lambda kernel: (kernel.source, kernel.name, kernel.architecture))
+
+
+def is_kernel_object(path: str) -> bool:
+    """Whether an object was made by nvcc: one of kernel.cu is called kernel.cu.90a.o, or kernel.cu.float16.90a.o."""
+    return ".cu." in Path(path).name
 
 
 def parse(source: str, report: str) -> list[Kernel]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.toolchain.build import Outcome
+from kernelgen.toolchain.resources import is_kernel_object
 
 _COLORS = {"nvcc": "#76b900", "c++": "#4477aa", "link": "#aa7744"}
 
@@ -46,7 +47,7 @@ def read(root: Path, outcome: Outcome) -> list[Step]:
         end, _, output, _ = rest.split("\t")
         if output in wanted:
             name = objects.get(output, output)
-            kind = "link" if output not in objects else "nvcc" if name.endswith(".cu") else "c++"
+            kind = "link" if output not in objects else "nvcc" if is_kernel_object(output) else "c++"
             phases = _phases(root / f"{output}.csv") if kind == "nvcc" else {}
             steps[output] = Step(name, kind, int(start) / 1000, int(end) / 1000, phases)
     return sorted(steps.values(), key=lambda step: -step.seconds)

@@ -171,7 +171,7 @@ class Compiler:
             with self._scratch(folder.parent, header) as scratch:
                 compiling = [self._pool.submit(self._call, command, scratch) for command in self.compiles.values()]
                 seconds = sum(_results(compiling)) + self._call(self._build.link, scratch)
-                kernels = self._kernels({path: scratch / f"{Path(path).name}.txt" for path in self.compiles})
+                kernels = self._kernels({path: scratch / f"{self._name_of(path)}.txt" for path in self.compiles})
                 (scratch / "kernels.json").write_text(json.dumps(kernels))
                 for path in scratch.iterdir():
                     if path.name not in ("kernels.json", self._library):
@@ -200,20 +200,24 @@ class Compiler:
         include = f"-I{self._build.relative}/generated"
         command = command.replace(include, f"-I{folder}/generated {include}")
         for path in (*self.compiles, self._build.facts["library"]):
-            command = re.sub(re.escape(path) + r"(?![\w])", f"{folder}/{Path(path).name}", command)
+            command = re.sub(re.escape(path) + r"(?![\w])", f"{folder}/{self._name_of(path)}", command)
         start = time.perf_counter()
         done = self._commands.run(["nice", "-n", "19", "sh", "-c", command], self.limit_s, _environment())
         if done.returncode:
             raise CompileError(_first_error(done.stdout + done.stderr))
         return time.perf_counter() - start
 
+    def _name_of(self, path: str) -> str:
+        """What a file of the default build is called in a candidate's folder, which has no folders of its own: sources of
+        one name may lie in sm80/ and in sm90/."""
+        return Path(path).relative_to(self._build.relative).as_posix().replace("/", "-")
+
     def _kernels(self, reports: Mapping[str, Path]) -> list[dict[str, Any]]:
         """The compiler's reports on each kernel of these objects."""
         kernels = []
         for path, report in reports.items():
-            source = self._build.facts["objects"][path]
-            if source.endswith(".cu") and report.is_file():
-                kernels += resources.parse(source, report.read_text())
+            if resources.is_kernel_object(path) and report.is_file():
+                kernels += resources.parse(self._build.facts["objects"][path], report.read_text())
         return [kernel.as_dict() for kernel in resources.demangled(kernels)]
 
 

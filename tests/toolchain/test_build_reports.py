@@ -9,7 +9,7 @@ from kernelgen.toolchain import resources, timings
 from kernelgen.toolchain.build import Outcome
 
 OBJECTS = {
-    "build/release/op/kernel.cu.90a.o": "src/demo/ops/op/kernel.cu",
+    "build/release/op/kernel.cu.float16.90a.o": "src/demo/ops/op/kernel.cu (float16)",
     "build/release/op/cpu.cpp.o": "src/demo/ops/op/cpu.cpp",
 }
 LIBRARIES = ["src/demo/_cpu.so", "src/demo/_cuda.so"]
@@ -18,7 +18,7 @@ LIBRARIES = ["src/demo/_cpu.so", "src/demo/_cuda.so"]
 LOG = """# ninja log v7
 0\t900\t1\tbuild/release/op/cpu.cpp.o\taa
 0\t7000\t1\tsrc/demo/_cpu.so\tbb
-0\t2000\t2\tbuild/release/op/kernel.cu.90a.o\tcc
+0\t2000\t2\tbuild/release/op/kernel.cu.float16.90a.o\tcc
 5\t1005\t2\tbuild/release/op/cpu.cpp.o\taa
 2000\t2250\t2\tsrc/demo/_cuda.so\tdd
 """
@@ -50,8 +50,8 @@ def root(tmp_path) -> Path:
     folder = tmp_path / "build/release/op"
     folder.mkdir(parents=True)
     (tmp_path / "build/release/.ninja_log").write_text(LOG)
-    (folder / "kernel.cu.90a.o.csv").write_text(NVCC_TIMES)
-    (folder / "kernel.cu.90a.o.txt").write_text(PTXAS)
+    (folder / "kernel.cu.float16.90a.o.csv").write_text(NVCC_TIMES)
+    (folder / "kernel.cu.float16.90a.o.txt").write_text(PTXAS)
     return tmp_path
 
 
@@ -63,14 +63,14 @@ def outcome(*made: str) -> Outcome:
 def test_timings_are_of_this_build_and_show_what_nvcc_did(root):
     steps = timings.read(root, outcome(*OBJECTS, "src/demo/_cuda.so"))
     assert [(Path(step.name).name, step.kind, step.seconds) for step in steps] == [
-        ("kernel.cu", "nvcc", 2.0),
+        ("kernel.cu (float16)", "nvcc", 2.0),
         ("cpu.cpp", "c++", pytest.approx(1.0)),
         ("_cuda.so", "link", 0.25),
     ]
     phases = {"cudafe++": 0.37, "cicc 90a": 0.325, "g++ preprocessing": 0.267, "ptxas 90a": 0.089}
     assert steps[0].phases == phases
     lines = timings.table(steps).splitlines()
-    assert lines[0].startswith("    2.00 s  62%  src/demo/ops/op/kernel.cu  cudafe++ 0.37 · cicc 90a 0.3")
+    assert lines[0].startswith("    2.00 s  62%  src/demo/ops/op/kernel.cu (float16)  cudafe++ 0.37 · cicc 90a 0.3")
     assert lines[-1] == "    3.25 s in 3 steps"
 
 
@@ -83,7 +83,7 @@ def test_the_picture_has_a_row_for_each_job(root):
     svg = ElementTree.parse(picture).getroot()
     bars = svg.findall(".//{*}g/{*}rect")
     assert sorted(bar.get("y") for bar in bars) == ["30", "30", "56"]
-    assert "src/demo/ops/op/kernel.cu: 2.00 s" in svg.find(".//{*}title").text
+    assert "src/demo/ops/op/kernel.cu (float16): 2.00 s" in svg.find(".//{*}title").text
 
 
 def test_resources_of_each_kernel(root):

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import os
 import random
 import signal
@@ -362,8 +363,9 @@ def test_two_workers_share_a_journal_and_one_of_them_confirms(steady):
 
 
 @pytest.fixture
-def asked(run):
-    """`kernelgen tune elementwise` in this process."""
+def asked(run, monkeypatch):
+    """`kernelgen tune elementwise` in this process, without the lines that tell that a stage takes long."""
+    monkeypatch.setattr(display, "SECONDS_A_LINE", math.inf)
     return lambda *arguments: run("tune", "elementwise", "--device", "cpu", *arguments)
 
 
