@@ -120,6 +120,6 @@ def refuse_architecture_flags(project: Project) -> None:
         for flag in flags:
             if re.match(r"-(arch|gencode|code|-gpu-architecture|-gpu-code|-generate-code)\b", flag):
                 raise BuildError(
-                    f"{place} holds {flag}, which would change the architectures unseen; take it out and set "
+                    f"{place} holds {flag}, which would replace the chosen architectures; take it out and set "
                     "TORCH_CUDA_ARCH_LIST instead."
                 )

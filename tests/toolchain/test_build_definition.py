@@ -253,7 +253,7 @@ def test_a_project_has_flags_of_its_own_for_all_ops_and_for_one(project, whole_t
     own = [line for line in text.splitlines() if "own_flags = " in line]
     assert sorted(line.rpartition(" ")[2] for line in own) == ["-DCXX_ONE", "-DCXX_ONE", "-DNVCC_ONE"]
     assert objects.unknown_ops(replace(PINS, cxx_flags={"*": [], "wrong": []}), find_ops(PINS)) == ["wrong"]
-    with pytest.raises(BuildError, match=r"NVCC_FLAGS in setup\.py holds -arch=sm_80, which would change"):
+    with pytest.raises(BuildError, match=r"NVCC_FLAGS in setup\.py holds -arch=sm_80, which would replace"):
         architectures.refuse_architecture_flags(replace(PINS, nvcc_flags={"elementwise": ["-arch=sm_80"]}))
 
 
