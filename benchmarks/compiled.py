@@ -11,15 +11,15 @@ from kernelgen.toolchain import resources
 def compiled(project: Path, ops: tuple[str, ...]) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """The kernels of `ops` in the last build, and by source the seconds that it took to compile."""
     folder = project / "build" / "release"
-    facts = json.loads((folder / "environment.json").read_text())
+    configuration = json.loads((folder / "environment.json").read_text())
     folders = tuple(f"/ops/{op}/" for op in ops)
-    objects = facts["objects"].items()
+    objects = configuration["objects"].items()
     sources = {
         name: source
         for name, source in objects
-        if source.endswith(".cu") and any(folder in source for folder in folders)
+        if resources.is_kernel_object(name) and any(folder in source for folder in folders)
     }
-    kernels = resources.read(project, SimpleNamespace(facts={**facts, "objects": sources}))
+    kernels = resources.read(project, SimpleNamespace(configuration={**configuration, "objects": sources}))
     lines = [line.split("\t") for line in (folder / ".ninja_log").read_text().splitlines() if "\t" in line]
     seconds = {
         sources[target]: (int(end) - int(start)) / 1e3 for start, end, _, target, *_ in lines if target in sources

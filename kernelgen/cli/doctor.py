@@ -50,7 +50,7 @@ def _examine(examined: target.Target, fix: bool) -> tuple[list[Finding], list[st
     def examine() -> list[Finding]:
         return [
             *examined.problems,
-            *doctor.examine(examined.root, examined.tools, examined.python, examined.subject),
+            *doctor.examine(examined.root, examined.tools, examined.python, examined.checked),
         ]
 
     findings = examine()

@@ -28,5 +28,5 @@ def run(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps(variables))
     else:
-        print("\n".join(environment.written(variables, options.shell)))
+        print("\n".join(environment.in_syntax(variables, options.shell)))
     return 0

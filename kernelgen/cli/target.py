@@ -6,19 +6,26 @@ from pathlib import Path
 
 from kernelgen.cli.parser import Parser
 from kernelgen.errors import KernelgenError, UsageError
-from kernelgen.toolchain.checks.project import Subject
+from kernelgen.toolchain.checks.project import CheckedProject
 from kernelgen.toolchain.finding import Finding, error
 
 
 @dataclass(frozen=True)
 class Target:
-    """`tools` is the folder that holds the build_tools to call; `python` is the project's Python, or a sentence that
-    says why there is none; `subject` is None outside a project."""
+    """What to examine.
+
+    Args:
+        root: the project, or the folder that --project names.
+        tools: the folder that holds the build_tools to call.
+        python: the project's Python, or a sentence that says why there is none.
+        checked: what doctor checks of the project; None outside of one.
+        problems: findings about the project's record.
+    """
 
     root: Path
     tools: Path
     python: Path | str
-    subject: Subject | None
+    checked: CheckedProject | None
     problems: list[Finding]
 
 
@@ -42,16 +49,16 @@ def find(options: argparse.Namespace, scratch: Path) -> Target:
     projects = [folder for folder in (here, *here.parents) if (folder / template.ANSWERS_FILE).is_file()]
     if not projects and options.project != Path():
         project.find(here)
-    root, subject, problems = (projects or [here])[0], None, []
+    root, checked, problems = (projects or [here])[0], None, []
     if projects:
         try:
             home = project.find(here)
-            subject = Subject(root, home.package, [op["name"] for op in home.ops])
+            checked = CheckedProject(root, home.package, [op["name"] for op in home.ops])
         except KernelgenError as problem:
             cure = f"git -C {root} checkout -- {template.ANSWERS_FILE}"
             problems.append(error("project", str(problem), cure))
     tools = root if projects else _stand_in(scratch)
-    return Target(root, tools, _python(root, options.python), subject, problems)
+    return Target(root, tools, _python(root, options.python), checked, problems)
 
 
 def _python(root: Path, chosen: Path | None) -> Path | str:

@@ -62,7 +62,7 @@ def measure(
     root = selection.root
     with revision.checked_out(root, request.against) as (then, commit):
         for op in selection.ops:
-            revision.give_cases(root, then, selection.package, op, request.against)
+            revision.copy_cases(root, then, selection.package, op, request.against)
         for folder in (then, root):
             revision.build(folder, selection.python)
 

@@ -1,7 +1,6 @@
-"""Builds a project's libraries, in about the time that the compiler needs.
+"""Builds a project's libraries, with little time added to that of the compilers.
 
-The project's own build_tools do it, in the project's Python. This is their client: it says what to build, and what was
-built.
+The project's own build_tools build, in the project's Python. This module starts them and reads their report.
 """
 
 import os
@@ -19,7 +18,7 @@ from kernelgen.toolchain.python import find_python
 
 @dataclass(frozen=True)
 class Build:
-    """One variant of a project's libraries, as its environment asks for it."""
+    """A build of a project's libraries; the environment's variables choose its variant and architectures."""
 
     root: Path
     environment: Mapping[str, str]
@@ -31,23 +30,24 @@ class Build:
         """Bring the libraries up to date; `quiet` keeps standard output free.
 
         Raises:
-            KernelgenError: there is no such build to be had here, or the compiler refused a source.
+            KernelgenError: such a build is impossible here, or the compiler refused a source.
         """
         start = time.perf_counter()
         switches = {"--clean": clean, "--verbose": verbose, "--quiet": quiet}
         options = [name for name, wanted in switches.items() if wanted]
         options += ["-j", str(jobs)] if jobs else []
         report = build_tools.build(self.root, find_python(self.root, self.python), options, self.environment)
-        return Outcome(report["variant"], report["configuration"], report["made"], time.perf_counter() - start)
+        return Outcome(report["variant"], report["configuration"], report["built"], time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a build made: the objects and libraries that were written anew, and how long it took."""
+    """What a build did. `configuration` is the record of its definition; `built` holds the paths of the objects and
+    libraries that it wrote."""
 
     variant: str
-    facts: dict[str, Any]
-    made: list[str]
+    configuration: dict[str, Any]
+    built: list[str]
     seconds: float
 
     @property
@@ -57,20 +57,20 @@ class Outcome:
 
     @property
     def libraries(self) -> list[str]:
-        return self.facts["libraries"]
+        return self.configuration["libraries"]
 
     @property
     def compiled(self) -> list[str]:
-        return [self.facts["objects"][path] for path in self.made if path in self.facts["objects"]]
+        return [self.configuration["objects"][path] for path in self.built if path in self.configuration["objects"]]
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "variant": self.variant,
-            "architectures": self.facts["architectures"],
+            "architectures": self.configuration["architectures"],
             "libraries": self.libraries,
-            "linked": [path for path in self.made if path in self.libraries],
+            "linked": [path for path in self.built if path in self.libraries],
             "compiled": self.compiled,
-            "files": len(self.facts["objects"]),
+            "files": len(self.configuration["objects"]),
             "seconds": round(self.seconds, 3),
         }
 
@@ -78,11 +78,11 @@ class Outcome:
         """What a process needs in its environment to run this variant; the release one needs nothing."""
         if self.variant == "release":
             return {}
-        variables = {f"{self.facts['package'].upper()}_VARIANT": self.variant}
+        variables = {f"{self.configuration['package'].upper()}_VARIANT": self.variant}
         if self.variant == "asan":
-            # Its runtime must come before any other library, and so before Python itself; it would keep addresses
-            # that CUDA wants, and report what Python itself never frees.
-            command = [*shlex.split(self.facts["compiler"]), "-print-file-name=libasan.so"]
+            # The sanitizer's runtime must be loaded before any other library. Its shadow gap takes addresses that CUDA
+            # needs, and its leak check reports memory that Python never frees.
+            command = [*shlex.split(self.configuration["compiler"]), "-print-file-name=libasan.so"]
             runtime = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
             variables |= {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0:protect_shadow_gap=0"}
         elif self.variant == "ubsan":
@@ -96,16 +96,16 @@ class Outcome:
     def __str__(self) -> str:
         names = " and ".join(Path(path).name for path in self.libraries) or "nothing: this project has no op"
         place = "" if self.variant == "release" else f" in {self.folder}"
-        architectures = " and ".join(self.facts["architectures"])
-        what = f"{names}{place}{f' for {architectures}' if architectures else ''}"
-        if not self.made:
-            return f"nothing to do: {what} up to date ({self.seconds:.2f} s)"
-        share = f"{len(self.compiled)} of {len(self.facts['objects'])} files compiled"
-        return f"built {what} in {self.seconds:.1f} s ({share})"
+        architectures = " and ".join(self.configuration["architectures"])
+        libraries = f"{names}{place}{f' for {architectures}' if architectures else ''}"
+        if not self.built:
+            return f"nothing to do: {libraries} up to date ({self.seconds:.2f} s)"
+        share = f"{len(self.compiled)} of {len(self.configuration['objects'])} files compiled"
+        return f"built {libraries} in {self.seconds:.1f} s ({share})"
 
 
 def find_root(start: Path) -> Path:
-    """The project that `start` lies in. Parses no answers file: a build that has nothing to do should be done at once.
+    """The project that `start` lies in. It parses no answers file, which would slow a build that has nothing to do.
 
     Raises:
         KernelgenError: there is none.
@@ -116,10 +116,10 @@ def find_root(start: Path) -> Path:
             return folder
     from kernelgen.scaffold import project
 
-    return project.find(start).root  # which knows what to say
+    return project.find(start).root  # which raises, with the reason
 
 
 def environment(*, arch: str | None = None, debug: bool = False, sanitize: str | None = None) -> dict[str, str]:
-    """This process's environment, with what a command line chose in it."""
+    """This process's environment, with the command line's choices set in it."""
     chosen = {"TORCH_CUDA_ARCH_LIST": arch, "DEBUG": "1" if debug else None, "SANITIZE": sanitize}
     return {**os.environ, **{name: value for name, value in chosen.items() if value is not None}}

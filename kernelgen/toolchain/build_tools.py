@@ -48,7 +48,7 @@ def build(root: Path, python: Path, options: Sequence[str], environment: Mapping
 
     Raises:
         OlderLayoutError: there are no build_tools.
-        KernelgenError: there is no such build to be had here, or a compiler refused a source.
+        KernelgenError: such a build is impossible here, or a compiler refused a source.
     """
     reader, writer = os.pipe()
     try:
@@ -64,7 +64,7 @@ def build(root: Path, python: Path, options: Sequence[str], environment: Mapping
             text = pipe.read()
         process.wait()
     except KeyboardInterrupt:
-        process.terminate()  # It ends its compilers and removes what they left half-written.
+        process.terminate()  # build_tools ends its compilers and removes half-written files.
         process.wait()
         raise
     report = json.loads(text) if text else {"error": f"{python} could not run build_tools; its messages are above."}

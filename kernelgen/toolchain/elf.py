@@ -1,4 +1,4 @@
-"""Reads of a shared library (ELF, 64-bit, little-endian) what it needs from others."""
+"""Reads what a shared library (ELF, 64-bit, little-endian) needs from others."""
 
 import struct
 from dataclasses import dataclass, field
@@ -12,16 +12,17 @@ _WEAK = 2
 
 
 @dataclass
-class Library:
-    """`symbols` are those that some other library must define, mapped to whether they carry a version of it."""
+class Dependencies:
+    """What a library needs from others: their names, the folders where it looks for them (rpath and runpath), and the
+    symbols that they must define, each mapped to whether it names a version of its library."""
 
-    needed: list[str] = field(default_factory=list)
+    libraries: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     symbols: dict[str, bool] = field(default_factory=dict)
 
 
-def read(data: bytes | Path) -> Library:
-    """What a library needs.
+def read(data: bytes | Path) -> Dependencies:
+    """What a library needs from others.
 
     Raises:
         KernelgenError: it is not a library of this kind.
@@ -36,27 +37,27 @@ def read(data: bytes | Path) -> Library:
         raise KernelgenError(f"{name} is damaged: {error}.") from error
 
 
-def _read(data: bytes) -> Library:
+def _read(data: bytes) -> Dependencies:
     (table,), (size, count) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HH", data, 58)
-    # Of a section's header: its kind, where it lies, its length, and the number of the one with its strings.
+    # Of each section's header: its kind, offset, length, and the number of the section that holds its strings.
     headers = [struct.unpack_from("<4xI16xQQI", data, table + i * size) for i in range(count)]
     sections = {kind: (data[offset : offset + length], link) for kind, offset, length, link in headers}
 
-    def text(strings: int, at: int) -> str:
-        start = headers[strings][1] + at
+    def text(strings: int, offset: int) -> str:
+        start = headers[strings][1] + offset
         return data[start : data.index(b"\0", start)].decode()
 
-    found = Library()
+    needs = Dependencies()
     dynamic, strings = sections.get(_DYNAMIC, (b"", 0))
     for tag, value in struct.iter_unpack("<qQ", dynamic):
         if tag == _NEEDED:
-            found.needed.append(text(strings, value))
+            needs.libraries.append(text(strings, value))
         elif tag in (_RPATH, _RUNPATH):
-            found.paths += text(strings, value).split(":")
+            needs.paths += text(strings, value).split(":")
     symbols, strings = sections.get(_DYNSYM, (b"", 0))
     versions = [version & 0x7FFF for (version,) in struct.iter_unpack("<H", sections.get(_VERSYM, (b"", 0))[0])]
     for i, (name, info, section) in enumerate(struct.iter_unpack("<IBxH16x", symbols)):
         if section == 0 and name and info >> 4 != _WEAK:
-            # 0 and 1 stand for "none": some library, whichever has it.
-            found.symbols[text(strings, name)] = bool(versions) and versions[i] > 1
-    return found
+            # Versions 0 and 1 mean "none": any library may define the symbol.
+            needs.symbols[text(strings, name)] = bool(versions) and versions[i] > 1
+    return needs

@@ -9,27 +9,27 @@ from kernelgen.toolchain.facts import Facts
 
 
 def variables(facts: Facts, note: Callable[[str], None]) -> dict[str, str]:
-    """Each variable's value; PATH holds only what comes in front of it. What is left out is noted."""
-    toolkit, found = facts["toolkit"].value, {}
+    """Each variable's value; for PATH, the folders to put in front. A note says why a variable is left out."""
+    toolkit, values = facts["toolkit"].value, {}
     if toolkit:
-        found["CUDA_HOME"] = toolkit["home"]
+        values["CUDA_HOME"] = toolkit["home"]
         if facts["architectures"].value:
-            found["TORCH_CUDA_ARCH_LIST"] = ";".join(facts["architectures"].value)
+            values["TORCH_CUDA_ARCH_LIST"] = ";".join(facts["architectures"].value)
     for name in ("setup", "torch", "compiler", "toolkit", "architectures", "jobs"):
         note(facts[name].error or facts[name].notes)
     if facts["compiler"].value:
-        found["CXX"] = facts["compiler"].value
+        values["CXX"] = facts["compiler"].value
     if facts["jobs"].value:
-        found["MAX_JOBS"] = str(facts["jobs"].value)
+        values["MAX_JOBS"] = str(facts["jobs"].value)
     folders = [str(facts.python.parent)] if facts.python else []
     folders += [str(Path(toolkit["nvcc"]).parent)] if toolkit else []
     missing = [folder for folder in folders if folder not in os.environ.get("PATH", "").split(os.pathsep)]
-    return found | ({"PATH": os.pathsep.join(missing)} if missing else {})
+    return values | ({"PATH": os.pathsep.join(missing)} if missing else {})
 
 
-def written(found: dict[str, str], shell: str) -> list[str]:
+def in_syntax(values: dict[str, str], shell: str) -> list[str]:
     """The variables as that shell's commands, or as a Dockerfile's lines."""
-    return [_WRITERS[shell](name, value) for name, value in found.items()]
+    return [_WRITERS[shell](name, value) for name, value in values.items()]
 
 
 def _sh(name: str, value: str) -> str:

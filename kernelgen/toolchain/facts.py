@@ -11,7 +11,7 @@ from kernelgen.toolchain import build_tools
 
 @dataclass(frozen=True)
 class Answer:
-    """What build_tools found, what they noted about it, and the sentence that they refused with, if they did."""
+    """A value that build_tools found, their notes about it, and the error that ended the search, or ""."""
 
     value: Any = None
     notes: str = ""
@@ -20,7 +20,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Facts:
-    """The answers by what they are about; one that was not given is empty."""
+    """The answers by subject; a subject without one has an empty answer."""
 
     root: Path
     python: Path | None

@@ -1,4 +1,4 @@
-"""What a check finds: one sentence, how bad it is, and the command that cures it."""
+"""What a check reports: one sentence, how bad it is, and the command that cures it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ BOTH, NEITHER, CPU_ONLY = 0, 1, 3
 
 @dataclass(frozen=True)
 class Finding:
-    """`stops` is the build that fails as things stand: "cpu" (and then CUDA too), "cuda" or "" for none."""
+    """`stops` is the build that fails because of it: "cpu" (and then CUDA too), "cuda", or "" for none."""
 
     check: str
     state: str
@@ -43,8 +43,8 @@ def builds(findings: Iterable[Finding]) -> dict[str, bool]:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    would = builds(findings)
-    return BOTH if would["cuda"] else CPU_ONLY if would["cpu"] else NEITHER
+    succeeds = builds(findings)
+    return BOTH if succeeds["cuda"] else CPU_ONLY if succeeds["cpu"] else NEITHER
 
 
 def table(findings: Iterable[Finding]) -> str:

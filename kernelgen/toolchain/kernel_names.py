@@ -2,8 +2,8 @@
 
 import re
 
-# Unnamed namespaces as cu++filt and torch spell them, as nvcc does, and as ncu does, which drops the first bracket of a
-# name that starts with one.
+# Unnamed namespaces as cu++filt and torch spell them, as nvcc does, and as ncu does, which drops the opening bracket
+# where a name starts with it.
 _UNNAMED = re.compile(r"(\(anonymous namespace\)|_GLOBAL__N__\w+|_INTERNAL_\w+|<?unnamed>)::")
 
 

@@ -13,12 +13,12 @@ from kernelgen.toolchain.facts import Facts
 
 # nvcc, its headers and its code generator have to be of one version, the one that torch was built with.
 _COMPILER = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
-# Headers and libraries that newer builds of torch bring, in versions that torch pins: these are kept.
+# Headers and libraries that newer builds of torch bring, in versions that torch pins: installed ones are kept.
 _LIBRARIES = ("nvidia-cuda-runtime", "nvidia-cuda-cccl")
 # The packages for CUDA 12 (nvidia-cuda-nvcc-cu12) hold ptxas and no nvcc: nothing compiles with them.
 OLDEST_PACKAGED_CUDA = 13
 
-# The file descriptor: what other programs say goes there, so that standard output stays ours.
+# Its file descriptor: other programs print there, so that standard output holds kernelgen's results alone.
 STDERR = 2
 
 
@@ -32,7 +32,7 @@ def toolkit(facts: Facts) -> list[str]:
 
 
 def command(python: Path | None) -> str:
-    """How to install something into that Python, as a person types it."""
+    """The command that installs packages into that Python, without their names."""
     return shlex.join(_installer(python)) if python else "pip install"
 
 
@@ -49,7 +49,7 @@ def _installer(python: Path) -> list[str]:
 
 
 def install(python: Path, wanted: Sequence[str]) -> None:
-    """Says what it runs and runs it; the installer's own words go to standard error.
+    """Says what it runs and runs it; the installer's output goes to standard error.
 
     Raises:
         KernelgenError: it failed.

@@ -10,7 +10,8 @@ from kernelgen.errors import KernelgenError, UsageError
 
 
 def find_python(root: Path, chosen: Path | None = None) -> Path:
-    """The Python of the project at `root`: the chosen one, or that of the environment in use, or of its own.
+    """The Python of the project at `root`: `chosen`, or the one of the active environment, of the nearest .venv,
+    or kernelgen's own if it has torch.
 
     Raises:
         UsageError: `chosen` is not there.
@@ -33,7 +34,8 @@ def find_python(root: Path, chosen: Path | None = None) -> Path:
 
 
 def _environments(root: Path) -> Iterator[Path]:
-    """Where an environment may be: in use, or `.venv` in the project or above it, inside its repository."""
+    """Where an environment may be: the active one, then `.venv` in the project and in the folders above it, up to the
+    repository's root."""
     if active := os.environ.get("VIRTUAL_ENV"):
         yield Path(active)
     for folder in (root, *root.parents):

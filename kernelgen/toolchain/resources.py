@@ -1,4 +1,4 @@
-"""What each kernel takes of a GPU: registers, shared memory, stack and spills, as ptxas reported them."""
+"""What each kernel uses of a GPU: registers, shared memory, stack and spills, as ptxas reported them."""
 
 import re
 import shutil
@@ -36,7 +36,7 @@ class Kernel:
 def read(root: Path, outcome: Outcome) -> list[Kernel]:
     """Every kernel of the build, by source; ptxas's report lies beside each object."""
     kernels = []
-    for path, source in outcome.facts["objects"].items():
+    for path, source in outcome.configuration["objects"].items():
         report = root / f"{path}.txt"
         if is_kernel_object(path) and report.is_file():
             kernels += parse(source, report.read_text())
@@ -55,13 +55,13 @@ def parse(source: str, report: str) -> list[Kernel]:
         if entry := _ENTRY.search(line):
             number, suffix = re.fullmatch(r"(\d+)([a-z]?)", entry[2]).groups()
             kernels.append(Kernel(source, entry[1], f"{number[:-1]}.{number[-1]}{suffix}"))
-        elif kernels and (found := _SPILLS.search(line)):
-            # Functions that a kernel calls are reported after it, and count as part of it.
-            kernels[-1].stack += int(found[1])
-            kernels[-1].spill_stores += int(found[2])
-            kernels[-1].spill_loads += int(found[3])
-        elif kernels and (found := _USED.search(line)):
-            kernels[-1].registers = int(found[1])
+        elif kernels and (match := _SPILLS.search(line)):
+            # ptxas reports the functions that a kernel calls after it; they count as part of it.
+            kernels[-1].stack += int(match[1])
+            kernels[-1].spill_stores += int(match[2])
+            kernels[-1].spill_loads += int(match[3])
+        elif kernels and (match := _USED.search(line)):
+            kernels[-1].registers = int(match[1])
             shared = _SHARED.search(line)
             kernels[-1].shared = int(shared[1]) if shared else 0
     return kernels

@@ -15,7 +15,7 @@ _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 
 @contextmanager
 def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
-    """The project at `root` as of a revision, in a work tree of its own that goes when the block ends; and its commit.
+    """The project at `root` as of a revision, in a work tree that is removed when the block ends; and its commit.
 
     Raises:
         KernelgenError: the project is not in a git repository, or there is no such revision, or no project in it.
@@ -41,16 +41,16 @@ def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def give_cases(now: Path, then: Path, package: str, op: str, revision: str) -> None:
-    """Let the other revision measure the cases of this one: its own lab.py may have others, or not be there.
+def copy_cases(current: Path, other: Path, package: str, op: str, revision: str) -> None:
+    """Copies the current lab.py to the other revision, whose own may have other cases or be missing.
 
     Raises:
         KernelgenError: the other revision has no such op.
     """
-    folder = then / "src" / package / "ops" / op
+    folder = other / "src" / package / "ops" / op
     if not (folder / "__init__.py").is_file():
         raise KernelgenError(f"There was no op {op!r} at {revision}, so there is nothing to compare it with.")
-    shutil.copyfile(now / "src" / package / "ops" / op / "lab.py", folder / "lab.py")
+    shutil.copyfile(current / "src" / package / "ops" / op / "lab.py", folder / "lab.py")
 
 
 def versions(root: Path, path: Path, most: int) -> list[tuple[str, str]]:

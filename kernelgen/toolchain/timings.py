@@ -35,10 +35,10 @@ class Step:
 
 
 def read(root: Path, outcome: Outcome) -> list[Step]:
-    """The steps of a build, the longest first; where it had nothing to do, the last time of each."""
+    """The steps of a build, the longest first; if it had nothing to do, the last run of each step."""
     folder = root / outcome.folder
-    objects = outcome.facts["objects"]
-    wanted = set(outcome.made) or {*objects, *outcome.libraries}
+    objects = outcome.configuration["objects"]
+    wanted = set(outcome.built) or {*objects, *outcome.libraries}
     steps = {}
     for line in (folder / ".ninja_log").read_text().splitlines():
         start, _, rest = line.partition("\t")
@@ -55,14 +55,14 @@ def read(root: Path, outcome: Outcome) -> list[Step]:
 
 def _phases(report: Path) -> dict[str, float]:
     """What nvcc's --time wrote, in seconds; nothing where the object came from a compiler cache."""
-    found: dict[str, float] = defaultdict(float)
+    phases: dict[str, float] = defaultdict(float)
     if report.is_file():
         for row in csv.reader(report.read_text().splitlines()[1:]):
             name, architecture = row[1].strip(), row[4].strip()
             if name in ("cicc", "ptxas"):
                 name = f"{name} {re.sub(r'^(compute|sm)_', '', architecture)}"
-            found[re.sub(r" \((preprocessing) \d+\)", r" \1", name)] += float(row[6]) / 1000
-    return {name: round(seconds, 3) for name, seconds in sorted(found.items(), key=lambda item: -item[1])}
+            phases[re.sub(r" \((preprocessing) \d+\)", r" \1", name)] += float(row[6]) / 1000
+    return {name: round(seconds, 3) for name, seconds in sorted(phases.items(), key=lambda item: -item[1])}
 
 
 def table(steps: list[Step]) -> str:

@@ -10,7 +10,7 @@ from kernelgen.toolchain.build import Build
 from kernelgen.toolchain.python import find_python
 
 _SUFFIXES = (".cpp", ".cu", ".cuh", ".h", ".py")
-_EVERY = 0.1  # seconds between two looks; a look at a hundred files takes about a millisecond
+_INTERVAL_S = 0.1  # Looking at a hundred files takes about a millisecond.
 
 
 def watch(build: Build, jobs: int | None, *, test: bool) -> int:
@@ -39,22 +39,22 @@ def _note(line: str) -> None:
 
 
 def _sources(root: Path) -> dict[Path, int]:
-    """When each file that a build or a test reads was last written."""
-    found = {}
+    """When each source of a build or a test was last modified, in nanoseconds."""
+    modified = {}
     for path in (root / "setup.py", *(root / "build_tools").glob("*"), *(root / "src").rglob("*")):
         if path.suffix in _SUFFIXES:
             try:
-                found[path] = path.stat().st_mtime_ns
-            except OSError:  # gone since it was listed, as an editor's own files go
+                modified[path] = path.stat().st_mtime_ns
+            except OSError:  # It was removed after it was listed, as an editor's temporary files are.
                 continue
-    return found
+    return modified
 
 
 def _next_change(root: Path, seen: dict[Path, int]) -> tuple[set[Path], dict[Path, int]]:
     """Wait for a change and until it is over: an editor or git may write several files."""
     changed: set[Path] = set()
     while True:
-        time.sleep(_EVERY)
+        time.sleep(_INTERVAL_S)
         now = _sources(root)
         if now != seen:
             changed |= {path for path in now.keys() | seen.keys() if now.get(path) != seen.get(path)}

@@ -12,17 +12,17 @@ from kernelgen.toolchain import elf, fatbin, packages
 from kernelgen.toolchain.finding import Finding, error, ok, warning
 
 TAG = "cp310-abi3"
-# What every machine with torch has. Not libcudart, which is linked statically, and no libc10 or libpython.
+# What every machine with torch has. libcudart is linked statically; libc10 and libpython tie a wheel to a version.
 _ALLOWED = re.compile(r"lib(torch|torch_cpu|torch_cuda|stdc\+\+|gcc_s|c|m|dl|rt|pthread)\.so(\.\d+)*|ld-linux.*")
 # The stable ABI is plain C, which is added to and never changed.
 _STABLE = re.compile(r"(aoti_)?torch_\w+")
-# The C++ library's own: without a version where libtorch holds a copy, and any will do.
+# The C++ library's symbols: unversioned where libtorch holds a copy of them, and any copy will do.
 _STANDARD = re.compile(r"_Z(T[ISV])?N?K?(St|S[abdios])")
 _CURE = "include only torch/csrc/stable/* and torch/headeronly/*, no ATen, c10, pybind11 or Python.h; build again"
 
 
 def build_wheel(project: Path, python: Path, out: Path, environment: Mapping[str, str] | None = None) -> list[Finding]:
-    """Builds the wheel of `project` into `out` and returns what checking it finds; the first names the wheel.
+    """Builds the wheel of `project` into `out` and returns the findings of its check; the first names the wheel.
 
     Raises:
         KernelgenError: it does not build.
@@ -36,8 +36,8 @@ def build_wheel(project: Path, python: Path, out: Path, environment: Mapping[str
         line = [*command, "--no-build-isolation", str(project)]
         if subprocess.run(line, stdout=packages.STDERR, env=environment, check=False).returncode:
             raise KernelgenError("The wheel does not build; the messages are above.")
-        (made,) = Path(scratch).glob("*.whl")
-        wheel = made.replace(out / made.name)
+        (built,) = Path(scratch).glob("*.whl")
+        wheel = built.replace(out / built.name)
     return [ok("wheel", str(wheel)), *check_wheel(wheel)]
 
 
@@ -45,7 +45,7 @@ def check_wheel(wheel: Path) -> list[Finding]:
     """What is wrong with a wheel's tag, its contents and its libraries; or one finding that says all is well.
 
     Raises:
-        KernelgenError: it is no wheel, or holds what is no library.
+        KernelgenError: it is no wheel, or a .so in it is no library.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -53,22 +53,22 @@ def check_wheel(wheel: Path) -> list[Finding]:
             libraries = {name: archive.read(name) for name in names if name.endswith(".so")}
     except (OSError, zipfile.BadZipFile) as problem:
         raise KernelgenError(f"{wheel} is no wheel: {problem}.") from problem
-    found = []
+    findings = []
     if f"-{TAG}-" not in wheel.name:
         text = f"{wheel.name} is not tagged {TAG}, so each Python needs a wheel of its own."
-        found.append(error("tag", text, "restore bdist_wheel's py_limited_api in build_tools/commands.py"))
+        findings.append(error("tag", text, "restore bdist_wheel's py_limited_api in build_tools/commands.py"))
     backends = {Path(name).name for name in libraries}
     if "_cpu.so" not in backends:
-        found.append(error("contents", f"{wheel.name} holds no _cpu.so.", "kernelgen build"))
+        findings.append(error("contents", f"{wheel.name} holds no _cpu.so.", "kernelgen build"))
     if "_cuda.so" not in backends:
         text = f"{wheel.name} holds no _cuda.so: its ops run on the CPU alone."
-        found.append(warning("contents", text, "USE_CUDA=1 kernelgen build --wheel"))
+        findings.append(warning("contents", text, "USE_CUDA=1 kernelgen build --wheel"))
     for name, data in libraries.items():
-        found += check_library(name, data)
-        found += check_gpus(name, data)
-    bad = any(finding.state == "error" for finding in found)
+        findings += check_library(name, data)
+        findings += check_gpus(name, data)
+    bad = any(finding.state == "error" for finding in findings)
     fine = f"{TAG}, and its libraries need only the stable ABI: any torch from 2.10 on, any Python from 3.10 on"
-    return found if bad else [*found, ok("portable", fine)]
+    return findings if bad else [*findings, ok("portable", fine)]
 
 
 def check_library(name: str, data: bytes) -> Iterator[Finding]:
@@ -78,7 +78,7 @@ def check_library(name: str, data: bytes) -> Iterator[Finding]:
         KernelgenError: it is no library.
     """
     needs = elf.read(data)
-    for library in needs.needed:
+    for library in needs.libraries:
         if not _ALLOWED.fullmatch(library):
             text = f"{name} needs {library}, which not every torch brings."
             yield error("libraries", text, "leave it out of LDFLAGS, or link it statically")
@@ -94,14 +94,15 @@ def check_library(name: str, data: bytes) -> Iterator[Finding]:
 
 def check_gpus(name: str, data: bytes) -> Iterator[Finding]:
     """Which GPUs a library has code for: a wheel's name does not say. Nothing for a library without kernels."""
-    held = fatbin.architectures(data)
-    # PTX for one GPU alone helps no newer one.
-    ptx = [architecture for architecture in held if re.fullmatch(r"[\d.]+\+PTX", architecture)]
+    architectures = fatbin.architectures(data)
+    # PTX for one architecture alone, such as 9.0a+PTX, runs on no newer GPU.
+    ptx = [architecture for architecture in architectures if re.fullmatch(r"[\d.]+\+PTX", architecture)]
     if ptx:
-        text = f"{name} holds code for {', '.join(held)}: newer GPUs compile the PTX when they load it"
+        text = f"{name} holds code for {', '.join(architectures)}: newer GPUs compile the PTX when they load it"
         yield ok("gpus", text)
-    elif held:
-        text = f"{name} holds code for {', '.join(held)} and no PTX: it runs on no newer GPU, and no name says so."
+    elif architectures:
+        gpus = ", ".join(architectures)
+        text = f"{name} holds code for {gpus} and no PTX: it runs on no newer GPU, and no name says so."
         yield warning(
             "gpus", text, 'kernelgen build --wheel --arch "8.0;9.0+PTX", or nothing if no other GPU will run it'
         )

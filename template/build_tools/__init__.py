@@ -7,33 +7,32 @@ A build has two steps. `configure` looks at the tools, the settings and the ops,
 Ninja then compiles what changed. Neither library needs Python's or torch's C++ ABI: the glue uses the stable ABI only,
 and kernels include no torch header.
 
-Three ways lead here, and share the objects in build/:
+It has two entry points, which share the objects in build/, and both call build.py:
 
     commands.py         setuptools: `pip install`, `pip wheel`, `python setup.py build_ext --inplace`
     __main__.py         `python -m build_tools`, which `kernelgen` and the package's jit.py run
-    build.py            what both of them call
 
-What a build is made of, in the order in which it happens:
+The modules, in the order in which a build uses them:
 
     project.py          the pins: a Project, which setup.py makes
     variant.py          release, debug, asan, ubsan: their flags
     ops.py              the ops that there are
-    request.py          what to build: which ops, backends and variant, into which folder
+    request.py          which ops, backends and variant to build, into which folder
     lock.py             one build at a time in a folder
     snapshot.py         has anything changed that configuring looks at? If not, straight to Ninja
     configure.py        writes the build definition:
       toolkit.py          torch, Ninja, the C++ compiler, a compiler cache, the CUDA toolkit
       architectures.py    what to compile kernels for
       sources.py          an op's sources, and which architectures each is for
-      instantiations.py   what a source is instantiated for
+      instantiations.py   the types and sizes that a source is instantiated for
       objects.py          the objects that follow from all that, and their flags
       schema_header.py    the schemas, as the C++ glue includes them
       tuning_header.py    the values of tuned.json, as the sources include them
       ninja.py            the text of build.ninja
     configuration.py    the record of a build definition
 
-Beside that: environment.py (the variables that are read), machine.py (compiler processes at once, the CPU's name),
-messages.py (notes and refusals), files.py (writing a file whole), jit.py (one op, compiled into a cache for a running
+Besides these: environment.py (the variables that are read), machine.py (compiler processes at once, the CPU's name),
+messages.py (notes and refusals), files.py (atomic writes), jit.py (one op, compiled into a cache for a running
 process), facts.py (what a build would use, for `kernelgen doctor`).
 
 Every path is relative to the project, and the project is the working folder. It needs the standard library alone, is in

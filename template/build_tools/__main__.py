@@ -32,7 +32,7 @@ from .variant import RELEASE, find_variant
 
 def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _end)
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # As it is in the background of a script.
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # The background of a script ignores it.
         signal.signal(signal.SIGINT, _end)
     options = _parser().parse_args(arguments)
     note = printer(options.speaker)
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _end(number: int, frame: Any) -> None:
-    """Ends a build that is interrupted or terminated, once: a second signal would keep it from cleaning up."""
+    """Interrupts the build and ignores further signals: a second one would keep it from cleaning up."""
     for handled in (signal.SIGINT, signal.SIGTERM):
         signal.signal(handled, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -72,11 +72,11 @@ def _show(result: Any, report: Path | None) -> None:
 def _build(options: argparse.Namespace, note: Note) -> Any:
     project = load()
     request = _request(project, options)
-    ways = {name: getattr(options, name) for name in ("jobs", "clean", "verbose", "quiet")}
-    report = build(project, request, note, **ways)
+    switches = {name: getattr(options, name) for name in ("jobs", "clean", "verbose", "quiet")}
+    report = build(project, request, note, **switches)
     if not options.report:
         return None
-    return {"variant": request.variant.name, "configuration": asdict(report.configuration), "made": report.made}
+    return {"variant": request.variant.name, "configuration": asdict(report.configuration), "built": report.built}
 
 
 def _configure(options: argparse.Namespace, note: Note) -> Any:
@@ -140,37 +140,37 @@ def _parser() -> argparse.ArgumentParser:
     def command(
         name: str, run: Callable[[argparse.Namespace, Note], Any], text: str, *parents: argparse.ArgumentParser
     ) -> argparse.ArgumentParser:
-        subparser = commands.add_parser(name, help=text, description=text, parents=parents)
-        subparser.set_defaults(run=run)
-        return subparser
+        parser = commands.add_parser(name, help=text, description=text, parents=parents)
+        parser.set_defaults(run=run)
+        return parser
 
-    what = argparse.ArgumentParser(add_help=False)
-    what.add_argument("--op", help="this op alone, for the backend and in the folder that the next two name")
-    what.add_argument("--backend", choices=("cpu", "cuda"))
-    what.add_argument("--folder", type=Path)
-    what.add_argument("--tuned", type=json.loads, metavar="JSON", help="with this in place of its tuned.json")
+    selection = argparse.ArgumentParser(add_help=False)
+    selection.add_argument("--op", help="this op alone, for the backend and in the folder that the next two name")
+    selection.add_argument("--backend", choices=("cpu", "cuda"))
+    selection.add_argument("--folder", type=Path)
+    selection.add_argument("--tuned", type=json.loads, metavar="JSON", help="with this in place of its tuned.json")
 
-    made = command("build", _build, "bring the libraries up to date", what)
-    made.add_argument("-j", dest="jobs", type=int, metavar="N", help="compiler processes at once")
-    made.add_argument("--clean", action="store_true", help="remove what was built before")
-    made.add_argument("--verbose", action="store_true", help="show the compilers' command lines")
-    made.add_argument("--quiet", action="store_true", help="print to standard error only")
+    subparser = command("build", _build, "bring the libraries up to date", selection)
+    subparser.add_argument("-j", dest="jobs", type=int, metavar="N", help="compiler processes at once")
+    subparser.add_argument("--clean", action="store_true", help="remove what was built before")
+    subparser.add_argument("--verbose", action="store_true", help="show the compilers' command lines")
+    subparser.add_argument("--quiet", action="store_true", help="print to standard error only")
 
-    command("configure", _configure, "write a build definition, and build nothing", what)
+    command("configure", _configure, "write a build definition, and build nothing", selection)
 
-    made = command("headers", _headers, "write the headers that an op's sources include, into FOLDER/generated")
-    made.add_argument("op")
-    made.add_argument("folder", type=Path)
-    made.add_argument("architectures", nargs="*", help="such as 9.0a: which tuned values are for these")
+    subparser = command("headers", _headers, "write the headers that an op's sources include, into FOLDER/generated")
+    subparser.add_argument("op")
+    subparser.add_argument("folder", type=Path)
+    subparser.add_argument("architectures", nargs="*", help="such as 9.0a: which tuned values are for these")
 
-    made = command("tuning", _tuning, "print the header that an entry of tuned values makes")
-    made.add_argument("op")
-    made.add_argument("entry", type=json.loads, metavar="JSON")
+    subparser = command("tuning", _tuning, "print the header that an entry of tuned values makes")
+    subparser.add_argument("op")
+    subparser.add_argument("entry", type=json.loads, metavar="JSON")
 
-    made = command("jit", _jit, "compile one op into a cache, and print the folder of its libraries")
-    made.add_argument("folder", type=Path)
-    made.add_argument("schemas", type=json.loads, metavar="JSON", help="the schemas that are defined already")
-    made.add_argument("backends", nargs="+", choices=("cpu", "cuda"))
+    subparser = command("jit", _jit, "compile one op into a cache, and print the folder of its libraries")
+    subparser.add_argument("folder", type=Path)
+    subparser.add_argument("schemas", type=json.loads, metavar="JSON", help="the schemas that are defined already")
+    subparser.add_argument("backends", nargs="+", choices=("cpu", "cuda"))
 
     command("facts", _facts, "print what a build would use here")
     return parser

@@ -11,7 +11,7 @@ from .messages import BuildError, Note
 from .project import Project
 from .toolkit import Toolkit, output_of
 
-# What a name stands for: everything that these GPUs can do, so with the features that only they have.
+# The capabilities that a name stands for, with the features that only these GPUs have.
 NAMED = {
     "maxwell": "5.0 5.2",
     "pascal": "6.0 6.1",
@@ -26,33 +26,33 @@ NAMED = {
 CHOOSE = "Choose with TORCH_CUDA_ARCH_LIST or CUDA_ARCHITECTURES in setup.py"
 
 
-def architectures(project: Project, toolkit: Toolkit | None, note: Note) -> list[str]:
-    """Compute capabilities to compile for, such as ["8.0", "9.0a", "9.0+PTX"]: the ones that TORCH_CUDA_ARCH_LIST
-    asks for, else those that the project pins, else the GPUs present, else the portable ones, with a note.
+def choose_architectures(project: Project, toolkit: Toolkit | None, note: Note) -> list[str]:
+    """Compute capabilities to compile for, such as ["8.0", "9.0a", "9.0+PTX"]: those of TORCH_CUDA_ARCH_LIST, else
+    those that the project pins, else those of the GPUs present, else the portable ones, with a note.
 
     Raises:
         BuildError: a word is no architecture, or the toolkit's nvcc does not know it.
     """
-    asked = os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip(" \t\n;,") or project.cuda_architectures
+    arch_list = os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip(" \t\n;,") or project.cuda_architectures
     known = known_architectures(toolkit) if toolkit else []
-    wanted: list[str] = []
-    for word in re.split(r"[;,\s]+", asked):
+    architectures: list[str] = []
+    for word in re.split(r"[;,\s]+", arch_list):
         capabilities = expand(word, known)
         if not capabilities:
             note(f"no GPU here: compiling for {project.portable_architectures} (set TORCH_CUDA_ARCH_LIST to choose).")
             capabilities = [c for part in project.portable_architectures.split(";") for c in expand(part, known)]
-        wanted += capabilities
-    for architecture in wanted:
+        architectures += capabilities
+    for architecture in architectures:
         if known and architecture.removesuffix("+PTX") not in known:
             raise BuildError(
                 f"{toolkit} cannot compile for {architecture}; it can for {', '.join(known)}. {CHOOSE}, or use "
                 "another CUDA toolkit."
             )
-    return list(dict.fromkeys(wanted))
+    return list(dict.fromkeys(architectures))
 
 
 def expand(word: str, known: list[str]) -> list[str]:
-    """The capabilities that one word of a list means: "sm_90a" is ["9.0a"], "Ampere" is ["8.0", "8.6"], and "native"
+    """The capabilities that a word of such a list means: "sm_90a" is ["9.0a"], "Ampere" is ["8.0", "8.6"], and "native"
     is [] on a machine without a GPU."""
     name, ptx = re.sub(r"\+ptx$", "", word.lower()), "+PTX" if word.lower().endswith("+ptx") else ""
     if name == "native":
@@ -62,8 +62,8 @@ def expand(word: str, known: list[str]) -> list[str]:
     elif name in NAMED:
         named = NAMED[name].split()
         capabilities = [capability for capability in named if capability in known] or named
-    elif spelled := re.fullmatch(r"(?:sm_|compute_)?(\d{1,2})\.?(\d[af]?)", name):
-        capabilities = [f"{spelled[1]}.{spelled[2]}"]
+    elif match := re.fullmatch(r"(?:sm_|compute_)?(\d{1,2})\.?(\d[af]?)", name):
+        capabilities = [f"{match[1]}.{match[2]}"]
     else:
         names = ", ".join(name.capitalize() for name in NAMED)
         raise BuildError(
@@ -74,7 +74,7 @@ def expand(word: str, known: list[str]) -> list[str]:
 
 
 def _all(known: list[str], *, major: bool) -> list[str]:
-    """As nvcc has it: every plain capability, or the oldest and the first of each generation."""
+    """What nvcc means by them: every plain capability, or the oldest and the first of each generation."""
     plain = [capability for capability in known if capability[-1].isdecimal()] or ["8.0", "9.0"]
     return [capability for capability in plain if not major or capability.endswith(".0") or capability == plain[0]]
 
@@ -113,13 +113,13 @@ def gencode(architecture: str) -> list[str]:
 
 
 def refuse_architecture_flags(project: Project) -> None:
-    """An architecture among further flags of nvcc would replace those asked for, unseen."""
+    """Raises BuildError if nvcc's further flags name an architecture: it would silently replace the chosen ones."""
     places = {variable: environment.words(variable) for variable in environment.READ_BY_NVCC}
     places["NVCC_FLAGS in setup.py"] = [flag for flags in project.nvcc_flags.values() for flag in flags]
     for place, flags in places.items():
         for flag in flags:
             if re.match(r"-(arch|gencode|code|-gpu-architecture|-gpu-code|-generate-code)\b", flag):
                 raise BuildError(
-                    f"{place} holds {flag}, which would change the architectures unseen; take it out and set "
+                    f"{place} holds {flag}, which would replace the chosen architectures; take it out and set "
                     "TORCH_CUDA_ARCH_LIST instead."
                 )

@@ -1,4 +1,4 @@
-"""Builds: configures where that is needed, and runs Ninja."""
+"""A build: configures if that is needed, and runs Ninja."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ STDERR = 2  # its file descriptor
 
 @dataclass(frozen=True)
 class Report:
-    """What a build did. `made` are the objects and libraries that were written anew."""
+    """What a build did. `built` holds the paths of the objects and libraries that it wrote."""
 
     configuration: Configuration
-    made: list[str]
+    built: list[str]
 
 
 def build(
@@ -58,18 +58,18 @@ def build(
         command += ["-j", str(jobs or configuration.jobs), *(["-v"] if verbose else [])]
         if run_ninja(command, configuration.cache, lock, quiet=quiet):
             raise BuildError("the native build failed; the compiler's messages are above.")
-        made = [path for path in outputs if snapshot.state(Path(path)) != before[path]]
-    return Report(configuration, made)
+        built = [path for path in outputs if snapshot.state(Path(path)) != before[path]]
+    return Report(configuration, built)
 
 
 def _configuration(project: Project, request: Request, note: Note) -> Configuration:
-    """The configuration on disk, after writing it anew if anything that it follows from has changed."""
+    """The configuration on disk, rewritten first if anything that it depends on has changed."""
     configuration = read_configuration(request.folder)
     if configuration is None or not snapshot.is_current(project, request, configuration):
-        from .configure import configure  # With all that it imports, it takes as long as a build with nothing to do.
+        from .configure import configure  # Importing it takes as long as a build with nothing to do.
 
         snapshot.forget(request)
-        notes: list[str] = []  # Of no interest where there can be no build.
+        notes: list[str] = []  # Kept back until configuring succeeds: beside a refusal they distract.
         configuration = configure(project, request, notes.append)
         snapshot.record(project, request, configuration)
         for text in notes:
@@ -78,33 +78,33 @@ def _configuration(project: Project, request: Request, note: Note) -> Configurat
 
 
 def run_ninja(command: Sequence[str], cache: str | None, lock: IO[str], *, quiet: bool = False) -> int:
-    """Runs Ninja. It and the compilers hold the lock too, so that none of them is ever joined by another build."""
+    """Runs Ninja. Ninja and the compilers inherit the lock, so no other build starts while one of them still runs."""
     with subprocess.Popen(
         command, env=ninja_environment(cache), stdout=STDERR if quiet else None, pass_fds=[lock.fileno()]
     ) as ninja:
         try:
             return ninja.wait()
         except KeyboardInterrupt:
-            # It removes what it left half-written, and only then may the lock go.
+            # Ninja removes what is half-written; the lock is released after that.
             ninja.terminate()
             ninja.wait()
             raise
 
 
 def ninja_environment(cache: str | None) -> dict[str, str]:
-    """What the commands in build.ninja read: which compiler cache to use, and whether nvcc is to note its times."""
+    """The environment for build.ninja's commands: which compiler cache to use, and whether nvcc records its times."""
     # ccache reads the dependencies that the compiler writes, rather than preprocess everything a second time.
     variables = {"CCACHE_DEPEND": "1", **os.environ, "COMPILER_CACHE": cache or ""}
     if cache and Path(cache).name == "sccache":
-        # Its server stays on, so it must be no child of a process that holds the lock.
+        # Its server outlives the build, so a process that holds the lock must not start it.
         subprocess.run([cache, "--start-server"], capture_output=True, check=False)
     else:
-        variables["NVCC_TIMES"] = "1"  # With sccache, `nvcc -E --time` runs, which crashes (CUDA 13.0).
+        variables["NVCC_TIMES"] = "1"  # Not with sccache: it runs `nvcc -E --time`, which crashes (CUDA 13.0).
     return variables
 
 
 def clean(project: Project, note: Note) -> None:
-    """Removes everything that builds made: the objects and libraries of every variant."""
+    """Removes everything that builds wrote: the objects and libraries of every variant."""
     for name in variant.NAMES:
         folder = Path("build") / name
         if folder.is_dir():

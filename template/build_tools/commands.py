@@ -28,7 +28,7 @@ def setup(project: Project) -> None:
         )
     classes = {"build_ext": BuildNative, "build_py": BuildPython, "clean": CleanNative}
     setuptools.setup(
-        # It has no sources that setuptools could compile, and makes the wheel one for a platform.
+        # An extension without sources: setuptools compiles nothing, and tags the wheel for a platform.
         ext_modules=[setuptools.Extension(f"{project.package}._native", sources=[])],
         cmdclass={name: type(name, (command,), {"project": project}) for name, command in classes.items()},
         # One wheel for every CPython from 3.10 on: the libraries hold no Python at all.
@@ -73,7 +73,7 @@ class BuildPython(build_py):
 
 
 class CleanNative(clean):
-    """Removes what builds made, too."""
+    """Removes what builds wrote, too."""
 
     project: Project
 

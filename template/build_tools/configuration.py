@@ -21,7 +21,7 @@ class Configuration:
         libraries: their paths.
         ninja, compiler: commands; cache: a command or None.
         jobs: compiler processes at once.
-        watched: the files outside of the project that decided what was written.
+        watched: the files outside of the project that the definition depends on.
     """
 
     package: str

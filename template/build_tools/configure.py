@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 from . import environment, machine, ninja
-from .architectures import architectures, refuse_architecture_flags
+from .architectures import choose_architectures, refuse_architecture_flags
 from .configuration import Configuration, write_configuration
 from .files import write
 from .messages import BuildError, Note
-from .objects import objects, unknown_ops
+from .objects import list_objects, unknown_ops
 from .ops import find_ops
 from .project import Project
 from .request import Request
@@ -25,26 +25,26 @@ def configure(project: Project, request: Request, note: Note) -> Configuration:
     """Writes build.ninja and what it needs into the request's folder.
 
     Raises:
-        BuildError: something is missing, or a setting or a source says what cannot be built.
+        BuildError: a tool is missing, or a setting or a source asks for what cannot be built.
     """
     if sys.platform != "linux":
         raise BuildError("the native libraries are built on Linux; on Windows use WSL, on macOS a Linux container.")
     _check_flags(project)
     torch = find_torch(project.oldest_torch)
     toolkit = find_toolkit(torch, note) if "cuda" in request.backends else None
-    asked = architectures(project, toolkit, note) if toolkit else []
+    architectures = choose_architectures(project, toolkit, note) if toolkit else []
     tools = ninja.Tools(torch, toolkit, find_compiler())
-    planned = objects(project, request, toolkit, asked)
-    backends = ninja.libraries(planned)
-    write_headers(request, asked, note)
+    object_files = list_objects(project, request, toolkit, architectures)
+    backends = ninja.libraries(object_files)
+    write_headers(request, architectures, note)
     _write_stamps(request.folder, tools)
-    write(request.folder / "build.ninja", ninja.ninja_file(project, request, tools, planned))
+    write(request.folder / "build.ninja", ninja.ninja_file(project, request, tools, object_files))
     for backend in {"cpu", "cuda"} - set(backends):
         request.library(backend).unlink(missing_ok=True)
     configuration = Configuration(
         package=project.package,
-        architectures=asked,
-        objects={str(made.path): made.label for made in planned},
+        architectures=architectures,
+        objects={str(file.path): file.label for file in object_files},
         libraries=[str(request.library(backend)) for backend in backends],
         ninja=find_ninja(),
         jobs=machine.jobs(),
@@ -67,17 +67,17 @@ def _check_flags(project: Project) -> None:
         raise BuildError(f"setup.py has flags for {', '.join(unknown)}, and there is no such op; correct the name.")
 
 
-def write_headers(request: Request, asked: list[str], note: Note) -> None:
+def write_headers(request: Request, architectures: list[str], note: Note) -> None:
     """The headers that sources include as `schemas/OP.h`, `tuned/cpu/OP.h` and `tuned/cuda/OP.h`."""
     for op in request.ops:
         write(request.generated / "schemas" / f"{op.name}.h", schema_header(op.init))
         entries = tuned_entries(op.folder) if request.tuned is None else request.tuned
-        for backend, text in tuning_headers(op.name, entries, asked, note).items():
+        for backend, text in tuning_headers(op.name, entries, architectures, note).items():
             write(request.generated / "tuned" / backend / f"{op.name}.h", text)
 
 
 def _write_stamps(folder: Path, tools: ninja.Tools) -> None:
-    """What is in no command line and still changes what it makes: objects depend on the files written here."""
+    """Writes files that objects depend on: versions and settings that no command line shows and that change an object."""
     compiler = output_of(*shlex.split(tools.compiler), "-dumpfullversion", "-dumpmachine")
     nvcc = output_of(tools.toolkit.nvcc, "--version") if tools.toolkit else ""
     write(folder / "compiler.txt", f"{compiler}{_settings(environment.READ_BY_COMPILER)}\n")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 
-# What the build or its compilers read, apart from PATH. A change of any is a reason to configure again.
+# What the build or its compilers read, apart from PATH. If one changes, the build is configured again.
 VARIABLES = (
     *("USE_CUDA", "TORCH_CUDA_ARCH_LIST", "CUDA_HOME", "CXX", "CXXFLAGS", "LDFLAGS", "DEBUG", "SANITIZE", "MAX_JOBS"),
     *("USE_CCACHE", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
 )
 
-# What g++ and nvcc take from the environment by themselves. No command line shows it, and it changes what they make.
+# Those that g++ and nvcc read by themselves: they change an object, and no command line shows them.
 READ_BY_COMPILER = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 READ_BY_NVCC = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from . import machine
-from .architectures import architectures
+from .architectures import choose_architectures
 from .messages import BuildError, Note
 from .project import load
 from .toolkit import Toolkit, Torch, find_compiler, find_ninja, find_toolkit, find_torch
@@ -18,7 +18,7 @@ PACKAGES = ("ninja", "pip", "setuptools", "torch", "nvidia-")
 
 
 def facts() -> dict[str, dict[str, Any]]:
-    """By subject: the `value` that was found, the `notes` on the way, and the `error` that it stopped with, or ""."""
+    """By subject: the `value`, the `notes` made on the way, and the `error` that ended the search for it, or ""."""
     answers = {"python": _ask(lambda note: ".".join(map(str, sys.version_info[:3]))), "installed": _ask(_installed)}
     project = _ask(lambda note: load())
     answers["setup"] = {**project, "value": None}
@@ -29,7 +29,7 @@ def facts() -> dict[str, dict[str, Any]]:
     toolkit = _ask(lambda note: find_toolkit(torch["value"], note) if torch["value"] else None)
     answers["torch"] = {**torch, "value": torch["value"] and _torch(torch["value"])}
     answers["toolkit"] = {**toolkit, "value": toolkit["value"] and _toolkit(toolkit["value"])}
-    answers["architectures"] = _ask(lambda note: architectures(pins, toolkit["value"], note))
+    answers["architectures"] = _ask(lambda note: choose_architectures(pins, toolkit["value"], note))
     answers["pinned"] = _ask(lambda note: pins.cuda_architectures)
     answers["ninja"] = _ask(lambda note: find_ninja())
     answers["compiler"] = _ask(lambda note: find_compiler())

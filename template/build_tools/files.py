@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file if that changes it, and whole: a process killed here leaves no part of one."""
+    """Writes a file if that changes its text, atomically: a process killed here leaves the old file whole."""
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f"{path.name}.new")

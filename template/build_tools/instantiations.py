@@ -1,4 +1,4 @@
-"""What a .cu file is instantiated for. One with a line such as
+"""What a .cu file is instantiated for. A file with a line such as
 
     // instantiate: T = float16, bfloat16; D = 64, 128
 

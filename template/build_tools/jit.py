@@ -1,7 +1,7 @@
 """Compiles one op into a cache, for a process that wants to load it: the package's own jit.py.
 
-A result is kept by a hash of all that went into it, so nothing is compiled twice and nothing stale is used. The cache
-is the folder PACKAGE/jit below $XDG_CACHE_HOME (or ~/.cache); delete it at will.
+A result is kept under a hash of everything it was compiled from, so nothing is compiled twice and nothing stale is
+used. The cache is the folder PACKAGE/jit below $XDG_CACHE_HOME (or ~/.cache); delete it at will.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def compile_op(
 
     Args:
         folder: an op's folder, or another of the same name with other sources for it.
-        imported: the schemas that the process at hand has already defined.
+        imported: the schemas that the process has already defined.
 
     Raises:
         BuildError: the schemas differ, nothing can be compiled here, or the sources do not compile.
@@ -62,14 +62,14 @@ def compile_op(
                 if kept.is_dir():
                     return kept
             _compile(configuration, request, f"{project.package}.jit")
-            if inputs == _hash(_inputs(request)):  # Else a file was saved meanwhile.
+            if inputs == _hash(_inputs(request)):  # If not, a file was saved meanwhile: compile again.
                 included = _included(configuration, request)
                 write(headers, json.dumps(included))
                 return _keep(configuration.libraries, cache / _hash([inputs.encode(), *_contents(included)]))
 
 
 def _inputs(request: Request) -> Iterator[bytes]:
-    """All that decides what the compilers make, but for headers: flags, versions, schemas and sources."""
+    """What the libraries depend on, apart from headers: flags, versions, schemas and sources."""
     (op,) = request.ops
     definition = [request.folder / name for name in ("build.ninja", "compiler.txt", "torch.txt", "cuda.txt")]
     return _contents([*definition, request.generated / "schemas" / f"{op.name}.h", *sorted(sources(op.folder))])

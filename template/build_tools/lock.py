@@ -14,10 +14,10 @@ from .messages import Note
 
 @contextmanager
 def locked(folder: Path, note: Note) -> Iterator[IO[str]]:
-    """Holds the lock of a folder, which is a file beside it; a note says if another process has to be waited for.
+    """Holds the lock of a folder, which is a file beside it; a note says if it waits for another process.
 
-    The lock is the system's, on an open file, so it goes when the last process that has the file open does. Hand the
-    file to every process that no other build may join.
+    The lock is the system's (flock), so it is released when the last process that has the file open ends. Pass the file
+    on to every child process that has to end before another build starts.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("a+") as file:

@@ -16,11 +16,11 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 def jobs() -> int:
     """Compiler processes at once: MAX_JOBS, else as many as there are cores and memory for."""
-    asked = os.environ.get("MAX_JOBS", "")
-    if asked:
-        if not asked.isdecimal() or int(asked) < 1:
-            raise BuildError(f"MAX_JOBS={asked} is no number of processes; write a whole number such as MAX_JOBS=4.")
-        return int(asked)
+    max_jobs = os.environ.get("MAX_JOBS", "")
+    if max_jobs:
+        if not max_jobs.isdecimal() or int(max_jobs) < 1:
+            raise BuildError(f"MAX_JOBS={max_jobs} is no number of processes; write a whole number such as MAX_JOBS=4.")
+        return int(max_jobs)
     cores = min([len(os.sched_getaffinity(0)), *_limits("cpu.max", "cpu/cpu.cfs_quota_us")])
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     memory = min([memory, *_limits("memory.max", "memory/memory.limit_in_bytes")])
@@ -28,7 +28,7 @@ def jobs() -> int:
 
 
 def _limits(version2: str, version1: str) -> list[float]:
-    """What control groups leave to this process, in bytes or cores: a container has less than its machine."""
+    """The limits of this process's control groups, in bytes or cores: a container may have less than its machine."""
     own = re.search(r"^0::/(.*)$", PROCESS_GROUP.read_text(), re.MULTILINE) if PROCESS_GROUP.is_file() else None
     folders = [CGROUPS / own[1], *(CGROUPS / own[1]).parents] if own else [CGROUPS]
     limits = []

@@ -15,7 +15,7 @@ from .project import EVERY_OP, Project
 from .request import Request
 from .toolkit import Toolkit, Torch
 
-# A script for sed: of what the compiler prints, it leaves out the lines in which ptxas reports each kernel.
+# A script for sed, which drops the lines in which ptxas reports each kernel from what the compiler prints.
 PTXAS_REPORT = r"""
 /^ptxas info +: (Compiling entry|Function properties|Used [0-9]+ registers|Compile time|[0-9]+ bytes gmem)/d
 /^ +[0-9]+ bytes stack frame/d
@@ -36,32 +36,32 @@ def ninja_file(project: Project, request: Request, tools: Tools, objects: Sequen
     lines = ["ninja_required_version = 1.10", f"builddir = {escaped(request.folder)}"]
     lines += cxx_rules(project, request, tools)
     lines += cuda_rules(project, request, tools) if tools.toolkit else []
-    for made in objects:
-        lines += _object_statement(made, request)
+    for file in objects:
+        lines += _object_statement(file, request)
     for backend in libraries(objects):
-        lines += _library_statement(backend, request, [made for made in objects if made.backend == backend])
+        lines += _library_statement(backend, request, [file for file in objects if file.backend == backend])
     return "\n".join(lines) + "\n"
 
 
 def libraries(objects: Sequence[Object]) -> list[str]:
     """The backends that get a library: those with an object."""
-    return [backend for backend in ("cpu", "cuda") if any(made.backend == backend for made in objects)]
+    return [backend for backend in ("cpu", "cuda") if any(file.backend == backend for file in objects)]
 
 
-def _object_statement(made: Object, request: Request) -> list[str]:
-    # An object is made anew when the text of one of these files changes: see `stamps` in configure.py.
-    stamps = {"compiler": True, "torch": not made.is_kernel, "cuda": made.backend == "cuda"}
+def _object_statement(file: Object, request: Request) -> list[str]:
+    # An object is compiled again when one of these files changes: see `_write_stamps` in configure.py.
+    stamps = {"compiler": True, "torch": not file.is_kernel, "cuda": file.backend == "cuda"}
     needs = " ".join(escaped(request.folder / f"{name}.txt") for name, needed in stamps.items() if needed)
-    rule = "nvcc" if made.is_kernel else "cxx"
+    rule = "nvcc" if file.is_kernel else "cxx"
     return [
-        f"build {escaped(made.path)}: {rule} {escaped(made.source)} | {needs}",
-        *([f"  own_flags = {quoted(*made.flags)}"] if made.flags else []),
-        f"  label = {made.label}",
+        f"build {escaped(file.path)}: {rule} {escaped(file.source)} | {needs}",
+        *([f"  own_flags = {quoted(*file.flags)}"] if file.flags else []),
+        f"  label = {file.label}",
     ]
 
 
 def _library_statement(backend: str, request: Request, objects: Sequence[Object]) -> list[str]:
-    inputs = " ".join(sorted(escaped(made.path) for made in objects))
+    inputs = " ".join(sorted(escaped(file.path) for file in objects))
     return [
         f"build {escaped(request.library(backend))}: link {inputs}",
         "  libraries = $torch_libraries" + (" $cuda_libraries" if backend == "cuda" else ""),
@@ -124,8 +124,8 @@ def cuda_rules(project: Project, request: Request, tools: Tools) -> list[str]:
         f"nvcc_flags = {quoted(*flags)}",
         # The static runtime ties the library to a driver rather than to one file name of libcudart.
         f"cuda_libraries = {quoted(runtime, '-ldl', '-lrt', '-lpthread')}",
-        # What ptxas says of each kernel (registers, shared memory, spills) is kept beside the object, as is how long
-        # each phase took, where that is asked for; what else the compiler says is shown.
+        # What ptxas reports of each kernel (registers, shared memory, spills) is kept beside the object, and so is the
+        # time of each phase if NVCC_TIMES is set; what else the compiler prints is shown.
         "rule nvcc",
         "  command = rm -f $out.csv; $$COMPILER_CACHE $nvcc -MD -MF $out.d $nvcc_flags $own_flags -Xptxas=-v"
         " --threads=$${NVCC_THREADS:-1} $${NVCC_TIMES:+--time=$out.csv} -c $in -o $out 2> $out.txt; status=$$?;"

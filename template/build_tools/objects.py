@@ -17,7 +17,7 @@ from .toolkit import Toolkit
 
 @dataclass(frozen=True)
 class Object:
-    """`label` names the object to people; `flags` come after those of every object of its kind."""
+    """An object file. `label` names the object to people; `flags` come after those of every object of its kind."""
 
     path: Path
     source: Path
@@ -34,23 +34,23 @@ class Object:
         return backend_of(self.source)
 
 
-def objects(project: Project, request: Request, toolkit: Toolkit | None, asked: list[str]) -> list[Object]:
+def list_objects(project: Project, request: Request, toolkit: Toolkit | None, architectures: list[str]) -> list[Object]:
     """Every object of a build for these architectures, op by op."""
-    return [made for op in request.ops for made in _objects_of(op, project, request, toolkit, asked)]
+    return [file for op in request.ops for file in _objects_of(op, project, request, toolkit, architectures)]
 
 
 def _objects_of(
-    op: Op, project: Project, request: Request, toolkit: Toolkit | None, asked: list[str]
+    op: Op, project: Project, request: Request, toolkit: Toolkit | None, architectures: list[str]
 ) -> Iterator[Object]:
-    # The macros tell what was compiled; the include path reaches folders of the op from inside of them.
-    shared = [*macros(op.folder, asked), f"-I{op.folder}"] if toolkit else []
+    # Macros for what is compiled; the op's folder on the include path, so that files in sm80/ and sm90/ find its headers.
+    shared = [*macros(op.folder, architectures), f"-I{op.folder}"] if toolkit else []
     for source in sources(op.folder):
         backend = backend_of(source)
         if backend not in request.backends or (backend == "cuda" and not toolkit):
             continue
         if source.suffix == ".cu":
             flags = [*shared, *project.nvcc_flags.get(op.name, [])]
-            yield from _kernel_objects(op, source, request, compiled_for(source, asked), flags)
+            yield from _kernel_objects(op, source, request, compiled_for(source, architectures), flags)
         else:
             # USE_CUDA reveals the current-stream function of the stable ABI.
             cuda = ["-DUSE_CUDA", "-isystem", str(toolkit.include), *shared] if backend == "cuda" else []
@@ -61,11 +61,11 @@ def _objects_of(
 def _kernel_objects(
     op: Op, source: Path, request: Request, architectures: list[str], flags: Sequence[str]
 ) -> Iterator[Object]:
-    """One object for each instantiation of a .cu file; none where no architecture asked for is for it."""
+    """One object for each instantiation of a .cu file; none if it is for none of the chosen architectures."""
     if not architectures:
         return
     code = list(dict.fromkeys(flag for architecture in architectures for flag in gencode(architecture)))
-    # Objects for other architectures stay beside these: going back to them is one link.
+    # Objects of other architectures have other names and stay, so that going back to them costs one link.
     suffix = "-".join(architectures).replace(".", "")
     for instance in instantiations(source):
         values = list(instance.values())

@@ -18,9 +18,9 @@ class Project:
 
     Args:
         package: the name that Python imports.
-        cuda_architectures, portable_architectures: lists such as "8.0;9.0a", or "native" for the first.
-        torch_target_version: the oldest torch whose stable ABI is used, as the macro spells it.
-        oldest_torch: the same as (major, minor).
+        cuda_architectures: a list such as "8.0;9.0a", or "native"; portable_architectures: a list.
+        oldest_torch: the oldest torch that the libraries run on, as (major, minor).
+        torch_target_version: the same, as the macro TORCH_TARGET_VERSION spells it.
         cxx_flags, nvcc_flags: further flags by the name of an op, or under "*" for all.
     """
 
@@ -38,7 +38,7 @@ class Project:
 
     @property
     def include_folders(self) -> list[Path]:
-        """Where headers lie: a header is included by its name alone, whichever of these folders it is in."""
+        """The folders of headers. Each is on the include path, so a header is included by its name alone."""
         include = self.source / "include"
         return [include, *sorted(path for path in include.glob("*") if path.is_dir())]
 

@@ -1,4 +1,4 @@
-"""What is to be built: which ops, for which backends, how, with which tuned values, and into which folder."""
+"""What to build: which ops, for which backends, in which variant, with which tuned values, into which folder."""
 
 from __future__ import annotations
 

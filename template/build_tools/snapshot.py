@@ -1,4 +1,4 @@
-"""Whether anything that `configure` looked at has changed: if not, its build definition holds and Ninja can start."""
+"""Whether anything that `configure` looked at has changed. If not, its build definition holds and Ninja can start."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def forget(request: Request) -> None:
 
 
 def take(project: Project, request: Request, configuration: Configuration) -> dict[str, Any]:
-    """How everything stands that a configuration follows from. Of sources, that is their names and the architectures
-    and instantiations that they ask for; what else is in them is Ninja's to look at."""
+    """The state of everything that a configuration depends on. Of a source, that is its path and its line of
+    instantiations; Ninja looks at the rest of it."""
     ops = project.source / "ops"
     programs = [shlex.split(configuration.compiler)[0], "nvcc", *environment.COMPILER_CACHES]
     tools = {program: shutil.which(program) for program in programs}

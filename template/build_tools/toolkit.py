@@ -21,7 +21,7 @@ from .messages import BuildError, Note
 
 # Where headers and libraries lie in the toolkits of conda, which have them nowhere else.
 TARGETS = ("targets/x86_64-linux", "targets/sbsa-linux")
-# From here on nvcc comes as pip packages too; those of CUDA 12 hold ptxas and no nvcc.
+# The first CUDA whose nvcc comes as pip packages: those of CUDA 12 hold ptxas and no nvcc.
 OLDEST_PACKAGED_CUDA = 13
 
 
@@ -136,10 +136,10 @@ def find_toolkit(torch: Torch, note: Note) -> Toolkit | None:
     if environment.is_off("USE_CUDA"):
         note("USE_CUDA=0: building the CPU library only.")
         return None
-    asked = os.environ.get("CUDA_HOME")
+    cuda_home = os.environ.get("CUDA_HOME")
     toolkits = [toolkit for home in toolkit_homes(torch) if (toolkit := toolkit_at(home))]
-    if asked and not toolkits:
-        raise BuildError(f"CUDA_HOME={asked} holds no CUDA toolkit (bin/nvcc and include/cuda_runtime_api.h).")
+    if cuda_home and not toolkits:
+        raise BuildError(f"CUDA_HOME={cuda_home} holds no CUDA toolkit (bin/nvcc and include/cuda_runtime_api.h).")
     for toolkit in toolkits:
         # A torch without CUDA loads no CUDA library, and one can be built for other machines.
         if torch.cuda is None or toolkit.version[0] == _major(torch.cuda):
@@ -147,8 +147,8 @@ def find_toolkit(torch: Torch, note: Note) -> Toolkit | None:
     problem = "no CUDA toolkit (nvcc) was found"
     if toolkits:
         problem = f"{toolkits[0]} does not match torch's CUDA {torch.cuda}"
-    cure = ("unset CUDA_HOME, or " if asked else "") + toolkit_cure(torch)
-    if os.environ.get("USE_CUDA") or asked:
+    cure = ("unset CUDA_HOME, or " if cuda_home else "") + toolkit_cure(torch)
+    if os.environ.get("USE_CUDA") or cuda_home:
         raise BuildError(f"{problem}; {cure}.")
     note(f"{problem}: building the CPU library only ({cure}).")
     return None
@@ -165,8 +165,8 @@ def toolkit_at(home: Path) -> Toolkit | None:
 
 def toolkit_homes(torch: Torch) -> list[Path]:
     """Where a CUDA toolkit may be, in the order of preference."""
-    if asked := os.environ.get("CUDA_HOME"):
-        return [Path(asked)]
+    if cuda_home := os.environ.get("CUDA_HOME"):
+        return [Path(cuda_home)]
     on_path = shutil.which("nvcc")
     return [
         *([Path(on_path).resolve().parents[1]] if on_path else []),

@@ -1,4 +1,4 @@
-"""Gives an op's sources the values of its tuned.json that are for the devices built for.
+"""Writes the values of an op's tuned.json, for the devices that are built for, as headers that its sources include.
 
 tuned.json maps a GPU's compute capability or a CPU's name to an entry
 
@@ -44,14 +44,14 @@ def tuned_entries(folder: Path) -> Entries:
     return entries
 
 
-def tuning_headers(op: str, entries: Entries, asked: list[str], note: Note) -> dict[str, str]:
-    """The text of the headers by backend. Entries of which none is for a device built for are left out with a note."""
+def tuning_headers(op: str, entries: Entries, architectures: list[str], note: Note) -> dict[str, str]:
+    """The text of the headers by backend. Entries for devices that are not built for are left out, with a note."""
     gpus = {key: entry for key, entry in entries.items() if _is_capability(key)}
     cpus = {key: entry for key, entry in entries.items() if key not in gpus}
-    asked_numbers = {number(architecture) for architecture in asked}
-    for_gpus = {key: entry for key, entry in gpus.items() if number(key) in asked_numbers}
+    numbers = {number(architecture) for architecture in architectures}
+    for_gpus = {key: entry for key, entry in gpus.items() if number(key) in numbers}
     for_cpu = {key: entry for key, entry in cpus.items() if key == cpu_name()}
-    for present, chosen, device in ((cpus, for_cpu, cpu_name()), (gpus, for_gpus, ", ".join(asked))):
+    for present, chosen, device in ((cpus, for_cpu, cpu_name()), (gpus, for_gpus, ", ".join(architectures))):
         if present and device and not chosen:
             note(f"{op}/tuned.json is for {', '.join(present)}, not for {device}: the defaults stand.")
     return {"cpu": tuning_header(op, for_cpu), "cuda": tuning_header(op, for_gpus)}
@@ -79,7 +79,7 @@ def tuning_header(op: str, entries: Entries) -> str:
         *structs,
         "\n".join(
             [
-                "// Calls f with Defaults, but for what the file says of this device, and of their class of shapes.",
+                "// Calls f with Defaults, or with the values tuned for this device and for Defaults' class of shapes.",
                 "template <typename Defaults, typename F>",
                 "auto visit(F&& f) {",
                 *body,
@@ -105,7 +105,7 @@ def _choice(entry: Mapping[str, Any], structs: list[str]) -> list[str]:
             classes.append(f"{condition} return f({name}<Defaults>());")
         else:
             otherwise = f"return f({name}<Defaults>());"
-    # One chain, so that the kernels of another class of shapes are not compiled with values that are not theirs.
+    # One chain of else-ifs, so that no class of shapes compiles kernels with the values of another.
     return [f"  {'else ' * (position > 0)}{line}" for position, line in enumerate([*classes, otherwise])]
 
 

@@ -312,7 +312,7 @@ def test_another_revision_is_checked_out_aside_and_leaves_nothing_behind(reposit
         assert commit == git(repository, "rev-parse", "HEAD")
         lab = then / "src/pkg/ops/tested/lab.py"
         assert lab.read_text() == "# old\n"
-        revision.give_cases(repository, then, "pkg", "tested", "HEAD")
+        revision.copy_cases(repository, then, "pkg", "tested", "HEAD")
         assert lab.read_text() == "# new\n"
     assert not then.exists()
     assert len(git(repository, "worktree", "list").splitlines()) == 1
@@ -323,7 +323,7 @@ def test_revisions_that_will_not_do(repository, tmp_path):
     with pytest.raises(KernelgenError, match="no revision 'nowhere'"), revision.checked_out(repository, "nowhere"):
         pass
     with revision.checked_out(repository, "HEAD~1") as (then, _), pytest.raises(KernelgenError, match="no op 'tested'"):
-        revision.give_cases(repository, then, "pkg", "tested", "HEAD~1")
+        revision.copy_cases(repository, then, "pkg", "tested", "HEAD~1")
     (tmp_path / "plain").mkdir()
     with pytest.raises(KernelgenError, match="not in a git"), revision.checked_out(tmp_path / "plain", "HEAD"):
         pass

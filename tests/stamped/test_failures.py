@@ -178,7 +178,7 @@ def architecture_misspelt(bench):
     return bench.build(TORCH_CUDA_ARCH_LIST="hoper")
 
 
-@row("_FLAGS holds …, which would change the architectures unseen")
+@row("_FLAGS holds …, which would replace the chosen architectures")
 def architecture_flag(bench):
     return bench.build(NVCC_APPEND_FLAGS="-arch=sm_80")
 

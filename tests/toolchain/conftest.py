@@ -23,7 +23,7 @@ def patient_alone(made_once) -> Path:
 
 @pytest.fixture
 def patient(patient_alone, tmp_path, monkeypatch) -> Path:
-    """A copy of the project; the test is inside it, in an environment that asks for nothing."""
+    """A copy of the project; the test runs inside it, in an environment without settings for a build."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     project = Path(shutil.copytree(patient_alone, tmp_path / "demo"))

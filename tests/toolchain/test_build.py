@@ -16,12 +16,11 @@ from tests.stamped.conftest import QUICKLY, stamp
 PACKAGE = Path("src/demo_kernels")
 OPS = PACKAGE / "ops"
 ROOT = Path(__file__).parents[2]
-# Only a build that hangs takes as long, however busy the machine is.
+# No build takes as long, however busy the machine is, unless it hangs.
 LIMIT_S = 600
 
-# A compiler that stops half-way while a file called `hang` lies in the project: in a compilation with a part of the
-# object written, or in a link likewise. It says that it got there by writing `hangs`; and dies of a `hang` that holds
-# `die`.
+# A compiler that halts while the project holds a file `hang` whose text names the step, compile or link: it writes a
+# part of its output, creates the file `hangs`, and waits. It goes on once `hang` is gone, and fails if that says `die`.
 HALTING = """#!/bin/sh
 out=; last=
 for word; do [ "$last" = -o ] && out=$word; last=$word; done
@@ -69,7 +68,7 @@ def kernelgen(project: Path, *arguments: str, **more: str) -> subprocess.Complet
 
 
 def start(project: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
-    """The same, in the background and in a process group of its own, as a terminal would start it."""
+    """Starts kernelgen in the background, in a process group of its own, as a terminal would."""
     command = [sys.executable, "-m", "kernelgen", *arguments]
     pipe = subprocess.PIPE
     environment = variables(project, **more)
@@ -81,7 +80,7 @@ def start(project: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
         stderr=pipe,
         text=True,
         start_new_session=True,
-        # Ignored where tests run in the background of a script; a terminal's programs begin with it in force.
+        # A test run in the background of a script inherits SIGINT ignored; a program of a terminal does not.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
@@ -105,7 +104,7 @@ def wait_for(path: Path) -> None:
 
 
 def holder(project: Path) -> str:
-    """The process that holds the lock of the release build, as the lock says."""
+    """The id of the process that holds the lock of the release build."""
     return (project / "build/release.lock").read_text()
 
 
@@ -124,7 +123,7 @@ def test_the_library_is_the_one_that_import_finds(built):
 def test_nothing_edited_needs_neither_torch_nor_setuptools(demo):
     assert compiled(demo) == []  # The copy lies elsewhere, so it is configured once more.
     environment = variables(demo)
-    # In the project's Python too.
+    # Imports of the build's own Python process are listed too.
     environment["PYTHONPROFILEIMPORTTIME"] = "1"
     command = [sys.executable, "-m", "kernelgen", "build"]
     result = subprocess.run(command, cwd=demo, env=environment, capture_output=True, text=True, check=True)
@@ -168,7 +167,7 @@ def test_ops_come_and_go(demo):
 
 
 def test_an_instantiation_that_is_named_is_compiled(demo):
-    """The line is looked at in each .cu; what else is edited in one is left to Ninja."""
+    """Configuring reads that line of each .cu; other edits of it are left to Ninja."""
     snapshot = demo / "build/release/snapshot.json"
     assert compiled(demo) == []
     kernel = demo / OPS / "elementwise/kernel.cu"
@@ -307,8 +306,8 @@ def test_variants_stand_beside_the_release_build(demo):
 def test_a_wheel_is_built_and_checked(demo):
     result = kernelgen(demo, "build", "--wheel", "--json")
     assert result.returncode == 0, result.stderr
-    found = [finding["check"] for finding in json.loads(result.stdout)["findings"]]
-    assert (found[0], found[-1]) == ("wheel", "portable")
+    checks = [finding["check"] for finding in json.loads(result.stdout)["findings"]]
+    assert (checks[0], checks[-1]) == ("wheel", "portable")
     assert len(list((demo / "dist").glob("demo_kernels-*-cp310-abi3-*.whl"))) == 1
 
 

@@ -15,7 +15,7 @@ from build_tools.variant import RELEASE
 from tests.stamped.conftest import stamp
 from tests.toolchain.conftest import PINS, script
 
-# What `nvcc --help` says of them, of CUDA 13.0.
+# The architectures that `nvcc --help` of CUDA 13.0 lists.
 NUMBERS = "75 80 86 87 88 89 90 90a 100 100a 100f 103 103a 103f 110 110a 110f 120 120a 120f 121 121a 121f"
 
 pytestmark = pytest.mark.usefixtures("no_settings")
@@ -39,10 +39,10 @@ def nvcc13(tmp_path) -> Toolkit:
     return Toolkit(tmp_path, (13, 0), tmp_path / "include")
 
 
-def asked_for(toolkit: Toolkit | None, pinned: str = "native") -> tuple[list[str], list[str]]:
+def chosen_for(toolkit: Toolkit | None, pinned: str = "native") -> tuple[list[str], list[str]]:
     """The architectures of a build, and its notes."""
     notes: list[str] = []
-    return architectures.architectures(replace(PINS, cuda_architectures=pinned), toolkit, notes.append), notes
+    return architectures.choose_architectures(replace(PINS, cuda_architectures=pinned), toolkit, notes.append), notes
 
 
 def test_nvccs_help_is_understood(nvcc13):
@@ -53,7 +53,7 @@ def test_nvccs_help_is_understood(nvcc13):
 
 
 @pytest.mark.parametrize(
-    ("asked", "meant"),
+    ("arch_list", "chosen"),
     [
         ("9.0a", "9.0a"),
         ("8.0;9.0a", "8.0 9.0a"),
@@ -79,33 +79,33 @@ def test_nvccs_help_is_understood(nvcc13):
         ("native;9.0a", "8.0 9.0+PTX 9.0a"),
     ],
 )
-def test_architectures_in_every_spelling(no_gpu, nvcc13, monkeypatch, asked, meant):
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", asked)
-    assert asked_for(nvcc13)[0] == meant.split()
+def test_architectures_in_every_spelling(no_gpu, nvcc13, monkeypatch, arch_list, chosen):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", arch_list)
+    assert chosen_for(nvcc13)[0] == chosen.split()
 
 
 def test_the_environment_comes_before_the_pin_and_the_pin_before_the_gpu(nvcc13, monkeypatch):
     monkeypatch.setattr(architectures, "present_architectures", lambda known: ["8.9"])
-    assert asked_for(nvcc13) == (["8.9"], [])
-    assert asked_for(nvcc13, pinned="8.0") == (["8.0"], [])
+    assert chosen_for(nvcc13) == (["8.9"], [])
+    assert chosen_for(nvcc13, pinned="8.0") == (["8.0"], [])
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
-    assert asked_for(nvcc13, pinned="8.0") == (["9.0"], [])
+    assert chosen_for(nvcc13, pinned="8.0") == (["9.0"], [])
 
 
 def test_with_no_gpu_and_no_pin_a_note_says_what_is_taken(no_gpu, nvcc13):
     note = "no GPU here: compiling for 8.0;9.0+PTX (set TORCH_CUDA_ARCH_LIST to choose)."
-    assert asked_for(nvcc13) == (["8.0", "9.0+PTX"], [note])
+    assert chosen_for(nvcc13) == (["8.0", "9.0+PTX"], [note])
 
 
 def test_a_gpu_is_compiled_for_with_all_that_it_can_do(nvcc13, monkeypatch, tmp_path):
     smi = script(tmp_path / "bin" / "nvidia-smi", r"printf '9.0\n8.6\n9.0\n'")
     monkeypatch.setenv("PATH", f"{smi.parent}:{os.environ['PATH']}")
-    assert asked_for(nvcc13)[0] == ["8.6", "9.0a"]
-    assert asked_for(None)[0] == ["8.6", "9.0"]
+    assert chosen_for(nvcc13)[0] == ["8.6", "9.0a"]
+    assert chosen_for(None)[0] == ["8.6", "9.0"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "sentence"),
+    ("arch_list", "sentence"),
     [
         ("gopher", "'gopher' is no CUDA architecture; write compute capabilities such as"),
         ("9", "'9' is no CUDA architecture"),
@@ -114,14 +114,14 @@ def test_a_gpu_is_compiled_for_with_all_that_it_can_do(nvcc13, monkeypatch, tmp_
         ("9.9+PTX", r"nvcc 13.0 cannot compile for 9.9\+PTX; it can for"),
     ],
 )
-def test_what_is_no_architecture_is_refused(nvcc13, monkeypatch, asked, sentence):
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", asked)
+def test_what_is_no_architecture_is_refused(nvcc13, monkeypatch, arch_list, sentence):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", arch_list)
     with pytest.raises(BuildError, match=sentence):
-        asked_for(nvcc13)
+        chosen_for(nvcc13)
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "compiled"),
+    ("name", "chosen", "compiled"),
     [
         ("kernel.cu", "8.0 9.0a", "8.0 9.0a"),
         ("kernel.sm_90a.cu", "8.0 9.0a", "9.0a"),
@@ -139,8 +139,8 @@ def test_what_is_no_architecture_is_refused(nvcc13, monkeypatch, asked, sentence
         ("sm90/kernel.cu", "8.0 10.0a", ""),
     ],
 )
-def test_a_file_is_compiled_for_what_its_name_or_folder_says(name, asked, compiled):
-    assert sources.compiled_for(Path(name), asked.split()) == compiled.split()
+def test_a_file_is_compiled_for_what_its_name_or_folder_says(name, chosen, compiled):
+    assert sources.compiled_for(Path(name), chosen.split()) == compiled.split()
 
 
 @pytest.mark.parametrize(
@@ -205,13 +205,13 @@ def test_jobs_are_what_cores_and_memory_allow(monkeypatch, tmp_path):
     assert machine.jobs() == 3
 
 
-def definition(project: Path, toolkit: Toolkit, asked: list[str], **pins) -> tuple[str, list[objects.Object]]:
+def definition(project: Path, toolkit: Toolkit, chosen: list[str], **pins) -> tuple[str, list[objects.Object]]:
     """The text of build.ninja, and the objects; the test is inside the project."""
     pinned = replace(PINS, **pins)
     request = whole_project(pinned, RELEASE)
-    made = objects.objects(pinned, request, toolkit, asked)
+    object_files = objects.list_objects(pinned, request, toolkit, chosen)
     tools = ninja.Tools(Torch(project, "2.11.0", "13.0"), toolkit, "g++")
-    return ninja.ninja_file(pinned, request, tools, made), made
+    return ninja.ninja_file(pinned, request, tools, object_files), object_files
 
 
 @pytest.fixture
@@ -229,12 +229,12 @@ def test_glue_learns_which_files_were_compiled(project, whole_toolkit, monkeypat
     for path in marked:
         path.touch()
     try:
-        for asked, define in (("7.5", "0 0"), ("8.0", "1 0"), ("9.0", "1 1")):
-            text, made = definition(project, whole_toolkit, [asked])
+        for architecture, defines in (("7.5", "0 0"), ("8.0", "1 0"), ("9.0", "1 1")):
+            text, object_files = definition(project, whole_toolkit, [architecture])
             (glue,) = (line for line in text.splitlines() if "own_flags = -DUSE_CUDA" in line)
-            ampere, hopper = define.split()
+            ampere, hopper = defines.split()
             assert f"-DHAS_SM_80={ampere} -DHAS_SM_90A={hopper} " in glue
-            compiled = {each.source.name for each in made}
+            compiled = {file.source.name for file in object_files}
             assert (marked[0].name in compiled, marked[1].name in compiled) == (hopper == "1", ampere == "1")
         assert "own_flags = -gencode=arch=compute_90a,code=sm_90a -DHAS" in text
     finally:
@@ -253,18 +253,18 @@ def test_a_project_has_flags_of_its_own_for_all_ops_and_for_one(project, whole_t
     own = [line for line in text.splitlines() if "own_flags = " in line]
     assert sorted(line.rpartition(" ")[2] for line in own) == ["-DCXX_ONE", "-DCXX_ONE", "-DNVCC_ONE"]
     assert objects.unknown_ops(replace(PINS, cxx_flags={"*": [], "wrong": []}), find_ops(PINS)) == ["wrong"]
-    with pytest.raises(BuildError, match=r"NVCC_FLAGS in setup\.py holds -arch=sm_80, which would change"):
+    with pytest.raises(BuildError, match=r"NVCC_FLAGS in setup\.py holds -arch=sm_80, which would replace"):
         architectures.refuse_architecture_flags(replace(PINS, nvcc_flags={"elementwise": ["-arch=sm_80"]}))
 
 
-def test_every_room_of_include_is_on_the_include_path(project, whole_toolkit, monkeypatch):
+def test_every_folder_of_include_is_on_the_include_path(project, whole_toolkit, monkeypatch):
     monkeypatch.chdir(project)
-    room = project / "src/demo_kernels/include/a_room"
-    room.mkdir()
+    folder = project / "src/demo_kernels/include/a_folder"
+    folder.mkdir()
     text, _ = definition(project, whole_toolkit, ["9.0"])
-    room.rmdir()
-    places = "-Isrc/demo_kernels/include "
-    assert text.count("-Isrc/demo_kernels/include/a_room ") == text.count(places) == 2
+    folder.rmdir()
+    flag = "-Isrc/demo_kernels/include "
+    assert text.count("-Isrc/demo_kernels/include/a_folder ") == text.count(flag) == 2
 
 
 def test_the_toolkit_of_a_conda_environment_is_found(project, tmp_path, monkeypatch):

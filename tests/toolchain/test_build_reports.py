@@ -55,9 +55,9 @@ def root(tmp_path) -> Path:
     return tmp_path
 
 
-def outcome(*made: str) -> Outcome:
-    facts = {"package": "demo", "architectures": ["9.0a"], "objects": OBJECTS, "libraries": LIBRARIES}
-    return Outcome("release", facts, list(made), 2.25)
+def outcome(*built: str) -> Outcome:
+    configuration = {"package": "demo", "architectures": ["9.0a"], "objects": OBJECTS, "libraries": LIBRARIES}
+    return Outcome("release", configuration, list(built), 2.25)
 
 
 def test_timings_are_of_this_build_and_show_what_nvcc_did(root):

@@ -25,9 +25,9 @@ def examine(run):
         result = run("doctor", "--json", "--python", sys.executable, *arguments)
         badness = ["ok", "warning", "error"].index
         by_badness = sorted(result.json["findings"], key=lambda finding: badness(finding["state"]))
-        found = {finding["check"]: finding for finding in by_badness}
-        assert all(finding["cure"] for finding in found.values() if finding["state"] == "error")
-        return found, result.code
+        worst = {finding["check"]: finding for finding in by_badness}
+        assert all(finding["cure"] for finding in worst.values() if finding["state"] == "error")
+        return worst, result.code
 
     return call
 
@@ -36,15 +36,15 @@ def examine(run):
 
 
 def test_a_machine_with_a_toolkit_is_well(patient, examine):
-    found, code = examine()
-    assert {check: f["state"] for check, f in found.items() if f["state"] == "error"} == {}
+    findings, code = examine()
+    assert [check for check, finding in findings.items() if finding["state"] == "error"] == []
     assert code == 0
 
 
 def test_text_shows_each_finding_with_its_cure(patient, run, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     result = run("doctor", "--python", sys.executable)
-    assert "the C++ compiler 'no-such-compiler' was not found" in result.out
+    assert "the C++ compiler 'no-such-compiler' was not findings" in result.out
     assert "-> apt-get install g++" in result.out
     assert result.out.endswith("No build would succeed.\n")
     assert result.code == 1
@@ -59,9 +59,9 @@ def test_the_exit_code_says_what_would_build():
 
 def test_outside_a_project_the_machine_is_examined(tmp_path, monkeypatch, examine):
     monkeypatch.chdir(tmp_path)
-    found, _ = examine()
-    assert {"python", "torch", "ninja", "compiler", "disk"} <= found.keys()
-    assert not {"ops", "libraries"} & found.keys()
+    findings, _ = examine()
+    assert {"python", "torch", "ninja", "compiler", "disk"} <= findings.keys()
+    assert not {"ops", "libraries"} & findings.keys()
 
 
 def test_a_folder_that_is_no_project_is_refused(tmp_path, run):
@@ -72,8 +72,8 @@ def test_a_folder_that_is_no_project_is_refused(tmp_path, run):
 
 def test_it_takes_little_time(patient, examine):
     def processor_time() -> float:
-        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return sum(it.ru_utime + it.ru_stime for it in used)
+        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
     examine()
     start = processor_time()
@@ -92,40 +92,40 @@ def test_a_python_that_does_not_run(patient, run):
 
 def test_a_setup_that_is_broken(patient, examine):
     (patient / "setup.py").write_text("def\n")
-    found, code = examine()
-    assert found["setup.py"]["text"].startswith("setup.py stopped with SyntaxError")
+    findings, code = examine()
+    assert findings["setup.py"]["text"].startswith("setup.py stopped with SyntaxError")
     assert code == 1
 
 
 def test_an_old_compiler(patient, examine, tmp_path, monkeypatch):
     old = script(tmp_path / "old-g++", 'case "$*" in *dumpfullversion*) echo 7.5.0;; *) echo "g++ (GCC) 7.5.0";; esac')
     monkeypatch.setenv("CXX", str(old))
-    found, code = examine()
-    assert "is g++ 7.5.0, too old for torch's headers" in found["compiler"]["text"]
+    findings, code = examine()
+    assert "is g++ 7.5.0, too old for torch's headers" in findings["compiler"]["text"]
     assert code == 1
 
 
 def test_a_compiler_too_new_for_nvcc(patient, examine, tmp_path, monkeypatch):
     text = 'case "$*" in *dumpfullversion*) echo 99.1.0;; *--version*) echo "g++ 99";; *) exec g++ "$@";; esac'
     monkeypatch.setenv("CXX", str(script(tmp_path / "new-g++", text)))
-    found, code = examine()
-    assert "this nvcc takes g++ up to" in found["host compiler"]["text"]
+    findings, code = examine()
+    assert "this nvcc takes g++ up to" in findings["host compiler"]["text"]
     assert code == 3
 
 
 def test_a_compiler_without_headers(patient, examine, tmp_path, monkeypatch):
     text = 'case "$*" in *-E*) echo "x.h:1: fatal error: string: No such file" >&2; exit 1;; *) exec g++ "$@";; esac'
     monkeypatch.setenv("CXX", str(script(tmp_path / "bare-g++", text)))
-    found, code = examine()
-    assert "cannot read torch's headers: x.h:1: fatal error: string" in found["compiler"]["text"]
+    findings, code = examine()
+    assert "cannot read torch's headers: x.h:1: fatal error: string" in findings["compiler"]["text"]
     assert code == 1
 
 
 def test_no_toolkit(patient, examine, tmp_path, monkeypatch):
     without_cuda(patient)
     monkeypatch.setenv("PATH", str(script(tmp_path / "tools" / "g++", f'exec {shutil.which("g++")} "$@"').parent))
-    found, code = examine()
-    assert found["nvcc"]["text"] == "no CUDA toolkit (nvcc) was found."
+    findings, code = examine()
+    assert findings["nvcc"]["text"] == "no CUDA toolkit (nvcc) was findings."
     assert code == 3
 
 
@@ -136,36 +136,36 @@ def test_a_toolkit_with_parts_missing(patient, examine, tmp_path, monkeypatch):
     header = tmp_path / "cuda" / "include" / "cuda_runtime_api.h"
     header.write_text(f"#define CUDART_VERSION  {major}000\n")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
-    found, code = examine()
-    assert "has no libcudart_static.a, which building a kernel needs" in found["toolkit"]["text"]
+    findings, code = examine()
+    assert "has no libcudart_static.a, which building a kernel needs" in findings["toolkit"]["text"]
     assert code == 3
 
 
 def test_cuda_switched_off(patient, examine, monkeypatch):
     monkeypatch.setenv("USE_CUDA", "0")
-    found, code = examine()
-    assert found["nvcc"]["cure"] == "unset USE_CUDA"
+    findings, code = examine()
+    assert findings["nvcc"]["cure"] == "unset USE_CUDA"
     assert code == 3
 
 
 def test_an_architecture_that_nvcc_does_not_know(patient, examine, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "3.0")
-    found, code = examine()
-    assert "cannot compile for 3.0" in found["architectures"]["text"]
+    findings, code = examine()
+    assert "cannot compile for 3.0" in findings["architectures"]["text"]
     assert code == 3
 
 
 def test_gpus_and_their_driver(patient, examine, tmp_path, monkeypatch):
     text = 'case "$*" in *name*) echo "NVIDIA A100, 8.0, 525.60.13";; *) echo 8.0;; esac'
     monkeypatch.setenv("PATH", f"{script(tmp_path / 'tools' / 'nvidia-smi', text).parent}:{os.environ['PATH']}")
-    found, code = examine()
-    assert found["gpu"]["text"] == "NVIDIA A100, compute capability 8.0, driver 525.60.13"
-    assert "driver 525.60.13 is too old to run what CUDA 13 builds" in found["driver"]["text"]
-    assert "for the GPU here" in found["architectures"]["text"]
-    assert code == 0  # A build needs neither.
+    findings, code = examine()
+    assert findings["gpu"]["text"] == "NVIDIA A100, compute capability 8.0, driver 525.60.13"
+    assert "driver 525.60.13 is too old to run what CUDA 13 builds" in findings["driver"]["text"]
+    assert "for the GPU here" in findings["architectures"]["text"]
+    assert code == 0  # A build needs neither a GPU nor a driver.
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
-    found, _ = examine()
-    assert "does not run on this machine's NVIDIA A100 (8.0)" in found["architectures"]["text"]
+    findings, _ = examine()
+    assert "does not run on this machine's NVIDIA A100 (8.0)" in findings["architectures"]["text"]
 
 
 @pytest.mark.parametrize(
@@ -187,32 +187,32 @@ def test_which_code_runs_where(architecture, capability, runs):
 def test_a_compiler_cache_and_its_hits(patient, examine, tmp_path, monkeypatch):
     text = r"printf 'direct_cache_hit\t30\npreprocessed_cache_hit\t10\ncache_miss\t10\n'"
     monkeypatch.setenv("PATH", f"{script(tmp_path / 'tools' / 'ccache', text).parent}:{os.environ['PATH']}")
-    found, _ = examine()
-    assert found["compiler cache"]["text"] == "ccache, 40 hits in 50 calls (80%)"
+    findings, _ = examine()
+    assert findings["compiler cache"]["text"] == "ccache, 40 hits in 50 calls (80%)"
 
 
 def test_stale_locks(patient, examine, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    lock = tmp_path / "py311_cu130" / "mine" / "lock"
+    lock = tmp_path / "py311_cu130" / "my_extension" / "lock"
     lock.parent.mkdir(parents=True)
     with lock.open("w"):
         assert "stale lock" not in examine()[0]
-    found, code = examine()
-    assert found["stale lock"]["cure"] == f"rm {lock}"
+    findings, code = examine()
+    assert findings["stale lock"]["cure"] == f"rm {lock}"
     assert code == 0
 
 
 def test_a_full_disk(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 2**40, 2**20))
-    found = list(machine.check(Facts(tmp_path, None, {})))
-    assert exit_code(found) == 1
-    assert any(finding.text.startswith("only 0.0 GiB free in") for finding in found)
+    findings = list(machine.check(Facts(tmp_path, None, {})))
+    assert exit_code(findings) == 1
+    assert any(finding.text.startswith("only 0.0 GiB free in") for finding in findings)
 
 
 def test_a_read_only_project(patient, examine, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != patient)
-    found, code = examine()
-    assert "is read-only for you" in found["disk"]["text"]
+    findings, code = examine()
+    assert "is read-only for you" in findings["disk"]["text"]
     assert code == 1
 
 
@@ -222,8 +222,8 @@ def test_the_record_against_the_disk(patient, examine):
     assert "ops/stranger is built, and" in examine()[0]["ops"]["text"]
     shutil.rmtree(ops / "stranger")
     shutil.rmtree(ops / "elementwise")
-    found, _ = examine()
-    assert "lists the op elementwise, and there is no folder" in found["ops"]["text"]
+    findings, _ = examine()
+    assert "lists the op elementwise, and there is no folder" in findings["ops"]["text"]
 
 
 def test_libraries_against_their_sources(patient, examine):

@@ -57,17 +57,17 @@ def a_cpu(monkeypatch, tmp_path) -> None:
 def tuned(project):
     """Writes the op's tuned.json; it is gone after the test."""
     path = project / OP / "tuned.json"
-    yield lambda found: path.write_text(found if isinstance(found, str) else json.dumps(found))
+    yield lambda content: path.write_text(content if isinstance(content, str) else json.dumps(content))
     path.unlink(missing_ok=True)
 
 
 @pytest.fixture
 def headers(project, a_cpu):
-    """The text of the op's headers by backend, when these architectures are asked for; and the notes."""
+    """The text of the op's headers by backend, for these architectures; and the notes."""
 
-    def call(*asked: str) -> tuple[dict[str, str], str]:
+    def call(*architectures: str) -> tuple[dict[str, str], str]:
         notes: list[str] = []
-        texts = tuning_headers("elementwise", tuned_entries(project / OP), list(asked), notes.append)
+        texts = tuning_headers("elementwise", tuned_entries(project / OP), list(architectures), notes.append)
         return texts, "\n".join(notes)
 
     return call
@@ -101,8 +101,8 @@ def test_a_class_of_shapes_may_have_values_of_its_own(headers, tuned, tmp_path):
         tuned({CPU: entry})
         (tmp_path / "cpu/elementwise.h").write_text(headers("9.0")[0]["cpu"])
         (tmp_path / "main.cpp").write_text(CLASSES)
-        made = ["c++", "-std=c++17", "-Wall", "-Werror", f"-I{tmp_path}", "main.cpp", "-o", "main"]
-        subprocess.run(made, cwd=tmp_path, check=True)
+        command = ["c++", "-std=c++17", "-Wall", "-Werror", f"-I{tmp_path}", "main.cpp", "-o", "main"]
+        subprocess.run(command, cwd=tmp_path, check=True)
         assert subprocess.check_output(tmp_path / "main", text=True).split() == ["64", "512", others, "3"]
 
 
@@ -116,11 +116,11 @@ def test_another_chips_values_are_ignored_with_a_line(headers, tuned):
 
 
 @pytest.mark.parametrize(
-    "found",
+    "content",
     ["{", "[]", {"9.0": 1}, {"9.0": {"values": {"threads": "many"}}}, {"9.0": {"values": {"threads": 1.5}}}],
 )
-def test_a_damaged_file_is_refused_with_its_cure(headers, tuned, found):
-    tuned(found)
+def test_a_damaged_file_is_refused_with_its_cure(headers, tuned, content):
+    tuned(content)
     with pytest.raises(BuildError, match=r"elementwise/tuned\.json is damaged: .* delete it to have the defaults"):
         headers("9.0a")
 

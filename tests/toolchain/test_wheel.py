@@ -86,8 +86,8 @@ def test_the_tag_and_the_contents(compiled, tmp_path):
     files = {"demo/_cpu.so": compiled(FREE), "demo/_cuda.so": compiled(FREE)}
     (fine,) = check_wheel(wheel(tmp_path, "demo-1-cp310-abi3-linux_x86_64.whl", files))
     assert fine.state == "ok"
-    found = check_wheel(wheel(tmp_path, "demo-1-cp311-cp311-linux_x86_64.whl", {}))
-    assert [finding.check for finding in found] == ["tag", "contents", "contents"]
+    findings = check_wheel(wheel(tmp_path, "demo-1-cp311-cp311-linux_x86_64.whl", {}))
+    assert [finding.check for finding in findings] == ["tag", "contents", "contents"]
 
 
 def fat_binary(*entries: tuple[int, int, int]) -> bytes:
@@ -100,8 +100,8 @@ def fat_binary(*entries: tuple[int, int, int]) -> bytes:
 
 def test_the_gpus_of_a_library_are_read_from_it():
     ampere, hopper, family, ptx = (2, 80, 0x11), (2, 90, 0x100011), (2, 100, 0x1200011), (1, 90, 0x8011)
-    held = fatbin.architectures(fat_binary(ptx, hopper, ampere) + fat_binary(family, ampere))
-    assert held == ["8.0", "9.0a", "10.0f", "9.0+PTX"]
+    architectures = fatbin.architectures(fat_binary(ptx, hopper, ampere) + fat_binary(family, ampere))
+    assert architectures == ["8.0", "9.0a", "10.0f", "9.0+PTX"]
     assert fatbin.architectures(b"no kernels") == []
 
 
@@ -135,9 +135,9 @@ def test_no_wheel(tmp_path):
 def test_a_project_makes_a_portable_wheel(tmp_path, monkeypatch):
     monkeypatch.setenv("USE_CUDA", "0")
     project = stamp(tmp_path / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}])
-    made, *found = build_wheel(project, Path(sys.executable), tmp_path / "dist")
-    assert zipfile.is_zipfile(made.text)
-    assert [(finding.check, finding.state) for finding in found] == [("contents", "warning"), ("portable", "ok")]
+    built, *findings = build_wheel(project, Path(sys.executable), tmp_path / "dist")
+    assert zipfile.is_zipfile(built.text)
+    assert [(finding.check, finding.state) for finding in findings] == [("contents", "warning"), ("portable", "ok")]
 
 
 def test_a_project_that_does_not_build(tmp_path):

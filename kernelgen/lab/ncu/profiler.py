@@ -245,7 +245,7 @@ def profile_op(
         check_comparable(earlier, against, profile)
     elif against:
         with revision.checked_out(selection.root, against) as (then, _):
-            revision.give_cases(selection.root, then, selection.package, selection.ops[0], against)
+            revision.copy_cases(selection.root, then, selection.package, selection.ops[0], against)
             revision.build(then, selection.python)
             facts |= {name: profile[name] for name in ("case", "dtype")}
             earlier = Profiler(selection.python, then, facts, folder.resolve() / "before", limit_s, tell).run()

@@ -1,1 +1,1 @@
-"""What doctor looks at, one module a subject; every check takes the facts and yields findings."""
+"""What doctor looks at, a module for each topic; every check yields findings."""

@@ -1,4 +1,4 @@
-"""The C++ compiler: there, new enough, and able to read torch's headers."""
+"""The C++ compiler: present, new enough, and able to read torch's headers."""
 
 import shlex
 from collections.abc import Iterator
@@ -32,11 +32,11 @@ def _version(facts: Facts) -> Finding | None:
 
 def _headers(facts: Facts) -> Finding:
     command = facts["compiler"].value
-    what = "{} {} ({})".format(*trial.identify(command), command)
+    name = "{} {} ({})".format(*trial.identify(command), command)
     if facts["torch"].value is None:
-        return ok("compiler", what)
+        return ok("compiler", name)
     include = f"{facts['torch'].value['home']}/include"
     if problem := trial.preprocess([*shlex.split(command), "-std=c++17", "-isystem", include, "-xc++"], _SOURCE):
         cure = f"{packages.command(facts.python)} --force-reinstall torch, or another compiler in CXX"
-        return error("compiler", f"{what} cannot read torch's headers: {problem}", cure, stops="cpu")
-    return ok("compiler", f"{what} reads torch's headers")
+        return error("compiler", f"{name} cannot read torch's headers: {problem}", cure, stops="cpu")
+    return ok("compiler", f"{name} reads torch's headers")

@@ -1,4 +1,4 @@
-"""The CUDA toolkit: there, of torch's major version, whole, and taking the C++ compiler and the architectures."""
+"""The CUDA toolkit: present, of torch's major version, complete, and fit for the C++ compiler and the architectures."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from kernelgen.toolchain.checks.python import numbers
 from kernelgen.toolchain.facts import Facts
 from kernelgen.toolchain.finding import Finding, error, ok
 
-# What compiling a kernel needs beside nvcc and cuda_runtime_api.h: places to look, and the package that brings it.
+# What compiling a kernel needs besides nvcc and cuda_runtime_api.h: its folders, and the package that brings it.
 PARTS = {
     "cuda_fp16.h": (("include", "targets/*/include"), "nvidia-cuda-runtime"),
     "crt/host_defines.h": (("include", "targets/*/include"), "nvidia-cuda-crt"),
@@ -53,13 +53,13 @@ def _short(text: str) -> str:
 
 
 def _cure(facts: Facts) -> str:
-    cuda, asked = facts["torch"].value["cuda"], os.environ.get("CUDA_HOME")
+    cuda, cuda_home = facts["torch"].value["cuda"], os.environ.get("CUDA_HOME")
     if cuda is None:
         return f"{packages.command(facts.python)} --force-reinstall torch (for a build with CUDA), or set CUDA_HOME"
     for home in sorted(Path("/usr/local").glob(f"cuda-{cuda.split('.')[0]}.*"), reverse=True):
-        if (home / "bin" / "nvcc").is_file() and str(home) != asked:
+        if (home / "bin" / "nvcc").is_file() and str(home) != cuda_home:
             return f"export CUDA_HOME={home}"
-    first = "unset CUDA_HOME && " if asked else ""
+    first = "unset CUDA_HOME && " if cuda_home else ""
     if packages.toolkit(facts):
         return f"{first}kernelgen doctor --fix"
     return (
@@ -86,7 +86,7 @@ def _parts(facts: Facts, home: Path) -> Iterator[Finding]:
 
 
 def _host_compiler(facts: Facts, home: Path) -> Iterator[Finding]:
-    """nvcc refuses C++ compilers newer than it knows: one of its headers holds the bound."""
+    """nvcc refuses C++ compilers that are newer than a bound, which one of its headers holds."""
     header = home / "include" / "crt" / "host_config.h"
     if facts["compiler"].value is None or not header.is_file():
         return

@@ -51,14 +51,16 @@ def _driver(facts: Facts, driver: str) -> Iterator[Finding]:
 
 
 def _covered(facts: Facts, name: str, capability: str) -> Iterator[Finding]:
-    wanted = facts["architectures"].value or []
-    if wanted and facts["toolkit"].value and not any(runs_on(architecture, capability) for architecture in wanted):
-        text = f"code for {', '.join(wanted)} does not run on this machine's {name} ({capability})."
+    architectures = facts["architectures"].value or []
+    runs = any(runs_on(architecture, capability) for architecture in architectures)
+    if architectures and facts["toolkit"].value and not runs:
+        text = f"code for {', '.join(architectures)} does not run on this machine's {name} ({capability})."
         yield warning("architectures", text, f"export TORCH_CUDA_ARCH_LIST={capability}")
 
 
 def runs_on(architecture: str, capability: str) -> bool:
-    """Whether code runs on a GPU: of its major and no older, of any newer major as PTX, of 9.0 alone as 9.0a."""
+    """Whether code for an architecture runs on a GPU of a capability: one of the same major version that is not older;
+    as PTX, any that is not older; with an a, as in 9.0a, that capability alone."""
     code, gpu = int(number(architecture)), int(number(capability))
     if architecture.endswith("a"):
         return code == gpu
@@ -89,7 +91,7 @@ def _compiler_cache() -> Finding:
 
 
 def _locks() -> Iterator[Finding]:
-    """Locks of torch.utils.cpp_extension.load: files that a killed process leaves, and that the next one waits for."""
+    """Locks of torch.utils.cpp_extension.load: files that a killed process leaves and the next process waits for."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch_extensions"
     home = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or home)
     for lock in sorted(home.glob("**/lock")):

@@ -1,4 +1,4 @@
-"""The project: its record of ops against its folders, and its compiled libraries against its sources and torch."""
+"""The project: its record of ops against its folders, and its libraries against its sources and torch."""
 
 import json
 import os
@@ -14,25 +14,25 @@ BUILD = "kernelgen build"
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What of a project these checks look at."""
+class CheckedProject:
+    """A project's folder, its package's folder, and the names of the ops that its answers file records."""
 
     root: Path
     package: Path
-    recorded: list[str]
+    recorded_ops: list[str]
 
 
-def check(subject: Subject, python: Path | None) -> Iterator[Finding]:
-    yield from _record(subject)
-    yield from _libraries(subject, python)
+def check(project: CheckedProject, python: Path | None) -> Iterator[Finding]:
+    yield from _record(project)
+    yield from _libraries(project, python)
 
 
-def _record(subject: Subject) -> Iterator[Finding]:
-    folders = {init.parent.name for init in subject.package.glob("ops/*/__init__.py")}
-    recorded, answers = set(subject.recorded), ".copier-answers.yml"
+def _record(project: CheckedProject) -> Iterator[Finding]:
+    folders = {init.parent.name for init in project.package.glob("ops/*/__init__.py")}
+    recorded, answers = set(project.recorded_ops), ".copier-answers.yml"
     for name in sorted(recorded - folders):
         text = f"{answers} lists the op {name}, and there is no folder ops/{name}."
-        yield warning("ops", text, f"kernelgen remove-op {name}, or git checkout -- {subject.package}/ops/{name}")
+        yield warning("ops", text, f"kernelgen remove-op {name}, or git checkout -- {project.package}/ops/{name}")
     for name in sorted(folders - recorded):
         text = f"ops/{name} is built, and {answers} does not list it, so no template update reaches it."
         yield warning("ops", text, f"nothing, if you wrote it without kernelgen; else git checkout -- {answers}")
@@ -40,19 +40,19 @@ def _record(subject: Subject) -> Iterator[Finding]:
         yield ok("ops", f"{len(folders)}, as {answers} lists them")
 
 
-def _libraries(subject: Subject, python: Path | None) -> Iterator[Finding]:
-    present = [backend for backend in SOURCES if (subject.package / f"_{backend}.so").is_file()]
+def _libraries(project: CheckedProject, python: Path | None) -> Iterator[Finding]:
+    present = [backend for backend in SOURCES if (project.package / f"_{backend}.so").is_file()]
     if not present:
         yield warning("libraries", "nothing is compiled yet.", BUILD)
         return
-    stale = {backend: newer for backend in present if (newer := _newer(subject, backend))}
+    stale = {backend: newer for backend in present if (newer := _newer(project, backend))}
     for backend, source in stale.items():
-        text = f"_{backend}.so is older than {source.relative_to(subject.root)}."
+        text = f"_{backend}.so is older than {source.relative_to(project.root)}."
         yield warning("libraries", text, BUILD)
-    missing = _missing(subject, python) if python else {}
+    missing = _missing(project, python) if python else {}
     if problem := missing.get("import"):
-        cure = f"cd {subject.package.parent} && {python} -c 'import {subject.package.name}'"
-        yield error("import", f"{subject.package.name} does not import: {problem}", cure)
+        cure = f"cd {project.package.parent} && {python} -c 'import {project.package.name}'"
+        yield error("import", f"{project.package.name} does not import: {problem}", cure)
         return
     for backend in present:
         problem = missing.get(backend.upper())
@@ -64,22 +64,22 @@ def _libraries(subject: Subject, python: Path | None) -> Iterator[Finding]:
             yield ok("libraries", f"_{backend}.so is as new as its sources and loads")
 
 
-def _newer(subject: Subject, backend: str) -> Path | None:
-    """The newest source of a library that changed after it was linked."""
-    built = (subject.package / f"_{backend}.so").stat().st_mtime
-    found = [path for pattern in SOURCES[backend] for path in subject.package.rglob(pattern)]
-    newest = max([*found, subject.root / "setup.py"], key=lambda path: path.stat().st_mtime)
+def _newer(project: CheckedProject, backend: str) -> Path | None:
+    """The newest of a library's sources, if it changed after the library was linked."""
+    built = (project.package / f"_{backend}.so").stat().st_mtime
+    sources = [path for pattern in SOURCES[backend] for path in project.package.rglob(pattern)]
+    newest = max([*sources, project.root / "setup.py"], key=lambda path: path.stat().st_mtime)
     return newest if newest.stat().st_mtime > built else None
 
 
-def _missing(subject: Subject, python: Path) -> dict[str, str | None]:
+def _missing(project: CheckedProject, python: Path) -> dict[str, str | None]:
     """What importing the package says of each library; under "import", why it cannot be imported."""
-    name = subject.package.name
+    name = project.package.name
     code = f"import json; from {name} import _library; print(json.dumps(_library.missing))"
-    environment = os.environ | {"PYTHONPATH": str(subject.package.parent)}
+    environment = os.environ | {"PYTHONPATH": str(project.package.parent)}
     command = [str(python), "-c", code]
     try:
-        done = subprocess.run(command, cwd=subject.root, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=project.root, env=environment, capture_output=True, text=True, timeout=120)
         return json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError) as problem:
         return {"import": str(problem)}

@@ -1,4 +1,4 @@
-"""Runs compilers, to hear what they are and whether they find what kernels include."""
+"""Runs compilers, to learn their versions and whether they can read the headers that kernels include."""
 
 import shlex
 import subprocess
