@@ -81,6 +81,11 @@ def make_checkout(folder: Path) -> Path:
     return folder
 
 
+def pytest_xdist_auto_num_workers(config) -> int:
+    """One more than there are cores: often a worker waits for a project that another builds."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(items):
     """Long tests first, so that none of them is what all workers but one wait for at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
