@@ -1,4 +1,4 @@
-"""Compiles a stamped project's CUDA sources for the CPU, with the emulated GPU of device/, and calls what they export.
+"""Compiles a stamped project's CUDA sources for the CPU, with the emulated GPU of device/, and calls their functions.
 
     library = build(op_folder, '''
         #include "kernel.cuh"
@@ -6,8 +6,8 @@
     ''')
     library("forward", x, y, n, seed=3)
 
-Tensors are passed by their address, None as a null pointer, whole numbers as int64_t, other numbers as double. Whatever
-the emulator finds wrong comes as an EmulatorError, which says where threads were.
+Tensors are passed by their address, None as a null pointer, whole numbers as int64_t, other numbers as double. A fault
+that the emulator detects raises an EmulatorError, which says where the threads were.
 """
 
 import ctypes
@@ -31,27 +31,27 @@ from kernelgen.toolchain.lock import locked
 HERE = Path(__file__).resolve().parent
 DEVICE = HERE / "device"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelgen" / "emulator"
-# Of the toolkit, only headers are used.
-HOMES = (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", f"{sysconfig.get_path('purelib')}/nvidia/cu13")
-CUDA = next((home for home in HOMES if home and Path(home, "include", "cuda_fp16.h").is_file()), "")
+# Only the toolkit's headers are used.
+TOOLKITS = (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", f"{sysconfig.get_path('purelib')}/nvidia/cu13")
+CUDA = next((folder for folder in TOOLKITS if folder and Path(folder, "include", "cuda_fp16.h").is_file()), "")
 # As nvcc compiles: any type may be read as another, and integers wrap around.
 FLAGS = ["-std=c++20", "-g1", "-fPIC", "-w", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off"]
-FLAGS.append("-fno-gnu-unique")  # Else libraries would share static variables of templates.
-# A check of alignment that fails is a signal: see failures.cpp.
+FLAGS.append("-fno-gnu-unique")  # Otherwise libraries share the static variables of templates.
+# An access that is not aligned raises a signal: see failures.cpp.
 KERNEL_FLAGS = ["-O1", "-ftrivial-auto-var-init=pattern", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
 RUNTIME_FLAGS = ["-O3", "-U_FORTIFY_SOURCE"]
 
 
 class EmulatorError(Exception):
-    """What a kernel did that a GPU would not forgive, or that the emulator does not know."""
+    """A kernel's fault, an instruction that the emulator does not know, or a source that cannot be compiled."""
 
 
 def has_toolkit() -> bool:
     return bool(CUDA) and shutil.which("g++") is not None
 
 
-class Library:
-    """Kernels that run on the emulated GPU."""
+class EmulatedLibrary:
+    """The functions of a library whose kernels run on the emulated GPU."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,7 +61,18 @@ class Library:
     def __call__(
         self, name: str, *arguments: Any, seed: int = 0, capability: int = 90, multiprocessors: int = 4
     ) -> None:
-        """Calls an exported function that returns a cudaError_t. What chance decides comes from the seed."""
+        """Calls an exported function that returns a cudaError_t.
+
+        Args:
+            name: the function.
+            arguments: tensors, numbers or None.
+            seed: selects the schedule of threads and of asynchronous operations.
+            capability: the GPU's compute capability, 90 for 9.0.
+            multiprocessors: how many the GPU has.
+
+        Raises:
+            EmulatorError: a kernel is at fault, or the function returned an error.
+        """
         self._library.emulator_begin(ctypes.c_uint64(seed), capability, multiprocessors)
         code = getattr(self._library, name)(*map(_argument, arguments))
         failure = self._library.emulator_failure().decode()
@@ -69,13 +80,13 @@ class Library:
             raise EmulatorError(f"seed {seed}: {self._with_lines(failure) or f'cudaError {code}'}")
 
     def _with_lines(self, report: str) -> str:
-        """The report with places in the sources for its addresses."""
+        """The report, its addresses replaced by files and lines."""
         base = next(
             int(line.split("-")[0], 16)
             for line in Path("/proc/self/maps").read_text().splitlines()
             if line.endswith(str(self.path))
         )
-        # One less, because an address is where a call returns to.
+        # Minus 1, since an address is the one that a call returns to.
         addresses = {int(address, 16) - base - 1 for address in re.findall(r"\[(0x[0-9a-f]+)\]", report)}
         command = ["addr2line", "-a", "-i", "-e", str(self.path), *map(hex, addresses)]
         places: dict[int, str] = {}
@@ -103,8 +114,8 @@ def build(
     *,
     headers: Sequence[Path] = (),
     cache: Path = CACHE,
-) -> Library:
-    """A library of an op's kernels for the emulated GPU; compiled once for the same text.
+) -> EmulatedLibrary:
+    """Compiles an op's kernels for the emulated GPU, or takes the library of the same sources from the cache.
 
     Args:
         op: the op's folder in a stamped project.
@@ -115,38 +126,38 @@ def build(
         cache: where libraries are kept.
 
     Raises:
-        EmulatorError: a source cannot be compiled; the message holds what the compiler said.
+        EmulatorError: a source cannot be compiled; the message holds the compiler's output.
     """
-    rooms = _rooms(op.parents[1] / "include")
+    includes = _include_folders(op.parents[1] / "include")
     digest = hashlib.sha256(repr((entry, sources, defines, FLAGS, KERNEL_FLAGS, RUNTIME_FLAGS)).encode())
-    own = [HERE / "rewrite.py", *DEVICE.iterdir()]
-    for path in sorted([*op.rglob("*"), *(path for folder in (*rooms, *headers) for path in folder.iterdir())]):
+    inputs = [HERE / "rewrite.py", *DEVICE.iterdir()]
+    for path in sorted([*op.rglob("*"), *(path for folder in (*includes, *headers) for path in folder.iterdir())]):
         if path.suffix in (".h", ".cuh", ".cu", ".json"):
-            own.append(path)
-    for path in own:
+            inputs.append(path)
+    for path in inputs:
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
     library = cache / digest.hexdigest()[:20] / f"{op.name}.so"
     with locked(cache / f"{library.parent.name}.lock"):
         if not library.exists():
-            _forget_old(cache)
+            _remove_unused(cache)
             work = library.parent
             work.mkdir(parents=True, exist_ok=True)
             (work / "entry.cu").write_text(entry)
             _write_headers(op, work)
             flags = [*FLAGS, *KERNEL_FLAGS, *(f"-D{define}" for define in defines)]
-            flags += [f"-I{folder}" for folder in (DEVICE, *headers, op, *rooms, work / "generated")]
+            flags += [f"-I{folder}" for folder in (DEVICE, *headers, op, *includes, work / "generated")]
             _link(library, [work / "entry.cu", *(op / source for source in sources)], flags, _runtime(cache))
         os.utime(library.parent)
-    return Library(library)
+    return EmulatedLibrary(library)
 
 
-def _rooms(include: Path) -> list[Path]:
+def _include_folders(include: Path) -> list[Path]:
     """The project's include folder and the folders in it."""
     return [include, *sorted(path for path in include.iterdir() if path.is_dir())]
 
 
-def _forget_old(cache: Path, days: int = 7) -> None:
-    """Removes what was last used long ago."""
+def _remove_unused(cache: Path, days: int = 7) -> None:
+    """Removes libraries that nothing has used for so many days."""
     for path in cache.iterdir():
         if path.is_dir() and path.stat().st_mtime < time.time() - days * 86_400:
             shutil.rmtree(path, ignore_errors=True)
@@ -164,8 +175,8 @@ def _link(library: Path, sources: Sequence[Path], flags: list[str], runtime: Seq
 
 
 def _write_headers(op: Path, work: Path) -> None:
-    """What a build writes for the op before it compiles it, below work/generated: among it the tuned values, which are
-    the defaults but for what a tuned.json of the op has for compute capability 9.0."""
+    """Writes the headers that a build generates for the op to work/generated. Tuned values are those of the op's
+    tuned.json for compute capability 9.0, else the defaults."""
     build_tools.ask(op.parents[3], Path(sys.executable), "headers", op.name, str(work.resolve()), "9.0a")
 
 
@@ -180,19 +191,19 @@ def _compile_kernel(source: Path, target: Path, flags: list[str]) -> None:
 def _runtime(cache: Path) -> list[Path]:
     """The emulated GPU itself, compiled once."""
     texts = "".join(path.read_text() for path in sorted(DEVICE.iterdir()))
-    home = cache / f"runtime-{hashlib.sha256((texts + repr(RUNTIME_FLAGS)).encode()).hexdigest()[:20]}"
-    with locked(cache / f"{home.name}.lock"), ThreadPoolExecutor(os.cpu_count()) as pool:
-        home.mkdir(exist_ok=True)
-        os.utime(home)
+    folder = cache / f"runtime-{hashlib.sha256((texts + repr(RUNTIME_FLAGS)).encode()).hexdigest()[:20]}"
+    with locked(cache / f"{folder.name}.lock"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        folder.mkdir(exist_ok=True)
+        os.utime(folder)
         sources = sorted(DEVICE.glob("*.cpp"))
-        return list(pool.map(lambda source: _compile_runtime(source, home / f"{source.stem}.o"), sources))
+        return list(pool.map(lambda source: _compile_runtime(source, folder / f"{source.stem}.o"), sources))
 
 
 def _compile_runtime(source: Path, target: Path) -> Path:
     if not target.exists():
         unfinished = target.with_suffix(".unfinished")
-        places = [f"-I{DEVICE}", f"-isystem{CUDA}/include"]
-        _run(["g++", "-c", *FLAGS, *RUNTIME_FLAGS, *places, "-o", str(unfinished), str(source)])
+        includes = [f"-I{DEVICE}", f"-isystem{CUDA}/include"]
+        _run(["g++", "-c", *FLAGS, *RUNTIME_FLAGS, *includes, "-o", str(unfinished), str(source)])
         unfinished.rename(target)
     return target
 

@@ -1,5 +1,5 @@
-"""Turns CUDA C++ that has been through the preprocessor into C++: launches, shared variables and inline assembly become
-calls of the emulator (device/prelude.h). All else is ordinary C++ already, once CUDA's keywords are empty macros.
+"""Turns preprocessed CUDA C++ into C++: launches, shared variables and inline assembly become calls of the emulator
+(device/prelude.h). All else is ordinary C++ already, once CUDA's keywords are empty macros.
 
 Every replacement keeps the number of lines, so that the compiler's line numbers hold.
 """
@@ -14,7 +14,7 @@ MARKER = re.compile(r'^# \d+ ".*"(.*)$', re.MULTILINE)
 
 
 def rewrite(text: str) -> str:
-    """The text with the project's parts rewritten: system headers stay as they are."""
+    """The text, rewritten but for its system headers."""
     numbers = itertools.count()
     parts = []
     begin = 0
@@ -24,11 +24,14 @@ def rewrite(text: str) -> str:
         begin = marker.start()
         is_system = " 3" in marker[1]
     parts.append((is_system, text[begin:]))
-    merged = [(kind, "".join(part for _, part in group)) for kind, group in itertools.groupby(parts, lambda p: p[0])]
-    return "".join(part if kind else _rewrite_ours(part, numbers) for kind, part in merged)
+    merged = [
+        (is_system, "".join(part for _, part in group))
+        for is_system, group in itertools.groupby(parts, lambda part: part[0])
+    ]
+    return "".join(part if is_system else _rewrite_part(part, numbers) for is_system, part in merged)
 
 
-def _rewrite_ours(text: str, numbers: "itertools.count[int]") -> str:
+def _rewrite_part(text: str, numbers: "itertools.count[int]") -> str:
     text = _replace(text, re.compile(r"\b(?:asm|__asm__)\b\s*(?:volatile|__volatile__)?\s*\("), _assembly)
     text = _replace(text, re.compile(r"\bextern\s+__shared__\b"), _dynamic_shared)
     text = _replace(text, re.compile(r"\b__shared__\b"), lambda t, a, b: _shared(t, a, b, next(numbers)))
@@ -36,70 +39,70 @@ def _rewrite_ours(text: str, numbers: "itertools.count[int]") -> str:
     return _replace(text, re.compile(r"<<<"), _launch)
 
 
-# A replacement: from the text and a match's begin and end to what is replaced, and by what.
+# Takes the text and the bounds of a match; returns the bounds of what is to be replaced, and the replacement.
 Rule = Callable[[str, int, int], tuple[int, int, str]]
 
 
 def _replace(text: str, pattern: re.Pattern[str], rule: Rule) -> str:
-    at = 0
-    while match := pattern.search(text, at):
+    position = 0
+    while match := pattern.search(text, position):
         begin, end, new = rule(text, match.start(), match.end())
-        # Markers of lines inside what goes away are lost; the next one puts things right.
+        # Line markers in the replaced text are lost; the next marker after it sets the line number again.
         new += "\n" * (MARKER.sub("", text[begin:end]).count("\n") - MARKER.sub("", new).count("\n"))
         text = text[:begin] + new + text[end:]
-        at = begin + len(new)
+        position = begin + len(new)
     return text
 
 
-def closing(text: str, opening: int) -> int:
-    """Where the bracket at a place is closed."""
+def closing_bracket(text: str, opening: int) -> int:
+    """The index of the bracket that closes the one at index `opening`."""
     stack: list[str] = []
-    at = opening
+    index = opening
     while True:
-        if string := STRING.match(text, at):
-            at = string.end()
+        if string := STRING.match(text, index):
+            index = string.end()
             continue
-        character = text[at]
+        character = text[index]
         if character in CLOSING:
             stack.append(CLOSING[character])
         elif stack and character == stack[-1]:
             stack.pop()
             if not stack:
-                return at
-        at += 1
+                return index
+        index += 1
 
 
 def split(text: str, separator: str) -> list[str]:
     """Splits at a character outside brackets and strings."""
-    parts, begin, at = [], 0, 0
-    while at < len(text):
-        if string := STRING.match(text, at):
-            at = string.end()
-        elif text[at] in CLOSING:
-            at = closing(text, at) + 1
+    parts, begin, index = [], 0, 0
+    while index < len(text):
+        if string := STRING.match(text, index):
+            index = string.end()
+        elif text[index] in CLOSING:
+            index = closing_bracket(text, index) + 1
         else:
-            if text[at] == separator:
-                parts.append(text[begin:at])
-                begin = at + 1
-            at += 1
+            if text[index] == separator:
+                parts.append(text[begin:index])
+                begin = index + 1
+            index += 1
     return [*parts, text[begin:]]
 
 
-def one_line(text: str) -> str:
+def on_one_line(text: str) -> str:
     return " ".join(MARKER.sub("", text).split())
 
 
 def _assembly(text: str, begin: int, end: int) -> tuple[int, int, str]:
     """asm("add %0, %1" : "=r"(a) : "r"(b)) becomes a program, parsed once, and its operands."""
-    close = closing(text, end - 1)
-    template, *sections = split(one_line(text[end:close]), ":")
+    close = closing_bracket(text, end - 1)
+    template, *sections = split(on_one_line(text[end:close]), ":")
     operands = []
     for is_output, section in zip((True, False), sections, strict=False):
         for operand in filter(str.strip, split(section, ",")):
             constraint, expression = re.fullmatch(r'\s*"([^"]*)"\s*\((.*)\)\s*', operand).groups()
             operands.append(f"::emulator::out({expression})" if is_output else _input(constraint, expression))
     if not "".join(STRING.findall(template)).replace('"', "").strip():
-        return begin, close + 1, "(void)0"  # An empty one only holds back the compiler.
+        return begin, close + 1, "(void)0"  # Empty assembly only keeps the compiler from optimising.
     new = (
         f"[&] {{ static const ::emulator::Program* const program = ::emulator::parse({template.strip()}); "
         f"const ::emulator::Operand operands[] = {{{', '.join([*operands, '{}'])}}}; "
@@ -115,7 +118,9 @@ def _input(constraint: str, expression: str) -> str:
 def _dynamic_shared(text: str, begin: int, end: int) -> tuple[int, int, str]:
     """extern __shared__ char memory[]; becomes a pointer."""
     stop = text.index(";", end)
-    declared = re.fullmatch(r"\s*(?:alignas\((.+?)\)\s*)?([\w:<>\s]+?)\s*(\w+)\s*\[\s*\]\s*", one_line(text[end:stop]))
+    declared = re.fullmatch(
+        r"\s*(?:alignas\((.+?)\)\s*)?([\w:<>\s]+?)\s*(\w+)\s*\[\s*\]\s*", on_one_line(text[end:stop])
+    )
     alignment, kind, name = declared.groups()
     pointer = f"::emulator::dynamic_shared({alignment or 16})"
     return begin, stop, f"{kind}* const {name} = static_cast<{kind}*>({pointer})"
@@ -124,7 +129,7 @@ def _dynamic_shared(text: str, begin: int, end: int) -> tuple[int, int, str]:
 def _shared(text: str, begin: int, end: int, number: int) -> tuple[int, int, str]:
     """__shared__ T a[2], b; becomes a struct of them and references to its members."""
     stop = text.index(";", end)
-    declaration = one_line(text[end:stop])
+    declaration = on_one_line(text[end:stop])
     names = [re.search(r"(\w+)\s*$", declarator.split("[")[0])[1] for declarator in _declarators(declaration)]
     struct = f"Shared{number}"
     return (
@@ -135,7 +140,7 @@ def _shared(text: str, begin: int, end: int, number: int) -> tuple[int, int, str
 
 
 def _declarators(declaration: str) -> list[str]:
-    """The parts between commas, those of template arguments aside."""
+    """Splits at the commas outside template arguments and parentheses."""
     parts, depth = [""], 0
     for character in declaration:
         depth += (character in "<(") - (character in ">)")
@@ -148,9 +153,9 @@ def _declarators(declaration: str) -> list[str]:
 
 def _bounds(text: str, begin: int, end: int) -> tuple[int, int, str]:
     """__launch_bounds__(256) kernel(...) { becomes a check at the start of the kernel."""
-    close = closing(text, end - 1)
-    body = closing(text, text.index("(", close)) + 1
-    check = f" ::emulator::check_bounds({one_line(text[end:close])});" if text[body:].lstrip()[0] == "{" else ""
+    close = closing_bracket(text, end - 1)
+    body = closing_bracket(text, text.index("(", close)) + 1
+    check = f" ::emulator::check_bounds({on_one_line(text[end:close])});" if text[body:].lstrip()[0] == "{" else ""
     opening = text.index("{", body) + 1 if check else body
     return begin, opening, text[close + 1 : opening] + check
 
@@ -160,11 +165,11 @@ def _launch(text: str, begin: int, end: int) -> tuple[int, int, str]:
     start = _kernel_before(text, begin)
     stop = text.index(">>>", end)
     opening = text.index("(", stop)
-    close = closing(text, opening)
+    close = closing_bracket(text, opening)
     kernel, configuration, arguments = (
-        one_line(part) for part in (text[start:begin], text[end:stop], text[opening + 1 : close])
+        on_one_line(part) for part in (text[start:begin], text[end:stop], text[opening + 1 : close])
     )
-    # A function's template arguments may yet have to be deduced: only a variable is a pointer for sure.
+    # A function template cannot be cast to a pointer where its arguments are deduced; a variable can.
     is_variable = re.search(rf"\bauto {kernel} =", text[:start]) if kernel.isidentifier() else None
     pointer = f"reinterpret_cast<const void*>({kernel})" if is_variable else "nullptr"
     new = (
@@ -175,13 +180,13 @@ def _launch(text: str, begin: int, end: int) -> tuple[int, int, str]:
 
 
 def _kernel_before(text: str, end: int) -> int:
-    """Where the name that ends at a place begins: identifiers, '::', and template arguments."""
-    at = end
-    if text[:at].rstrip().endswith(">"):
+    """The index where the kernel's name that ends at `end` begins: identifiers, '::', and template arguments."""
+    index = end
+    if text[:index].rstrip().endswith(">"):
         depth = 0
         while True:
-            at -= 1
-            depth += (text[at] == ">") - (text[at] == "<")
-            if depth == 0 and text[at] == "<":
+            index -= 1
+            depth += (text[index] == ">") - (text[index] == "<")
+            if depth == 0 and text[index] == "<":
                 break
-    return re.search(r"[\w:]+\s*$", text[:at]).start()
+    return re.search(r"[\w:]+\s*$", text[:index]).start()

@@ -1,7 +1,7 @@
 """Whether an op became faster or slower: the rule, applied to two files or to two revisions, and the verdicts as text.
 
 A difference is *shown* if the intervals leave a gap, |Cliff's delta| is at least 0.3, and the test's p, corrected for
-the number of cases as Holm (1979) has it, is below 0.05. Of those that are shown:
+the number of cases as Holm (1979) has it, is below 0.05. Among shown differences:
 
 - a *regression* is one that may be 3% or more: the upper end of the ratio's 99% interval reaches 1.03. The estimate
   itself is no test: of a slowdown of exactly 3% half of all estimates fall short of 3%. So the gate asks whether 3% can

@@ -18,7 +18,7 @@ from kernelgen.toolchain import revision
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure, as the options of `kernelgen compare` say."""
+    """What to measure: the options of `kernelgen compare`."""
 
     against: str
     device: str | None = None
@@ -31,7 +31,7 @@ class Request:
     limit_s: float = 120.0
 
     def command(self, ops: Sequence[str]) -> str:
-        """What repeats the measurement."""
+        """The command that repeats the measurement."""
         words = ["kernelgen", "compare", "--against", self.against, *ops]
         for name in ("device", "dtype", "blocks"):
             words += [f"--{name}", str(getattr(self, name))] if getattr(self, name) else []
@@ -48,13 +48,13 @@ def measure(
     selection: Selection,
     request: Request,
     thresholds: Thresholds,
-    asked: Sequence[str],
+    named: Sequence[str],
     show: Callable[[str, float], None] = lambda key, share: None,
 ) -> Comparison:
     """Builds both revisions and measures them.
 
     Args:
-        asked: the ops that were named, for the command that repeats the measurement.
+        named: the ops that were asked for by name, for the command that repeats the measurement.
 
     Raises:
         KernelgenError: there is no such revision, a revision does not build, or nothing could be measured.
@@ -89,6 +89,6 @@ def measure(
     comparison.evidence = [
         compare.software(measurement.environment),
         *compare.interleaved(measurement.measured, measurement.schedule, measurement.pairs),
-        f"Measured at {commit[:10]} and in the working tree by `{request.command(asked)}`.",
+        f"Measured at {commit[:10]} and in the working tree by `{request.command(named)}`.",
     ]
     return comparison

@@ -102,7 +102,7 @@ class Pair:
         return [worker.answer() for worker in self.workers]
 
     def one_by_one(self, do: str, **arguments: Any) -> list[dict[str, Any]]:
-        """The same order to one after the other, for work that would slow the other worker down."""
+        """Gives both workers the same order, one after the other, since their work would slow each other down."""
         return [worker.ask(do, **arguments) for worker in self.workers]
 
     def close(self) -> None:
@@ -171,8 +171,8 @@ def _round(pair: Pair, count: int, chance: random.Random) -> Round:
 
 
 def _summarise(result: PairedResult, blocks: Sequence[Sequence[Round]]) -> None:
-    """Sets the rounds of a throttled GPU aside; unless they are most, as with kernels that always meet the power limit:
-    then all count, since both workers met it in turns."""
+    """Sets aside the rounds in which the GPU was throttled. If they are most, as with kernels that always reach the
+    power limit, all rounds count: both workers reached it in turns."""
     rounds = [round_ for block in blocks for round_ in block]
     if 2 * sum(round_.throttled for round_ in rounds) > len(rounds):
         result.remarks.append(THROTTLED)

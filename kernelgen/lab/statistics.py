@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 # Two 95% intervals that leave a gap between them are about as rare by chance as one 99% interval of their ratio that
 # leaves out 1 (99.4% for normal errors of one size), so pairs, which have but the one interval, are held to that.
 RATIO_CONFIDENCE = 0.99
-# With fewer, no interval of a median means what it says.
+# With fewer samples, the interval of a median does not have its nominal confidence.
 FEWEST = 10
 
 

@@ -1,6 +1,6 @@
 """A worker process, seen from the host: started in the project's Python, given orders, and replaced if it is lost.
 
-kernelgen/protocol.py describes what the two say to each other.
+kernelgen/protocol.py describes the messages between the two.
 """
 
 import json

@@ -208,8 +208,8 @@ class Compiler:
         return time.perf_counter() - start
 
     def _name_of(self, path: str) -> str:
-        """What a file of the default build is called in a candidate's folder. It has no folders of its own, and sources
-        of one name may lie in sm80/ and in sm90/."""
+        """The name of a default build's file in a candidate's flat folder. It includes the file's own folder, since
+        sm80/ and sm90/ may have sources of the same name."""
         return Path(path).relative_to(self._build.relative).as_posix().replace("/", "-")
 
     def _kernels(self, reports: Mapping[str, Path]) -> list[dict[str, Any]]:

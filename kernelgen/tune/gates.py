@@ -79,8 +79,8 @@ def registers(estimate: Estimate, limits: DeviceLimits) -> str | None:
         return f"{taken} registers a thread, {taken - limits.registers_thread} more than {limits.registers_thread}"
     blocks = estimate.get("blocks", 1)
     if "threads" in estimate and (total := blocks * _block_registers(estimate, limits)) > limits.registers_sm:
-        what = f"for {blocks} blocks" if blocks > 1 else "a block"
-        return f"{total} registers {what}, {total - limits.registers_sm} more than {limits.registers_sm}"
+        per = f"for {blocks} blocks" if blocks > 1 else "a block"
+        return f"{total} registers {per}, {total - limits.registers_sm} more than {limits.registers_sm}"
     return None
 
 

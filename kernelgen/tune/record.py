@@ -16,9 +16,9 @@ from kernelgen.tune.task import Task
 
 
 def new(request: TuningRequest, task: Task) -> dict[str, Any]:
-    asked = {name: getattr(request, name) for name in ("backward", "seed", "seeds", "trials", "minutes")}
+    options = {name: getattr(request, name) for name in ("backward", "seed", "seeds", "trials", "minutes")}
     facts = {"kind": KIND, "version": VERSION, "kernelgen": __version__, "op": request.op, **task.as_dict()}
-    return facts | {"asked": asked, "torch": task.torch, "searches": []}
+    return facts | {"asked": options, "torch": task.torch, "searches": []}
 
 
 def of_search(shapes: str | None, ended: str, stats: SearchStats, importance: Mapping[str, float]) -> dict[str, Any]:

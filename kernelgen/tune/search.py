@@ -75,7 +75,7 @@ class _InFlight:
     """A trial that was asked for and has not ended."""
 
     trial: Trial
-    asked: float
+    asked_at: float  # By time.perf_counter().
     candidate: Candidate | None = None
 
 
@@ -220,7 +220,7 @@ class Search:
     def _tell(self, flight: _InFlight, result: TrialResult) -> None:
         self._in_flight -= 1
         candidate = flight.candidate
-        verdict_s = time.perf_counter() - flight.asked
+        verdict_s = time.perf_counter() - flight.asked_at
         facts: dict[str, Any] = {"state": result.state, "reason": result.reason, "ratio": result.ratio}
         facts |= {"ratios": result.ratios, "measuring_s": result.seconds, "verdict_s": verdict_s}
         facts |= {"compiling_s": candidate.seconds if candidate else None}

@@ -111,30 +111,30 @@ class Study:
         with storage_errors(self._where), self._turn():
             for attempt in itertools.count():
                 trials = self._study.get_trials(deepcopy=False)
-                made = {trial.user_attrs[TRIAL]["key"]: trial for trial in trials if counts(trial)}
-                if len(made) >= min(self.total, len(self._points)):
+                taken = {trial.user_attrs[TRIAL]["key"]: trial for trial in trials if counts(trial)}
+                if len(taken) >= min(self.total, len(self._points)):
                     return None
                 waiting = any(trial.state == TrialState.WAITING for trial in trials)
-                if not waiting and (chosen := self._choose(made, attempt)):
+                if not waiting and (chosen := self._choose(taken, attempt)):
                     self._study.enqueue_trial(self.space.indices(chosen))
                 trial = self._study.ask(self._distributions)
                 values = self.space.values(trial.params)
-                if key(values) in self._points and key(values) not in made:
+                if key(values) in self._points and key(values) not in taken:
                     about = {"key": key(values), "values": values, "worker": self.worker}
                     self._storage.set_trial_user_attr(trial._trial_id, TRIAL, about)
                     return Trial(trial.number, values)
                 # A gate rejects it, or it was tried before; on a server another worker may have got it meanwhile.
                 self._study.tell(trial.number, state=TrialState.FAIL)
 
-    def _choose(self, made: Mapping[str, FrozenTrial], attempt: int) -> Values | None:
+    def _choose(self, taken: Mapping[str, FrozenTrial], attempt: int) -> Values | None:
         """The next point; None leaves the choice to Optuna."""
-        left = [values for name, values in self._points.items() if name not in made]
+        left = [values for name, values in self._points.items() if name not in taken]
         if attempt >= TPE_ATTEMPTS:
             return self._random.choice(left)
-        if len(made) % TPE_EVERY == 0:
+        if len(taken) % TPE_EVERY == 0:
             return None
         times, in_flight = [], []
-        for trial in made.values():
+        for trial in taken.values():
             values = trial.user_attrs[TRIAL]["values"]
             if trial.state.is_finished():
                 times.append((values, trial.value if trial.state == TrialState.COMPLETE else None))
@@ -225,8 +225,8 @@ class Study:
     # ---- Who confirms -----------------------------------------------------------------------------------------
 
     def claim(self) -> bool:
-        """Whether this worker is to confirm the best: the first that asks is, and a later one if those before it died
-        without having done so."""
+        """Whether this worker is to confirm the best: the first that asks is, or the next if that worker dies before it
+        has confirmed."""
         with storage_errors(self._where):
             # A storage numbers its trials in their order, so a trial without a point tells who asked first.
             self._study.add_trial(optuna.trial.create_trial(state=TrialState.FAIL, user_attrs={CLAIM: self.worker}))
@@ -249,7 +249,7 @@ class Study:
 
 
 def counts(trial: FrozenTrial) -> bool:
-    """Whether it counts among those to be made: one that was put back does not, nor does a claim to confirm."""
+    """Whether a trial counts towards the total: one that was put back does not, nor does a claim to confirm."""
     return TRIAL in trial.user_attrs and trial.state != TrialState.FAIL
 
 

@@ -156,8 +156,8 @@ def _estimate(op: str, estimate: Any, values: dict[str, Any], dtype: torch.dtype
     try:
         return estimate(dict(values), dtype, **sizes)
     except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise LabError(f"{op}/lab.py: the estimate of {json.dumps(values, sort_keys=True)} raises {what}") from error
+        problem = f"{type(error).__name__}: {error}"
+        raise LabError(f"{op}/lab.py: the estimate of {json.dumps(values, sort_keys=True)} raises {problem}") from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A project with every recipe, its kernels compiled for the emulated GPU, and memory that is watched."""
+"""Fixtures: a project with every recipe, its kernels compiled for the emulated GPU, and guarded memory."""
 
 import functools
 import importlib.util
@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from kernelgen.emulator import library
-from kernelgen.emulator.library import Library, has_toolkit
+from kernelgen.emulator.library import EmulatedLibrary, has_toolkit
 from tests.stamped.conftest import REPOSITORY, stamp
 
 ENTRIES = Path(__file__).parent / "entries"
 # Kept from one run to the next.
 build = functools.partial(library.build, headers=[ENTRIES], cache=REPOSITORY / "build" / "emulator")
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
-# These name between them every order and every pace, and the others all their pairs: see runtime.cpp.
+# SEEDS have every order of warps and every pace of asynchronous operations, ALL_SCHEDULES every pair: see runtime.cpp.
 SEEDS = (0, 4, 8, 10)
-EVERY_PAIR = range(12)
+ALL_SCHEDULES = range(12)
 
 
 def pytest_collection_modifyitems(items):
@@ -32,23 +32,23 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def ops(made_once) -> Path:
-    """The folder of a project's ops, each named as its recipe."""
+    """The folder of a project's ops, which are named for their recipes."""
     folder = made_once("emulated", lambda folder: stamp(folder / "p", ops=[{"name": n, "recipe": n} for n in RECIPES]))
     return folder / "p" / "src" / "demo_kernels" / "ops"
 
 
 @pytest.fixture(scope="session")
-def compiled(ops: Path) -> Callable[..., Library]:
-    """The kernels of an op, as entries/ has them, and some of its own .cu files."""
+def compiled(ops: Path) -> Callable[..., EmulatedLibrary]:
+    """Compiles the entry of an op in entries/, with some .cu files of the op."""
 
-    def compile_op(name: str, sources: Sequence[str] = ()) -> Library:
+    def compile_op(name: str, sources: Sequence[str] = ()) -> EmulatedLibrary:
         return build(ops / name, (ENTRIES / f"{name}.cu").read_text(), sources)
 
     return compile_op
 
 
 def copy_op(ops: Path, name: str, project: Path) -> Path:
-    """A copy of one op's folder, in a project of its own, to change."""
+    """Copies an op into a project of its own, where a test may change it."""
     package = ops.parent.relative_to(ops.parents[2])
     for part in (package / "include", package / "ops" / name, Path("setup.py"), Path("build_tools")):
         source = ops.parents[2] / part
@@ -69,16 +69,16 @@ def reference(ops: Path) -> Callable[[str], ModuleType]:
 
 
 class Memory:
-    """Tensors between margins, which nobody may write to and whose values nobody may use.
+    """Allocates tensors between margins, which a kernel must not write and whose values it must not use.
 
-    A margin is NaN in each floating-point dtype, by bits that the margins of other tensors mostly do not have: so NaN
-    that is written there shows as well, whether it was computed or read from beside another tensor.
+    A margin is NaN in every floating-point dtype. Its bits differ from those of most other margins, and from the NaN
+    that kernels compute, so that a NaN written to a margin shows, too.
     """
 
-    # Bytes, so many that a tensor is as aligned as its margins, and that few faults reach what is malloc's own: a
-    # process that writes there crashes or hangs.
+    # Bytes. A tensor is as aligned as its margins, and few faults reach malloc's own data, where they would crash or
+    # hang the process.
     MARGIN = 2**14
-    # Two bytes: repeated, NaN in every dtype. All bits set is left out, since it is a NaN that kernels may compute.
+    # Two bytes that are NaN in every dtype when repeated; without -1, a NaN that kernels may compute.
     _NANS = range(-16, -1)
 
     def __init__(self) -> None:
@@ -98,12 +98,12 @@ class Memory:
         return elements[begin : begin + size].view(shape)
 
     def check(self) -> None:
-        assert all((margin == nan).all() for margin, nan in self._margins), "memory beside a tensor was written to"
+        assert all((margin == nan).all() for margin, nan in self._margins), "a kernel wrote beside a tensor"
 
 
 @pytest.fixture
 def memory():
-    """Checked at the end of a test."""
+    """Guarded memory, whose margins are checked at the end of the test."""
     memory = Memory()
     yield memory
     memory.check()

@@ -1,5 +1,5 @@
-"""linear_activation's activations: for 16-bit types their error is well below that of rounding; for all types NaN and
-infinity propagate."""
+"""linear_activation's activations: in 16-bit types their error is well below the rounding error; NaN and infinity
+propagate."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from .conftest import ENTRIES, build
 from .test_recipes import NAMES as DTYPES
 
 NAMES = ("none", "relu", "gelu", "gelu_tanh", "silu")
-# The largest error, in units of half a ULP of the result, which is the error of rounding.
+# The largest error, in units of half a ULP of the result, which is the largest rounding error.
 LIMIT = 0.1
 
 
@@ -23,7 +23,7 @@ def every_value(dtype: torch.dtype) -> torch.Tensor:
 
 
 def exact(name: str, z: torch.Tensor) -> torch.Tensor:
-    """In float64. PyTorch's gelu of a large negative number is what rounding leaves of 1 - 1."""
+    """In float64. PyTorch's gelu of a large negative number is not exact: it computes 1 - 1, in effect."""
     if name == "gelu":
         return z * torch.special.erfc(-z / 2**0.5) / 2
     if name == "gelu_tanh":

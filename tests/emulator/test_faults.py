@@ -1,27 +1,29 @@
-"""What the emulated GPU notices: kernels that are right pass in every order, and lacking one thing, they do not."""
+"""Faults that the emulated GPU detects: correct kernels pass under every schedule, and fail with one fault added."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
-from kernelgen.emulator.library import EmulatorError, Library
+from kernelgen.emulator.library import EmulatedLibrary, EmulatorError
 
-from .conftest import ENTRIES, EVERY_PAIR, build
+from .conftest import ALL_SCHEDULES, ENTRIES, build
 
 
 @pytest.fixture(scope="session")
-def kernels(ops: Path) -> Library:
+def kernels(ops: Path) -> EmulatedLibrary:
     return build(ops / "elementwise", (ENTRIES / "faults.cu").read_text())
 
 
-def outcomes(library: Library, name: str, given: torch.Tensor, fault: int, expected: torch.Tensor) -> list[str]:
-    """For each order, what is told, or 'wrong', or 'right'."""
+def outcomes(
+    library: EmulatedLibrary, name: str, values: torch.Tensor, fault: int, expected: torch.Tensor
+) -> list[str]:
+    """For each schedule the emulator's report, or 'wrong' or 'right' for the result."""
     results = []
-    for seed in EVERY_PAIR:
+    for seed in ALL_SCHEDULES:
         out = torch.zeros_like(expected)
         try:
-            library(f"run_{name}", given, out, fault, seed=seed)
+            library(f"run_{name}", values, out, fault, seed=seed)
             results.append("right" if torch.equal(out, expected) else "wrong")
         except EmulatorError as error:
             results.append(str(error))
@@ -30,41 +32,41 @@ def outcomes(library: Library, name: str, given: torch.Tensor, fault: int, expec
 
 NUMBERS = torch.arange(128, dtype=torch.int32) + 1000
 
-WRONG = [
+RACES = [
     "without_barrier",
     "without_second_barrier",
     "without_warp_barrier",
     "without_waiting_for_a_copy",
     "without_atomics",
-    "before_the_others_run",
+    "without_cluster_barrier",
 ]
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_an_order_that_gives_something_else_is_found(kernels, name):
-    assert outcomes(kernels, name, NUMBERS, 0, NUMBERS) == ["right"] * len(EVERY_PAIR)
+@pytest.mark.parametrize("name", RACES)
+def test_a_race_shows_as_a_wrong_result(kernels, name):
+    assert outcomes(kernels, name, NUMBERS, 0, NUMBERS) == ["right"] * len(ALL_SCHEDULES)
     assert "wrong" in outcomes(kernels, name, NUMBERS, 1, NUMBERS)
 
 
-TOLD = {
+REPORTS = {
     "with_a_barrier_for_too_many": "barrier 1, where 64 of 128 threads are",
     "with_too_little_shared_memory": "wrote past the end of its dynamic shared memory",
-    "with_lanes_that_part": "lanes of a warp part",
+    "with_diverging_lanes": "lanes of a warp diverge",
     "with_too_many_threads": "256 threads in a block of a kernel that is bound to 128",
-    "with_a_barrier_that_was_never_made": "there is no mbarrier",
-    "with_an_arrival_too_many": "more arrivals at the mbarrier",
+    "with_an_uninitialised_barrier": "there is no mbarrier",
+    "with_too_many_arrivals": "more arrivals at the mbarrier",
     "with_a_wild_pointer": "an access to 0x1",
-    "with_a_vector_out_of_line": "an access that is not aligned",
-    "with_too_deep_a_stack": "an access to 0x",
-    "with_a_wait_by_asking": "threads only spin",
+    "with_an_unaligned_vector": "an access that is not aligned",
+    "with_a_stack_overflow": "an access to 0x",
+    "with_a_wait_that_polls": "threads only spin",
     "with_an_unknown_instruction": "does not know the instruction 'brkpt'",
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_what_cannot_be_is_told(kernels, name):
-    assert outcomes(kernels, name, NUMBERS, 0, NUMBERS) == ["right"] * len(EVERY_PAIR)
-    assert all(TOLD[name] in outcome for outcome in outcomes(kernels, name, NUMBERS, 1, NUMBERS))
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_fault_is_reported(kernels, name):
+    assert outcomes(kernels, name, NUMBERS, 0, NUMBERS) == ["right"] * len(ALL_SCHEDULES)
+    assert all(REPORTS[name] in outcome for outcome in outcomes(kernels, name, NUMBERS, 1, NUMBERS))
 
 
 def test_a_report_says_where_threads_are(kernels):
@@ -80,7 +82,7 @@ def test_a_report_says_where_threads_are(kernels):
 
 # The numbers are those of TileFault.
 @pytest.mark.parametrize(
-    "fault, what",
+    "fault, report",
     [
         (1, "ends while copies to its shared memory are under way"),
         (2, "lacks 0 of 1 arrivals and 16 bytes"),
@@ -89,22 +91,23 @@ def test_a_report_says_where_threads_are(kernels):
         (5, "wrong"),
         (6, "without having waited for its bulk stores"),
         (7, "is no multiple of 128"),
-        (8, "was made without a fence"),
+        (8, "was initialised without a fence"),
     ],
 )
-def test_faults_in_copies_of_tiles(kernels, fault, what):
+def test_faults_in_copies_of_tiles(kernels, fault, report):
     tile = torch.randn(64, 64).half()
-    assert outcomes(kernels, "copy_tile", tile, 0, tile) == ["right"] * len(EVERY_PAIR)
-    assert any(what in outcome for outcome in outcomes(kernels, "copy_tile", tile, fault, tile))
+    assert outcomes(kernels, "copy_tile", tile, 0, tile) == ["right"] * len(ALL_SCHEDULES)
+    assert any(report in outcome for outcome in outcomes(kernels, "copy_tile", tile, fault, tile))
 
 
 # The numbers are those of ProductFault.
 @pytest.mark.parametrize(
-    "fault, what", [(1, "without a wgmma.fence"), (2, "products"), (3, "products"), (4, "wrong"), (5, "1 of 4|3 of 4")]
+    "fault, report",
+    [(1, "without a wgmma.fence"), (2, "products"), (3, "products"), (4, "wrong"), (5, "1 of 4|3 of 4")],
 )
-def test_faults_in_products(kernels, fault, what):
+def test_faults_in_products(kernels, fault, report):
     tile = torch.randint(-8, 8, (64, 64)).half()
     sums = tile.float().sum(1)
-    assert outcomes(kernels, "multiply_by_ones", tile, 0, sums) == ["right"] * len(EVERY_PAIR)
+    assert outcomes(kernels, "multiply_by_ones", tile, 0, sums) == ["right"] * len(ALL_SCHEDULES)
     results = outcomes(kernels, "multiply_by_ones", tile, fault, sums)
-    assert any(part in outcome for outcome in results for part in what.split("|")), results
+    assert any(part in outcome for outcome in results for part in report.split("|")), results

@@ -1,6 +1,6 @@
-"""Kernels with one fault each, of the kind that one writes: the emulated GPU has to tell every one from the right one.
+"""Mutants: the recipes' kernels with one fault each, such as people write. The emulated GPU must catch every one.
 
-Some are those that `kernelgen fuzz` finds on a GPU (tests/lab/mutants); others lack a barrier, a wait or an arrival.
+Some are those that `kernelgen fuzz` finds on a GPU (tests/worker/mutants); others lack a barrier, a wait or an arrival.
 """
 
 import re
@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelgen.emulator.library import EmulatorError, Library
+from kernelgen.emulator.library import EmulatedLibrary, EmulatorError
 from tests.worker.mutants import Mutant
 from tests.worker.mutants.cuda import CUDA
 
 from . import test_recipes as recipes
 from . import test_vocabulary as vocabulary
-from .conftest import ENTRIES, EVERY_PAIR, Memory, build, copy_op
+from .conftest import ALL_SCHEDULES, ENTRIES, Memory, build, copy_op
 
-FROM_LAB = (
+FROM_FUZZING = (
     *("off_by_one_tail", "alignment_assumed"),
     *("sum_of_one_warp", "row_not_waited_for", "last_columns_not_fetched", "last_partial_sum"),
 )
@@ -33,15 +33,15 @@ def _attention(name: str, old: str, new: str = "", file: str = "sm80/forward.cu"
     return Mutant(name, "flash_attention", file, old, new)
 
 
-def _hopper_attention(name: str, old: str, new: str = "") -> Mutant:
-    return Mutant(name, "hopper_attention", "sm90/forward.cu", old, new)
+def _sm90_attention(name: str, old: str, new: str = "") -> Mutant:
+    return Mutant(name, "sm90_attention", "sm90/forward.cu", old, new)
 
 
-ROOMS = {"mbarrier.cuh": "sm90"}  # All other headers that have mutants are in cuda/.
+HEADER_FOLDERS = {"mbarrier.cuh": "sm90"}  # The other mutated headers are in cuda/.
 
 
 def _header(name: str, header: str, old: str, new: str = "") -> Mutant:
-    return Mutant(name, "include", f"../../include/{ROOMS.get(header, 'cuda')}/{header}", old, new)
+    return Mutant(name, "include", f"../../include/{HEADER_FOLDERS.get(header, 'cuda')}/{header}", old, new)
 
 
 def _norm_header(name: str, header: str, old: str, new: str = "") -> Mutant:
@@ -52,7 +52,7 @@ _WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
       if (step > 0) release"""
 
 MUTANTS = [
-    *(mutant for mutant in CUDA if mutant.name.removeprefix("cuda_") in FROM_LAB),
+    *(mutant for mutant in CUDA if mutant.name.removeprefix("cuda_") in FROM_FUZZING),
     _norm_header("rows_beyond_the_last", "tile.cuh", " && rows % tile.groups_per_block == 0", ""),
     _linear("tile_not_waited_for", "barriers.full[stage].wait(position.parity());"),
     _linear("buffer_not_waited_for", ".wait(position.parity() ^ 1);\n      full.arrive", ";\n      full.arrive"),
@@ -74,12 +74,12 @@ MUTANTS = [
         "one_row_too_many", "p.out.row, p.mask.queries - first_row,", "p.out.row, p.mask.queries - first_row + 1,"
     ),
     _attention("mask_one_key_too_wide", "right + 1;", "right + 2;", "mask.h"),
-    _hopper_attention("task_not_waited_for", "barriers.full_queries[queries.stage()].wait(queries.parity());"),
-    _hopper_attention("task_replaced_while_it_lasts", ".wait(queries.parity() ^ 1);", ";"),
-    _hopper_attention("scores_not_waited_for", "wgmma_wait<decltype(pending)::value>();"),
-    _hopper_attention("values_not_waited_for", "barriers.full_values[values.stage()].wait(values.parity());"),
-    _hopper_attention("sums_of_the_last_tile", "    rows.clear_accumulator();\n"),
-    _hopper_attention("results_still_leaving", "if (thread == 0) tma_store_wait_read<0>();  // The last", "//"),
+    _sm90_attention("task_not_waited_for", "barriers.full_queries[queries.stage()].wait(queries.parity());"),
+    _sm90_attention("task_replaced_while_it_lasts", ".wait(queries.parity() ^ 1);", ";"),
+    _sm90_attention("scores_not_waited_for", "wgmma_wait<decltype(pending)::value>();"),
+    _sm90_attention("values_not_waited_for", "barriers.full_values[values.stage()].wait(values.parity());"),
+    _sm90_attention("sums_of_the_last_tile", "    rows.clear_accumulator();\n"),
+    _sm90_attention("results_still_leaving", "if (thread == 0) tma_store_wait_read<0>();  // The last", "//"),
     _header("sums_share_a_buffer", "thread_group.cuh", "warp_sums = sums[buffer_ ^= 1];", "warp_sums = sums[0];"),
     _header("sums_of_a_block_share_a_buffer", "thread_group.cuh", "&sums[buffer_ ^= 1][", "&sums[0]["),
     _header("block_not_synchronised", "thread_group.cuh", "[] { __syncthreads(); }", "[] {}"),
@@ -116,58 +116,58 @@ def _linear_activation(compiled, reference, memory) -> None:
     x, bias = (memory.copy(recipes.random(*size, dtype=torch.float16)) for size in ((m, k), (n,)))
     weight = memory.copy((recipes.random(n, k) / k**0.5).to(torch.float16))
     expected = reference("linear_activation").linear_activation(x.double(), weight.double(), bias.double(), "none")
-    for tile in HUNTED_TILES:
-        for seed in EVERY_PAIR:
+    for tile in CHECKED_TILES:
+        for seed in ALL_SCHEDULES:
             y, z = (memory.empty(m, n, dtype=torch.float16) for _ in "yz")
             compiled("")(tile, x, weight, bias, y, z, m, n, k, seed=seed, multiprocessors=8)
             recipes.close(z, expected)
 
 
 def _flash_attention(compiled, reference, memory) -> None:
-    for seed in EVERY_PAIR:
+    for seed in ALL_SCHEDULES:
         attention = recipes.Attention(memory, 64, (1, 2, 1, 150, 260, 64), causal=True)
-        given = (attention.q.float(), attention.k.float(), attention.v.float())
-        expected = reference("flash_attention").flash_attention(*given, causal=True)
+        inputs = (attention.q.float(), attention.k.float(), attention.v.float())
+        expected = reference("flash_attention").flash_attention(*inputs, causal=True)
         recipes.close(attention.forward(compiled("flash_attention"), seed=seed)[0], expected)
 
 
-def _hopper_attention_forward(compiled, reference, memory) -> None:
-    for seed in EVERY_PAIR:
+def _sm90_attention_forward(compiled, reference, memory) -> None:
+    for seed in ALL_SCHEDULES:
         attention = recipes.Attention(memory, 64, (1, 2, 1, 200, 300, 64), causal=True)
-        given = (attention.q.float(), attention.k.float(), attention.v.float())
-        expected = reference("flash_attention").flash_attention(*given, causal=True)
-        out, lse = attention.like(attention.q), memory.empty(*attention.rows)
+        inputs = (attention.q.float(), attention.k.float(), attention.v.float())
+        expected = reference("flash_attention").flash_attention(*inputs, causal=True)
+        out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
         compiled("")("forward", *attention.inputs(), out, lse, seed=seed, multiprocessors=2)
         recipes.close(out, expected)
 
 
 def _include(compiled, reference, memory) -> None:
     kernels = compiled("include")
-    for seed in EVERY_PAIR:
+    for seed in ALL_SCHEDULES:
         for group in ("lanes", "part", "block", "cluster"):
             vocabulary.test_groups_take_each_row_once_and_sum_it(kernels, memory, group, 50, 100, seed)
         for group in ("lanes", "part", "block"):
-            vocabulary.test_a_pipeline_brings_rows_and_column_sums_add_them_up(kernels, memory, group, 37, 60, 2, seed)
+            vocabulary.test_a_pipeline_loads_rows_and_column_sums_add_them(kernels, memory, group, 37, 60, 2, seed)
     vocabulary.test_no_more_clusters_are_launched_than_fit(kernels, 100, 8)
     vocabulary.test_a_persistent_block_is_filled_with_groups(kernels, 64, 1000, 256, 4)
-    vocabulary.test_a_divisor_divides_all_that_an_int_can_be(kernels, 7)
+    vocabulary.test_a_divisor_divides_every_int(kernels, 7)
     for steps in range(6):
-        vocabulary.test_a_ring_advances_by_many_steps_as_one_by_one(kernels, steps)
+        vocabulary.test_a_ring_advances_by_many_steps_at_once(kernels, steps)
 
 
-# What is compiled of a recipe, and what has to find the fault.
-HUNTED_TILES = ("four_beside", "ping_pong", "halves")
+CHECKED_TILES = ("four_beside", "ping_pong", "halves")
 
 
-def _hunted_tiles() -> str:
-    """Tiles that are shared, tiles in turns, and clusters with blocks below and beside each other or with one tile."""
-    lines = (ENTRIES / "linear_activation_hopper.cu").read_text().splitlines()
+def _checked_tiles() -> str:
+    """The entry with CHECKED_TILES only: clusters of blocks beside and below each other, ping-pong, and a tile that two
+    blocks split."""
+    lines = (ENTRIES / "linear_activation_sm90.cu").read_text().splitlines()
     return "\n".join(
-        line for line in lines if not line.startswith("FORWARD(") or line[8:].split(",")[0] in HUNTED_TILES
+        line for line in lines if not line.startswith("FORWARD(") or line[8:].split(",")[0] in CHECKED_TILES
     )
 
 
-HOPPER_ATTENTION = """
+SM90_ATTENTION = """
 #define INSTANCE_T float16
 #define INSTANCE_D 64
 #include "flash_attention_problem.h"
@@ -183,29 +183,30 @@ extern "C" cudaError_t forward(
 
 
 def _first_export(name: str) -> str:
-    """An entry without all but the first of its element types."""
+    """An entry with the first of its element types only."""
     head, first, *_ = re.split(r"^(?=EXPORT\()", (ENTRIES / name).read_text(), flags=re.MULTILINE)
     return head + first
 
 
-HUNTS: dict[str, tuple[str, list[str], Callable]] = {
+# By recipe, or by a name of FOLDERS: the entry, further sources, and the check that has to catch the faults.
+CHECKS: dict[str, tuple[str, list[str], Callable]] = {
     "elementwise": (_first_export("elementwise.cu"), ["kernel.cu"], _elementwise),
     "rms_norm": (_first_export("rms_norm.cu"), [], _norms),
-    "linear_activation": (_hunted_tiles(), [], _linear_activation),
+    "linear_activation": (_checked_tiles(), [], _linear_activation),
     "flash_attention": (_first_export("flash_attention.cu"), [], _flash_attention),
-    "hopper_attention": (HOPPER_ATTENTION, [], _hopper_attention_forward),
+    "sm90_attention": (SM90_ATTENTION, [], _sm90_attention_forward),
     "include": ((ENTRIES / "vocabulary.cu").read_text(), [], _include),
 }
 
 
-# Of those that are not named after their recipe.
-FOLDERS = {"include": "elementwise", "hopper_attention": "flash_attention"}
+# The ops of the checks that are not named for a recipe.
+FOLDERS = {"include": "elementwise", "sm90_attention": "flash_attention"}
 
 
-def _hunt(ops: Path, recipe: str, reference: Callable) -> str:
-    """What is found first, or ""."""
-    entry, sources, check = HUNTS[recipe]
-    library: Library = build(ops / FOLDERS.get(recipe, recipe), entry, sources)
+def _failure(ops: Path, recipe: str, reference: Callable) -> str:
+    """The first failure of a recipe's check, or ""."""
+    entry, sources, check = CHECKS[recipe]
+    library: EmulatedLibrary = build(ops / FOLDERS.get(recipe, recipe), entry, sources)
     memory = Memory()
     torch.manual_seed(0)
     try:
@@ -217,9 +218,9 @@ def _hunt(ops: Path, recipe: str, reference: Callable) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", HUNTS)
-def test_a_kernel_that_is_right_passes(ops, reference, recipe):
-    assert _hunt(ops, recipe, reference) == ""
+@pytest.mark.parametrize("recipe", CHECKS)
+def test_a_correct_kernel_passes(ops, reference, recipe):
+    assert _failure(ops, recipe, reference) == ""
 
 
 @pytest.mark.slow
@@ -227,4 +228,4 @@ def test_a_kernel_that_is_right_passes(ops, reference, recipe):
 def test_a_mutant_is_caught(ops, reference, tmp_path, mutant):
     op = copy_op(ops, FOLDERS.get(mutant.recipe, mutant.recipe), tmp_path / "p")
     mutant.apply(op)
-    assert _hunt(op.parent, mutant.recipe, reference)
+    assert _failure(op.parent, mutant.recipe, reference)

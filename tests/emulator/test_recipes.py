@@ -1,7 +1,4 @@
-"""Every recipe's CUDA kernels compute what its reference does, in every order of their threads that is tried.
-
-Nothing here depends on the order but the gradients that atomics add up, so all other results are the same to the bit.
-"""
+"""Every recipe's CUDA kernels compute what its reference does, under several thread schedules."""
 
 import ctypes
 import math
@@ -14,12 +11,12 @@ from .conftest import SEEDS, Memory
 NAMES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
-def close(result: torch.Tensor, expected: torch.Tensor, what: str = "") -> None:
-    """Within a few roundings of the larger of what is expected and 1: enough for sums of a few hundred terms."""
+def close(result: torch.Tensor, expected: torch.Tensor, label: str = "") -> None:
+    """Asserts an error of at most 16 eps, relative to max(|expected|, 1): enough for sums of a few hundred terms."""
     assert result.shape == expected.shape
     tolerance = 16 * torch.finfo(result.dtype).eps
     error = (result.double() - expected.double()).abs() / expected.double().abs().clamp(min=1)
-    assert (error <= tolerance).all(), f"{what}: off by {error.max():.2e}, not {tolerance:.2e}"
+    assert (error <= tolerance).all(), f"{label}: off by {error.max():.2e}, not {tolerance:.2e}"
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -44,7 +41,7 @@ def test_elementwise(compiled, reference, memory, dtype, n, shift):
 
 
 # Rows for a few lanes, for a warp, for a block, for a part of a block, for a block that holds more, for a cluster, and
-# too long for all; vectors and single elements. Rows that fill their teams, and blocks with teams that have none.
+# too long for all of these; vectors and single elements. Rows that fill their thread groups, and groups without a row.
 ROWS = [
     *((37, 24, 80), (9, 1021, 80), (3, 2048, 80), (27, 1100, 80)),
     *((16, 256, 80), (19, 256, 80), (8, 1024, 80), (9, 1024, 80)),
@@ -62,23 +59,23 @@ def test_norms(compiled, reference, memory, op, extras, rows, n, capability):
 
 def check_norm(compiled, reference, memory, op, extras, rows, n, capability, dtype) -> None:
     library, name = compiled(op), NAMES[dtype]
-    given = {"input": random(rows, n, dtype=dtype)}
-    given |= {"residual": random(rows, n, dtype=dtype), "weight": random(n, dtype=dtype)} if extras else {}
-    given |= {"bias": random(n, dtype=dtype)} if extras and op == "layer_norm" else {}
-    leaves = {key: value.double().requires_grad_() for key, value in given.items()}
-    # The sum of input and residual is rounded, and what follows is computed from that.
-    rounded = (given["input"] + given["residual"]).double() if extras else given["input"].double()
-    made = getattr(reference(op), op)(**leaves)
-    expected, expected_sum = made if extras else (made, None)
+    inputs = {"input": random(rows, n, dtype=dtype)}
+    inputs |= {"residual": random(rows, n, dtype=dtype), "weight": random(n, dtype=dtype)} if extras else {}
+    inputs |= {"bias": random(n, dtype=dtype)} if extras and op == "layer_norm" else {}
+    leaves = {key: value.double().requires_grad_() for key, value in inputs.items()}
+    # The kernel normalises the rounded sum of input and residual.
+    rounded = (inputs["input"] + inputs["residual"]).double() if extras else inputs["input"].double()
+    results = getattr(reference(op), op)(**leaves)
+    expected, expected_sum = results if extras else (results, None)
 
-    held = {key: memory.copy(value) for key, value in given.items()}
+    copies = {key: memory.copy(value) for key, value in inputs.items()}
     output, total = memory.empty(rows, n, dtype=dtype), memory.empty(rows, n, dtype=dtype)
     statistics = [memory.empty(rows) for _ in range(1 if op == "rms_norm" else 2)]
-    affine = [held.get(key) for key in ("weight", "bias")[: len(statistics)]]
+    affine = [copies.get(key) for key in ("weight", "bias")[: len(statistics)]]
     seed, gpu = rows + n, {"capability": capability, "multiprocessors": 2}
     library(
         f"forward_{name}",
-        *(held["input"], held.get("residual"), *affine, output, total if extras else None, *statistics, rows, n),
+        *(copies["input"], copies.get("residual"), *affine, output, total if extras else None, *statistics, rows, n),
         seed=seed,
         **gpu,
     )
@@ -97,7 +94,7 @@ def check_norm(compiled, reference, memory, op, extras, rows, n, capability, dty
     affine_grads = [grads.get(key) for key in ("weight", "bias")[: len(statistics)]]
     library(
         f"backward_{name}",
-        *(memory.copy(grad), memory.copy(grad_sum), total if extras else held["input"], held.get("weight")),
+        *(memory.copy(grad), memory.copy(grad_sum), total if extras else copies["input"], copies.get("weight")),
         *(*statistics, grads["input"], *affine_grads, scratch, scratch.numel(), rows, n),
         seed=seed,
         **gpu,
@@ -127,9 +124,9 @@ def test_swiglu(compiled, reference, memory, dtype, rows, n, halves):
     close(grad_up, u.grad)
 
 
-# Small tiles, and in the last row large ones.
+# Small tiles; in the last case large ones.
 SM80 = [(50, 72, 136, 2), (200, 136, 200, 4), (250, 376, 264, 2), (3, 120 * 128 - 5, 72, 2)]
-# With so many multiprocessors, these use the classes Small, Few, Halves and Quarters; Medium, Tall and Large.
+# On GPUs with so many multiprocessors, the shape classes Small, Few, Halves and Quarters; Medium, Tall and Large.
 SM90 = [
     *((70, 72, 72, 4), (50, 72, 72, 4), (70, 72, 776, 8), (50, 72, 520, 12)),
     *((200, 136, 200, 4), (130, 72, 72, 4), (200, 520, 72, 2)),
@@ -148,9 +145,9 @@ def test_linear_activation(compiled, reference, memory, path, dtype, m, n, k, mu
     weight = memory.copy((random(n, k) / math.sqrt(k)).to(dtype))
     y, z = memory.empty(m, n, dtype=dtype), memory.empty(m, n, dtype=dtype)
     library(f"{path}_{NAMES[dtype]}", x, weight, bias, y, z, m, n, k, seed=seed, multiprocessors=multiprocessors)
-    made = [t.double() for t in (x, weight, bias)]
-    close(z, reference("linear_activation").linear_activation(*made, "none"))
-    close(y, reference("linear_activation").linear_activation(*made, "gelu_tanh"))
+    exact_inputs = [t.double() for t in (x, weight, bias)]
+    close(z, reference("linear_activation").linear_activation(*exact_inputs, "none"))
+    close(y, reference("linear_activation").linear_activation(*exact_inputs, "gelu_tanh"))
 
 
 @pytest.mark.parametrize("path, dtype", [("sm80", torch.float16), ("plain", torch.float32)])
@@ -183,43 +180,43 @@ class Shape(ctypes.Structure):
 
 
 class Attention:
-    """One problem of attention, in a kernel's terms and in the reference's."""
+    """An attention problem, as arguments of the entries' functions and of the reference."""
 
-    def __init__(self, memory: Memory, dims: int, shape: tuple[int, ...], **more) -> None:
-        self.memory, self.dims, self.more = memory, dims, more
+    def __init__(self, memory: Memory, dims: int, shape: tuple[int, ...], **options) -> None:
+        self.memory, self.dims, self.options = memory, dims, options
         self.dtype = torch.float16 if dims == 64 else torch.bfloat16
         self.name = f"{NAMES[self.dtype]}_{dims}"
         batch, heads, kv_heads, queries, keys, dim = shape
-        left, right = more.get("window", (-1, -1))
-        self.shape = Shape(*shape, left, 0 if more.get("causal") else right, more.get("scale") or dim**-0.5)
-        self.q = self.made(batch, queries, heads, dim)
-        self.k, self.v = (self.made(batch, keys, kv_heads, dim) for _ in "kv")
+        left, right = options.get("window", (-1, -1))
+        self.shape = Shape(*shape, left, 0 if options.get("causal") else right, options.get("scale") or dim**-0.5)
+        self.q = self.random_tensor(batch, queries, heads, dim)
+        self.k, self.v = (self.random_tensor(batch, keys, kv_heads, dim) for _ in "kv")
         self.rows = (batch, heads, queries)
 
-    def made(self, *shape: int) -> torch.Tensor:
+    def random_tensor(self, *shape: int) -> torch.Tensor:
         return self.memory.copy(random(*shape, dtype=self.dtype))
 
-    def like(self, tensor: torch.Tensor) -> torch.Tensor:
+    def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
         return self.memory.empty(*tensor.shape, dtype=self.dtype)
 
     def inputs(self) -> tuple:
-        return ctypes.addressof(self.shape), self.q, self.k, self.v, float(self.more.get("softcap") or 0)
+        return ctypes.addressof(self.shape), self.q, self.k, self.v, float(self.options.get("softcap") or 0)
 
-    def forward(self, library, splits: int = 1, decode_warps: int = 0, **how) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = self.like(self.q), self.memory.empty(*self.rows)
+    def forward(self, library, splits: int = 1, decode_warps: int = 0, **gpu) -> tuple[torch.Tensor, torch.Tensor]:
+        out, lse = self.empty_like(self.q), self.memory.empty(*self.rows)
         partial = [None, None]
         if splits > 1:
             partial = [self.memory.empty(splits, *self.rows, self.dims), self.memory.empty(splits, *self.rows)]
-        library(f"forward_{self.name}", *self.inputs(), out, lse, splits, *partial, decode_warps, **how)
+        library(f"forward_{self.name}", *self.inputs(), out, lse, splits, *partial, decode_warps, **gpu)
         return out, lse
 
-    def backward(self, library, out, lse, grad, grad_lse, deterministic: bool, **how) -> list[torch.Tensor]:
-        grads = [self.like(tensor) for tensor in (self.q, self.k, self.v)]
+    def backward(self, library, out, lse, grad, grad_lse, deterministic: bool, **gpu) -> list[torch.Tensor]:
+        grads = [self.empty_like(tensor) for tensor in (self.q, self.k, self.v)]
         delta, (batch, heads, queries) = self.memory.empty(*self.rows), self.rows
         # A tile of backward_keys has 64 rows.
         sums = self.memory.empty(batch * heads * math.ceil(queries / 64) * 64 * self.dims).zero_()
         last = (delta, None if deterministic else sums)
-        library(f"backward_{self.name}", *self.inputs(), out, lse, grad, grad_lse, *grads, *last, **how)
+        library(f"backward_{self.name}", *self.inputs(), out, lse, grad, grad_lse, *grads, *last, **gpu)
         return grads
 
 
@@ -231,42 +228,42 @@ ATTENTION = [
 ]
 
 
-# Few queries: batch, heads of queries and of keys, queries, keys, dimensions; parts, warps.
+# Few queries. Head dimension; batch, heads, heads of keys, queries, keys, dimension; splits, warps; options.
 DECODED = [
     (128, (2, 2, 2, 1, 150, 128), 1, 4, {}),
     (64, (1, 3, 1, 1, 70, 40), 2, 4, {"window": (50, 0)}),
-    (128, (1, 6, 2, 4, 300, 96), 3, 8, {"causal": True, "softcap": 5.0}),  # 12 rows: more than are taken at once.
+    (128, (1, 6, 2, 4, 300, 96), 3, 8, {"causal": True, "softcap": 5.0}),  # 12 rows, more than a block takes at once.
     (64, (1, 2, 1, 3, 2, 64), 1, 4, {"causal": True}),  # The first row attends to nothing.
 ]
 
 
-@pytest.mark.parametrize("dims, shape, parts, warps, more", DECODED)
+@pytest.mark.parametrize("dims, shape, splits, warps, options", DECODED)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_flash_attention_decodes(compiled, reference, memory, dims, shape, parts, warps, more, seed):
+def test_flash_attention_decodes(compiled, reference, memory, dims, shape, splits, warps, options, seed):
     library = compiled("flash_attention")
-    attention = Attention(memory, dims, shape, **more)
+    attention = Attention(memory, dims, shape, **options)
     inputs = (attention.q.float(), attention.k.float(), attention.v.float())
-    expected, expected_lse = reference("flash_attention").flash_attention(*inputs, **more, return_lse=True)
-    out, lse = attention.forward(library, parts, warps, seed=seed)
+    expected, expected_lse = reference("flash_attention").flash_attention(*inputs, **options, return_lse=True)
+    out, lse = attention.forward(library, splits, warps, seed=seed)
     close(out, expected)
     assert torch.allclose(lse, expected_lse, atol=1e-4)
 
 
-# Of these powers of two, the first leaves scores moderate, and the second takes some of them to 2^26, rows and steps of
-# a row: from there on the Hopper kernel finds weights in another way.
+# Exponents of the scale. The first leaves scores moderate. With the second some rows, and some steps of a row, have
+# scores of 2^26 or more, for which the sm90 kernel computes weights in another way.
 SCALES = (10, 24, 31, 100)
 
 
 def check_large_scores(forward, reference, memory, dims, power):
-    """What `forward(attention)` gives where scores are large, and where none is positive."""
+    """Checks the output of `forward(attention)` where scores are large, and where no score is positive."""
     for negative in (False, True):
-        more = {"causal": True, "scale": 0.9 * 2.0**power}
-        attention = Attention(memory, dims, (1, 1, 1, 70, 300, dims), **more)
+        options = {"causal": True, "scale": 0.9 * 2.0**power}
+        attention = Attention(memory, dims, (1, 1, 1, 70, 300, dims), **options)
         if negative:
             attention.q.abs_()
             attention.k.abs_().neg_()
         doubles = (tensor.double() for tensor in (attention.q, attention.k, attention.v))
-        expected, expected_lse = reference("flash_attention").flash_attention(*doubles, **more, return_lse=True)
+        expected, expected_lse = reference("flash_attention").flash_attention(*doubles, **options, return_lse=True)
         out, lse = forward(attention)
         close(out, expected)
         assert torch.allclose(lse.double(), expected_lse, rtol=2e-6, atol=0)
@@ -276,12 +273,16 @@ def check_large_scores(forward, reference, memory, dims, power):
 @pytest.mark.parametrize("power", SCALES)
 def test_flash_attention_with_large_scores(compiled, reference, memory, dims, power):
     library = compiled("flash_attention")
-    for parts, decode_warps in ((1, 0), (3, 0), (1, 4)):
-        check_large_scores(lambda it, n=(parts, decode_warps): it.forward(library, *n), reference, memory, dims, power)
+    for splits, decode_warps in ((1, 0), (3, 0), (1, 4)):
+
+        def forward(attention, splits=splits, decode_warps=decode_warps):
+            return attention.forward(library, splits, decode_warps)
+
+        check_large_scores(forward, reference, memory, dims, power)
 
 
 def infinite_key(memory, dims):
-    """Attention of two queries, neither of which attends to the second key, nor does a row that pads a tile."""
+    """Two queries whose weight of the second key is 0, as is that of the rows that pad a tile."""
     attention = Attention(memory, dims, (1, 1, 1, 2, 5, 16))
     attention.q.abs_()
     attention.k[:, 1] = -torch.inf
@@ -299,28 +300,28 @@ def test_flash_attention_with_an_infinite_key(compiled, memory, dims):
     library, attention = compiled("flash_attention"), infinite_key(memory, dims)
     out, lse = attention.forward(library)
     for deterministic in (False, True):
-        grad = attention.made(*out.shape)
+        grad = attention.random_tensor(*out.shape)
         check_infinite_key(attention.backward(library, out, lse, grad, None, deterministic))
 
 
-@pytest.mark.parametrize("dims, shape, more", ATTENTION)
+@pytest.mark.parametrize("dims, shape, options", ATTENTION)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_flash_attention(compiled, reference, memory, dims, shape, more, seed):
+def test_flash_attention(compiled, reference, memory, dims, shape, options, seed):
     library = compiled("flash_attention")
-    attention = Attention(memory, dims, shape, **more)
+    attention = Attention(memory, dims, shape, **options)
     leaves = [t.float().requires_grad_() for t in (attention.q, attention.k, attention.v)]
-    expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **more, return_lse=True)
+    expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **options, return_lse=True)
     out, lse = attention.forward(library, seed=seed)
     close(out, expected)
     assert torch.allclose(lse, expected_lse, atol=1e-4)
     if dims == 64:
         close(attention.forward(library, splits=3, seed=seed)[0], expected)
 
-    grad = attention.made(*out.shape)
+    grad = attention.random_tensor(*out.shape)
     grad_lse = None if -torch.inf in lse else memory.copy(random(*lse.shape))
     loss = (expected * grad.float()).sum() + (0 if grad_lse is None else (expected_lse * grad_lse).sum())
     loss.backward()
     for deterministic in (False, True):
         grads = attention.backward(library, out, lse, grad, grad_lse, deterministic, seed=seed)
-        for name, made, leaf in zip("qkv", grads, leaves, strict=True):
-            close(made, leaf.grad, f"gradient of {name}, {deterministic=}")
+        for name, gradient, leaf in zip("qkv", grads, leaves, strict=True):
+            close(gradient, leaf.grad, f"gradient of {name}, {deterministic=}")

@@ -1,14 +1,14 @@
-"""What becomes of launches, shared variables, bounds and inline assembly."""
+"""How launches, shared variables, bounds and inline assembly are rewritten."""
 
 import re
 
 import pytest
 
-from kernelgen.emulator.rewrite import closing, rewrite, split
+from kernelgen.emulator.rewrite import closing_bracket, rewrite, split
 
 
 def rewritten(text: str) -> str:
-    """As it would come from the preprocessor, on one line."""
+    """The text of a preprocessed file, rewritten and joined to one line."""
     result = rewrite(f'# 1 "kernel.cu"\n{text}')
     assert result.count("\n") == text.count("\n") + 1, "lines moved"
     return " ".join(result.split("\n", 1)[1].split()).replace(" ;", ";")
@@ -47,7 +47,7 @@ def test_shared_variables_become_members(declared, names):
     assert rewritten(f"__shared__ {declared};") == struct
 
 
-def test_dynamic_shared_memory_becomes_a_pointer_that_is_aligned_as_asked():
+def test_dynamic_shared_memory_becomes_an_aligned_pointer():
     aligned = rewritten("extern __shared__ alignas(kSwizzle<2>) unsigned char shared[];")
     assert aligned.startswith("unsigned char* const shared = static_cast<unsigned char*>(")
     assert "dynamic_shared(kSwizzle<2>)" in aligned
@@ -65,7 +65,7 @@ def test_assembly_without_outputs():
     assert "{::emulator::in<'r'>(std::max(a, b)), {}}" in result
 
 
-def test_assembly_that_does_nothing_goes_away():
+def test_empty_assembly_goes_away():
     assert rewritten('asm volatile("" : "+r"(x));') == "(void)0;"
 
 
@@ -82,6 +82,6 @@ def test_system_headers_stay_as_they_are():
 
 def test_brackets_in_strings_do_not_count():
     text = '("a)", [{1}, 2], "\\")")'
-    assert closing(text, 0) == len(text) - 1
+    assert closing_bracket(text, 0) == len(text) - 1
     assert [part.strip() for part in split(text[1:-1], ",")] == ['"a)"', "[{1}, 2]", '"\\")"']
     assert re.fullmatch(r"\s*", split("a,", ",")[1])

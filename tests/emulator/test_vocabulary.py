@@ -1,15 +1,15 @@
-"""What each device-side header of a project promises, in every order that is tried."""
+"""The device-side headers of a project, under several thread schedules."""
 
 import pytest
 import torch
 
-from kernelgen.emulator.library import Library
+from kernelgen.emulator.library import EmulatedLibrary
 
-from .conftest import ENTRIES, EVERY_PAIR, SEEDS, build
+from .conftest import ALL_SCHEDULES, ENTRIES, SEEDS, build
 
 
 @pytest.fixture(scope="session")
-def kernels(ops) -> Library:
+def kernels(ops) -> EmulatedLibrary:
     return build(ops / "elementwise", (ENTRIES / "vocabulary.cu").read_text())
 
 
@@ -24,26 +24,26 @@ def integers(*shape: int) -> torch.Tensor:
 
 
 def test_vector_loads_and_stores_groups(kernels, memory):
-    given = memory.copy(integers(204))
+    values = memory.copy(integers(204))
     for other in (None, memory.copy(integers(204))):
         out = memory.empty(204)
-        kernels("vectors", given, other, out, 204)
-        assert torch.equal(out, given + (2 if other is None else other))
+        kernels("vectors", values, other, out, 204)
+        assert torch.equal(out, values + (2 if other is None else other))
 
 
 @pytest.mark.parametrize("name, elements", [("vectors_evict_last", 4), ("elements_evict_last", 1)])
-def test_evict_last_stores_what_it_loads_and_zeros_for_what_is_not_there(kernels, memory, name, elements):
-    given, out = memory.copy(integers(20 * elements)), memory.empty(32 * elements)
-    kernels(name, given, out, 20, 32)
-    assert torch.equal(out, torch.cat((given, torch.zeros(12 * elements))))
+def test_evict_last_stores_what_it_loads_and_zeros_past_the_end(kernels, memory, name, elements):
+    values, out = memory.copy(integers(20 * elements)), memory.empty(32 * elements)
+    kernels(name, values, out, 20, 32)
+    assert torch.equal(out, torch.cat((values, torch.zeros(12 * elements))))
 
 
 def test_pack_puts_the_first_number_into_the_lower_half(kernels, memory):
-    given = memory.copy(torch.randn(128))
+    values = memory.copy(torch.randn(128))
     packed = [torch.zeros(64, dtype=torch.int32) for _ in range(2)]
-    kernels("packs", given, *packed)
-    for made, dtype in zip(packed, (torch.float16, torch.bfloat16), strict=True):
-        assert torch.equal(made.view(dtype), given.to(dtype))
+    kernels("packs", values, *packed)
+    for pairs, dtype in zip(packed, (torch.float16, torch.bfloat16), strict=True):
+        assert torch.equal(pairs.view(dtype), values.to(dtype))
 
 
 def test_swizzle_spreads_rows_and_columns_over_all_banks(kernels):
@@ -57,18 +57,18 @@ def test_swizzle_spreads_rows_and_columns_over_all_banks(kernels):
 
 
 def test_reduce_sums_neighbouring_lanes(kernels, memory):
-    given, out = memory.copy(integers(64)), memory.empty(64)
-    kernels("groups_of_8", given, out)
-    assert torch.equal(out, given.view(8, 8).sum(1).repeat_interleave(8))
+    values, out = memory.copy(integers(64)), memory.empty(64)
+    kernels("groups_of_8", values, out)
+    assert torch.equal(out, values.view(8, 8).sum(1).repeat_interleave(8))
 
 
 @pytest.mark.parametrize("rows, n", [(1, 1), (7, 33), (50, 100)])
 @pytest.mark.parametrize("group", ("lanes", "part", "block", "cluster"))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_groups_take_each_row_once_and_sum_it(kernels, memory, group, rows, n, seed):
-    given, sums, taken = memory.copy(integers(rows, n)), memory.empty(rows), torch.zeros(rows, dtype=torch.int32)
-    kernels(f"rows_by_{group}", given, sums, taken, rows, n, seed=seed)
-    assert torch.equal(sums, given.sum(1))
+    values, sums, taken = memory.copy(integers(rows, n)), memory.empty(rows), torch.zeros(rows, dtype=torch.int32)
+    kernels(f"rows_by_{group}", values, sums, taken, rows, n, seed=seed)
+    assert torch.equal(sums, values.sum(1))
     assert (taken == 1).all()
 
 
@@ -76,25 +76,25 @@ def test_groups_take_each_row_once_and_sum_it(kernels, memory, group, rows, n, s
 @pytest.mark.parametrize("rows, n", [(1, 4), (11, 92), (8, 96)])
 @pytest.mark.parametrize("kind", ("held_by_lanes", "held_by_block", "read_by_block"))
 def test_row_goes_over_what_it_holds(kernels, memory, kind, rows, n):
-    given, other = (memory.copy(integers(rows, n)) for _ in "ab")
+    values, other = (memory.copy(integers(rows, n)) for _ in "ab")
     total, doubled = memory.empty(rows, n), memory.empty(rows, n)
-    kernels(kind, given, other, total, doubled, rows, n, seed=n)
-    assert torch.equal(total, given + other)
+    kernels(kind, values, other, total, doubled, rows, n, seed=n)
+    assert torch.equal(total, values + other)
     assert torch.equal(doubled, 2 * total)
 
 
 @pytest.mark.parametrize("rows, n, blocks", [(1, 4, 1), (2, 60, 3), (37, 64, 2)])
 @pytest.mark.parametrize("group", ("lanes", "part", "block"))
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_pipeline_brings_rows_and_column_sums_add_them_up(kernels, memory, group, rows, n, blocks, seed):
-    given, out = memory.copy(integers(rows, n)), memory.empty(rows, n)
+def test_a_pipeline_loads_rows_and_column_sums_add_them(kernels, memory, group, rows, n, blocks, seed):
+    values, out = memory.copy(integers(rows, n)), memory.empty(rows, n)
     partial, sums = memory.empty(blocks, n), memory.empty(n)
-    kernels(f"columns_by_{group}", given, out, partial, sums, rows, n, blocks, seed=seed)
-    assert torch.equal(out, given)
-    assert torch.equal(sums, given.sum(0))
+    kernels(f"columns_by_{group}", values, out, partial, sums, rows, n, blocks, seed=seed)
+    assert torch.equal(out, values)
+    assert torch.equal(sums, values.sum(0))
 
 
-# With 2 accesses a thread, 4 of rows that a block could not hold otherwise, and 128 threads a block.
+# Threads hold 2 accesses, or 4 where a block cannot hold the row otherwise; blocks have 128 threads.
 @pytest.mark.parametrize(
     "accesses, capability, group, threads, blocks, held",
     [
@@ -113,28 +113,28 @@ def test_a_pipeline_brings_rows_and_column_sums_add_them_up(kernels, memory, gro
     ],
 )
 def test_tile_takes_the_smallest_group_that_holds_a_row(kernels, accesses, capability, group, threads, blocks, held):
-    found = torch.zeros(4, dtype=torch.int64)
-    kernels("tile_for", accesses, found, capability=capability)
-    assert found.tolist() == [group, threads, blocks, held]
+    tile = torch.zeros(4, dtype=torch.int64)
+    kernels("tile_for", accesses, tile, capability=capability)
+    assert tile.tolist() == [group, threads, blocks, held]
 
 
-# A group for 4 rows at least, on 2 multiprocessors.
+# Each group takes 4 rows or more where there are so many; 2 multiprocessors.
 @pytest.mark.parametrize(
     "group, rows, threads, groups",
     [(0, 1000, 256, 32), (0, 100, 128, 16), (64, 1000, 256, 4), (64, 16, 128, 2), (256, 1000, 512, 2), (64, 1, 64, 1)],
 )
 def test_a_persistent_block_is_filled_with_groups(kernels, group, rows, threads, groups):
-    found = torch.zeros(2, dtype=torch.int64)
-    kernels("filled_block", group, rows, found, multiprocessors=2)
-    assert found.tolist() == [threads, groups]
+    block = torch.zeros(2, dtype=torch.int64)
+    kernels("filled_block", group, rows, block, multiprocessors=2)
+    assert block.tolist() == [threads, groups]
 
 
-# Of 10 multiprocessors, two have no others for a cluster of four: two clusters, not the five that have room by count.
+# On 10 multiprocessors, in groups of four for clusters of four: two clusters, not the five that occupancy would allow.
 @pytest.mark.parametrize("rows, blocks", [(1, 4), (5, 8), (100, 8)])
 def test_no_more_clusters_are_launched_than_fit(kernels, rows, blocks):
-    found = torch.zeros(1, dtype=torch.int64)
-    kernels("resident_blocks", rows, found, multiprocessors=10)
-    assert found.item() == blocks
+    resident = torch.zeros(1, dtype=torch.int64)
+    kernels("resident_blocks", rows, resident, multiprocessors=10)
+    assert resident.item() == blocks
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -147,8 +147,8 @@ def test_mma_multiplies_what_ldmatrix_loads(kernels, memory, seed):
     assert torch.equal(copy, a)
 
 
-@pytest.mark.parametrize("seed", EVERY_PAIR)
-def test_wgmma_multiplies_what_tma_brings(kernels, memory, seed):
+@pytest.mark.parametrize("seed", ALL_SCHEDULES)
+def test_wgmma_multiplies_what_tma_loads(kernels, memory, seed):
     m, n, k = 256, 64, 200
     a, b, out = memory.copy(integers(m, k).half()), memory.copy(integers(n, k).half()), memory.empty(m, n)
     kernels("tiled_product", a, b, out, m, n, k, seed=seed)
@@ -156,31 +156,31 @@ def test_wgmma_multiplies_what_tma_brings(kernels, memory, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_tma_brings_zeros_from_outside_and_leaves_out_what_is_outside(kernels, memory, seed):
-    given = memory.copy(torch.randn(70, 72).half())
+def test_tma_loads_zeros_and_stores_nothing_outside_a_tensor(kernels, memory, seed):
+    values = memory.copy(torch.randn(70, 72).half())
     out = memory.empty(130, 88, dtype=torch.float16)
-    kernels("moved_tiles", given, out, 70, 72, 130, 88, seed=seed)
+    kernels("moved_tiles", values, out, 70, 72, 130, 88, seed=seed)
     expected = torch.zeros(130, 88).half()
-    expected[3:73, 8:80] = given
+    expected[3:73, 8:80] = values
     assert torch.equal(out, expected)
 
 
-@pytest.mark.parametrize("seed", EVERY_PAIR)
+@pytest.mark.parametrize("seed", ALL_SCHEDULES)
 def test_named_barriers_hand_buffers_over(kernels, memory, seed):
-    given, out = memory.copy(integers(7, 128)), memory.empty(7, 128)
-    kernels("handed_over", given, out, 7, seed=seed)
-    assert torch.equal(out, given)
+    values, out = memory.copy(integers(7, 128)), memory.empty(7, 128)
+    kernels("handed_over", values, out, 7, seed=seed)
+    assert torch.equal(out, values)
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_a_ring_advances_by_many_steps_as_one_by_one(kernels, steps):
+def test_a_ring_advances_by_many_steps_at_once(kernels, steps):
     places = torch.zeros(4, dtype=torch.int64)
     kernels("ring_positions", places, steps)
     assert places[:2].tolist() == places[2:].tolist()
 
 
 @pytest.mark.parametrize("divisor", [*range(1, 200), 641, 2**16 - 1, 2**16, 2**30 - 1, 2**30 + 1, 2**31 - 1])
-def test_a_divisor_divides_all_that_an_int_can_be(kernels, divisor):
+def test_a_divisor_divides_every_int(kernels, divisor):
     most = 2**31 - 1
     near = [most // divisor * divisor, most // 3 // divisor * divisor, 2**16 // divisor * divisor]
     numbers = torch.tensor([0, most, *near, *(max(0, n - 1) for n in near)])
@@ -191,7 +191,7 @@ def test_a_divisor_divides_all_that_an_int_can_be(kernels, divisor):
 
 @pytest.mark.parametrize("rows", [1, 16, 17, 2**31 + 3])
 def test_there_is_a_group_for_each_row(kernels, rows):
-    """However many: kernels that take no second row would leave what is beyond unwritten."""
+    """Even for more rows than an int counts: kernels whose groups take one row each would leave the rest unwritten."""
     blocks = torch.zeros(1, dtype=torch.int64)
     kernels("blocks_for_many_rows", blocks, rows)
     assert blocks.item() == (rows + 15) // 16

@@ -40,22 +40,23 @@ void cluster_wait(const Call&) {
 
 // ---- Registers ------------------------------------------------------------------------------------------------
 
-// A warp's first lane gives and takes for all. What is taken must have been given, by this warp or another. How many a
-// thread starts with is up to the compiler; here it is as many as there are.
+// A warp's first lane releases or claims registers for all. What a warp claims must have been released before, by any
+// warp of the block. How many a thread starts with is up to the compiler; here it is as many as the register file has
+// for it.
 void set_registers(const Call& call) {
   const int count = call.get(0);
   if (count < 24 || count > 256 || count % 8) fail("setmaxnreg to %d", count);
   synchronise_warp(kAllLanes);
   if (self().lane == 0) {
-    Warp& mine = warp();
-    const int more = (count - mine.registers) * kLanes;
+    Warp& this_warp = warp();
+    const int more = (count - this_warp.registers) * kLanes;
     while (more > block().free_registers) {
       sleep(&block().free_registers, count, [](const Thread& thread) {
         return text("%d registers, of which a thread has %d", int(thread.detail), thread.warp->registers);
       });
     }
     block().free_registers -= more;
-    mine.registers = count;
+    this_warp.registers = count;
     if (more < 0) wake(&block().free_registers);
   }
   synchronise_warp(kAllLanes);
@@ -65,8 +66,8 @@ void set_registers(const Call& call) {
 
 namespace {
 
-// What the 8 bytes hold. Poisoned ones have another mark. Until a fence follows its making, a barrier is known in its
-// own block only, and not to the copy engine.
+// The 8 bytes of an mbarrier. Poison has another mark. Until a fence follows its initialisation, other blocks and the
+// copy engine do not know it.
 struct State {
   uint64_t pending : 20, arrivals : 20;
   int64_t bytes : 21;
@@ -75,33 +76,35 @@ struct State {
 static_assert(sizeof(State) == 8);
 constexpr uint64_t kKnown = 1, kNew = 2;
 
-State& state_at(Place place) {
-  State& state = *reinterpret_cast<State*>(place.pointer());
+State& mbarrier_at(SharedAddress address) {
+  State& state = *reinterpret_cast<State*>(address.pointer());
   if (state.mark != kKnown && state.mark != kNew) {
-    fail("there is no mbarrier at %#x of the shared memory", place.offset);
+    fail("there is no mbarrier at %#x of the shared memory", address.offset);
   }
   return state;
 }
 
-void complete_if_due(Place place, State& state) {
+void complete_phase_if_due(SharedAddress address, State& state) {
   if (state.pending || state.bytes) return;
   state.pending = state.arrivals;
   state.phase ^= 1;
-  wake(place.pointer());
+  wake(address.pointer());
 }
 
-void arrive(Place place, int64_t bytes, uint64_t count) {
-  State& state = state_at(place);
-  if (state.pending < count) fail("more arrivals at the mbarrier at %#x than it was made for", place.offset);
+void arrive(SharedAddress address, int64_t bytes, uint64_t count) {
+  State& state = mbarrier_at(address);
+  if (state.pending < count) fail("more arrivals at the mbarrier at %#x than it was initialised for", address.offset);
   state.bytes += bytes;
   state.pending -= count;
-  complete_if_due(place, state);
+  complete_phase_if_due(address, state);
 }
 
 }  // namespace
 
-void check_known(Place barrier) {
-  if (state_at(barrier).mark == kNew) fail("the mbarrier at %#x was made without a fence after it", barrier.offset);
+void check_known(SharedAddress barrier) {
+  if (mbarrier_at(barrier).mark == kNew) {
+    fail("the mbarrier at %#x was initialised without a fence after it", barrier.offset);
+  }
 }
 
 void fence_mbarriers(const Call&) {
@@ -111,46 +114,46 @@ void fence_mbarriers(const Call&) {
   block().new_mbarriers.clear();
 }
 
-void complete_bytes(Place barrier, int64_t bytes) {
-  State& state = state_at(barrier);
+void complete_bytes(SharedAddress barrier, int64_t bytes) {
+  State& state = mbarrier_at(barrier);
   state.bytes -= bytes;
-  complete_if_due(barrier, state);
+  complete_phase_if_due(barrier, state);
 }
 
 void mbarrier_init(const Call& call) {
-  const Place place = shared_place(call.get(0), 8, 8);
+  const SharedAddress address = shared_address(call.get(0), 8, 8);
   const uint64_t arrivals = call.get(1);
   if (arrivals == 0 || arrivals >= 1 << 20) fail("mbarrier.init for %d arrivals", int(arrivals));
-  *reinterpret_cast<State*>(place.pointer()) = {arrivals, arrivals, 0, 0, kNew};
-  place.block->new_mbarriers.push_back(place.offset);
+  *reinterpret_cast<State*>(address.pointer()) = {arrivals, arrivals, 0, 0, kNew};
+  address.block->new_mbarriers.push_back(address.offset);
 }
 
 // mbarrier.arrive{.expect_tx} _, [barrier]{, count or bytes}
 void mbarrier_arrive(const Call& call) {
-  const Place place = shared_place(call.get(1), 8, 8);
-  if (place.block != &block()) check_known(place);
+  const SharedAddress address = shared_address(call.get(1), 8, 8);
+  if (address.block != &block()) check_known(address);
   const uint64_t last = call.operands() > 2 ? call.get(2) : 0;
-  if (call.has("expect_tx")) return arrive(place, last, 1);
-  arrive(place, 0, call.operands() > 2 ? last : 1);
+  if (call.has("expect_tx")) return arrive(address, last, 1);
+  arrive(address, 0, call.operands() > 2 ? last : 1);
 }
 
 void mbarrier_expect(const Call& call) {
-  const Place place = shared_place(call.get(0), 8, 8);
-  state_at(place).bytes += call.get(1);
+  const SharedAddress address = shared_address(call.get(0), 8, 8);
+  mbarrier_at(address).bytes += call.get(1);
 }
 
 void mbarrier_wait(const Call& call) {
   if (!call.has("parity")) fail("the emulator knows mbarrier waits by parity only");
-  const Place place = shared_place(call.get(1), 8, 8);
+  const SharedAddress address = shared_address(call.get(1), 8, 8);
   const uint64_t parity = call.get(2);
   if (parity > 1) fail("an mbarrier's phase has parity %d", int(parity));
-  // A wait may give up, even soon: then it says so, and is asked again.
-  const bool gives_up = call.has("test_wait") || machine.one_in(8);
-  if (gives_up && state_at(place).phase == parity) {
+  // A wait may return early, and then tells the kernel so, which tries again.
+  const bool returns_early = call.has("test_wait") || machine.one_in(8);
+  if (returns_early && mbarrier_at(address).phase == parity) {
     yield();
   } else {
-    while (state_at(place).phase == parity) {
-      sleep(place.pointer(), parity, [](const Thread& thread) {
+    while (mbarrier_at(address).phase == parity) {
+      sleep(address.pointer(), parity, [](const Thread& thread) {
         const State& state = *static_cast<const State*>(thread.channel);
         return text(
             "the end of parity %d at the mbarrier at %#x, which lacks %d of %d arrivals and %lld bytes",
@@ -162,7 +165,7 @@ void mbarrier_wait(const Call& call) {
       });
     }
   }
-  call.set(0, state_at(place).phase != parity);
+  call.set(0, mbarrier_at(address).phase != parity);
 }
 
 }  // namespace emulator

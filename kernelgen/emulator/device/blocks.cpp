@@ -13,20 +13,20 @@ namespace {
 constexpr unsigned char kPoison = 0xff;  // Floating-point numbers of such bytes are NaN.
 constexpr size_t kGap = 256;             // Bytes after the dynamic shared memory that nothing may touch.
 
-std::map<const void*, int> most_dynamic;  // Shared memory that kernels have asked for.
-std::vector<char*> windows;               // That no block has.
+std::map<const void*, int> dynamic_limits;  // By kernel: the most dynamic shared memory that it may be launched with.
+std::vector<char*> free_windows;
 
 std::unique_ptr<Block> make_block(Cluster& cluster, int rank, uint3 index) {
   auto block = std::make_unique<Block>();
-  const dim3 size = launch_now->configuration.block;
+  const dim3 size = current_launch->configuration.block;
   block->cluster = &cluster;
   block->rank = rank;
   block->index = index;
   block->threads = block->live = size.x * size.y * size.z;
-  if (windows.empty()) windows.push_back(map_memory(2 * kWindow));
-  block->shared = windows.back();
+  if (free_windows.empty()) free_windows.push_back(map_memory(2 * kWindow));
+  block->shared = free_windows.back();
   block->async_shared = block->shared + kWindow;
-  windows.pop_back();
+  free_windows.pop_back();
   const int registers = std::min(65536 / ((block->threads + 127) / 128 * 128) / 8 * 8, 255);
   for (int thread = 0; thread < block->threads; ++thread) {
     const int lane = thread % kLanes;
@@ -58,9 +58,9 @@ char* map_memory(size_t bytes) {
 }
 
 void start_cluster(uint64_t number) {
-  const dim3 grid = launch_now->configuration.grid, size = launch_now->configuration.cluster;
-  launch_now->clusters.push_back(std::make_unique<Cluster>());
-  Cluster& cluster = *launch_now->clusters.back();
+  const dim3 grid = current_launch->configuration.grid, size = current_launch->configuration.cluster;
+  current_launch->clusters.push_back(std::make_unique<Cluster>());
+  Cluster& cluster = *current_launch->clusters.back();
   cluster.live = 0;
   for (unsigned rank = 0; rank < size.x; ++rank) {
     const uint64_t block = number * size.x + rank;
@@ -71,24 +71,24 @@ void start_cluster(uint64_t number) {
   }
 }
 
-// The start of a block: what its shared memory held is nobody's business.
 void start(Block& block) {
   block.started = true;
-  memset(block.shared, kPoison, launch_now->end);
-  memset(block.async_shared, kPoison, launch_now->end);
+  memset(block.shared, kPoison, current_launch->end);
+  memset(block.async_shared, kPoison, current_launch->end);
 }
 
 void finish(Block& block) {
-  if (block.copies_to_here) fail("block %u ends while copies to its shared memory are under way", block.index.x);
-  const uint32_t end = launch_now->dynamic ? launch_now->dynamic + launch_now->configuration.shared : launch_now->gap;
+  if (block.loads_under_way) fail("block %u ends while copies to its shared memory are under way", block.index.x);
+  const uint32_t end =
+      current_launch->dynamic ? current_launch->dynamic + current_launch->configuration.shared : current_launch->gap;
   const auto untouched = [](char byte) { return byte == char(kPoison); };
-  if (!std::all_of(block.shared + end, block.shared + launch_now->gap + kGap, untouched)) {
+  if (!std::all_of(block.shared + end, block.shared + current_launch->gap + kGap, untouched)) {
     fail("block %u wrote past the end of its dynamic shared memory", block.index.x);
   }
 }
 
-void give_back_memory(Block& block) {
-  windows.push_back(block.shared);
+void release_memory(Block& block) {
+  free_windows.push_back(block.shared);
 }
 
 // ---- Barriers -------------------------------------------------------------------------------------------------
@@ -128,12 +128,12 @@ void synchronise_block() {
 // ---- Shared memory --------------------------------------------------------------------------------------------
 
 uint32_t window_end() {
-  return launch_now->end;
+  return current_launch->end;
 }
 
-Place shared_place(uint64_t address, size_t bytes, size_t alignment) {
+SharedAddress shared_address(uint64_t address, size_t bytes, size_t alignment) {
   const uint32_t offset = address & ((1u << kRankShift) - 1), rank = address >> kRankShift;
-  if (address >> 32 || offset < kReservedShared || offset + bytes > launch_now->end) {
+  if (address >> 32 || offset < kReservedShared || offset + bytes > current_launch->end) {
     fail("%#llx is no address in shared memory", static_cast<unsigned long long>(address));
   }
   if (offset % alignment) fail("the address %#x in shared memory is no multiple of %zu", offset, alignment);
@@ -146,36 +146,36 @@ Place shared_place(uint64_t address, size_t bytes, size_t alignment) {
 
 uint32_t address_in_window(const void* pointer) {
   const char* const begin = block().shared;
-  const char* const at = static_cast<const char*>(pointer);
-  if (at < begin || at >= begin + kWindow) fail("%p does not point to this block's shared memory", pointer);
-  return at - begin;
+  const char* const address = static_cast<const char*>(pointer);
+  if (address < begin || address >= begin + kWindow) fail("%p does not point to this block's shared memory", pointer);
+  return address - begin;
 }
 
 void* dynamic_shared(size_t alignment) {
-  uint32_t& start = launch_now->dynamic;
-  // Where nothing is asked for, no more than the alignment that CUDA promises.
+  uint32_t& start = current_launch->dynamic;
+  // CUDA promises 16 bytes, so a kernel that asks for no more gets no more.
   if (!start) start = alignment > 16 ? (kReservedShared + alignment - 1) / alignment * alignment : kReservedShared + 48;
   return block().shared + start;
 }
 
 void* shared_variable(const void* key, size_t bytes, size_t alignment) {
-  auto [found, is_new] = launch_now->variables.try_emplace(key, 0);
+  auto [variable, is_new] = current_launch->variables.try_emplace(key, 0);
   if (is_new) {
-    found->second = (launch_now->end + alignment - 1) / alignment * alignment;
-    const uint32_t end = found->second + bytes;
-    if (end - launch_now->gap - kGap + launch_now->configuration.shared > kMostShared || end > kWindow) {
+    variable->second = (current_launch->end + alignment - 1) / alignment * alignment;
+    const uint32_t end = variable->second + bytes;
+    if (end - current_launch->gap - kGap + current_launch->configuration.shared > kMaxShared || end > kWindow) {
       fail("more shared memory than a block can have");
     }
-    // Blocks that have begun have it poisoned as well.
-    for (const auto& cluster : launch_now->clusters) {
+    // Blocks that have started, and poisoned their memory then, lack the poison for this part.
+    for (const auto& cluster : current_launch->clusters) {
       for (const auto& block : cluster->blocks) {
-        memset(block->shared + launch_now->end, kPoison, end - launch_now->end);
-        memset(block->async_shared + launch_now->end, kPoison, end - launch_now->end);
+        memset(block->shared + current_launch->end, kPoison, end - current_launch->end);
+        memset(block->async_shared + current_launch->end, kPoison, end - current_launch->end);
       }
     }
-    launch_now->end = end;
+    current_launch->end = end;
   }
-  return block().shared + found->second;
+  return block().shared + variable->second;
 }
 
 // ---- Launches -------------------------------------------------------------------------------------------------
@@ -187,9 +187,9 @@ bool can_launch(const void* kernel, const Configuration& configuration) {
   const uint64_t block_size = uint64_t(threads.x) * threads.y * threads.z;
   const bool grid_fits = grid.x && grid.y && grid.z && grid.x < 1u << 31 && grid.y < 1 << 16 && grid.z < 1 << 16;
   const bool cluster_fits = cluster.x && cluster.x <= 8 && cluster.y * cluster.z == 1 && grid.x % cluster.x == 0;
-  size_t most = kMostShared;  // Where nobody says which kernel it is.
-  if (kernel) most = most_dynamic.contains(kernel) ? most_dynamic[kernel] : 48 * 1024;
-  return grid_fits && cluster_fits && block_size && block_size <= 1024 && configuration.shared <= most;
+  size_t shared_limit = kMaxShared;  // For a launch by name, which does not tell the kernel's address.
+  if (kernel) shared_limit = dynamic_limits.contains(kernel) ? dynamic_limits[kernel] : 48 * 1024;
+  return grid_fits && cluster_fits && block_size && block_size <= 1024 && configuration.shared <= shared_limit;
 }
 
 }  // namespace
@@ -213,20 +213,20 @@ cudaError_t run(
         configuration.cluster.x);
     return cudaErrorInvalidConfiguration;
   }
-  Launch now{name, configuration, body, arguments};
-  // The dynamic shared memory may begin up to 1,024 bytes further on.
-  now.gap = 2 * kReservedShared + (configuration.shared + 15) / 16 * 16;
-  now.end = now.gap + kGap;
-  launch_now = &now;
+  Launch launch{name, configuration, body, arguments};
+  // Leaves room to align dynamic shared memory to up to 1,024 bytes.
+  launch.gap = 2 * kReservedShared + (configuration.shared + 15) / 16 * 16;
+  launch.end = launch.gap + kGap;
+  current_launch = &launch;
   gridDim = grid;
   blockDim = threads;
   run_all();
-  launch_now = nullptr;
+  current_launch = nullptr;
   return machine.failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
 }
 
-void ask_for_dynamic_shared(const void* kernel, int bytes) {
-  most_dynamic[kernel] = bytes;
+void set_dynamic_limit(const void* kernel, int bytes) {
+  dynamic_limits[kernel] = bytes;
 }
 
 }  // namespace emulator

@@ -1,8 +1,8 @@
-// Copies that run while threads go on: cp.async, and those of the copy engine (TMA).
+// Asynchronous copies: cp.async, and those of the copy engine (TMA).
 //
-// From its start on, a copy's target holds poison. cp.async's bytes are there when the thread that started it has
-// waited. The copy engine's come at some time, and only then count at the mbarrier; a store reads at some time until it
-// is waited for.
+// A load's target holds poison from the load's start on. The bytes of cp.async arrive when the thread that started it
+// waits. The bytes of the copy engine arrive at some time, and count at the mbarrier then; its stores read at some time
+// before their wait returns.
 
 #include <deque>
 
@@ -14,7 +14,7 @@ namespace emulator {
 struct Copy {
   char* to;
   const void* from;
-  size_t bytes, read;  // The bytes that are not read are zeros.
+  size_t bytes, read;  // Zeros are written for the bytes that are not read.
 };
 
 struct Store {
@@ -39,7 +39,7 @@ struct Groups {
   template <typename F>
   void finish(size_t under_way, const F& f) {
     for (; closed.size() > under_way; closed.pop_front()) {
-      for (T& each : closed.front()) f(each);
+      for (T& operation : closed.front()) f(operation);
     }
   }
 };
@@ -56,7 +56,7 @@ Copies& copies() {
   return *self().copies;
 }
 
-void poison(Place place, size_t bytes) {
+void poison(SharedAddress place, size_t bytes) {
   memset(place.pointer(), 0xff, bytes);
   memset(place.async_pointer(), 0xff, bytes);
 }
@@ -66,7 +66,7 @@ void poison(Place place, size_t bytes) {
 // ---- cp.async -------------------------------------------------------------------------------------------------
 
 void copy_async(void* shared, const void* global, size_t bytes, size_t read) {
-  const Place place = shared_place(address_in_window(shared), bytes, bytes);
+  const SharedAddress place = shared_address(address_in_window(shared), bytes, bytes);
   if (reinterpret_cast<uintptr_t>(global) % bytes) fail("cp.async reads %zu bytes at %p", bytes, global);
   memset(place.pointer(), 0xff, bytes);
   copies().loads.open.push_back({place.pointer(), global, bytes, read});
@@ -85,7 +85,7 @@ void wait_for_copies(int under_way) {
 
 void cp_async(const Call& call) {
   const size_t bytes = call.get(2), read = call.operands() > 3 ? call.get(3) : bytes;
-  copy_async(shared_place(call.get(0), bytes, bytes).pointer(), call.pointer<void>(1), bytes, read);
+  copy_async(shared_address(call.get(0), bytes, bytes).pointer(), call.pointer<void>(1), bytes, read);
 }
 
 void cp_async_commit(const Call&) {
@@ -99,8 +99,8 @@ void cp_async_wait(const Call& call) {
 
 // ---- The copy engine ------------------------------------------------------------------------------------------
 
-// Has threads' writes to shared memory seen by the copy engine and wgmma. In fact only this thread's; the emulator
-// cannot tell whose they are.
+// Makes writes to shared memory visible to the copy engine and wgmma. On a GPU only this thread's; the emulator does
+// not know which thread wrote what.
 void fence_async(const Call& call) {
   fence_mbarriers(call);
   memcpy(block().async_shared, block().shared, window_end());
@@ -108,7 +108,7 @@ void fence_async(const Call& call) {
 
 namespace {
 
-// A part of a tensor on its way.
+// The part of a tensor that a copy moves.
 struct Box {
   TensorMap map;
   int coordinates[5] = {};
@@ -124,21 +124,21 @@ struct Box {
     return address ^ ((address >> 7 & bits) << 4);
   }
 
-  // Calls visit(offset, data, begin, end) for each 16 bytes of the box: where they lie from the box's start on, where
-  // in the tensor, and which of them are inside it.
+  // Calls visit(offset, data, begin, end) for each chunk of 16 bytes: its offset in the box, its address in the tensor,
+  // and the range of its bytes that lie inside the tensor.
   template <typename F>
-  void each(const F& visit) const {
+  void for_each_chunk(const F& visit) const {
     const int row_bytes = map.box[0] * map.element_bytes;
     const size_t rows = bytes() / row_bytes;
     for (size_t row = 0; row < rows; ++row) {
       char* data = map.data;
       bool inside = true;
-      size_t left = row;
+      size_t remaining = row;
       for (int i = 1; i < map.rank; ++i) {
-        const int64_t at = int64_t(left % map.box[i]) + coordinates[i];
-        left /= map.box[i];
-        inside = inside && at >= 0 && at < map.sizes[i];
-        data += at * int64_t(map.strides[i - 1]);
+        const int64_t coordinate = int64_t(remaining % map.box[i]) + coordinates[i];
+        remaining /= map.box[i];
+        inside = inside && coordinate >= 0 && coordinate < map.sizes[i];
+        data += coordinate * int64_t(map.strides[i - 1]);
       }
       const int64_t row_end = int64_t(map.sizes[0]) * map.element_bytes;
       for (int chunk = 0; chunk < row_bytes; chunk += 16) {
@@ -151,7 +151,7 @@ struct Box {
   }
 };
 
-// From an operand [map, {coordinates}].
+// The box that an operand [map, {coordinates}] describes.
 Box box_of(const Call& call, size_t operand) {
   Box box;
   const auto* map = call.pointer<CUtensorMap>(operand);
@@ -165,22 +165,22 @@ Box box_of(const Call& call, size_t operand) {
   return box;
 }
 
-// Starts a load: poison now, at some time what `land` copies, then the bytes at the barrier.
-void start_load(Place to, Place barrier, size_t bytes, std::function<void(Place)> land) {
+// Starts a load: poisons the target now; at some time `land` copies, and then the bytes count at the barrier.
+void start_load(SharedAddress to, SharedAddress barrier, size_t bytes, std::function<void(SharedAddress)> land) {
   if (to.block != barrier.block) fail("a load to one block with its mbarrier in another");
   if (to.block->live == 0) fail("a load to the shared memory of a block that has ended");
-  shared_place(to.offset, bytes, 1);
+  shared_address(to.offset, bytes, 1);
   check_known(barrier);
   poison(to, bytes);
-  ++to.block->copies_to_here;
+  ++to.block->loads_under_way;
   later([=] {
     land(to);
-    --to.block->copies_to_here;
+    --to.block->loads_under_way;
     complete_bytes(barrier, bytes);
   });
 }
 
-void write(Place place, const void* from, size_t bytes) {
+void write(SharedAddress place, const void* from, size_t bytes) {
   memcpy(place.pointer(), from, bytes);
   memcpy(place.async_pointer(), from, bytes);
 }
@@ -192,17 +192,17 @@ void start_store(std::function<void()> work) {
   later([store] { store->finish(); });
 }
 
-// target (op)= source, for the bytes of one chunk.
-void put(const Call& call, char* target, const char* source, size_t bytes, bool is_float) {
+// Stores bytes of one chunk, or adds them to the target.
+void store_or_add(const Call& call, char* target, const char* source, size_t bytes, bool is_float) {
   if (!call.has("add")) {
     memcpy(target, source, bytes);
   } else {
     if (!is_float) fail("the emulator adds float32 only: '%s'", call.instruction.text.c_str());
     for (size_t i = 0; i + 4 <= bytes; i += 4) {
-      float old, more;
+      float old, addend;
       memcpy(&old, target + i, 4);
-      memcpy(&more, source + i, 4);
-      old += more;
+      memcpy(&addend, source + i, 4);
+      old += addend;
       memcpy(target + i, &old, 4);
     }
   }
@@ -214,16 +214,16 @@ void put(const Call& call, char* target, const char* source, size_t bytes, bool 
 void tensor_load(const Call& call) {
   const Box box = box_of(call, 1);
   const size_t bytes = box.bytes();
-  const Place first = shared_place(call.get(0), bytes, 128), barrier = shared_place(call.get(2), 8, 8);
+  const SharedAddress first = shared_address(call.get(0), bytes, 128), barrier = shared_address(call.get(2), 8, 8);
   const bool multicast = call.has("multicast::cluster");
   const uint32_t targets = multicast ? call.get(3) : 1u << first.block->rank;
   const auto& blocks = block().cluster->blocks;
   if (targets == 0 || targets >> blocks.size()) fail("a load to the blocks %#x of %zu", targets, blocks.size());
   for (size_t rank = 0; rank < blocks.size(); ++rank) {
     if (!(targets >> rank & 1)) continue;
-    const Place to{blocks[rank].get(), first.offset}, its_barrier{blocks[rank].get(), barrier.offset};
-    start_load(to, multicast ? its_barrier : barrier, bytes, [box](Place to) {
-      box.each([&](size_t offset, const char* data, int begin, int end) {
+    const SharedAddress to{blocks[rank].get(), first.offset}, barrier_there{blocks[rank].get(), barrier.offset};
+    start_load(to, multicast ? barrier_there : barrier, bytes, [box](SharedAddress to) {
+      box.for_each_chunk([&](size_t offset, const char* data, int begin, int end) {
         char chunk[16] = {};
         if (begin < end) memcpy(chunk + begin, data + begin, end - begin);
         write({to.block, box.swizzled(to.offset + offset)}, chunk, 16);
@@ -235,12 +235,12 @@ void tensor_load(const Call& call) {
 // cp{.reduce}.async.bulk.tensor.nd... [map, {coordinates}], [shared]
 void tensor_store(const Call& call) {
   const Box box = box_of(call, 0);
-  const Place from = shared_place(call.get(1), box.bytes(), 128);
+  const SharedAddress from = shared_address(call.get(1), box.bytes(), 128);
   start_store([call, box, from] {
-    box.each([&](size_t offset, char* data, int begin, int end) {
+    box.for_each_chunk([&](size_t offset, char* data, int begin, int end) {
       const char* chunk = from.block->async_shared + box.swizzled(from.offset + offset);
       if (begin < end) {
-        put(call, data + begin, chunk + begin, end - begin, box.map.type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32);
+        store_or_add(call, data + begin, chunk + begin, end - begin, box.map.type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32);
       }
     });
   });
@@ -253,7 +253,7 @@ void bulk_load(const Call& call) {
   if (!call.has("mbarrier::complete_tx::bytes") || bytes % 16 || reinterpret_cast<uintptr_t>(global) % 16) {
     fail("'%s' of %zu bytes at %p", call.instruction.text.c_str(), bytes, static_cast<const void*>(global));
   }
-  start_load(shared_place(call.get(0), bytes, 16), shared_place(call.get(3), 8, 8), bytes, [=](Place to) {
+  start_load(shared_address(call.get(0), bytes, 16), shared_address(call.get(3), 8, 8), bytes, [=](SharedAddress to) {
     write(to, global, bytes);
   });
 }
@@ -265,8 +265,9 @@ void bulk_store(const Call& call) {
   if (bytes % 16 || reinterpret_cast<uintptr_t>(global) % 16) {
     fail("'%s' of %zu bytes at %p", call.instruction.text.c_str(), bytes, static_cast<const void*>(global));
   }
-  const Place from = shared_place(call.get(1), bytes, 16);
-  start_store([call, global, from, bytes] { put(call, global, from.async_pointer(), bytes, call.has("f32")); });
+  const SharedAddress from = shared_address(call.get(1), bytes, 16);
+  start_store(
+      [call, global, from, bytes] { store_or_add(call, global, from.async_pointer(), bytes, call.has("f32")); });
 }
 
 void bulk_commit(const Call&) {

@@ -1,4 +1,4 @@
-// In place of the toolkit's header of this name.
+// Replaces the toolkit's header of this name.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// What goes wrong: told by the emulator, or by a signal that the CPU sends where a kernel uses memory that it must not.
+// Failures: those that the emulator detects, and the CPU's signals where a kernel uses memory that it must not.
 
 #include <execinfo.h>
 #include <signal.h>
@@ -14,36 +14,36 @@ namespace emulator {
 namespace {
 
 std::string formatted(const char* format, va_list arguments) {
-  va_list again;
-  va_copy(again, arguments);
-  std::string text(vsnprintf(nullptr, 0, format, again), 0);
-  va_end(again);
+  va_list copy;
+  va_copy(copy, arguments);
+  std::string text(vsnprintf(nullptr, 0, format, copy), 0);
+  va_end(copy);
   vsnprintf(text.data(), text.size() + 1, format, arguments);
   return text;
 }
 
-std::string where() {
+std::string location() {
   if (!machine.current) return "";
-  const uint3 in = block().index, at = self().index;
-  std::string place = text("\n  in block (%u, %u, %u), thread (%u, %u, %u):", in.x, in.y, in.z, at.x, at.y, at.z);
+  const uint3 b = block().index, t = self().index;
+  std::string place = text("\n  in block (%u, %u, %u), thread (%u, %u, %u):", b.x, b.y, b.z, t.x, t.y, t.z);
   for (void* frame : trace()) place += text(" [%p]", frame);
   return place;
 }
 
-constexpr timeval kPatience = {120, 0}, kAgain = {1, 0};
+constexpr timeval kTimeLimit = {120, 0}, kRepeat = {1, 0};  // Seconds of CPU time.
 
 void on_signal(int number, siginfo_t* details, void*) {
   switch (number) {
     case SIGVTALRM:
-      if (!machine.current) return;  // The next one comes soon.
+      if (!machine.current) return;  // The timer repeats soon.
       machine.failure = "the kernel does not end";
       break;
-    case SIGILL:  // How a check of alignment fails.
+    case SIGILL:  // A failed alignment check: see KERNEL_FLAGS in library.py.
       machine.failure = "an access that is not aligned as its type has to be";
       break;
     default: machine.failure = text("an access to %p", details->si_addr);
   }
-  machine.failure += where();
+  machine.failure += location();
   leave_thread();
 }
 
@@ -52,17 +52,17 @@ void on_signal(int number, siginfo_t* details, void*) {
 std::string text(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  const std::string made = formatted(format, arguments);
+  const std::string result = formatted(format, arguments);
   va_end(arguments);
-  return made;
+  return result;
 }
 
 void fail(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  const std::string what = formatted(format, arguments);
+  const std::string message = formatted(format, arguments);
   va_end(arguments);
-  throw Failure{what + where()};
+  throw Failure{message + location()};
 }
 
 std::vector<void*> trace() {
@@ -71,14 +71,14 @@ std::vector<void*> trace() {
 }
 
 SignalGuard::SignalGuard() {
-  static char stack[1 << 16];  // A fiber's own may be what ran out.
-  const stack_t other = {stack, 0, sizeof(stack)};
-  sigaltstack(&other, &stack_before_);
+  static char stack[1 << 16];  // A fiber's own stack may have overflowed.
+  const stack_t signal_stack = {stack, 0, sizeof(stack)};
+  sigaltstack(&signal_stack, &stack_before_);
   struct sigaction action = {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   for (int i = 0; i < kSignals; ++i) sigaction(kNumbers[i], &action, &before_[i]);
-  const itimerval timer = {kAgain, kPatience};
+  const itimerval timer = {kRepeat, kTimeLimit};
   setitimer(ITIMER_VIRTUAL, &timer, nullptr);
 }
 

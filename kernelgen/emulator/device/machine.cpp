@@ -1,4 +1,4 @@
-// Threads as fibers, and who runs next.
+// Threads as fibers, and the scheduler that decides which runs next.
 
 #include "machine.h"
 
@@ -10,14 +10,14 @@
 
 #include "ptx.h"
 
-// Those of the thread that runs.
+// Of the thread that runs.
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
 namespace emulator {
 
 Machine machine;
-Launch* launch_now = nullptr;
+Launch* current_launch = nullptr;
 
 namespace {
 
@@ -25,9 +25,9 @@ constexpr size_t kStack = 256 * 1024, kPage = 4096;
 
 jmp_buf scheduler;
 bool tracing = false;
-std::vector<char*> stacks;  // That no fiber has.
+std::vector<char*> free_stacks;
 long long clock_ticks = 0;
-int spins = 0;  // Since anything was woken up or done.
+int spins = 0;  // Yields since a thread was last woken or an operation done.
 Warp* last_warp = nullptr;
 
 // ---- Threads --------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ void finish_thread();
 
 void thread_main() {
   try {
-    launch_now->body(launch_now->arguments);
+    current_launch->body(current_launch->arguments);
     finish_thread();
   } catch (const Failure& failure) {
     machine.failure = failure.text;
@@ -63,12 +63,12 @@ void resume(Thread& thread) {
   if (thread.started) _longjmp(thread.context, 1);
   thread.started = true;
   if (!block.started) start(block);
-  if (stacks.empty()) {
-    stacks.push_back(map_memory(kStack));
-    mprotect(stacks.back(), kPage, PROT_NONE);  // Beyond its end.
+  if (free_stacks.empty()) {
+    free_stacks.push_back(map_memory(kStack));
+    mprotect(free_stacks.back(), kPage, PROT_NONE);  // A guard page.
   }
-  thread.stack = stacks.back();
-  stacks.pop_back();
+  thread.stack = free_stacks.back();
+  free_stacks.pop_back();
   ucontext_t context;
   getcontext(&context);
   context.uc_stack.ss_sp = thread.stack;
@@ -78,15 +78,15 @@ void resume(Thread& thread) {
   setcontext(&context);
 }
 
-bool has_met(const Meeting& meeting, const Warp& warp) {
-  return (meeting.mask & ~(meeting.arrived | warp.exited)) == 0;
+bool all_arrived(const Collective& collective, const Warp& warp) {
+  return (collective.mask & ~(collective.arrived | warp.exited)) == 0;
 }
 
-void conclude(Warp& warp, size_t which) {
-  const Meeting meeting = warp.meetings[which];
-  warp.meetings.erase(warp.meetings.begin() + which);
-  meeting.together(warp, meeting.arguments);
-  warp.runnable |= meeting.arrived;
+void complete_collective(Warp& warp, size_t which) {
+  const Collective collective = warp.collectives[which];
+  warp.collectives.erase(warp.collectives.begin() + which);
+  collective.action(warp, collective.arguments);
+  warp.runnable |= collective.arrived;
 }
 
 void finish_thread() {
@@ -100,8 +100,8 @@ void finish_thread() {
   warp.runnable &= ~bit;
   --block.live;
   --block.cluster->live;
-  for (size_t i = warp.meetings.size(); i-- > 0;) {
-    if (has_met(warp.meetings[i], warp)) conclude(warp, i);
+  for (size_t i = warp.collectives.size(); i-- > 0;) {
+    if (all_arrived(warp.collectives[i], warp)) complete_collective(warp, i);
   }
   Barrier& barrier = block.barriers[0];
   if (!barrier.expected && is_complete(barrier, block.live)) complete(barrier);
@@ -109,13 +109,13 @@ void finish_thread() {
   if (block.live == 0) finish(block);
 }
 
-// ---- Who runs next --------------------------------------------------------------------------------------------
+// ---- Scheduling -----------------------------------------------------------------------------------------------
 
 Warp* choose_warp() {
   if (machine.order == Order::kSticky && last_warp && last_warp->runnable && !machine.one_in(16)) return last_warp;
   Warp* chosen = nullptr;
   uint64_t seen = 0;
-  each_warp([&](Warp& warp) {
+  for_each_warp([&](Warp& warp) {
     if (!warp.runnable) return;
     if (machine.order == Order::kPriorities) {
       if (!chosen || warp.priority > chosen->priority) chosen = &warp;
@@ -123,8 +123,8 @@ Warp* choose_warp() {
       chosen = &warp;
     }
   });
-  // Now and then another one comes first. Few changes of priority find most faults (Burckhardt et al., 2010), and
-  // many would leave none far behind.
+  // Now and then the first becomes the last. Few changes of priority show most faults (Burckhardt et al., 2010), and
+  // with many no warp would fall far behind.
   if (chosen && machine.order == Order::kPriorities && machine.one_in(8192)) chosen->priority = -int64_t(clock_ticks);
   return last_warp = chosen;
 }
@@ -135,7 +135,7 @@ Thread& choose_lane(Warp& warp) {
 }
 
 bool do_pending() {
-  auto& pending = launch_now->pending;
+  auto& pending = current_launch->pending;
   if (pending.empty()) return false;
   spins = 0;
   size_t which = machine.below(pending.size());
@@ -147,25 +147,25 @@ bool do_pending() {
   return true;
 }
 
-// Where the lanes of each warp wait.
+// What the lanes of each warp wait for, and where.
 std::string describe_waiting() {
   std::string all;
   tracing = true;
-  each_warp([&](Warp& warp) {
-    uint32_t left = ~warp.exited;
+  for_each_warp([&](Warp& warp) {
+    uint32_t remaining = ~warp.exited;
     for (int lane = 0; lane < kLanes; ++lane) {
-      if (!(left >> lane & 1)) continue;
+      if (!(remaining >> lane & 1)) continue;
       Thread& thread = warp.threads[lane];
       uint32_t alike = 0;
       for (int other = lane; other < kLanes; ++other) {
         const Thread& candidate = warp.threads[other];
-        const bool same = candidate.channel == thread.channel && candidate.waits == thread.waits;
-        if ((left >> other & 1) && same) alike |= 1u << other;
+        const bool same = candidate.channel == thread.channel && candidate.describe_wait == thread.describe_wait;
+        if ((remaining >> other & 1) && same) alike |= 1u << other;
       }
-      left &= ~alike;
+      remaining &= ~alike;
       resume(thread);
       all += text("\n  block %u, warp %d, lanes %08x: ", warp.block->index.x, warp.number, alike);
-      all += thread.waits ? thread.waits(thread) : "is runnable";
+      all += thread.describe_wait ? thread.describe_wait(thread) : "is runnable";
       for (void* frame : thread.trace) all += text(" [%p]", frame);
     }
   });
@@ -173,50 +173,50 @@ std::string describe_waiting() {
   return all;
 }
 
-void give_back(Cluster& cluster) {
+void release(Cluster& cluster) {
   for (const auto& block : cluster.blocks) {
-    give_back_memory(*block);
+    release_memory(*block);
     for (const auto& warp : block->warps) {
       for (const Thread& thread : warp->threads) {
-        if (thread.stack) stacks.push_back(thread.stack);
+        if (thread.stack) free_stacks.push_back(thread.stack);
       }
     }
   }
 }
 
 void remove_finished() {
-  auto& clusters = launch_now->clusters;
+  auto& clusters = current_launch->clusters;
   for (size_t i = clusters.size(); i-- > 0;) {
     if (clusters[i]->live) continue;
-    give_back(*clusters[i]);
+    release(*clusters[i]);
     clusters.erase(clusters.begin() + i);
     last_warp = nullptr;
   }
 }
 
-// Has a thread go on, or something that is pending.
+// Lets a thread run, or does a pending operation.
 void step() {
-  const bool hurries = machine.pace == Pace::kEager || (machine.pace == Pace::kRandom && machine.one_in(256));
-  if (hurries && do_pending()) return;
+  const bool pending_first = machine.pace == Pace::kEager || (machine.pace == Pace::kRandom && machine.one_in(256));
+  if (pending_first && do_pending()) return;
   if (Warp* const warp = choose_warp()) {
     Cluster& cluster = *warp->block->cluster;
     resume(choose_lane(*warp));
     if (!machine.failure.empty()) throw Failure{machine.failure};
     if (cluster.live == 0) remove_finished();
   } else if (!do_pending()) {
-    fail("deadlock in %s%s", launch_now->name, describe_waiting().c_str());
+    fail("deadlock in %s%s", current_launch->name, describe_waiting().c_str());
   }
 }
 
 void run_clusters() {
-  const dim3 grid = launch_now->configuration.grid;
-  std::vector<uint64_t> waiting(uint64_t(grid.x) * grid.y * grid.z / launch_now->configuration.cluster.x);
-  std::iota(waiting.begin(), waiting.end(), 0);
-  std::shuffle(waiting.begin(), waiting.end(), machine.random);
-  while (!launch_now->clusters.empty() || !waiting.empty()) {
-    while (launch_now->clusters.size() < size_t(machine.residents) && !waiting.empty()) {
-      start_cluster(waiting.back());
-      waiting.pop_back();
+  const dim3 grid = current_launch->configuration.grid;
+  std::vector<uint64_t> unstarted(uint64_t(grid.x) * grid.y * grid.z / current_launch->configuration.cluster.x);
+  std::iota(unstarted.begin(), unstarted.end(), 0);
+  std::shuffle(unstarted.begin(), unstarted.end(), machine.random);
+  while (!current_launch->clusters.empty() || !unstarted.empty()) {
+    while (current_launch->clusters.size() < size_t(machine.resident_clusters) && !unstarted.empty()) {
+      start_cluster(unstarted.back());
+      unstarted.pop_back();
     }
     step();
   }
@@ -236,26 +236,26 @@ void run_all() {
   } catch (const Failure& failure) {
     machine.failure = failure.text;
   }
-  for (const auto& left : launch_now->clusters) give_back(*left);
-  // Few are kept: a process may hold so many mappings only, and each kernel's library has its own.
+  for (const auto& cluster : current_launch->clusters) release(*cluster);
+  // Few are kept: the number of a process's mappings is limited, and each kernel's library has stacks of its own.
   constexpr size_t kKept = 256;
-  for (; stacks.size() > kKept; stacks.pop_back()) munmap(stacks.back(), kStack);
+  for (; free_stacks.size() > kKept; free_stacks.pop_back()) munmap(free_stacks.back(), kStack);
 }
 
-void sleep(const void* channel, uint64_t detail, std::string (*waits)(const Thread&)) {
+void sleep(const void* channel, uint64_t detail, std::string (*describe_wait)(const Thread&)) {
   Thread& thread = self();
   thread.channel = channel;
   thread.detail = detail;
-  thread.waits = waits;
+  thread.describe_wait = describe_wait;
   thread.warp->runnable &= ~(1u << thread.lane);
   enter_scheduler();
   thread.channel = nullptr;
-  thread.waits = nullptr;
+  thread.describe_wait = nullptr;
 }
 
 void wake(const void* channel) {
   spins = 0;
-  each_warp([&](Warp& warp) {
+  for_each_warp([&](Warp& warp) {
     for (uint32_t asleep = ~(warp.runnable | warp.exited); asleep; asleep &= asleep - 1) {
       const int lane = std::countr_zero(asleep);
       if (warp.threads[lane].channel == channel) warp.runnable |= 1u << lane;
@@ -264,40 +264,40 @@ void wake(const void* channel) {
 }
 
 void yield() {
-  constexpr int kMostSpins = 1'000'000;
-  if (++spins > kMostSpins) fail("threads only spin, and nothing happens that they could spin for");
+  constexpr int kMaxSpins = 1'000'000;
+  if (++spins > kMaxSpins) fail("threads only spin, and nothing happens that could end it");
   warp().priority = -clock_ticks;
   enter_scheduler();
 }
 
-void meet(uint32_t mask, const char* name, void* arguments, void (*together)(Warp&, void* const*)) {
+void execute_together(uint32_t mask, const char* name, void* arguments, void (*action)(Warp&, void* const*)) {
   Thread& thread = self();
   Warp& warp = *thread.warp;
   const uint32_t bit = 1u << thread.lane;
   if (!(mask & bit)) fail("%s by a lane that its mask %08x leaves out", name, mask);
   size_t which = 0;
-  while (which < warp.meetings.size() && !(warp.meetings[which].mask & mask)) ++which;
-  if (which == warp.meetings.size()) warp.meetings.push_back({mask, 0, name, {}, together});
-  Meeting& meeting = warp.meetings[which];
-  if (meeting.mask != mask || (meeting.name != name && strcmp(meeting.name, name) != 0)) {
+  while (which < warp.collectives.size() && !(warp.collectives[which].mask & mask)) ++which;
+  if (which == warp.collectives.size()) warp.collectives.push_back({mask, 0, name, {}, action});
+  Collective& collective = warp.collectives[which];
+  if (collective.mask != mask || (collective.name != name && strcmp(collective.name, name) != 0)) {
     fail(
-        "lanes of a warp part: %s of lanes %08x while others are at %s of lanes %08x",
+        "lanes of a warp diverge: %s of lanes %08x while others are at %s of lanes %08x",
         name,
         mask,
-        meeting.name,
-        meeting.mask);
+        collective.name,
+        collective.mask);
   }
-  meeting.arrived |= bit;
-  meeting.arguments[thread.lane] = arguments;
-  if (has_met(meeting, warp)) {
-    conclude(warp, which);
+  collective.arrived |= bit;
+  collective.arguments[thread.lane] = arguments;
+  if (all_arrived(collective, warp)) {
+    complete_collective(warp, which);
     return;
   }
   static const char channel = 0;
   sleep(&channel, 0, [](const Thread& thread) {
-    for (const Meeting& meeting : thread.warp->meetings) {
-      if (meeting.arrived >> thread.lane & 1) {
-        return text("%s, where lanes %08x of %08x have come", meeting.name, meeting.arrived, meeting.mask);
+    for (const Collective& collective : thread.warp->collectives) {
+      if (collective.arrived >> thread.lane & 1) {
+        return text("%s, where lanes %08x of %08x have come", collective.name, collective.arrived, collective.mask);
       }
     }
     return std::string("nothing");
@@ -305,7 +305,7 @@ void meet(uint32_t mask, const char* name, void* arguments, void (*together)(War
 }
 
 void later(std::function<void()> work) {
-  launch_now->pending.push_back(std::move(work));
+  current_launch->pending.push_back(std::move(work));
 }
 
 void leave_thread() {

@@ -1,5 +1,5 @@
-// CUDA's vocabulary as ordinary C++, included before all else by what is emulated. rewrite.py has turned launches,
-// shared variables and inline assembly into calls of what is declared here.
+// CUDA's keywords and device functions as ordinary C++, included before all else in each source. rewrite.py turns
+// launches, shared variables and inline assembly into calls of the functions declared here.
 
 #pragma once
 
@@ -53,12 +53,12 @@ cudaError_t launch(const char* name, const void* kernel, const Configuration& co
   return run(name, kernel, configuration, [](void* body) { (*static_cast<Body*>(body))(); }, &body);
 }
 
-// At the start of a kernel: what its __launch_bounds__ say.
+// Called at the start of a kernel, with its __launch_bounds__.
 void check_bounds(int most_threads, int = 0);
 
 // ---- Shared memory --------------------------------------------------------------------------------------------
 
-// The variable of the current block that goes by this key.
+// The current block's shared variable of this key.
 void* shared_variable(const void* key, size_t bytes, size_t alignment);
 void* dynamic_shared(size_t alignment);
 
@@ -74,7 +74,7 @@ uint32_t address_in_window(const void* pointer);
 
 struct Operand {
   uint64_t bits;
-  void* target;  // of an output
+  void* target;  // Of an output; null for an input.
   int bytes;
 };
 
@@ -106,7 +106,7 @@ void execute(const Program& program, const Operand* operands);
 
 // ---- Warps ----------------------------------------------------------------------------------------------------
 
-// Exchanges among lanes: lane i gets what `source(i)` gave, or nothing if that is none of them.
+// The bits of lane `source`; undefined if that lane takes no part.
 uint64_t exchange(const char* name, uint32_t mask, uint64_t bits, int source);
 uint32_t ballot(uint32_t mask, bool vote);
 
@@ -150,7 +150,7 @@ inline void __trap() {
 inline long long clock64() {
   return emulator::ticks();
 }
-// Four of the eight bytes of b and a, which the hexadecimal digits of the selector number.
+// Of the eight bytes of b and a, the four whose numbers are the selector's hexadecimal digits.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const uint64_t bytes = uint64_t(b) << 32 | a;
   unsigned result = 0;
@@ -205,7 +205,7 @@ T __ldcs(const T* pointer) {
   return *pointer;
 }
 
-// One OS thread runs all fibers, and none stops in here.
+// One OS thread runs all fibers and switches only at waits, so these are atomic.
 template <typename T>
 T atomicAdd(T* place, std::type_identity_t<T> value) {
   const T old = *place;
@@ -291,7 +291,7 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribut
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
 }
 
-// One for each group of multiprocessors as large as a cluster.
+// One cluster for each group of as many multiprocessors as it has blocks.
 template <typename... Parameters>
 cudaError_t cudaOccupancyMaxActiveClusters(
     int* clusters, void (*)(Parameters...), const cudaLaunchConfig_t* configuration) {

@@ -1,7 +1,7 @@
 // Matrix instructions: ldmatrix, stmatrix, movmatrix, mma.sync, and wgmma.
 //
-// Products of wgmma are carried out at some time between their issue and the wait for their group. From the first on
-// until then, the registers of the sum hold poison.
+// A product of wgmma is computed at some time between its issue and the wait for its group. From the first issue to
+// that wait, the registers of the sum hold poison.
 
 #include <deque>
 
@@ -22,7 +22,7 @@ float half_to_float(uint16_t bits, bool is_bfloat16) {
 
 // A row of an 8x8 matrix in shared memory.
 uint16_t* row_at(const Call& call, size_t operand) {
-  return reinterpret_cast<uint16_t*>(shared_place(call.get(operand), 16, 16).pointer());
+  return reinterpret_cast<uint16_t*>(shared_address(call.get(operand), 16, 16).pointer());
 }
 
 const Call& call_of(void* const* arguments, int lane) {
@@ -30,12 +30,12 @@ const Call& call_of(void* const* arguments, int lane) {
   return *static_cast<const Call*>(arguments[lane]);
 }
 
-void meet_with(const Call& call, void (*together)(Warp&, void* const*)) {
-  meet(kAllLanes, call.instruction.text.c_str(), const_cast<Call*>(&call), together);
+void execute_by_warp(const Call& call, void (*action)(Warp&, void* const*)) {
+  execute_together(kAllLanes, call.instruction.text.c_str(), const_cast<Call*>(&call), action);
 }
 
 template <typename F>
-void each_matrix_element(void* const* arguments, size_t registers_operand, size_t row_operand, const F& visit) {
+void for_each_matrix_element(void* const* arguments, size_t registers_operand, size_t row_operand, const F& visit) {
   const Call& first = call_of(arguments, 0);
   const size_t matrices = first.words(registers_operand);
   for (size_t matrix = 0; matrix < matrices; ++matrix) {
@@ -53,16 +53,16 @@ void each_matrix_element(void* const* arguments, size_t registers_operand, size_
 }  // namespace
 
 void ldmatrix(const Call& call) {
-  meet_with(call, [](Warp&, void* const* arguments) {
-    each_matrix_element(arguments, 0, 1, [](size_t matrix, const Call& lane, int half, uint16_t element) {
+  execute_by_warp(call, [](Warp&, void* const* arguments) {
+    for_each_matrix_element(arguments, 0, 1, [](size_t matrix, const Call& lane, int half, uint16_t element) {
       memcpy(static_cast<char*>(lane.target(0, matrix)) + 2 * half, &element, 2);
     });
   });
 }
 
 void stmatrix(const Call& call) {
-  meet_with(call, [](Warp&, void* const* arguments) {
-    each_matrix_element(arguments, 1, 0, [](size_t matrix, const Call& lane, int half, uint16_t& element) {
+  execute_by_warp(call, [](Warp&, void* const* arguments) {
+    for_each_matrix_element(arguments, 1, 0, [](size_t matrix, const Call& lane, int half, uint16_t& element) {
       element = lane.get(1, matrix) >> (16 * half);
     });
   });
@@ -70,7 +70,7 @@ void stmatrix(const Call& call) {
 
 void movmatrix(const Call& call) {
   if (!call.has("m8n8") || !call.has("trans")) fail("the emulator does not know '%s'", call.instruction.text.c_str());
-  meet_with(call, [](Warp&, void* const* arguments) {
+  execute_by_warp(call, [](Warp&, void* const* arguments) {
     uint32_t moved[kLanes] = {};
     for (int row = 0; row < 8; ++row) {
       for (int column = 0; column < 8; ++column) {
@@ -84,8 +84,8 @@ void movmatrix(const Call& call) {
 
 namespace {
 
-// Of the 16x16 operand that a warp's lanes hold in four registers each: see mma.cuh.
-void read_left(void* const* arguments, size_t operand, bool is_bfloat16, float (&a)[16][16]) {
+// Reads the 16x16 operand that a warp's lanes hold in four registers each: see mma.cuh.
+void read_a(void* const* arguments, size_t operand, bool is_bfloat16, float (&a)[16][16]) {
   for (int lane = 0; lane < kLanes; ++lane) {
     const Call& call = call_of(arguments, lane);
     for (int i = 0; i < 4; ++i) {
@@ -103,10 +103,10 @@ void mma(const Call& call) {
   if (!call.has("m16n8k16") || !call.has("row") || !call.has("col") || call.words(0) != 4) {
     fail("the emulator does not know '%s'", call.instruction.text.c_str());
   }
-  meet_with(call, [](Warp&, void* const* arguments) {
+  execute_by_warp(call, [](Warp&, void* const* arguments) {
     const bool is_bfloat16 = call_of(arguments, 0).has("bf16");
     float a[16][16], b[16][8];
-    read_left(arguments, 1, is_bfloat16, a);
+    read_a(arguments, 1, is_bfloat16, a);
     for (int lane = 0; lane < kLanes; ++lane) {
       const Call& call = call_of(arguments, lane);
       for (int i = 0; i < 4; ++i) {
@@ -129,29 +129,29 @@ void mma(const Call& call) {
 
 namespace {
 
-// An operand in shared memory, by the 64 bits that describe it: 16 steps of the inner dimension (k) and so many rows.
-// The layouts are those of the PTX ISA's "matrix descriptor" and of its canonical layouts, in units of 16 bytes.
-struct Operand16 {
+// An operand in shared memory, 16 long in the inner dimension (k), by its 64-bit matrix descriptor. PTX ISA: "Matrix
+// Descriptor Format" and the canonical layouts.
+struct SharedMatrix {
   Block* block;
   uint32_t start, leading, stride, swizzle_bits, width;
-  bool rows_adjoin;  // Rows, not k, are adjacent in memory ("MN-major").
+  bool mn_major;  // Rows, not k, are adjacent in memory.
 
-  Operand16(uint64_t description, bool rows_adjoin) : block(&emulator::block()), rows_adjoin(rows_adjoin) {
-    start = (description & 0x3fff) << 4;
-    leading = (description >> 16 & 0x3fff) << 4;
-    stride = (description >> 32 & 0x3fff) << 4;
-    if (description >> 49 & 7) fail("the emulator knows matrix descriptors with base offset 0 only");
+  SharedMatrix(uint64_t descriptor, bool mn_major) : block(&emulator::block()), mn_major(mn_major) {
+    start = (descriptor & 0x3fff) << 4;
+    leading = (descriptor >> 16 & 0x3fff) << 4;
+    stride = (descriptor >> 32 & 0x3fff) << 4;
+    if (descriptor >> 49 & 7) fail("the emulator knows matrix descriptors with base offset 0 only");
     constexpr int kBits[] = {0, 3, 2, 1};
-    swizzle_bits = kBits[description >> 62];
+    swizzle_bits = kBits[descriptor >> 62];
     width = 16u << swizzle_bits;
   }
 
-  uint16_t at(int row, int k) const {
+  uint16_t element(int row, int k) const {
     uint32_t offset;
-    if (rows_adjoin) {
+    if (mn_major) {
       const int chunk = row / 8, chunks = width / 16;
       offset = row % 8 * 2 + k % 8 * width;
-      // Without swizzling, the two strides change places.
+      // Without swizzling, the two strides are exchanged.
       offset += chunks == 1 ? chunk * stride + k / 8 * leading
                             : chunk % chunks * 16 + chunk / chunks * leading + k / 8 * stride;
     } else {
@@ -159,45 +159,45 @@ struct Operand16 {
     }
     uint32_t address = start + offset;
     address ^= (address >> 7 & ((1u << swizzle_bits) - 1)) << 4;
-    uint16_t element;
-    memcpy(&element, block->async_shared + address, 2);
-    return element;
+    uint16_t bits;
+    memcpy(&bits, block->async_shared + address, 2);
+    return bits;
   }
 };
 
-// A warp's part of a sum: 16 rows of so many columns, and the registers that it is to go to.
-struct Sum {
+// A warp's part of an accumulator, 16 rows, and the registers that it is written to.
+struct Accumulator {
   std::vector<float> values;     // Register by register, lane by lane.
   std::vector<void*> registers;  // Likewise.
-  int products = 0;              // Not yet waited for.
+  int products = 0;              // That have not been waited for.
 };
 
-constexpr int kWarps = 4;  // Of a warpgroup.
+constexpr int kWarps = 4;  // In a warpgroup.
 
 // A product is under way once all warps of the warpgroup have issued it.
 struct Product {
-  uint64_t description_a, description_b;
+  uint64_t descriptor_a, descriptor_b;
   bool is_bfloat16, adds, negates;
   int columns, issued = 0;
-  std::unique_ptr<Operand16> a, b;  // There is no `a` where registers hold it.
+  std::unique_ptr<SharedMatrix> a, b;  // `a` is null where registers hold that operand.
   struct Part {
-    std::shared_ptr<Sum> sum;
+    std::shared_ptr<Accumulator> sum;
     float a[16][16];
   } parts[kWarps];
   bool is_done = false;
 
-  void work() {
+  void compute() {
     std::vector<float> right(16 * columns), result(columns);
     for (int k = 0; k < 16; ++k) {
       for (int column = 0; column < columns; ++column) {
-        right[k * columns + column] = half_to_float(b->at(column, k), is_bfloat16);
+        right[k * columns + column] = half_to_float(b->element(column, k), is_bfloat16);
       }
     }
     for (int warp = 0; warp < kWarps; ++warp) {
       for (int row = 0; row < 16; ++row) {
         std::fill(result.begin(), result.end(), 0.0f);
         for (int k = 0; k < 16; ++k) {
-          const float left = a ? half_to_float(a->at(warp * 16 + row, k), is_bfloat16) : parts[warp].a[row][k];
+          const float left = a ? half_to_float(a->element(warp * 16 + row, k), is_bfloat16) : parts[warp].a[row][k];
           for (int column = 0; column < columns; ++column) result[column] += left * right[k * columns + column];
         }
         add_row(*parts[warp].sum, row, result);
@@ -206,7 +206,7 @@ struct Product {
     is_done = true;
   }
 
-  void add_row(Sum& sum, int row, const std::vector<float>& result) const {
+  void add_row(Accumulator& sum, int row, const std::vector<float>& result) const {
     for (int column = 0; column < columns; ++column) {
       const int lane = row % 8 * 4 + column / 2 % 4, i = column / 8 * 4 + row / 8 * 2 + column % 2;
       float& value = sum.values[i * kLanes + lane];
@@ -217,20 +217,20 @@ struct Product {
 
 }  // namespace
 
-// Of a warp; what its warpgroup has issued is with the first of the four.
+// The products of a warp. The queue of its warpgroup is with the first of the four warps.
 struct Products {
   std::vector<std::shared_ptr<Product>> open;
   std::deque<std::vector<std::shared_ptr<Product>>> groups;
-  std::vector<std::shared_ptr<Sum>> sums;
+  std::vector<std::shared_ptr<Accumulator>> sums;
   bool is_fenced = false;
   size_t issued = 0;
 
-  std::deque<std::shared_ptr<Product>> queue;  // Those that are not done, in order.
+  std::deque<std::shared_ptr<Product>> queue;  // Not yet computed, in the order of issue.
   size_t done = 0;
 
-  void work_next() {
+  void compute_next() {
     if (queue.empty() || queue.front()->issued < kWarps) return;
-    queue.front()->work();
+    queue.front()->compute();
     queue.pop_front();
     ++done;
   }
@@ -247,14 +247,14 @@ Warp& first_warp(Warp& warp) {
   return *warp.block->warps[warp.number / kWarps * kWarps];
 }
 
-// The sum in these registers; from now on poison is in them.
-std::shared_ptr<Sum> sum_of(Products& products, void* const* arguments, size_t size) {
+// The accumulator in these registers, which hold poison from now on.
+std::shared_ptr<Accumulator> sum_of(Products& products, void* const* arguments, size_t size) {
   void* const first = call_of(arguments, 0).target(0, 0);
   for (const auto& sum : products.sums) {
     if (sum->registers[0] == first && sum->registers.size() == size * kLanes) return sum;
   }
   if (!products.is_fenced) fail("wgmma without a wgmma.fence since its registers were last used");
-  auto sum = std::make_shared<Sum>();
+  auto sum = std::make_shared<Accumulator>();
   for (size_t i = 0; i < size; ++i) {
     for (int lane = 0; lane < kLanes; ++lane) {
       const Call& call = call_of(arguments, lane);
@@ -267,8 +267,8 @@ std::shared_ptr<Sum> sum_of(Products& products, void* const* arguments, size_t s
   return sum;
 }
 
-// A product as the first warp of the warpgroup to come issues it. Its operands are
-// sum, a, b, adds, sign of a, sign of b{, a's rows adjoin}, b's rows adjoin.
+// A product, as the first warp of the warpgroup issues it. The operands of wgmma are
+// sum, a, b, whether to add to the sum, sign of a, sign of b{, whether a is MN-major}, whether b is.
 std::shared_ptr<Product> make_product(const Call& call) {
   auto product = std::make_shared<Product>();
   product->columns = call.number("m64n");
@@ -280,38 +280,38 @@ std::shared_ptr<Product> make_product(const Call& call) {
   }
   product->adds = call.get(3);
   product->negates = call.get(4) != call.get(5);
-  product->description_a = from_registers ? 0 : call.get(1);
-  product->description_b = call.get(2);
-  if (!from_registers) product->a = std::make_unique<Operand16>(call.get(1), call.get(last - 1));
-  product->b = std::make_unique<Operand16>(call.get(2), call.get(last));
+  product->descriptor_a = from_registers ? 0 : call.get(1);
+  product->descriptor_b = call.get(2);
+  if (!from_registers) product->a = std::make_unique<SharedMatrix>(call.get(1), call.get(last - 1));
+  product->b = std::make_unique<SharedMatrix>(call.get(2), call.get(last));
   return product;
 }
 
 void issue(Warp& warp, void* const* arguments) {
   const Call& call = call_of(arguments, 0);
-  Products &mine = products_of(warp), &all = products_of(first_warp(warp));
-  const size_t place = mine.issued++ - all.done;
-  if (place == all.queue.size()) all.queue.push_back(make_product(call));
-  const auto product = all.queue[place];
+  Products &products = products_of(warp), &warpgroup = products_of(first_warp(warp));
+  const size_t position = products.issued++ - warpgroup.done;
+  if (position == warpgroup.queue.size()) warpgroup.queue.push_back(make_product(call));
+  const auto product = warpgroup.queue[position];
   const bool from_registers = !product->a;
-  if (product->description_b != call.get(2) || (!from_registers && product->description_a != call.get(1)) ||
+  if (product->descriptor_b != call.get(2) || (!from_registers && product->descriptor_a != call.get(1)) ||
       product->columns != call.number("m64n")) {
     fail("warps of a warpgroup issue different products");
   }
-  if (from_registers && !mine.is_fenced) fail("wgmma without a wgmma.fence since its registers were last used");
+  if (from_registers && !products.is_fenced) fail("wgmma without a wgmma.fence since its registers were last used");
   Product::Part& part = product->parts[warp.number % kWarps];
-  if (from_registers) read_left(arguments, 1, product->is_bfloat16, part.a);
-  part.sum = sum_of(mine, arguments, call.words(0));
+  if (from_registers) read_a(arguments, 1, product->is_bfloat16, part.a);
+  part.sum = sum_of(products, arguments, call.words(0));
   ++part.sum->products;
-  mine.open.push_back(product);
+  products.open.push_back(product);
   if (++product->issued < kWarps) return;
   wake(product.get());
-  const auto held = first_warp(warp).products;
-  later([held] { held->work_next(); });
+  const auto queue = first_warp(warp).products;
+  later([queue] { queue->compute_next(); });
 }
 
 void finish(Warp& warp, Product& product) {
-  while (!product.is_done) products_of(first_warp(warp)).work_next();
+  while (!product.is_done) products_of(first_warp(warp)).compute_next();
   const auto sum = product.parts[warp.number % kWarps].sum;
   if (--sum->products) return;
   for (size_t i = 0; i < sum->registers.size(); ++i) memcpy(sum->registers[i], &sum->values[i], 4);
@@ -321,15 +321,15 @@ void finish(Warp& warp, Product& product) {
 }  // namespace
 
 void wgmma(const Call& call) {
-  meet_with(call, issue);
+  execute_by_warp(call, issue);
 }
 
 void wgmma_fence(const Call& call) {
-  meet_with(call, [](Warp& warp, void* const*) { products_of(warp).is_fenced = true; });
+  execute_by_warp(call, [](Warp& warp, void* const*) { products_of(warp).is_fenced = true; });
 }
 
 void wgmma_commit(const Call& call) {
-  meet_with(call, [](Warp& warp, void* const*) {
+  execute_by_warp(call, [](Warp& warp, void* const*) {
     Products& products = products_of(warp);
     products.groups.push_back(std::move(products.open));
     products.open.clear();
@@ -340,7 +340,7 @@ void wgmma_wait(const Call& call) {
   const auto& groups = products_of(warp()).groups;
   const size_t under_way = call.get(0), count = groups.size() > under_way ? groups.size() - under_way : 0;
   for (size_t group = 0; group < count; ++group) {
-    // Nothing is taken out of the groups before all lanes meet below.
+    // The groups do not change before all lanes have reached the collective below.
     for (const auto& product : groups[group]) {
       while (product->issued < kWarps) {
         sleep(product.get(), product->issued, [](const Thread& thread) {
@@ -349,7 +349,7 @@ void wgmma_wait(const Call& call) {
       }
     }
   }
-  meet_with(call, [](Warp& warp, void* const* arguments) {
+  execute_by_warp(call, [](Warp& warp, void* const* arguments) {
     Products& products = products_of(warp);
     const size_t under_way = call_of(arguments, 0).get(0);
     for (; products.groups.size() > under_way; products.groups.pop_front()) {

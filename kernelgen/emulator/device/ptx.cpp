@@ -10,7 +10,7 @@ namespace {
 
 // ---- Simple instructions --------------------------------------------------------------------------------------
 
-void nothing(const Call&) {}
+void no_operation(const Call&) {}
 
 void move(const Call& call) {
   call.set(0, call.get(1));
@@ -21,7 +21,7 @@ float flushed(float x) {
 }
 
 template <float (*kFunction)(float)>
-void function(const Call& call) {
+void apply(const Call& call) {
   const bool flushes = call.has("ftz");
   const float x = call.get_float(1), y = kFunction(flushes ? flushed(x) : x);
   call.set_float(0, flushes ? flushed(y) : y);
@@ -58,7 +58,7 @@ void set_predicate(const Call& call) {
   call.set(0, call.has("ne") ? a != b : call.has("eq") ? a == b : call.has("lt") ? a < b : a > b);
 }
 
-// Only of two floats to two of 16 bits, the first to the upper half.
+// Converts two floats to a pair of 16-bit numbers, the first in the upper half.
 void convert(const Call& call) {
   const float high = call.get_float(1), low = call.get_float(2);
   uint32_t bits;
@@ -110,7 +110,7 @@ struct Entry {
   void (*handler)(const Call&);
 };
 
-// The longest prefix of a name counts.
+// Handlers by instruction, each a prefix of its names; the longest prefix that fits is used.
 constexpr Entry kInstructions[] = {
     {"mov", move},
     {"mapa", map_to_block},
@@ -118,30 +118,30 @@ constexpr Entry kInstructions[] = {
     {"setp", set_predicate},
     {"cvt.rn.bf16x2.f32", convert},
     {"cvt.rn.f16x2.f32", convert},
-    {"ex2.approx", function<power_of_two>},
-    {"lg2.approx", function<logarithm>},
-    {"tanh.approx", function<hyperbolic_tangent>},
-    {"rcp.approx", function<reciprocal>},
-    {"rsqrt.approx", function<reciprocal_root>},
+    {"ex2.approx", apply<power_of_two>},
+    {"lg2.approx", apply<logarithm>},
+    {"tanh.approx", apply<hyperbolic_tangent>},
+    {"rcp.approx", apply<reciprocal>},
+    {"rsqrt.approx", apply<reciprocal_root>},
     {"max", maximum},
     {"ld.global", load_words},
     {"st.global", store_words},
     {"red.global.add", add_to_memory},
     {"red.relaxed.gpu.global.add", add_to_memory},
-    {"fence", nothing},
+    {"fence", no_operation},
     {"fence.proxy.async", fence_async},
     {"fence.mbarrier_init", fence_mbarriers},
-    {"membar", nothing},
-    {"prefetch", nothing},
-    {"createpolicy", nothing},
-    {"griddepcontrol", nothing},
+    {"membar", no_operation},
+    {"prefetch", no_operation},
+    {"createpolicy", no_operation},
+    {"griddepcontrol", no_operation},
     {"bar", named_barrier},
     {"barrier", named_barrier},
     {"barrier.cluster.arrive", cluster_arrive},
     {"barrier.cluster.wait", cluster_wait},
     {"setmaxnreg", set_registers},
     {"mbarrier.init", mbarrier_init},
-    {"mbarrier.inval", nothing},
+    {"mbarrier.inval", no_operation},
     {"mbarrier.arrive", mbarrier_arrive},
     {"mbarrier.expect_tx", mbarrier_expect},
     {"mbarrier.try_wait", mbarrier_wait},
@@ -155,7 +155,7 @@ constexpr Entry kInstructions[] = {
     {"cp.reduce.async.bulk.global.shared::cta", bulk_store},
     {"cp.async.bulk.commit_group", bulk_commit},
     {"cp.async.bulk.wait_group", bulk_wait},
-    {"cp.async.bulk.prefetch", nothing},
+    {"cp.async.bulk.prefetch", no_operation},
     {"cp.async.bulk.tensor", tensor_load},
     {"cp.async.bulk.tensor.2d.global", tensor_store},
     {"cp.async.bulk.tensor.3d.global", tensor_store},
@@ -202,7 +202,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 
 struct Parser {
   Program& program;
-  std::vector<std::string> names;  // Of declared registers.
+  std::vector<std::string> registers;  // Their names.
 
   Word word(std::string_view text) {
     const std::string copy(text);
@@ -210,9 +210,9 @@ struct Parser {
     if (text[0] == '%') return {Word::kArgument, strtoull(copy.c_str() + 1, nullptr, 10)};
     if (text.starts_with("0f")) return {Word::kNumber, strtoull(copy.c_str() + 2, nullptr, 16)};
     if (isdigit(text[0]) || text[0] == '-') return {Word::kNumber, uint64_t(strtoll(copy.c_str(), nullptr, 0))};
-    const auto found = std::find(names.begin(), names.end(), copy);
-    if (found == names.end()) fail("assembly names '%s', which it does not declare", copy.c_str());
-    return {Word::kRegister, uint64_t(found - names.begin())};
+    const auto name = std::find(registers.begin(), registers.end(), copy);
+    if (name == registers.end()) fail("assembly names '%s', which it does not declare", copy.c_str());
+    return {Word::kRegister, uint64_t(name - registers.begin())};
   }
 
   void words(std::string_view text, std::vector<Word>& into) {
@@ -227,7 +227,7 @@ struct Parser {
 
   void declare(std::string_view text) {
     for (const auto name : split(text.substr(text.find_first_of(" \t", text.find_first_of(" \t") + 1)), ',')) {
-      names.emplace_back(name);
+      registers.emplace_back(name);
     }
   }
 
@@ -259,8 +259,8 @@ struct Parser {
   }
 };
 
-uint64_t special(uint64_t which) {
-  return which ? block().cluster->blocks.size() : block().rank;
+uint64_t special_register(uint64_t is_block_count) {
+  return is_block_count ? block().cluster->blocks.size() : block().rank;
 }
 
 }  // namespace
@@ -272,7 +272,7 @@ Program* parse(const char* assembly) {
   if (text.starts_with('{') && text.ends_with('}')) text = text.substr(1, text.size() - 2);
   Parser parser{*program, {}};
   for (const auto statement : split(text, ';')) parser.statement(statement);
-  program->registers = parser.names.size();
+  program->registers = parser.registers.size();
   return program;
 }
 
@@ -297,14 +297,14 @@ int Call::number(std::string_view prefix) const {
 }
 
 uint64_t Call::get(size_t operand, size_t word) const {
-  const Word& at = instruction.operands.at(operand).at(word);
-  switch (at.kind) {
-    case Word::kNumber: return at.value;
-    case Word::kRegister: return registers[at.value];
-    case Word::kSpecial: return special(at.value);
+  const Word& source = instruction.operands.at(operand).at(word);
+  switch (source.kind) {
+    case Word::kNumber: return source.value;
+    case Word::kRegister: return registers[source.value];
+    case Word::kSpecial: return special_register(source.value);
     case Word::kArgument: break;
   }
-  const Operand& argument = arguments[at.value];
+  const Operand& argument = arguments[source.value];
   if (!argument.target) return argument.bits;
   uint64_t bits = 0;
   memcpy(&bits, argument.target, argument.bytes);
@@ -312,59 +312,59 @@ uint64_t Call::get(size_t operand, size_t word) const {
 }
 
 void* Call::target(size_t operand, size_t word) const {
-  const Word& at = instruction.operands.at(operand).at(word);
-  if (at.kind != Word::kArgument || !arguments[at.value].target) {
+  const Word& destination = instruction.operands.at(operand).at(word);
+  if (destination.kind != Word::kArgument || !arguments[destination.value].target) {
     fail("'%s' writes to what is no output of the asm statement", instruction.text.c_str());
   }
-  return arguments[at.value].target;
+  return arguments[destination.value].target;
 }
 
 void Call::set(size_t operand, size_t word, uint64_t bits) const {
-  const Word& at = instruction.operands.at(operand).at(word);
-  if (at.kind == Word::kRegister) {
-    registers[at.value] = bits;
+  const Word& destination = instruction.operands.at(operand).at(word);
+  if (destination.kind == Word::kRegister) {
+    registers[destination.value] = bits;
   } else {
-    memcpy(target(operand, word), &bits, arguments[at.value].bytes);
+    memcpy(target(operand, word), &bits, arguments[destination.value].bytes);
   }
 }
 
 // ---- Warps ----------------------------------------------------------------------------------------------------
 
 void synchronise_warp(uint32_t mask) {
-  meet(mask, "syncwarp", nullptr, [](Warp&, void* const*) {});
+  execute_together(mask, "syncwarp", nullptr, [](Warp&, void* const*) {});
 }
 
 uint64_t exchange(const char* name, uint32_t mask, uint64_t bits, int source) {
   struct Exchange {
     uint64_t bits, result;
     int source;
-  } mine{bits, 0, source};
-  meet(mask, name, &mine, [](Warp&, void* const* arguments) {
+  } own{bits, 0, source};
+  execute_together(mask, name, &own, [](Warp&, void* const* arguments) {
     for (int lane = 0; lane < kLanes; ++lane) {
       if (!arguments[lane]) continue;
-      auto& each = *static_cast<Exchange*>(arguments[lane]);
-      const auto* other = static_cast<const Exchange*>(arguments[each.source % kLanes]);
-      each.result = other ? other->bits : ~uint64_t(0);  // Undefined, if that lane has no part in it.
+      auto& exchange = *static_cast<Exchange*>(arguments[lane]);
+      const auto* other = static_cast<const Exchange*>(arguments[exchange.source % kLanes]);
+      exchange.result = other ? other->bits : ~uint64_t(0);  // Undefined if that lane takes no part.
     }
   });
-  return mine.result;
+  return own.result;
 }
 
 uint32_t ballot(uint32_t mask, bool vote) {
   struct Vote {
-    bool mine;
+    bool value;
     uint32_t result;
-  } mine{vote, 0};
-  meet(mask, "vote", &mine, [](Warp&, void* const* arguments) {
+  } own{vote, 0};
+  execute_together(mask, "vote", &own, [](Warp&, void* const* arguments) {
     uint32_t all = 0;
     for (int lane = 0; lane < kLanes; ++lane) {
-      if (arguments[lane]) all |= uint32_t(static_cast<const Vote*>(arguments[lane])->mine) << lane;
+      if (arguments[lane]) all |= uint32_t(static_cast<const Vote*>(arguments[lane])->value) << lane;
     }
     for (int lane = 0; lane < kLanes; ++lane) {
       if (arguments[lane]) static_cast<Vote*>(arguments[lane])->result = all;
     }
   });
-  return mine.result;
+  return own.result;
 }
 
 }  // namespace emulator

@@ -1,5 +1,4 @@
-// Instructions of PTX, as inline assembly has them: an asm statement is parsed once and then carried out by each
-// thread.
+// PTX instructions in inline assembly: an asm statement is parsed once, and then executed by each thread.
 
 #pragma once
 
@@ -11,7 +10,8 @@
 
 namespace emulator {
 
-// One word of an operand: what asm puts for %0, a number, or a register that the assembly declares.
+// One word of an operand: an argument of the asm statement (%0), a number, a register that the assembly declares, or a
+// special register.
 struct Word {
   enum Kind { kArgument, kNumber, kRegister, kSpecial } kind;
   uint64_t value;
@@ -21,9 +21,9 @@ struct Call;
 
 struct Instruction {
   std::string text;
-  std::vector<std::string> parts;           // Of the name, between its dots.
-  std::vector<std::vector<Word>> operands;  // Of several words: what stands in braces or brackets.
-  int guard = -1;                           // The register of a predicate, and the value that it must have.
+  std::vector<std::string> parts;           // The name, split at its dots.
+  std::vector<std::vector<Word>> operands;  // Braces or brackets make an operand of several words.
+  int guard = -1;                           // The predicate's register, and the value that it must have.
   bool guard_value = true;
   void (*handler)(const Call&) = nullptr;
 };
@@ -33,14 +33,14 @@ struct Program {
   size_t registers;
 };
 
-// An instruction that a thread carries out.
+// An instruction as a thread executes it.
 struct Call {
   const Instruction& instruction;
   const Operand* arguments;
   uint64_t* registers;
 
   bool has(std::string_view part) const;
-  // The first number in the part of the name that begins so: 64 of "m64n16k16".
+  // The number after a prefix, in the first part of the name that has both: number("m") is 64 in "m64n16k16".
   int number(std::string_view prefix) const;
   size_t operands() const { return instruction.operands.size(); }
   size_t words(size_t operand) const { return instruction.operands.at(operand).size(); }
@@ -50,20 +50,20 @@ struct Call {
   T* pointer(size_t operand) const {
     return reinterpret_cast<T*>(get(operand));
   }
-  // Where asm keeps an output.
+  // The address of an output of the asm statement.
   void* target(size_t operand, size_t word = 0) const;
   void set(size_t operand, size_t word, uint64_t bits) const;
   void set(size_t operand, uint64_t bits) const { set(operand, 0, bits); }
   void set_float(size_t operand, float value) const { set(operand, std::bit_cast<uint32_t>(value)); }
 };
 
-// The handlers that other files hold.
+// Handlers, by the file that defines them.
 // barriers.cpp
 void named_barrier(const Call&), cluster_arrive(const Call&), cluster_wait(const Call&), set_registers(const Call&);
 void mbarrier_init(const Call&), mbarrier_arrive(const Call&), mbarrier_expect(const Call&), mbarrier_wait(const Call&);
 void fence_mbarriers(const Call&);
 // For the copy engine.
-void check_known(Place barrier), complete_bytes(Place barrier, int64_t bytes);
+void check_known(SharedAddress barrier), complete_bytes(SharedAddress barrier, int64_t bytes);
 // copies.cpp
 void cp_async(const Call&), cp_async_commit(const Call&), cp_async_wait(const Call&);
 void bulk_load(const Call&), bulk_store(const Call&), bulk_commit(const Call&), bulk_wait(const Call&);

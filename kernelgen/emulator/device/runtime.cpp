@@ -1,4 +1,4 @@
-// The parts of CUDA's runtime and driver that kernels' launchers call, and what Python calls of the emulator.
+// The functions of CUDA's runtime and driver that launchers call, and those of the emulator that library.py calls.
 
 #include <cstring>
 
@@ -7,7 +7,7 @@
 
 namespace emulator {
 
-void ask_for_dynamic_shared(const void* kernel, int bytes);
+void set_dynamic_limit(const void* kernel, int bytes);
 
 namespace {
 
@@ -24,20 +24,20 @@ CUresult encode(
     CUtensorMapSwizzle swizzle,
     CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill fill) {
-  TensorMap made{kTensorMapMark, static_cast<char*>(data)};
-  made.rank = rank;
-  made.type = type;
+  TensorMap encoded{kTensorMapMark, static_cast<char*>(data)};
+  encoded.rank = rank;
+  encoded.type = type;
   switch (type) {
     case CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
-    case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: made.element_bytes = 2; break;
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32: made.element_bytes = 4; break;
+    case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: encoded.element_bytes = 2; break;
+    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32: encoded.element_bytes = 4; break;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   switch (swizzle) {
-    case CU_TENSOR_MAP_SWIZZLE_NONE: made.swizzle = 0; break;
-    case CU_TENSOR_MAP_SWIZZLE_32B: made.swizzle = 1; break;
-    case CU_TENSOR_MAP_SWIZZLE_64B: made.swizzle = 2; break;
-    case CU_TENSOR_MAP_SWIZZLE_128B: made.swizzle = 3; break;
+    case CU_TENSOR_MAP_SWIZZLE_NONE: encoded.swizzle = 0; break;
+    case CU_TENSOR_MAP_SWIZZLE_32B: encoded.swizzle = 1; break;
+    case CU_TENSOR_MAP_SWIZZLE_64B: encoded.swizzle = 2; break;
+    case CU_TENSOR_MAP_SWIZZLE_128B: encoded.swizzle = 3; break;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   if (rank < 1 || rank > 5 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ||
@@ -50,21 +50,21 @@ CUresult encode(
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (i > 0 && (strides[i - 1] % 16 || strides[i - 1] >= cuuint64_t(1) << 40)) return CUDA_ERROR_INVALID_VALUE;
-    made.sizes[i] = sizes[i];
-    made.box[i] = box[i];
-    if (i > 0) made.strides[i - 1] = strides[i - 1];
+    encoded.sizes[i] = sizes[i];
+    encoded.box[i] = box[i];
+    if (i > 0) encoded.strides[i - 1] = strides[i - 1];
   }
-  const cuuint32_t row = box[0] * made.element_bytes;
-  if (row % 16 || (made.swizzle && row > 16u << made.swizzle)) return CUDA_ERROR_INVALID_VALUE;
+  const cuuint32_t row = box[0] * encoded.element_bytes;
+  if (row % 16 || (encoded.swizzle && row > 16u << encoded.swizzle)) return CUDA_ERROR_INVALID_VALUE;
   memset(map, 0, sizeof(*map));
-  memcpy(map, &made, sizeof(made));
+  memcpy(map, &encoded, sizeof(encoded));
   return CUDA_SUCCESS;
 }
 
-cudaError_t find(const char* name, void** function, cudaDriverEntryPointQueryResult* found) {
+cudaError_t find_driver_function(const char* name, void** function, cudaDriverEntryPointQueryResult* status) {
   const bool is_encode = strcmp(name, "cuTensorMapEncodeTiled") == 0;
   *function = is_encode ? reinterpret_cast<void*>(&encode) : nullptr;
-  *found = is_encode ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  *status = is_encode ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return is_encode ? cudaSuccess : cudaErrorSymbolNotFound;
 }
 
@@ -103,7 +103,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
     if (value < 0 || value > 227 * 1024) return cudaErrorInvalidValue;
-    emulator::ask_for_dynamic_shared(kernel, value);
+    emulator::set_dynamic_limit(kernel, value);
   }
   return cudaSuccess;
 }
@@ -114,27 +114,27 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t)
 }
 
 cudaError_t cudaGetDriverEntryPoint(
-    const char* name, void** function, unsigned long long, cudaDriverEntryPointQueryResult* found) {
-  return emulator::find(name, function, found);
+    const char* name, void** function, unsigned long long, cudaDriverEntryPointQueryResult* status) {
+  return emulator::find_driver_function(name, function, status);
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(
-    const char* name, void** function, unsigned, unsigned long long, cudaDriverEntryPointQueryResult* found) {
-  return emulator::find(name, function, found);
+    const char* name, void** function, unsigned, unsigned long long, cudaDriverEntryPointQueryResult* status) {
+  return emulator::find_driver_function(name, function, status);
 }
 
-// Before a call: what chance decides, and what GPU it is.
+// Called before a kernel's launcher: sets the schedule and the GPU.
 void emulator_begin(uint64_t seed, int capability, int multiprocessors) {
   machine.failure.clear();
   machine.random.seed(seed);
   machine.order = emulator::Order(seed % 3);
   machine.pace = emulator::Pace(seed / 3 % 4);
-  machine.residents = 1 + seed % 2;
+  machine.resident_clusters = 1 + seed % 2;
   machine.capability = capability;
   machine.multiprocessors = multiprocessors;
 }
 
-// What went wrong, or "".
+// The last call's failure, or "".
 const char* emulator_failure() {
   return machine.failure.c_str();
 }

@@ -1,4 +1,4 @@
-// What the emulator keeps in a CUtensorMap.
+// The emulator's contents of a CUtensorMap.
 
 #pragma once
 
@@ -14,7 +14,7 @@ struct TensorMap {
   uint32_t sizes[5];    // Elements, the innermost first.
   uint64_t strides[4];  // Bytes, from the second dimension on.
   uint16_t box[5];
-  uint8_t rank, element_bytes, type, swizzle;  // The last: bits of 16-byte chunks that are swizzled.
+  uint8_t rank, element_bytes, type, swizzle;  // `swizzle` counts the bits of a 16-byte chunk's index that it changes.
 };
 static_assert(sizeof(TensorMap) <= sizeof(CUtensorMap));
 constexpr uint64_t kTensorMapMark = 0x70616d20726f736e;

@@ -103,11 +103,13 @@ def style() -> Iterator[None]:
 def all_of(material: Material) -> dict[str, list[Chart]]:
     """Every picture, by the part of the page that it belongs to: an op, `roofline`, `profiles` or `history`."""
     with style():
-        made = {op: [*_speed(material, op), *_distribution(material, op)] for op in material.ops}
-        made["roofline"] = _roofline(material)
-        made["profiles"] = [_profile(key, profile) for key, profile in material.profiles.items() if profile["kernels"]]
-        made["history"] = [chart for op in material.ops for chart in _history(material, op)]
-    return made
+        pictures = {op: [*_speed(material, op), *_distribution(material, op)] for op in material.ops}
+        pictures["roofline"] = _roofline(material)
+        pictures["profiles"] = [
+            _profile(key, profile) for key, profile in material.profiles.items() if profile["kernels"]
+        ]
+        pictures["history"] = [chart for op in material.ops for chart in _history(material, op)]
+    return pictures
 
 
 def new_figure(height_in: float) -> Figure:

@@ -38,18 +38,18 @@ def html(material: Material, title: str, drawn: dict[str, list[Chart]] | None = 
     """The page; its pictures are drawn now unless they are given."""
     drawn = drawn or draw(material)
     parts = [_op(material, op, drawn[op]) for op in material.ops]
-    named = [*((op, f"op-{op}") for op in material.ops)]
-    for name, heading, made in (
+    linked = [*((op, f"op-{op}") for op in material.ops)]
+    for name, heading, content in (
         ("roofline", "Roofline", _roofline(material, drawn["roofline"])),
         ("profiles", "Profiles", _profiles(material, drawn["profiles"])),
         ("tuning", "Tuning", _tuning(material, drawn)),
         ("history", "History", _history(drawn["history"])),
         ("environment", "Environment", _environment(material)),
     ):
-        if made:
-            parts.append(f'<section id="{name}"><h2>{heading}</h2>{made}</section>')
-            named.append((heading, name))
-    links = "".join(f'<a href="#{anchor}">{escape(text)}</a>' for text, anchor in named)
+        if content:
+            parts.append(f'<section id="{name}"><h2>{heading}</h2>{content}</section>')
+            linked.append((heading, name))
+    links = "".join(f'<a href="#{anchor}">{escape(text)}</a>' for text, anchor in linked)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -90,8 +90,8 @@ def _tiles(material: Material) -> str:
         tiles.append((f"{top['copy_bytes_per_s'] / 1e9:.4g} GB/s", "copied by this machine"))
         rates = top["matrix_flops_per_s"].items()
         tiles += [(results.flops_per_s(rate), f"{name} product") for name, rate in rates]
-    made = "".join(f'<div class="tile"><b>{escape(b)}</b><span>{escape(s)}</span></div>' for b, s in tiles)
-    return f'<div class="tiles">{made}</div>' if tiles else ""
+    items = "".join(f'<div class="tile"><b>{escape(b)}</b><span>{escape(s)}</span></div>' for b, s in tiles)
+    return f'<div class="tiles">{items}</div>' if tiles else ""
 
 
 def _notes(material: Material) -> str:

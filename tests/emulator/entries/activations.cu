@@ -1,5 +1,5 @@
-// linear_activation's activations as its kernels compute them, of n values in float32, for results of each type; and
-// their derivatives.
+// linear_activation's activations and their derivatives, as its kernels compute them for results of each type: of n
+// values in float32.
 
 #include "activations.h"
 

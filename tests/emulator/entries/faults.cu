@@ -1,4 +1,4 @@
-// Kernels that do without something they need if they are told to.
+// Kernels with a fault that an argument turns on.
 
 #include <cuda_pipeline.h>
 
@@ -16,48 +16,48 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// ---- Each copies kThreads numbers -----------------------------------------------------------------------------
+// ---- Races: each kernel copies kThreads numbers ---------------------------------------------------------------
 
 __global__ void without_barrier(const int* in, int* out, bool faulty) {
-  __shared__ int held[kThreads];
+  __shared__ int buffer[kThreads];
   const int other = (threadIdx.x + 32) % kThreads;
-  held[threadIdx.x] = in[threadIdx.x];
+  buffer[threadIdx.x] = in[threadIdx.x];
   if (!faulty) __syncthreads();
-  out[other] = held[other];
+  out[other] = buffer[other];
 }
 
 __global__ void without_second_barrier(const int* in, int* out, bool faulty) {
-  __shared__ int held[kThreads];
+  __shared__ int buffer[kThreads];
   const int other = (threadIdx.x + 64) % kThreads;
   int sum = 0;
   for (int turn = 0; turn < 2; ++turn) {
-    held[threadIdx.x] = turn == 0 ? in[threadIdx.x] : 0;
+    buffer[threadIdx.x] = turn == 0 ? in[threadIdx.x] : 0;
     __syncthreads();
-    sum += held[other];
+    sum += buffer[other];
     if (!faulty) __syncthreads();
   }
   out[other] = sum;
 }
 
 __global__ void without_warp_barrier(const int* in, int* out, bool faulty) {
-  __shared__ int held[kThreads];
+  __shared__ int buffer[kThreads];
   const int other = threadIdx.x ^ 1;
-  held[threadIdx.x] = in[threadIdx.x];
+  buffer[threadIdx.x] = in[threadIdx.x];
   if (!faulty) __syncwarp();
-  out[other] = held[other];
+  out[other] = buffer[other];
 }
 
 __global__ void without_waiting_for_a_copy(const int* in, int* out, bool faulty) {
-  extern __shared__ __align__(16) int held[];
-  if (threadIdx.x < kThreads / 4) cp_async_16(held + 4 * threadIdx.x, in + 4 * threadIdx.x, true);
+  extern __shared__ __align__(16) int buffer[];
+  if (threadIdx.x < kThreads / 4) cp_async_16(buffer + 4 * threadIdx.x, in + 4 * threadIdx.x, true);
   cp_async_commit();
   if (!faulty) cp_async_wait<0>();
   __syncthreads();
-  out[threadIdx.x] = held[threadIdx.x];
+  out[threadIdx.x] = buffer[threadIdx.x];
 }
 
 __global__ void without_atomics(const int* in, int* out, bool faulty) {
-  // Every block adds its part of a number; a warp in between lets others run.
+  // Each of two blocks adds its part of a number; other warps run between the load and the store.
   if (faulty) {
     const int old = out[threadIdx.x];
     __syncthreads();
@@ -67,20 +67,20 @@ __global__ void without_atomics(const int* in, int* out, bool faulty) {
   }
 }
 
-__global__ void before_the_others_run(const int* in, int* out, bool faulty) {
-  __shared__ int held[kThreads];
+__global__ void without_cluster_barrier(const int* in, int* out, bool faulty) {
+  __shared__ int buffer[kThreads];
   const int block = cluster::rank(), next = (block + 1) % cluster::size();
   if (!faulty) {
     cluster::arrive();
     cluster::wait();
   }
-  cluster::shared_of(next, held)[threadIdx.x] = in[threadIdx.x];
+  cluster::shared_of(next, buffer)[threadIdx.x] = in[threadIdx.x];
   cluster::arrive();
   cluster::wait();
-  out[threadIdx.x] = held[threadIdx.x];
+  out[threadIdx.x] = buffer[threadIdx.x];
 }
 
-// ---- Each goes wrong in a way that is told --------------------------------------------------------------------
+// ---- Faults that the emulator reports -------------------------------------------------------------------------
 
 __global__ void with_a_barrier_for_too_many(const int* in, int* out, bool faulty) {
   if (threadIdx.x < kThreads / 2) named_barrier_sync(1, faulty ? kThreads : kThreads / 2);
@@ -88,13 +88,13 @@ __global__ void with_a_barrier_for_too_many(const int* in, int* out, bool faulty
 }
 
 __global__ void with_too_little_shared_memory(const int* in, int* out, bool faulty) {
-  extern __shared__ int held[];
-  held[threadIdx.x + (faulty ? 1 : 0)] = in[threadIdx.x];
+  extern __shared__ int buffer[];
+  buffer[threadIdx.x + (faulty ? 1 : 0)] = in[threadIdx.x];
   __syncthreads();
   out[threadIdx.x] = in[threadIdx.x];
 }
 
-__global__ void with_lanes_that_part(const int* in, int* out, bool faulty) {
+__global__ void with_diverging_lanes(const int* in, int* out, bool faulty) {
   int value = in[threadIdx.x];
   if (!faulty || threadIdx.x % 32 < 16) {
     value += __shfl_xor_sync(0xffffffff, 0, 1);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) with_too_many_threads(const int* in,
   if (threadIdx.x < kThreads) out[threadIdx.x] = in[threadIdx.x];
 }
 
-__global__ void with_a_barrier_that_was_never_made(const int* in, int* out, bool faulty) {
+__global__ void with_an_uninitialised_barrier(const int* in, int* out, bool faulty) {
   __shared__ MBarrier barrier;
   if (threadIdx.x == 0 && !faulty) barrier.init(kThreads);
   __syncthreads();
@@ -117,7 +117,7 @@ __global__ void with_a_barrier_that_was_never_made(const int* in, int* out, bool
   out[threadIdx.x] = in[threadIdx.x];
 }
 
-__global__ void with_an_arrival_too_many(const int* in, int* out, bool faulty) {
+__global__ void with_too_many_arrivals(const int* in, int* out, bool faulty) {
   __shared__ MBarrier barrier;
   if (threadIdx.x == 0) {
     barrier.init(kThreads);
@@ -132,22 +132,22 @@ __global__ void with_a_wild_pointer(const int* in, int* out, bool faulty) {
   out[threadIdx.x] = faulty ? *reinterpret_cast<const int*>(uintptr_t(threadIdx.x) * 4 + 4096) : in[threadIdx.x];
 }
 
-__global__ void with_a_vector_out_of_line(const int* in, int* out, bool faulty) {
+__global__ void with_an_unaligned_vector(const int* in, int* out, bool faulty) {
   const int2 pair = *reinterpret_cast<const int2*>(in + threadIdx.x / 2 * 2 + (faulty ? 1 : 0));
   out[threadIdx.x] = threadIdx.x % 2 ? pair.y : pair.x;
 }
 
-__device__ int deep(const int* in, int depth) {
-  int more[1024];
-  for (int i = 0; i < 1024; ++i) more[i] = in[i % kThreads] + depth;
-  return depth == 0 ? in[threadIdx.x] : deep(more, depth - 1) - 1;
+__device__ int recurse(const int* in, int depth) {
+  int frame[1024];
+  for (int i = 0; i < 1024; ++i) frame[i] = in[i % kThreads] + depth;
+  return depth == 0 ? in[threadIdx.x] : recurse(frame, depth - 1) - 1;
 }
 
-__global__ void with_too_deep_a_stack(const int* in, int* out, bool faulty) {
-  out[threadIdx.x] = faulty ? deep(in, 1000) : in[threadIdx.x];
+__global__ void with_a_stack_overflow(const int* in, int* out, bool faulty) {
+  out[threadIdx.x] = faulty ? recurse(in, 1000) : in[threadIdx.x];
 }
 
-__global__ void with_a_wait_by_asking(const int* in, int* out, bool faulty) {
+__global__ void with_a_wait_that_polls(const int* in, int* out, bool faulty) {
   __shared__ MBarrier barrier;
   if (threadIdx.x == 0) barrier.init(faulty ? 2 : 1);
   __syncthreads();
@@ -166,7 +166,7 @@ __global__ void with_an_unknown_instruction(const int* in, int* out, bool faulty
   out[threadIdx.x] = in[threadIdx.x];
 }
 
-// ---- The copy engine: each copies a tile of 64x64 elements ----------------------------------------------------
+// ---- The copy engine: a tile of 64x64 elements is copied ------------------------------------------------------
 
 struct Maps {
   CUtensorMap in, out;
@@ -192,8 +192,8 @@ __global__ void copy_tile(const __grid_constant__ Maps maps, TileFault fault) {
   if (threadIdx.x == 0) {
     barrier.init(1);
     if (fault != kNoInitFence) fence_mbarrier_init();
-    const int more = fault == kTooManyBytes ? 16 : fault == kTooFewBytes ? -16 : 0;
-    barrier.arrive_expecting(kBytes + more);
+    const int surplus = fault == kTooManyBytes ? 16 : fault == kTooFewBytes ? -16 : 0;
+    barrier.arrive_expecting(kBytes + surplus);
     tma_load(shared + (fault == kWrongPlace ? 64 : 0), maps.in, 0, 0, barrier);
   }
   __syncthreads();
@@ -253,7 +253,7 @@ cudaError_t launch_cluster(const int* in, int* out, bool faulty) {
   config.blockDim = kThreads;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, before_the_others_run, in, out, faulty);
+  return cudaLaunchKernelEx(&config, without_cluster_barrier, in, out, faulty);
 }
 
 }  // namespace
@@ -270,17 +270,17 @@ EXPORT(without_waiting_for_a_copy, 1, kThreads, kThreads * 4)
 EXPORT(without_atomics, 2, kThreads, 0)
 EXPORT(with_a_barrier_for_too_many, 1, kThreads, 0)
 EXPORT(with_too_little_shared_memory, 1, kThreads, kThreads * 4)
-EXPORT(with_lanes_that_part, 1, kThreads, 0)
+EXPORT(with_diverging_lanes, 1, kThreads, 0)
 EXPORT(with_too_many_threads, 1, faulty ? 2 * kThreads : kThreads, 0)
-EXPORT(with_a_barrier_that_was_never_made, 1, kThreads, 0)
-EXPORT(with_an_arrival_too_many, 1, kThreads, 0)
+EXPORT(with_an_uninitialised_barrier, 1, kThreads, 0)
+EXPORT(with_too_many_arrivals, 1, kThreads, 0)
 EXPORT(with_a_wild_pointer, 1, kThreads, 0)
-EXPORT(with_a_vector_out_of_line, 1, kThreads, 0)
-EXPORT(with_too_deep_a_stack, 1, kThreads, 0)
-EXPORT(with_a_wait_by_asking, 1, kThreads, 0)
+EXPORT(with_an_unaligned_vector, 1, kThreads, 0)
+EXPORT(with_a_stack_overflow, 1, kThreads, 0)
+EXPORT(with_a_wait_that_polls, 1, kThreads, 0)
 EXPORT(with_an_unknown_instruction, 1, kThreads, 0)
 
-extern "C" cudaError_t run_before_the_others_run(const int* in, int* out, int64_t faulty) {
+extern "C" cudaError_t run_without_cluster_barrier(const int* in, int* out, int64_t faulty) {
   return launch_cluster(in, out, faulty);
 }
 

@@ -1,4 +1,4 @@
-// The kernels of sm80/, of which each instantiates itself for these, too.
+// The kernels of sm80/, whose files instantiate themselves for this type and head dimension.
 #define INSTANCE_T float16
 #define INSTANCE_D 64
 
@@ -30,14 +30,13 @@ template <typename T, int D>
 cudaError_t run_backward(const Backward& problem) {
   if (const cudaError_t error = backward_delta<T>(problem, nullptr); error != cudaSuccess) return error;
   if (const cudaError_t error = backward_keys<T, D>(problem, nullptr); error != cudaSuccess) return error;
-  return problem.grad_q_accum ? backward_convert<T, D>(problem, nullptr)
-                              : backward_queries<T, D>(problem, nullptr);
+  return problem.grad_q_accum ? backward_convert<T, D>(problem, nullptr) : backward_queries<T, D>(problem, nullptr);
 }
 
 }  // namespace
 
-// decode_warps: 0 for the forward by tiles. partial_out and partial_lse: where the keys are split. accum: nullptr for the
-// deterministic backward.
+// decode_warps is 0 for the forward that processes tiles; partial_out and partial_lse are used if splits > 1; accum is
+// null for the deterministic backward.
 #define EXPORT(name, T, D) \
   extern "C" cudaError_t forward_##name##_##D( \
       const Shape* shape, \

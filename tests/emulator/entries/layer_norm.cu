@@ -1,4 +1,4 @@
-// Explicitly instantiated for one type, and for the others by EXPORT.
+// kernel.cu's explicit instantiation; EXPORT instantiates the other types.
 #define INSTANCE_T float32
 #include "kernel.cu"
 

@@ -1,4 +1,4 @@
-// The headers of a project's include/, each used once as kernels use it.
+// Kernels that use the headers of a project's include/.
 
 #include <algorithm>
 
@@ -51,7 +51,7 @@ __global__ void sum_groups(const float* in, float* out) {
   out[threadIdx.x] = warp_sum<kLanes>(in[threadIdx.x]);
 }
 
-// The sum of each row, by every thread of its group; and how often each row was taken.
+// The sum of each row, which every thread of its group computes, and how many groups took the row.
 template <typename Group>
 __global__ void sum_rows(const float* in, float* sums, int* taken, int64_t rows, int64_t n) {
   Group group;
@@ -59,7 +59,7 @@ __global__ void sum_rows(const float* in, float* sums, int* taken, int64_t rows,
     float partial = 0;
     for (int64_t i = group.rank(); row < rows && i < n; i += group.size()) partial += in[row * n + i];
     const float total = group.sum(partial);
-    // A second sum at once: its buffers must not be those of the first.
+    // A second sum right after the first must use other buffers.
     const float again = group.sum(total) / float(group.size());
     if (row < rows) {
       if (group.rank() == 0) atomicAdd(&taken[row], 1);
@@ -68,15 +68,15 @@ __global__ void sum_rows(const float* in, float* sums, int* taken, int64_t rows,
   }
 }
 
-// Each row doubled, and with another added.
+// Adds another tensor's row to each row, and doubles the sum.
 template <typename Group, int N, int kAccesses>
 __global__ void change_rows(const float* in, const float* other, float* sum, float* doubled, int64_t rows, int64_t n) {
   Group group;
   const int64_t row = group.first();
   const bool valid = row < rows;
-  RowFragment<Group, float, N, kAccesses> held(group, in + row * n, valid ? n / N : 0);
-  held.add(other + row * n, sum + row * n);
-  held.each([&](int64_t i, Vector<float, N> values) {
+  RowFragment<Group, float, N, kAccesses> fragment(group, in + row * n, valid ? n / N : 0);
+  fragment.add(other + row * n, sum + row * n);
+  fragment.each([&](int64_t i, Vector<float, N> values) {
     values += values;
     store(doubled + row * n, i, values);
   });
@@ -86,7 +86,7 @@ __global__ void change_rows(const float* in, const float* other, float* sum, flo
 
 constexpr int kStages = 3;
 
-// Copies rows, and adds up their columns. Blocks take rows in turn.
+// Copies rows and sums their columns. Groups take rows in turn.
 template <typename Group, int N, int kAccesses>
 __global__ void sum_columns_by(const float* in, float* out, float* sums, int64_t rows, int64_t n) {
   extern __shared__ __align__(32) char shared[];
@@ -127,8 +127,8 @@ cudaError_t launch_sum_columns_by(
 
 // ---- mma ------------------------------------------------------------------------------------------------------
 
-// a (16x16) times b (16x8), which memory holds by rows; the second time b is transposed in registers. And a copy of
-// `a`.
+// a (16x16) times b (16x8), both row-major: with ldmatrix transposing b (`out`), and with movmatrix (`again`). Copies
+// `a` by stmatrix.
 __global__ void multiply_small(const float16* a, const float16* b, float* out, float* again, float16* copy) {
   __shared__ __align__(16) float16 left[16][16], right[16][8], stored[16][16];
   const int lane = threadIdx.x;
@@ -161,8 +161,8 @@ struct Maps {
   CUtensorMap a, b, out;
 };
 
-// The product of a (m x k) and the rows of b (n x k), by one warpgroup that multiplies and one that loads. The blocks
-// of a cluster have rows of their own and columns in common, of which each loads a share for all.
+// The product of a (m x k) and the transpose of b (n x k), by a producer and a consumer warpgroup. The blocks of a
+// cluster have rows of their own and share columns; each loads a share of b by multicast.
 template <int kColumns, int kCluster>
 __global__ void multiply_tiles(const __grid_constant__ Maps maps, float* out, int n, int steps) {
   constexpr int kRing = 2, kStage = (kBox + kColumns) * kSwizzleRow, kShare = kColumns / kCluster;
@@ -213,7 +213,7 @@ __global__ void multiply_tiles(const __grid_constant__ Maps maps, float* out, in
   }
 }
 
-// Moves a matrix tile by tile to another place of a larger one.
+// Copies a matrix tile by tile into a larger one, 3 rows and 8 columns further on.
 __global__ void move_tiles(const __grid_constant__ Maps maps, int rows, int columns) {
   extern __shared__ __align__(1024) char shared[];
   __shared__ MBarrier barrier;
@@ -229,21 +229,21 @@ __global__ void move_tiles(const __grid_constant__ Maps maps, int rows, int colu
   tma_store_wait_read<0>();
 }
 
-// One warpgroup hands numbers to the other, two buffers ahead of it.
+// A producer warpgroup hands numbers to a consumer through two buffers.
 __global__ void hand_over(const float* in, float* out, int turns) {
   __shared__ float buffer[2][kWarpgroup];
   const int thread = threadIdx.x % kWarpgroup;
   constexpr int kFull = 1, kEmpty = 3, kBoth = 2 * kWarpgroup;
   for (int turn = 0; turn < turns; ++turn) {
-    const int which = turn % 2, at = turn * kWarpgroup + thread;
+    const int slot = turn % 2, i = turn * kWarpgroup + thread;
     if (threadIdx.x < kWarpgroup) {
-      if (turn >= 2) named_barrier_sync(kEmpty + which, kBoth);
-      buffer[which][thread ^ 33] = in[at];
-      named_barrier_arrive(kFull + which, kBoth);
+      if (turn >= 2) named_barrier_sync(kEmpty + slot, kBoth);
+      buffer[slot][thread ^ 33] = in[i];
+      named_barrier_arrive(kFull + slot, kBoth);
     } else {
-      named_barrier_sync(kFull + which, kBoth);
-      out[at] = buffer[which][thread ^ 33];
-      if (turn + 2 < turns) named_barrier_arrive(kEmpty + which, kBoth);
+      named_barrier_sync(kFull + slot, kBoth);
+      out[i] = buffer[slot][thread ^ 33];
+      if (turn + 2 < turns) named_barrier_arrive(kEmpty + slot, kBoth);
     }
   }
 }
@@ -291,7 +291,7 @@ cudaError_t packs(const float* in, uint32_t* float16s, uint32_t* bfloat16s) {
   return cudaGetLastError();
 }
 
-// Where the chunks of 16 bytes lie.
+// The swizzled offsets of 16-byte chunks.
 cudaError_t swizzles(int64_t* places, int64_t rows) {
   for (int64_t i = 0; i < 8 * rows; ++i) places[i] = swizzled(int(i / 8), int(i % 8));
   return cudaSuccess;
@@ -351,41 +351,40 @@ cudaError_t columns_by_part(
   return launch_sum_columns_by<SubBlockGroup, 1, 1>(in, out, partial, sums, rows, n, blocks, dim3(64, 3));
 }
 
-// The thread group that takes a row of so many accesses: 0 lanes of a warp, 1 a warp, 2 a block, 3 a cluster, 4 a block
-// that cannot hold it; its threads and its blocks.
-cudaError_t tile_for(int64_t accesses, int64_t* found) {
+// Of the tile for a row of so many accesses: the group (0: lanes of a warp, 1: a warp, 2: a block that holds the row,
+// 3: a cluster, 4: a block that cannot hold it), its threads, its blocks, and the accesses that a thread holds.
+cudaError_t tile_for(int64_t accesses, int64_t* result) {
   return visit_tile<4, 2, 4>(accesses, 128, [&](const auto& tile) {
     using Tile = std::decay_t<decltype(tile)>;
     using Group = typename Tile::Group;
-    found[0] = std::is_same_v<Group, LaneGroup<8>>    ? 0
-               : std::is_same_v<Group, LaneGroup<32>> ? 1
-               : std::is_same_v<Group, ClusterGroup>  ? 3
-               : Tile::kAccesses > 0                  ? 2
-                                                      : 4;
-    found[1] = tile.threads;
-    found[2] = tile.blocks_per_group;
-    found[3] = Tile::kAccesses;
+    result[0] = std::is_same_v<Group, LaneGroup<8>>    ? 0
+                : std::is_same_v<Group, LaneGroup<32>> ? 1
+                : std::is_same_v<Group, ClusterGroup>  ? 3
+                : Tile::kAccesses > 0                  ? 2
+                                                       : 4;
+    result[1] = tile.threads;
+    result[2] = tile.blocks_per_group;
+    result[3] = Tile::kAccesses;
     return cudaSuccess;
   });
 }
 
-// The threads and thread groups of a persistent kernel's block of up to 512 threads: for groups of so many threads, or
-// of 8 lanes (0).
-cudaError_t filled_block(int64_t threads, int64_t rows, int64_t* found) {
-  const auto find = [&](const auto& tile) {
+// The threads and thread groups of a persistent kernel's block of up to 512 threads. 0 threads: groups of 8 lanes.
+cudaError_t filled_block(int64_t threads, int64_t rows, int64_t* result) {
+  const auto fill = [&](const auto& tile) {
     const auto full = fill_block<2>(tile, 512, rows);
-    found[0] = full.threads;
-    found[1] = full.groups_per_block;
+    result[0] = full.threads;
+    result[1] = full.groups_per_block;
     return cudaSuccess;
   };
-  if (threads == 0) return find(Tile<LaneGroup<8>, 4, 2>{kLaneGroupThreads, kLaneGroupThreads / 8, 1});
-  return find(Tile<BlockGroup, 4, 2>{static_cast<int>(threads), 1, 1});
+  if (threads == 0) return fill(Tile<LaneGroup<8>, 4, 2>{kLaneGroupThreads, kLaneGroupThreads / 8, 1});
+  return fill(Tile<BlockGroup, 4, 2>{static_cast<int>(threads), 1, 1});
 }
 
-// The blocks of a persistent kernel for so many rows, two on a multiprocessor, where a cluster of four takes a row.
-cudaError_t resident_blocks(int64_t rows, int64_t* found) {
+// The blocks of a persistent kernel for so many rows, if two fit on a multiprocessor and a cluster of four takes a row.
+cudaError_t resident_blocks(int64_t rows, int64_t* result) {
   const Tile<ClusterGroup, 4, 2> tile{128, 1, 4};
-  *found = persistent_blocks(multiply_small, tile, rows, 2, 0);
+  *result = persistent_blocks(multiply_small, tile, rows, 2, 0);
   return cudaSuccess;
 }
 
@@ -421,26 +420,26 @@ cudaError_t handed_over(const float* in, float* out, int64_t turns) {
   return cudaGetLastError();
 }
 
-// A ring's position after so many steps, at once and one by one.
+// A ring's position after so many steps at once, and after as many single steps.
 cudaError_t ring_positions(int64_t* places, int64_t steps) {
   RingPosition<3> at_once, one_by_one;
   at_once.advance(2);
   one_by_one.advance(), one_by_one.advance();
   at_once.advance(static_cast<int>(steps));
   for (int64_t i = 0; i < steps; ++i) one_by_one.advance();
-  const int64_t found[] = {at_once.stage(), at_once.parity(), one_by_one.stage(), one_by_one.parity()};
-  std::copy_n(found, 4, places);
+  const int64_t positions[] = {at_once.stage(), at_once.parity(), one_by_one.stage(), one_by_one.parity()};
+  std::copy_n(positions, 4, places);
   return cudaSuccess;
 }
 
-// Puts in the place of each number how often it holds the divisor.
+// Replaces each number by its quotient.
 cudaError_t quotients(int64_t* numbers, int64_t count, int64_t divisor) {
   const Divisor by(static_cast<int>(divisor));
   std::transform(numbers, numbers + count, numbers, [&](int64_t n) { return by.divide(static_cast<int>(n)); });
   return cudaSuccess;
 }
 
-// How many blocks have a group for each of `rows` rows, which is not launched.
+// The blocks that have a group for each of `rows` rows.
 cudaError_t blocks_for_many_rows(int64_t* blocks, int64_t rows) {
   *blocks = blocks_for_rows(Tile<LaneGroup<8>, 1, 1>{kLaneGroupThreads, kLaneGroupThreads / 8, 1}, rows);
   return cudaSuccess;

@@ -120,31 +120,31 @@ def _result(file: SourceFile, function: ast.FunctionDef) -> str:
     return f"({', '.join(_type(file, i, 'the result') for i in items)})"
 
 
-def _type(file: SourceFile, node: ast.expr, what: str, depth: int = 0) -> str:
+def _type(file: SourceFile, node: ast.expr, subject: str, depth: int = 0) -> str:
     """The schema type of an annotation."""
     node = _unstring(file, node)
     parts = _union(file, node)
     if len(parts) > 1:
         types = [p for p in parts if not (isinstance(p, ast.Constant) and p.value is None)]
         if len(types) == 1 and len(types) < len(parts):
-            return _type(file, types[0], what, depth) + "?"
+            return _type(file, types[0], subject, depth) + "?"
     elif (items := _subscript(file, node, _LISTS)) and len(items) == 1:
-        return _type(file, items[0], what, depth) + "[]"
+        return _type(file, items[0], subject, depth) + "[]"
     elif _subscript(file, node, _TUPLES) is not None or file.dotted(node) in _TUPLES:
-        raise file.error(f"A tuple is no type of a schema; write a list for {what}, such as list[int].", node)
+        raise file.error(f"A tuple is no type of a schema; write a list for {subject}, such as list[int].", node)
     else:
         head = node.value if isinstance(node, ast.Subscript) else node
         dotted = file.dotted(head) or ""
         if dotted in _TYPES:
             return _TYPES[dotted]
         if isinstance(node, ast.Name) and depth < 8 and (alias := file.value(node.id)) is not None:
-            return _type(file, alias, what, depth + 1)
-    raise file.error(_no_type(ast.unparse(node), what), node)
+            return _type(file, alias, subject, depth + 1)
+    raise file.error(_no_type(ast.unparse(node), subject), node)
 
 
-def _no_type(annotation: str, what: str) -> str:
+def _no_type(annotation: str, subject: str) -> str:
     return (
-        f"The annotation {annotation} of {what} is no type of a schema; write Tensor, int, float, bool, str, "
+        f"The annotation {annotation} of {subject} is no type of a schema; write Tensor, int, float, bool, str, "
         "torch.dtype or torch.device, with `| None` behind it for optional, or list[…] around it."
     )
 

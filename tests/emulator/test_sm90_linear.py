@@ -1,5 +1,5 @@
-"""linear_activation's sm90 forward computes what its reference does, with every kind of tile and cluster, under every
-thread schedule that is tried, and the same bits under all of them."""
+"""linear_activation's sm90 forward computes what its reference does, with every kind of tile and cluster, and the same
+bits under several thread schedules."""
 
 import math
 
@@ -20,14 +20,14 @@ TILES = (
     "halves",
     "quarters",
 )
-# Two clusters of four fit at most, so that some process several tiles. No size is a multiple of its tiles, and in the
-# second case clusters have blocks that lie outside of the result.
+# m, n, k; multiprocessors. At most two clusters of four fit, so that some process several tiles. No size is a multiple
+# of a tile's, and in the second case some blocks of a cluster lie outside the result.
 SIZES = ((330, 392, 200, 8), (70, 72, 136, 4))
 
 
 @pytest.fixture(scope="module")
 def library(ops):
-    return build(ops / "linear_activation", (ENTRIES / "linear_activation_hopper.cu").read_text())
+    return build(ops / "linear_activation", (ENTRIES / "linear_activation_sm90.cu").read_text())
 
 
 @pytest.mark.parametrize("m, n, k, multiprocessors", SIZES)

@@ -1,4 +1,4 @@
-// The kernels of sm90/, of which each instantiates itself for these, too.
+// The kernels of sm90/, whose files instantiate themselves for this type and head dimension.
 #define INSTANCE_T float16
 #define INSTANCE_D 64
 
@@ -48,7 +48,7 @@
 EXPORT(float16, float16, 64)
 EXPORT(bfloat16, bfloat16, 128)
 
-// The forward for float16 and heads of 64, of q, k and v with the strides given: batch, row, head.
+// The forward for float16 and heads of 64; `strides` are those of q, k and v: batch, row, head.
 extern "C" cudaError_t forward_strided(
     const Shape* shape, void* q, void* k, void* v, const int64_t (*strides)[3], void* out, float* lse) {
   static int counter;
@@ -63,7 +63,7 @@ extern "C" cudaError_t forward_strided(
   return sm90::forward<float16, 64>(p, nullptr);
 }
 
-// The coordinates that TileScheduler gives every tile: batch, head, tile.
+// TileScheduler's coordinates of every tile: batch, head, tile.
 __global__ void write_coordinates(const __grid_constant__ sm90::TileScheduler scheduler, int* out) {
   const auto coordinates = scheduler.coordinates(blockIdx.x);
   out[3 * blockIdx.x] = coordinates.batch;

@@ -1,7 +1,7 @@
-"""flash_attention's sm90 kernels compute what its reference does, under every thread schedule that is tried.
+"""flash_attention's sm90 kernels compute what its reference does, under several thread schedules.
 
-The output and the gradients of keys and values are the same to the bit under all of them; the gradient of queries is a
-sum of atomics.
+The output and the gradients of keys and values have the same bits under all of them. Atomics sum the gradient of
+queries.
 """
 
 import ctypes
@@ -14,8 +14,8 @@ import torch
 from .conftest import ENTRIES, SEEDS, build, copy_op
 from .test_recipes import SCALES, Attention, check_infinite_key, check_large_scores, close, infinite_key, random
 
-# Tuned values by shape class: see tuning.h. Together they cover each number of consumers, rings whose length is a power
-# of two and others, and both values of every switch.
+# Tuned values by shape class: see tuning.h. They cover each number of consumers, rings whose length is a power of two
+# and others, and both values of every switch.
 NARROW, WIDE, LARGE = "wgmma, heads of 64", "wgmma, wide tiles of heads of 64", "wgmma, heads of 128"
 GRADIENT, LARGE_GRADIENT = "wgmma, gradient of heads of 64", "wgmma, gradient of heads of 128"
 TILES = {
@@ -34,8 +34,8 @@ TILES = {
         LARGE_GRADIENT: {"query_stages": 3},
     },
 }
-# Head dimension; batch, heads, heads of keys, queries, keys, dimension; options. There are two multiprocessors, so that
-# blocks get several tiles, and tiles have 64 to 192 queries and 128 keys.
+# Head dimension; batch, heads, heads of keys, queries, keys, dimension; options. The GPU has two multiprocessors, so
+# that blocks get several tiles; tiles have 64 to 192 queries and 128 keys.
 CASES = [
     (64, (1, 2, 1, 200, 300, 64), {"causal": True}),
     (64, (1, 2, 2, 260, 140, 40), {"softcap": 3.0, "window": (100, 5)}),
@@ -44,14 +44,14 @@ CASES = [
     (128, (1, 2, 1, 150, 400, 128), {"causal": True}),
     (128, (1, 1, 1, 190, 140, 96), {"causal": True, "softcap": 20.0}),  # The first rows attend to no key.
     (128, (1, 3, 1, 129, 1, 128), {}),
-    # Enough tiles in a head that the scheduler has late ones.
+    # So many tiles in a head that the scheduler has late ones.
     (64, (1, 2, 1, 1050, 60, 64), {}),
     (128, (1, 2, 2, 800, 130, 128), {"causal": True}),
     (128, (1, 2, 1, 70, 1100, 128), {"window": (300, 0)}),
 ]
 
 
-ENTRY = (ENTRIES / "flash_attention_hopper.cu").read_text()
+ENTRY = (ENTRIES / "flash_attention_sm90.cu").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -66,22 +66,22 @@ def tuned_library(ops, tmp_path_factory, request):
     return build(op, ENTRY)
 
 
-@pytest.mark.parametrize("dims, shape, more", CASES)
-def test_results_match_the_reference(library, reference, memory, dims, shape, more):
-    check(library, reference, memory, dims, shape, more)
+@pytest.mark.parametrize("dims, shape, options", CASES)
+def test_results_match_the_reference(library, reference, memory, dims, shape, options):
+    check(library, reference, memory, dims, shape, options)
 
 
-@pytest.mark.parametrize("dims, shape, more", CASES)
-def test_results_match_the_reference_with_tuned_tiles(tuned_library, reference, memory, dims, shape, more):
-    check(tuned_library, reference, memory, dims, shape, more)
+@pytest.mark.parametrize("dims, shape, options", CASES)
+def test_results_match_the_reference_with_tuned_tiles(tuned_library, reference, memory, dims, shape, options):
+    check(tuned_library, reference, memory, dims, shape, options)
 
 
-def check(library, reference, memory, dims, shape, more):
+def check(library, reference, memory, dims, shape, options):
     torch.manual_seed(0)
-    attention = Attention(memory, dims, shape, **more)
+    attention = Attention(memory, dims, shape, **options)
     leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
-    expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **more, return_lse=True)
-    grad = attention.made(*expected.shape)
+    expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **options, return_lse=True)
+    grad = attention.random_tensor(*expected.shape)
     grad_lse = None if -torch.inf in expected_lse else memory.copy(random(*expected_lse.shape))
     loss = (expected * grad.float()).sum() + (0 if grad_lse is None else (expected_lse * grad_lse).sum())
     loss.backward()
@@ -91,29 +91,30 @@ def check(library, reference, memory, dims, shape, more):
         out, lse, grads = run(library, memory, attention, grad, grad_lse, seed)
         close(out, expected)
         assert torch.allclose(lse, expected_lse, atol=1e-4)
-        for name, made, leaf in zip("qkv", grads, leaves, strict=True):
-            close(made, leaf.grad, f"gradient of {name}")
+        for name, gradient, leaf in zip("qkv", grads, leaves, strict=True):
+            close(gradient, leaf.grad, f"gradient of {name}")
         results.append((out, lse, *grads[1:]))
     assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
 
 
 def run(library, memory, attention, grad, grad_lse=None, seed=0):
     """The forward, then the backward."""
-    out, lse, how = attention.like(attention.q), memory.empty(*attention.rows), {"seed": seed, "multiprocessors": 2}
-    library(f"forward_{attention.name}", *attention.inputs(), out, lse, **how)
-    grads = [attention.like(tensor) for tensor in (attention.q, attention.k, attention.v)]
+    out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
+    gpu = {"seed": seed, "multiprocessors": 2}
+    library(f"forward_{attention.name}", *attention.inputs(), out, lse, **gpu)
+    grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
     rows = getattr(library._library, f"backward_rows_{attention.dims}")()
     padded = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / rows) * rows
     scratch = memory.empty(padded, 2), memory.empty(padded, attention.dims).zero_()
     arguments = (*attention.inputs(), out, lse, grad, grad_lse, *grads, *scratch)
-    library(f"backward_{attention.name}", *arguments, **how)
+    library(f"backward_{attention.name}", *arguments, **gpu)
     return out, lse, grads
 
 
 @pytest.mark.parametrize("dims", (64, 128))
 def test_an_infinite_key_without_weight_has_no_gradient(library, memory, dims):
     attention = infinite_key(memory, dims)
-    *_, grads = run(library, memory, attention, attention.made(*attention.q.shape))
+    *_, grads = run(library, memory, attention, attention.random_tensor(*attention.q.shape))
     check_infinite_key(grads)
 
 
@@ -121,7 +122,7 @@ def test_an_infinite_key_without_weight_has_no_gradient(library, memory, dims):
 @pytest.mark.parametrize("power", SCALES)
 def test_large_scores(library, reference, memory, dims, power):
     def forward(attention):
-        out, lse = attention.like(attention.q), memory.empty(*attention.rows)
+        out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
         library(f"forward_{attention.name}", *attention.inputs(), out, lse, multiprocessors=2)
         return out, lse
 
@@ -140,12 +141,12 @@ def test_strided_tensors_are_read_in_place(library, memory, layout):
     else:
         inputs[1:] = (tensor[:, :, :1].expand(tensor.shape) for tensor in inputs[1:])
     strides = (ctypes.c_int64 * 9)(*(stride for tensor in inputs for stride in tensor.stride()[:3]))
-    out, lse = attention.like(attention.q), memory.empty(*attention.rows)
+    out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
     shape = ctypes.addressof(attention.shape)
     library("forward_strided", shape, *inputs, ctypes.addressof(strides), out, lse)
 
     attention.q, attention.k, attention.v = (tensor.contiguous() for tensor in inputs)
-    expected, expected_lse = attention.like(attention.q), memory.empty(*attention.rows)
+    expected, expected_lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
     library(f"forward_{attention.name}", *attention.inputs(), expected, expected_lse)
     assert torch.equal(out, expected)
     assert torch.equal(lse, expected_lse)
@@ -164,7 +165,7 @@ def test_every_tile_is_scheduled_once(library, memory, tiles, late, batch, heads
     assert sorted(order) == [(head, tile) for head in range(batch * heads) for tile in range(tiles)]
     is_late = [tile >= tiles - late for _, tile in order]
     assert is_late == sorted(is_late)
-    next_tiles: dict[int, int] = {}  # Of the heads that have begun and not ended.
+    next_tiles: dict[int, int] = {}  # By head, of the heads that have begun and not ended.
     for head, tile in order:
         assert next_tiles.pop(head, tile) == tile
         if tile + 1 not in (tiles - late, tiles):
