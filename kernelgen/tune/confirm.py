@@ -16,7 +16,7 @@ from kernelgen.lab.pair import Pair
 from kernelgen.lab.paired_measurement import PairedMeasurement
 from kernelgen.lab.worker_process import WorkerProcess
 from kernelgen.tune.candidates import Candidate
-from kernelgen.tune.slot import SIDES
+from kernelgen.tune.slot import WORKERS
 from kernelgen.tune.space import Values, key
 
 # Cases of `kernelgen fuzz` that a candidate is proved by, and how many of them are one order to the worker.
@@ -41,7 +41,7 @@ class Confirmation:
 
 
 @dataclass
-class Gate:
+class Confirmer:
     """Confirms candidates.
 
     Args:
@@ -68,7 +68,7 @@ class Gate:
 
         def start(op: str, seed: int) -> Pair:
             request = {**self.request, "work": "tune", "op": op, "seed": seed}
-            return Pair(*(WorkerProcess(name, self.python, self.root, request) for name in SIDES))
+            return Pair(*(WorkerProcess(name, self.python, self.root, request) for name in WORKERS))
 
         def prepare(pair: Pair, seed: int) -> None:
             nonlocal proved
