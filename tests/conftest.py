@@ -18,8 +18,8 @@ from kernelgen.cli import main
 from kernelgen.scaffold import template
 
 ROOT = Path(__file__).parents[1]
-# Set before anything loads torch: a thread of OpenMP that waits for others then leaves its core to other tests. Spinning
-# made the norms' own tests take three times as long on shared cores.
+# Set before anything loads torch: a thread of OpenMP that waits for others then leaves its core to other tests.
+# Spinning made the norms' own tests take three times as long on shared cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
