@@ -208,8 +208,7 @@ class Compiler:
         return time.perf_counter() - start
 
     def _name_of(self, path: str) -> str:
-        """What a file of the default build is called in a candidate's folder, which has no folders of its own: sources of
-        one name may lie in sm80/ and in sm90/."""
+        """The name of a build's file in a candidate's folder, which is flat; sources in sm80/ and sm90/ may share names."""
         return Path(path).relative_to(self._build.relative).as_posix().replace("/", "-")
 
     def _kernels(self, reports: Mapping[str, Path]) -> list[dict[str, Any]]:

@@ -19,8 +19,8 @@ from kernelgen.tune.candidates import Candidate
 from kernelgen.tune.slot import WORKERS
 from kernelgen.tune.space import Values, key
 
-# Cases of `kernelgen fuzz` that a candidate is proved by, and how many of them are one order to the worker.
-PROOFS, PROOFS_AN_ORDER = 60, 6
+# The cases of `kernelgen fuzz` that a candidate has to get right, and how many of them the worker gets in one order.
+PROOFS, PROOFS_PER_ORDER = 60, 6
 
 
 @dataclass
@@ -100,9 +100,9 @@ class Confirmer:
             return Confirmation(values, problem=str(error))
 
     def _prove(self, worker: WorkerProcess, seed: int) -> None:
-        for first in range(0, PROOFS, PROOFS_AN_ORDER):
+        for first in range(0, PROOFS, PROOFS_PER_ORDER):
             self.show("proving the candidate", first / PROOFS)
-            if fault := worker.ask("prove", count=PROOFS_AN_ORDER, seed=seed, first=first)["fault"]:
+            if fault := worker.ask("prove", count=PROOFS_PER_ORDER, seed=seed, first=first)["fault"]:
                 raise LabError(f"the candidate is wrong: {fault}")
 
 

@@ -20,8 +20,9 @@ from kernelgen.lab import pair
 from kernelgen.lab.worker_process import START_LIMIT_S, LostError, WorkerProcess
 from kernelgen.tune.candidates import Candidate
 
+# What the two workers are called.
 WORKERS = ("the default", "the candidate")
-# The states of a trial that was measured or should have been.
+# The states of a trial whose candidate compiled.
 MEASURED, STOPPED, WRONG, LOST, FAILED = "measured", "stopped early", "wrong", "crashed or hung", "failed"
 
 
@@ -35,7 +36,7 @@ class Budget:
         rounds: the most rounds of a case; `min_rounds`: the fewest; between these, `total_rounds` over the cases.
         samples: samples of a round, for the default and for the candidate.
         proofs: adversarial cases that a candidate has to get right before it is measured.
-        stop_after, stop_margin: from this round of a case on, a candidate is given up if the lower end of the interval
+        stop_after, stop_margin: from this round of a case on, measuring a candidate stops if the lower end of the interval
             of its log ratio is more than the margin above the best candidate's in that case.
     """
 
@@ -57,7 +58,7 @@ class TrialResult:
     """How a trial ended.
 
     Attributes:
-        ratio: the candidate's time over the default's, as a geometric mean over the cases; None if it is no good.
+        ratio: the candidate's time over the default's, as a geometric mean over the cases; None if the trial failed.
         ratios: the same of each case that was measured.
         reason: why there is no ratio, or why the measurement was stopped.
         seconds: the time that proving and measuring took.
@@ -100,7 +101,7 @@ class MeasuringSlot:
                 thread.start()
 
     def start(self, default: Candidate) -> None:
-        """Wait for the warm-up to end, and load the default, which runs beside each candidate from now on.
+        """Wait for the warm-up to end, and load the default, which is measured beside each candidate from now on.
 
         Raises:
             LabError: it cannot be run here; the message says why.

@@ -185,7 +185,7 @@ def test_a_candidate_is_proved_once_and_confirmed_in_its_cases(monkeypatch):
     assert confirmation.passed
     verdicts = {verdict.case: verdict.verdict for verdict in confirmation.comparison.verdicts}
     assert verdicts == {"op · a · float32": "improvement", "op · b · float32": "no difference"}
-    assert orders.count(("the candidate", "prove")) == confirm.PROOFS // confirm.PROOFS_AN_ORDER
+    assert orders.count(("the candidate", "prove")) == confirm.PROOFS // confirm.PROOFS_PER_ORDER
     assert ("the default", "prove") not in orders
     first = orders.index(("the candidate", "prove"))
     assert orders[:first] == [
@@ -203,7 +203,7 @@ def test_a_candidate_that_is_slower_or_wrong_is_not_confirmed(monkeypatch):
     assert orders.count(("the candidate", "prove")) == 1
 
 
-@pytest.mark.parametrize(("seen", "names"), [(None, ["0", "2"]), ("4,5,7", ["4", "7"])])
+@pytest.mark.parametrize(("visible", "names"), [(None, ["0", "2"]), ("4,5,7", ["4", "7"])])
 def test_each_gpu_of_one_kind_is_measured_on_by_processes_that_see_it_alone(monkeypatch, visible, names):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
