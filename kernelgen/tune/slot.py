@@ -36,8 +36,8 @@ class Budget:
         rounds: the most rounds of a case; `min_rounds`: the fewest; between these, `total_rounds` over the cases.
         samples: samples of a round, for the default and for the candidate.
         proofs: adversarial cases that a candidate has to get right before it is measured.
-        stop_after, stop_margin: from this round of a case on, measuring a candidate stops if the lower end of the interval
-            of its log ratio is more than the margin above the best candidate's in that case.
+        stop_after, stop_margin: from this round of a case on, measuring a candidate stops if the lower end of the
+            interval of its log ratio is more than the margin above the best candidate's in that case.
     """
 
     rounds: int = 12
