@@ -39,7 +39,7 @@ ALL_ARCHITECTURES = "7.5;8.0;8.6;8.9;9.0;10.0;12.0"
 
 
 class Time(dict):
-    """Seconds that passed and seconds of processor time."""
+    """Seconds that passed (`wall`) and seconds of processor time (`cpu`)."""
 
     @classmethod
     def of(cls, call: Callable[[], object]) -> Time:
@@ -51,7 +51,7 @@ class Time(dict):
 
 
 def median(times: list[Time]) -> Time:
-    return Time({key: round(statistics.median(one[key] for one in times), 4) for key in ("wall", "cpu")})
+    return Time({key: round(statistics.median(run[key] for run in times), 4) for key in ("wall", "cpu")})
 
 
 def ratio(times: list[Time], over: list[Time]) -> dict[str, float]:
@@ -60,13 +60,13 @@ def ratio(times: list[Time], over: list[Time]) -> dict[str, float]:
     return {key: round(statistics.median(a[key] / b[key] for a, b in pairs), 3) for key in ("wall", "cpu")}
 
 
-def paired(repeat: int, one: Callable[[], Time], other: Callable[[], Time]) -> tuple[list[Time], list[Time]]:
-    """Times of both, alternating which goes first."""
-    first, second = [], []
+def paired(repeat: int, first: Callable[[], Time], second: Callable[[], Time]) -> tuple[list[Time], list[Time]]:
+    """Times of both calls, which take turns to go first."""
+    first_times, second_times = [], []
     for turn in range(repeat):
-        for which in (0, 1) if turn % 2 == 0 else (1, 0):
-            (second if which else first).append((other if which else one)())
-    return first, second
+        for index in (0, 1) if turn % 2 == 0 else (1, 0):
+            (second_times if index else first_times).append((second if index else first)())
+    return first_times, second_times
 
 
 def call(command: list[str] | str, folder: Path, **variables: str) -> None:
@@ -133,13 +133,13 @@ class Project:
         """Compiler and linker command lines by output, with the flags of the build and nothing else."""
         command = [self.configuration()["ninja"], "-f", "build/release/build.ninja", "-t", "commands"]
         lines = subprocess.check_output(command, cwd=self.root, text=True).splitlines()
-        found = {}
+        commands = {}
         for line in lines:
             line = re.sub(r"^rm -f \S+; |\$COMPILER_CACHE | -MD -MF \S+| \$\{NVCC_TIMES\S+| -Xptxas=-v", "", line)
             line = re.sub(r" --threads=\S+| 2> .*$| && mv .*$", "", line)
             output = re.search(r" -o (\S+)", line)[1]
-            found[output.removesuffix(".new")] = line.replace(f" -o {output}", " -o /dev/shm/bare.out")
-        return found
+            commands[output.removesuffix(".new")] = line.replace(f" -o {output}", " -o /dev/shm/bare.out")
+        return commands
 
     def bare(self, *outputs: str) -> Time:
         commands = self.bare_commands()
@@ -149,8 +149,8 @@ class Project:
         """The same compilations, as many at once as there are cores, with nothing else done."""
         from concurrent.futures import ThreadPoolExecutor
 
-        found = self.bare_commands()
-        commands = [found[name].replace("/bare.out", f"/bare{n}.out") for n, name in enumerate(outputs)]
+        bare_commands = self.bare_commands()
+        commands = [bare_commands[name].replace("/bare.out", f"/bare{n}.out") for n, name in enumerate(outputs)]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             return Time.of(lambda: list(pool.map(lambda command: call(command, self.root), commands)))
 
@@ -167,11 +167,11 @@ def own_loop(project: Project, repeat: int) -> dict[str, object]:
     objects = [output for output in commands if output.endswith(".o")]
 
     cold, bare = paired(max(2, repeat // 2), project.cold, lambda: project.bare(*objects))
-    ideal = [Time(wall=one["wall"] / cores, cpu=one["cpu"]) for one in bare]
+    ideal = [Time(wall=run["wall"] / cores, cpu=run["cpu"]) for run in bare]
     report["cold"] = {"files": len(objects), "time": median(cold), "sum of bare compiles": median(bare)}
     report["cold"]["over bare / cores"] = ratio(cold, ideal)
     show("cold build of every recipe", cold, "bare compiles / cores", ideal)
-    # On a machine that other programs use too, two compilers do not run twice as fast as one: this bound feels that.
+    # Two compilers are not twice as fast as one where other programs use the machine too; this bound has that in it.
     cold, bare = paired(max(2, repeat // 2), project.cold, lambda: project.bare_at_once(*objects))
     report["cold"]["over bare, at once"] = ratio(cold, bare)
     show("", cold, "bare compiles at once", bare)
@@ -238,18 +238,18 @@ def own_loop(project: Project, repeat: int) -> dict[str, object]:
             report["edit that the cache has not seen"] = {"time": median(missed), "over none": ratio(missed, without)}
             show("edit that ccache has not seen", missed, "without a cache", without)
             project.cold(**settings)
-            warm, again = paired(max(2, repeat // 2), lambda: project.cold(**settings), project.cold)
-            report["warm cache"] = {"time": median(warm), "filling it": filling, "over cold": ratio(warm, again)}
-            show("cold build, warm ccache", warm, "cold build", again)
+            warm, cold_again = paired(max(2, repeat // 2), lambda: project.cold(**settings), project.cold)
+            report["warm cache"] = {"time": median(warm), "filling it": filling, "over cold": ratio(warm, cold_again)}
+            show("cold build, warm ccache", warm, "cold build", cold_again)
     return report
 
 
-def show(what: str, ours: list[Time], against: str = "", theirs: list[Time] | None = None) -> None:
-    line = f"{what:34} {median(ours)['wall']:8.2f} s"
-    if theirs:
-        found = ratio(ours, theirs)
+def show(title: str, times: list[Time], against: str = "", others: list[Time] | None = None) -> None:
+    line = f"{title:34} {median(times)['wall']:8.2f} s"
+    if others:
+        over = ratio(times, others)
         line += (
-            f"   {against:24} {median(theirs)['wall']:8.2f} s   {found['wall']:.2f} x (processor {found['cpu']:.2f} x)"
+            f"   {against:24} {median(others)['wall']:8.2f} s   {over['wall']:.2f} x (processor {over['cpu']:.2f} x)"
         )
     say(line)
 
@@ -266,7 +266,7 @@ __global__ void multiply_add(const T* a, const T* b, const T* c, T* out, long n)
 
 LAUNCH = "multiply_add<float><<<(n + 255) / 256, 256, 0, stream>>>(a, b, c, out, n);"
 
-# All in one, as tutorials write it: the kernel's file takes tensors.
+# One file with kernel and tensors, as tutorials write it.
 TENSOR_KERNEL = f"""#include <torch/extension.h>
 #include <ATen/cuda/CUDAContext.h>
 {KERNEL}
@@ -360,7 +360,7 @@ def extra_headers() -> dict[str, str]:
 
 
 def peers(home: Path, project: Project) -> dict[str, object]:
-    """One run of each: they take minutes, and differ by factors."""
+    """Each way to build, run once: builds take minutes and differ by factors."""
     report: dict[str, object] = {}
     project.cold()
     toolkit = re.search(r"^nvcc = (.*)/bin/nvcc$", (project.root / "build/release/build.ninja").read_text(), re.M)[1]
@@ -372,8 +372,8 @@ def peers(home: Path, project: Project) -> dict[str, object]:
         before = list(stairs.values())[-1] if stairs else times
         stairs[name] = times
         cells = "".join(
-            f"   {key} {one['wall']:6.1f} s, processor {one['cpu']:6.1f} s ({before[key]['cpu'] / one['cpu']:4.1f} x)"
-            for key, one in times.items()
+            f"   {key} {run['wall']:6.1f} s, processor {run['cpu']:6.1f} s ({before[key]['cpu'] / run['cpu']:4.1f} x)"
+            for key, run in times.items()
         )
         say(f"{name:52}{cells}")
 
@@ -384,14 +384,14 @@ def peers(home: Path, project: Project) -> dict[str, object]:
         peer.edit()
         stair(name, cold=cold, edit=peer.setup(**settings))
 
-    say("\nOne op: to a library from nothing, and after an edit of its kernel (in brackets: what a remedy divides by)")
+    say("\nOne op: to a library from nothing, and after an edit of its kernel (in brackets: the saving, as a factor)")
     tensor.clean()
     # Without Ninja a change of one file compiles all of them: an edit is a cold build.
     slow = tensor.setup(ninja=False, architectures=ALL_ARCHITECTURES)
     stair("torch, no Ninja, 7 architectures", cold=slow, edit=slow)
     tensor.clean()
-    one = tensor.setup(ninja=False)
-    stair("+ one architecture", cold=one, edit=one)
+    one_architecture = tensor.setup(ninja=False)
+    stair("+ one architecture", cold=one_architecture, edit=one_architecture)
     torch_stair("+ Ninja, one job", tensor, jobs=1)
     torch_stair("+ jobs for all cores", tensor)
     report["as extension-cpp builds it"] = {**stairs["+ jobs for all cores"], "no-op": tensor.setup()}
@@ -418,9 +418,9 @@ def peers(home: Path, project: Project) -> dict[str, object]:
     tensor.edit()
     jit = {"cold": cold, "edit": tensor.load(), "no-op": tensor.load()}
     report["torch.utils.cpp_extension.load"] = jit
-    say("torch.utils.cpp_extension.load    " + "   ".join(f"{key} {one['wall']:.1f} s" for key, one in jit.items()))
+    say("torch.utils.cpp_extension.load    " + "   ".join(f"{key} {run['wall']:.1f} s" for key, run in jit.items()))
     usual = report["as extension-cpp builds it"]
-    say("CUDAExtension, as extension-cpp   " + "   ".join(f"{key} {one['wall']:.1f} s" for key, one in usual.items()))
+    say("CUDAExtension, as extension-cpp   " + "   ".join(f"{key} {run['wall']:.1f} s" for key, run in usual.items()))
     return report
 
 
@@ -458,11 +458,11 @@ def workplace() -> Iterator[Path]:
 def main() -> None:
     import yaml
 
-    known = yaml.safe_load((REPOSITORY / "copier.yml").read_text())["recipes"]["choices"]
+    recipes = yaml.safe_load((REPOSITORY / "copier.yml").read_text())["recipes"]["choices"]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeat", type=int, default=7, help="runs of each side of an edit (default: 7)")
     parser.add_argument("--arch", default="9.0a", help="the architecture to compile for (default: 9.0a)")
-    parser.add_argument("--recipes", nargs="+", default=known, help="default: every one")
+    parser.add_argument("--recipes", nargs="+", default=recipes, help="default: every one")
     parser.add_argument("--peers", action="store_true", help="also build the ways that take minutes, once each")
     parser.add_argument("--output", type=Path, default=RESULTS / "build.json", help="default: %(default)s")
     options = parser.parse_args()

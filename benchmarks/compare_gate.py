@@ -41,9 +41,9 @@ from kernelgen.lab.worker_process import WorkerProcess  # noqa: E402
 from kernelgen.worker import clock, machine_state  # noqa: E402
 
 PACKAGE, OP = "planted", "squash"
-# Comparisons until the workers are replaced.
+# The comparisons after which the workers are replaced.
 COMPARISONS_PER_PAIR = 10
-# Runs are only counted together if these are equal.
+# Runs are counted together only if these settings are equal.
 SETTINGS = ("blocks", "pairs", "rounds", "samples")
 
 LAB = """
@@ -134,13 +134,13 @@ def compare_once(live: list[pair.Pair], options: argparse.Namespace, seed: int) 
         for number, workers in enumerate(live)
     ]
     result = pair.merged(parts)
-    found = paired_difference(result.ratios, seed=seed)
-    verdict, _ = judge({OP: found}, Thresholds())[OP]
+    difference = paired_difference(result.ratios, seed=seed)
+    verdict, _ = judge({OP: difference}, Thresholds())[OP]
     return {
         "verdict": verdict,
-        "ratio": found.ratio.as_list(),
-        "delta": found.delta,
-        "p": found.p,
+        "ratio": difference.ratio.as_list(),
+        "delta": difference.delta,
+        "p": difference.p,
         "before_s": result.before,
         "seconds": time.perf_counter() - begin,
         "faults": result.faults,
@@ -278,15 +278,15 @@ def run(record: Record, options: argparse.Namespace) -> bool:
     facts = {"machine": machine(options.device), "planted_ratio": planted, "comparisons": 0}
     record.runs.append(facts)
     with tempfile.TemporaryDirectory() as scratch:
-        plain, *others = (
+        plain, *variants = (
             make_project(Path(scratch) / name, options.device, more)
             for name, more in (("plain", 0), ("same", 0), ("slow", extra))
         )
         # The two kinds take turns: a change of the machine's speed affects both, and an interrupted run holds both.
-        for done in range(0, options.comparisons, COMPARISONS_PER_PAIR):
-            batch = min(COMPARISONS_PER_PAIR, options.comparisons - done)
-            for name, other in zip((same, slow), others, strict=True):
-                record.rows[name] += compare(plain, other, options, first + done, batch)
+        for finished in range(0, options.comparisons, COMPARISONS_PER_PAIR):
+            batch = min(COMPARISONS_PER_PAIR, options.comparisons - finished)
+            for name, variant in zip((same, slow), variants, strict=True):
+                record.rows[name] += compare(plain, variant, options, first + finished, batch)
             facts["comparisons"] += batch
             counts = (f"{name}: {count(rows)} regressions in {len(rows)}" for name, rows in record.rows.items())
             print(", ".join(counts), file=sys.stderr, flush=True)

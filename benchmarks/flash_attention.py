@@ -36,12 +36,13 @@ from kernelgen.worker.timed_case import TimedCase
 
 # The paths as results name them, and as the environment does.
 VALUES = {"hopper": "sm90", "portable": "sm80"}
-# What each path must reach, forward and backward, and of what: None is the fastest peer of a row.
+# For each path: the peer whose speed is the measure (None: the fastest of a row), and the share of it to reach, forward
+# and backward.
 BOUNDS = {"hopper": (None, (0.90, 0.85)), "portable": ("torch flash", (1.0, 1.0))}
 DECODE_BOUND = (None, 1.0)
-# It takes gigabytes for the larger cases, and is never the fastest.
-LEFT_ASIDE = ("torch math",)
-# Cases of half-precision, unlike the others.
+# Peers that take gigabytes for the larger cases and are never the fastest.
+LEFT_OUT = ("torch math",)
+# Cases in float16; the others are in bfloat16.
 FLOAT16_CASES = ("batches of 512 x 64",)
 
 
@@ -53,8 +54,8 @@ def flash_attn_4() -> dict[str, Callable[..., Any]]:
         return {}
 
     def attention(q: Any, k: Any, v: Any, causal: bool, deterministic: bool, scale: float | None = None) -> Any:
-        found = flash_attn_func(q, k, v, causal=causal, softmax_scale=scale)
-        return found[0] if isinstance(found, tuple) else found
+        result = flash_attn_func(q, k, v, causal=causal, softmax_scale=scale)
+        return result[0] if isinstance(result, tuple) else result
 
     return {"flash-attn 4": attention}
 
@@ -79,23 +80,23 @@ class Case:
         self.sizes = (op.cases if device == "cuda" else op.cpu_cases)[name]
         self.dtype = torch.float16 if name in FLOAT16_CASES else torch.bfloat16
         self.is_decode = self.sizes["queries"] == 1
-        self.subject = TimedCase(op, self.sizes, self.dtype, device, {}, backward=backward, seed=1)
-        self.subject.sets.append(self.subject.draw())
-        # The path of each of our own.
+        self.timed = TimedCase(op, self.sizes, self.dtype, device, {}, backward=backward, seed=1)
+        self.timed.sets.append(self.timed.draw())
+        # The recipe's implementations, and the path that each is forced to take.
         self.paths: dict[str, str | None] = {OP: None} if device == "cpu" else {f"{OP} {path}": path for path in BOUNDS}
         if self.is_decode:  # Split keys are the portable path's.
             del self.paths[f"{OP} hopper"]
         self.left_out: dict[str, str] = {}
-        peers = {name: peer for name, peer in {**op.peers, **flash_attn_4()}.items() if name not in LEFT_ASIDE}
+        peers = {name: peer for name, peer in {**op.peers, **flash_attn_4()}.items() if name not in LEFT_OUT}
         for function, call in {**dict.fromkeys(self.paths, op.function), **peers}.items():
-            self.subject.functions[function] = call
+            self.timed.functions[function] = call
             try:
                 for _ in range(6):
                     self.sample(function)
             except Exception as error:
                 if function in self.paths and not self._lacks_hopper(function):
                     raise
-                del self.subject.functions[function]
+                del self.timed.functions[function]
                 self.left_out[function] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
     def _lacks_hopper(self, function: str) -> bool:
@@ -103,36 +104,36 @@ class Case:
 
     def sample(self, function: str) -> float:
         with on_path(self.variable, self.paths.get(function)):
-            return self.subject.sample(function)
+            return self.timed.sample(function)
 
     def measured(self, samples: int) -> dict[str, dict[str, float]]:
         """Microseconds by name."""
-        seconds: dict[str, list[float]] = {name: [] for name in self.subject.functions}
+        seconds: dict[str, list[float]] = {name: [] for name in self.timed.functions}
         for _ in range(samples):
             for name in random.sample(list(seconds), len(seconds)):
                 seconds[name].append(self.sample(name))
         medians = {name: statistics.median(times) for name, times in seconds.items()}
         return {
-            name: {"median_us": 1e6 * it.value, "low_us": 1e6 * it.low, "high_us": 1e6 * it.high}
-            for name, it in medians.items()
+            name: {"median_us": 1e6 * interval.value, "low_us": 1e6 * interval.low, "high_us": 1e6 * interval.high}
+            for name, interval in medians.items()
         }
 
     def rows(self, samples: int) -> Iterator[dict[str, Any]]:
-        """Rows of results of kernels."""
-        found = self.measured(samples)
-        peers = {name: times for name, times in found.items() if name not in self.paths}
+        """Rows as README.md of this folder describes them: one for each path."""
+        times_by_name = self.measured(samples)
+        peers = {name: times for name, times in times_by_name.items() if name not in self.paths}
         moved, flops = self.op.bytes_moved, self.op.flops
         if self.backward:
             moved, flops = self.op.backward_bytes_moved, self.op.backward_flops
         for name, path in self.paths.items():
-            if name in found:
+            if name in times_by_name:
                 yield {
                     "op": self.op.name,
                     "case": self.name,
                     "dtype": str(self.dtype).removeprefix("torch."),
                     "direction": "backward" if self.backward else "forward",
                     "path": path or "portable",
-                    "implementations": {OP: found[name], **peers},
+                    "implementations": {OP: times_by_name[name], **peers},
                     "left_out": self.left_out,
                     "bytes": moved(self.dtype, **self.sizes),
                     "flops": flops(**self.sizes),
@@ -140,7 +141,7 @@ class Case:
                 }
 
     def bound(self, path: str | None, peers: dict[str, dict[str, float]]) -> dict[str, Any] | None:
-        # No peer has a deterministic backward, and the forward is what it is without.
+        # No peer has a deterministic backward, and `deterministic` does not change the forward.
         if path is None or self.sizes.get("deterministic"):
             return None
         of, fractions = BOUNDS[path]
@@ -152,7 +153,7 @@ class Case:
 
 
 def reached(row: dict[str, Any]) -> float:
-    """The recipe's speed as a share of what its bound is about."""
+    """The recipe's speed as a share of the speed of the peer that its bound names."""
     times = row["implementations"]
     return times[row["bound"]["of"]]["median_us"] / times[OP]["median_us"]
 
@@ -200,7 +201,7 @@ def main() -> None:
     facts["kernels"], facts["compile_seconds"] = compiled(project, ("flash_attention",))
     facts["rows"] = []
     for name in options.cases or (op.cases if options.device == "cuda" else op.cpu_cases):
-        # A single query gets no gradient: nobody trains by decoding.
+        # A single query needs no gradient: it occurs in decoding, not in training.
         directions = (False,) if name.startswith("one query") else (False, True)
         for backward in directions:
             try:

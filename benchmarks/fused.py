@@ -40,33 +40,33 @@ CASES = {
 BOUNDS = {"rms_norm": (0.88, 0.80), "layer_norm": (0.88, 0.80), "swiglu": (0.94, 0.94)}
 
 
-def subject_of(op: Op, case: str, dtype: torch.dtype, backward: bool) -> tuple[TimedCase, dict[str, str]]:
-    """A case with two sets of inputs and all that can run, warmed up; and why the others cannot."""
+def timed_case(op: Op, case: str, dtype: torch.dtype, backward: bool) -> tuple[TimedCase, dict[str, str]]:
+    """A case with two sets of inputs, the recipe and the peers that can run, warmed up; and why other peers cannot."""
     # Each case is compiled for its own shape, and torch.compile gives up after a few of them.
     torch._dynamo.reset()
-    subject = TimedCase(op, op.cases[case], dtype, "cuda", {}, backward=backward, seed=1)
-    subject.sets.append(subject.draw())
+    timed = TimedCase(op, op.cases[case], dtype, "cuda", {}, backward=backward, seed=1)
+    timed.sets.append(timed.draw())
     left_out = {}
     for name, function in {OP: op.function, **op.peers}.items():
-        subject.functions[name] = function
+        timed.functions[name] = function
         try:
             for _ in range(6):
-                subject.sample(name)
+                timed.sample(name)
         except Exception as error:
             if name == OP:
                 raise
-            del subject.functions[name]
+            del timed.functions[name]
             left_out[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    return subject, left_out
+    return timed, left_out
 
 
 def row(op: Op, case: str, dtype: torch.dtype, backward: bool, samples: int) -> dict[str, Any]:
     """A row of the results; README.md describes it."""
-    subject, left_out = subject_of(op, case, dtype, backward)
-    seconds: dict[str, list[float]] = {name: [] for name in subject.functions}
+    timed, left_out = timed_case(op, case, dtype, backward)
+    seconds: dict[str, list[float]] = {name: [] for name in timed.functions}
     for _ in range(samples):
         for name in random.sample(list(seconds), len(seconds)):
-            seconds[name].append(subject.sample(name))
+            seconds[name].append(timed.sample(name))
     moved, flops = (op.backward_bytes_moved, op.backward_flops) if backward else (op.bytes_moved, op.flops)
     implementations = {}
     for name, times in seconds.items():

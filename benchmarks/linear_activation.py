@@ -30,7 +30,7 @@ from kernelgen.worker.environment import describe
 
 # m, k, n: the input is (m, k), the weight (n, k).
 BOUND_CASES = ((512, 1024, 4096), (8192, 1024, 4096), (8192, 4096, 4096), (8192, 4096, 16384), (16384, 512, 2048))
-# Few rows, as many as tiles have and not; few columns, and many.
+# Few rows, some of them whole tiles; few columns and many.
 SMALL_CASES = (
     *((1, 4096, 4096), (16, 4096, 4096), (64, 4096, 4096), (65, 4096, 4096), (128, 4096, 4096), (256, 4096, 4096)),
     *((384, 4096, 4096), (1024, 4096, 4096), (16, 4096, 1024), (128, 4096, 1024), (128, 4096, 6144)),
@@ -60,33 +60,35 @@ def on_path(call: Callable[[], Any], variable: str, path: str) -> Callable[[], A
     return forced
 
 
-def peers(reference: Any, activation: str, given: tuple[torch.Tensor, ...], with_compile: bool) -> Calls:
-    found: Calls = {"eager": functools.partial(reference, *given, activation)}
+def peers(reference: Any, activation: str, arguments: tuple[torch.Tensor, ...], with_compile: bool) -> Calls:
+    calls: Calls = {"eager": functools.partial(reference, *arguments, activation)}
     if with_compile:
         torch._dynamo.reset()
-        found["torch.compile"] = functools.partial(torch.compile(reference, dynamic=False), *given, activation)
-    x, w, b = given
+        calls["torch.compile"] = functools.partial(torch.compile(reference, dynamic=False), *arguments, activation)
+    x, w, b = arguments
     if activation in ("relu", "gelu") and not x.requires_grad:
         # Its GELU is the approximation by tanh.
-        found["_addmm_activation"] = lambda: torch._addmm_activation(b, x, w.t(), use_gelu=activation == "gelu")
-    return found
+        calls["_addmm_activation"] = lambda: torch._addmm_activation(b, x, w.t(), use_gelu=activation == "gelu")
+    return calls
 
 
-def with_backward(call: Callable[[], Any], given: tuple[torch.Tensor, ...], grad: torch.Tensor) -> Callable[[], Any]:
-    return lambda: torch.autograd.grad(call(), given, grad)
+def with_backward(
+    call: Callable[[], Any], arguments: tuple[torch.Tensor, ...], grad: torch.Tensor
+) -> Callable[[], Any]:
+    return lambda: torch.autograd.grad(call(), arguments, grad)
 
 
 def replays(clock: CudaClock, calls: Calls) -> tuple[Calls, dict[str, str]]:
     """The calls as CUDA graphs, so that no launch comes between their kernels; and why some of them are left out."""
-    found, left_out = {}, {}
+    graphs, left_out = {}, {}
     for name, call in calls.items():
         for _ in range(3):
             clock.sample([call])
         if replay := captured(call):
-            found[name] = replay
+            graphs[name] = replay
         else:
             left_out[name] = "it cannot be captured in a CUDA graph"
-    return found, left_out
+    return graphs, left_out
 
 
 def measured(clock: CudaClock, calls: Calls, samples: int) -> dict[str, dict[str, float]]:
@@ -95,10 +97,10 @@ def measured(clock: CudaClock, calls: Calls, samples: int) -> dict[str, dict[str
     for _ in range(samples):
         for name, call in calls.items():
             times[name].append(clock.sample([call])[0])
-    medians = {name: statistics.median(found) for name, found in times.items()}
+    medians = {name: statistics.median(values) for name, values in times.items()}
     return {
-        name: {"median_us": 1e6 * it.value, "low_us": 1e6 * it.low, "high_us": 1e6 * it.high}
-        for name, it in medians.items()
+        name: {"median_us": 1e6 * interval.value, "low_us": 1e6 * interval.low, "high_us": 1e6 * interval.high}
+        for name, interval in medians.items()
     }
 
 
@@ -107,63 +109,71 @@ def row(
     activation: str,
     direction: str,
     path: str,
-    found: dict[str, Any],
+    implementations: dict[str, Any],
     left_out: dict[str, str],
 ) -> dict[str, Any]:
     m, k, n = size
-    both = direction == "both"
-    moved = (m * k + n * k + m * n + n) * (3 if both else 1) * 2
+    with_gradient = direction == "both"
+    moved = (m * k + n * k + m * n + n) * (3 if with_gradient else 1) * 2
     return {
         "op": "linear_activation",
         "case": f"{m} x {k} x {n}, {activation}",
         "dtype": "bfloat16",
         "direction": direction,
         "path": path,
-        "implementations": found,
+        "implementations": implementations,
         "left_out": left_out,
         "bytes": moved,
-        "flops": 2 * m * n * k * (3 if both else 1),
-        "bound": {"of": "linear", "fraction": BOUND} if not both and path == "sm_90a" and size in BOUND_CASES else None,
+        "flops": 2 * m * n * k * (3 if with_gradient else 1),
+        "bound": {"of": "linear", "fraction": BOUND}
+        if not with_gradient and path == "sm_90a" and size in BOUND_CASES
+        else None,
     }
 
 
 def rows_of(
-    clock: CudaClock, op: Any, reference: Any, variable: str, size: tuple[int, int, int], both: bool, samples: int
+    clock: CudaClock,
+    op: Any,
+    reference: Any,
+    variable: str,
+    size: tuple[int, int, int],
+    with_gradient: bool,
+    samples: int,
 ) -> Any:
     m, _, n = size
-    given = inputs(*size, gradient=both)
+    arguments = inputs(*size, gradient=with_gradient)
     grad = torch.randn(m, n, device="cuda", dtype=torch.bfloat16)
     for activation in ACTIVATIONS:
-        ours = functools.partial(op, *given, activation)
+        recipe = functools.partial(op, *arguments, activation)
         calls: Calls = {
-            "op": ours,
-            "portable": on_path(ours, variable, "sm80"),
-            **peers(reference, activation, given, size in BOUND_CASES),
+            "op": recipe,
+            "portable": on_path(recipe, variable, "sm80"),
+            **peers(reference, activation, arguments, size in BOUND_CASES),
         }
-        if both:
-            calls = {name: with_backward(call, given, grad) for name, call in calls.items() if name != "portable"}
+        if with_gradient:
+            calls = {name: with_backward(call, arguments, grad) for name, call in calls.items() if name != "portable"}
         else:
-            calls["linear"] = functools.partial(functional.linear, *given)
+            calls["linear"] = functools.partial(functional.linear, *arguments)
         graphs, left_out = replays(clock, calls)
-        found = measured(clock, graphs, samples)
-        other = found.pop("portable", None)
-        direction = "both" if both else "forward"
-        yield row(size, activation, direction, "sm_90a" if size not in ODD_CASES else "portable", found, left_out)
-        if other and size not in ODD_CASES:
-            yield row(size, activation, direction, "portable", {**found, "op": other}, left_out)
+        times = measured(clock, graphs, samples)
+        portable_times = times.pop("portable", None)
+        direction = "both" if with_gradient else "forward"
+        yield row(size, activation, direction, "sm_90a" if size not in ODD_CASES else "portable", times, left_out)
+        if portable_times and size not in ODD_CASES:
+            yield row(size, activation, direction, "portable", {**times, "op": portable_times}, left_out)
 
 
-def show(found: dict[str, Any]) -> None:
-    times = {name: it["median_us"] for name, it in found["implementations"].items()}
-    ours = times["op"]
+def show(row: dict[str, Any]) -> None:
+    times = {name: time["median_us"] for name, time in row["implementations"].items()}
+    own_us = times["op"]
     best = min((name for name in times if name not in ("op", "linear")), key=times.__getitem__)
     text = (
-        f"{found['direction']:8} {found['path']:8} {found['case']:28} {ours:8.1f} us  {times[best] / ours:.3f} x {best}"
+        f"{row['direction']:8} {row['path']:8} {row['case']:28} {own_us:8.1f} us  {times[best] / own_us:.3f} x {best}"
     )
     if "linear" in times:
-        text += f"  {times['linear'] / ours:.3f} x linear"
-    if found["bound"]:
-        text += ": met" if times["linear"] / ours >= BOUND else ": MISSED"
+        text += f"  {times['linear'] / own_us:.3f} x linear"
+    if row["bound"]:
+        text += ": met" if times["linear"] / own_us >= BOUND else ": MISSED"
     print(text, flush=True)
 
 
@@ -180,19 +190,19 @@ def main() -> None:
     variable = f"{package.__name__}_linear_activation_PATH".upper()
 
     torch.manual_seed(1)
-    clock, found = CudaClock(), {"kind": "kernelgen kernels", "title": "Linear and activation"}
-    found["command"] = "python benchmarks/linear_activation.py --project DIR"
-    found["environment"] = describe("cuda", project, {"samples": options.samples})
-    found["peers"] = versions()
-    found["ceilings"] = ceilings.measure("cuda", (torch.bfloat16,))
-    found["rows"], (found["kernels"], found["compile_seconds"]) = [], compiled(project, ("linear_activation",))
-    for both, sizes in ((False, BOUND_CASES + SMALL_CASES + ODD_CASES), (True, BOUND_CASES)):
+    clock, results = CudaClock(), {"kind": "kernelgen kernels", "title": "Linear and activation"}
+    results["command"] = "python benchmarks/linear_activation.py --project DIR"
+    results["environment"] = describe("cuda", project, {"samples": options.samples})
+    results["peers"] = versions()
+    results["ceilings"] = ceilings.measure("cuda", (torch.bfloat16,))
+    results["rows"], (results["kernels"], results["compile_seconds"]) = [], compiled(project, ("linear_activation",))
+    for with_gradient, sizes in ((False, BOUND_CASES + SMALL_CASES + ODD_CASES), (True, BOUND_CASES)):
         for size in sizes:
-            for it in rows_of(clock, op, reference, variable, size, both, options.samples):
-                found["rows"].append(it)
-                show(it)
+            for result in rows_of(clock, op, reference, variable, size, with_gradient, options.samples):
+                results["rows"].append(result)
+                show(result)
             if options.json:  # After each, so that an interrupt loses little.
-                results_file.write(options.json, found)
+                results_file.write(options.json, results)
 
 
 if __name__ == "__main__":

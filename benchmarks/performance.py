@@ -26,6 +26,10 @@ command and machine. Times are medians in microseconds, the recipe's with its 95
 took turns, on random inputs, with the L2 cache flushed before each call. **Bold** is the fastest. *Reached* is the
 recipe's speed as a share of its ceiling: the rate of a device copy, or the peer that is named. *Bound* is the share to
 reach, and whether it is met.
+
+The tables of compile times give objects the names that their sources had when they were measured. Compilation is
+divided as finely now, but a `.cu` file names its instantiations: what was `flash_attention/forward_64_bf16.sm_80+.cu`
+is now the object `flash_attention/sm80/forward.cu (bfloat16, 64)`.
 """
 
 

@@ -19,7 +19,7 @@ HOPPER_PATHS = {"flash_attention": ("hopper", "sm90"), "linear_activation": ("sm
 # What the results call PyTorch's eager operators.
 PYTORCH = ("torch", "eager", "torch flash")
 COMPILED = "torch.compile"
-# These compute less than the recipe, so a ratio to them is no comparison.
+# Peers that compute less than the recipe: no ratio is taken to them.
 PARTIAL = ("linear",)
 # Names that readers know; a peer that is not here keeps the name of its results.
 PEERS = {"torch cudnn": "cuDNN", "flash-attn 4": "FlashAttention 4", "_addmm_activation": "cuBLASLt"}

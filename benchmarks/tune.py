@@ -166,16 +166,16 @@ def efficiency(part: dict[str, Any]) -> dict[str, Any]:
 
 def loads(folder: Path, name: str, versions: list[str]) -> list[float]:
     """Seconds that `torch.utils.cpp_extension.load` takes for a source of this name, each time after an edit."""
-    found = []
+    seconds = []
     (folder / "extension").mkdir()
     for number, text in enumerate(versions):
         show(f"{number} of {len(versions)} loads")
         source = folder / name
         source.write_text(text)
         command = [sys.executable, "-c", LOAD, str(source), str(folder / "extension")]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        found.append(float(done.stdout.splitlines()[-1]))
-    return found
+        result = subprocess.run(command, capture_output=True, text=True, check=True)
+        seconds.append(float(result.stdout.splitlines()[-1]))
+    return seconds
 
 
 # ---- Compilers and GPUs that only wait -----------------------------------------------------------------------
@@ -228,10 +228,10 @@ def simulated(gpus: int) -> dict[str, Any]:
 
 def simulate(report: Path | None) -> int:
     facts = {"compile_s": COMPILE_S, "measure_s": MEASURE_S, "compilers": JOBS, "trials": TRIALS}
-    found = {"simulated": True, **facts, "load": os.getloadavg(), "runs": [simulated(gpus) for gpus in (1, 4, 8)]}
-    print(json.dumps(found, indent=1))
+    results = {"simulated": True, **facts, "load": os.getloadavg(), "runs": [simulated(gpus) for gpus in (1, 4, 8)]}
+    print(json.dumps(results, indent=1))
     if report:
-        results_file.write(report, found)
+        results_file.write(report, results)
     return 0
 
 

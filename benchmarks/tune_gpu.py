@@ -3,13 +3,15 @@
     python benchmarks/tune_gpu.py --project DIR --op OP [--cases CASE ...] [--points 64] [-j 16] [--json FILE]
     python benchmarks/tune_gpu.py ... [--gpus 4 2 1] [--longer 4] [--in-turn 0] [--verdicts 0] [--loads 0]
 
-DIR is a built project with the recipe `elementwise` and the op. The same number of points of the op's space is
-compiled, proved and measured on each number of GPUs that are here (1, 2, 4, 8), nothing being there from before: the
-wall time, over max(compiling / compilers at once, measuring / GPUs), and over what compiling and measuring them in turn
-would take, which is measured on a few points, with one compiler and one GPU. Beside the median time from asking for a
-candidate of `elementwise` to its verdict: the same kernel through `torch.utils.cpp_extension.load`, which compiles it
-and no more. The second leaves out what took none. `--longer` measures each point so many times longer, as a search
-over many cases does.
+DIR is a built project with the recipe `elementwise` and the op. On 1, 2, 4 and 8 GPUs, as far as the machine has them,
+the same number of points of the op's space is compiled, without anything cached, proved and measured. The figures are
+the wall time over max(compiling / compilers at once, measuring / GPUs), and over the time that compiling and measuring
+the points in turn would take; the latter is measured on a few points, with one compiler and one GPU. The median time
+from asking for a candidate of `elementwise` to its verdict stands beside the time of the same kernel through
+`torch.utils.cpp_extension.load`, which only compiles it.
+
+The second form measures runs on several numbers of GPUs alone. `--longer` measures each point so many times longer, as
+a search over many cases does.
 """
 
 import argparse
@@ -65,7 +67,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("multiply_add", &multiply_add);
 
 
 def searched(options: argparse.Namespace, op: str, points: int, gpus: int, jobs: int) -> dict[str, Any]:
-    """So many points of an op's space, spread over it, each compiled anew and measured to the end; its figures."""
+    """Figures of a search of `points` points, spread over the op's space, all compiled anew and measured to the end."""
     project = options.project.resolve()
     shutil.rmtree(project / "build" / "tune" / f"{op}-cuda" / "candidates", ignore_errors=True)
     request = TuningRequest(
@@ -93,9 +95,9 @@ def searched(options: argparse.Namespace, op: str, points: int, gpus: int, jobs:
 
 
 def in_turn(options: argparse.Namespace) -> float:
-    """Seconds a point, with nothing else at work."""
-    found = searched(options, options.op, options.in_turn, 1, 1)
-    return (found["compiling_s"] + found["measuring_s"]) / found["done"]
+    """Seconds a point takes when points are compiled and measured one after another."""
+    figures = searched(options, options.op, options.in_turn, 1, 1)
+    return (figures["compiling_s"] + figures["measuring_s"]) / figures["done"]
 
 
 def main() -> int:
@@ -120,9 +122,9 @@ def main() -> int:
         "longer": options.longer,
         "runs": [],
     }
-    for found in measured(options):
-        figures["runs"] += [found.pop("run")] if "run" in found else []
-        figures |= found
+    for new_figures in measured(options):
+        figures["runs"] += [new_figures.pop("run")] if "run" in new_figures else []
+        figures |= new_figures
         if options.json:  # After each, so that an interrupt loses little.
             results_file.write(options.json, figures)
     print(json.dumps(figures, indent=1))
@@ -130,10 +132,10 @@ def main() -> int:
 
 
 def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One figure after another, by its name; a `run` is one of several."""
+    """Figures by name, as soon as each is measured; a `run` is one entry of the list `runs`."""
     if options.verdicts:
-        found = searched(options, FOR_VERDICTS, options.verdicts, 1, options.jobs)
-        yield {"ask_to_verdict_median_s": found["ask_to_verdict_median_s"], "verdicts": found}
+        figures = searched(options, FOR_VERDICTS, options.verdicts, 1, options.jobs)
+        yield {"ask_to_verdict_median_s": figures["ask_to_verdict_median_s"], "verdicts": figures}
     if options.loads:
         versions = [EXTENSION.replace("THREADS", str(64 << number)) for number in range(options.loads)]
         with tempfile.TemporaryDirectory() as scratch:
@@ -142,9 +144,9 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     if alone:
         yield {"in_turn_s_a_point": alone}
     for gpus in (count for count in options.gpus if count <= torch.cuda.device_count()):
-        found = searched(options, options.op, options.points, gpus, options.jobs)
-        over = {"in_turn_over_it": alone * found["done"] / found["seconds"]} if alone else {}
-        yield {"run": {"gpus": gpus, **found, **over}}
+        figures = searched(options, options.op, options.points, gpus, options.jobs)
+        over = {"in_turn_over_it": alone * figures["done"] / figures["seconds"]} if alone else {}
+        yield {"run": {"gpus": gpus, **figures, **over}}
 
 
 if __name__ == "__main__":

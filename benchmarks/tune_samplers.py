@@ -108,9 +108,9 @@ def main() -> int:
         space = Space({name: tuple(values) for name, values in table["tunables"].items()})
         times = {key(point["values"]): point["seconds"] for point in table["table"]}
         for name in options.samplers:
-            found = [row(path.stem, name, space, times, seed) for seed in range(options.seeds)]
-            rows += found
-            show(found)
+            searches = [row(path.stem, name, space, times, seed) for seed in range(options.seeds)]
+            rows += searches
+            show(searches)
             if options.json:
                 results_file.write(options.json, {"optuna": optuna.__version__, "searches": rows})
     return 0

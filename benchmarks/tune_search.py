@@ -139,11 +139,11 @@ def measured(rounds: int) -> Times:
         subprocess.run(["c++", "-std=c++17", *flags(), str(source), "-o", str(program)], check=True)
         print(f"measuring them {rounds} times", file=sys.stderr)
         lines = subprocess.check_output([str(program), str(rounds)], text=True).splitlines()
-    found: Times = {key(values): [] for values in points}
+    times: Times = {key(values): [] for values in points}
     for line in lines:
         number, seconds, _ = line.split()
-        found[key(points[int(number)])].append(float(f"{float(seconds):.5g}"))
-    return found
+        times[key(points[int(number)])].append(float(f"{float(seconds):.5g}"))
+    return times
 
 
 def flags() -> list[str]:
@@ -151,60 +151,61 @@ def flags() -> list[str]:
 
 
 def guided(space: Space, names: Sequence[str], count: int, seed: int, look: Callable[[str], float]) -> list[str]:
-    """The points that the command's search asks for, the best first by what it was told of them."""
-    known = set(names)
-    kept = [number for number, values in enumerate(space.points()) if key(values) in known]
+    """The points that the command's search asks for, the fastest first by the times that it was told."""
+    measured_names = set(names)
+    kept = [number for number, values in enumerate(space.points()) if key(values) in measured_names]
     with tempfile.TemporaryDirectory() as scratch:
         about = {"op": "product", "device": "any"}
         study = Study(f"{scratch}/trials.log", about, space, kept, SEEDED, count, seed)
-        told = {}
+        seconds = {}
         while trial := study.ask():
             name = key(trial.values)
-            told[name] = look(name)
-            study.tell(trial.number, told[name], {"ratio": told[name], "state": "measured"})
-    return sorted(told, key=told.__getitem__)
+            seconds[name] = look(name)
+            study.tell(trial.number, seconds[name], {"ratio": seconds[name], "state": "measured"})
+    return sorted(seconds, key=seconds.__getitem__)
 
 
 def by_chance(space: Space, names: Sequence[str], count: int, seed: int, look: Callable[[str], float]) -> list[str]:
-    told = {name: look(name) for name in Random(seed).sample(names, count)}
-    return sorted(told, key=told.__getitem__)
+    seconds = {name: look(name) for name in Random(seed).sample(names, count)}
+    return sorted(seconds, key=seconds.__getitem__)
 
 
 def best_of(search: Callable[..., list[str]], space: Space, times: Times, seed: int) -> dict[str, float]:
-    """The true time of the point that a search ends with, over the best point's; before and after it compares a few."""
-    truth = {name: statistics.median(found) for name, found in times.items()}
-    chance = Random(f"noise {seed}")
+    """The true time of the point that a search ends with over the best point's: the first of its ranking
+    (`unconfirmed`), and the best of the few that it confirms."""
+    true_times = {name: statistics.median(rounds) for name, rounds in times.items()}
+    random = Random(f"noise {seed}")
 
     def look(name: str) -> float:
-        return statistics.median(chance.choices(times[name], k=Budget.min_rounds))
+        return statistics.median(random.choices(times[name], k=Budget.min_rounds))
 
     ranked = search(space, list(times), round(SHARE * len(times)), seed, look)
-    least = min(truth.values())
+    fastest = min(true_times.values())
     return {
-        "unconfirmed": truth[ranked[0]] / least,
-        "confirmed": min(truth[name] for name in ranked[:CONFIRMED]) / least,
+        "unconfirmed": true_times[ranked[0]] / fastest,
+        "confirmed": min(true_times[name] for name in ranked[:CONFIRMED]) / fastest,
     }
 
 
-def spread(found: Sequence[dict[str, float]]) -> dict[str, Any]:
+def spread(searches: Sequence[dict[str, float]]) -> dict[str, Any]:
     """How often a search ends within 2% of the best, and how far off it is."""
-    made = {}
+    figures = {}
     for name in ("unconfirmed", "confirmed"):
-        ordered = sorted(one[name] for one in found)
+        ordered = sorted(search[name] for search in searches)
         near = sum(ratio <= NEAR for ratio in ordered) / len(ordered)
-        made[name] = {
+        figures[name] = {
             "within_2_percent": near,
             "median": statistics.median(ordered),
             "p90": ordered[-len(ordered) // 10],
         }
-    return made
+    return figures
 
 
 def report(space: Space, times: Times, seeds: int) -> dict[str, Any]:
-    """How good searches of a table are: the command's, and by chance."""
-    truth = {name: statistics.median(found) for name, found in times.items()}
-    least = min(truth.values())
-    noise = [statistics.quantiles(found, n=4) for found in times.values()]
+    """How near to the best point searches of a table end: the command's, and random ones."""
+    medians = {name: statistics.median(rounds) for name, rounds in times.items()}
+    fastest = min(medians.values())
+    noise = [statistics.quantiles(rounds, n=4) for rounds in times.values()]
     with multiprocessing.Pool() as pool:
         runs = {
             "search": pool.map(partial(best_of, guided, space, times), range(seeds)),
@@ -216,10 +217,10 @@ def report(space: Space, times: Times, seeds: int) -> dict[str, Any]:
         "trials": round(SHARE * len(times)),
         "rounds": len(next(iter(times.values()))),
         "searches": seeds,
-        "slowest_over_fastest": max(truth.values()) / least,
-        "points_within_2_percent": sum(value <= NEAR * least for value in truth.values()),
+        "slowest_over_fastest": max(medians.values()) / fastest,
+        "points_within_2_percent": sum(value <= NEAR * fastest for value in medians.values()),
         "half_of_a_points_rounds_lie_within": statistics.median((high - low) / middle for low, middle, high in noise),
-        **{name: spread(found) for name, found in runs.items()},
+        **{name: spread(run) for name, run in runs.items()},
     }
 
 
@@ -234,22 +235,22 @@ def main() -> int:
         earlier = json.loads(options.table.read_text(encoding="utf-8"))
         space = Space({name: tuple(values) for name, values in earlier["tunables"].items()})
         times = {key(point["values"]): point["seconds"] for point in earlier["table"]}
-        where = earlier["measured"]
+        measured_on = earlier["measured"]
     else:
         space, times = SPACE, measured(options.rounds)
         machine = {"system": platform.platform(), "cpu": cpu_name(), "cores": os.cpu_count(), "load": os.getloadavg()}
-        where = {"machine": machine, "flags": " ".join(flags())}
-    found = {"measured": where, **report(space, times, options.seeds)}
-    print(json.dumps(found, indent=1))
+        measured_on = {"machine": machine, "flags": " ".join(flags())}
+    results = {"measured": measured_on, **report(space, times, options.seeds)}
+    print(json.dumps(results, indent=1))
     if options.json:
-        save(found, times, options.json)
+        save(results, times, options.json)
     return 0
 
 
-def save(found: dict[str, Any], times: Times, path: Path) -> None:
+def save(results: dict[str, Any], times: Times, path: Path) -> None:
     """The figures, and the table at their end."""
     points = [{"values": json.loads(name), "seconds": seconds} for name, seconds in times.items()]
-    results_file.write(path, {**found, "table": points})
+    results_file.write(path, {**results, "table": points})
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ extern "C" cudaError_t forward(
 
 
 def points(lab: Any, space: Space, sizes: dict[str, int]) -> Iterator[Values]:
-    """Those that the gates let pass."""
+    """The points that pass the gates."""
     estimate, chip = lab.ESTIMATES[f"cuda {CHIP}"], device_limits(CHIP)
     for values in space.points():
         if gates.judge(estimate(values, torch.bfloat16, **sizes), chip) is None:
@@ -87,8 +87,8 @@ def compiled(project: Path, folder: Path, values: Values) -> Path | None:
     command = ["nvcc", "-std=c++17", "-O3", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a"]
     command += [*(f"-I{path}" for path in includes), "-DHAS_SM_80=1", "-DHAS_SM_90A=1", "-DOP_NAMESPACE=table"]
     command += ["-Xcompiler=-fPIC", "-shared", "-o", str(stem.with_suffix(".so")), str(stem.with_suffix(".cu"))]
-    done = subprocess.run(command, capture_output=True, check=False)
-    return stem.with_suffix(".so") if done.returncode == 0 else None
+    result = subprocess.run(command, capture_output=True, check=False)
+    return stem.with_suffix(".so") if result.returncode == 0 else None
 
 
 def call_of(library: Path, x: Tensor, w: Tensor, b: Tensor, y: Tensor) -> Call:
@@ -108,16 +108,16 @@ def call_of(library: Path, x: Tensor, w: Tensor, b: Tensor, y: Tensor) -> Call:
 
 
 def is_right(call: Call, expected: Tensor) -> bool:
-    """Whether it can be launched, and what it makes is the product but for rounding."""
+    """Whether the call can be launched, and gives the product but for rounding."""
     try:
-        made = call().float()
+        result = call().float()
     except RuntimeError:
         return False
-    return torch.allclose(made, expected.float(), rtol=2**-6, atol=2**-6 * float(expected.float().std()))
+    return torch.allclose(result, expected.float(), rtol=2**-6, atol=2**-6 * float(expected.float().std()))
 
 
 def measured(libraries: dict[str, Path], sizes: dict[str, int], rounds: int) -> Times:
-    """The seconds of every point that is right, in each round."""
+    """The seconds of every point that gives the right result, in each round."""
     m, n, k = (sizes[name] for name in "mnk")
     draw = partial(torch.randn, device="cuda", dtype=torch.bfloat16)
     x, w, b = draw(m, k), draw(n, k) * k**-0.5, draw(n)
@@ -137,11 +137,11 @@ def measured(libraries: dict[str, Path], sizes: dict[str, int], rounds: int) -> 
     return times
 
 
-def compile_all(project: Path, folder: Path, wanted: list[Values], jobs: int) -> dict[str, Path]:
-    one: Callable[[Values], Path | None] = partial(compiled, project, folder)
+def compile_all(project: Path, folder: Path, points: list[Values], jobs: int) -> dict[str, Path]:
+    compile_point: Callable[[Values], Path | None] = partial(compiled, project, folder)
     with ThreadPoolExecutor(jobs) as pool:
-        made = dict(zip(map(key, wanted), pool.map(one, wanted), strict=True))
-    return {name: path for name, path in made.items() if path}
+        libraries = dict(zip(map(key, points), pool.map(compile_point, points), strict=True))
+    return {name: path for name, path in libraries.items() if path}
 
 
 def main() -> int:
@@ -156,17 +156,17 @@ def main() -> int:
     project, cases = options.project.resolve(), options.cases
     lab = importlib.import_module(f"{import_package(project).__name__}.ops.{OP}.lab")
     space = Space({**lab.TUNABLES[f"cuda {CHIP}"], **FIXED})
-    wanted = list(points(lab, space, lab.CASES[cases[0]]))
+    kept = list(points(lab, space, lab.CASES[cases[0]]))
     options.out.mkdir(parents=True, exist_ok=True)
-    where = {"environment": describe("cuda", options.project, {}), "op": OP}
+    measured_on = {"environment": describe("cuda", options.project, {}), "op": OP}
     with tempfile.TemporaryDirectory() as scratch:
-        print(f"compiling {len(wanted)} points", file=sys.stderr)
-        libraries = compile_all(project, Path(scratch), wanted, options.jobs)
+        print(f"compiling {len(kept)} points", file=sys.stderr)
+        libraries = compile_all(project, Path(scratch), kept, options.jobs)
         for case in cases:
             times = measured(libraries, lab.CASES[case], options.rounds)
             print(f"{case}: measured {len(times)} of {len(libraries)} that compile", file=sys.stderr)
-            found = {"measured": {**where, "case": case}, **report(space, times, options.seeds)}
-            save(found, times, options.out / f"tune_search_gpu_{case.replace(',', '').replace(' ', '_')}.json")
+            results = {"measured": {**measured_on, "case": case}, **report(space, times, options.seeds)}
+            save(results, times, options.out / f"tune_search_gpu_{case.replace(',', '').replace(' ', '_')}.json")
     return 0
 
 

@@ -18,8 +18,8 @@ from kernelgen.cli import main
 from kernelgen.scaffold import template
 
 ROOT = Path(__file__).parents[1]
-# Before anything loads torch: a thread of OpenMP that waits for others leaves its core to the other tests, rather than
-# spin until they come. Where cores are shared, the norms' own tests took three times as long by that.
+# Set before anything loads torch: a thread of OpenMP that waits for others then leaves its core to other tests.
+# Spinning made the norms' own tests take three times as long on shared cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
@@ -49,14 +49,14 @@ def commit_all(folder: Path, message: str = "work") -> None:
 
 
 def tree(folder: Path) -> dict[str, tuple[bytes, bool]]:
-    """Every file below a folder, git's aside, and whether it may be run; a link counts as where it points."""
-    found = {}
+    """The content of every file below a folder but git's, and whether it is executable. A link's is its target."""
+    files = {}
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         if inside.parts[0] != ".git" and (path.is_symlink() or path.is_file()):
             content = os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
-            found[inside.as_posix()] = content, os.access(path, os.X_OK)
-    return found
+            files[inside.as_posix()] = content, os.access(path, os.X_OK)
+    return files
 
 
 @contextmanager
@@ -87,13 +87,13 @@ def pytest_xdist_auto_num_workers(config) -> int:
 
 
 def pytest_collection_modifyitems(items):
-    """Long tests first, so that none of them is what all workers but one wait for at the end."""
+    """Long tests first, so that the workers do not wait for a long one at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_world(tmp_path_factory):
-    """No test sees the settings, the caches or the identity of whoever runs it."""
+def _isolated_environment(tmp_path_factory):
+    """No test sees the settings, the caches or the identity of the user who runs it."""
     world = tmp_path_factory.mktemp("world")
     (world / "gitconfig").write_text(
         "[user]\nname = Ada Lovelace\nemail = ada@example.com\n[init]\ndefaultBranch = main\n"
@@ -123,7 +123,7 @@ def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]
         folder = base / name
         with locked(base / f"{name}.lock"):
             if not (base / f"{name}.filled").exists():
-                assert not folder.exists(), f"{name} could not be made: the first test that needed it says why"
+                assert not folder.exists(), f"{name} could not be made: see the first test that needed it"
                 folder.mkdir()
                 fill(folder)
                 (base / f"{name}.filled").touch()
@@ -172,8 +172,8 @@ def stamp(run, tmp_path):
     """A new project with these first ops, in a folder of its own; its path."""
 
     def call(*recipes: str, name: str = "my-kernels") -> Path:
-        made = run("new", tmp_path / name, "--defaults", "--data", f"recipes=[{', '.join(recipes)}]")
-        assert made.code == 0, made.err
+        result = run("new", tmp_path / name, "--defaults", "--data", f"recipes=[{', '.join(recipes)}]")
+        assert result.code == 0, result.err
         return tmp_path / name
 
     return call

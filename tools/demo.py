@@ -24,16 +24,16 @@ def scaled_softplus(x: Tensor, beta: float = 1.0) -> Tensor:
 '''
 
 
-def step(what: str, command: list[str], folder: Path) -> float:
+def step(title: str, command: list[str], folder: Path) -> float:
     """Print a command, run it with its output on the terminal, and return its seconds; exit if it fails."""
-    shown = " ".join(f"'{word}'" if re.search(r"[ ()]", word) else word for word in command)
-    print(f"\n\033[1m{what}\033[0m\n$ {shown}", flush=True)
+    text = " ".join(f"'{word}'" if re.search(r"[ ()]", word) else word for word in command)
+    print(f"\n\033[1m{title}\033[0m\n$ {text}", flush=True)
     start = time.perf_counter()
     path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "PATH": path, "VIRTUAL_ENV": str(BIN.parent)}
     code = subprocess.run(command, cwd=folder, env=environment, check=False).returncode
     if code:
-        sys.exit(f"\n`{shown}` failed with exit code {code}; its messages are above.")
+        sys.exit(f"\n`{text}` failed with exit code {code}; its messages are above.")
     return time.perf_counter() - start
 
 

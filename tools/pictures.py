@@ -107,7 +107,8 @@ def _kind(peer: str) -> str:
 
 
 def _is_slowest(ratio: summary.Ratio, ratios: list[summary.Ratio]) -> bool:
-    """Whether no other of the specialised kernels, or no peer at all, is slower: its name has room to the right."""
+    """Whether the name of a specialised kernel has room to the right: no other such kernel of the row is slower or,
+    where it is the only one, no peer at all."""
     row = [other for other in ratios if (other.op, other.direction) == (ratio.op, ratio.direction)]
     kernels = [other for other in row if _kind(other.peer) == "other kernels"]
     return ratio == max(kernels if len(kernels) > 1 else row, key=lambda other: other.mean)
@@ -131,12 +132,12 @@ def draw_session(file: Path) -> None:
                 folder /= command.removeprefix("cd ")
                 continue
             typed = command.replace("kernelgen ", f"{shlex.quote(sys.executable)} -m kernelgen ", 1)
-            done = subprocess.run(
+            result = subprocess.run(
                 ["bash", "-c", typed], cwd=folder, env=variables, capture_output=True, text=True, check=False
             )
-            if done.returncode != code:
-                sys.exit(f"`{command}` gave exit code {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
-            for line in excerpt(done.stdout.splitlines(), first, last):
+            if result.returncode != code:
+                sys.exit(f"`{command}` gave exit code {result.returncode}, not {code}:\n{result.stdout}{result.stderr}")
+            for line in excerpt(result.stdout.splitlines(), first, last):
                 console.print(Text(line), soft_wrap=False)
             console.print()
     file.write_text(console.export_svg(title="kernelgen", theme=MONOKAI, unique_id="session"))

@@ -40,7 +40,7 @@ class Step:
 def main() -> int:
     options = _options()
     project = (options.out / "every-recipe").resolve()
-    # The first two need the GPU to themselves: one measures, one takes tens of gigabytes of its memory.
+    # These need the GPU to themselves: one measures, the other takes tens of gigabytes of its memory.
     alone = [overhead(project, options.out), suite(project, options.jobs)]
     shared = checks(project)
     if unknown := set(options.only) - {step.name for step in alone + shared}:
@@ -53,8 +53,8 @@ def main() -> int:
         return 1
     passed = [run(step, options.out) for step in alone if _is_wanted(step, options)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        wanted = [step for step in shared if _is_wanted(step, options)]
-        passed += pool.map(lambda step: run(step, options.out), wanted)
+        steps = [step for step in shared if _is_wanted(step, options)]
+        passed += pool.map(lambda step: run(step, options.out), steps)
     print(f"{sum(passed)} of {len(passed)} passed; their output is in {options.out}")
     return int(not all(passed))
 
@@ -92,14 +92,14 @@ def checks(project: Path) -> list[Step]:
     halves = ["--only", *WITH_PATHS, "--dtypes", "float16", "bfloat16"]
     # initcheck does not see the writes of Hopper's copy engine, and reports every read of them. cuBLAS uses that engine
     # too, in the products of linear_activation's backward.
-    blind = {"initcheck": ["--without", *WITH_PATHS]}
-    blind_of_sm80 = {"initcheck": ["--forward-only", "linear_activation"]}
+    not_seen = {"initcheck": ["--without", *WITH_PATHS]}
+    not_seen_of_sm80 = {"initcheck": ["--forward-only", "linear_activation"]}
     return [
-        *(Step(tool, [*sanitizer, tool, *calls, *blind.get(tool, [])], ROOT, NO_CACHE) for tool in TOOLS),
+        *(Step(tool, [*sanitizer, tool, *calls, *not_seen.get(tool, [])], ROOT, NO_CACHE) for tool in TOOLS),
         *(
             Step(
                 f"{tool} of sm80 paths",
-                [*sanitizer, tool, *calls, *halves, *blind_of_sm80.get(tool, [])],
+                [*sanitizer, tool, *calls, *halves, *not_seen_of_sm80.get(tool, [])],
                 ROOT,
                 sm80,
             )
@@ -127,7 +127,7 @@ def run(step: Step, out: Path) -> bool:
     environment = {**os.environ, **step.variables, "PYTHONPATH": path}
     with log.open("w") as file:
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 step.command,
                 cwd=step.folder,
                 env=environment,
@@ -136,7 +136,7 @@ def run(step: Step, out: Path) -> bool:
                 timeout=LIMIT_S,
                 check=False,
             )
-            code = str(done.returncode)
+            code = str(result.returncode)
         except (OSError, subprocess.TimeoutExpired) as problem:
             code = str(problem)
     last = next((line for line in reversed(log.read_text(errors="replace").splitlines()) if line.strip()), "")

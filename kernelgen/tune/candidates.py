@@ -208,8 +208,7 @@ class Compiler:
         return time.perf_counter() - start
 
     def _name_of(self, path: str) -> str:
-        """The name of a default build's file in a candidate's flat folder. It includes the file's own folder, since
-        sm80/ and sm90/ may have sources of the same name."""
+        """The name of a build's file in a candidate's flat folder; sources in sm80/ and sm90/ may share names."""
         return Path(path).relative_to(self._build.relative).as_posix().replace("/", "-")
 
     def _kernels(self, reports: Mapping[str, Path]) -> list[dict[str, Any]]:

@@ -16,11 +16,11 @@ from kernelgen.lab.pair import Pair
 from kernelgen.lab.paired_measurement import PairedMeasurement
 from kernelgen.lab.worker_process import WorkerProcess
 from kernelgen.tune.candidates import Candidate
-from kernelgen.tune.slot import SIDES
+from kernelgen.tune.slot import WORKERS
 from kernelgen.tune.space import Values, key
 
-# Cases of `kernelgen fuzz` that a candidate is proved by, and how many of them are one order to the worker.
-PROOFS, PROOFS_AN_ORDER = 60, 6
+# The cases of `kernelgen fuzz` that a candidate has to get right, and how many of them the worker gets in one order.
+PROOFS, PROOFS_PER_ORDER = 60, 6
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Confirmation:
 
 
 @dataclass
-class Gate:
+class Confirmer:
     """Confirms candidates.
 
     Args:
@@ -68,7 +68,7 @@ class Gate:
 
         def start(op: str, seed: int) -> Pair:
             request = {**self.request, "work": "tune", "op": op, "seed": seed}
-            return Pair(*(WorkerProcess(name, self.python, self.root, request) for name in SIDES))
+            return Pair(*(WorkerProcess(name, self.python, self.root, request) for name in WORKERS))
 
         def prepare(pair: Pair, seed: int) -> None:
             nonlocal proved
@@ -100,9 +100,9 @@ class Gate:
             return Confirmation(values, problem=str(error))
 
     def _prove(self, worker: WorkerProcess, seed: int) -> None:
-        for first in range(0, PROOFS, PROOFS_AN_ORDER):
+        for first in range(0, PROOFS, PROOFS_PER_ORDER):
             self.show("proving the candidate", first / PROOFS)
-            if fault := worker.ask("prove", count=PROOFS_AN_ORDER, seed=seed, first=first)["fault"]:
+            if fault := worker.ask("prove", count=PROOFS_PER_ORDER, seed=seed, first=first)["fault"]:
                 raise LabError(f"the candidate is wrong: {fault}")
 
 

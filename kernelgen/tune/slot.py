@@ -17,15 +17,12 @@ from typing import Any
 
 from kernelgen.errors import LabError
 from kernelgen.lab import pair
-from kernelgen.lab.worker_process import LostError
-from kernelgen.lab.worker_process import WorkerProcess as Side
+from kernelgen.lab.worker_process import START_LIMIT_S, LostError, WorkerProcess
 from kernelgen.tune.candidates import Candidate
 
-# What a worker may take to start, which is mostly torch's import from a cold disk.
-START_LIMIT_S = 300.0
-
-SIDES = ("the default", "the candidate")
-# The states of a trial that was measured or should have been.
+# What the two workers are called.
+WORKERS = ("the default", "the candidate")
+# The states of a trial whose candidate compiled.
 MEASURED, STOPPED, WRONG, LOST, FAILED = "measured", "stopped early", "wrong", "crashed or hung", "failed"
 
 
@@ -39,8 +36,8 @@ class Budget:
         rounds: the most rounds of a case; `min_rounds`: the fewest; between these, `total_rounds` over the cases.
         samples: samples of a round, for the default and for the candidate.
         proofs: adversarial cases that a candidate has to get right before it is measured.
-        stop_after, stop_margin: from this round of a case on, a candidate is given up if the lower end of the interval
-            of its log ratio is more than the margin above the best candidate's in that case.
+        stop_after, stop_margin: from this round of a case on, measuring a candidate stops if the lower end of the
+            interval of its log ratio is more than the margin above the best candidate's in that case.
     """
 
     rounds: int = 12
@@ -61,7 +58,7 @@ class TrialResult:
     """How a trial ended.
 
     Attributes:
-        ratio: the candidate's time over the default's, as a geometric mean over the cases; None if it is no good.
+        ratio: the candidate's time over the default's, as a geometric mean over the cases; None if the trial failed.
         ratios: the same of each case that was measured.
         reason: why there is no ratio, or why the measurement was stopped.
         seconds: the time that proving and measuring took.
@@ -87,7 +84,7 @@ class MeasuringSlot:
         self._python, self._root = python, root
         self._request = {"work": "tune", "seed": seed, **request}
         self._limit_s, self._random = limit_s, Random(seed)
-        self._sides: dict[str, Side] = {}
+        self._workers: dict[str, WorkerProcess] = {}
         self._warm_ups: list[threading.Thread] = []
         self._ready: set[str] = set()
         self.environment: dict[str, Any] = {}
@@ -95,16 +92,16 @@ class MeasuringSlot:
     def begin(self, cases: Sequence[Sequence[str]] = (), proofs: int = 0) -> None:
         """Start both workers, and have each warm up by a measurement of these cases, with this many proofs. On a GPU
         the first measurement takes seconds longer: CUDA loads its modules, and each case's inputs are made."""
-        for name in SIDES:
-            side = self._begin(name)
+        for name in WORKERS:
+            worker = self._start_worker(name)
             if cases:
                 count = proofs if name == "the candidate" else 0
-                thread = threading.Thread(target=self._warm_up, args=(side, cases, count), daemon=True)
+                thread = threading.Thread(target=self._warm_up, args=(worker, cases, count), daemon=True)
                 self._warm_ups.append(thread)
                 thread.start()
 
     def start(self, default: Candidate) -> None:
-        """Wait for the warm-up to end, and load the default, which runs beside each candidate from now on.
+        """Wait for the warm-up to end, and load the default, which is measured beside each candidate from now on.
 
         Raises:
             LabError: it cannot be run here; the message says why.
@@ -112,7 +109,7 @@ class MeasuringSlot:
         self._default = default
         for thread in self._warm_ups:
             thread.join()
-        self._side("the default")
+        self._worker("the default")
 
     def measure(
         self, candidate: Candidate, budget: Budget, cases: Sequence[Sequence[str]], best: Mapping[str, float], seed: int
@@ -138,37 +135,37 @@ class MeasuringSlot:
 
     def estimates(self, values: Mapping[str, Any], cases: Sequence[Sequence[str]]) -> list[Any]:
         """What the op's lab.py estimates of a configuration in these cases, without repetitions."""
-        return self._side("the default").ask("estimates", points=[dict(values)], cases=list(cases))["estimates"][0]
+        return self._worker("the default").ask("estimates", points=[dict(values)], cases=list(cases))["estimates"][0]
 
     def close(self) -> None:
-        for name in list(self._sides):
+        for name in list(self._workers):
             self._drop(name)
 
     def kill(self) -> None:
         """End both workers, even while another thread waits for their answers."""
-        for side in list(self._sides.values()):
-            side.kill()
+        for worker in list(self._workers.values()):
+            worker.kill()
 
-    def _warm_up(self, side: Side, cases: Sequence[Sequence[str]], proofs: int) -> None:
-        """Both sides do this at once, since these times do not count."""
+    def _warm_up(self, worker: WorkerProcess, cases: Sequence[Sequence[str]], proofs: int) -> None:
+        """Both workers do this at once, since these times do not count."""
         try:
-            side.ask("list")
-            side.allow(self._limit_s)
+            worker.ask("list")
+            worker.allow(self._limit_s)
             if proofs:
-                side.ask("prove", count=proofs, seed=0)
+                worker.ask("prove", count=proofs, seed=0)
             for case, dtype in cases:
-                graphs = side.ask("plan", seconds=side.ask("open", case=case, dtype=dtype)["fastest"])["graphs"]
-                side.ask("fresh", graphs=graphs)
-                side.ask("time", count=1)
+                graphs = worker.ask("plan", seconds=worker.ask("open", case=case, dtype=dtype)["fastest"])["graphs"]
+                worker.ask("fresh", graphs=graphs)
+                worker.ask("time", count=1)
                 if proofs:
-                    side.ask("check")
+                    worker.ask("check")
         except LabError:  # If it was not killed, the worker that takes its place meets the same and reports it.
-            self._drop(side.name)
+            self._drop(worker.name)
 
     def _measure(
         self, candidate: Candidate, budget: Budget, cases: Sequence[Sequence[str]], best: Mapping[str, float], seed: int
     ) -> TrialResult:
-        live = pair.Pair(self._side("the default"), self._side("the candidate"))
+        live = pair.Pair(self._worker("the default"), self._worker("the candidate"))
         live.after.ask("load", library=str(candidate.library))
         if fault := live.after.ask("prove", count=budget.proofs, seed=seed)["fault"]:
             return TrialResult(WRONG, reason=fault)
@@ -189,7 +186,7 @@ class MeasuringSlot:
 
     def _open(self, live: pair.Pair, case: str, dtype: str) -> None:
         # One after the other: at the same time they would slow each other down.
-        opened = [side.ask("open", case=case, dtype=dtype) for side in (live.before, live.after)]
+        opened = [worker.ask("open", case=case, dtype=dtype) for worker in (live.before, live.after)]
         graphs = all(answer["graphs"] for answer in live.both("plan", seconds=opened[0]["fastest"]))
         live.both("fresh", graphs=graphs)
 
@@ -198,38 +195,38 @@ class MeasuringSlot:
         logs: list[float] = []
         for number in range(rounds):
             seconds = {}
-            for side in self._random.sample([live.before, live.after], 2):
-                seconds[side] = statistics.median(side.ask("time", count=budget.samples)["seconds"])
+            for worker in self._random.sample([live.before, live.after], 2):
+                seconds[worker] = statistics.median(worker.ask("time", count=budget.samples)["seconds"])
             logs.append(math.log(seconds[live.after] / seconds[live.before]))
             may_stop = best is not None and number + 1 >= budget.stop_after
             if may_stop and lower_end(logs) > math.log(best) + budget.stop_margin:
                 return logs, True
         return logs, False
 
-    def _begin(self, name: str) -> Side:
-        self._sides[name] = Side(name, self._python, self._root, dict(self._request), START_LIMIT_S)
-        return self._sides[name]
+    def _start_worker(self, name: str) -> WorkerProcess:
+        self._workers[name] = WorkerProcess(name, self._python, self._root, dict(self._request), START_LIMIT_S)
+        return self._workers[name]
 
-    def _side(self, name: str) -> Side:
+    def _worker(self, name: str) -> WorkerProcess:
         """A worker with a library loaded; a new one if the last was lost."""
         if name not in self._ready:
-            side = self._sides.get(name) or self._begin(name)
+            worker = self._workers.get(name) or self._start_worker(name)
             try:
                 # `list` imports the package, which loads the project's own library; `load` takes the place of that.
-                self.environment = side.ask("list")["environment"]
-                side.ask("load", library=str(self._default.library))
+                self.environment = worker.ask("list")["environment"]
+                worker.ask("load", library=str(self._default.library))
             except LabError:
                 self._drop(name)
                 raise
-            side.allow(self._limit_s)
+            worker.allow(self._limit_s)
             self._ready.add(name)
-        return self._sides[name]
+        return self._workers[name]
 
     def _drop(self, name: str) -> None:
         self._ready.discard(name)
-        if side := self._sides.pop(name, None):
+        if worker := self._workers.pop(name, None):
             with suppress(OSError):
-                side.close()
+                worker.close()
 
 
 def _stopped(case: str, ratios: Mapping[str, float], best: Mapping[str, float]) -> TrialResult:

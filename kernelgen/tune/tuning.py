@@ -12,7 +12,7 @@ from kernelgen.errors import LabError
 from kernelgen.lab import pair
 from kernelgen.tune import record, search, tuned_file
 from kernelgen.tune.candidates import Compiler
-from kernelgen.tune.confirm import Confirmation, Gate
+from kernelgen.tune.confirm import Confirmation, Confirmer
 from kernelgen.tune.device_limits import device_limits
 from kernelgen.tune.devices import measuring_slots
 from kernelgen.tune.errors import CompileError, TuningError
@@ -150,7 +150,9 @@ def _confirm(
 
     blocks, limit_s = request.blocks or pair.BLOCKS[task.device], 2 * request.limit_s
     to_worker, thresholds = request.to_worker(task.device), request.thresholds
-    gate = Gate(request.python, request.root, to_worker, compiler.default, cases, thresholds, blocks, limit_s, show)
+    confirmer = Confirmer(
+        request.python, request.root, to_worker, compiler.default, cases, thresholds, blocks, limit_s, show
+    )
     prefix = f"{compiler.shapes}: " if compiler.shapes else ""
     faster = [trial for trial in search.ranked(trials) if trial["ratio"] < 1]
     promising = [trial for trial in faster if any(map(thresholds.hoped, trial["ratios"].values()))]
@@ -161,7 +163,7 @@ def _confirm(
         values = trial["values"]
         reporter.note(f"{prefix}{key(values)} took {trial['ratio']:.3f} of the default's time; confirming it")
         try:
-            yield gate.confirm(values, compiler.compile(values))
+            yield confirmer.confirm(values, compiler.compile(values))
         except CompileError as error:  # It was compiled by another worker, and does not compile here.
             yield Confirmation(values, problem=str(error))
 

@@ -15,7 +15,7 @@ else:
 PAGES = sorted(page.stem for page in (ROOT / "docs").glob("*.md"))
 
 
-def test_it_lists_every_page_with_its_title(run):
+def test_without_a_topic_help_lists_every_page_with_its_title(run):
     listed = run("help").out
     assert [line.split()[0] for line in listed.splitlines()[2:]] == PAGES
     assert "  troubleshooting  " in listed
@@ -23,23 +23,23 @@ def test_it_lists_every_page_with_its_title(run):
 
 
 @pytest.mark.parametrize("topic", PAGES)
-def test_it_prints_a_page_as_it_is_written(run, topic):
-    shown = run("help", topic)
+def test_a_page_is_printed_as_it_is_written(run, topic):
+    result = run("help", topic)
     lines = (ROOT / "docs" / f"{topic}.md").read_text(encoding="utf-8").splitlines()
-    assert shown.code == 0
-    # The marks of the tests that run a page are left out.
-    assert shown.out.splitlines() == [line for line in lines if not line.startswith("<!-- ")]
+    assert result.code == 0
+    # The comments that steer the tests of pages are left out.
+    assert result.out.splitlines() == [line for line in lines if not line.startswith("<!-- ")]
 
 
-def test_on_a_terminal_it_is_formatted(run, monkeypatch):
+def test_on_a_terminal_a_page_is_formatted(run, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    shown = run("help", "lab").out
-    assert "Quick start" in shown
-    assert "## Quick start" not in shown
-    assert "](" not in shown
+    result = run("help", "lab").out
+    assert "Quick start" in result
+    assert "## Quick start" not in result
+    assert "](" not in result
 
 
-def test_it_says_where_a_page_is(run):
+def test_path_prints_where_a_page_is(run):
     assert run("help", "lab", "--path").out == f"{ROOT / 'docs' / 'lab.md'}\n"
     assert run("help", "--path").out == f"{ROOT / 'docs'}\n"
 

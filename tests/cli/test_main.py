@@ -18,17 +18,17 @@ def process(*arguments: str, **options) -> subprocess.CompletedProcess:
 
 
 def test_help_names_every_verb(run):
-    shown = run("--help")
-    assert shown.code == 0
-    assert all(verb in shown.out for verb in VERBS)
+    result = run("--help")
+    assert result.code == 0
+    assert all(verb in result.out for verb in VERBS)
     assert run().code == 2
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(run, verb):
-    shown = run(verb, "--help")
-    assert shown.code == 0
-    assert f"kernelgen {verb}" in shown.out
+    result = run(verb, "--help")
+    assert result.code == 0
+    assert f"kernelgen {verb}" in result.out
 
 
 def test_the_version_is_the_package_s(run):
@@ -41,7 +41,7 @@ def test_an_unknown_verb_is_answered_with_the_closest(run):
     assert "Did you mean add-op?" in refused.err
 
 
-def test_a_bug_has_an_exit_code_that_means_nothing_else(monkeypatch, capsys):
+def test_a_bug_has_an_exit_code_of_its_own(monkeypatch, capsys):
     monkeypatch.setattr(cli, "_dispatch", lambda arguments: {}["missing"])
     assert cli.main(["compare", "a.json", "b.json"]) == 70
     error_text = capsys.readouterr().err
@@ -67,21 +67,21 @@ def test_with_json_an_error_is_json_too(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "says"),
+    ("error", "code", "message"),
     (
         (KeyboardInterrupt(), 130, "Interrupted"),
         (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 1, "No space left on device: /x/y"),
         (OSError(errno.EROFS, "Read-only file system", "/x/y"), 1, "Read-only file system: /x/y"),
     ),
 )
-def test_what_the_machine_does_is_one_line(run, monkeypatch, error, code, says):
+def test_an_interrupt_or_a_disk_s_error_is_one_line(run, monkeypatch, error, code, message):
     def fail(_):
         raise error
 
     monkeypatch.setattr(cli, "_dispatch", fail)
     failed = run("list")
     assert failed.code == code
-    assert says in failed.err
+    assert message in failed.err
     assert failed.err.count("\n") == 1
 
 
@@ -96,22 +96,22 @@ def test_add_op_does_not_import_copier(project, checkout):
     verb = ["add-op", "x", "--recipe", "elementwise"]
     code = f"import sys, kernelgen.cli as c; c.main({verb}); print(sorted(sys.modules))"
     environment = os.environ | {"PYTHONPATH": str(checkout)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert "3. pytest" in done.stdout
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert "3. pytest" in result.stdout
     for heavy in ("copier", "rich", "torch", "pydantic"):
-        assert f"'{heavy}'" not in done.stdout
+        assert f"'{heavy}'" not in result.stdout
 
 
 def test_a_reader_that_stops_reading_is_no_error(project, checkout):
     command = f"{sys.executable} -m kernelgen new x --dry-run --defaults --data recipes=elementwise | head -n 1"
     environment = os.environ | {"PYTHONPATH": str(checkout)}
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, env=environment)
-    assert done.stdout.startswith("diff --git")
-    assert "Traceback" not in done.stderr
-    assert "BrokenPipe" not in done.stderr
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, env=environment)
+    assert result.stdout.startswith("diff --git")
+    assert "Traceback" not in result.stderr
+    assert "BrokenPipe" not in result.stderr
 
 
-def test_as_a_module_it_is_the_same_command():
-    done = process("--version")
-    assert (done.returncode, done.stdout) == (0, f"kernelgen {__version__}\n")
+def test_python_m_kernelgen_is_the_same_command():
+    result = process("--version")
+    assert (result.returncode, result.stdout) == (0, f"kernelgen {__version__}\n")
     assert process("nonsense").returncode == 2

@@ -23,12 +23,12 @@ def answers(folder) -> dict:
     return parse_yaml((folder / ".copier-answers.yml").read_bytes())
 
 
-def test_it_makes_a_project_and_says_what_to_type_next(checkout, run, tmp_path):
-    done = run("new", tmp_path / "fast-ops", "--defaults", "--data", "recipes=elementwise")
-    assert done.code == 0
-    assert "git init" in done.out
-    assert "pip install" in done.out
-    assert str(tmp_path / "fast-ops") in done.out
+def test_new_makes_a_project_and_prints_what_to_type_next(checkout, run, tmp_path):
+    result = run("new", tmp_path / "fast-ops", "--defaults", "--data", "recipes=elementwise")
+    assert result.code == 0
+    assert "git init" in result.out
+    assert "pip install" in result.out
+    assert str(tmp_path / "fast-ops") in result.out
     recorded = answers(tmp_path / "fast-ops")
     assert (recorded["project_name"], recorded["package_name"]) == ("fast-ops", "fast_ops")
     assert recorded["author"] == "Ada Lovelace"
@@ -48,26 +48,26 @@ def test_an_empty_folder_is_used_and_a_full_one_is_not(checkout, run, tmp_path):
 
 
 def test_a_dry_run_writes_nothing(checkout, run, tmp_path):
-    shown = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise", "--dry-run")
-    assert "+++ b/setup.py" in shown.out
-    shown = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise", "--dry-run", "--json")
-    assert shown.json["applied"] is False
-    assert "setup.py" in shown.json["create"]
-    assert "+++ b/setup.py" in shown.json["diff"]
+    result = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise", "--dry-run")
+    assert "+++ b/setup.py" in result.out
+    result = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise", "--dry-run", "--json")
+    assert result.json["applied"] is False
+    assert "setup.py" in result.json["create"]
+    assert "+++ b/setup.py" in result.json["diff"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_json_is_one_object(checkout, run, tmp_path):
-    done = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise", "--json").json
-    assert done["applied"] is True
-    assert sorted(done["create"]) == sorted(tree(tmp_path / "x"))
+    result = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise", "--json").json
+    assert result["applied"] is True
+    assert sorted(result["create"]) == sorted(tree(tmp_path / "x"))
 
 
 def test_data_on_the_command_line_wins_over_the_file(checkout, run, tmp_path):
     file = tmp_path / "a.yml"
     file.write_text("license: MIT\ndescription: from the file\nrecipes: [elementwise]\n")
-    done = run("new", tmp_path / "x", "--defaults", "--data-file", file, "--data", "description=a=b: c")
-    assert done.code == 0, done.err
+    result = run("new", tmp_path / "x", "--defaults", "--data-file", file, "--data", "description=a=b: c")
+    assert result.code == 0, result.err
     recorded = answers(tmp_path / "x")
     assert (recorded["license"], recorded["description"]) == ("MIT", "a=b: c")
 
@@ -85,8 +85,8 @@ def test_data_on_the_command_line_wins_over_the_file(checkout, run, tmp_path):
     ),
 )
 def test_every_folder_name_has_default_names(checkout, run, tmp_path, name, project_name, package_name):
-    done = run("new", tmp_path / name, "--defaults", "--data", "recipes=")
-    assert done.code == 0, done.err
+    result = run("new", tmp_path / name, "--defaults", "--data", "recipes=")
+    assert result.code == 0, result.err
     recorded = answers(tmp_path / name)
     assert (recorded["project_name"], recorded["package_name"]) == (project_name, package_name)
 
@@ -139,7 +139,7 @@ def test_an_answer_that_is_not_allowed_is_refused_in_a_sentence(checkout, run, t
         (None, "No such file"),
     ),
 )
-def test_a_data_file_that_is_none_is_refused(checkout, run, tmp_path, text, message):
+def test_a_file_that_holds_no_answers_is_refused(checkout, run, tmp_path, text, message):
     if text is not None:
         (tmp_path / "a.yml").write_text(text)
     refused = run("new", tmp_path / "x", "--defaults", "--data-file", tmp_path / "a.yml")
@@ -162,7 +162,7 @@ def test_a_data_file_that_is_none_is_refused(checkout, run, tmp_path, text, mess
     ),
 )
 def test_hostile_answers_are_inert(checkout, run, tmp_path, text):
-    done = run(
+    result = run(
         "new",
         tmp_path / "x",
         "--defaults",
@@ -173,7 +173,7 @@ def test_hostile_answers_are_inert(checkout, run, tmp_path, text):
         "--data",
         "recipes=elementwise",
     )
-    assert done.code == 0, done.err
+    assert result.code == 0, result.err
     assert answers(tmp_path / "x")["description"] == text
     assert tomllib.loads((tmp_path / "x/pyproject.toml").read_text())["project"]["description"] == text
     for path, (content, _) in tree(tmp_path / "x").items():
@@ -182,41 +182,41 @@ def test_hostile_answers_are_inert(checkout, run, tmp_path, text):
             compile(content, path, "exec")
 
 
-def test_without_a_terminal_it_says_how_to_answer(checkout, run, tmp_path, monkeypatch):
+def test_without_a_terminal_new_names_the_option_for_answers(checkout, run, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     refused = run("new", tmp_path / "x")
     assert refused.code == 2
     assert "--defaults" in refused.err
 
 
-def test_without_a_source_it_says_what_updating_needs(own_checkout, run, tmp_path):
+def test_without_a_source_new_prints_what_updating_needs(own_checkout, run, tmp_path):
     (own_checkout / ".git").rename(own_checkout / "git")
-    done = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise")
-    assert done.code == 0
-    assert "_src_path: git+https://" in done.err
+    result = run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise")
+    assert result.code == 0
+    assert "_src_path: git+https://" in result.err
     assert "_src_path" not in answers(tmp_path / "x")
 
 
 def test_ctrl_c_at_a_prompt_leaves_nothing(checkout, tmp_path):
-    main, other = pty.openpty()
+    main, terminal = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
     command = [sys.executable, "-m", "kernelgen", "new", "x"]
-    child = subprocess.Popen(command, cwd=tmp_path, stdin=other, stdout=other, stderr=other, env=environment)
-    os.close(other)
-    seen = b""
-    while b"Project name" not in seen:
-        seen += os.read(main, 4096)
+    child = subprocess.Popen(command, cwd=tmp_path, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
+    os.close(terminal)
+    output = b""
+    while b"Project name" not in output:
+        output += os.read(main, 4096)
     # The prompt was drawn after the terminal was told to hand over each key, Ctrl-C among them.
     assert not termios.tcgetattr(main)[3] & termios.ISIG
     os.write(main, b"\x03")
     try:
         while chunk := os.read(main, 4096):
-            seen += chunk
+            output += chunk
     except OSError:
-        pass  # Linux ends a terminal that nobody holds any more with EIO.
+        pass  # On Linux a terminal that no process holds open reads as EIO.
     assert child.wait() == 130
-    assert b"Interrupted" in seen
-    assert b"Traceback" not in seen
+    assert b"Interrupted" in output
+    assert b"Traceback" not in output
     assert list(tmp_path.iterdir()) == []
 
 

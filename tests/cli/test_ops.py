@@ -42,11 +42,11 @@ def test_add_then_remove_leaves_the_project_as_it_was(project, run):
     assert not (OPS / "second").exists()
 
 
-@pytest.mark.parametrize("where", (".", "src", "src/my_kernels/ops/elementwise"))
-def test_it_works_from_every_folder_of_a_dirty_project(project, run, monkeypatch, where):
+@pytest.mark.parametrize("folder", (".", "src", "src/my_kernels/ops/elementwise"))
+def test_ops_are_added_and_removed_from_every_folder_of_a_dirty_project(project, run, monkeypatch, folder):
     commit_all(project)
     (project / "mine.txt").write_text("uncommitted")
-    monkeypatch.chdir(project / where)
+    monkeypatch.chdir(project / folder)
     assert run("add-op", "second", "--recipe", "elementwise").code == 0
     assert run("remove-op", "second").code == 0
     assert git(project, "status", "--porcelain") == "?? mine.txt"
@@ -95,7 +95,7 @@ def test_the_first_step_names_the_files_with_kernels(project, run, recipe):
         (["sharding"], 3, "in the way"),
     ),
 )
-def test_what_cannot_be_added_is_refused_and_writes_nothing(project, run, arguments, code, message):
+def test_an_op_that_cannot_be_added_is_refused_and_nothing_is_written(project, run, arguments, code, message):
     before = tree(project)
     refused = run("add-op", *arguments)
     assert refused.code == code
@@ -119,10 +119,10 @@ def test_a_folder_in_the_way_is_not_touched(project, run):
 def test_a_dry_run_is_a_diff_that_git_applies(project, run, tmp_path, verb):
     commit_all(project)
     before = tree(project)
-    shown = run(*verb, "--dry-run")
-    assert shown.code == 0
+    result = run(*verb, "--dry-run")
+    assert result.code == 0
     assert tree(project) == before
-    (tmp_path / "plan.diff").write_text(shown.out)
+    (tmp_path / "plan.diff").write_text(result.out)
     git(project, "apply", str(tmp_path / "plan.diff"))
     by_git = tree(project)
     git(project, "add", "--all")
@@ -193,9 +193,9 @@ def test_list_shows_ops_and_recipes(project, run):
     ]
     assert {"blank", "elementwise"} <= listed["recipes"].keys()
     assert all(summary and "{" not in summary for summary in listed["recipes"].values())
-    shown = run("list").out
-    assert "elementwise  cpu, cuda  pristine" in shown
-    assert "Recipes:" in shown
+    result = run("list").out
+    assert "elementwise  cpu, cuda  pristine" in result
+    assert "Recipes:" in result
 
 
 @pytest.mark.parametrize("verb", (["add-op", "x"], ["remove-op", "x"], ["list"], ["update"], ["build"]))
@@ -213,7 +213,7 @@ def test_list_shows_ops_and_recipes(project, run):
         ("package_name: x\nops: 7\nkernelgen_template: 1\n", "`ops`"),
     ),
 )
-def test_what_is_no_project_of_ours_is_refused(checkout, run, tmp_path, verb, text, message):
+def test_a_folder_that_is_no_project_is_refused(checkout, run, tmp_path, verb, text, message):
     if text is not None:
         (tmp_path / ".copier-answers.yml").write_text(text)
     refused = run(*verb, "--project", tmp_path)
@@ -236,16 +236,16 @@ def test_a_full_or_read_only_disk_is_one_sentence_and_no_change(project, run, mo
     assert tree(project) == before
 
 
-def test_json_holds_what_was_done(project, run):
-    done = run("add-op", "second", "--recipe", "elementwise", "--json").json
-    assert done["applied"] is True
-    assert done["update"] == [".copier-answers.yml"]
-    assert f"{OPS}/second/kernel.cu" in done["create"]
-    assert done["op"] == {"name": "second", "recipe": "elementwise"}
-    shown = run("remove-op", "second", "--json", "--dry-run").json
-    assert shown["delete"] == done["create"]
-    assert shown["applied"] is False
-    assert json.dumps(shown["diff"])
+def test_json_lists_the_changes(project, run):
+    added = run("add-op", "second", "--recipe", "elementwise", "--json").json
+    assert added["applied"] is True
+    assert added["update"] == [".copier-answers.yml"]
+    assert f"{OPS}/second/kernel.cu" in added["create"]
+    assert added["op"] == {"name": "second", "recipe": "elementwise"}
+    removed = run("remove-op", "second", "--json", "--dry-run").json
+    assert removed["delete"] == added["create"]
+    assert removed["applied"] is False
+    assert json.dumps(removed["diff"])
 
 
 @pytest.mark.parametrize("verb", ("new", "add-op", "remove-op", "update"))

@@ -1,4 +1,4 @@
-"""A world to run the pages in: torch, this checkout's kernelgen, and a shell in an empty folder."""
+"""What pages are run in: an environment with torch and this checkout's kernelgen, and a shell in an empty folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
     """The variables of a shell with kernelgen installed and a virtual environment active."""
     home = tmp_path_factory.mktemp("docs")
     checkout = make_checkout(home / "kernelgen-checkout")
-    # What the tests have installed serves here too; nothing is downloaded. What a page installs stays here.
+    # It sees the packages of the tests' own environment, so nothing is downloaded; what a page installs stays in it.
     venv.create(home / "venv", symlinks=True)
     python = home / "venv" / "bin" / "python"
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
@@ -46,11 +46,11 @@ def environment(tmp_path_factory) -> dict[str, str]:
 
 
 Step = Command | tuple[str, str]
-Done = tuple[Command, int, str]
+CommandResult = tuple[Command, int, str]
 
 
 @pytest.fixture
-def shell(environment, tmp_path) -> Callable[..., list[Done]]:
+def shell(environment, tmp_path) -> Callable[..., list[CommandResult]]:
     """Runs steps in order in one shell, so that `cd` and variables last; other variables may be given.
 
     Returns each command that ran with its exit code and all that it printed.
@@ -59,7 +59,7 @@ def shell(environment, tmp_path) -> Callable[..., list[Done]]:
     folder.mkdir()
     mark = "@@docs@@"
 
-    def run(steps: list[Step], **variables: str) -> list[Done]:
+    def run(steps: list[Step], **variables: str) -> list[CommandResult]:
         script, commands = ["exec 2>&1 </dev/null"], []
         for step in steps:
             if isinstance(step, Command):
@@ -68,7 +68,7 @@ def shell(environment, tmp_path) -> Callable[..., list[Done]]:
             else:
                 path, text = step
                 script.append(f"cat > {shlex.quote(path)} <<'{mark}'\n{text}{mark}")
-        done = subprocess.run(
+        result = subprocess.run(
             ["bash", "-c", "\n".join(script)],
             cwd=folder,
             env=environment | variables,
@@ -76,7 +76,7 @@ def shell(environment, tmp_path) -> Callable[..., list[Done]]:
             text=True,
             check=False,
         )
-        parts = done.stdout.split(f"\n{mark} ")
+        parts = result.stdout.split(f"\n{mark} ")
         outputs, codes = [parts[0]], []
         for part in parts[1:]:
             code, _, output = part.partition("\n")

@@ -1,4 +1,4 @@
-"""What the pages say is true: commands print what is shown, links lead somewhere, every option is there."""
+"""The pages are true: commands print what is shown, links lead somewhere, every option is described."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def prints(output: str, expected: list[str]) -> bool:
 def test_commands_do_what_the_page_says(page, shell):
     actions = steps(page)
     commands = [step for step in actions if isinstance(step, Command)]
-    # One page is enough to compile CUDA for; it is the one that has a kernel in it.
-    done = shell(actions, **({} if page == "docs/tutorial.md" else {"USE_CUDA": "0"}))
-    for (command, code, output), after in zip(done, [*commands[1:], None], strict=False):
-        where = f"{page}:{command.line}: $ {command.text}\n{output}"
+    # CUDA is compiled for one page alone, the one that holds a kernel.
+    results = shell(actions, **({} if page == "docs/tutorial.md" else {"USE_CUDA": "0"}))
+    for (command, code, output), after in zip(results, [*commands[1:], None], strict=False):
+        place = f"{page}:{command.line}: $ {command.text}\n{output}"
         announced = after is not None and after.text == "echo $?"
-        assert code == 0 or announced, f"exit code {code} of {where}"
-        assert not command.expected or prints(output, command.expected), f"other output than shown of {where}"
-    assert len(done) == len(commands), f"the shell of {page} ended before {commands[len(done)].text!r}"
+        assert code == 0 or announced, f"exit code {code} of {place}"
+        assert not command.expected or prints(output, command.expected), f"other output than shown of {place}"
+    assert len(results) == len(commands), f"the shell of {page} ended before {commands[len(results)].text!r}"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -77,7 +77,7 @@ def test_links_lead_somewhere(page):
 
 
 def parser_of(verb: str, monkeypatch) -> Parser:
-    """The parser that a verb builds, taken when it is about to parse."""
+    """The parser that a verb builds, caught when it is about to parse."""
 
     class TakenError(Exception):
         pass

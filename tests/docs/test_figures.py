@@ -9,8 +9,8 @@ from tests.docs.pages import ROOT
 
 def test_the_pages_hold_the_figures_of_the_results():
     script = ROOT / "benchmarks" / "performance.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    result = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
 
 
 def test_the_chart_holds_the_figures_of_the_results():

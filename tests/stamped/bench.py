@@ -14,13 +14,13 @@ UNSET = ("USE_CUDA", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "CXX", "MAX_JOBS", "DE
 
 
 class Bench:
-    """A copy of a project, and ways to run things in it."""
+    """A copy of a project, and ways to change it and to run commands in it."""
 
     def __init__(self, project: Path, scratch: Path) -> None:
         self.project, self.scratch = project, scratch
 
     def run(self, *command: object, **variables: str | None) -> str:
-        """All that a command prints, in an environment that asks for nothing but these variables."""
+        """All that a command prints, with these variables and none of the others that steer a build."""
         done = run([str(word) for word in command], self.project, **{**dict.fromkeys(UNSET), **variables})
         return done.stdout + done.stderr
 
@@ -32,7 +32,7 @@ class Bench:
         return self.run(*command, PYTHONPATH=str(REPOSITORY), **variables)
 
     def python(self, code: str, **variables: str | None) -> str:
-        """Runs code that ends in an error; only the error's own line and what follows it are returned."""
+        """Runs code that raises, and returns the error's message without the traceback."""
         lines = f"import torch\n{code}"
         wrapped = (
             f"try:\n    exec({lines!r})\nexcept Exception as error:\n    print(f'{{type(error).__name__}}: {{error}}')"
@@ -77,19 +77,19 @@ class Bench:
         return str(home)
 
     def gpu(self) -> str:
-        """A PATH with an nvidia-smi that tells of an older GPU and a much older driver."""
+        """A PATH with an nvidia-smi that reports an older GPU and a much older driver."""
         text = 'case "$*" in *name*) echo "NVIDIA A100, 8.0, 470.82.01";; *) echo 8.0;; esac'
         return f"{self.script('nvidia-smi', text).parent}{os.pathsep}{os.environ['PATH']}"
 
 
-MADE: dict[str, Callable[[Bench], str]] = {}
+FAILURES: dict[str, Callable[[Bench], str]] = {}
 
 
 def row(symptom: str) -> Callable[[Callable[[Bench], str]], Callable[[Bench], str]]:
-    """Says which row of the page a function makes happen."""
+    """Registers a function as what causes the failure of a row of the page."""
 
     def register(function: Callable[[Bench], str]) -> Callable[[Bench], str]:
-        MADE[symptom] = function
+        FAILURES[symptom] = function
         return function
 
     return register

@@ -21,7 +21,7 @@ from tests.conftest import locked
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / "build" / "stamped"
 ARCHITECTURES = "8.0;9.0a"
-# Compiles C++ in half the time, for tests of what code does and not of how fast it is.
+# Halves the time to compile C++, for tests that look at results and not at speed.
 QUICKLY = {"CXXFLAGS": "-O0"}
 
 
@@ -106,7 +106,7 @@ def write_cpu(folder: Path, body: str, helpers: str = "") -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one of a stamped project's own tests: `op` is None for those of the whole project."""
+    """How one of a stamped project's own tests ended; `op` is None for those of the whole project."""
 
     op: str | None
     test: str
@@ -121,7 +121,7 @@ def own_tests(
     """Runs a project's own tests, on the CPU unless told otherwise, and leaves the project as it is."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        # The same inputs each time: what fails here fails everywhere.
+        # With a fixed seed, so that the same tests fail everywhere.
         command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", "--seed=1", f"--junitxml={report}"]
         variables = {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1", **variables}
         result = run([str(python), *command, *arguments], project, **variables)
@@ -141,7 +141,7 @@ def outcome(case: ElementTree.Element) -> Outcome:
 
 
 def template_hash() -> str:
-    """Changes whenever a stamped project would, or the torch it is built with."""
+    """Differs whenever a stamped project would, or the torch that it is built with."""
     import torch
 
     digest = hashlib.sha256(f"{torch.__version__} {sys.version} {EVERY_OP}".encode())
@@ -181,7 +181,7 @@ def one_op_project(made_once: Callable[[str, Callable[[Path], None]], Path]) -> 
 
 @pytest.fixture(scope="session")
 def small_project(made_once) -> Path:
-    """A project of two ops, built with CUDA, for what would take minutes with every recipe. Copy it, too."""
+    """A project of two ops, built with CUDA, for tests that would take minutes with every recipe. Shared: copy it."""
 
     def fill(folder: Path) -> None:
         project = stamp(
@@ -196,7 +196,7 @@ def small_project(made_once) -> Path:
 
 @pytest.fixture(scope="session")
 def outcomes_of(made_once) -> Callable[[str, Path], list[Outcome]]:
-    """What becomes of a project's own tests, which run once for all that ask."""
+    """The outcomes of a project's own tests, which run once for all tests that need them."""
 
     def outcomes(name: str, project: Path, *arguments: str) -> list[Outcome]:
         def fill(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ops made from functions: what works at once, what is left to write, and that C++ takes over when it is written."""
+"""Ops made from functions: they work at once, say what is left to write, and use C++ once it is written."""
 
 import contextlib
 import importlib
@@ -59,7 +59,7 @@ def make(home: Path) -> None:
     )
     kernelgen(home, "add-op", "my_gate", "--schema", GATE, "--project", project)
     for name in {*NAMES, "my_gate"} - {"affine"}:
-        # One shows that a stamped kernel compiles; the others would only take their time.
+        # One op shows that a stamped kernel compiles; the others would only take time.
         (project / OPS / name / "kernel.cu").unlink()
     result = build(project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0")
     assert result.returncode == 0, result.stdout + result.stderr
@@ -125,8 +125,8 @@ def function_named(name: str) -> Callable[..., Any]:
     return getattr(functions, name)
 
 
-def check_alike(ours: Callable[..., Any], name: str, create_graph: bool = False) -> None:
-    """Values and gradients of a function are those of the one it was made from; second derivatives too, if asked."""
+def check_alike(op: Callable[..., Any], name: str, create_graph: bool = False) -> None:
+    """The op's values and gradients are those of its function; with `create_graph` the second derivatives too."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -139,9 +139,9 @@ def check_alike(ours: Callable[..., Any], name: str, create_graph: bool = False)
         return [*values, *grads, *torch.autograd.grad([g.pow(2).sum() for g in grads], leaves)]
 
     for args, kwargs in calls(name):
-        got, expected = evaluate(ours, args, kwargs), evaluate(function_named(name), args, kwargs)
+        actual, expected = evaluate(op, args, kwargs), evaluate(function_named(name), args, kwargs)
         # Second derivatives may add up their terms in another order.
-        torch.testing.assert_close(got, expected, **({} if create_graph else {"rtol": 0, "atol": 0}))
+        torch.testing.assert_close(actual, expected, **({} if create_graph else {"rtol": 0, "atol": 0}))
 
 
 @pytest.mark.parametrize("name", FROM_FUNCTIONS)
@@ -150,12 +150,12 @@ def test_an_op_made_from_a_function_gives_its_values_and_gradients(package, name
 
 
 @pytest.mark.parametrize("name", FROM_FUNCTIONS)
-def test_it_can_be_differentiated_twice(package, name):
+def test_such_an_op_can_be_differentiated_twice(package, name):
     check_alike(getattr(package, name), name, create_graph=True)
 
 
 @pytest.mark.parametrize("name", FROM_FUNCTIONS)
-def test_it_compiles_into_one_graph_and_trains_there(package, name):
+def test_such_an_op_compiles_into_one_graph_and_trains_there(package, name):
     import torch
 
     torch._dynamo.reset()
@@ -163,17 +163,17 @@ def test_it_compiles_into_one_graph_and_trains_there(package, name):
 
 
 @pytest.mark.parametrize("name", FROM_FUNCTIONS)
-def test_it_keeps_the_signature_and_the_docstring_says_what_to_write(package, name):
+def test_such_an_op_keeps_the_signature_and_its_docstring_describes_each_argument(package, name):
     import inspect
 
-    ours, theirs = (inspect.signature(function) for function in (getattr(package, name), function_named(name)))
-    assert [(p.name, p.kind, p.default) for p in ours.parameters.values()] == [
-        (p.name, p.kind, p.default) for p in theirs.parameters.values()
+    of_op, of_function = (inspect.signature(function) for function in (getattr(package, name), function_named(name)))
+    assert [(p.name, p.kind, p.default) for p in of_op.parameters.values()] == [
+        (p.name, p.kind, p.default) for p in of_function.parameters.values()
     ]
-    assert all(f"{parameter}:" in getattr(package, name).__doc__ for parameter in ours.parameters)
+    assert all(f"{parameter}:" in getattr(package, name).__doc__ for parameter in of_op.parameters)
 
 
-def test_an_argument_that_has_to_be_given_by_name_is_asked_for(package):
+def test_a_missing_keyword_argument_is_named(package):
     import torch
 
     with pytest.raises(TypeError, match="alpha"):
@@ -223,7 +223,7 @@ def test_an_op_that_writes_to_its_argument_does_so(package):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_on_cuda_a_call_says_what_to_write(package, unwritten, home, name):
-    """Without a GPU no tensor is on CUDA; the dispatcher still calls CUDA's kernel for whoever asks for it."""
+    """Without a GPU no tensor is on CUDA, but the dispatcher calls CUDA's kernel where its key is given."""
     import torch
 
     operator = getattr(torch.ops.blank_kernels, name).default
@@ -236,12 +236,12 @@ def test_on_cuda_a_call_says_what_to_write(package, unwritten, home, name):
     expected = f"{name}: CUDA kernel not written yet; write ops/{name}/cuda.cpp"
     assert unwritten.reason_to_fail(file.parent, raised.value) == expected
     assert unwritten.reason_to_fail(file.parent, NotImplementedError("another")) is None
-    # Nor is it taken for a refusal of an argument.
+    # The suite does not take it for a refusal of an argument either.
     with pytest.raises(NotImplementedError), importlib.import_module("suite").refusal("kernel"):
         operator.redispatch(kernels, *args, **kwargs)
 
 
-def test_what_is_stamped_is_clean(home):
+def test_stamped_python_is_clean(home):
     ruff = [sys.executable, "-m", "ruff"]
     for command in (["check"], ["format", "--check", "--diff"]):
         result = run([*ruff, *command, "src", "tests", "conftest.py"], home / "blank-kernels")
@@ -257,7 +257,7 @@ def outcomes(home, outcomes_of) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_stamped_tests_pass(outcomes, name):
+def test_the_stamped_tests_of_an_op_pass(outcomes, name):
     own = [outcome for outcome in outcomes if outcome.op == name]
     assert [outcome for outcome in own if outcome.status == "failed"] == []
     assert {"test_accuracy", "test_opcheck", "test_compile", "test_export"} <= {
@@ -265,7 +265,7 @@ def test_its_stamped_tests_pass(outcomes, name):
     }
 
 
-def test_before_anything_is_written_its_tests_fail_as_expected(outcomes):
+def test_before_anything_is_written_an_op_s_tests_are_expected_failures(outcomes):
     own = [outcome for outcome in outcomes if outcome.op == "my_gate"]
     assert {outcome.status for outcome in own} == {"passed", "skipped", "xfailed"}
     reasons = {outcome.message.partition("\n")[0] for outcome in own if outcome.status == "xfailed"}

@@ -1,4 +1,4 @@
-"""The build of a stamped project: what it makes, what it honours, what it refuses."""
+"""The build of a stamped project: its outputs, the variables that it honours, the requests that it refuses."""
 
 import re
 import struct
@@ -18,16 +18,16 @@ PACKAGE = Path("src/demo_kernels")
 
 def fatbin_architectures(library: Path) -> set[int]:
     """The SM versions of the machine code in a library, read from the headers of its fat binaries."""
-    data, found = library.read_bytes(), set()
+    data, architectures = library.read_bytes(), set()
     for match in re.finditer(re.escape(struct.pack("<IH", 0xBA55ED50, 1)), data):
         header_size, size = struct.unpack_from("<HQ", data, match.start() + 6)
         position, end = match.start() + header_size, match.start() + header_size + size
         while position < end:
             kind, _, entry_header, entry_size = struct.unpack_from("<HHIQ", data, position)
             if kind == 2:
-                found.add(struct.unpack_from("<I", data, position + 28)[0])
+                architectures.add(struct.unpack_from("<I", data, position + 28)[0])
             position += entry_header + entry_size
-    return found
+    return architectures
 
 
 def compiled(output: str) -> list[str]:
@@ -108,12 +108,12 @@ def test_a_file_named_for_an_architecture_is_compiled_for_it_alone(small_project
     assert f"{op}/further.sm_90a.cu" not in compiled(result.stdout)
 
 
-def test_what_ptxas_reports_is_kept_and_what_it_warns_of_is_shown(full_project):
+def test_a_report_of_ptxas_is_kept_and_its_warnings_are_shown(full_project):
     (report,) = (full_project / "build/release/elementwise").glob("kernel.cu.*.o.txt")
     assert "Used " in report.read_text()
     script = full_project / "build/release/report.sed"
-    shown = subprocess.check_output(["sed", "-Ef", script, "-"], input=report.read_text() + HINT, text=True)
-    assert shown == HINT
+    printed = subprocess.check_output(["sed", "-Ef", script, "-"], input=report.read_text() + HINT, text=True)
+    assert printed == HINT
 
 
 HINT = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized\n"
@@ -179,7 +179,7 @@ def test_without_a_toolkit_the_cpu_library_is_built_and_a_line_says_so(full_proj
         ({"CXX": "no-such-compiler"}, "the C++ compiler 'no-such-compiler' was not found"),
     ],
 )
-def test_what_cannot_be_built_is_refused_in_a_sentence(full_project, copy_of, variables, sentence):
+def test_a_build_that_cannot_succeed_is_refused_in_a_sentence(full_project, copy_of, variables, sentence):
     result = build(copy_of(full_project), **variables)
     assert result.returncode == 1
     assert sentence in result.stderr
@@ -267,12 +267,12 @@ def test_an_editable_debug_install_is_found_by_import(small_project, copy_of, tm
     site = sysconfig.get_path("purelib", vars={"base": str(tmp_path / "prefix")})
     code = f"import site; site.addsitedir({site!r}); from demo_kernels import _library\n"
     code += "print(_library.VARIANT, _library.missing['CPU'])"
-    shown = run([sys.executable, "-c", code], tmp_path, DEMO_KERNELS_VARIANT=None)
-    assert shown.stdout == "debug None\n", shown.stderr
+    result = run([sys.executable, "-c", code], tmp_path, DEMO_KERNELS_VARIANT=None)
+    assert result.stdout == "debug None\n", result.stderr
     # A release build is preferred again as soon as there is one.
     assert build(project, USE_CUDA="0").returncode == 0
-    shown = run([sys.executable, "-c", code], tmp_path, DEMO_KERNELS_VARIANT=None)
-    assert shown.stdout == "release None\n", shown.stderr
+    result = run([sys.executable, "-c", code], tmp_path, DEMO_KERNELS_VARIANT=None)
+    assert result.stdout == "release None\n", result.stderr
 
 
 def test_clean_removes_what_builds_made(small_project, copy_of):
@@ -285,7 +285,7 @@ def test_clean_removes_what_builds_made(small_project, copy_of):
 
 
 def test_build_isolation_is_refused_with_the_flag_that_helps(full_project, copy_of, tmp_path):
-    # What pip's isolation does, without its downloads: a Python that sees no torch.
+    # As under pip's build isolation, but without its downloads: a Python that sees no torch.
     project = copy_of(full_project)
     result = run([sys.executable, "-S", "-E", "-m", "build_tools", "configure"], project, PYTHONPATH=None)
     assert result.returncode == 1
@@ -306,7 +306,7 @@ elementwise(tensor, tensor, tensor)
 """
 
 
-# Some toolchains link the latter. Mixed with PyTorch's own it would crash where a number is put into a message.
+# Some toolchains link libstdc++ statically. Mixed with PyTorch's own it would crash where a number is formatted.
 @pytest.mark.parametrize("flags", ["", "-static-libstdc++"])
 def test_too_little_memory_is_an_error_like_any_other(small_project, copy_of, flags):
     project = copy_of(small_project)
@@ -321,5 +321,5 @@ def test_symbols_of_static_libraries_stay_inside(small_project, copy_of):
     assert build(project, LDFLAGS="-static-libstdc++").returncode == 0
     for library in ("_cpu.so", "_cuda.so"):
         output = subprocess.check_output(["nm", "-DC", "--defined-only", str(project / PACKAGE / library)], text=True)
-        # What headers make is weak, and anyone's.
+        # Weak symbols, which headers define, may stay visible.
         assert not re.search(r" [BDRT] (std::|cudaMalloc)", output)

@@ -1,4 +1,4 @@
-"""What a stamped project's documents say of the project and of kernelgen is so."""
+"""The documents of a stamped project are true of the project and of kernelgen."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ def project(made_once) -> Path:
 
 @pytest.fixture(scope="module")
 def documents(project) -> dict[str, str]:
-    """The text of each, by its path."""
+    """The text of each document by its path."""
     inside = (file for folder in ("docs", "baselines", ".github") for file in (project / folder).rglob("*.md"))
     files = [*project.glob("*.md"), *inside]
     return {file.relative_to(project).as_posix(): file.read_text(encoding="utf-8") for file in files}
@@ -84,7 +84,7 @@ def test_every_command_of_kernelgen_is_there(documents):
         assert set(re.findall(r"kernelgen help ([a-z-]+)", documents[name])) >= COOKBOOK
 
 
-def test_a_pull_request_is_asked_for_its_evidence(project):
-    asked = (project / ".github" / "pull_request_template.md").read_text(encoding="utf-8")
+def test_the_template_of_pull_requests_asks_for_evidence(project):
+    template = (project / ".github" / "pull_request_template.md").read_text(encoding="utf-8")
     for evidence in ("ratio", "interval", "Cliff's δ", "p (Holm)", "Profile before and after"):
-        assert evidence in asked
+        assert evidence in template

@@ -1,4 +1,4 @@
-"""include/cpu/exponential.h: as exact as it says, over every exponent, and a loop of it becomes vector instructions."""
+"""include/cpu/exponential.h: as accurate as documented, over every exponent; a loop of it is vectorised."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ from .conftest import REPOSITORY
 
 (HEADER,) = (REPOSITORY / "template").glob("src/*/include/cpu/exponential.h")
 
-# Prints the largest error in units of the last place where the result is a normal number, and what is special.
+# Prints the largest error of normal results in units of the last place, and the number of special cases that are wrong.
 PROGRAM = """
 #include "exponential.h"
 #include <cstdio>
@@ -23,13 +23,13 @@ int main() {
     float x;
     std::memcpy(&x, &bits, 4);
     const double exact = std::exp(double(x));
-    const float found = exponential(x), nearest = exact;
+    const float result = exponential(x), nearest = exact;
     if (std::isnan(x) || std::isinf(nearest)) {
-      special += std::isnan(x) ? !std::isnan(found) : found < 3.4e38f;
+      special += std::isnan(x) ? !std::isnan(result) : result < 3.4e38f;
     } else if (nearest < 1.2e-38f) {
-      special += !(std::fabs(found - exact) <= 1.5e-45);
+      special += !(std::fabs(result - exact) <= 1.5e-45);
     } else {
-      worst = std::fmax(worst, std::fabs(found - exact) / (std::nextafterf(nearest, INFINITY) - nearest));
+      worst = std::fmax(worst, std::fabs(result - exact) / (std::nextafterf(nearest, INFINITY) - nearest));
     }
   }
   std::printf("%g %d", worst, special);
@@ -38,7 +38,7 @@ int main() {
 
 LOOP = """
 #include "exponential.h"
-void each(const float* x, float* y, long n) { for (long i = 0; i < n; ++i) y[i] = exponential(x[i]); }
+void exponentials(const float* x, float* y, long n) { for (long i = 0; i < n; ++i) y[i] = exponential(x[i]); }
 """
 
 
@@ -47,26 +47,27 @@ def compile_with(tmp_path):
     shutil.copy(HEADER, tmp_path)
 
     def compile_with(source: str, *flags: str) -> str:
-        (tmp_path / "it.cpp").write_text(source)
+        (tmp_path / "program.cpp").write_text(source)
         # The flags of a release build.
-        command = ["g++", "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", *flags, "it.cpp", "-o", "it"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-        return done.stdout + done.stderr
+        command = ["g++", "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", *flags]
+        command += ["program.cpp", "-o", "program"]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return result.stdout + result.stderr
 
     return compile_with
 
 
 @pytest.mark.parametrize("flags", [(), ("-mfma",)], ids=["plain", "fused multiply-add"])
-def test_it_is_as_exact_as_it_says(compile_with, tmp_path, flags):
+def test_the_exponential_is_as_accurate_as_documented(compile_with, tmp_path, flags):
     if flags and "fma" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this CPU has no such instruction")
     compile_with(PROGRAM, *flags)
-    worst, special = subprocess.check_output(tmp_path / "it", text=True).split()
+    worst, special = subprocess.check_output(tmp_path / "program", text=True).split()
     assert 0.5 <= float(worst) <= 1.1
     assert special == "0"
 
 
-def test_a_loop_of_it_is_vectorised(compile_with):
+def test_a_loop_of_the_exponential_is_vectorised(compile_with):
     if "Free Software" not in subprocess.run(["g++", "--version"], capture_output=True, text=True).stdout:
         pytest.skip("this is no GCC")
     assert "loop vectorized" in compile_with(LOOP, "-c", "-fopt-info-vec")

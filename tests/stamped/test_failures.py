@@ -1,6 +1,6 @@
-"""Every row of docs/troubleshooting.md: the failure is made to happen, and what is printed is what the row says.
+"""Every row of docs/troubleshooting.md: its failure is caused, and prints what the row says.
 
-A function here makes a failure happen and returns what a user would read.
+Each function with a `row` causes a failure and returns what a user would read.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .bench import MADE, Bench, pattern, row, symptoms
+from .bench import FAILURES, Bench, pattern, row, symptoms
 from .conftest import REPOSITORY, one_op_project
 
 PACKAGE = Path("src/demo_kernels")
@@ -32,13 +32,13 @@ def bench(demo, tmp_path) -> Bench:
     return Bench(Path(shutil.copytree(demo, tmp_path / "demo")), tmp_path)
 
 
-def test_the_page_and_these_failures_are_the_same():
-    assert sorted(symptoms()) == sorted(MADE)
+def test_the_page_has_a_row_for_each_failure_and_no_other():
+    assert sorted(symptoms()) == sorted(FAILURES)
 
 
 @pytest.mark.parametrize("symptom", symptoms())
-def test_what_is_printed_is_what_the_page_says(symptom, bench):
-    output = MADE[symptom](bench)
+def test_the_failure_prints_what_the_page_says(symptom, bench):
+    output = FAILURES[symptom](bench)
     assert re.search(pattern(symptom), output), output
     assert "Traceback" not in output
 
@@ -48,7 +48,7 @@ def test_what_is_printed_is_what_the_page_says(symptom, bench):
 
 @row("torch is not installed in this environment")
 def torch_missing(bench):
-    # What pip's build isolation does, without its downloads: a Python that sees no torch.
+    # As under pip's build isolation, but without its downloads: a Python that sees no torch.
     return bench.run(BASE_PYTHON, "-S", "-E", "-m", "build_tools", "configure")
 
 
@@ -80,7 +80,7 @@ def setuptools_old(bench):
 @row("No Python with torch was found for")
 def python_missing(bench):
     code = "import sys; from kernelgen.cli import main; sys.exit(main(['doctor']))"
-    hide = "import kernelgen.toolchain.python as here; here.find_spec = lambda name: None"
+    hide = "import kernelgen.toolchain.python as python; python.find_spec = lambda name: None"
     return bench.run(sys.executable, "-c", f"{hide}\n{code}", PYTHONPATH=str(REPOSITORY))
 
 
@@ -216,7 +216,7 @@ def jobs_misspelt(bench):
 
 @row("No space left on device")
 def disk_full(bench):
-    # A device that takes nothing, where an object is to be written.
+    # In the place of an object lies a link to a device that is always full.
     target = bench.project / "build" / "release" / "elementwise" / "cpu.cpp.o"
     target.unlink()
     target.symlink_to("/dev/full")
@@ -228,7 +228,7 @@ def project_read_only(bench):
     bench.append(OP / "cpu.cpp", "// Edited.")
     for folder, _, _ in os.walk(bench.project / "build"):
         Path(folder).chmod(0o555)
-    # The superuser may write anywhere, unless this is taken away.
+    # The superuser may write anywhere unless this capability is dropped.
     drop = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
     return bench.run(*drop, sys.executable, "setup.py", "build_ext", "--inplace", USE_CUDA="0")
 

@@ -16,7 +16,7 @@ OPS = Path("src/demo_kernels/ops")
 
 
 class Fault(NamedTuple):
-    """Replacements in files of an op, `NAME` being its name, and what notices them."""
+    """Replacements in files of an op, whose name is `NAME` there, and the tests that notice them."""
 
     recipe: str
     edits: tuple[tuple[str, str, str], ...]
@@ -42,7 +42,7 @@ SIGNATURES = {
 
 @pytest.fixture(scope="session")
 def compiler_output(made_once) -> str:
-    """What the compilers say of a project in which every op's C++ has another wrong signature, and one has none."""
+    """What the compilers print of a project in which each op's C++ has another wrong signature, but for one op."""
 
     def make(folder: Path) -> None:
         names = sorted([*SIGNATURES, "without_fault"])
@@ -50,7 +50,7 @@ def compiler_output(made_once) -> str:
         for name, (file, old, new, _) in SIGNATURES.items():
             edit(project / OPS / name / file, (old, new))
         for name in names:
-            # The kernels are not what is looked at here, and those that fit have been compiled elsewhere.
+            # Kernels are not tested here, and right signatures of cuda.cpp are compiled in other tests.
             (project / OPS / name / "kernel.cu").unlink()
             if not name.endswith("_on_cuda"):
                 (project / OPS / name / "cuda.cpp").unlink()
@@ -100,7 +100,7 @@ def cpu(old: str, new: str) -> tuple[str, str, str]:
     return "cpu.cpp", old, new
 
 
-# Of ops that were stamped before tests/suite/.
+# The imports of ops that were stamped before there was tests/suite/.
 OLD_IMPORTS = "from op_tools import assert_accurate, copies, evaluate  # noqa: F401\nfrom op_suite import"
 STUB = 'throw std::runtime_error("NAME: CPU kernel not written yet");'
 COPY = "Tensor out = empty_like_contiguous(x);\n  return torch::stable::copy_(out, x);"
@@ -186,7 +186,7 @@ FAULTS = {
         (python("range(input.ndim - 1))):\n        sum, added", "range(input.ndim))):\n        sum, added"),),
         {"test_sharding"},
     ),
-    # Of a blank op, what is not written is no failure; what is written counts.
+    # In a blank op a missing part is an expected failure; a part that is written has to be right.
     "nothing_written": Fault("blank", (), set()),
     "reference_alone": Fault("blank", (DOUBLED,), set()),
     "reference_that_fails": Fault("blank", (FAILING,), {"test_accuracy"}),
@@ -235,7 +235,7 @@ def test_the_op_s_own_tests_notice(outcomes, name):
     assert FAULTS[name].noticed_by or {outcome.test for outcome in own if outcome.status == "passed"}
 
 
-def test_what_is_not_written_is_an_expected_failure(outcomes):
+def test_a_part_that_is_not_written_is_an_expected_failure(outcomes):
     expected = [outcome for outcome in outcomes if outcome.status == "xfailed"]
     assert {outcome.op for outcome in expected} == {"nothing_written"}
     assert {outcome.message.partition("\n")[0] for outcome in expected} == {

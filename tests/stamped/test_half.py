@@ -1,4 +1,4 @@
-"""include/cpu/half.h: the conversions are exact in every case, and loops of them become vector instructions."""
+"""include/cpu/half.h: the conversions are exact in every case, and loops of them are vectorised."""
 
 import ctypes
 import shutil
@@ -50,9 +50,9 @@ def convert(compile_loops, tmp_path):
 
 
 def boundaries() -> np.ndarray:
-    """Every float16, the middles between them, which are ties, and the floats beside each, of both signs."""
+    """Every float16, the midpoints between neighbours, which are ties, and the floats next to these, of both signs."""
     exact = EVERY_HALF[:0x7C01].astype(np.float32)
-    # What would be next to the largest one counts, too: from the middle on, numbers become infinity.
+    # The largest has a midpoint too, with the number that would follow: from there on, numbers become infinity.
     following = np.append(exact[1:-1], np.float32(65536))
     values = np.concatenate([exact, exact[:-1] / 2 + following / 2])
     up, down = (np.nextafter(values, np.float32(towards), dtype=np.float32) for towards in (np.inf, -np.inf))
@@ -60,11 +60,11 @@ def boundaries() -> np.ndarray:
     return np.concatenate([values, -values])
 
 
-def assert_same(found: np.ndarray, expected: np.ndarray) -> None:
+def assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
     """The same bits, but for those of NaN."""
-    bits = {2: np.uint16, 4: np.uint32}[found.itemsize]
-    same = found.view(bits) == expected.view(bits)
-    assert (same | np.isnan(found) & np.isnan(expected)).all()
+    bits = {2: np.uint16, 4: np.uint32}[actual.itemsize]
+    same = actual.view(bits) == expected.view(bits)
+    assert (same | np.isnan(actual) & np.isnan(expected)).all()
 
 
 def test_every_float16_becomes_its_float32(convert):

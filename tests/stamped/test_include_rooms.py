@@ -1,4 +1,4 @@
-"""include/: each room includes what its README says, and a source names a header without its room."""
+"""include/: headers include only those of the rooms that README.md allows, and sources name them without a room."""
 
 import re
 import shutil
@@ -29,7 +29,7 @@ def test_every_header_is_in_a_room_that_the_readme_lists():
     assert re.findall(r"^\| `(\w+)/`", readme, re.MULTILINE) == list(ALLOWED)
 
 
-def test_a_header_s_name_is_unique_over_all_rooms():
+def test_no_two_headers_of_all_rooms_share_a_name():
     names = [path.name for room in ALLOWED for path in (INCLUDE / room).iterdir()]
     assert sorted(names) == sorted(set(names))
 
@@ -189,8 +189,8 @@ __global__ void multiply(const __half* a, float* out) {
 
 @needs_nvcc
 def test_an_op_that_was_written_before_there_were_rooms_still_compiles(tmp_path):
-    """It names headers without their rooms and what they hold by the names of then, and instantiates in a file of its
-    own; the mark of an architecture is in a file's name."""
+    """Its sources use the former names of what headers hold, instantiate in a file of their own, and name an
+    architecture in a file's name."""
     project = stamp(tmp_path / "p", ops=[])
     op = project / "src" / "demo_kernels" / "ops" / "old_norm"
     op.mkdir()

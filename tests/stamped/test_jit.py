@@ -1,4 +1,4 @@
-"""`demo_kernels.jit`: an edit is run in the same process, and what was compiled before is not compiled again."""
+"""`demo_kernels.jit`: an edit takes effect in the same process, and nothing is compiled twice."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def edit(file, old, new):
     (op / file).write_text(text.replace(old, new))
 def plus_one():
     edit("cpu.cpp", "Accumulate(c[i])", "Accumulate(c[i]) + 1")
-def back():
+def undo():
     edit("cpu.cpp", "Accumulate(c[i]) + 1", "Accumulate(c[i])")
 def show():
     print(demo_kernels.elementwise(x, x, x)[0].item())
@@ -48,23 +48,23 @@ def test_an_edit_runs_in_the_same_process(session):
 
 
 def test_what_was_compiled_before_comes_from_the_cache(session):
-    both = "jit.load('elementwise'); show(); plus_one(); jit.load('elementwise'); show(); back()"
-    assert session(both) == (["2.0", "3.0"], 2)
-    # Another process; and back and forth within it, where each library is open already.
-    assert session(f"{both}\n{both}") == (["2.0", "3.0", "2.0", "3.0"], 0)
+    sequence = "jit.load('elementwise'); show(); plus_one(); jit.load('elementwise'); show(); undo()"
+    assert session(sequence) == (["2.0", "3.0"], 2)
+    # In another process nothing is compiled; nor the second time there, when each library is open already.
+    assert session(f"{sequence}\n{sequence}") == (["2.0", "3.0", "2.0", "3.0"], 0)
 
 
-def test_a_header_counts(session):
+def test_a_changed_header_is_compiled_again(session):
     code = "jit.load('elementwise'); edit('arguments.h', '#pragma once', '#pragma once  //'); jit.load('elementwise')"
     assert session(code)[1] == 2
 
 
-def test_flags_count(session):
+def test_changed_flags_compile_again(session):
     code = "import os; jit.load('elementwise'); os.environ['CXXFLAGS'] = '-DX'; jit.load('elementwise')"
     assert session(code)[1] == 2
 
 
-def test_gradients_and_graphs_follow(session):
+def test_gradients_and_compiled_graphs_use_the_new_library(session):
     code = """
 jit.load("elementwise")
 graph = torch.compile(lambda y: demo_kernels.elementwise(y, y, y), backend="aot_eager", fullgraph=True)
@@ -94,7 +94,7 @@ show()
     assert session(code)[0] == ["3.0", "2.0"]
 
 
-def test_what_does_not_compile_leaves_the_op_as_it_was(session):
+def test_an_edit_that_does_not_compile_leaves_the_op_as_it_was(session):
     code = """
 jit.load("elementwise")
 edit("cpu.cpp", "Accumulate(c[i])", "Accumulate(c[i]")
@@ -107,7 +107,7 @@ show()
     assert session(code)[0] == ["elementwise does not compile: True", "2.0"]
 
 
-def test_what_is_no_op_is_refused(session):
+def test_a_name_that_is_no_op_is_refused(session):
     code = """
 for name in ("elementwize", "/"):
     try:

@@ -1,4 +1,4 @@
-"""An update of a project whose whole build was in setup.py: an owner's edits of it are merged, or left to choose."""
+"""An update of a project whose whole build was in setup.py: its owner's edits are merged or left as conflicts."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import ROOT, commit_all, git
 from tests.stamped.conftest import edit
 
-# As such a file was, much shortened: what a project pins, spelled as it is today, among the code that builds.
+# The former setup.py, much shortened: the pins, spelled as today, among the code that builds.
 OLDER_SETUP = '''"""Builds the native libraries of {{ package_name }} with Ninja."""
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def older(own_checkout, stamp) -> Path:
 
 
 def update(project: Path, how: str, run) -> list[str]:
-    """Updates by kernelgen or by stock Copier; the files in conflict."""
+    """Updates by kernelgen or by stock Copier, and returns the files in conflict."""
     if how == "kernelgen":
-        made = run("update", "--project", project, "--json")
-        assert made.code == (3 if made.json["conflicts"] else 0), made.err
+        result = run("update", "--project", project, "--json")
+        assert result.code == (3 if result.json["conflicts"] else 0), result.err
     else:
         command = [sys.executable, "-m", "copier", "update", "--defaults", "--quiet", "--vcs-ref=HEAD", str(project)]
         subprocess.run(command, check=True, capture_output=True)
@@ -95,12 +95,12 @@ def test_edited_pins_are_kept(older, run, how):
     assert "from build_tools.project import Project" in text
     assert "find_variant" not in text
     assert 'PORTABLE_ARCHITECTURES = "8.0+PTX"' in text
-    shown = subprocess.check_output([sys.executable, "-m", "build_tools", "facts"], cwd=older, text=True)
-    assert json.loads(shown)["pinned"]["value"] == "8.0;9.0a"
+    facts = subprocess.check_output([sys.executable, "-m", "build_tools", "facts"], cwd=older, text=True)
+    assert json.loads(facts)["pinned"]["value"] == "8.0;9.0a"
 
 
 @pytest.mark.parametrize("how", ("stock", "kernelgen"))
-def test_an_edit_of_what_moved_is_left_to_choose(older, run, how):
+def test_an_edit_of_code_that_moved_is_left_as_a_conflict(older, run, how):
     edit(older / "setup.py", ('["-O3", "-lineinfo"]', '["-O3", "-lineinfo", "--use_fast_math"]'))
     commit_all(older)
     assert update(older, how, run) == ["setup.py"]
@@ -108,6 +108,6 @@ def test_an_edit_of_what_moved_is_left_to_choose(older, run, how):
     assert "<<<<<<< before updating" in text
     assert '"--use_fast_math"]' in text.partition("<<<<<<<")[2].partition("=======")[0]
     assert "NVCC_FLAGS: dict" in text
-    shown = run("build", "--project", older, "--python", sys.executable)
-    assert shown.code == 1
-    assert "setup.py stopped with SyntaxError" in shown.err
+    result = run("build", "--project", older, "--python", sys.executable)
+    assert result.code == 1
+    assert "setup.py stopped with SyntaxError" in result.err

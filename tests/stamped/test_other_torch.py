@@ -41,7 +41,7 @@ def other_python() -> Path:
 
 @pytest.fixture
 def recipes(full_project, copy_of) -> Path:
-    """A copy with the ops of every recipe, without those that only a blank op's tests look at."""
+    """A copy of the project with two recipes' ops alone."""
     project = copy_of(full_project)
     for op in (project / PACKAGE / "ops").iterdir():
         if op.is_dir() and op.name not in ("elementwise", "rms_norm"):
@@ -66,9 +66,9 @@ def swap_libraries(wheel_folder: Path, project: Path) -> None:
 
 @pytest.mark.parametrize("built_with_other", [False, True], ids=["built_here", "built_with_the_other"])
 def test_the_libraries_pass_under_another_torch(recipes, other_python, tmp_path, built_with_other):
-    this, other = Path(sys.executable), other_python
-    assert version(this).split("+")[0] != version(other).split("+")[0]
-    builds, tests = (other, this) if built_with_other else (this, other)
+    own_python = Path(sys.executable)
+    assert version(own_python).split("+")[0] != version(other_python).split("+")[0]
+    builds, tests = (other_python, own_python) if built_with_other else (own_python, other_python)
     # The other torch may want an nvcc of another major version; its libraries need none to load.
     # The project's own architectures: what was compiled for these is up to date, so that the wheel needs only a link.
     environment = {**os.environ, "TORCH_CUDA_ARCH_LIST": ARCHITECTURES, "USE_CUDA": "0" if built_with_other else "1"}

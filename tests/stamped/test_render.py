@@ -1,4 +1,4 @@
-"""What is stamped, for the answers that people give: whole, well-formed and clean."""
+"""Stamped files, for the answers that people give: complete, well-formed and clean."""
 
 import json
 import py_compile
@@ -19,7 +19,7 @@ else:
 
 RECIPES = ("blank", "elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
 
-# What breaks lines: short and long names, and argument lists around the length of a line.
+# For the breaks of lines: short and long names, and argument lists about as long as a line.
 ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[2]", "float", "Tensor[]"] * 2)]
 LENGTHS = [
     *(
@@ -128,5 +128,5 @@ def test_clang_format_is_clean(project):
     assert result.returncode == 0, result.stderr
 
 
-def test_nothing_was_run(project):
+def test_no_answer_was_run(project):
     assert not files(project[0], "pwned*")

@@ -1,10 +1,10 @@
-"""A stamped project's own tests, run where there is no GPU: what passes, what is skipped, what is left to write."""
+"""A stamped project's own tests where there is no GPU: which pass, are skipped, or are expected failures."""
 
 import pytest
 
 from .conftest import EVERY_OP, Outcome
 
-# Whichever comes first waits for the project's build and for its whole suite.
+# The first of these waits for the project's build and for its whole suite.
 pytestmark = pytest.mark.slow
 
 # The ops whose reference nobody has written yet.
@@ -25,27 +25,27 @@ def outcomes(full_project, outcomes_of) -> list[Outcome]:
     return outcomes_of("suite", full_project)
 
 
-def of(outcomes: list[Outcome], op: str | None, status: str) -> list[Outcome]:
+def select(outcomes: list[Outcome], op: str | None, status: str) -> list[Outcome]:
     return [outcome for outcome in outcomes if (outcome.op, outcome.status) == (op, status)]
 
 
 @pytest.mark.parametrize("op", [op["name"] for op in EVERY_OP if op["recipe"] != "blank"])
 def test_an_op_passes_its_tests(outcomes, op):
-    assert len(of(outcomes, op, "passed")) > 50
-    assert of(outcomes, op, "failed") == []
+    assert len(select(outcomes, op, "passed")) > 50
+    assert select(outcomes, op, "failed") == []
 
 
 def test_an_op_under_another_name_is_tested_alike(outcomes):
     def passed(op):
-        return sorted((outcome.test, outcome.case) for outcome in of(outcomes, op, "passed"))
+        return sorted((outcome.test, outcome.case) for outcome in select(outcomes, op, "passed"))
 
     assert passed("another_elementwise") == passed("elementwise")
 
 
 @pytest.mark.parametrize("op", UNWRITTEN)
 def test_an_op_without_a_reference_says_what_to_write(outcomes, op):
-    assert of(outcomes, op, "failed") == []
-    expected = of(outcomes, op, "xfailed")
+    assert select(outcomes, op, "failed") == []
+    expected = select(outcomes, op, "xfailed")
     gradient = set() if op == "mutates" else NEED_ITS_GRADIENT
     assert {outcome.test for outcome in expected} == NEED_THE_REFERENCE | gradient
     reason = f"{op}: reference not written yet; write ops/{op}/reference.py"
@@ -53,16 +53,16 @@ def test_an_op_without_a_reference_says_what_to_write(outcomes, op):
 
 
 def test_the_project_as_a_whole_passes(outcomes):
-    assert {outcome.test for outcome in of(outcomes, None, "passed")} == {
+    assert {outcome.test for outcome in select(outcomes, None, "passed")} == {
         *("test_ops_are_public", "test_op_is_whole", "test_libraries_are_loaded", "test_without_compiled_libraries")
     }
-    assert of(outcomes, None, "failed") == []
+    assert select(outcomes, None, "failed") == []
 
 
 @pytest.mark.parametrize("op", [op["name"] for op in EVERY_OP])
-def test_what_needs_a_gpu_is_skipped_with_the_reason(outcomes, op):
-    skipped = of(outcomes, op, "skipped")
+def test_a_test_that_needs_a_gpu_is_skipped_with_the_reason(outcomes, op):
+    skipped = select(outcomes, op, "skipped")
     without = {outcome.test for outcome in skipped if outcome.message.startswith("there is no GPU")}
     assert without >= NEED_A_GPU
-    # What is skipped for another reason says that too.
+    # Tests that are skipped for another reason give that reason.
     assert [outcome.test for outcome in skipped if len(outcome.message.split()) < 4] == []

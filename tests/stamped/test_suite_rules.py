@@ -1,4 +1,4 @@
-"""Rules of the stamped suite that the lab has as well, in code of its own: they say the same."""
+"""The stamped suite and the lab have the same rules for inputs and tolerances, each in code of its own."""
 
 import importlib.util
 from types import ModuleType

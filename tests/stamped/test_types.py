@@ -14,13 +14,13 @@ from kernelgen.scaffold.schema.types import BASES
 
 from .conftest import QUICKLY, blank, build, stamp, write_cpu
 
-# What can be made of a type.
+# The forms that a type can take.
 FORMS = ("{}", "{}?", "{}[]", "{}?[]", "{}[]?", "{}?[]?")
 SIZES = ("{}[2]", "{}[2]?")
 # An argument of every type: its name, its base and its form.
 ARGUMENTS = [(f"{base.lower()}{i}", base, form) for base in BASES for i, form in enumerate(FORMS)]
 SIZED = [(f"{base.lower()}{i}", base, form) for base in BASES for i, form in enumerate(SIZES)]
-# What PyTorch returns to Python as it is.
+# The types that PyTorch returns to Python unchanged.
 RETURNS = [
     (name, base, form)
     for name, base, form in ARGUMENTS
@@ -39,7 +39,7 @@ SCHEMAS = {
     "returned": f"(Tensor x, {declared(RETURNS)}) -> ({', '.join(form.format(base) for _, base, form in RETURNS)})",
 }
 
-# Writes down C++ values as Python would.
+# Writes C++ values as Python literals.
 SHOW = r"""
 #include <cstdio>
 #include <cstring>
@@ -115,8 +115,8 @@ def values(base: str) -> list[Any]:
     }[base]
 
 
-def given(base: str, form: str, full: bool) -> Any:
-    """A value for a form of a type; where it may be, and `full` is false, None or an empty list."""
+def value_of(base: str, form: str, full: bool) -> Any:
+    """A value for a form of a type; unless `full`, None or an empty list where the form allows that."""
     first, second, third = values(base)
     if not full and form.endswith("?"):
         return None
@@ -133,7 +133,7 @@ def given(base: str, form: str, full: bool) -> Any:
 
 
 def as_seen(value: Any) -> Any:
-    """A value as the C++ above writes it down."""
+    """A value as the C++ above writes it."""
     import torch
 
     codes = {torch.float32: 6, torch.bfloat16: 15, torch.bool: 11}
@@ -149,12 +149,12 @@ def as_seen(value: Any) -> Any:
 
 
 def arguments(table: list[tuple[str, str, str]], full: bool) -> dict[str, Any]:
-    return {name: given(base, form, full) for name, base, form in table}
+    return {name: value_of(base, form, full) for name, base, form in table}
 
 
 @pytest.fixture(scope="session")
 def package(made_once) -> ModuleType:
-    """A project of ops whose C++ writes down or returns what it is given, imported."""
+    """An imported project of ops whose C++ writes its arguments as text, or returns them."""
 
     def make(folder: Path) -> None:
         ops = [blank(name, schema) for name, schema in sorted(SCHEMAS.items())]
@@ -172,10 +172,12 @@ def package(made_once) -> ModuleType:
         return importlib.import_module("types_kernels")
 
 
-def check_seen(shown: Any, values: dict[str, Any]) -> None:
-    seen = dict(zip(values, ast.literal_eval(bytes(shown.tolist()).decode()), strict=True))
-    # Not only equal: `True` is no 1, and 1 no 1.0.
-    assert {name: repr(value) for name, value in seen.items()} == {n: repr(as_seen(v)) for n, v in values.items()}
+def check_seen(output: Any, values: dict[str, Any]) -> None:
+    values_in_cpp = dict(zip(values, ast.literal_eval(bytes(output.tolist()).decode()), strict=True))
+    # Literals are compared, since True == 1 == 1.0.
+    assert {name: repr(value) for name, value in values_in_cpp.items()} == {
+        n: repr(as_seen(v)) for n, v in values.items()
+    }
 
 
 @pytest.mark.parametrize("full", [True, False], ids=["values", "nothing"])
@@ -183,48 +185,50 @@ def check_seen(shown: Any, values: dict[str, Any]) -> None:
 def test_cpp_sees_what_python_gives(package, op, table, full):
     import torch
 
-    every = {"x": torch.ones(1).double(), **arguments(table, full)}
-    check_seen(getattr(package, op)(*every.values()), every)
-    check_seen(getattr(package, op)(**every), every)
+    arguments_by_name = {"x": torch.ones(1).double(), **arguments(table, full)}
+    check_seen(getattr(package, op)(*arguments_by_name.values()), arguments_by_name)
+    check_seen(getattr(package, op)(**arguments_by_name), arguments_by_name)
 
 
 @pytest.mark.parametrize("full", [True, False], ids=["values", "nothing"])
 def test_python_gets_what_cpp_returns(package, full):
     import torch
 
-    every = arguments(RETURNS, full)
-    returned = package.returned(torch.ones(1), *every.values())
+    arguments_by_name = arguments(RETURNS, full)
+    returned = package.returned(torch.ones(1), *arguments_by_name.values())
     assert isinstance(returned, tuple)
-    got = dict(zip(every, returned, strict=True))
-    assert {name: repr(value) for name, value in got.items()} == {name: repr(value) for name, value in every.items()}
+    results = dict(zip(arguments_by_name, returned, strict=True))
+    assert {name: repr(value) for name, value in results.items()} == {
+        name: repr(value) for name, value in arguments_by_name.items()
+    }
 
 
 def test_names_that_are_keywords_in_python_or_cpp(package):
     import torch
 
     x, y = torch.tensor([1.0]).double(), torch.tensor([2.0]).double()
-    shown = package.keywords(x, template=y, xor=3, double=0.5)
-    check_seen(shown, {"self": x, "template": y, "xor": 3, "double": 0.5, "await": 1, "torch": None})
-    shown = package.keywords(self=x, template=y, xor=3, double=0.5, await_=4, torch_="t")
-    check_seen(shown, {"self": x, "template": y, "xor": 3, "double": 0.5, "await": 4, "torch": "t"})
+    output = package.keywords(x, template=y, xor=3, double=0.5)
+    check_seen(output, {"self": x, "template": y, "xor": 3, "double": 0.5, "await": 1, "torch": None})
+    output = package.keywords(self=x, template=y, xor=3, double=0.5, await_=4, torch_="t")
+    check_seen(output, {"self": x, "template": y, "xor": 3, "double": 0.5, "await": 4, "torch": "t"})
 
 
 def test_one_number_stands_for_a_list_of_a_given_length(package):
     import torch
 
-    every = {"x": torch.ones(1).double(), **arguments(SIZED, full=True)}
-    seen = {**every, "int0": [5, 5], "float0": [5.0, 5.0]}
-    check_seen(package.sized(**{**every, "int0": 5, "float0": 5.0}), seen)
+    arguments_by_name = {"x": torch.ones(1).double(), **arguments(SIZED, full=True)}
+    expected = {**arguments_by_name, "int0": [5, 5], "float0": [5.0, 5.0]}
+    check_seen(package.sized(**{**arguments_by_name, "int0": 5, "float0": 5.0}), expected)
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in SIZED])
 def test_a_list_of_another_length_is_refused_by_name(package, name):
     import torch
 
-    every = {"x": torch.ones(1).double(), **arguments(SIZED, full=True)}
-    every[name] = every[name][:1] * 3
+    arguments_by_name = {"x": torch.ones(1).double(), **arguments(SIZED, full=True)}
+    arguments_by_name[name] = arguments_by_name[name][:1] * 3
     with pytest.raises(RuntimeError, match=f"sized: {name} has 3 values; it takes 2"):
-        package.sized(**every)
+        package.sized(**arguments_by_name)
 
 
 def test_as_many_arguments_as_pytorch_has_room_for():

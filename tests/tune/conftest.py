@@ -24,7 +24,7 @@ MODES = """    tuned::elementwise::visit<Defaults>([&](auto values) {
 WRONG = "      if (Tuned::mode == 3 && out.numel() > 0) dtypes::mutable_data<T>(out)[0] = T(12345.0f);\n"
 
 LAB = """
-# What a test varies.
+# The tunables of the tests.
 TUNABLES = {"cpu": {"work": (1, 2, 3, 4, 6, 8), "mode": (0, 1, 2, 3, 4)}}
 """
 GOOD_MODES = '"mode": (0,)'
@@ -87,7 +87,7 @@ def planted(planted_once, tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def steady(planted) -> Path:
-    """The same, where every value works."""
+    """The same, with modes that work alone."""
     edit(planted / OP / "lab.py", ('"mode": (0, 1, 2, 3, 4)', GOOD_MODES))
     return planted
 
@@ -105,8 +105,8 @@ def tune():
     """`kernelgen tune elementwise` on the CPU, as a process of its own; in the folder where the test is."""
 
     def call(*arguments: object) -> Result:
-        done = subprocess.run(command(*arguments), env=variables(), capture_output=True, text=True, check=False)
-        assert "Traceback" not in done.stderr, done.stderr
-        return Result(done.returncode, done.stdout, done.stderr)
+        result = subprocess.run(command(*arguments), env=variables(), capture_output=True, text=True, check=False)
+        assert "Traceback" not in result.stderr, result.stderr
+        return Result(result.returncode, result.stdout, result.stderr)
 
     return call

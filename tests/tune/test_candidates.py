@@ -1,4 +1,4 @@
-"""Compiling candidates: what is compiled, what is not, and what goes wrong."""
+"""Compiling candidates: which sources are compiled, which come from the cache, and which failures there are."""
 
 import ctypes
 import errno
@@ -20,7 +20,7 @@ from tests.stamped.conftest import stamp
 
 from .conftest import OP
 
-# Sources of an op by name: what each reads of the class "large", of "small", and of none that is tuned.
+# Sources of an op: the function of each, the class of shapes that it reads and the values it reads of it.
 SOURCES = {
     "cpu.cpp": ("kernel", "Large", "tile"),
     "cpu_host.cpp": ("scratch", "Large", "tile * 100"),
@@ -45,7 +45,7 @@ READER = """#include "sizes.h"
 extern "C" __attribute__((visibility("default"))) int {name}() {{
   return tuned::sized::visit<{struct}>([](auto values) {{
     using Tuned = decltype(values);
-    return Tuned::{what};
+    return Tuned::{value};
   }});
 }}
 """
@@ -53,31 +53,31 @@ extern "C" __attribute__((visibility("default"))) int {name}() {{
 
 @pytest.fixture
 def compiler(planted) -> Compiler:
-    made = Compiler(planted, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
-    made.prepare()
-    return made
+    compiler = Compiler(planted, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
+    compiler.prepare()
+    return compiler
 
 
 def test_a_candidate_is_a_library_of_its_own_and_the_projects_are_left_alone(compiler, planted):
-    made = compiler.compile({"work": 5, "mode": 0})
-    assert made.seconds > 0
-    assert made.library.is_file()
-    assert sorted(path.name for path in made.library.parent.iterdir()) == ["_cpu.so", "kernels.json"]
+    candidate = compiler.compile({"work": 5, "mode": 0})
+    assert candidate.seconds > 0
+    assert candidate.library.is_file()
+    assert sorted(path.name for path in candidate.library.parent.iterdir()) == ["_cpu.so", "kernels.json"]
     assert not (planted / "build" / "release").exists()
     assert not list((planted / "src").rglob("*.so"))
-    assert made.library.read_bytes() != compiler.default.library.read_bytes()
+    assert candidate.library.read_bytes() != compiler.default.library.read_bytes()
 
 
-def test_what_is_unchanged_comes_from_the_cache_and_a_change_does_not(compiler, planted):
-    known = compiler.compile({"work": 2, "mode": 0})
-    assert known.seconds == 0  # The fixture compiled it, in another folder.
+def test_unchanged_sources_come_from_the_cache_and_changed_ones_do_not(compiler, planted):
+    cached = compiler.compile({"work": 2, "mode": 0})
+    assert cached.seconds == 0  # The fixture compiled it, in another folder.
     version = compiler.sources_version
     with (planted / OP / "arguments.h").open("a") as header:
         header.write("// changed\n")
-    again = Compiler(planted, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
-    again.prepare()
-    assert again.sources_version != version
-    assert again.compile({"work": 2, "mode": 0}).seconds > 0
+    later = Compiler(planted, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
+    later.prepare()
+    assert later.sources_version != version
+    assert later.compile({"work": 2, "mode": 0}).seconds > 0
 
 
 @pytest.fixture(scope="module")
@@ -86,46 +86,49 @@ def sized(tmp_path_factory) -> Path:
     project = stamp(tmp_path_factory.mktemp("sized") / "demo", ops=[{"name": "sized", "recipe": "blank"}])
     folder = project / "src/demo_kernels/ops/sized"
     (folder / "sizes.h").write_text(SIZES)
-    for source, (name, struct, what) in SOURCES.items():
-        (folder / source).write_text(READER.format(name=name, struct=struct, what=what))
+    for source, (name, struct, value) in SOURCES.items():
+        (folder / source).write_text(READER.format(name=name, struct=struct, value=value))
     return project
 
 
-def test_only_the_sources_that_read_what_varies_in_a_class_are_compiled_again(sized):
-    """Host code that reads it, too: kernels and the library have to agree."""
-    made = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "large")
-    default = made.prepare()
-    assert sorted(Path(path).name for path in made.compiles) == ["cpu.cpp.o", "cpu_host.cpp.o"]
+def test_only_the_sources_that_read_the_tuned_values_of_a_class_are_compiled_again(sized):
+    """Among them host code that reads the values: it has to agree with the kernels."""
+    compiler = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "large")
+    default = compiler.prepare()
+    assert sorted(Path(path).name for path in compiler.compiles) == ["cpu.cpp.o", "cpu_host.cpp.o"]
     names = [name for name, _, _ in SOURCES.values()]
-    for library, expected in ((default.library, [1, 100, 1, 10]), (made.compile({"tile": 7}).library, [7, 700, 1, 10])):
+    for library, expected in (
+        (default.library, [1, 100, 1, 10]),
+        (compiler.compile({"tile": 7}).library, [7, 700, 1, 10]),
+    ):
         torch.ops.load_library(str(library))
         opened = ctypes.CDLL(str(library))
         assert [getattr(opened, name)() for name in names] == expected
 
 
-def test_which_sources_read_it_is_found_once(sized, monkeypatch):
+def test_which_sources_read_the_tuned_values_is_found_out_once(sized, monkeypatch):
     def prepare() -> list[str]:
-        made = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "small")
-        made.prepare()
-        return [Path(path).name for path in made.compiles]
+        compiler = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "small")
+        compiler.prepare()
+        return [Path(path).name for path in compiler.compiles]
 
     assert prepare() == ["cpu_small.cpp.o"]
-    monkeypatch.setattr(Compiler, "_call", lambda *_: pytest.fail("it was known"))
+    monkeypatch.setattr(Compiler, "_call", lambda *_: pytest.fail("it was found before"))
     assert prepare() == ["cpu_small.cpp.o"]
 
 
-def test_a_class_that_no_source_knows_is_refused_in_a_sentence(sized):
-    made = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "huge")
-    said = 'No source of sized for cpu reads tile of a struct whose `shapes` is "huge": there is nothing to tune.'
-    with pytest.raises(KernelgenError, match=re.escape(said)):
-        made.prepare()
+def test_a_class_that_no_source_reads_is_refused_in_a_sentence(sized):
+    compiler = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "huge")
+    sentence = 'No source of sized for cpu reads tile of a struct whose `shapes` is "huge": there is nothing to tune.'
+    with pytest.raises(KernelgenError, match=re.escape(sentence)):
+        compiler.prepare()
 
 
-def test_so_many_candidates_are_compiled_that_no_compiler_waits_for_the_last_source_of_one(sized):
+def test_enough_candidates_are_compiled_at_once_to_keep_every_compiler_busy(sized):
     def at_once(shapes: str) -> tuple[int, int]:
-        made = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], shapes, jobs=5)
-        made.prepare()
-        return len(made.compiles), made.at_once
+        compiler = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], shapes, jobs=5)
+        compiler.prepare()
+        return len(compiler.compiles), compiler.at_once
 
     assert at_once("large") == (2, 4)
     assert at_once("small") == (1, 5)
@@ -135,22 +138,22 @@ def test_cuda_candidates_are_the_kernel_alone_and_come_with_the_compilers_report
     if shutil.which("nvcc") is None and not Path("/usr/local/cuda/bin/nvcc").exists():
         pytest.skip("there is no nvcc here")
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
-    made = Compiler(planted, Path(sys.executable), "elementwise", "cuda", ["threads", "vector_bytes", "vectors"])
-    default = made.prepare()
-    assert [Path(path).name for path in made.compiles] == ["kernel.cu.90a.o"]
+    compiler = Compiler(planted, Path(sys.executable), "elementwise", "cuda", ["threads", "vector_bytes", "vectors"])
+    default = compiler.prepare()
+    assert [Path(path).name for path in compiler.compiles] == ["kernel.cu.90a.o"]
     assert {kernel["architecture"] for kernel in default.kernels} == {"9.0a"}
-    candidate = made.compile({"threads": 1024, "vector_bytes": 16, "vectors": 8})
+    candidate = compiler.compile({"threads": 1024, "vector_bytes": 16, "vectors": 8})
     assert candidate.library.name == "_cuda.so"
     assert candidate.library.read_bytes() != default.library.read_bytes()
     assert len(candidate.kernels) == len(default.kernels)
-    most = max(kernel["registers"] for kernel in candidate.kernels)
-    assert most > max(kernel["registers"] for kernel in default.kernels)
+    registers = max(kernel["registers"] for kernel in candidate.kernels)
+    assert registers > max(kernel["registers"] for kernel in default.kernels)
     assert gates.judge_compiled(default.kernels, {"threads": 256}, 0, DEVICE_LIMITS["9.0"]) is None
-    # What the launch bounds force on 1,024 threads.
-    assert most <= 64
+    # Launch bounds of 1,024 threads leave each thread no more.
+    assert registers <= 64
 
 
-def test_what_does_not_compile_costs_itself_alone(compiler):
+def test_a_candidate_that_does_not_compile_costs_itself_alone(compiler):
     with pytest.raises(CompileError, match="error: static assertion failed: mode 4 is none"):
         compiler.compile({"work": 1, "mode": 4})
     assert compiler.compile({"work": 1, "mode": 0}).library.is_file()
@@ -158,7 +161,7 @@ def test_what_does_not_compile_costs_itself_alone(compiler):
 
 
 def test_a_compiler_that_takes_too_long_is_ended(compiler, tmp_path, monkeypatch):
-    """With what it started, which would hold its output open for longer than any machine is busy."""
+    """So is what it started, which would hold its output open for longer than any machine is busy."""
     fake = tmp_path / "nice"
     fake.write_text("#!/bin/sh\nsleep 1000 &\nwait\n")
     fake.chmod(0o755)

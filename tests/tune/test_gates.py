@@ -67,7 +67,7 @@ def test_each_limit_rejects_and_says_by_how_much(estimate, chip, gate, text):
         ({"threads": 4096}, None),
     ],
 )
-def test_what_is_within_the_limits_passes(estimate, chip):
+def test_an_estimate_within_the_limits_passes(estimate, chip):
     assert gates.judge(estimate, chip) is None
 
 
@@ -163,8 +163,8 @@ def test_the_compilers_report_is_judged_too(facts, spilled, gate):
     assert (rejection and rejection.gate) == gate
 
 
-def test_room_for_several_blocks_is_asked_of_registers_and_shared_memory():
-    """What launch bounds ask for: a multiprocessor of the H200 has 65,536 registers and 228 KiB."""
+def test_registers_and_shared_memory_have_to_leave_room_for_several_blocks():
+    """As launch bounds ask for it: a multiprocessor of the H200 has 65,536 registers and 228 KiB."""
     assert gates.judge({"threads": 256, "registers": 128, "blocks": 2, "shared": 113 * KIB}, HOPPER) is None
     rejection = gates.judge({"threads": 256, "registers": 136, "blocks": 2}, HOPPER)
     assert str(rejection) == "registers: 69632 registers for 2 blocks, 4096 more than 65536"

@@ -1,5 +1,5 @@
-"""The recipes' own tunables: the defaults lie in the space and pass its gates, and what a lab.py says of a
-configuration is what the sources say and what the compiler reports."""
+"""The recipes' own tunables: the defaults lie in the space and pass its gates, and a lab.py's estimates of a
+configuration agree with the sources and with the compiler's report."""
 
 import importlib
 import json
@@ -29,7 +29,7 @@ PACKAGE = "tuned_recipes"
 OPS = Path("src") / PACKAGE / "ops"
 NVCC = shutil.which("nvcc") or next(map(str, Path("/usr/local").glob("cuda/bin/nvcc")), None)
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc here")
-# Has as much of everything as 9.0, and takes the portable kernels.
+# A chip with the limits of 9.0 that runs the portable kernels.
 LIKE_9_0 = "10.0"
 
 # Which header holds the defaults of a class of shapes, and as which struct.
@@ -65,7 +65,7 @@ STRUCTS = {
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Iterator[Path]:
     """All recipes with tunables, and their generated headers. Nothing is built, but they can be imported."""
-    ops = [{"name": one, "recipe": one} for one in RECIPES]
+    ops = [{"name": recipe, "recipe": recipe} for recipe in RECIPES]
     project = stamp(tmp_path_factory.mktemp("recipes") / "project", project_name="tuned-recipes", ops=ops)
     environment = {**os.environ, "USE_CUDA": "0"}
     subprocess.run([sys.executable, "-m", "build_tools", "configure"], cwd=project, env=environment, check=True)
@@ -93,19 +93,21 @@ class Survey:
     backward: bool = False
 
     def __post_init__(self) -> None:
-        self.found = described(self.op, "cuda" if self.chip else "cpu", self.chip, self.backward)
-        self.points = list(space.Space({name: tuple(it) for name, it in self.found["tunables"].items()}).points())
-        self.classes = {one["shapes"]: one for one in self.found["classes"]}
+        self.space = described(self.op, "cuda" if self.chip else "cpu", self.chip, self.backward)
+        self.points = list(
+            space.Space({name: tuple(values) for name, values in self.space["tunables"].items()}).points()
+        )
+        self.classes = {shape_class["shapes"]: shape_class for shape_class in self.space["classes"]}
 
     def kept(self, shapes: str | None) -> list[dict[str, Any]]:
         return [self.points[number] for number in self.classes[shapes]["kept"]]
 
     def estimates(self, shapes: str | None, values: dict[str, Any]) -> list[dict[str, Any]]:
-        """What the lab.py says of a point, for bfloat16 and the first case of a class; always a list."""
+        """The lab.py's estimates of a point, for bfloat16 and the first case of a class; always a list."""
         lab = importlib.import_module(f"{PACKAGE}.ops.{self.op}.lab")
         part = space.part(lab.TUNABLES, "cuda", self.chip, self.backward)
-        found = lab.ESTIMATES[part](values, torch.bfloat16, **lab.CASES[self.classes[shapes]["cases"][0][0]])
-        return found if isinstance(found, list) else [found]
+        estimates = lab.ESTIMATES[part](values, torch.bfloat16, **lab.CASES[self.classes[shapes]["cases"][0][0]])
+        return estimates if isinstance(estimates, list) else [estimates]
 
 
 def includes(project: Path, op: str) -> list[str]:
@@ -120,7 +122,7 @@ def includes(project: Path, op: str) -> list[str]:
 def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op, backward, chip):
     """On the GPU that they were chosen on, by either way. The values are those that a compiler sees."""
     survey = Survey(op, chip, backward)
-    names = list(survey.found["tunables"])
+    names = list(survey.space["tunables"])
     for shapes in survey.classes:
         header, struct = STRUCTS[op, shapes]
         printed = "".join(f'  std::printf("%d\\n", int({struct}::{name}));\n' for name in names)
@@ -136,44 +138,49 @@ def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op,
 def test_the_gates_leave_something_on_every_chip(project, op):
     for chip in ("8.0", "8.9", "9.0", "10.0", "12.0"):
         for backward in (False, True):
-            empty = [shapes for shapes, one in Survey(op, chip, backward).classes.items() if not one["kept"]]
+            empty = [
+                shapes for shapes, shape_class in Survey(op, chip, backward).classes.items() if not shape_class["kept"]
+            ]
             # The gradient of keys for heads of 128 takes more shared memory than GPUs for graphics have.
             graphics = (op, chip, backward) in {("flash_attention", chip, True) for chip in ("8.9", "12.0")}
             assert empty == (["heads of 128"] if graphics else [])
 
 
 def test_flash_attentions_space_is_large_and_the_gates_rule_much_of_it_out(project):
-    forward, backward = (Survey("flash_attention", LIKE_9_0, it) for it in (False, True))
-    assert {name.split("_")[0] for name in backward.found["tunables"]} == {"keys", "queries"}
-    assert {"forward_keys", "min_keys_per_split"} < set(forward.found["tunables"])
+    forward, backward = (Survey("flash_attention", LIKE_9_0, backward) for backward in (False, True))
+    assert {name.split("_")[0] for name in backward.space["tunables"]} == {"keys", "queries"}
+    assert {"forward_keys", "min_keys_per_split"} < set(forward.space["tunables"])
     for survey in (forward, backward):
-        assert len(survey.found["tunables"]) + len(forward.found["apart"]) >= 9
+        assert len(survey.space["tunables"]) + len(forward.space["apart"]) >= 9
         assert len(survey.points) >= 2500
-        for one in survey.classes.values():
-            assert 100 <= len(one["kept"]) <= 0.7 * len(survey.points)
-            assert {"shared memory", "registers"} <= set(one["rejected"])
+        for shape_class in survey.classes.values():
+            assert 100 <= len(shape_class["kept"]) <= 0.7 * len(survey.points)
+            assert {"shared memory", "registers"} <= set(shape_class["rejected"])
 
 
 def test_on_hopper_flash_attentions_own_kernels_for_it_are_tuned(project):
-    forward, backward = (Survey("flash_attention", "9.0", it) for it in (False, True))
-    assert {"consumers", "keys", "rescale_at"} < set(forward.found["tunables"])
-    assert {"query_stages", "values_first"} < set(backward.found["tunables"])
+    forward, backward = (Survey("flash_attention", "9.0", backward) for backward in (False, True))
+    assert {"consumers", "keys", "rescale_at"} < set(forward.space["tunables"])
+    assert {"query_stages", "values_first"} < set(backward.space["tunables"])
     for survey in (forward, backward):
         assert all(name.startswith("wgmma") for name in survey.classes)
-        for one in survey.classes.values():
-            assert 10 <= len(one["kept"]) <= 0.7 * len(survey.points)
-            assert "shared memory" in one["rejected"]
+        for shape_class in survey.classes.values():
+            assert 10 <= len(shape_class["kept"]) <= 0.7 * len(survey.points)
+            assert "shared memory" in shape_class["rejected"]
     # A step of 160 keys takes more registers than one of three consumers has; derivatives beside products, too.
-    wide = {(it["consumers"], it["keys"]) for it in forward.kept("wgmma, wide tiles of heads of 64")}
+    wide = {(values["consumers"], values["keys"]) for values in forward.kept("wgmma, wide tiles of heads of 64")}
     assert {(3, 128), (2, 192)} < wide
     assert (3, 160) not in wide
-    assert not any(it["values_first"] for it in backward.kept("wgmma, gradient of heads of 64"))
+    assert not any(values["values_first"] for values in backward.kept("wgmma, gradient of heads of 64"))
 
 
 def test_what_hopper_leaves_to_the_portable_kernels_is_not_tuned_as_its_own(project):
-    forward, backward = (Survey("flash_attention", "9.0", it) for it in (False, True))
+    forward, backward = (Survey("flash_attention", "9.0", backward) for backward in (False, True))
     cases = set(importlib.import_module(f"{PACKAGE}.ops.flash_attention.lab").CASES)
-    tuned = [{case for one in survey.classes.values() for case, _ in one["cases"]} for survey in (forward, backward)]
+    tuned = [
+        {case for shape_class in survey.classes.values() for case, _ in shape_class["cases"]}
+        for survey in (forward, backward)
+    ]
     assert cases - tuned[0] == {"one query, 4096 keys", "one query, 32768 keys"}  # Whose keys are split.
     assert cases - tuned[1] == {"4096 x 64 deterministic", "4096 x 128 deterministic"}
     with pytest.raises(LabError, match=r"for cuda 9\.0 serves none of these cases: one query, 4096 keys"):
@@ -190,8 +197,8 @@ def test_the_portable_kernels_are_tuned_on_hopper_where_they_are_asked_for(proje
     path = f"{REPOSITORY}{os.pathsep}{project / 'src'}"
     for op, backward in (("flash_attention", ""), ("flash_attention", "backward"), ("linear_activation", "")):
         environment = {**os.environ, "PYTHONPATH": path, f"{PACKAGE}_{op}_PATH".upper(): "sm80"}
-        told = subprocess.check_output([sys.executable, "-c", code, op, backward], env=environment, text=True)
-        assert told.split() == list(Survey(op, LIKE_9_0, bool(backward)).found["tunables"])
+        tunables = subprocess.check_output([sys.executable, "-c", code, op, backward], env=environment, text=True)
+        assert tunables.split() == list(Survey(op, LIKE_9_0, bool(backward)).space["tunables"])
 
 
 def test_the_class_of_an_attention_is_that_of_the_tile_it_takes(project, tmp_path):
@@ -214,10 +221,10 @@ def test_the_class_of_an_attention_is_that_of_the_tile_it_takes(project, tmp_pat
     assert set(takes_wide) == {"0", "1"}
 
 
-@pytest.mark.parametrize("op", [one for one in RECIPES if one != "flash_attention"])
+@pytest.mark.parametrize("op", [recipe for recipe in RECIPES if recipe != "flash_attention"])
 def test_on_the_cpu_the_grain_is_tuned(project, op):
     survey = Survey(op, None)
-    assert "grain" in survey.found["tunables"]
+    assert "grain" in survey.space["tunables"]
     assert survey.classes[None]["rejected"] == {}
 
 
@@ -241,7 +248,8 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
     suite = importlib.import_module(f"{PACKAGE}.ops.linear_activation.test_linear_activation").TestLinearActivation
     assert {lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in suite.SIZES["sm90"]} == kinds
     cases = {
-        name: {case for case, _ in one["cases"]} for name, one in Survey("linear_activation", "9.0").classes.items()
+        name: {case for case, _ in shape_class["cases"]}
+        for name, shape_class in Survey("linear_activation", "9.0").classes.items()
     }
     assert set(cases) == set(taken)  # There is something to tune each by.
     assert cases["wgmma, few small tiles"] == {"16 tokens"}
@@ -254,25 +262,25 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
 def test_a_dry_run_for_a_gpu_that_is_not_here_shows_the_space_and_what_a_candidate_costs(project):
     command = [sys.executable, "-m", "kernelgen", "tune", "swiglu", "--dry-run", "--chip", "9.0"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "VIRTUAL_ENV": sys.prefix}
-    told = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert "swiglu on 9.0: 20 points\n" in told.stdout
-    assert "1 rejected by registers, such as swiglu_forward: " in told.stdout
-    assert re.search(r"19 trials, each \d+\.\d s to compile .* and no GPU here to measure on", told.stdout)
-    json_told = subprocess.run([*command, "--json"], cwd=project, env=environment, capture_output=True, check=True)
-    found = json.loads(json_told.stdout)
-    assert [len(found["tunables"]), found["points"], found["classes"][0]["kept"]] == [2, 20, 19]
-    assert found["cost"]["measuring_s"] is None
-    # Compiled as those of the GPU would be, and for no other.
+    result = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "swiglu on 9.0: 20 points\n" in result.stdout
+    assert "1 rejected by registers, such as swiglu_forward: " in result.stdout
+    assert re.search(r"19 trials, each \d+\.\d s to compile .* and no GPU here to measure on", result.stdout)
+    result = subprocess.run([*command, "--json"], cwd=project, env=environment, capture_output=True, check=True)
+    plan = json.loads(result.stdout)
+    assert [len(plan["tunables"]), plan["points"], plan["classes"][0]["kept"]] == [2, 20, 19]
+    assert plan["cost"]["measuring_s"] is None
+    # The candidates are compiled for that chip alone.
     (reports,) = {path.parent for path in project.glob("build/tune/swiglu-cuda/swiglu/*.txt")}
-    assert {path.name.split(".")[2] for path in reports.iterdir() if path.suffix == ".txt"} == {"90"}
+    assert {path.name.split(".")[-3] for path in reports.iterdir() if path.suffix == ".txt"} == {"90"}
 
 
-# ---- What the sources and the compiler say ------------------------------------------------------------------------
+# ---- What the sources and the compiler give -----------------------------------------------------------------------
 
 # By op, class of shapes and direction: a source that its kernels are compiled in, with one of its instances, and, by a
 # part of an estimate's `kernel`, what C++ calls its shared memory, for the struct of values {0}.
-SAYS: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
+COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
     ("flash_attention", "heads of 64", False): (
         "sm80/forward.cu T=float16 D=64",
         {"forward": "sm80::fwd::Block<float16, 64, {0}>::kSharedBytes"},
@@ -328,63 +336,69 @@ SAYS: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
 }
 
 
-# Those that a GPU of compute capability 9.0 does not take by itself.
+# Classes that a GPU of compute capability 9.0 serves only where it is told to.
 PORTABLE = {("flash_attention", "heads of 64"), ("flash_attention", "heads of 128")}
 
 
 @pytest.mark.slow
 @needs_nvcc
-@pytest.mark.parametrize("which", SAYS, ids=lambda which: f"{which[0]} {which[1] or ''}{' backward' * which[2]}")
-def test_corners_of_the_space_compile_to_what_is_estimated(project, tmp_path, monkeypatch, which):
-    """Of the points that pass, that with the least and that with the most shared memory, then registers."""
-    op, shapes, backward = which
+@pytest.mark.parametrize("kind", COMPILED_IN, ids=lambda kind: f"{kind[0]} {kind[1] or ''}{' backward' * kind[2]}")
+def test_corners_of_the_space_compile_to_what_is_estimated(project, tmp_path, monkeypatch, kind):
+    """Of the points that pass: the one with the least and the one with the most shared memory, then registers."""
+    op, shapes, backward = kind
     monkeypatch.chdir(project)
     survey = Survey(op, LIKE_9_0 if (op, shapes) in PORTABLE else "9.0", backward)
 
     def size(values: dict[str, Any]) -> tuple[int, ...]:
-        found = survey.estimates(shapes, values)
-        return tuple(max(one.get(key, 0) for one in found) for key in ("shared", "registers"))
+        estimates = survey.estimates(shapes, values)
+        return tuple(max(estimate.get(key, 0) for estimate in estimates) for key in ("shared", "registers"))
 
     for values in (min(survey.kept(shapes), key=size), max(survey.kept(shapes), key=size)):
         estimates = survey.estimates(shapes, values)
-        kernels = compiled(project, tmp_path, which, values, estimates)
+        kernels = compiled(project, tmp_path, kind, values, estimates)
         for estimate in estimates:
-            mine = [kernel for kernel in kernels if re.search(estimate["kernel"], kernel.name)]
-            # Estimated are the fewest that will do, in the largest instantiation.
-            if mine and "registers" in estimate:
-                assert max(kernel.registers for kernel in mine) >= estimate["registers"], (values, estimate, mine)
+            own_kernels = [kernel for kernel in kernels if re.search(estimate["kernel"], kernel.name)]
+            # An estimate is the fewest registers that the largest instantiation needs.
+            if own_kernels and "registers" in estimate:
+                assert max(kernel.registers for kernel in own_kernels) >= estimate["registers"], (
+                    values,
+                    estimate,
+                    own_kernels,
+                )
         spilled = sum(kernel.spill_stores + kernel.spill_loads for kernel in kernels)
-        rejection = gates.judge_compiled([one.as_dict() for one in kernels], estimates, spilled, DEVICE_LIMITS["9.0"])
+        rejection = gates.judge_compiled(
+            [kernel.as_dict() for kernel in kernels], estimates, spilled, DEVICE_LIMITS["9.0"]
+        )
         assert rejection is None, values
 
 
 def compiled(
     project: Path,
     folder: Path,
-    which: tuple[str, str | None, bool],
+    kind: tuple[str, str | None, bool],
     values: dict[str, Any],
     estimates: list[dict[str, Any]],
 ) -> list[resources.Kernel]:
     """One source compiled with these values, in which shared memory is asserted to be as estimated."""
-    op, shapes, _ = which
-    (source, *instance), says = SAYS[which][0].split(), SAYS[which][1]
+    op, shapes, _ = kind
+    (source, *instance), shared_bytes = COMPILED_IN[kind][0].split(), COMPILED_IN[kind][1]
     header = folder / "tuned" / "cuda" / f"{op}.h"
     header.parent.mkdir(parents=True, exist_ok=True)
     entry = {"shapes": {shapes: values}} if shapes else {"values": values}
     header.write_text(tuning_header(op, {"": entry}))
     struct = f"tuned::{op}::Values0<{STRUCTS[op, shapes][1]}>"
     shared = [
-        f"static_assert({says[part].format(struct)} == {estimate['shared']});"
-        for part in says
+        f"static_assert({shared_bytes[part].format(struct)} == {estimate['shared']});"
+        for part in shared_bytes
         for estimate in estimates
         if part in estimate["kernel"] and "shared" in estimate
     ]
-    assert len(shared) == len(says)
+    assert len(shared) == len(shared_bytes)
     lines = [f'#include "{project / OPS / op / source}"', f"using namespace {op}_kernel;", *shared]
     (folder / "asserting.cu").write_text("\n".join(lines) + "\n")
     command = [NVCC, "-std=c++17", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a", "-Xptxas=-v"]
     command += [f"-DINSTANCE_{value}" for value in instance]
     command += [f"-I{folder}", *includes(project, op), "-cubin", "asserting.cu", "-o", "asserting.cubin"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{values}: {done.stderr[-2000:]}"
-    return resources.demangled(resources.parse(source, done.stderr))
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"{values}: {result.stderr[-2000:]}"
+    return resources.demangled(resources.parse(source, result.stderr))

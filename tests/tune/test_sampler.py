@@ -27,7 +27,7 @@ def test_where_a_point_is_missing_the_nearest_takes_its_place():
     assert after[moved]["b"] == before[moved]["b"]
 
 
-def test_of_few_points_all_are_taken_once():
+def test_few_points_are_all_taken_once():
     points = sampler.latin_hypercube(SPACE, POINTS[:5], 8, seed=1)
     assert sorted(map(key, points)) == sorted(map(key, POINTS[:5]))
 
@@ -38,7 +38,7 @@ def test_chance_chooses_while_too_few_are_measured():
     assert len(chosen) > 5
 
 
-def test_points_like_one_that_was_no_good_are_avoided():
+def test_points_like_one_that_failed_are_avoided():
     times = [({"a": a, "b": b}, None if a > 3 else 1.0 + a / 10) for a in (0, 2, 5, 7) for b in (1, 8)]
     left = [values for values in POINTS if values["b"] in (2, 4)]
     assert sampler.promising(SPACE, left, times, [], Random(0))["a"] < 3

@@ -1,4 +1,4 @@
-"""The search around compilers and GPUs that only wait."""
+"""The search, with compilers and a GPU that are fake and only take time."""
 
 import itertools
 import time
@@ -19,13 +19,14 @@ class _Compiler:
     default = Candidate(Path("default"), [], 0.0)
 
     def __init__(self, jobs: int, at_once: int) -> None:
-        self.jobs, self.at_once, self.now, self.most = jobs, at_once, itertools.count(), 0
+        self.jobs, self.at_once = jobs, at_once
+        self.numbers, self.most_at_once = itertools.count(), 0
         self.running: set[int] = set()
 
     def compile(self, values):
-        number = next(self.now)
+        number = next(self.numbers)
         self.running.add(number)
-        self.most = max(self.most, len(self.running))
+        self.most_at_once = max(self.most_at_once, len(self.running))
         time.sleep(0.02)
         self.running.discard(number)
         return Candidate(Path(str(values["a"])) / "library", [], 0.02)
@@ -52,25 +53,25 @@ class _Slot:
 
 
 def _study(folder: Path, total: int) -> Study:
-    about = {"op": "one", "device": "none"}
+    about = {"op": "op", "device": "none"}
     return Study(str(folder / "trials.log"), about, SPACE, range(SPACE.size), 20, total, 0)
 
 
-def test_when_the_time_is_up_what_is_in_flight_is_recorded_and_the_best_is_known(tmp_path, monkeypatch):
+def test_when_the_time_is_up_trials_in_flight_are_recorded_and_the_best_is_known(tmp_path, monkeypatch):
     study = _study(tmp_path, SPACE.size)
     compiler, slot = _Compiler(jobs=6, at_once=3), _Slot(0.01)
-    # A clock that says so after five trials, however fast this machine is.
+    # The clock jumps past the limit after five trials, however fast the machine is.
     monkeypatch.setattr(search, "time", SimpleNamespace(perf_counter=lambda: 0.0 if slot.measured < 5 else 61.0))
     trial_search = Search(study, compiler, [slot], [], budget=Budget(), minutes=1)
     assert trial_search.run() == "the time is up"
     trials = study.finished()
     assert 5 <= len(trials) == trial_search.stats.here < SPACE.size
     assert trial_search.stats.best == min(trial["ratio"] for trial in trials)
-    assert compiler.most <= 3  # Each has two of the six compilers.
+    assert compiler.most_at_once <= 3  # Each has two of the six compilers.
 
 
-def test_where_measuring_takes_longest_few_are_asked_for_ahead(tmp_path):
-    """The sampler learns nothing from what is in flight."""
+def test_where_measuring_takes_longest_few_candidates_are_compiled_ahead(tmp_path):
+    """The sampler learns nothing from trials in flight."""
     slot, ahead = _Slot(0.05), []
 
     class Compiler(_Compiler):

@@ -1,4 +1,4 @@
-"""The rule by which a candidate is given up."""
+"""Measuring a candidate: when it is given up, where its results are checked, and how the workers start."""
 
 import math
 from pathlib import Path
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from kernelgen.lab.worker_process import LostError
-from kernelgen.tune import slot as module
+from kernelgen.tune import slot as slot_module
 from kernelgen.tune.candidates import Candidate
 from kernelgen.tune.slot import MEASURED, WRONG, Budget, MeasuringSlot, lower_end
 
 
 @pytest.mark.parametrize("count", [5, 8, 12, 40])
-def test_the_lower_end_is_above_the_median_in_less_than_one_of_twenty(count):
+def test_the_lower_end_is_above_the_median_in_less_than_1_of_20(count):
     random = np.random.default_rng(count)
     above = [lower_end(list(random.normal(0, 1, count))) > 0 for _ in range(4000)]
     assert sum(above) / len(above) < 0.06
@@ -22,26 +22,26 @@ def test_the_lower_end_is_above_the_median_in_less_than_one_of_twenty(count):
 
 
 def _rank(count: int) -> int:
-    """Which of the ordered values it is, counted from one."""
+    """Which of so many ordered values the lower end is, counted from 1."""
     return int(lower_end([float(i) for i in range(1, count + 1)]))
 
 
-def test_it_moves_up_with_more_values():
+def test_the_lower_end_moves_up_with_more_values():
     assert [_rank(count) for count in (5, 8, 12, 40)] == [1, 2, 3, 15]
     assert lower_end([3.0, 1.0, 2.0]) == 1.0
 
 
-class _Side:
-    """A worker whose calls take as long as is said, case by case, and whose results are wrong in some."""
+class _FakeWorker:
+    """A worker whose calls take the seconds given for each case, and whose results are wrong in the cases `wrong`."""
 
     def __init__(self, seconds: dict[str, float], wrong: tuple[str, ...] = ()) -> None:
         self.seconds, self.wrong, self.checked = seconds, wrong, []
 
     def order(self, do: str, **arguments) -> None:
-        self.answered = self.ask(do, **arguments)
+        self.last_answer = self.ask(do, **arguments)
 
     def answer(self) -> dict:
-        return self.answered
+        return self.last_answer
 
     def ask(self, do: str, **arguments) -> dict:
         if do == "open":
@@ -63,32 +63,35 @@ def test_results_are_checked_in_the_cases_where_a_candidate_is_as_fast_as_the_be
 
     def measured(best: dict[str, float], wrong: tuple[str, ...] = ()):
         seconds = {"small": 0.9, "large": 0.8}
-        sides = {"the default": _Side(dict.fromkeys(seconds, 1.0)), "the candidate": _Side(seconds, wrong)}
+        workers = {
+            "the default": _FakeWorker(dict.fromkeys(seconds, 1.0)),
+            "the candidate": _FakeWorker(seconds, wrong),
+        }
         slot = MeasuringSlot(Path(), Path(), {}, 1.0)
-        monkeypatch.setattr(slot, "_side", sides.__getitem__)
+        monkeypatch.setattr(slot, "_worker", workers.__getitem__)
         result = slot.measure(default, Budget(), cases, best, 0)
-        return result.state, sides["the candidate"].checked
+        return result.state, workers["the candidate"].checked
 
     best = {"small · float32": 0.88, "large · float32": 0.8}
     assert measured({}) == (MEASURED, ["small", "large"])
     assert measured(best) == (MEASURED, ["large"])
-    assert measured(best, wrong=("small",)) == (MEASURED, ["large"])  # The gate will see that.
+    assert measured(best, wrong=("small",)) == (MEASURED, ["large"])  # The confirmation will see that.
     assert measured(best, wrong=("large",)) == (WRONG, ["large"])
 
 
 @pytest.mark.parametrize("lost", ["", "the default", "the candidate"])
-def test_the_processes_go_through_a_measurement_before_there_is_a_default_to_run(lost, monkeypatch):
-    """And what is lost then costs nothing: another takes its place, and the other process goes on."""
-    begun = []
+def test_the_workers_warm_up_before_there_is_a_default_to_run(lost, monkeypatch):
+    """A worker that is lost then costs nothing: a new one takes its place, and the other worker goes on."""
+    started = []
 
-    class Side(_Side):
+    class Worker(_FakeWorker):
         def __init__(self, name: str, *_) -> None:
             super().__init__({"small": 1.0})
-            self.name, self.asked, self.closed = name, [], False
-            begun.append(self)
+            self.name, self.orders, self.closed = name, [], False
+            started.append(self)
 
         def ask(self, do: str, **arguments) -> dict:
-            self.asked.append(do)
+            self.orders.append(do)
             if self.name == lost and do == "open":
                 raise LostError(lost, "crashed")
             return {**super().ask(do, **arguments), "environment": {}}
@@ -99,17 +102,17 @@ def test_the_processes_go_through_a_measurement_before_there_is_a_default_to_run
         def close(self) -> None:
             self.closed = True
 
-    monkeypatch.setattr(module, "Side", Side)
+    monkeypatch.setattr(slot_module, "WorkerProcess", Worker)
     slot = MeasuringSlot(Path(), Path(), {}, 1.0)
     slot.begin([("small", "float32")], 8)
     slot.start(Candidate(Path("default.so"), [], 0.0))
-    first, second, *later = begun
+    first, second, *later = started
     assert [first.closed, second.closed] == [lost == "the default", lost == "the candidate"]
-    rehearsed = ["list", "open", "plan", "fresh", "time"]
+    warm_up = ["list", "open", "plan", "fresh", "time"]
     if lost == "the default":
-        assert [side.asked for side in later] == [["list", "load"]]
+        assert [worker.orders for worker in later] == [["list", "load"]]
     else:
-        assert first.asked == [*rehearsed, "list", "load"]
+        assert first.orders == [*warm_up, "list", "load"]
         assert not later
     if lost != "the candidate":
-        assert second.asked == ["list", "prove", *rehearsed[1:], "check"]
+        assert second.orders == ["list", "prove", *warm_up[1:], "check"]

@@ -9,13 +9,13 @@ TUNABLES = {"cpu": {"grain": (1, 2, 4), "fast": (False, True)}}
 
 
 def test_every_combination_is_a_point():
-    found = space.read("op", TUNABLES, "cpu")
-    points = list(found.points())
-    assert found.size == len(points) == 6
+    op_space = space.read("op", TUNABLES, "cpu")
+    points = list(op_space.points())
+    assert op_space.size == len(points) == 6
     assert points[0] == {"grain": 1, "fast": False}
-    assert all(found.values(found.indices(values)) == values for values in points)
-    assert found.indices({"grain": 3, "fast": True}) is None
-    assert found.indices({"grain": 1}) is None
+    assert all(op_space.values(op_space.indices(values)) == values for values in points)
+    assert op_space.indices({"grain": 3, "fast": True}) is None
+    assert op_space.indices({"grain": 1}) is None
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_the_version_is_that_of_the_values():
         ({"cpu": {"n": ("a",)}}, "should hold whole numbers or bools"),
     ],
 )
-def test_what_is_no_space_is_refused(tunables, sentence):
+def test_tunables_that_make_no_space_are_refused(tunables, sentence):
     with pytest.raises(LabError, match=sentence):
         space.read("op", tunables, "cpu")

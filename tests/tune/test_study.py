@@ -1,4 +1,4 @@
-"""Studies: what is asked, what is known, who is gone. On a journal, on PostgreSQL and through a gRPC proxy."""
+"""Studies: how trials are handed out, recorded and taken over; on a journal, on PostgreSQL and by a gRPC proxy."""
 
 import errno
 import os
@@ -35,41 +35,41 @@ def time_of(values: dict) -> float:
     return 1 + abs(values["a"] - 5) / 8 + abs(values["b"] - 4) / 8 + (0 if values["c"] else 0.5)
 
 
-def work(study: Study, most: int = 1000) -> list[dict]:
-    done = []
-    while len(done) < most and (ask := study.ask()):
+def work(study: Study, limit: int = 1000) -> list[dict]:
+    points = []
+    while len(points) < limit and (ask := study.ask()):
         study.tell(ask.number, time_of(ask.values), {"ratio": time_of(ask.values), "state": "measured"})
-        done.append(ask.values)
-    return done
+        points.append(ask.values)
+    return points
 
 
 def test_every_trial_is_another_point_and_the_seeds_are_spread(tmp_path):
     study = joined(tmp_path / "trials.log", seeds=8)
-    done = work(study)
-    assert len(done) == len({key(values) for values in done}) == 30
-    assert [values["a"] for values in sorted(done[:8], key=lambda values: values["a"])] == list(range(8))
+    points = work(study)
+    assert len(points) == len({key(values) for values in points}) == 30
+    assert [values["a"] for values in sorted(points[:8], key=lambda values: values["a"])] == list(range(8))
     assert study.ask() is None
-    assert [trial["values"] for trial in study.finished()] == done
+    assert [trial["values"] for trial in study.finished()] == points
 
 
-def test_it_comes_near_the_optimum_in_a_part_of_the_space(tmp_path):
-    done = work(joined(tmp_path / "trials.log", seeds=8, total=32))
-    assert min(map(time_of, done)) <= 1.125
+def test_a_search_of_a_part_of_the_space_comes_near_the_optimum(tmp_path):
+    points = work(joined(tmp_path / "trials.log", seeds=8, total=32))
+    assert min(map(time_of, points)) <= 1.125
 
 
-def test_the_gates_are_kept_to(tmp_path):
+def test_only_points_that_pass_the_gates_are_tried(tmp_path):
     points = list(SPACE.points())
     kept = [number for number, values in enumerate(points) if values["b"] != 4]
-    done = work(joined(tmp_path / "trials.log", kept, total=40))
-    assert len(done) == 40
-    assert all(values["b"] != 4 for values in done)
+    tried = work(joined(tmp_path / "trials.log", kept, total=40))
+    assert len(tried) == 40
+    assert all(values["b"] != 4 for values in tried)
 
 
-def test_a_space_that_is_known_in_full_ends_the_search(tmp_path):
+def test_a_search_ends_when_every_point_was_tried(tmp_path):
     assert len(work(joined(tmp_path / "trials.log", range(7)))) == 7
 
 
-def test_what_was_no_good_has_no_time_and_counts(tmp_path):
+def test_a_failed_trial_has_no_time_and_counts(tmp_path):
     study = joined(tmp_path / "trials.log", total=12)
     while ask := study.ask():
         study.tell(ask.number, None, {"ratio": None, "state": "wrong", "reason": "it is"})
@@ -77,34 +77,34 @@ def test_what_was_no_good_has_no_time_and_counts(tmp_path):
     assert study.importance() == {}
 
 
-def test_importance_tells_what_matters(tmp_path):
+def test_importance_is_largest_for_the_tunable_that_matters(tmp_path):
     study = joined(tmp_path / "trials.log", seeds=40, total=60)
     while ask := study.ask():
         study.tell(ask.number, 1.0 + ask.values["a"], {"ratio": 1.0, "state": "measured"})
-    found = study.importance()
-    assert max(found, key=found.get) == "a"
+    importance = study.importance()
+    assert max(importance, key=importance.get) == "a"
 
 
-def gone(study: Study) -> str:
-    """The name of a worker of this machine that is no more."""
+def dead_worker(study: Study) -> str:
+    """The name of a worker of this machine whose process has ended."""
     with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
         pass
     return f"{socket.gethostname()} {process.pid} 1"
 
 
-def test_what_a_dead_worker_had_in_flight_is_done_by_another(tmp_path):
+def test_a_dead_workers_trials_in_flight_are_done_by_another(tmp_path):
     first = joined(tmp_path / "trials.log", seeds=6, total=6)
     work(first, 2)
-    first.worker = gone(first)
+    first.worker = dead_worker(first)
     lost = [first.ask().values, first.ask().values]
     second = joined(tmp_path / "trials.log", seeds=6, total=6)
-    done = work(second)
-    assert len(done) == 4
-    assert all(values in done for values in lost)
+    points = work(second)
+    assert len(points) == 4
+    assert all(values in points for values in lost)
     assert len(second.finished()) == 6
 
 
-def test_a_worker_of_another_machine_is_gone_when_it_is_silent(tmp_path, monkeypatch):
+def test_a_silent_worker_of_another_machine_counts_as_dead(tmp_path, monkeypatch):
     first = joined(tmp_path / "trials.log", seeds=3, total=3)
     first.worker = "elsewhere 1 1"
     first._study.set_user_attr("alive elsewhere 1 1", time.time())
@@ -120,17 +120,17 @@ def test_a_worker_of_another_machine_is_gone_when_it_is_silent(tmp_path, monkeyp
 def test_a_trial_that_was_taken_over_is_told_once(tmp_path):
     first = joined(tmp_path / "trials.log", seeds=1, total=1)
     ask = first.ask()
-    mine, first.worker = first.worker, "elsewhere 1 1"
+    own_name, first.worker = first.worker, "elsewhere 1 1"
     second = joined(tmp_path / "trials.log", seeds=1, total=1)
     second._study.get_trials()
-    first.worker = mine
+    first.worker = own_name
     second.worker = "somebody else 2 2"
     second._study.tell(ask.number, state=TrialState.FAIL)
     first.tell(ask.number, 1.0, {"ratio": 1.0, "state": "measured"})
     assert first.finished() == []
 
 
-def test_leaving_hands_back_what_is_in_flight(tmp_path):
+def test_leaving_hands_back_the_trials_in_flight(tmp_path):
     study = joined(tmp_path / "trials.log", seeds=2, total=2)
     ask = study.ask()
     study.leave()
@@ -138,7 +138,7 @@ def test_leaving_hands_back_what_is_in_flight(tmp_path):
 
 
 def alive(study, worker: str) -> None:
-    """Another machine's worker by that name, heard of just now, stands behind this study from here on."""
+    """From here on this study is of another machine's worker by that name, which has just given a sign of life."""
     study.worker = worker
     study._study.set_user_attr(f"alive {worker}", time.time())
 
@@ -268,11 +268,11 @@ def _wait_for_port(port: int, process: subprocess.Popen) -> None:
 def test_workers_share_a_postgresql_database(postgres):
     first = joined(postgres, seeds=5, total=12)
     work(first, 4)
-    first.worker = gone(first)
+    first.worker = dead_worker(first)
     lost = first.ask().values
     second, third = joined(postgres, seeds=5, total=12), joined(postgres, seeds=5, total=12)
-    done = work(second, 3) + work(third)
-    assert lost in done
+    points = work(second, 3) + work(third)
+    assert lost in points
     assert len(second.finished()) == 12
     # A database may hold the studies of many ops.
     assert len(work(joined(postgres, seeds=2, total=2, op="pkg.other"))) == 2
@@ -298,8 +298,8 @@ def test_workers_share_a_grpc_proxy(tmp_path):
             _wait_for_port(port, process)
             first = joined(f"grpc://127.0.0.1:{port}", seeds=4, total=8)
             second = joined(f"grpc://127.0.0.1:{port}", seeds=4, total=8)
-            done = work(first, 4) + work(second)
-            assert len({key(values) for values in done}) == 8
+            points = work(first, 4) + work(second)
+            assert len({key(values) for values in points}) == 8
         finally:
             process.kill()
 
@@ -314,7 +314,7 @@ def test_a_server_that_is_not_there_is_said_without_the_password(url):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_tenth_of_a_large_space_is_enough_to_find_what_is_best_in_it(tmp_path, seed):
-    """With two ways that are nearly as good, a tunable that does not matter, and gates that leave one in three."""
+    """With two optima nearly as good, a tunable that does not matter, and gates that leave one point in three."""
     space = Space({"a": tuple(range(8)), "b": tuple(range(8)), "c": (False, True), "d": tuple(range(12))})
     kept = [number for number, values in enumerate(space.points()) if sum(values.values()) % 3 == 0]
 
@@ -325,33 +325,33 @@ def test_a_tenth_of_a_large_space_is_enough_to_find_what_is_best_in_it(tmp_path,
 
     total = len(kept) // 10
     study = Study(str(tmp_path / "trials.log"), ABOUT, space, kept, 20, total, seed)
-    found = []
+    times = []
     while ask := study.ask():
-        found.append(slow(ask.values))
-        study.tell(ask.number, found[-1], {"ratio": found[-1], "state": "measured"})
-    assert len(found) == total
-    assert min(found) == 1
+        times.append(slow(ask.values))
+        study.tell(ask.number, times[-1], {"ratio": times[-1], "state": "measured"})
+    assert len(times) == total
+    assert min(times) == 1
 
 
-def test_what_is_in_flight_is_not_asked_for_again_and_what_was_no_good_is_avoided(tmp_path):
+def test_a_point_in_flight_is_not_handed_out_again_and_points_like_failed_ones_are_avoided(tmp_path):
     space = Space({**SPACE.tunables, "d": tuple(range(8))})
     study = joined(tmp_path / "trials.log", seeds=10, total=40, space=space)
     for _ in range(12):
         ask = study.ask()
         good = not ask.values["c"]
         study.tell(ask.number, time_of(ask.values) if good else None, {"state": "measured" if good else "wrong"})
-    asked = [study.ask().values for _ in range(10)]
-    assert len({key(values) for values in asked}) == 10
-    assert sum(values["c"] for values in asked) <= 3
+    points = [study.ask().values for _ in range(10)]
+    assert len({key(values) for values in points}) == 10
+    assert sum(values["c"] for values in points) <= 3
 
 
-def test_what_another_gate_let_pass_before_does_not_end_the_search(tmp_path):
+def test_trials_that_the_gates_now_reject_do_not_end_the_search(tmp_path):
     points = list(SPACE.points())
     work(joined(tmp_path / "trials.log", total=20))
     kept = [number for number, values in enumerate(points) if values["b"] != 4]
-    done = work(joined(tmp_path / "trials.log", kept, total=40))
-    assert done
-    assert all(values["b"] != 4 for values in done)
+    tried = work(joined(tmp_path / "trials.log", kept, total=40))
+    assert tried
+    assert all(values["b"] != 4 for values in tried)
 
 
 JOINED = """
@@ -363,10 +363,10 @@ for number in range(int(sys.argv[3])):
 """
 
 
-def test_workers_on_one_journal_do_as_many_trials_as_there_are_to_be(tmp_path):
-    """Also at the end, where all of them ask for the last one, and at the beginning, where all of them would seed."""
+def test_workers_on_one_journal_do_as_many_trials_as_were_asked_for_and_no_more(tmp_path):
+    """Also at the start, where all would measure the first points, and at the end, where all ask for the last one."""
     root, searches = str(Path(__file__).parents[3]), 5
     command = [sys.executable, "-c", JOINED, root, str(tmp_path), str(searches)]
     workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    done = [line for worker in workers for line in worker.communicate(timeout=600)[0].splitlines() if line]
-    assert len(done) == 9 * searches
+    points = [line for worker in workers for line in worker.communicate(timeout=600)[0].splitlines() if line]
+    assert len(points) == 9 * searches

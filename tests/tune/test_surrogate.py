@@ -1,4 +1,4 @@
-"""Which point a Gaussian process expects most of."""
+"""Which point a Gaussian process expects to be fastest."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ pytest.importorskip("sklearn")
 from kernelgen.tune.surrogate import most_promising
 
 LINE = np.linspace(0, 1, 21).reshape(-1, 1)
-NOBODY = np.empty((0, 1))
+NONE_IN_FLIGHT = np.empty((0, 1))
 
 
 def of(*places: float) -> np.ndarray:
@@ -20,32 +20,32 @@ def bowl(points: np.ndarray) -> np.ndarray:
     return 1 + 4 * (points[:, 0] - 0.6) ** 2
 
 
-def test_it_is_near_the_least():
+def test_the_choice_is_near_the_least():
     tried = of(0, 0.2, 0.4, 0.8, 1)
-    assert LINE[most_promising(tried, bowl(tried), NOBODY, LINE), 0] == pytest.approx(0.6, abs=0.11)
+    assert LINE[most_promising(tried, bowl(tried), NONE_IN_FLIGHT, LINE), 0] == pytest.approx(0.6, abs=0.11)
 
 
-def test_the_next_is_another_while_that_is_in_flight():
+def test_while_a_point_is_in_flight_another_is_chosen():
     tried = of(0, 0.2, 0.4, 0.8, 1)
-    first = most_promising(tried, bowl(tried), NOBODY, LINE)
+    first = most_promising(tried, bowl(tried), NONE_IN_FLIGHT, LINE)
     left = np.delete(LINE, first, axis=0)
     second = left[most_promising(tried, bowl(tried), LINE[[first]], left), 0]
     assert abs(second - LINE[first, 0]) > 0.04
 
 
-def test_only_by_how_many_times_they_differ_matters():
+def test_the_unit_of_times_does_not_matter():
     tried = of(0, 0.2, 0.4, 0.8, 1)
-    found = [most_promising(tried, unit * bowl(tried), NOBODY, LINE) for unit in (1e-6, 1, 1e6)]
-    assert found == found[:1] * 3
+    chosen = [most_promising(tried, unit * bowl(tried), NONE_IN_FLIGHT, LINE) for unit in (1e-6, 1, 1e6)]
+    assert chosen == chosen[:1] * 3
 
 
-def test_where_all_are_equal_it_goes_where_nobody_was():
+def test_where_all_times_are_equal_the_choice_is_far_from_the_points_tried():
     tried = of(0, 0.1, 0.2, 0.3)
-    assert LINE[most_promising(tried, np.ones(4), NOBODY, LINE), 0] >= 0.6
+    assert LINE[most_promising(tried, np.ones(4), NONE_IN_FLIGHT, LINE), 0] >= 0.6
 
 
 def test_a_coordinate_that_does_not_matter_does_not_mislead():
     random = np.random.default_rng(0)
     tried, left = random.random((30, 3)), random.random((400, 3))
-    found = left[most_promising(tried, bowl(tried), np.empty((0, 3)), left)]
-    assert found[0] == pytest.approx(0.6, abs=0.1)
+    chosen = left[most_promising(tried, bowl(tried), np.empty((0, 3)), left)]
+    assert chosen[0] == pytest.approx(0.6, abs=0.1)

@@ -40,7 +40,7 @@ VISIT = """    if (out.numel() > 100000) {
       tuned::elementwise::visit<Small>(launch);
     }
 """
-# Only what hangs takes as long, however busy the machine is.
+# Only a process that hangs takes so long, however busy the machine is.
 LIMIT_S = 600
 FEW = ("--seeds", 5, "--trials", 2, "--blocks", 12, "--best", 1)
 
@@ -51,9 +51,9 @@ def trials(record: dict) -> list[dict]:
 
 @pytest.mark.slow
 def test_a_planted_optimum_is_found_confirmed_written_and_built(steady, tune):
-    told = tune(*FEW, "--json", "--pictures", "page.html")
-    record = told.json
-    assert told.code == record["exit_code"] == 0, record["searches"][0]["confirmed"]
+    result = tune(*FEW, "--json", "--pictures", "page.html")
+    record = result.json
+    assert result.code == record["exit_code"] == 0, record["searches"][0]["confirmed"]
     best = record["searches"][0]["confirmed"][0]
     assert best["passed"]
     assert best["values"]["work"] < 4
@@ -76,9 +76,9 @@ def test_each_faulty_candidate_costs_itself_alone_and_is_recorded_with_its_reaso
     edit(planted / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(2,)"))
     # The limit is what a right candidate may need for a proof where other tests have the cores.
     record = tune("--seeds", 5, "--trials", 0, "--blocks", 10, "--best", 1, "--limit", 20, "--json").json
-    found = trials(record)
-    assert len(found) == 5
-    states = {trial["values"]["mode"]: (trial["state"], trial["reason"]) for trial in found}
+    measured_trials = trials(record)
+    assert len(measured_trials) == 5
+    states = {trial["values"]["mode"]: (trial["state"], trial["reason"]) for trial in measured_trials}
     assert states[0][0] in ("measured", "stopped early")
     assert states[1] == ("crashed or hung", states[1][1])
     assert "the candidate crashed with SIGABRT" in states[1][1]
@@ -87,59 +87,59 @@ def test_each_faulty_candidate_costs_itself_alone_and_is_recorded_with_its_reaso
     assert "output 0[0, 0] is 123" in states[3][1]
     assert states[4][0] == "not compiled"
     assert "mode 4 is none" in states[4][1]
-    assert [trial["values"]["mode"] for trial in found if trial["ratio"] is not None] == [0]
+    assert [trial["values"]["mode"] for trial in measured_trials if trial["ratio"] is not None] == [0]
     assert "crashed or hung" in page.html(collect.of_tuning(record), "planted")
 
 
-def test_what_is_to_be_said_of_a_confirmation_is_said_below_its_case():
+def test_notes_on_a_confirmation_stand_below_their_case():
     case = {"case": "small · float32", "ratio": [0.9, 0.88, 0.92], "verdict": "improvement", "notes": ["it is hot"]}
-    found = {"passed": True, "values": {"work": 1}, "problem": "", "comparison": {"cases": [case]}}
+    confirmation = {"passed": True, "values": {"work": 1}, "problem": "", "comparison": {"cases": [case]}}
     part = {"shapes": None, "ended": "all was tried", "stats": {"done": 7, "failed": 0, "seconds": 3.0}}
     request = TuningRequest(Path(), "demo_kernels", "elementwise", Path())
-    result = tuning.TuningResult({"searches": [{**part, "confirmed": [found]}]})
+    result = tuning.TuningResult({"searches": [{**part, "confirmed": [confirmation]}]})
     lines = text.of_result(request, result).splitlines()
-    at = lines.index("    small · float32: -10.0% (-12.0, -8.0) improvement")
-    assert lines[at + 1] == "      it is hot"
+    line = lines.index("    small · float32: -10.0% (-12.0, -8.0) improvement")
+    assert lines[line + 1] == "      it is hot"
 
 
-def test_the_gate_takes_as_much_evidence_as_a_comparison_does_unless_it_is_asked_for_less(monkeypatch):
-    gates = []
-    monkeypatch.setattr(tuning, "Gate", lambda *given: gates.append(SimpleNamespace(blocks=given[6])))
+def test_confirming_takes_as_much_evidence_as_a_comparison_does_unless_fewer_blocks_are_given(monkeypatch):
+    confirmers = []
+    monkeypatch.setattr(tuning, "Confirmer", lambda *arguments: confirmers.append(SimpleNamespace(blocks=arguments[6])))
     monkeypatch.setattr(tuning.search, "ranked", lambda trials: [])
     compiler = SimpleNamespace(default=None, shapes=None)
-    for asked, device in ((None, "cuda"), (None, "cpu"), (12, "cpu")):
-        request = TuningRequest(Path(), "demo_kernels", "elementwise", Path(), blocks=asked)
+    for blocks, device in ((None, "cuda"), (None, "cpu"), (12, "cpu")):
+        request = TuningRequest(Path(), "demo_kernels", "elementwise", Path(), blocks=blocks)
         task = SimpleNamespace(device=device)
         assert [*tuning._confirm(request, task, compiler, [], [], Reporter(), lambda: None)] == []
-    assert [gate.blocks for gate in gates] == [pair.BLOCKS["cuda"], pair.BLOCKS["cpu"], 12]
+    assert [confirmer.blocks for confirmer in confirmers] == [pair.BLOCKS["cuda"], pair.BLOCKS["cpu"], 12]
 
 
 def test_only_what_may_be_faster_by_enough_is_confirmed(monkeypatch):
-    """Such as not the default's own values, which the search comes across too."""
-    asked, told = [], []
-    gate = SimpleNamespace(confirm=lambda values, candidate: asked.append(values))
-    monkeypatch.setattr(tuning, "Gate", lambda *_: gate)
+    """The default's own values, which the search measures too, are not faster."""
+    confirmed, notes = [], []
+    confirmer = SimpleNamespace(confirm=lambda values, candidate: confirmed.append(values))
+    monkeypatch.setattr(tuning, "Confirmer", lambda *_: confirmer)
     request = TuningRequest(Path(), "demo_kernels", "elementwise", Path(), thresholds=Thresholds(faster=0.03))
-    reporter = Reporter(note=told.append)
+    reporter = Reporter(note=notes.append)
     compiler = SimpleNamespace(default=None, shapes="many", compile=lambda values: None)
 
-    def confirm(*found: dict[str, float]) -> None:
+    def confirm(*measured: dict[str, float]) -> None:
         trials = [
             {"state": "measured", "values": {"tile": n}, "ratio": statistics.fmean(ratios.values()), "ratios": ratios}
-            for n, ratios in enumerate(found)
+            for n, ratios in enumerate(measured)
         ]
         task = SimpleNamespace(device="cuda")
         list(tuning._confirm(request, task, compiler, trials, [], reporter, lambda: None))
 
     confirm({"small": 0.999, "large": 1.0}, {"small": 0.98, "large": 1.01}, {"small": 0.95, "large": 1.2})
-    assert asked == [{"tile": 1}]
+    assert confirmed == [{"tile": 1}]
     confirm({"small": 0.999, "large": 0.989})
-    assert asked == [{"tile": 1}]
-    assert told[-1] == "many: nothing looked nearly 3% faster in any case, so there is nothing to confirm"
+    assert confirmed == [{"tile": 1}]
+    assert notes[-1] == "many: nothing looked nearly 3% faster in any case, so there is nothing to confirm"
 
 
 class FakeWorker:
-    """Answers each order with whatever any order wants to know; `orders` holds them all."""
+    """Gives every order the same answer, which holds what any of them needs, and notes the orders in `orders`."""
 
     def __init__(self, orders: list[tuple[str, str]], fault: str, name: str, *_: object) -> None:
         self.orders, self.fault, self.name = orders, fault, name
@@ -164,7 +164,7 @@ class FakeWorker:
 
 
 def confirmed(monkeypatch, ratios: dict[str, float], fault: str = "") -> tuple[confirm.Confirmation, list]:
-    """What a gate says of a candidate with these ratios, on a CPU; and the orders to its workers."""
+    """What confirming a candidate with these ratios gives, on a CPU; and the orders to its workers."""
     orders = []
 
     def measure(workers, part, schedule, tick):
@@ -176,8 +176,8 @@ def confirmed(monkeypatch, ratios: dict[str, float], fault: str = "") -> tuple[c
     monkeypatch.setattr(pair, "measure", measure)
     library = SimpleNamespace(library="x.so")
     cases, thresholds = [[name, "float32"] for name in ratios], Thresholds(faster=0.03)
-    gate = confirm.Gate(Path(), Path(), {"op": "op", "device": "cpu"}, library, cases, thresholds, 100, 60.0)
-    return gate.confirm({"work": 1}, library), orders
+    confirmer = confirm.Confirmer(Path(), Path(), {"op": "op", "device": "cpu"}, library, cases, thresholds, 100, 60.0)
+    return confirmer.confirm({"work": 1}, library), orders
 
 
 def test_a_candidate_is_proved_once_and_confirmed_in_its_cases(monkeypatch):
@@ -185,7 +185,7 @@ def test_a_candidate_is_proved_once_and_confirmed_in_its_cases(monkeypatch):
     assert confirmation.passed
     verdicts = {verdict.case: verdict.verdict for verdict in confirmation.comparison.verdicts}
     assert verdicts == {"op · a · float32": "improvement", "op · b · float32": "no difference"}
-    assert orders.count(("the candidate", "prove")) == confirm.PROOFS // confirm.PROOFS_AN_ORDER
+    assert orders.count(("the candidate", "prove")) == confirm.PROOFS // confirm.PROOFS_PER_ORDER
     assert ("the default", "prove") not in orders
     first = orders.index(("the candidate", "prove"))
     assert orders[:first] == [
@@ -203,11 +203,11 @@ def test_a_candidate_that_is_slower_or_wrong_is_not_confirmed(monkeypatch):
     assert orders.count(("the candidate", "prove")) == 1
 
 
-@pytest.mark.parametrize(("seen", "names"), [(None, ["0", "2"]), ("4,5,7", ["4", "7"])])
-def test_each_gpu_of_one_kind_is_measured_on_by_processes_that_see_it_alone(monkeypatch, seen, names):
+@pytest.mark.parametrize(("visible", "names"), [(None, ["0", "2"]), ("4,5,7", ["4", "7"])])
+def test_each_gpu_of_one_kind_is_measured_on_by_processes_that_see_it_alone(monkeypatch, visible, names):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if seen:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     task = SimpleNamespace(device="cuda", gpus=[0, 2])
 
     def places(gpus: int | None) -> list[tuple[int, dict[str, str]]]:
@@ -222,37 +222,37 @@ def test_each_gpu_of_one_kind_is_measured_on_by_processes_that_see_it_alone(monk
 
 @pytest.mark.parametrize("verb", ["compare", "tune"])
 def test_the_help_says_how_much_evidence_is_taken(run, verb):
-    said = " ".join(run(verb, "--help").out.split())
-    assert f"(default: {pair.BLOCKS['cuda']}, on the CPU {pair.BLOCKS['cpu']})" in said
+    help_text = " ".join(run(verb, "--help").out.split())
+    assert f"(default: {pair.BLOCKS['cuda']}, on the CPU {pair.BLOCKS['cpu']})" in help_text
 
 
 @pytest.mark.slow
 def test_the_default_stands_where_nothing_is_faster(steady, tune):
     edit(steady / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(4, 6, 8)"))
-    told = tune(*FEW)
-    assert told.code == 2
-    assert "The default of elementwise stands; nothing was written." in told.out
+    result = tune(*FEW)
+    assert result.code == 2
+    assert "The default of elementwise stands; nothing was written." in result.out
     assert not (steady / OP / "tuned.json").exists()
 
 
 @pytest.mark.slow
 def test_a_dry_run_shows_space_rejections_and_cost_and_searches_nothing(steady, tune):
     (steady / OP / "lab.py").open("a").write(ESTIMATES)
-    found = tune("--dry-run", "--json").json
-    assert found["points"] == 6
-    (one,) = found["classes"]
-    assert one["kept"] == 4
-    assert one["rejected"]["the op"]["count"] == 2
-    assert one["rejected"]["the op"]["examples"][0] == {
+    plan = tune("--dry-run", "--json").json
+    assert plan["points"] == 6
+    (shape_class,) = plan["classes"]
+    assert shape_class["kept"] == 4
+    assert shape_class["rejected"]["the op"]["count"] == 2
+    assert shape_class["rejected"]["the op"]["examples"][0] == {
         "values": {"work": 6, "mode": 0},
         "text": "6 times the work",
     }
-    assert found["cost"]["trials"] == 4
-    assert found["cost"]["compiling_s"] > 0
-    assert found["cost"]["measuring_s"] > 0
-    told = tune("--dry-run")
-    assert told.code == 0
-    assert "2 rejected by the op, such as 6 times the work" in told.out
+    assert plan["cost"]["trials"] == 4
+    assert plan["cost"]["compiling_s"] > 0
+    assert plan["cost"]["measuring_s"] > 0
+    result = tune("--dry-run")
+    assert result.code == 0
+    assert "2 rejected by the op, such as 6 times the work" in result.out
     assert not (steady / "build/tune/elementwise-cpu/trials.log").exists()
 
 
@@ -298,46 +298,46 @@ def lines(journal) -> int:
     return journal.read_text().count('"ratio"') if journal.exists() else 0
 
 
-def wait_for(holds, what: str, process: subprocess.Popen | None = None) -> None:
+def wait_for(holds, event: str, process: subprocess.Popen | None = None) -> None:
     end = time.monotonic() + LIMIT_S
     while not holds():
         assert process is None or process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < end, what
+        assert time.monotonic() < end, event
         time.sleep(0.1)
 
 
 @pytest.mark.slow
 def test_after_kill_9_resume_goes_on_where_it_was(steady, tune):
-    asked = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1, "--limit", 30)
+    options = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1, "--limit", 30)
     journal = steady / "build/tune/elementwise-cpu/trials.log"
-    process = start(*asked)
+    process = start(*options)
     wait_for(lambda: lines(journal) >= 2, "two trials", process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    known = lines(journal)
+    finished = lines(journal)
     # As if it had been killed in the middle of a line, too.
     with journal.open("a") as file:
         file.write('{"op_code": 4, "worker_id": "half a li')
-    record = tune(*asked, "--resume", "--json").json
-    found = trials(record)
-    assert len(found) == 6
-    assert len({json.dumps(trial["values"]) for trial in found}) == 6
-    assert record["searches"][0]["stats"]["here"] == 6 - known
+    record = tune(*options, "--resume", "--json").json
+    measured_trials = trials(record)
+    assert len(measured_trials) == 6
+    assert len({json.dumps(trial["values"]) for trial in measured_trials}) == 6
+    assert record["searches"][0]["stats"]["here"] == 6 - finished
 
 
 def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(steady, tune):
-    asked = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1)
+    options = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1)
     journal = steady / "build/tune/elementwise-cpu/trials.log"
-    process = start(*asked)
+    process = start(*options)
     wait_for(lambda: lines(journal) >= 1, "a trial", process)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=LIMIT_S)
+    _, errors = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
-    assert "Interrupted" in said
-    assert "go on with --resume" in said
-    assert "Traceback" not in said
+    assert "Interrupted" in errors
+    assert "go on with --resume" in errors
+    assert "Traceback" not in errors
     assert lines(journal) >= 1
-    # What was killed is gone as soon as the system comes to it.
+    # A killed process disappears when the system gets to it.
     wait_for(lambda: not [pid for pid in os.listdir("/proc") if pid.isdecimal() and _works_in(pid, steady)], "the end")
 
 
@@ -350,92 +350,92 @@ def _works_in(pid: str, folder) -> bool:
 
 @pytest.mark.slow
 def test_two_workers_share_a_journal_and_one_of_them_confirms(steady):
-    asked = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1, "--storage", steady / "shared.log", "--json")
-    workers = [start(*asked) for _ in range(2)]
-    told = [json.loads(worker.communicate(timeout=LIMIT_S)[0].splitlines()[-1]) for worker in workers]
-    assert sum(one["searches"][0]["stats"]["here"] for one in told) == 6
-    assert {len(trials(one)) for one in told} == {6}
-    assert sum("confirmed" in one["searches"][0] for one in told) == 1
-    assert sum(one["written"] is not None for one in told) <= 1
+    options = ("--seeds", 6, "--trials", 0, "--blocks", 10, "--best", 1, "--storage", steady / "shared.log", "--json")
+    workers = [start(*options) for _ in range(2)]
+    records = [json.loads(worker.communicate(timeout=LIMIT_S)[0].splitlines()[-1]) for worker in workers]
+    assert sum(record["searches"][0]["stats"]["here"] for record in records) == 6
+    assert {len(trials(record)) for record in records} == {6}
+    assert sum("confirmed" in record["searches"][0] for record in records) == 1
+    assert sum(record["written"] is not None for record in records) <= 1
 
 
-# ---- What is asked wrongly ------------------------------------------------------------------------------------
+# ---- Requests that are refused ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def asked(run, monkeypatch):
+def tune_here(run, monkeypatch):
     """`kernelgen tune elementwise` in this process, without the lines that tell that a stage takes long."""
     monkeypatch.setattr(display, "SECONDS_A_LINE", math.inf)
     return lambda *arguments: run("tune", "elementwise", "--device", "cpu", *arguments)
 
 
-def refused(told, sentence: str) -> None:
-    assert told.code == 3, told.out + told.err
-    assert sentence in told.err
-    assert len([line for line in told.err.splitlines() if line.startswith("kernelgen:")]) == 1
+def refused(result, sentence: str) -> None:
+    assert result.code == 3, result.out + result.err
+    assert sentence in result.err
+    assert len([line for line in result.err.splitlines() if line.startswith("kernelgen:")]) == 1
 
 
-def test_an_op_without_tunables(steady, asked):
+def test_an_op_without_tunables(steady, tune_here):
     (steady / OP / "lab.py").open("a").write("TUNABLES = {}\n")
-    refused(asked(), "elementwise has no tunables; list them in its lab.py")
+    refused(tune_here(), "elementwise has no tunables; list them in its lab.py")
 
 
-def test_a_space_that_the_gates_leave_empty(steady, asked):
+def test_a_space_that_the_gates_leave_empty(steady, tune_here):
     (steady / OP / "lab.py").open("a").write("ESTIMATES = {'cpu': lambda *_, **__: 'never'}\n")
-    refused(asked(), "The gates leave none of the 6 points of elementwise (the op: 6, such as never)")
+    refused(tune_here(), "The gates leave none of the 6 points of elementwise (the op: 6, such as never)")
 
 
-def test_sources_that_do_not_read_the_values(steady, asked):
+def test_sources_that_do_not_read_the_values(steady, tune_here):
     edit(
         steady / OP / "cpu.cpp",
         ('#include "tuned/cpu/elementwise.h"\n', ""),
         ("tuned::elementwise::visit<Defaults>([&](auto values) {", "[&](auto values) {"),
         ("T(12345.0f);\n    });", "T(12345.0f);\n    }(Defaults());"),
     )
-    refused(asked(), 'No source of elementwise for cpu has #include "tuned/cpu/elementwise.h"')
+    refused(tune_here(), 'No source of elementwise for cpu has #include "tuned/cpu/elementwise.h"')
 
 
-def test_sources_that_do_not_compile(steady, asked):
+def test_sources_that_do_not_compile(steady, tune_here):
     (steady / OP / "cpu.cpp").open("a").write("this is no C++\n")
-    told = asked()
-    assert told.code == 3
-    assert "elementwise does not compile as it is" in told.err
+    result = tune_here()
+    assert result.code == 3
+    assert "elementwise does not compile as it is" in result.err
 
 
-def test_two_tunings_of_one_op_at_once(steady, asked):
+def test_two_tunings_of_one_op_at_once(steady, tune_here):
     process = start("--seeds", 6, "--trials", 0)
     wait_for(lambda: (steady / "build/tune/elementwise-cpu/tuning").exists(), "the lock", process)
     try:
-        refused(asked(), f"elementwise is being tuned already (pid {process.pid})")
+        refused(tune_here(), f"elementwise is being tuned already (pid {process.pid})")
     finally:
         process.kill()
         process.communicate()
 
 
-def test_no_gpu_and_an_estimate_that_raises(steady, asked, monkeypatch):
+def test_no_gpu_and_an_estimate_that_raises(steady, tune_here, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     edit(steady / OP / "lab.py", ('"mode": (0,)}', '"mode": (0,)}, "cuda": {"threads": (128, 256)}'))
     sentence = """elementwise/lab.py: the estimate of {"threads": 128} raises KeyError: 'vector_bytes'"""
-    refused(asked("--device", "cuda"), sentence)
+    refused(tune_here("--device", "cuda"), sentence)
     (steady / OP / "lab.py").open("a").write("ESTIMATES = {}\n")
-    refused(asked("--device", "cuda"), "elementwise cannot be tuned for CUDA: torch sees no GPU here")
+    refused(tune_here("--device", "cuda"), "elementwise cannot be tuned for CUDA: torch sees no GPU here")
 
 
-def test_nothing_to_resume(steady, asked):
-    refused(asked("--resume"), "There is no tuning of elementwise to resume")
+def test_nothing_to_resume(steady, tune_here):
+    refused(tune_here("--resume"), "There is no tuning of elementwise to resume")
 
 
-def test_a_storage_of_something_else(steady, asked):
+def test_a_storage_of_something_else(steady, tune_here):
     few = ("--seeds", 1, "--trials", 0, "--blocks", 10, "--best", 1, "--storage", "shared.log")
     edit(steady / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(6, 8)"))  # Slower than the default: nothing to confirm.
-    assert asked(*few).code == 2
+    assert tune_here(*few).code == 2
     edit(steady / OP / "lab.py", ("(6, 8)", "(1, 2)"))
-    refused(asked(*few), "in shared.log are of another space of tunables")
+    refused(tune_here(*few), "in shared.log are of another space of tunables")
     edit(steady / OP / "lab.py", ("(1, 2)", "(6, 8)"))
     edit(steady / OP / "tuning.h", ("// What `kernelgen", "// Of another revision. What `kernelgen"))
-    refused(asked(*few), "in shared.log are of other sources")
+    refused(tune_here(*few), "in shared.log are of other sources")
     (steady / "notes.txt").write_text("not a journal\n")
-    refused(asked(*few[:-1], "notes.txt"), "notes.txt is no journal of trials")
+    refused(tune_here(*few[:-1], "notes.txt"), "notes.txt is no journal of trials")
 
 
 @pytest.mark.parametrize(
@@ -446,11 +446,11 @@ def test_a_storage_of_something_else(steady, asked):
         ("grpc://localhost:1", "grpc://localhost:1 cannot be reached"),
     ],
 )
-def test_a_storage_that_cannot_be_reached(steady, asked, storage, sentence):
+def test_a_storage_that_cannot_be_reached(steady, tune_here, storage, sentence):
     pytest.importorskip("psycopg2" if "postgres" in storage else "grpc" if "grpc" in storage else "optuna")
-    told = asked("--storage", storage)
-    refused(told, sentence)
-    assert "secret" not in told.err
+    result = tune_here("--storage", storage)
+    refused(result, sentence)
+    assert "secret" not in result.err
 
 
 @pytest.mark.parametrize(
@@ -465,8 +465,8 @@ def test_a_storage_that_cannot_be_reached(steady, asked, storage, sentence):
         (("--cases", "huge"), "has no case 'huge' on cpu"),
     ],
 )
-def test_options_that_will_not_do(steady, asked, arguments, sentence):
-    refused(asked(*arguments), sentence)
+def test_options_that_will_not_do(steady, tune_here, arguments, sentence):
+    refused(tune_here(*arguments), sentence)
 
 
 def test_a_log_tells_each_class_apart_and_that_a_long_stage_goes_on(capsys, monkeypatch):
