@@ -77,7 +77,7 @@ def write_headers(request: Request, architectures: list[str], note: Note) -> Non
 
 
 def _write_stamps(folder: Path, tools: ninja.Tools) -> None:
-    """Writes files that objects depend on: versions and settings that no command line shows and that change an object."""
+    """Writes files that objects depend on: versions and settings that no command line shows."""
     compiler = output_of(*shlex.split(tools.compiler), "-dumpfullversion", "-dumpmachine")
     nvcc = output_of(tools.toolkit.nvcc, "--version") if tools.toolkit else ""
     write(folder / "compiler.txt", f"{compiler}{_settings(environment.READ_BY_COMPILER)}\n")

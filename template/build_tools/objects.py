@@ -42,7 +42,7 @@ def list_objects(project: Project, request: Request, toolkit: Toolkit | None, ar
 def _objects_of(
     op: Op, project: Project, request: Request, toolkit: Toolkit | None, architectures: list[str]
 ) -> Iterator[Object]:
-    # Macros for what is compiled; the op's folder on the include path, so that files in sm80/ and sm90/ find its headers.
+    # The macros say what is compiled. The op's folder is on the include path for the files in its sm80/ and sm90/.
     shared = [*macros(op.folder, architectures), f"-I{op.folder}"] if toolkit else []
     for source in sources(op.folder):
         backend = backend_of(source)
