@@ -44,7 +44,7 @@ def test_a_machine_with_a_toolkit_is_well(patient, examine):
 def test_text_shows_each_finding_with_its_cure(patient, run, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     result = run("doctor", "--python", sys.executable)
-    assert "the C++ compiler 'no-such-compiler' was not findings" in result.out
+    assert "the C++ compiler 'no-such-compiler' was not found" in result.out
     assert "-> apt-get install g++" in result.out
     assert result.out.endswith("No build would succeed.\n")
     assert result.code == 1
@@ -125,7 +125,7 @@ def test_no_toolkit(patient, examine, tmp_path, monkeypatch):
     without_cuda(patient)
     monkeypatch.setenv("PATH", str(script(tmp_path / "tools" / "g++", f'exec {shutil.which("g++")} "$@"').parent))
     findings, code = examine()
-    assert findings["nvcc"]["text"] == "no CUDA toolkit (nvcc) was findings."
+    assert findings["nvcc"]["text"] == "no CUDA toolkit (nvcc) was found."
     assert code == 3
 
 
