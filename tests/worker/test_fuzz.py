@@ -356,11 +356,12 @@ def test_there_is_no_false_alarm_in_200_runs(mutants):
 
 
 def test_the_mutants_of_the_gpu_still_fit_the_recipes(mutants, tmp_path):
-    """They are compiled and run where there is a GPU, by tests/lab/gpu_mutants.py."""
+    """They are compiled and run where there is a GPU, by tests/worker/gpu_mutants.py."""
     names = [mutant.name for mutant in (*CUDA, *PYTHON)]
     assert len(names) == len(set(names)) >= 25
     for mutant in CUDA:
         source = mutants / "src" / "mutant_kernels" / "ops" / f"right_{mutant.recipe}" / mutant.file
+        (tmp_path / mutant.file).parent.mkdir(exist_ok=True)
         (tmp_path / mutant.file).write_text(source.read_text())
         mutant.apply(tmp_path)
 
