@@ -30,7 +30,7 @@ RUNNABLE = [page for page in PAGES if any(isinstance(step, Command) for step in 
 def prints(output: str, expected: list[str]) -> bool:
     """Whether the output is the expected lines; `…` stands for the rest of a line, or for any lines."""
     if not any(line.startswith("kernelgen: ") for line in expected):
-        # What takes more than 10 s says in such lines how far it is: no page shows those, and a busy machine prints them.
+        # A step of more than 10 s prints its progress in such lines, as on a busy machine; no page shows them.
         output = re.sub(r"^kernelgen: .*\n", "", output, flags=re.MULTILINE)
     pattern = ""
     for line in expected:
