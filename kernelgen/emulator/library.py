@@ -24,9 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from kernelgen.emulator.lock import locked
 from kernelgen.emulator.rewrite import rewrite
 from kernelgen.toolchain import build_tools
-from kernelgen.toolchain.lock import locked
 
 HERE = Path(__file__).resolve().parent
 DEVICE = HERE / "device"

@@ -1,4 +1,4 @@
-"""One process at a time in a folder. A project's build has a lock of its own, in its build_tools."""
+"""One process at a time in a folder of the emulator's cache."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ def locked(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            print(f"kernelgen: waiting for another build (pid {file.read()})", file=sys.stderr, flush=True)
+            print(f"kernelgen: waiting for another process (pid {file.read()})", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
         file.write(str(os.getpid()))
