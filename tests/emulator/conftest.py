@@ -41,8 +41,9 @@ def ops(made_once) -> Path:
 def compiled(ops: Path) -> Callable[..., EmulatedLibrary]:
     """Compiles the entry of an op in entries/, with some .cu files of the op."""
 
-    def compile_op(name: str, sources: Sequence[str] = ()) -> EmulatedLibrary:
-        return build(ops / name, (ENTRIES / f"{name}.cu").read_text(), sources)
+    def compile_op(name: str, sources: Sequence[str] = (), capability: int = 90) -> EmulatedLibrary:
+        architecture = [f"EMULATED_CUDA_ARCH={10 * capability}"]
+        return build(ops / name, (ENTRIES / f"{name}.cu").read_text(), sources, architecture)
 
     return compile_op
 

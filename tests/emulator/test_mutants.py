@@ -5,100 +5,18 @@ Some are those that `kernelgen fuzz` finds on a GPU (tests/worker/mutants); othe
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from kernelgen.emulator.library import EmulatedLibrary, EmulatorError
-from tests.worker.mutants import Mutant
-from tests.worker.mutants.cuda import CUDA
 
 from . import test_recipes as recipes
 from . import test_vocabulary as vocabulary
 from .conftest import ALL_SCHEDULES, ENTRIES, Memory, build, copy_op
-
-FROM_FUZZING = (
-    *("off_by_one_tail", "alignment_assumed"),
-    *("sum_of_one_warp", "row_not_waited_for", "last_columns_not_fetched", "last_partial_sum"),
-)
-
-
-def _linear(name: str, old: str, new: str = "") -> Mutant:
-    return Mutant(name, "linear_activation", "sm90/forward.cu", old, new)
-
-
-def _attention(name: str, old: str, new: str = "", file: str = "sm80/forward.cu") -> Mutant:
-    return Mutant(name, "flash_attention", file, old, new)
-
-
-def _sm90_attention(name: str, old: str, new: str = "") -> Mutant:
-    return Mutant(name, "sm90_attention", "sm90/forward.cu", old, new)
-
-
-HEADER_FOLDERS = {"mbarrier.cuh": "sm90"}  # The other mutated headers are in cuda/.
-
-
-def _header(name: str, header: str, old: str, new: str = "") -> Mutant:
-    return Mutant(name, "include", f"../../include/{HEADER_FOLDERS.get(header, 'cuda')}/{header}", old, new)
-
-
-def _norm_header(name: str, header: str, old: str, new: str = "") -> Mutant:
-    return replace(_header(name, header, old, new), recipe="rms_norm")
-
-
-_WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
-      if (step > 0) release"""
-
-MUTANTS = [
-    *(mutant for mutant in CUDA if mutant.name.removeprefix("cuda_") in FROM_FUZZING),
-    _norm_header("rows_beyond_the_last", "tile.cuh", " && rows % tile.groups_per_block == 0", ""),
-    _linear("tile_not_waited_for", "barriers.full[stage].wait(position.parity());"),
-    _linear("buffer_not_waited_for", ".wait(position.parity() ^ 1);\n      full.arrive", ";\n      full.arrive"),
-    _linear("released_while_being_read", _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
-    _linear("panel_still_being_read", "if (leads) tma_store_wait_read<0>();"),
-    _linear("panel_not_yet_written", "named_barrier_sync(kConsumerBarrier + consumer, kWarpgroup);"),
-    _linear("one_arrival_for_two_consumers", "Tile::kMulticast * (Traits::kCooperative ? 2 : 1)", "Tile::kMulticast"),
-    _linear("released_to_one_block_only", "thread < Tile::kMulticast", "thread < 1"),
-    _linear("share_in_the_wrong_place", "offset(index * kShare * kSwizzleRow)", "offset(0)"),
-    _linear("rows_waited_for_that_do_not_come", "rows_left(Tile::kRows, corner.row, scheduler.m)", "Tile::kRows"),
-    _linear("boxes_beyond_the_end", "rows > 0 ? &operand.rest", "rows > 0 ? &operand.whole"),
-    _linear("sums_of_the_tile_before", "step > 0 || part > 0", "true"),
-    _linear("shares_not_waited_for", "  cluster::arrive();\n  cluster::wait();\n#pragma", "#pragma"),
-    _linear("gone_before_its_share_is_read", "  if constexpr (Tile::kSplits > 1) cluster::wait();\n}", "}"),
-    _linear("a_turn_is_not_passed_on", "named_barrier_arrive(kMainloopBarrier + 1 - consumer, 2 * kWarpgroup);", ";"),
-    _attention("keys_not_waited_for", "cp_async_wait<Block::kStages - 2>();", "cp_async_wait<Block::kStages - 1>();"),
-    _attention("keys_still_being_read", "__syncthreads();  // This iteration's tiles have arrived,", "//"),
-    _attention(
-        "one_row_too_many", "p.out.row, p.mask.queries - first_row,", "p.out.row, p.mask.queries - first_row + 1,"
-    ),
-    _attention("mask_one_key_too_wide", "right + 1;", "right + 2;", "mask.h"),
-    _sm90_attention("task_not_waited_for", "barriers.full_queries[queries.stage()].wait(queries.parity());"),
-    _sm90_attention("task_replaced_while_it_lasts", ".wait(queries.parity() ^ 1);", ";"),
-    _sm90_attention("scores_not_waited_for", "wgmma_wait<decltype(pending)::value>();"),
-    _sm90_attention("values_not_waited_for", "barriers.full_values[values.stage()].wait(values.parity());"),
-    _sm90_attention("sums_of_the_last_tile", "    rows.clear_accumulator();\n"),
-    _sm90_attention("results_still_leaving", "if (thread == 0) tma_store_wait_read<0>();  // The last", "//"),
-    _header("sums_share_a_buffer", "thread_group.cuh", "warp_sums = sums[buffer_ ^= 1];", "warp_sums = sums[0];"),
-    _header("sums_of_a_block_share_a_buffer", "thread_group.cuh", "&sums[buffer_ ^= 1][", "&sums[0]["),
-    _header("block_not_synchronised", "thread_group.cuh", "[] { __syncthreads(); }", "[] {}"),
-    _header("part_not_synchronised", "thread_group.cuh", "named_barrier_sync(1 + threadIdx.y, blockDim.x);"),
-    _header(
-        "groups_share_a_barrier", "thread_group.cuh", "named_barrier_sync(1 + threadIdx.y,", "named_barrier_sync(1,"
-    ),
-    _header("groups_share_their_sums", "thread_group.cuh", "threadIdx.y * (blockDim.x / kWarp)", "0"),
-    _header("columns_not_synchronised", "column_sums.cuh", "__syncthreads();  // Other threads", "//"),
-    _header("groups_not_added_up", "column_sums.cuh", "add(parts, blockDim.y,", "add(parts, 1,"),
-    _header("groups_as_many_as_fit", "tile.cuh", "std::min(most / tile.threads, kMostGroups)", "most / tile.threads"),
-    _header("more_clusters_than_fit", "tile.cuh", "if (tile.blocks_per_group > 1) groups = std::min", "//"),
-    _norm_header("past_the_row_s_end", "tile.cuh", "return n == threads", "return n <= threads"),
-    _header(
-        "pipeline_one_row_short", "pipeline.cuh", "__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"
-    ),
-    _header("quotient_too_small", "divisor.cuh", "/ value + 1);", "/ value);"),
-    _header("parity_of_many_steps", "mbarrier.cuh", "if (position_ >= 2 * kStages)", "if (position_ >= kStages)"),
-]
+from .faults import Fault
+from .faults.recipes import RECIPE_FAULTS
 
 
 def _norms(compiled, reference, memory) -> None:
@@ -210,7 +128,7 @@ def _failure(ops: Path, recipe: str, reference: Callable) -> str:
     memory = Memory()
     torch.manual_seed(0)
     try:
-        check(lambda name, sources=(): library, reference, memory)
+        check(lambda name, sources=(), capability=90: library, reference, memory)
         memory.check()
     except (AssertionError, EmulatorError) as error:
         return str(error) or type(error).__name__
@@ -224,8 +142,10 @@ def test_a_correct_kernel_passes(ops, reference, recipe):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_is_caught(ops, reference, tmp_path, mutant):
-    op = copy_op(ops, FOLDERS.get(mutant.recipe, mutant.recipe), tmp_path / "p")
-    mutant.apply(op)
-    assert _failure(op.parent, mutant.recipe, reference)
+@pytest.mark.parametrize("fault", RECIPE_FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_in_a_recipe_is_caught(ops, reference, tmp_path, fault: Fault):
+    op = copy_op(ops, FOLDERS.get(fault.subject, fault.subject), tmp_path / "p")
+    fault.apply(op)
+    failure = _failure(op.parent, fault.subject, reference)
+    assert failure
+    assert re.search(fault.wanted or "", failure), failure

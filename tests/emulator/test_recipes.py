@@ -58,7 +58,7 @@ def test_norms(compiled, reference, memory, op, extras, rows, n, capability):
 
 
 def check_norm(compiled, reference, memory, op, extras, rows, n, capability, dtype) -> None:
-    library, name = compiled(op), NAMES[dtype]
+    library, name = compiled(op, capability=capability), NAMES[dtype]
     inputs = {"input": random(rows, n, dtype=dtype)}
     inputs |= {"residual": random(rows, n, dtype=dtype), "weight": random(n, dtype=dtype)} if extras else {}
     inputs |= {"bias": random(n, dtype=dtype)} if extras and op == "layer_norm" else {}

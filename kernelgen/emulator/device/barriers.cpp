@@ -1,6 +1,8 @@
 // Barriers: those of a block by number, those of a cluster, and those in shared memory (mbarrier).
 
+#include "accesses.h"
 #include "ptx.h"
+#include "reports.h"
 
 namespace emulator {
 
@@ -12,17 +14,25 @@ void named_barrier(const Call& call) {
 
 // ---- Clusters -------------------------------------------------------------------------------------------------
 
-void cluster_arrive(const Call&) {
+void complete_cluster_barrier(Cluster& cluster) {
+  cluster.barrier.arrived = 0;
+  ++cluster.barrier.phase;
+  cluster.phases.complete(*cluster.blocks[0]);
+  wake(&cluster.barrier);
+}
+
+void cluster_arrive(const Call& call) {
   Thread& thread = self();
   Cluster& cluster = *block().cluster;
   if (thread.has_arrived) fail("a thread arrives twice at the cluster's barrier without waiting");
   thread.has_arrived = true;
   thread.cluster_arrival = cluster.barrier.phase;
-  if (++cluster.barrier.arrived == cluster.live) {
-    cluster.barrier.arrived = 0;
-    ++cluster.barrier.phase;
-    wake(&cluster.barrier);
+  if (call.has("relaxed")) {
+    release_fenced(thread, Scope::kCluster, cluster.phases.arriving);
+  } else {
+    release(thread, cluster.phases.arriving);
   }
+  if (++cluster.barrier.arrived == cluster.live) complete_cluster_barrier(cluster);
 }
 
 void cluster_wait(const Call&) {
@@ -36,6 +46,7 @@ void cluster_wait(const Call&) {
     });
   }
   thread.has_arrived = false;
+  learn(thread, block().cluster->phases.completed);
 }
 
 // ---- Registers ------------------------------------------------------------------------------------------------
@@ -46,7 +57,7 @@ void cluster_wait(const Call&) {
 void set_registers(const Call& call) {
   const int count = call.get(0);
   if (count < 24 || count > 256 || count % 8) fail("setmaxnreg to %d", count);
-  synchronise_warp(kAllLanes);
+  execute_together(kAllLanes, "setmaxnreg", nullptr, [](Warp&, void* const*) {});
   if (self().lane == 0) {
     Warp& this_warp = warp();
     const int more = (count - this_warp.registers) * kLanes;
@@ -59,7 +70,7 @@ void set_registers(const Call& call) {
     this_warp.registers = count;
     if (more < 0) wake(&block().free_registers);
   }
-  synchronise_warp(kAllLanes);
+  execute_together(kAllLanes, "setmaxnreg", nullptr, [](Warp&, void* const*) {});
 }
 
 // ---- mbarrier -------------------------------------------------------------------------------------------------
@@ -84,16 +95,23 @@ State& mbarrier_at(SharedAddress address) {
   return state;
 }
 
+PhaseClock& clock_at(SharedAddress address) {
+  return address.block->mbarriers[address.offset];
+}
+
 void complete_phase_if_due(SharedAddress address, State& state) {
   if (state.pending || state.bytes) return;
   state.pending = state.arrivals;
   state.phase ^= 1;
+  clock_at(address).complete(*address.block);
   wake(address.pointer());
 }
 
 void arrive(SharedAddress address, int64_t bytes, uint64_t count) {
   State& state = mbarrier_at(address);
   if (state.pending < count) fail("more arrivals at the mbarrier at %#x than it was initialised for", address.offset);
+  note_mbarrier(address.pointer(), true);
+  release(self(), clock_at(address).arriving);
   state.bytes += bytes;
   state.pending -= count;
   complete_phase_if_due(address, state);
@@ -108,6 +126,11 @@ void check_known(SharedAddress barrier) {
 }
 
 void fence_mbarriers(const Call&) {
+  note_fence(Scope::kCluster);
+  show_mbarriers();
+}
+
+void show_mbarriers() {
   for (const uint32_t offset : block().new_mbarriers) {
     reinterpret_cast<State*>(block().shared + offset)->mark = kKnown;
   }
@@ -124,7 +147,9 @@ void mbarrier_init(const Call& call) {
   const SharedAddress address = shared_address(call.get(0), 8, 8);
   const uint64_t arrivals = call.get(1);
   if (arrivals == 0 || arrivals >= 1 << 20) fail("mbarrier.init for %d arrivals", int(arrivals));
+  note_write(address.pointer(), 8);
   *reinterpret_cast<State*>(address.pointer()) = {arrivals, arrivals, 0, 0, kNew};
+  clock_at(address);
   address.block->new_mbarriers.push_back(address.offset);
 }
 
@@ -133,19 +158,21 @@ void mbarrier_arrive(const Call& call) {
   const SharedAddress address = shared_address(call.get(1), 8, 8);
   if (address.block != &block()) check_known(address);
   const uint64_t last = call.operands() > 2 ? call.get(2) : 0;
+  if (!call.instruction.operands[0].empty()) call.set(0, mbarrier_at(address).phase);  // The state: the phase's parity.
   if (call.has("expect_tx")) return arrive(address, last, 1);
   arrive(address, 0, call.operands() > 2 ? last : 1);
 }
 
 void mbarrier_expect(const Call& call) {
   const SharedAddress address = shared_address(call.get(0), 8, 8);
-  mbarrier_at(address).bytes += call.get(1);
+  State& state = mbarrier_at(address);
+  note_mbarrier(address.pointer(), true);
+  state.bytes += call.get(1);
 }
 
 void mbarrier_wait(const Call& call) {
-  if (!call.has("parity")) fail("the emulator knows mbarrier waits by parity only");
   const SharedAddress address = shared_address(call.get(1), 8, 8);
-  const uint64_t parity = call.get(2);
+  const uint64_t parity = call.get(2);  // Or the state that an arrival returned, which is the parity here.
   if (parity > 1) fail("an mbarrier's phase has parity %d", int(parity));
   // A wait may return early, and then tells the kernel so, which tries again.
   const bool returns_early = call.has("test_wait") || machine.one_in(8);
@@ -165,7 +192,38 @@ void mbarrier_wait(const Call& call) {
       });
     }
   }
-  call.set(0, mbarrier_at(address).phase != parity);
+  note_mbarrier(address.pointer(), false);
+  const bool has_ended = mbarrier_at(address).phase != parity;
+  if (has_ended && !call.has("relaxed")) learn(self(), clock_at(address).completed);
+  call.set(0, has_ended);
+}
+
+void mbarrier_invalidate(const Call& call) {
+  const SharedAddress address = shared_address(call.get(0), 8, 8);
+  mbarrier_at(address);
+  note_mbarrier(address.pointer(), true);
+  memset(address.pointer(), 0xff, 8);
+}
+
+std::pair<uint32_t, Stamp> engine_of(SharedAddress barrier) {
+  PhaseClock& clock = clock_at(barrier);
+  if (clock.engine == PhaseClock::kNone) clock.engine = barrier.block->engines++;
+  return {clock.engine, clock.phase};
+}
+
+// Bytes that an mbarrier still waits for, or that came unannounced.
+void check_mbarriers_at_end(const Block& block) {
+  for (const auto& [offset, clock] : block.mbarriers) {
+    const State& state = *reinterpret_cast<const State*>(block.shared + offset);
+    if ((state.mark != kKnown && state.mark != kNew) || state.bytes == 0) continue;
+    fail(
+        "block %u ends while its mbarrier at %#x (%s) %s %lld bytes",
+        block.index.x,
+        offset,
+        name_of_shared(block, block.shared + offset).c_str(),
+        state.bytes > 0 ? "still waits for" : "has got, without having been told to expect them,",
+        static_cast<long long>(state.bytes > 0 ? state.bytes : -state.bytes));
+  }
 }
 
 }  // namespace emulator

@@ -1,9 +1,11 @@
 // Blocks, their shared memory and barriers, and launches.
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 
+#include "accesses.h"
 #include "machine.h"
 
 namespace emulator {
@@ -11,10 +13,23 @@ namespace emulator {
 namespace {
 
 constexpr unsigned char kPoison = 0xff;  // Floating-point numbers of such bytes are NaN.
-constexpr size_t kGap = 256;             // Bytes after the dynamic shared memory that nothing may touch.
+constexpr size_t kGap = 64;              // Bytes after a part of the shared memory that nothing may touch.
 
 std::map<const void*, int> dynamic_limits;  // By kernel: the most dynamic shared memory that it may be launched with.
+
+// All windows lie in one piece of address space, so that an address tells its block: twice the window each.
+constexpr size_t kMaxWindows = 1 << 12;
+char* windows = nullptr;
+size_t used_windows = 0;
 std::vector<char*> free_windows;
+std::vector<Block*> window_blocks;
+
+char* new_window() {
+  if (!windows) windows = map_memory(kMaxWindows * 2 * kWindow);
+  if (used_windows == kMaxWindows) fail("more blocks at a time than the emulator has memory for");
+  window_blocks.push_back(nullptr);
+  return windows + used_windows++ * 2 * kWindow;
+}
 
 std::unique_ptr<Block> make_block(Cluster& cluster, int rank, uint3 index) {
   auto block = std::make_unique<Block>();
@@ -23,9 +38,10 @@ std::unique_ptr<Block> make_block(Cluster& cluster, int rank, uint3 index) {
   block->rank = rank;
   block->index = index;
   block->threads = block->live = size.x * size.y * size.z;
-  if (free_windows.empty()) free_windows.push_back(map_memory(2 * kWindow));
+  if (free_windows.empty()) free_windows.push_back(new_window());
   block->shared = free_windows.back();
   block->async_shared = block->shared + kWindow;
+  window_blocks[(block->shared - windows) / (2 * kWindow)] = block.get();
   free_windows.pop_back();
   const int registers = std::min(65536 / ((block->threads + 127) / 128 * 128) / 8 * 8, 255);
   for (int thread = 0; thread < block->threads; ++thread) {
@@ -51,6 +67,8 @@ std::unique_ptr<Block> make_block(Cluster& cluster, int rank, uint3 index) {
 
 }  // namespace
 
+void (*before_launch)() = nullptr;
+
 char* map_memory(size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) fail("no memory for the emulator");
@@ -67,6 +85,7 @@ void start_cluster(uint64_t number) {
     const uint3 index = {
         unsigned(block % grid.x), unsigned(block / grid.x % grid.y), unsigned(block / grid.x / grid.y)};
     cluster.blocks.push_back(make_block(cluster, rank, index));
+    cluster.blocks.back()->id = block;
     cluster.live += cluster.blocks.back()->live;
   }
 }
@@ -74,21 +93,26 @@ void start_cluster(uint64_t number) {
 void start(Block& block) {
   block.started = true;
   memset(block.shared, kPoison, current_launch->end);
+  memset(block.shared, 0, kReservedShared);  // Of the system and of cooperative groups.
   memset(block.async_shared, kPoison, current_launch->end);
+  clear_shared_accesses(block, 0, current_launch->end);
 }
 
 void finish(Block& block) {
   if (block.loads_under_way) fail("block %u ends while copies to its shared memory are under way", block.index.x);
-  const uint32_t end =
-      current_launch->dynamic ? current_launch->dynamic + current_launch->configuration.shared : current_launch->gap;
-  const auto untouched = [](char byte) { return byte == char(kPoison); };
-  if (!std::all_of(block.shared + end, block.shared + current_launch->gap + kGap, untouched)) {
-    fail("block %u wrote past the end of its dynamic shared memory", block.index.x);
-  }
+  check_remote_accesses(block);
+  check_mbarriers_at_end(block);
 }
 
 void release_memory(Block& block) {
+  window_blocks[(block.shared - windows) / (2 * kWindow)] = nullptr;
   free_windows.push_back(block.shared);
+}
+
+Block* block_of_window(const void* address, bool& is_window) {
+  const size_t offset = static_cast<const char*>(address) - windows;
+  is_window = windows && offset < used_windows * 2 * kWindow;
+  return is_window && offset % (2 * kWindow) < kWindow ? window_blocks[offset / (2 * kWindow)] : nullptr;
 }
 
 // ---- Barriers -------------------------------------------------------------------------------------------------
@@ -97,21 +121,41 @@ bool is_complete(const Barrier& barrier, int live) {
   return barrier.arrived > 0 && barrier.arrived >= (barrier.expected ? barrier.expected : live);
 }
 
-void complete(Barrier& barrier) {
+void complete(Barrier& barrier, Block& block) {
+  // Threads that have exited count as arrived where all are waited for.
+  if (!barrier.expected) {
+    barrier.others.add(block.exited.view());
+    for (Thread* const thread : barrier.waiting) thread->own.now = std::max(thread->own.now, block.last_exit);
+  }
+  meet(barrier.waiting, barrier.others);
+  barrier.waiting.clear();
+  barrier.others = {};
   barrier.arrived = barrier.expected = 0;
   ++barrier.phase;
   wake(&barrier);
 }
 
-void barrier_arrive(int number, int threads, bool waits) {
+void barrier_arrive(int number, int threads, bool waits, int line, const void* place) {
   if (number < 0 || number > 15) fail("there is no barrier %d", number);
   if (threads % kLanes) fail("barrier %d for %d threads, which are no whole warps", number, threads);
   Barrier& barrier = block().barriers[number];
-  if (barrier.arrived == 0) barrier.expected = threads;
+  if (barrier.arrived == 0) {
+    barrier.expected = threads;
+    barrier.line = line;
+    barrier.place = place;
+  }
+  if (line && barrier.line && barrier.line != line) {
+    fail("threads of a block are at different __syncthreads: at [%p]\n  and at [%p]", barrier.place, place);
+  }
   if (barrier.expected != threads) fail("barrier %d for %d threads and for %d", number, barrier.expected, threads);
   const uint64_t phase = barrier.phase;
   ++barrier.arrived;
-  if (is_complete(barrier, block().live)) return complete(barrier);
+  if (waits) {
+    barrier.waiting.push_back(&self());
+  } else {
+    release(self(), barrier.others);
+  }
+  if (is_complete(barrier, block().live)) return complete(barrier, block());
   while (waits && barrier.phase == phase) {
     sleep(&barrier, number, [](const Thread& thread) {
       const Barrier& barrier = *static_cast<const Barrier*>(thread.channel);
@@ -121,8 +165,8 @@ void barrier_arrive(int number, int threads, bool waits) {
   }
 }
 
-void synchronise_block() {
-  barrier_arrive(0, 0, true);
+void synchronise_block(int line) {
+  barrier_arrive(0, 0, true, line, __builtin_return_address(0));
 }
 
 // ---- Shared memory --------------------------------------------------------------------------------------------
@@ -144,26 +188,34 @@ SharedAddress shared_address(uint64_t address, size_t bytes, size_t alignment) {
   return {&other, offset};
 }
 
-uint32_t address_in_window(const void* pointer) {
-  const char* const begin = block().shared;
-  const char* const address = static_cast<const char*>(pointer);
-  if (address < begin || address >= begin + kWindow) fail("%p does not point to this block's shared memory", pointer);
-  return address - begin;
+namespace {
+
+void allow(uint32_t begin, size_t bytes) {
+  for (uint32_t byte = begin; byte < begin + bytes; ++byte) current_launch->valid[byte / 4] |= 1 << byte % 4;
 }
+
+}  // namespace
 
 void* dynamic_shared(size_t alignment) {
   uint32_t& start = current_launch->dynamic;
-  // CUDA promises 16 bytes, so a kernel that asks for no more gets no more.
-  if (!start) start = alignment > 16 ? (kReservedShared + alignment - 1) / alignment * alignment : kReservedShared + 48;
+  if (!start) {
+    // CUDA promises 16 bytes, so a kernel that asks for no more gets no more.
+    start = alignment > 16 ? (kReservedShared + alignment - 1) / alignment * alignment : kReservedShared + 48;
+    allow(start, current_launch->configuration.shared);
+  }
   return block().shared + start;
 }
 
-void* shared_variable(const void* key, size_t bytes, size_t alignment) {
-  auto [variable, is_new] = current_launch->variables.try_emplace(key, 0);
+void* shared_variable(const void* key, size_t bytes, size_t alignment, const char* names, size_t element_bytes) {
+  auto [variable, is_new] = current_launch->variables.try_emplace(key);
   if (is_new) {
-    variable->second = (current_launch->end + alignment - 1) / alignment * alignment;
-    const uint32_t end = variable->second + bytes;
-    if (end - current_launch->gap - kGap + current_launch->configuration.shared > kMaxShared || end > kWindow) {
+    const uint32_t begin = (current_launch->end + alignment - 1) / alignment * alignment;
+    variable->second = {begin, bytes, names, element_bytes};
+    current_launch->static_bytes = (current_launch->static_bytes + alignment - 1) / alignment * alignment + bytes;
+    const uint32_t end = begin + (bytes + 15) / 16 * 16 + kGap;
+    if (current_launch->static_bytes + current_launch->configuration.shared >
+            gpu_of(machine.capability).shared_limit() ||
+        end > kWindow) {
       fail("more shared memory than a block can have");
     }
     // Blocks that have started, and poisoned their memory then, lack the poison for this part.
@@ -171,11 +223,13 @@ void* shared_variable(const void* key, size_t bytes, size_t alignment) {
       for (const auto& block : cluster->blocks) {
         memset(block->shared + current_launch->end, kPoison, end - current_launch->end);
         memset(block->async_shared + current_launch->end, kPoison, end - current_launch->end);
+        clear_shared_accesses(*block, current_launch->end, end);
       }
     }
     current_launch->end = end;
+    allow(begin, bytes);
   }
-  return block().shared + variable->second;
+  return block().shared + variable->second.offset;
 }
 
 // ---- Launches -------------------------------------------------------------------------------------------------
@@ -187,9 +241,24 @@ bool can_launch(const void* kernel, const Configuration& configuration) {
   const uint64_t block_size = uint64_t(threads.x) * threads.y * threads.z;
   const bool grid_fits = grid.x && grid.y && grid.z && grid.x < 1u << 31 && grid.y < 1 << 16 && grid.z < 1 << 16;
   const bool cluster_fits = cluster.x && cluster.x <= 8 && cluster.y * cluster.z == 1 && grid.x % cluster.x == 0;
-  size_t shared_limit = kMaxShared;  // For a launch by name, which does not tell the kernel's address.
+  size_t shared_limit =
+      gpu_of(machine.capability).shared_limit();  // For a launch by name, which does not tell the kernel's address.
   if (kernel) shared_limit = dynamic_limits.contains(kernel) ? dynamic_limits[kernel] : 48 * 1024;
   return grid_fits && cluster_fits && block_size && block_size <= 1024 && configuration.shared <= shared_limit;
+}
+
+std::pair<const char*, const char*> host_stack() {
+  thread_local const auto bounds = [] {
+    pthread_attr_t attributes;
+    void* begin = nullptr;
+    size_t bytes = 0;
+    pthread_getattr_np(pthread_self(), &attributes);
+    pthread_attr_getstack(&attributes, &begin, &bytes);
+    pthread_attr_destroy(&attributes);
+    const char* const address = static_cast<const char*>(begin);
+    return std::pair(address, address + bytes);
+  }();
+  return bounds;
 }
 
 }  // namespace
@@ -199,7 +268,7 @@ cudaError_t run(
   if (!machine.failure.empty()) return cudaErrorLaunchFailure;
   const dim3 grid = configuration.grid, threads = configuration.block;
   if (!can_launch(kernel, configuration)) {
-    machine.failure = text(
+    machine.launch_error = text(
         "%s cannot be launched: (%u, %u, %u) blocks of (%u, %u, %u) threads, %zu bytes of shared memory, clusters of "
         "%u",
         name,
@@ -211,16 +280,23 @@ cudaError_t run(
         threads.z,
         configuration.shared,
         configuration.cluster.x);
-    return cudaErrorInvalidConfiguration;
+    return machine.last_error = cudaErrorInvalidConfiguration;
   }
+  if (before_launch) before_launch();
   Launch launch{name, configuration, body, arguments};
   // Leaves room to align dynamic shared memory to up to 1,024 bytes.
   launch.gap = 2 * kReservedShared + (configuration.shared + 15) / 16 * 16;
   launch.end = launch.gap + kGap;
+  launch.valid.resize(kWindow / 4 + 4);
+  // Of the system and of cooperative groups, which keep their barriers there.
+  std::fill_n(launch.valid.begin(), kReservedShared / 4, 0xf);
+  std::tie(launch.host_stack_begin, launch.host_stack_end) = host_stack();
   current_launch = &launch;
+  clear_global_accesses();
   gridDim = grid;
   blockDim = threads;
   run_all();
+  clear_global_accesses();
   current_launch = nullptr;
   return machine.failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
 }

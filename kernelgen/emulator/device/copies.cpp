@@ -6,6 +6,7 @@
 
 #include <deque>
 
+#include "accesses.h"
 #include "ptx.h"
 #include "tensor_map.h"
 
@@ -15,6 +16,7 @@ struct Copy {
   char* to;
   const void* from;
   size_t bytes, read;  // Zeros are written for the bytes that are not read.
+  const void* place;
 };
 
 struct Store {
@@ -47,6 +49,9 @@ struct Groups {
 struct Copies {
   Groups<Copy> loads;
   Groups<std::shared_ptr<Store>> stores;
+  // Engines (see clocks.h) of the stores: what they read, and what they write. The stamps count groups from 1 on.
+  uint32_t reader = PhaseClock::kNone, writer = PhaseClock::kNone;
+  Stamp group = 1;
 };
 
 namespace {
@@ -66,10 +71,11 @@ void poison(SharedAddress place, size_t bytes) {
 // ---- cp.async -------------------------------------------------------------------------------------------------
 
 void copy_async(void* shared, const void* global, size_t bytes, size_t read) {
-  const SharedAddress place = shared_address(address_in_window(shared), bytes, bytes);
+  const SharedAddress to = shared_address(address_in_window(shared), bytes, bytes);
   if (reinterpret_cast<uintptr_t>(global) % bytes) fail("cp.async reads %zu bytes at %p", bytes, global);
-  memset(place.pointer(), 0xff, bytes);
-  copies().loads.open.push_back({place.pointer(), global, bytes, read});
+  note_copy_start(to.pointer(), global, bytes, read);
+  memset(to.pointer(), 0xff, bytes);
+  copies().loads.open.push_back({to.pointer(), global, bytes, read, place});
 }
 
 void commit_copies() {
@@ -78,6 +84,8 @@ void commit_copies() {
 
 void wait_for_copies(int under_way) {
   copies().loads.finish(under_way, [](const Copy& copy) {
+    place = copy.place;
+    note_copy_end(copy.to, copy.from, copy.bytes, copy.read);
     memset(copy.to, 0, copy.bytes);
     memcpy(copy.to, copy.from, copy.read);
   });
@@ -101,8 +109,9 @@ void cp_async_wait(const Call& call) {
 
 // Makes writes to shared memory visible to the copy engine and wgmma. On a GPU only this thread's; the emulator does
 // not know which thread wrote what.
-void fence_async(const Call& call) {
-  fence_mbarriers(call);
+void fence_async(const Call&) {
+  fence_proxy(self());
+  show_mbarriers();
   memcpy(block().async_shared, block().shared, window_end());
 }
 
@@ -166,11 +175,17 @@ Box box_of(const Call& call, size_t operand) {
 }
 
 // Starts a load: poisons the target now; at some time `land` copies, and then the bytes count at the barrier.
-void start_load(SharedAddress to, SharedAddress barrier, size_t bytes, std::function<void(SharedAddress)> land) {
+// `note(engine, stamp)` notes what the load reads.
+template <typename Note>
+void start_load(
+    SharedAddress to, SharedAddress barrier, size_t bytes, const Note& note, std::function<void(SharedAddress)> land) {
   if (to.block != barrier.block) fail("a load to one block with its mbarrier in another");
   if (to.block->live == 0) fail("a load to the shared memory of a block that has ended");
   shared_address(to.offset, bytes, 1);
   check_known(barrier);
+  const auto [engine, stamp] = engine_of(barrier);
+  note_engine_access(*to.block, engine, stamp, Unit::kTensorCopy, to.pointer(), bytes, true, false);
+  note(engine, stamp);
   poison(to, bytes);
   ++to.block->loads_under_way;
   later([=] {
@@ -185,11 +200,25 @@ void write(SharedAddress place, const void* from, size_t bytes) {
   memcpy(place.async_pointer(), from, bytes);
 }
 
-void start_store(std::function<void()> work) {
+template <typename Note>
+void start_store(const Note& note, std::function<void()> work) {
+  Copies& own = copies();
+  if (own.reader == PhaseClock::kNone) {
+    own.reader = block().engines++;
+    own.writer = block().engines++;
+  }
+  note(own);
   auto store = std::make_shared<Store>();
   store->work = std::move(work);
   copies().stores.open.push_back(store);
   later([store] { store->finish(); });
+}
+
+// Notes what a store reads and writes.
+void note_store(const Copies& own, const char* shared, const char* global, size_t bytes, bool adds) {
+  Block& here = block();
+  note_engine_access(here, own.reader, own.group, Unit::kBulkStore, shared, bytes, false, false);
+  note_engine_access(here, own.writer, own.group, Unit::kBulkStore, global, bytes, true, adds);
 }
 
 // Stores bytes of one chunk, or adds them to the target.
@@ -222,7 +251,13 @@ void tensor_load(const Call& call) {
   for (size_t rank = 0; rank < blocks.size(); ++rank) {
     if (!(targets >> rank & 1)) continue;
     const SharedAddress to{blocks[rank].get(), first.offset}, barrier_there{blocks[rank].get(), barrier.offset};
-    start_load(to, multicast ? barrier_there : barrier, bytes, [box](SharedAddress to) {
+    const auto note = [&](uint32_t engine, Stamp stamp) {
+      box.for_each_chunk([&](size_t, const char* data, int begin, int end) {
+        if (begin >= end) return;
+        note_engine_access(*to.block, engine, stamp, Unit::kTensorCopy, data + begin, end - begin, false, false);
+      });
+    };
+    start_load(to, multicast ? barrier_there : barrier, bytes, note, [box](SharedAddress to) {
       box.for_each_chunk([&](size_t offset, const char* data, int begin, int end) {
         char chunk[16] = {};
         if (begin < end) memcpy(chunk + begin, data + begin, end - begin);
@@ -236,7 +271,15 @@ void tensor_load(const Call& call) {
 void tensor_store(const Call& call) {
   const Box box = box_of(call, 0);
   const SharedAddress from = shared_address(call.get(1), box.bytes(), 128);
-  start_store([call, box, from] {
+  const auto note = [&](const Copies& own) {
+    box.for_each_chunk([&](size_t offset, char* data, int begin, int end) {
+      if (begin < end) {
+        const char* const chunk = from.block->shared + box.swizzled(from.offset + offset);
+        note_store(own, chunk + begin, data + begin, end - begin, call.has("add"));
+      }
+    });
+  };
+  start_store(note, [call, box, from] {
     box.for_each_chunk([&](size_t offset, char* data, int begin, int end) {
       const char* chunk = from.block->async_shared + box.swizzled(from.offset + offset);
       if (begin < end) {
@@ -253,9 +296,11 @@ void bulk_load(const Call& call) {
   if (!call.has("mbarrier::complete_tx::bytes") || bytes % 16 || reinterpret_cast<uintptr_t>(global) % 16) {
     fail("'%s' of %zu bytes at %p", call.instruction.text.c_str(), bytes, static_cast<const void*>(global));
   }
-  start_load(shared_address(call.get(0), bytes, 16), shared_address(call.get(3), 8, 8), bytes, [=](SharedAddress to) {
-    write(to, global, bytes);
-  });
+  const SharedAddress to = shared_address(call.get(0), bytes, 16);
+  const auto note = [&](uint32_t engine, Stamp stamp) {
+    note_engine_access(*to.block, engine, stamp, Unit::kTensorCopy, global, bytes, false, false);
+  };
+  start_load(to, shared_address(call.get(3), 8, 8), bytes, note, [=](SharedAddress to) { write(to, global, bytes); });
 }
 
 // cp{.reduce}.async.bulk.global.shared::cta.bulk_group... [global], [shared], bytes
@@ -267,15 +312,22 @@ void bulk_store(const Call& call) {
   }
   const SharedAddress from = shared_address(call.get(1), bytes, 16);
   start_store(
+      [&](const Copies& own) { note_store(own, from.pointer(), global, bytes, call.has("add")); },
       [call, global, from, bytes] { store_or_add(call, global, from.async_pointer(), bytes, call.has("f32")); });
 }
 
 void bulk_commit(const Call&) {
   copies().stores.close();
+  ++copies().group;
 }
 
 void bulk_wait(const Call& call) {
-  copies().stores.finish(call.get(0), [](const auto& store) { store->finish(); });
+  Copies& own = copies();
+  own.stores.finish(call.get(0), [](const auto& store) { store->finish(); });
+  if (own.reader == PhaseClock::kNone) return;
+  const Stamp done = own.group - 1 - own.stores.closed.size();
+  learn(self(), view_of_engine(block().id, own.reader, done));
+  if (!call.has("read")) learn(self(), view_of_engine(block().id, own.writer, done));
 }
 
 void check_copies_at_exit(Thread& thread) {

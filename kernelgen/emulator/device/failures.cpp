@@ -65,6 +65,11 @@ void fail(const char* format, ...) {
   throw Failure{message + location()};
 }
 
+void fail_without_unwinding(const std::string& text) {
+  machine.failure = text + location();
+  leave_thread();
+}
+
 std::vector<void*> trace() {
   void* frames[24];
   return std::vector<void*>(frames, frames + backtrace(frames, 24));
@@ -89,7 +94,7 @@ SignalGuard::~SignalGuard() {
   sigaltstack(&stack_before_, nullptr);
 }
 
-void check_bounds(int most_threads, int) {
+void check_bounds(int most_threads, int, int) {
   const int threads = blockDim.x * blockDim.y * blockDim.z;
   if (threads > most_threads) fail("%d threads in a block of a kernel that is bound to %d", threads, most_threads);
 }

@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "accesses.h"
 #include "ptx.h"
 
 // Of the thread that runs.
-uint3 threadIdx, blockIdx;
-dim3 blockDim, gridDim;
+#define EMULATOR_INDEX __attribute__((section("emulator_index")))  // See accesses.cpp.
+EMULATOR_INDEX uint3 threadIdx, blockIdx;
+EMULATOR_INDEX dim3 blockDim, gridDim;
 
 namespace emulator {
 
@@ -21,7 +23,8 @@ Launch* current_launch = nullptr;
 
 namespace {
 
-constexpr size_t kStack = 256 * 1024, kPage = 4096;
+constexpr size_t kPage = 4096;
+constexpr int kPatience = 10'000, kMaxSpins = 1'000'000;
 
 jmp_buf scheduler;
 bool tracing = false;
@@ -90,6 +93,7 @@ void complete_collective(Warp& warp, size_t which) {
 }
 
 void finish_thread() {
+  settle_accesses();
   Thread& thread = self();
   Warp& warp = *thread.warp;
   Block& block = *warp.block;
@@ -100,12 +104,15 @@ void finish_thread() {
   warp.runnable &= ~bit;
   --block.live;
   --block.cluster->live;
+  block.last_exit = std::max(block.last_exit, thread.own.now);
+  release(thread, block.exited);
+  spins = 0;
   for (size_t i = warp.collectives.size(); i-- > 0;) {
     if (all_arrived(warp.collectives[i], warp)) complete_collective(warp, i);
   }
   Barrier& barrier = block.barriers[0];
-  if (!barrier.expected && is_complete(barrier, block.live)) complete(barrier);
-  if (is_complete(block.cluster->barrier, block.cluster->live)) complete(block.cluster->barrier);
+  if (!barrier.expected && is_complete(barrier, block.live)) complete(barrier, block);
+  if (is_complete(block.cluster->barrier, block.cluster->live)) complete_cluster_barrier(*block.cluster);
   if (block.live == 0) finish(block);
 }
 
@@ -213,10 +220,16 @@ void run_clusters() {
   std::vector<uint64_t> unstarted(uint64_t(grid.x) * grid.y * grid.z / current_launch->configuration.cluster.x);
   std::iota(unstarted.begin(), unstarted.end(), 0);
   std::shuffle(unstarted.begin(), unstarted.end(), machine.random);
+  // All blocks of a cooperative launch run at once.
+  const bool is_cooperative = current_launch->configuration.is_cooperative;
+  const size_t resident = is_cooperative ? unstarted.size() : size_t(machine.resident_clusters);
   while (!current_launch->clusters.empty() || !unstarted.empty()) {
-    while (current_launch->clusters.size() < size_t(machine.resident_clusters) && !unstarted.empty()) {
+    // Threads that only poll may wait for blocks that a GPU would have started.
+    const bool more = spins > kPatience && current_launch->clusters.size() < size_t(machine.multiprocessors);
+    while ((more || current_launch->clusters.size() < resident) && !unstarted.empty()) {
       start_cluster(unstarted.back());
       unstarted.pop_back();
+      if (more) break;
     }
     step();
   }
@@ -243,6 +256,7 @@ void run_all() {
 }
 
 void sleep(const void* channel, uint64_t detail, std::string (*describe_wait)(const Thread&)) {
+  settle_accesses();
   Thread& thread = self();
   thread.channel = channel;
   thread.detail = detail;
@@ -264,10 +278,21 @@ void wake(const void* channel) {
 }
 
 void yield() {
-  constexpr int kMaxSpins = 1'000'000;
   if (++spins > kMaxSpins) fail("threads only spin, and nothing happens that could end it");
+  settle_accesses();
   warp().priority = -clock_ticks;
   enter_scheduler();
+}
+
+void poll() {
+  constexpr int kReads = 16;
+  Thread& thread = self();
+  if (++thread.polls % kReads == 0) {
+    yield();
+  } else if (machine.one_in(kReads)) {
+    settle_accesses();
+    enter_scheduler();
+  }
 }
 
 void execute_together(uint32_t mask, const char* name, void* arguments, void (*action)(Warp&, void* const*)) {
@@ -276,17 +301,22 @@ void execute_together(uint32_t mask, const char* name, void* arguments, void (*a
   const uint32_t bit = 1u << thread.lane;
   if (!(mask & bit)) fail("%s by a lane that its mask %08x leaves out", name, mask);
   size_t which = 0;
-  while (which < warp.collectives.size() && !(warp.collectives[which].mask & mask)) ++which;
+  for (; which < warp.collectives.size(); ++which) {
+    const Collective& other = warp.collectives[which];
+    const bool is_same_name = other.name == name || strcmp(other.name, name) == 0;
+    if (other.mask == mask && is_same_name) break;
+    // Lanes that wait for each other at different places. Others may come later.
+    if ((other.mask & bit) && (mask & other.arrived)) {
+      fail(
+          "lanes of a warp diverge: %s of lanes %08x while others are at %s of lanes %08x",
+          name,
+          mask,
+          other.name,
+          other.mask);
+    }
+  }
   if (which == warp.collectives.size()) warp.collectives.push_back({mask, 0, name, {}, action});
   Collective& collective = warp.collectives[which];
-  if (collective.mask != mask || (collective.name != name && strcmp(collective.name, name) != 0)) {
-    fail(
-        "lanes of a warp diverge: %s of lanes %08x while others are at %s of lanes %08x",
-        name,
-        mask,
-        collective.name,
-        collective.mask);
-  }
   collective.arrived |= bit;
   collective.arguments[thread.lane] = arguments;
   if (all_arrived(collective, warp)) {
@@ -302,6 +332,10 @@ void execute_together(uint32_t mask, const char* name, void* arguments, void (*a
     }
     return std::string("nothing");
   });
+}
+
+void note_progress() {
+  spins = 0;
 }
 
 void later(std::function<void()> work) {

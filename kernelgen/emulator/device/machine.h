@@ -17,7 +17,12 @@
 #include <string>
 #include <vector>
 
-#include "prelude.h"
+#include "clocks.h"
+#include "gpus.h"
+#include "language/core.h"
+#undef memcpy
+#undef memmove
+#undef memset
 
 namespace emulator {
 
@@ -25,13 +30,16 @@ constexpr int kLanes = 32;
 constexpr uint32_t kAllLanes = 0xffffffff;
 // Each block has a window of shared memory. An address in PTX is the offset in the window; for another block of the
 // cluster, that block's rank plus one is in the bits from kRankShift on.
-constexpr uint32_t kWindow = 1 << 18, kRankShift = 24, kReservedShared = 1024, kMaxShared = 227 * 1024;
+constexpr size_t kStack = 256 * 1024;  // Of a thread, in bytes.
+constexpr uint32_t kWindow = 1 << 18, kRankShift = 24, kReservedShared = 1024;
 
 struct Failure {
   std::string text;
 };
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char* format, ...);
+// The same from code that cannot throw.
+[[noreturn]] void fail_without_unwinding(const std::string& text);
 __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...);
 
 // The current thread's call stack.
@@ -67,6 +75,11 @@ struct Thread {
   uint64_t cluster_arrival = 0;
   bool has_arrived = false;
   std::shared_ptr<struct Copies> copies;  // That this thread has started: see copies.cpp.
+  // What it knows of the others: see clocks.h. The last is the part of `view` about its own block.
+  OwnClock own;
+  ViewPointer view;
+  const BlockClock* known_of_block = nullptr;
+  uint32_t polls = 0;  // Atomic reads.
 };
 
 // An instruction that lanes of a warp execute together, and the lanes that have reached it.
@@ -85,12 +98,17 @@ struct Warp {
   int64_t priority = 0;
   int registers = 0;  // Per thread.
   std::vector<Collective> collectives;
-  std::shared_ptr<struct Products> products;  // Under way: see products.cpp.
+  std::shared_ptr<struct Products> products;      // Under way: see products.cpp.
+  std::shared_ptr<struct Gatherings> gatherings;  // At an activemask: see ptx_warps.cpp.
 };
 
 struct Barrier {
   int expected = 0, arrived = 0;
   uint64_t phase = 0;
+  std::vector<Thread*> waiting;  // In the order of their arrival.
+  Gathering others;              // Those that have arrived and do not wait.
+  int line = 0;                  // Of the __syncthreads that the first thread is at, and its place.
+  const void* place = nullptr;
 };
 
 struct Cluster;
@@ -98,6 +116,7 @@ struct Cluster;
 struct Block {
   Cluster* cluster;
   int rank;
+  uint32_t id;  // Its number in the grid.
   uint3 index;
   // Shared memory as threads see it, and as the copy engine and wgmma see it: a fence copies the first to the second.
   char *shared, *async_shared;
@@ -107,11 +126,19 @@ struct Block {
   int loads_under_way = 0;              // By the copy engine, to this block's shared memory.
   std::vector<uint32_t> new_mbarriers;  // Initialised, with no fence since.
   bool started = false;
+  std::shared_ptr<struct BarrierVotes> votes;  // See ptx_warps.cpp.
+  std::map<uint32_t, PhaseClock> mbarriers;    // By their offset.
+  std::map<uintptr_t, Published> published;    // By the atomic operations on its shared memory.
+  uint32_t engines = 0;                        // Asynchronous units, by number: see clocks.h.
+  Gathering exited;                            // What the threads that have exited knew and did.
+  Stamp last_exit = 0;
+  std::vector<struct Cell*> remote_cells;  // That other blocks have used.
 };
 
 struct Cluster {
   std::vector<std::unique_ptr<Block>> blocks;
   Barrier barrier;
+  PhaseClock phases;
   int live;
 };
 
@@ -127,12 +154,28 @@ struct Machine {
   int capability = 90, multiprocessors = 4, resident_clusters = 2;
   Thread* current = nullptr;
   std::string failure;
+  // A launch that was refused: its error until somebody asks for it, and why.
+  cudaError_t last_error = cudaSuccess;
+  std::string launch_error;
 
   uint64_t below(uint64_t limit) { return random() % limit; }
   bool one_in(uint64_t n) { return below(n) == 0; }
 };
 
 extern Machine machine;
+
+// The order of threads and the pace of asynchronous operations from here on.
+void use_schedule(uint64_t seed);
+// Called before each launch, if set.
+extern void (*before_launch)();
+
+// A declaration of shared variables.
+struct SharedVariable {
+  uint32_t offset;  // In the window.
+  size_t bytes;
+  const char* names;
+  size_t element_bytes;
+};
 
 // What all blocks of a launch share.
 struct Launch {
@@ -142,9 +185,13 @@ struct Launch {
   void* arguments;
   std::vector<std::unique_ptr<Cluster>> clusters = {};  // Resident on the machine.
   std::deque<std::function<void()>> pending = {};       // See `later`.
-  std::map<const void*, uint32_t> variables = {};       // Offsets of shared variables in the window.
+  std::map<const void*, SharedVariable> variables = {};
+  std::vector<uint8_t> valid = {};  // Of each four bytes of the window, which belong to a variable: a mask.
+  std::map<uintptr_t, Published> published = {};  // By atomic operations on global memory.
+  const char *host_stack_begin = nullptr, *host_stack_end = nullptr;
   // Offsets in the window: of dynamic shared memory (0 until the kernel uses it), of the gap after it, and of its end.
   uint32_t dynamic = 0, gap = 0, end = 0;
+  size_t static_bytes = 0;  // Of shared variables.
 };
 
 extern Launch* current_launch;
@@ -157,6 +204,9 @@ inline Warp& warp() {
 }
 inline Block& block() {
   return *warp().block;
+}
+inline uint32_t number_in_block(const Thread& thread) {
+  return thread.warp->number * kLanes + thread.lane;
 }
 
 template <typename F>
@@ -173,7 +223,10 @@ void run_all();
 void start_cluster(uint64_t number);
 void start(Block& block);
 void finish(Block& block);
+void check_mbarriers_at_end(const Block& block);
 void release_memory(Block& block);
+// The block whose window an address lies in, null if it has none; `is_window` says whether it lies in any.
+Block* block_of_window(const void* address, bool& is_window);
 char* map_memory(size_t bytes);
 // Switches to the scheduler, from a thread that has ended or waits.
 [[noreturn]] void leave_thread();
@@ -181,8 +234,10 @@ char* map_memory(size_t bytes);
 // Puts the current thread to sleep on a channel. It may wake before its condition holds, so callers test that again.
 void sleep(const void* channel, uint64_t detail, std::string (*describe_wait)(const Thread&));
 void wake(const void* channel);
-// Lets others run.
+// Lets others run. A thread that does nothing else for long is reported.
 void yield();
+// Lets others run now and then: called before every atomic read, which a loop may wait by.
+void poll();
 
 // Waits for the lanes of the mask that have not exited. The last to come runs `action` for all, with their arguments.
 void execute_together(uint32_t mask, const char* name, void* arguments, void (*action)(Warp&, void* const*));
@@ -204,8 +259,10 @@ SharedAddress shared_address(uint64_t address, size_t bytes, size_t alignment);
 
 // Whether as many threads as it expects have arrived; if it expects no number, all that have not exited.
 bool is_complete(const Barrier& barrier, int live);
-void complete(Barrier& barrier);
+void complete(Barrier& barrier, Block& block);
+void complete_cluster_barrier(Cluster& cluster);
 // Arrives at a block's named barrier, and waits there if `waits`. `threads` of 0 stands for all that have not exited.
-void barrier_arrive(int number, int threads, bool waits);
+// `line` is that of a __syncthreads, which all threads have to reach.
+void barrier_arrive(int number, int threads, bool waits, int line = 0, const void* place = nullptr);
 
 }  // namespace emulator

@@ -5,6 +5,8 @@
 
 #include <deque>
 
+#include "accesses.h"
+#include "language/half.h"
 #include "ptx.h"
 
 namespace emulator {
@@ -50,10 +52,19 @@ void for_each_matrix_element(void* const* arguments, size_t registers_operand, s
   }
 }
 
+// Notes the accesses to the matrices' rows.
+void note_rows(Warp& warp, void* const* arguments, size_t registers_operand, size_t row_operand, bool writes) {
+  const size_t rows = 8 * call_of(arguments, 0).words(registers_operand);
+  for (size_t lane = 0; lane < rows; ++lane) {
+    note_warp_access(warp, row_at(call_of(arguments, lane), row_operand), 16, writes);
+  }
+}
+
 }  // namespace
 
 void ldmatrix(const Call& call) {
-  execute_by_warp(call, [](Warp&, void* const* arguments) {
+  execute_by_warp(call, [](Warp& warp, void* const* arguments) {
+    note_rows(warp, arguments, 0, 1, false);
     for_each_matrix_element(arguments, 0, 1, [](size_t matrix, const Call& lane, int half, uint16_t element) {
       memcpy(static_cast<char*>(lane.target(0, matrix)) + 2 * half, &element, 2);
     });
@@ -61,7 +72,8 @@ void ldmatrix(const Call& call) {
 }
 
 void stmatrix(const Call& call) {
-  execute_by_warp(call, [](Warp&, void* const* arguments) {
+  execute_by_warp(call, [](Warp& warp, void* const* arguments) {
+    note_rows(warp, arguments, 1, 0, true);
     for_each_matrix_element(arguments, 1, 0, [](size_t matrix, const Call& lane, int half, uint16_t& element) {
       element = lane.get(1, matrix) >> (16 * half);
     });
@@ -99,8 +111,29 @@ void read_a(void* const* arguments, size_t operand, bool is_bfloat16, float (&a)
 
 }  // namespace
 
+namespace {
+
+// Whether an instruction multiplies 16-bit floating-point numbers and sums in float32: other types are not known, and
+// would be read as these.
+bool multiplies_halves(const Call& call) {
+  int sums = 0, factors = 0, others = 0;
+  for (const std::string& part : call.instruction.parts) {
+    const bool is_type = part.size() > 1 && std::string_view("fbesut").find(part[0]) != std::string_view::npos &&
+                         part.find_first_of("0123456789") != std::string::npos;
+    if (part == "f32")
+      ++sums;
+    else if (part == "f16" || part == "bf16")
+      ++factors;
+    else if (is_type)
+      ++others;
+  }
+  return sums >= 1 && factors == 2 && others == 0 && !(call.has("f16") && call.has("bf16"));
+}
+
+}  // namespace
+
 void mma(const Call& call) {
-  if (!call.has("m16n8k16") || !call.has("row") || !call.has("col") || call.words(0) != 4) {
+  if (!call.has("m16n8k16") || !call.has("row") || !call.has("col") || call.words(0) != 4 || !multiplies_halves(call)) {
     fail("the emulator does not know '%s'", call.instruction.text.c_str());
   }
   execute_by_warp(call, [](Warp&, void* const* arguments) {
@@ -147,6 +180,12 @@ struct SharedMatrix {
   }
 
   uint16_t element(int row, int k) const {
+    uint16_t bits;
+    memcpy(&bits, block->async_shared + address_of(row, k), 2);
+    return bits;
+  }
+
+  uint32_t address_of(int row, int k) const {
     uint32_t offset;
     if (mn_major) {
       const int chunk = row / 8, chunks = width / 16;
@@ -159,9 +198,15 @@ struct SharedMatrix {
     }
     uint32_t address = start + offset;
     address ^= (address >> 7 & ((1u << swizzle_bits) - 1)) << 4;
-    uint16_t bits;
-    memcpy(&bits, block->async_shared + address, 2);
-    return bits;
+    return address;
+  }
+
+  // Calls visit(address) for the pieces of 16 bytes that some rows from `first` on lie in.
+  template <typename F>
+  void for_each_chunk(int first, int rows, const F& visit) const {
+    for (int row = first; row < first + rows; row += mn_major ? 8 : 1) {
+      for (int k = 0; k < 16; k += mn_major ? 1 : 8) visit(block->shared + address_of(row, k));
+    }
   }
 };
 
@@ -179,6 +224,9 @@ struct Product {
   uint64_t descriptor_a, descriptor_b;
   bool is_bfloat16, adds, negates;
   int columns, issued = 0;
+  Stamp stamp;  // Its number in the warpgroup.
+  Gathering issuers;
+  ViewPointer checked_for;             // The last warp's, on whose behalf its reads of `b` were checked.
   std::unique_ptr<SharedMatrix> a, b;  // `a` is null where registers hold that operand.
   struct Part {
     std::shared_ptr<Accumulator> sum;
@@ -227,6 +275,7 @@ struct Products {
 
   std::deque<std::shared_ptr<Product>> queue;  // Not yet computed, in the order of issue.
   size_t done = 0;
+  uint32_t engine = PhaseClock::kNone;  // Of the warpgroup, see clocks.h: the stamps count products from 1 on.
 
   void compute_next() {
     if (queue.empty() || queue.front()->issued < kWarps) return;
@@ -287,11 +336,29 @@ std::shared_ptr<Product> make_product(const Call& call) {
   return product;
 }
 
+// The warp issues the product as one, so what any of its lanes knows holds for all.
+void note_reads(Warp& warp, Product& product, uint32_t engine) {
+  ViewPointer view;
+  for (Thread& thread : warp.threads) {
+    view = join(view, thread.view);
+    product.issuers.add(thread);
+    ++thread.own.now;
+  }
+  const ProductReader reader(warp, view, engine, product.stamp);
+  const auto note = [&](const char* chunk) { reader.note(chunk, 16); };
+  if (product.a) product.a->for_each_chunk(warp.number % kWarps * 16, 16, note);
+  // All four warps read b. Mostly they know the same.
+  if (product.issued > 0 && product.checked_for == view) return;
+  product.b->for_each_chunk(0, product.columns, note);
+  product.checked_for = view;
+}
+
 void issue(Warp& warp, void* const* arguments) {
   const Call& call = call_of(arguments, 0);
   Products &products = products_of(warp), &warpgroup = products_of(first_warp(warp));
   const size_t position = products.issued++ - warpgroup.done;
   if (position == warpgroup.queue.size()) warpgroup.queue.push_back(make_product(call));
+  if (warpgroup.engine == PhaseClock::kNone) warpgroup.engine = warp.block->engines++;
   const auto product = warpgroup.queue[position];
   const bool from_registers = !product->a;
   if (product->descriptor_b != call.get(2) || (!from_registers && product->descriptor_a != call.get(1)) ||
@@ -299,6 +366,8 @@ void issue(Warp& warp, void* const* arguments) {
     fail("warps of a warpgroup issue different products");
   }
   if (from_registers && !products.is_fenced) fail("wgmma without a wgmma.fence since its registers were last used");
+  product->stamp = products.issued;
+  note_reads(warp, *product, warpgroup.engine);
   Product::Part& part = product->parts[warp.number % kWarps];
   if (from_registers) read_a(arguments, 1, product->is_bfloat16, part.a);
   part.sum = sum_of(products, arguments, call.words(0));
@@ -321,6 +390,7 @@ void finish(Warp& warp, Product& product) {
 }  // namespace
 
 void wgmma(const Call& call) {
+  if (!multiplies_halves(call)) fail("the emulator does not know '%s'", call.instruction.text.c_str());
   execute_by_warp(call, issue);
 }
 
@@ -352,8 +422,21 @@ void wgmma_wait(const Call& call) {
   execute_by_warp(call, [](Warp& warp, void* const* arguments) {
     Products& products = products_of(warp);
     const size_t under_way = call_of(arguments, 0).get(0);
+    Stamp done = 0;
+    std::shared_ptr<Product> last;
     for (; products.groups.size() > under_way; products.groups.pop_front()) {
-      for (const auto& product : products.groups.front()) finish(warp, *product);
+      for (const auto& product : products.groups.front()) {
+        finish(warp, *product);
+        done = product->stamp;
+        last = product;
+      }
+    }
+    if (done) {
+      // A product begins when all four warps have issued it. What they read before, and have used, they have read; but
+      // their writes need a barrier.
+      auto view = std::make_shared<View>(*view_of_engine(warp.block->id, products_of(first_warp(warp)).engine, done));
+      view->read = last->issuers.view()->known;
+      for (Thread& thread : warp.threads) learn(thread, view);
     }
     products.is_fenced = false;
   });

@@ -1,287 +1,249 @@
+// Which function executes which instruction, and the execution of an asm statement.
+
 #include "ptx.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
+
+#include "accesses.h"
 
 namespace emulator {
 
 namespace {
 
-// ---- Simple instructions --------------------------------------------------------------------------------------
-
 void no_operation(const Call&) {}
 
-void move(const Call& call) {
-  call.set(0, call.get(1));
+void branch(const Call& call) {
+  *call.next = call.instruction.target;
 }
 
-float flushed(float x) {
-  return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
-}
-
-template <float (*kFunction)(float)>
-void apply(const Call& call) {
-  const bool flushes = call.has("ftz");
-  const float x = call.get_float(1), y = kFunction(flushes ? flushed(x) : x);
-  call.set_float(0, flushes ? flushed(y) : y);
-}
-
-float power_of_two(float x) {
-  return std::exp2(x);
-}
-float logarithm(float x) {
-  return std::log2(x);
-}
-float hyperbolic_tangent(float x) {
-  return std::tanh(x);
-}
-float reciprocal(float x) {
-  return 1 / x;
-}
-float reciprocal_root(float x) {
-  return 1 / std::sqrt(x);
-}
-
-void maximum(const Call& call) {
-  const float a = call.get_float(1), b = call.get_float(2);
-  const bool nan = call.has("NaN") && (a != a || b != b);
-  call.set_float(0, nan ? NAN : std::fmax(a, b));
-}
-
-void select(const Call& call) {
-  call.set(0, call.get(call.get(3) ? 1 : 2));
-}
-
-void set_predicate(const Call& call) {
-  const int64_t a = int32_t(call.get(1)), b = int32_t(call.get(2));
-  call.set(0, call.has("ne") ? a != b : call.has("eq") ? a == b : call.has("lt") ? a < b : a > b);
-}
-
-// Converts two floats to a pair of 16-bit numbers, the first in the upper half.
-void convert(const Call& call) {
-  const float high = call.get_float(1), low = call.get_float(2);
-  uint32_t bits;
-  if (call.has("bf16x2")) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    memcpy(&bits, &pair, 4);
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    memcpy(&bits, &pair, 4);
-  }
-  call.set(0, bits);
-}
-
-void add_to_memory(const Call& call) {
-  float* place = call.pointer<float>(0);
-  for (size_t i = 0; i < call.words(1); ++i) place[i] += call.get_float(1, i);
-}
-
-uint32_t* words_in_memory(const Call& call, size_t pointer, size_t words) {
-  uint32_t* const place = call.pointer<uint32_t>(pointer);
-  if (reinterpret_cast<uintptr_t>(place) % (4 * words)) {
-    fail("'%s' at an address that is not a multiple of its size", call.instruction.text.c_str());
-  }
-  return place;
-}
-
-void load_words(const Call& call) {
-  const uint32_t* const from = words_in_memory(call, 1, call.words(0));
-  for (size_t i = 0; i < call.words(0); ++i) call.set(0, i, from[i]);
-}
-
-void store_words(const Call& call) {
-  uint32_t* const to = words_in_memory(call, 0, call.words(1));
-  for (size_t i = 0; i < call.words(1); ++i) to[i] = uint32_t(call.get(1, i));
-}
-
-void map_to_block(const Call& call) {
-  const uint64_t rank = call.get(2);
-  if (rank >= block().cluster->blocks.size()) fail("mapa: the cluster has no block %d", int(rank));
-  Block& other = *block().cluster->blocks[rank];
-  if (other.live == 0) fail("mapa: block %d of the cluster has ended", int(rank));
-  if (call.has("shared::cluster")) return call.set(0, call.get(1) | (rank + 1) << kRankShift);
-  const auto offset = address_in_window(reinterpret_cast<const void*>(call.get(1)));
-  call.set(0, reinterpret_cast<uint64_t>(other.shared + offset));
+void trap_thread(const Call& call) {
+  fail("the kernel executed '%s'", call.instruction.text.c_str());
 }
 
 struct Entry {
   const char* prefix;
-  void (*handler)(const Call&);
+  Handler handler;
+  int capability;  // The least that has it; below 75 is not told apart.
 };
 
 // Handlers by instruction, each a prefix of its names; the longest prefix that fits is used.
 constexpr Entry kInstructions[] = {
-    {"mov", move},
-    {"mapa", map_to_block},
-    {"selp", select},
-    {"setp", set_predicate},
-    {"cvt.rn.bf16x2.f32", convert},
-    {"cvt.rn.f16x2.f32", convert},
-    {"ex2.approx", apply<power_of_two>},
-    {"lg2.approx", apply<logarithm>},
-    {"tanh.approx", apply<hyperbolic_tangent>},
-    {"rcp.approx", apply<reciprocal>},
-    {"rsqrt.approx", apply<reciprocal_root>},
-    {"max", maximum},
-    {"ld.global", load_words},
-    {"st.global", store_words},
-    {"red.global.add", add_to_memory},
-    {"red.relaxed.gpu.global.add", add_to_memory},
-    {"fence", no_operation},
-    {"fence.proxy.async", fence_async},
-    {"fence.mbarrier_init", fence_mbarriers},
-    {"membar", no_operation},
-    {"prefetch", no_operation},
-    {"createpolicy", no_operation},
-    {"griddepcontrol", no_operation},
-    {"bar", named_barrier},
-    {"barrier", named_barrier},
-    {"barrier.cluster.arrive", cluster_arrive},
-    {"barrier.cluster.wait", cluster_wait},
-    {"setmaxnreg", set_registers},
-    {"mbarrier.init", mbarrier_init},
-    {"mbarrier.inval", no_operation},
-    {"mbarrier.arrive", mbarrier_arrive},
-    {"mbarrier.expect_tx", mbarrier_expect},
-    {"mbarrier.try_wait", mbarrier_wait},
-    {"mbarrier.test_wait", mbarrier_wait},
-    {"cp.async", cp_async},
-    {"cp.async.commit_group", cp_async_commit},
-    {"cp.async.wait_group", cp_async_wait},
-    {"cp.async.wait_all", cp_async_wait},
-    {"cp.async.bulk", bulk_load},
-    {"cp.async.bulk.global.shared::cta", bulk_store},
-    {"cp.reduce.async.bulk.global.shared::cta", bulk_store},
-    {"cp.async.bulk.commit_group", bulk_commit},
-    {"cp.async.bulk.wait_group", bulk_wait},
-    {"cp.async.bulk.prefetch", no_operation},
-    {"cp.async.bulk.tensor", tensor_load},
-    {"cp.async.bulk.tensor.2d.global", tensor_store},
-    {"cp.async.bulk.tensor.3d.global", tensor_store},
-    {"cp.async.bulk.tensor.4d.global", tensor_store},
-    {"cp.async.bulk.tensor.5d.global", tensor_store},
-    {"cp.reduce.async.bulk.tensor", tensor_store},
-    {"ldmatrix", ldmatrix},
-    {"stmatrix", stmatrix},
-    {"movmatrix", movmatrix},
-    {"mma.sync", mma},
-    {"wgmma.mma_async", wgmma},
-    {"wgmma.fence", wgmma_fence},
-    {"wgmma.commit_group", wgmma_commit},
-    {"wgmma.wait_group", wgmma_wait},
+    {"mov", move, 0},
+    {"add", add, 0},
+    {"addc", add, 0},
+    {"sub", subtract, 0},
+    {"subc", subtract, 0},
+    {"mul", multiply, 0},
+    {"mul24", multiply, 0},
+    {"mad", multiply_add, 0},
+    {"madc", multiply_add, 0},
+    {"mad24", multiply_add, 0},
+    {"fma", fused_multiply_add, 0},
+    {"div", divide, 0},
+    {"rem", remainder, 0},
+    {"abs", absolute, 0},
+    {"neg", negate, 0},
+    {"min", least_or_most, 0},
+    {"max", least_or_most, 0},
+    {"and", bitwise, 0},
+    {"or", bitwise, 0},
+    {"xor", bitwise, 0},
+    {"not", bitwise, 0},
+    {"cnot", bitwise, 0},
+    {"lop3", logic_of_three, 0},
+    {"shl", shift, 0},
+    {"shr", shift, 0},
+    {"shf", funnel_shift, 0},
+    {"prmt", permute_bytes, 0},
+    {"popc", count_bits, 0},
+    {"clz", count_bits, 0},
+    {"brev", count_bits, 0},
+    {"bfind", count_bits, 0},
+    {"fns", find_nth_set, 0},
+    {"bfe", bit_field, 0},
+    {"bfi", bit_field, 0},
+    {"bmsk", bit_field, 0},
+    {"szext", bit_field, 0},
+    {"dp4a", dot_product, 0},
+    {"dp2a", dot_product, 0},
+    {"sad", absolute_difference, 0},
+    {"copysign", copy_sign, 0},
+    {"testp", test_property, 0},
+    {"sqrt", unary_floats, 0},
+    {"rcp", unary_floats, 0},
+    {"rcp.approx", approximate, 0},
+    {"sqrt.approx", approximate, 0},
+    {"rsqrt.approx", approximate, 0},
+    {"ex2.approx", approximate, 0},
+    {"lg2.approx", approximate, 0},
+    {"sin.approx", approximate, 0},
+    {"cos.approx", approximate, 0},
+    {"tanh.approx", approximate, 75},
+    {"setp", set_predicate, 0},
+    {"set", set_value, 0},
+    {"selp", select, 0},
+    {"slct", select_by_sign, 0},
+    {"cvt", convert, 0},
+    {"cvt.pack", nullptr, 0},
+    {"cvta", convert_address, 0},
+    {"isspacep", is_space, 0},
+    {"ld", load, 0},
+    {"ldu", load, 0},
+    {"st", store, 0},
+    {"st.async", nullptr, 90},
+    {"st.bulk", nullptr, 100},
+    {"atom", atomic, 0},
+    {"red", atomic, 0},
+    {"red.async", nullptr, 90},
+    {"mapa", map_to_block, 90},
+    {"getctarank", block_rank_of, 90},
+    {"fence", fence_memory, 0},
+    {"membar", fence_memory, 0},
+    {"fence.proxy", no_operation, 0},
+    {"fence.proxy.async", fence_async, 90},
+    {"fence.mbarrier_init", fence_mbarriers, 90},
+    {"prefetch", prefetch, 0},
+    {"prefetchu", prefetch, 0},
+    {"applypriority", no_operation, 80},
+    {"discard", no_operation, 80},
+    {"createpolicy", no_operation, 80},
+    {"griddepcontrol", no_operation, 90},
+    {"nanosleep", pause_thread, 0},
+    {"pmevent", no_operation, 0},
+    {"bra", branch, 0},
+    {"trap", trap_thread, 0},
+    {"shfl.sync", shuffle, 0},
+    {"vote.sync", vote, 0},
+    {"match.any.sync", match, 0},
+    {"match.all.sync", match, 0},
+    {"redux.sync", reduce, 80},
+    {"activemask", active_mask, 0},
+    {"elect.sync", elect, 90},
+    {"bar.warp.sync", warp_barrier, 0},
+    {"bar", named_barrier, 0},
+    {"barrier", named_barrier, 0},
+    {"bar.red", reduce_at_barrier, 0},
+    {"bar.cta.red", reduce_at_barrier, 0},
+    {"barrier.red", reduce_at_barrier, 0},
+    {"barrier.cta.red", reduce_at_barrier, 0},
+    {"barrier.cluster.arrive", cluster_arrive, 90},
+    {"barrier.cluster.wait", cluster_wait, 90},
+    {"setmaxnreg", set_registers, 90},
+    {"mbarrier.init", mbarrier_init, 80},
+    {"mbarrier.inval", mbarrier_invalidate, 80},
+    {"mbarrier.arrive", mbarrier_arrive, 80},
+    {"mbarrier.expect_tx", mbarrier_expect, 90},
+    {"mbarrier.try_wait", mbarrier_wait, 90},
+    {"mbarrier.test_wait", mbarrier_wait, 80},
+    {"cp.async", cp_async_any, 80},
+    {"cp.async.commit_group", cp_async_commit, 80},
+    {"cp.async.wait_group", cp_async_wait, 80},
+    {"cp.async.wait_all", cp_async_wait, 80},
+    {"cp.async.mbarrier.arrive", cp_async_arrive, 80},
+    {"cp.async.bulk", bulk_load, 90},
+    {"cp.async.bulk.global.shared::cta", bulk_store, 90},
+    {"cp.reduce.async.bulk.global.shared::cta", bulk_store, 90},
+    {"cp.async.bulk.commit_group", bulk_commit, 90},
+    {"cp.async.bulk.wait_group", bulk_wait, 90},
+    {"cp.async.bulk.prefetch", no_operation, 90},
+    {"cp.async.bulk.tensor", tensor_load, 90},
+    {"cp.async.bulk.tensor.1d.global", tensor_store, 90},
+    {"cp.async.bulk.tensor.2d.global", tensor_store, 90},
+    {"cp.async.bulk.tensor.3d.global", tensor_store, 90},
+    {"cp.async.bulk.tensor.4d.global", tensor_store, 90},
+    {"cp.async.bulk.tensor.5d.global", tensor_store, 90},
+    {"cp.reduce.async.bulk.tensor", tensor_store, 90},
+    {"ldmatrix", ldmatrix, 75},
+    {"stmatrix", stmatrix, 90},
+    {"movmatrix", movmatrix, 75},
+    {"mma.sync", mma, 0},
+    {"wgmma.mma_async", wgmma, 90},
+    {"wgmma.fence", wgmma_fence, 90},
+    {"wgmma.commit_group", wgmma_commit, 90},
+    {"wgmma.wait_group", wgmma_wait, 90},
 };
 
-void unknown(const Call& call) {
-  fail("the emulator does not know the instruction '%s'", call.instruction.text.c_str());
-}
-
-// ---- Parsing --------------------------------------------------------------------------------------------------
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && isspace(text.front())) text.remove_prefix(1);
-  while (!text.empty() && isspace(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-// Splits at a separator outside braces and brackets.
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  int depth = 0;
-  size_t begin = 0;
-  for (size_t i = 0; i <= text.size(); ++i) {
-    if (i == text.size() || (text[i] == separator && depth == 0)) {
-      if (const auto part = trimmed(text.substr(begin, i - begin)); !part.empty()) parts.push_back(part);
-      begin = i + 1;
-    } else {
-      depth += (text[i] == '{' || text[i] == '[') - (text[i] == '}' || text[i] == ']');
-    }
-  }
-  return parts;
-}
-
-struct Parser {
-  Program& program;
-  std::vector<std::string> registers;  // Their names.
-
-  Word word(std::string_view text) {
-    const std::string copy(text);
-    if (text.starts_with("%%")) return {Word::kSpecial, uint64_t(text == "%%cluster_nctarank")};
-    if (text[0] == '%') return {Word::kArgument, strtoull(copy.c_str() + 1, nullptr, 10)};
-    if (text.starts_with("0f")) return {Word::kNumber, strtoull(copy.c_str() + 2, nullptr, 16)};
-    if (isdigit(text[0]) || text[0] == '-') return {Word::kNumber, uint64_t(strtoll(copy.c_str(), nullptr, 0))};
-    const auto name = std::find(registers.begin(), registers.end(), copy);
-    if (name == registers.end()) fail("assembly names '%s', which it does not declare", copy.c_str());
-    return {Word::kRegister, uint64_t(name - registers.begin())};
-  }
-
-  void words(std::string_view text, std::vector<Word>& into) {
-    for (const auto part : split(text, ',')) {
-      if (part[0] == '{' || part[0] == '[') {
-        words(part.substr(1, part.size() - 2), into);
-      } else {
-        into.push_back(word(part));
-      }
-    }
-  }
-
-  void declare(std::string_view text) {
-    for (const auto name : split(text.substr(text.find_first_of(" \t", text.find_first_of(" \t") + 1)), ',')) {
-      registers.emplace_back(name);
-    }
-  }
-
-  void statement(std::string_view text) {
-    if (text.starts_with(".reg")) return declare(text);
-    Instruction instruction;
-    instruction.text = text;
-    if (text[0] == '@') {
-      const size_t end = text.find_first_of(" \t");
-      instruction.guard_value = text[1] != '!';
-      instruction.guard = word(text.substr(instruction.guard_value ? 1 : 2, end - 1 - !instruction.guard_value)).value;
-      text = trimmed(text.substr(end));
-    }
-    const size_t end = std::min(text.find_first_of(" \t\n"), text.size());
-    const std::string_view name = text.substr(0, end);
-    for (const auto part : split(name, '.')) instruction.parts.emplace_back(part);
-    size_t longest = 0;
-    instruction.handler = unknown;
-    for (const Entry& entry : kInstructions) {
-      const std::string_view prefix = entry.prefix;
-      const bool whole = name == prefix || (name.starts_with(prefix) && name[prefix.size()] == '.');
-      if (whole && prefix.size() > longest) longest = prefix.size(), instruction.handler = entry.handler;
-    }
-    for (const auto operand : split(text.substr(end), ',')) {
-      instruction.operands.emplace_back();
-      if (operand != "_") words(operand, instruction.operands.back());
-    }
-    program.instructions.push_back(std::move(instruction));
-  }
+// Parts of a name that need more than the instruction itself does.
+struct Need {
+  std::string_view instruction, part;
+  int capability;
 };
-
-uint64_t special_register(uint64_t is_block_count) {
-  return is_block_count ? block().cluster->blocks.size() : block().rank;
-}
+constexpr Need kNeeds[] = {
+    {"", "shared::cluster", 90}, {"", "cluster", 90},     {"", "multicast::cluster", 90},
+    {"", "L2::cache_hint", 80},  {"add", "bf16", 90},     {"add", "bf16x2", 90},
+    {"sub", "bf16", 90},         {"sub", "bf16x2", 90},   {"mul", "bf16", 90},
+    {"mul", "bf16x2", 90},       {"fma", "bf16", 80},     {"fma", "bf16x2", 80},
+    {"fma", "relu", 80},         {"min", "f16", 80},      {"min", "f16x2", 80},
+    {"min", "bf16", 80},         {"min", "bf16x2", 80},   {"max", "f16", 80},
+    {"max", "f16x2", 80},        {"max", "bf16", 80},     {"max", "bf16x2", 80},
+    {"min", "NaN", 80},          {"max", "NaN", 80},      {"min", "s16x2", 90},
+    {"min", "u16x2", 90},        {"max", "s16x2", 90},    {"max", "u16x2", 90},
+    {"add", "s16x2", 90},        {"add", "u16x2", 90},    {"cvt", "e4m3x2", 89},
+    {"cvt", "e5m2x2", 89},       {"cvt", "bf16", 80},     {"cvt", "bf16x2", 80},
+    {"cvt", "tf32", 80},         {"cvt", "relu", 80},     {"ex2", "bf16", 90},
+    {"ex2", "bf16x2", 90},       {"tanh", "bf16", 90},    {"tanh", "bf16x2", 90},
+    {"atom", "bf16", 90},        {"atom", "bf16x2", 90},  {"red", "bf16", 90},
+    {"red", "bf16x2", 90},       {"atom", "v2", 90},      {"atom", "v4", 90},
+    {"atom", "v8", 90},          {"red", "v2", 90},       {"red", "v4", 90},
+    {"red", "v8", 90},           {"atom", "b128", 90},    {"mma", "bf16", 80},
+    {"mma", "tf32", 80},         {"mma", "f64", 80},      {"mma", "e4m3", 89},
+    {"mma", "e5m2", 89},         {"mma", "m16n8k16", 80}, {"mma", "m16n8k32", 80},
+    {"mma", "s4", 75},           {"neg", "bf16", 80},     {"neg", "bf16x2", 80},
+    {"abs", "bf16", 80},         {"abs", "bf16x2", 80},
+};
 
 }  // namespace
 
-Program* parse(const char* assembly) {
-  auto* program = new Program;
-  std::string_view text = trimmed(assembly);
-  // A pair of braces around all of it is a scope, not an operand.
-  if (text.starts_with('{') && text.ends_with('}')) text = text.substr(1, text.size() - 2);
-  Parser parser{*program, {}};
-  for (const auto statement : split(text, ';')) parser.statement(statement);
-  program->registers = parser.registers.size();
-  return program;
+Handler handler_of(const Instruction& instruction, std::string_view name, int& capability) {
+  size_t longest = 0;
+  Handler handler = nullptr;
+  for (const Entry& entry : kInstructions) {
+    const std::string_view prefix = entry.prefix;
+    const bool whole = name == prefix || (name.starts_with(prefix) && name[prefix.size()] == '.');
+    if (!whole || prefix.size() <= longest) continue;
+    longest = prefix.size();
+    handler = entry.handler;
+    capability = entry.capability;
+  }
+  for (const Need& need : kNeeds) {
+    const bool applies = need.instruction.empty() || instruction.parts[0] == need.instruction;
+    const auto& parts = instruction.parts;
+    if (applies && std::find(parts.begin() + 1, parts.end(), need.part) != parts.end()) {
+      capability = std::max(capability, need.capability);
+    }
+  }
+  return handler;
 }
 
-void execute(const Program& program, const Operand* arguments) {
-  uint64_t registers[16] = {};
-  if (program.registers > 16) fail("more registers in an asm statement than the emulator has");
-  for (const Instruction& instruction : program.instructions) {
-    if (instruction.guard >= 0 && bool(registers[instruction.guard]) != instruction.guard_value) continue;
-    instruction.handler({instruction, arguments, registers});
+void fail_unknown(const Call& call) {
+  fail("the emulator does not know this form of the instruction '%s'", call.instruction.text.c_str());
+}
+
+void execute(Assembly& assembly, const Operand* arguments) {
+  if (!assembly.program) assembly.program = parse(assembly.text, assembly.file, assembly.line);
+  const Program& program = *assembly.program;
+  constexpr size_t kFew = 48;
+  uint64_t few[kFew] = {};
+  std::vector<uint64_t> many(program.registers > kFew ? program.registers : 0);
+  uint64_t* const registers = many.empty() ? few : many.data();
+  uint64_t carry = 0;
+  for (size_t next = 0; next < program.instructions.size();) {
+    const Instruction& instruction = program.instructions[next++];
+    const Call call{instruction, arguments, registers, &carry, &next};
+    if (instruction.is_guarded) {
+      const Word& guard = instruction.guard;
+      uint64_t value = 0;
+      if (guard.kind == Word::kRegister) {
+        value = registers[guard.value];
+      } else if (const Operand& argument = arguments[guard.value]; argument.target) {
+        memcpy(&value, argument.target, argument.bytes);
+      } else {
+        value = argument.bits;
+      }
+      if ((value != 0) != instruction.guard_value) continue;
+    }
+    place = __builtin_return_address(0);
+    instruction.handler(call);
   }
 }
 
@@ -297,18 +259,27 @@ int Call::number(std::string_view prefix) const {
 }
 
 uint64_t Call::get(size_t operand, size_t word) const {
-  const Word& source = instruction.operands.at(operand).at(word);
-  switch (source.kind) {
-    case Word::kNumber: return source.value;
-    case Word::kRegister: return registers[source.value];
-    case Word::kSpecial: return special_register(source.value);
-    case Word::kArgument: break;
+  if (operand >= instruction.operands.size() || word >= instruction.operands[operand].size()) {
+    fail("'%s' has too few operands", instruction.text.c_str());
   }
-  const Operand& argument = arguments[source.value];
-  if (!argument.target) return argument.bits;
+  const Word& source = instruction.operands[operand][word];
   uint64_t bits = 0;
-  memcpy(&bits, argument.target, argument.bytes);
-  return bits;
+  switch (source.kind) {
+    case Word::kNumber: bits = source.value; break;
+    case Word::kRegister: bits = registers[source.value]; break;
+    case Word::kSpecial: bits = special_register(source.value); break;
+    case Word::kLabel: fail("'%s' takes a label for a number", instruction.text.c_str());
+    case Word::kArgument: {
+      const Operand& argument = arguments[source.value];
+      if (argument.target) {
+        memcpy(&bits, argument.target, std::min(argument.bytes, 8));
+      } else {
+        bits = argument.bits;
+      }
+    }
+  }
+  if (source.is_negated) return !bits;
+  return bits + uint64_t(source.offset);
 }
 
 void* Call::target(size_t operand, size_t word) const {
@@ -320,51 +291,13 @@ void* Call::target(size_t operand, size_t word) const {
 }
 
 void Call::set(size_t operand, size_t word, uint64_t bits) const {
-  const Word& destination = instruction.operands.at(operand).at(word);
+  if (instruction.operands.at(operand).empty()) return;  // '_'
+  const Word& destination = instruction.operands[operand].at(word);
   if (destination.kind == Word::kRegister) {
     registers[destination.value] = bits;
   } else {
-    memcpy(target(operand, word), &bits, arguments[destination.value].bytes);
+    memcpy(target(operand, word), &bits, std::min(arguments[destination.value].bytes, 8));
   }
-}
-
-// ---- Warps ----------------------------------------------------------------------------------------------------
-
-void synchronise_warp(uint32_t mask) {
-  execute_together(mask, "syncwarp", nullptr, [](Warp&, void* const*) {});
-}
-
-uint64_t exchange(const char* name, uint32_t mask, uint64_t bits, int source) {
-  struct Exchange {
-    uint64_t bits, result;
-    int source;
-  } own{bits, 0, source};
-  execute_together(mask, name, &own, [](Warp&, void* const* arguments) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if (!arguments[lane]) continue;
-      auto& exchange = *static_cast<Exchange*>(arguments[lane]);
-      const auto* other = static_cast<const Exchange*>(arguments[exchange.source % kLanes]);
-      exchange.result = other ? other->bits : ~uint64_t(0);  // Undefined if that lane takes no part.
-    }
-  });
-  return own.result;
-}
-
-uint32_t ballot(uint32_t mask, bool vote) {
-  struct Vote {
-    bool value;
-    uint32_t result;
-  } own{vote, 0};
-  execute_together(mask, "vote", &own, [](Warp&, void* const* arguments) {
-    uint32_t all = 0;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if (arguments[lane]) all |= uint32_t(static_cast<const Vote*>(arguments[lane])->value) << lane;
-    }
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if (arguments[lane]) static_cast<Vote*>(arguments[lane])->result = all;
-    }
-  });
-  return own.result;
 }
 
 }  // namespace emulator

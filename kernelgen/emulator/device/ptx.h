@@ -7,14 +7,18 @@
 #include <vector>
 
 #include "machine.h"
+#include "ptx_types.h"
+#include "rounding.h"
 
 namespace emulator {
 
 // One word of an operand: an argument of the asm statement (%0), a number, a register that the assembly declares, or a
 // special register.
 struct Word {
-  enum Kind { kArgument, kNumber, kRegister, kSpecial } kind;
+  enum Kind { kArgument, kNumber, kRegister, kSpecial, kLabel } kind;
   uint64_t value;
+  int64_t offset = 0;       // That an address adds.
+  bool is_negated = false;  // A predicate, by '!'.
 };
 
 struct Call;
@@ -23,9 +27,17 @@ struct Instruction {
   std::string text;
   std::vector<std::string> parts;           // The name, split at its dots.
   std::vector<std::vector<Word>> operands;  // Braces or brackets make an operand of several words.
-  int guard = -1;                           // The predicate's register, and the value that it must have.
+  bool is_guarded = false;                  // By a predicate, and the value that it must have.
+  Word guard = {};
   bool guard_value = true;
   void (*handler)(const Call&) = nullptr;
+  // What the parts say.
+  std::vector<Type> types;
+  Type type = Type::kNone;  // The last.
+  Rounding rounding = Rounding::kNearest;
+  bool flushes = false, saturates = false;
+  int operation = 0;  // Of instructions that have several: see the handler's file.
+  size_t target = 0;  // Of a branch: the index of an instruction.
 };
 
 struct Program {
@@ -38,6 +50,8 @@ struct Call {
   const Instruction& instruction;
   const Operand* arguments;
   uint64_t* registers;
+  uint64_t* carry = nullptr;
+  size_t* next = nullptr;  // The index of the instruction that is executed next.
 
   bool has(std::string_view part) const;
   // The number after a prefix, in the first part of the name that has both: number("m") is 64 in "m64n16k16".
@@ -46,24 +60,37 @@ struct Call {
   size_t words(size_t operand) const { return instruction.operands.at(operand).size(); }
   uint64_t get(size_t operand, size_t word = 0) const;
   float get_float(size_t operand, size_t word = 0) const { return std::bit_cast<float>(uint32_t(get(operand, word))); }
+  double get_double(size_t operand, size_t word = 0) const { return std::bit_cast<double>(get(operand, word)); }
   template <typename T>
   T* pointer(size_t operand) const {
     return reinterpret_cast<T*>(get(operand));
   }
   // The address of an output of the asm statement.
   void* target(size_t operand, size_t word = 0) const;
+  bool writes(size_t operand, size_t word) const { return instruction.operands.at(operand).size() > word; }
   void set(size_t operand, size_t word, uint64_t bits) const;
   void set(size_t operand, uint64_t bits) const { set(operand, 0, bits); }
   void set_float(size_t operand, float value) const { set(operand, std::bit_cast<uint32_t>(value)); }
 };
 
+using Handler = void (*)(const Call&);
+
+// The handler of an instruction, or null. `capability` is the least compute capability that has it.
+Handler handler_of(const Instruction& instruction, std::string_view name, int& capability);
+// A special register's number, or -1; and its value.
+int special_register_of(std::string_view name);
+uint64_t special_register(uint64_t number);
+[[noreturn]] void fail_unknown(const Call& call);
+
 // Handlers, by the file that defines them.
 // barriers.cpp
 void named_barrier(const Call&), cluster_arrive(const Call&), cluster_wait(const Call&), set_registers(const Call&);
 void mbarrier_init(const Call&), mbarrier_arrive(const Call&), mbarrier_expect(const Call&), mbarrier_wait(const Call&);
-void fence_mbarriers(const Call&);
+void fence_mbarriers(const Call&), mbarrier_invalidate(const Call&);
 // For the copy engine.
-void check_known(SharedAddress barrier), complete_bytes(SharedAddress barrier, int64_t bytes);
+// The engine (see clocks.h) of the copies that count at an mbarrier, and the stamp of its phase.
+std::pair<uint32_t, Stamp> engine_of(SharedAddress barrier);
+void show_mbarriers(), check_known(SharedAddress barrier), complete_bytes(SharedAddress barrier, int64_t bytes);
 // copies.cpp
 void cp_async(const Call&), cp_async_commit(const Call&), cp_async_wait(const Call&);
 void bulk_load(const Call&), bulk_store(const Call&), bulk_commit(const Call&), bulk_wait(const Call&);
@@ -73,5 +100,27 @@ void check_copies_at_exit(Thread&);
 void ldmatrix(const Call&), stmatrix(const Call&), movmatrix(const Call&), mma(const Call&);
 void wgmma(const Call&), wgmma_fence(const Call&), wgmma_commit(const Call&), wgmma_wait(const Call&);
 void check_products_at_exit(Warp&);
+// ptx_integers.cpp
+void add(const Call&), subtract(const Call&), multiply(const Call&), multiply_add(const Call&);
+void divide(const Call&), remainder(const Call&), absolute(const Call&), negate(const Call&);
+void least_or_most(const Call&), bitwise(const Call&), logic_of_three(const Call&), shift(const Call&);
+void funnel_shift(const Call&), permute_bytes(const Call&), count_bits(const Call&), bit_field(const Call&);
+void dot_product(const Call&), absolute_difference(const Call&), move(const Call&), find_nth_set(const Call&);
+// ptx_floats.cpp
+void add_floats(const Call&), multiply_floats(const Call&), fused_multiply_add(const Call&), divide_floats(const Call&);
+void unary_floats(const Call&), least_or_most_floats(const Call&), approximate(const Call&), test_property(const Call&);
+void copy_sign(const Call&);
+// ptx_comparisons.cpp
+void set_predicate(const Call&), set_value(const Call&), select(const Call&), select_by_sign(const Call&);
+// ptx_conversions.cpp
+void convert(const Call&), convert_address(const Call&), is_space(const Call&);
+// ptx_memory.cpp
+void load(const Call&), store(const Call&), atomic(const Call&), fence_memory(const Call&), map_to_block(const Call&);
+void block_rank_of(const Call&), prefetch(const Call&);
+// ptx_warps.cpp
+void shuffle(const Call&), vote(const Call&), match(const Call&), reduce(const Call&), active_mask(const Call&);
+void elect(const Call&), warp_barrier(const Call&), reduce_at_barrier(const Call&), pause_thread(const Call&);
+// ptx_asynchronous.cpp
+void cp_async_any(const Call&), cp_async_arrive(const Call&);
 
 }  // namespace emulator

@@ -1,13 +1,12 @@
-// The functions of CUDA's runtime and driver that launchers call, and those of the emulator that library.py calls.
+// The driver's functions that launchers ask for by name, and the emulator's that library.py calls.
 
 #include <cstring>
 
 #include "machine.h"
+#include "source_lines.h"
 #include "tensor_map.h"
 
 namespace emulator {
-
-void set_dynamic_limit(const void* kernel, int bytes);
 
 namespace {
 
@@ -69,49 +68,19 @@ cudaError_t find_driver_function(const char* name, void** function, cudaDriverEn
 }
 
 }  // namespace
+
+void use_schedule(uint64_t seed) {
+  machine.random.seed(seed);
+  machine.order = Order(seed % 3);
+  machine.pace = Pace(seed / 3 % 4);
+  machine.resident_clusters = 1 + seed % 2;
+}
+
 }  // namespace emulator
 
 using emulator::machine;
 
 extern "C" {
-
-cudaError_t cudaGetLastError() {
-  return machine.failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
-}
-
-cudaError_t cudaPeekAtLastError() {
-  return cudaGetLastError();
-}
-
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor: *value = machine.capability / 10; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor: *value = machine.capability % 10; return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount: *value = machine.multiprocessors; return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 * 1024; return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 * 1024; return cudaSuccess;
-    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; return cudaSuccess;
-    default: return cudaErrorInvalidValue;
-  }
-}
-
-cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-    if (value < 0 || value > 227 * 1024) return cudaErrorInvalidValue;
-    emulator::set_dynamic_limit(kernel, value);
-  }
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
-  memset(memory, value, bytes);
-  return cudaSuccess;
-}
 
 cudaError_t cudaGetDriverEntryPoint(
     const char* name, void** function, unsigned long long, cudaDriverEntryPointQueryResult* status) {
@@ -126,16 +95,17 @@ cudaError_t cudaGetDriverEntryPointByVersion(
 // Called before a kernel's launcher: sets the schedule and the GPU.
 void emulator_begin(uint64_t seed, int capability, int multiprocessors) {
   machine.failure.clear();
-  machine.random.seed(seed);
-  machine.order = emulator::Order(seed % 3);
-  machine.pace = emulator::Pace(seed / 3 % 4);
-  machine.resident_clusters = 1 + seed % 2;
+  machine.launch_error.clear();
+  machine.last_error = cudaSuccess;
   machine.capability = capability;
   machine.multiprocessors = multiprocessors;
+  emulator::use_schedule(seed);
 }
 
-// The last call's failure, or "".
+// What was wrong with the last call, or "".
 const char* emulator_failure() {
-  return machine.failure.c_str();
+  static std::string text;
+  text = emulator::with_source_lines(machine.failure.empty() ? machine.launch_error : machine.failure);
+  return text.c_str();
 }
 }

@@ -1,0 +1,50 @@
+"""Compiles a CUDA source for the emulated GPU: preprocesses it, rewrites it and compiles the result.
+
+    python -m kernelgen.emulator.compile OBJECT SOURCE G++ HEADERS [FLAG…]
+
+is what Ninja runs for each kernel of a project. It writes the object, and its dependencies to OBJECT.d.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernelgen.emulator.compiler import Compiler, EmulatorError, run
+from kernelgen.emulator.rewrite import rewrite
+
+
+def compile_kernel(
+    compiler: Compiler, source: Path, target: Path, flags: Sequence[str], *, depends: bool = False
+) -> None:
+    """Compiles a .cu file.
+
+    Args:
+        flags: those that come after those of every kernel.
+        depends: write the object's dependencies beside it.
+
+    Raises:
+        EmulatorError: the source cannot be compiled; the message holds the compiler's output.
+    """
+    common = [compiler.command, *compiler.kernel_flags(), *flags]
+    dependencies = ["-MD", "-MF", f"{target}.d", "-MT", str(target)] if depends else []
+    text = run([*common, *compiler.preprocessor_flags(), *dependencies, str(source)])
+    rewritten = target.with_suffix(".ii")
+    try:
+        rewritten.write_text(rewrite(text))
+        run([*common, "-c", "-o", str(target), str(rewritten)])
+    finally:
+        rewritten.unlink(missing_ok=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    target, source, command, headers, *flags = arguments
+    try:
+        compile_kernel(Compiler(command, Path(headers)), Path(source), Path(target), flags, depends=True)
+    except EmulatorError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

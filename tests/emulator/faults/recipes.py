@@ -1,0 +1,169 @@
+"""Faults in the recipes' kernels and in the project's headers. tests/emulator/test_mutants.py checks them."""
+
+from tests.emulator.faults import Fault, Kind
+from tests.worker.mutants.cuda import CUDA
+
+# What a wrong result shows, and no report has to.
+WRONG_RESULT = {"named": False}
+
+
+def _linear(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
+    return Fault(name, "linear_activation", "sm90/forward.cu", kind, old, new, **options)
+
+
+def _attention(name: str, kind: Kind, old: str, new: str = "", file: str = "sm80/forward.cu", **options) -> Fault:
+    return Fault(name, "flash_attention", file, kind, old, new, **options)
+
+
+def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
+    return Fault(name, "sm90_attention", "sm90/forward.cu", kind, old, new, **options)
+
+
+HEADER_FOLDERS = {"mbarrier.cuh": "sm90"}  # The other mutated headers are in cuda/.
+
+
+def _header(
+    name: str, kind: Kind, header: str, old: str, new: str = "", subject: str = "include", **options: object
+) -> Fault:
+    return Fault(
+        name, subject, f"../../include/{HEADER_FOLDERS.get(header, 'cuda')}/{header}", kind, old, new, **options
+    )
+
+
+# Some of those that `kernelgen fuzz` finds on a GPU (tests/worker/mutants).
+_FROM_FUZZING = {
+    "off_by_one_tail": Kind.TAIL,
+    "alignment_assumed": Kind.ALIGNMENT,
+    "sum_of_one_warp": Kind.INDEX,
+    "last_columns_not_fetched": Kind.TAIL,
+    "last_partial_sum": Kind.TAIL,
+}
+
+_WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
+      if (step > 0) release"""
+
+LINEAR = [
+    _linear("tile_not_waited_for", Kind.ASYNC_WAIT, "barriers.full[stage].wait(position.parity());"),
+    _linear(
+        *("buffer_not_waited_for", Kind.STAGE),
+        *(".wait(position.parity() ^ 1);\n      full.arrive", ";\n      full.arrive"),
+    ),
+    _linear("released_while_being_read", Kind.STAGE, _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
+    _linear("panel_still_being_read", Kind.ASYNC_WAIT, "if (leads) tma_store_wait_read<0>();"),
+    _linear(
+        "panel_not_yet_written", Kind.BLOCK_BARRIER, "named_barrier_sync(kConsumerBarrier + consumer, kWarpgroup);"
+    ),
+    _linear(
+        *("one_arrival_for_two_consumers", Kind.MBARRIER),
+        *("Tile::kMulticast * (Traits::kCooperative ? 2 : 1)", "Tile::kMulticast"),
+    ),
+    _linear("released_to_one_block_only", Kind.DEADLOCK, "thread < Tile::kMulticast", "thread < 1"),
+    _linear("share_in_the_wrong_place", Kind.INDEX, "offset(index * kShare * kSwizzleRow)", "offset(0)"),
+    _linear(
+        *("rows_waited_for_that_do_not_come", Kind.MBARRIER),
+        *("rows_left(Tile::kRows, corner.row, scheduler.m)", "Tile::kRows"),
+    ),
+    _linear("boxes_beyond_the_end", Kind.INDEX, "rows > 0 ? &operand.rest", "rows > 0 ? &operand.whole"),
+    _linear("sums_of_the_tile_before", Kind.UNINITIALISED, "step > 0 || part > 0", "true", **WRONG_RESULT),
+    _linear("shares_not_waited_for", Kind.WIDE_BARRIER, "  cluster::arrive();\n  cluster::wait();\n#pragma", "#pragma"),
+    _linear(
+        *("gone_before_its_share_is_read", Kind.ENDED_BLOCK),
+        *("  if constexpr (Tile::kSplits > 1) cluster::wait();\n}", "}"),
+    ),
+    _linear(
+        *("a_turn_is_not_passed_on", Kind.NAMED_BARRIER),
+        *("named_barrier_arrive(kMainloopBarrier + 1 - consumer, 2 * kWarpgroup);", ";"),
+    ),
+]
+
+ATTENTION = [
+    _attention(
+        *("keys_not_waited_for", Kind.ASYNC_WAIT),
+        *("cp_async_wait<Block::kStages - 2>();", "cp_async_wait<Block::kStages - 1>();"),
+    ),
+    _attention("keys_still_being_read", Kind.STAGE, "__syncthreads();  // This iteration's tiles have arrived,", "//"),
+    _attention(
+        *("one_row_too_many", Kind.TENSOR_END),
+        *("p.out.row, p.mask.queries - first_row,", "p.out.row, p.mask.queries - first_row + 1,"),
+    ),
+    _attention("mask_one_key_too_wide", Kind.INDEX, "right + 1;", "right + 2;", "mask.h"),
+    _sm90_attention(
+        *("task_not_waited_for", Kind.ASYNC_WAIT),
+        "barriers.full_queries[queries.stage()].wait(queries.parity());",
+    ),
+    _sm90_attention("task_replaced_while_it_lasts", Kind.STAGE, ".wait(queries.parity() ^ 1);", ";"),
+    _sm90_attention("scores_not_waited_for", Kind.ASYNC_WAIT, "wgmma_wait<decltype(pending)::value>();"),
+    _sm90_attention(
+        "values_not_waited_for", Kind.ASYNC_WAIT, "barriers.full_values[values.stage()].wait(values.parity());"
+    ),
+    _sm90_attention("sums_of_the_last_tile", Kind.UNINITIALISED, "    rows.clear_accumulator();\n", **WRONG_RESULT),
+    _sm90_attention(
+        "results_still_leaving", Kind.ASYNC_WAIT, "if (thread == 0) tma_store_wait_read<0>();  // The last", "//"
+    ),
+]
+
+HEADERS = [
+    _header(
+        *("rows_beyond_the_last", Kind.TENSOR_END, "tile.cuh"),
+        *(" && rows % tile.groups_per_block == 0", "", "rms_norm"),
+    ),
+    _header(
+        *("sums_share_a_buffer", Kind.BLOCK_BARRIER, "thread_group.cuh"),
+        *("warp_sums = sums[buffer_ ^= 1];", "warp_sums = sums[0];"),
+    ),
+    _header(
+        *("sums_of_a_block_share_a_buffer", Kind.BLOCK_BARRIER, "thread_group.cuh"),
+        *("&sums[buffer_ ^= 1][", "&sums[0]["),
+    ),
+    _header("block_not_synchronised", Kind.BLOCK_BARRIER, "thread_group.cuh", "[] { __syncthreads(); }", "[] {}"),
+    _header(
+        *("part_not_synchronised", Kind.BLOCK_BARRIER, "thread_group.cuh"),
+        "named_barrier_sync(1 + threadIdx.y, blockDim.x);",
+    ),
+    _header(
+        *("groups_share_a_barrier", Kind.NAMED_BARRIER, "thread_group.cuh"),
+        *("named_barrier_sync(1 + threadIdx.y,", "named_barrier_sync(1,"),
+    ),
+    _header(
+        *("groups_share_their_sums", Kind.TWO_WRITERS, "thread_group.cuh"),
+        *("threadIdx.y * (blockDim.x / kWarp)", "0"),
+    ),
+    _header(
+        *("columns_not_synchronised", Kind.BLOCK_BARRIER, "column_sums.cuh"),
+        *("__syncthreads();  // Other threads", "//"),
+    ),
+    _header("groups_not_added_up", Kind.TAIL, "column_sums.cuh", "add(parts, blockDim.y,", "add(parts, 1,"),
+    _header(
+        *("groups_as_many_as_fit", Kind.LAUNCH, "tile.cuh"),
+        *("std::min(most / tile.threads, kMostGroups)", "most / tile.threads"),
+        **WRONG_RESULT,
+    ),
+    _header(
+        *("more_clusters_than_fit", Kind.LAUNCH, "tile.cuh"),
+        *("if (tile.blocks_per_group > 1) groups = std::min", "//"),
+        **WRONG_RESULT,
+    ),
+    _header(
+        *("past_the_row_s_end", Kind.TENSOR_END, "tile.cuh"),
+        *("return n == threads", "return n <= threads", "rms_norm"),
+    ),
+    _header(
+        *("pipeline_one_row_short", Kind.ASYNC_WAIT, "pipeline.cuh"),
+        *("__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"),
+    ),
+    _header("quotient_too_small", Kind.INDEX, "divisor.cuh", "/ value + 1);", "/ value);"),
+    _header(
+        *("parity_of_many_steps", Kind.MBARRIER, "mbarrier.cuh"),
+        *("if (position_ >= 2 * kStages)", "if (position_ >= kStages)"),
+        **WRONG_RESULT,
+    ),
+]
+
+RECIPE_FAULTS = [
+    *(
+        Fault(mutant.name, mutant.recipe, mutant.file, _FROM_FUZZING[name], mutant.old, mutant.new)
+        for mutant in CUDA
+        if (name := mutant.name.removeprefix("cuda_")) in _FROM_FUZZING
+    ),
+    *(LINEAR + ATTENTION + HEADERS),
+]

@@ -1,0 +1,64 @@
+"""The tables of docs/emulated-gpu.md, made from what they describe.
+
+python -m tests.emulator.page --write
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from kernelgen.emulator.compiler import DEVICE
+from tests.emulator.faults.__main__ import recorded, table
+
+PAGE = Path(__file__).parents[2] / "docs" / "emulated-gpu.md"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="bring the page up to date; without it, print the tables")
+    if parser.parse_args().write:
+        PAGE.write_text(filled(PAGE.read_text()))
+    else:
+        print("\n\n".join(tables().values()))
+    return 0
+
+
+def filled(page: str) -> str:
+    """The page with each table after the mark of its name."""
+    for name, text in tables().items():
+        page = re.sub(
+            rf"(<!-- {name} -->\n)(?:\n?(?:\|.*\n)+)?", lambda match, text=text: f"{match[1]}\n{text}\n", page
+        )
+    return page
+
+
+def tables() -> dict[str, str]:
+    return {"gpus": _gpus(), "instructions": _instructions(), "faults": table(recorded())}
+
+
+def _gpus() -> str:
+    rows = ["| `--gpu` | as | multiprocessors | KB of shared memory a block | threads a multiprocessor |"]
+    rows.append("|---|---|--:|--:|--:|")
+    pattern = r'^ +\{"(sm_\w+)", "([^"]+)", \d+, (\d+), (\d+), \d+, (\d+),'
+    for architecture, *facts in re.findall(pattern, (DEVICE / "gpus.h").read_text(), re.MULTILINE):
+        rows.append(f"| `{architecture}` | {' | '.join(facts)} |")
+    return "\n".join(rows)
+
+
+def _instructions() -> str:
+    """By the least capability; 0 in the emulator's table is every GPU."""
+    names: dict[int, list[str]] = {}
+    entry = re.compile(r'^ +\{"([\w.:]+)", (\w+)(?:<\w+>)?(?:, (\d+))?\},?$', re.MULTILINE)
+    for name, handler, capability in entry.findall((DEVICE / "ptx.cpp").read_text()):
+        if handler != "nullptr":
+            names.setdefault(int(capability or 0), []).append(f"`{name}`")
+    rows = ["| from | instructions |", "|---|---|"]
+    for capability, listed in sorted(names.items()):
+        least = f"{capability // 10}.{capability % 10}" if capability else "any"
+        rows.append(f"| {least} | {', '.join(sorted(listed))} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
