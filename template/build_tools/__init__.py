@@ -32,8 +32,9 @@ The modules, in the order in which a build uses them:
     configuration.py    the record of a build definition
 
 Besides these: environment.py (the variables that are read), machine.py (compiler processes at once, the CPU's name),
-messages.py (notes and refusals), files.py (atomic writes), jit.py (one op, compiled into a cache for a running
-process), facts.py (what a build would use, for `kernelgen doctor`).
+messages.py (notes and refusals), files.py (atomic writes), perturb.py (nvcc, with random waits in the kernels), jit.py
+(one op, compiled into a cache for a running process), emulated.py (what kernelgen compiles for an emulated GPU),
+facts.py (what a build would use, for `kernelgen doctor`).
 
 Every path is relative to the project, and the project is the working folder. It needs the standard library alone, is in
 source distributions and in no wheel.
@@ -45,6 +46,7 @@ Environment variables:
     CXX                   the C++ compiler (default: g++); CXXFLAGS, LDFLAGS, NVCC_APPEND_FLAGS: further flags
     DEBUG=1               build without optimisation and with debug information, under build/debug
     SANITIZE=address      build for a sanitizer, under build/asan; `undefined` under build/ubsan
+    PERTURB=SEED          build the CUDA library with random waits around synchronisation, under build/perturbed
     MAX_JOBS              compiler processes at once (default: by cores and memory)
     USE_CCACHE=0          leave ccache or sccache aside, which are used where they are on PATH
 """

@@ -3,6 +3,7 @@
     build       bring the libraries up to date; what `kernelgen build` runs
     configure   write a build definition, and build nothing
     headers     write the headers that an op's sources include
+    objects     write those headers for every op, and print what an emulated GPU's library is compiled from
     tuning      print the header that an entry of tuned values makes
     jit         compile one op into a cache; what the package's jit.py runs
     facts       print what a build would use here
@@ -95,6 +96,12 @@ def _headers(options: argparse.Namespace, note: Note) -> Any:
     return {"generated": str(request.generated)}
 
 
+def _objects(options: argparse.Namespace, note: Note) -> Any:
+    from .emulated import describe
+
+    return describe(load(), options.folder, options.architecture, note)
+
+
 def _tuning(options: argparse.Namespace, note: Note) -> Any:
     from .tuning_header import tuning_header
 
@@ -162,6 +169,10 @@ def _parser() -> argparse.ArgumentParser:
     subparser.add_argument("op")
     subparser.add_argument("folder", type=Path)
     subparser.add_argument("architectures", nargs="*", help="such as 9.0a: which tuned values are for these")
+
+    subparser = command("objects", _objects, "print what an emulated GPU's library in FOLDER is compiled from")
+    subparser.add_argument("folder", type=Path)
+    subparser.add_argument("architecture", help="such as 9.0a")
 
     subparser = command("tuning", _tuning, "print the header that an entry of tuned values makes")
     subparser.add_argument("op")

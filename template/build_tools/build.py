@@ -92,14 +92,15 @@ def run_ninja(command: Sequence[str], cache: str | None, lock: IO[str], *, quiet
 
 
 def ninja_environment(cache: str | None) -> dict[str, str]:
-    """The environment for build.ninja's commands: which compiler cache to use, and whether nvcc records its times."""
+    """The environment for build.ninja's commands: which compiler cache to use, and whether nvcc runs as itself."""
     # ccache reads the dependencies that the compiler writes, rather than preprocess everything a second time.
     variables = {"CCACHE_DEPEND": "1", **os.environ, "COMPILER_CACHE": cache or ""}
     if cache and Path(cache).name == "sccache":
         # Its server outlives the build, so a process that holds the lock must not start it.
         subprocess.run([cache, "--start-server"], capture_output=True, check=False)
     else:
-        variables["NVCC_TIMES"] = "1"  # Not with sccache: it runs `nvcc -E --time`, which crashes (CUDA 13.0).
+        # sccache runs nvcc's steps itself: `nvcc -E --time` crashes then (CUDA 13.0), and does not find its files.
+        variables["NVCC_DIRECT"] = "1"
     return variables
 
 

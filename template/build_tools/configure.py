@@ -48,7 +48,7 @@ def configure(project: Project, request: Request, note: Note) -> Configuration:
         libraries=[str(request.library(backend)) for backend in backends],
         ninja=find_ninja(),
         jobs=machine.jobs(),
-        cache=find_cache(),
+        cache=None if request.variant.perturbation else find_cache(),  # No cache knows what perturb.py does.
         compiler=tools.compiler,
         watched=[str(path) for path in _watched(torch)],
     )

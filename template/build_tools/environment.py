@@ -7,8 +7,9 @@ import shlex
 
 # What the build or its compilers read, apart from PATH. If one changes, the build is configured again.
 VARIABLES = (
-    *("USE_CUDA", "TORCH_CUDA_ARCH_LIST", "CUDA_HOME", "CXX", "CXXFLAGS", "LDFLAGS", "DEBUG", "SANITIZE", "MAX_JOBS"),
-    *("USE_CCACHE", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    *("USE_CUDA", "TORCH_CUDA_ARCH_LIST", "CUDA_HOME", "CXX", "CXXFLAGS", "LDFLAGS", "DEBUG", "SANITIZE", "PERTURB"),
+    *("MAX_JOBS", "USE_CCACHE", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH"),
+    *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
 )
 
 # Those that g++ and nvcc read by themselves: they change an object, and no command line shows them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -114,21 +115,26 @@ def cuda_rules(project: Project, request: Request, tools: Tools) -> list[str]:
         *_shared_flags(project, request),
         *project.nvcc_flags.get(EVERY_OP, []),
     ]
+    seed = request.variant.perturbation
+    perturbing = [sys.executable, "-m", "build_tools.perturb", seed] if seed else []
     runtime = tools.toolkit.static_runtime
     if runtime is None:
         raise BuildError(
             f"{tools.toolkit.home} has no libcudart_static.a; install `nvidia-cuda-runtime` or a full toolkit."
         )
     return [
-        f"nvcc = {quoted(tools.toolkit.nvcc)}",
+        f"nvcc = {quoted(*perturbing, tools.toolkit.nvcc)}",
         f"nvcc_flags = {quoted(*flags)}",
         # The static runtime ties the library to a driver rather than to one file name of libcudart.
         f"cuda_libraries = {quoted(runtime, '-ldl', '-lrt', '-lpthread')}",
         # What ptxas reports of each kernel (registers, shared memory, spills) is kept beside the object, and so is the
-        # time of each phase if NVCC_TIMES is set; what else the compiler prints is shown.
+        # time of each phase; what else the compiler prints is shown.
         "rule nvcc",
+        # Names of symbols hold neither nvcc's process id nor a random number, so that builds of the same sources are
+        # the same. sccache bears neither a folder for temporary files nor a record of times: see ninja_environment.
         "  command = rm -f $out.csv; $$COMPILER_CACHE $nvcc -MD -MF $out.d $nvcc_flags $own_flags -Xptxas=-v"
-        " --threads=$${NVCC_THREADS:-1} $${NVCC_TIMES:+--time=$out.csv} -c $in -o $out 2> $out.txt; status=$$?;"
+        " -frandom-seed=$out $${NVCC_DIRECT:+--objdir-as-tempdir --time=$out.csv}"
+        " --threads=$${NVCC_THREADS:-1} -c $in -o $out 2> $out.txt; status=$$?;"
         f" sed -Ef {quoted(request.folder / 'report.sed')} $out.txt >&2; exit $$status",
         "  depfile = $out.d",
         "  deps = gcc",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,18 +65,42 @@ def _kernel_objects(
     if not architectures:
         return
     code = list(dict.fromkeys(flag for architecture in architectures for flag in gencode(architecture)))
-    # Objects of other architectures have other names and stay, so that going back to them costs one link.
-    suffix = "-".join(architectures).replace(".", "")
     for instance in instantiations(source):
-        values = list(instance.values())
-        name = ".".join([source.name, *(["-".join(values)] if values else []), suffix, "o"])
-        label = f"{source} ({', '.join(values)})" if values else str(source)
-        defined = [f"-DINSTANCE_{parameter}={value}" for parameter, value in instance.items()]
-        yield Object(_path(op, source, request, name), source, label, [*code, *defined, *flags])
+        # Objects of other architectures have other names and stay, so that going back to them costs one link.
+        name = ".".join([*_name_parts(source, instance), "-".join(architectures).replace(".", ""), "o"])
+        label = _label(source, instance)
+        yield Object(_path(op, source, request, name), source, label, [*code, *_defined(instance), *flags])
 
 
 def _path(op: Op, source: Path, request: Request, name: str) -> Path:
     return request.folder / op.name / source.relative_to(op.folder).with_name(name)
+
+
+def _name_parts(source: Path, instance: Mapping[str, str]) -> list[str]:
+    return [source.name, *(["-".join(instance.values())] if instance else [])]
+
+
+def _label(source: Path, instance: Mapping[str, str]) -> str:
+    return f"{source} ({', '.join(instance.values())})" if instance else str(source)
+
+
+def _defined(instance: Mapping[str, str]) -> list[str]:
+    return [f"-DINSTANCE_{parameter}={value}" for parameter, value in instance.items()]
+
+
+def emulated_objects(project: Project, request: Request, architecture: str) -> Iterator[Object]:
+    """The objects of every CUDA source for an emulated GPU: the C++ compiler makes all of them, with these flags."""
+    for op in request.ops:
+        shared = [*macros(op.folder, [architecture]), f"-I{op.folder}"]
+        for source in sources(op.folder):
+            if source.suffix != ".cu" and backend_of(source) == "cuda":
+                flags = [*shared, *project.cxx_flags.get(EVERY_OP, []), *project.cxx_flags.get(op.name, [])]
+                yield Object(_path(op, source, request, f"{source.name}.o"), source, str(source), flags)
+            elif source.suffix == ".cu" and compiled_for(source, [architecture]):
+                flags = [*shared, *project.nvcc_flags.get(EVERY_OP, []), *project.nvcc_flags.get(op.name, [])]
+                for instance in instantiations(source):
+                    path = _path(op, source, request, ".".join([*_name_parts(source, instance), "o"]))
+                    yield Object(path, source, _label(source, instance), [*_defined(instance), *flags])
 
 
 def unknown_ops(project: Project, ops: Sequence[Op]) -> list[str]:

@@ -41,9 +41,13 @@ class Request:
 
 
 def whole_project(project: Project, variant: Variant) -> Request:
-    """Every op. The release libraries go into the package, where import finds them; the others stay in build/."""
+    """Every op. The release libraries go into the package, where import finds them; the others stay in build/.
+
+    Waits are for kernels, so a perturbed build has no CPU library.
+    """
     library_folder = project.source if variant == RELEASE else variant.folder
-    return Request(find_ops(project), variant, variant.folder, library_folder)
+    backends = ("cuda",) if variant.perturbation else ("cpu", "cuda")
+    return Request(find_ops(project), variant, variant.folder, library_folder, backends)
 
 
 def single_op(

@@ -1,4 +1,4 @@
-"""The ways to compile everything: for use, for a debugger, for a sanitizer."""
+"""The ways to compile everything: for use, for a debugger, for a sanitizer, with random waits."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Variant:
     cxx: Sequence[str]
     nvcc: Sequence[str]
     link: Sequence[str] = ()
+    perturbation: str | None = None  # A seed, for random waits in kernels: see perturb.py.
 
     @property
     def folder(self) -> Path:
@@ -30,11 +31,14 @@ class Variant:
 # Nobody reads errno after a square root, or traps a division: loops without them become vector instructions.
 RELEASE = Variant("release", ["-O3", "-fno-math-errno", "-fno-trapping-math"], ["-O3", "-lineinfo"])
 DEBUG = Variant("debug", ["-O0", "-g"], ["-O0", "-g", "-G"])
-NAMES = (RELEASE.name, DEBUG.name, *SANITIZERS.values())
+PERTURBED = "perturbed"
+NAMES = (RELEASE.name, DEBUG.name, *SANITIZERS.values(), PERTURBED)
 
 
 def find_variant() -> Variant:
-    """The variant that SANITIZE or DEBUG asks for."""
+    """The variant that SANITIZE, PERTURB or DEBUG asks for."""
+    if seed := os.environ.get("PERTURB"):
+        return Variant(PERTURBED, RELEASE.cxx, RELEASE.nvcc, perturbation=seed)
     sanitizer = os.environ.get("SANITIZE", "")
     if sanitizer in SANITIZERS:
         return _sanitized(sanitizer)

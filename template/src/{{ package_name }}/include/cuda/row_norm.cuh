@@ -158,7 +158,8 @@ cudaError_t launch_backward(
       return launch_sum_columns<Sum>(gradient.term(), out, gradient.rows(), columns, partials, stream);
     }
   });
-  if (error != cudaSuccess || !partial) return error;
+  // Without rows there are no partial sums, so `partial` is null; the parameters' gradients are zeros then.
+  if (error != cudaSuccess || !gradient.needs_parameters()) return error;
   return launch_sum_columns<Sum>(Stored<Sum>{partial, columns}, gradient.parameters(), partials, columns, 1, stream);
 }
 

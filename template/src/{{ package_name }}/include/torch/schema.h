@@ -25,6 +25,17 @@ constexpr int kNone = -1;
 constexpr int kArgumentCount = -2;
 constexpr int kReturns = -3;
 
+// An operator's name and schema as they lie in a library: two strings, each with its end.
+template <size_t kName, size_t kSchema>
+struct Built {
+  constexpr Built(const char (&name)[kName], const char (&schema)[kSchema]) {
+    for (size_t i = 0; i < kName; ++i) text[i] = name[i];
+    for (size_t i = 0; i < kSchema; ++i) text[kName + i] = schema[i];
+  }
+
+  char text[kName + kSchema] = {};
+};
+
 constexpr string_view trim(string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
