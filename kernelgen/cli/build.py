@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernelgen.cli import emulated
 from kernelgen.cli.parser import Parser
 
 if TYPE_CHECKING:
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 def run(arguments: list[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
+    emulated.check(parser, options)
+    if options.device == emulated.DEVICE:
+        return _emulated(parser, options)
     if options.debug and options.sanitize:
         parser.error("--debug and --sanitize are two variants; choose one")
     if options.test and not options.watch:
@@ -54,6 +59,25 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
+def _emulated(parser: Parser, options: argparse.Namespace) -> int:
+    """Builds the library for an emulated GPU, which is no variant of build_tools'."""
+    for name in ("arch", "debug", "sanitize", "timings", "resources", "watch", "wheel"):
+        if getattr(options, name):
+            parser.error(f"--{name} is for the compiler of CUDA or of the CPU; leave it out with --device emulated")
+    from kernelgen.emulator import gpus, project_library
+    from kernelgen.toolchain.build import find_root
+    from kernelgen.toolchain.python import find_python
+
+    root = find_root(options.project)
+    switches = {name: getattr(options, name) for name in ("jobs", "clean", "verbose")}
+    outcome = project_library.build(
+        root, find_python(root, options.python), gpus.find(options.gpu), quiet=options.json, **switches
+    )
+    variables = " ".join(f"{name}={value}" for name, value in outcome.variables().items())
+    print(json.dumps(outcome.as_dict()) if options.json else f"{outcome}\nuse it with: {variables} python …")
+    return 0
+
+
 def _wheel(build: Build, as_json: bool) -> int:
     from kernelgen.toolchain.finding import table
     from kernelgen.toolchain.python import find_python
@@ -73,6 +97,9 @@ def _parser() -> Parser:
     parser.add_project()
     text = "the project's Python (default: $VIRTUAL_ENV's, .venv's, or kernelgen's own if it has torch)"
     parser.add_argument("--python", type=Path, metavar="PYTHON", help=text)
+    text = "emulated: the CUDA sources for an emulated GPU, into build/emulated-GPU; needs no toolkit and no GPU"
+    parser.add_argument("--device", choices=(emulated.DEVICE,), help=text)
+    emulated.add_gpu(parser)
     text = "CUDA architectures, such as '8.0;9.0a', Hopper, native or all (default: the project's)"
     parser.add_argument("--arch", metavar="LIST", help=text)
     parser.add_argument("--debug", action="store_true", help="build for a debugger, into build/debug")

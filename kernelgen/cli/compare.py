@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelgen.cli import lab
+from kernelgen.cli.emulated import measures_time
 from kernelgen.cli.parser import Parser
 from kernelgen.errors import KernelgenError
 
@@ -64,7 +65,8 @@ def _add_measuring(parser: Parser) -> None:
     group = parser.add_argument_group("with --against")
     group.add_argument("--project", type=Path, default=Path(), metavar="DIR", help="the project (default: here)")
     group.add_argument("--python", type=Path, metavar="PYTHON", help="the project's Python")
-    group.add_argument("--device", choices=("cpu", "cuda"), help="where to run (default: cuda where there is a GPU)")
+    text = "where to run (default: cuda where there is a GPU)"
+    group.add_argument("--device", choices=("cpu", "cuda"), type=measures_time, help=text)
     group.add_argument("--dtype", metavar="D", help="one dtype of the op (default: those that lab.py names)")
     group.add_argument("--backward", action="store_true", help="measure the gradient instead")
     group.add_argument("--tf32", action="store_true", help="let float32 matrix products use TF32")

@@ -3,11 +3,14 @@
 import argparse
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernelgen.cli import lab
+from kernelgen.cli import emulated, lab
 from kernelgen.cli.parser import Parser
 from kernelgen.errors import UsageError
+
+if TYPE_CHECKING:
+    from kernelgen.lab.selection import Selection
 
 _CODES = """exit codes:
   0  every case passed
@@ -21,11 +24,17 @@ def run(arguments: list[str]) -> int:
     options = _options(arguments)
     from kernelgen.lab.fuzz import fuzz
 
-    names = ("seed", "seconds", "device", "dtype", "count", "case")
+    names = ("seed", "seconds", "device", "gpu", "dtype", "count", "case")
     asked = {name: getattr(options, name) for name in names}
+    selection = lab.find(options)
+    if options.device == emulated.DEVICE:
+        library = emulated.build(selection.root, selection.python, options.gpu)
+        asked |= {"gpu": library.gpu.architecture, "variables": library.variables()}
+    if options.perturb is not None:
+        asked |= {"perturb": options.perturb, "variables": _perturbed_build(selection, options.perturb)}
     with lab.progress(not options.json) as show:
         outcome = fuzz(
-            lab.find(options),
+            selection,
             options.ops,
             limit_s=options.limit,
             show=lambda text, cases: show(text, cases, options.count),
@@ -38,10 +47,18 @@ def run(arguments: list[str]) -> int:
     return outcome.exit_code
 
 
+def _perturbed_build(selection: "Selection", seed: int) -> dict[str, str]:
+    """Builds the CUDA library with random waits; what a worker needs in its environment to run it."""
+    from kernelgen.toolchain.build import Build, environment
+
+    build = Build(selection.root, environment(perturb=seed), selection.python)
+    return build.run(quiet=True).variables()
+
+
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = Parser("fuzz", "Compare ops with their references in float64, on inputs that nobody writes by hand.")
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, _CODES
-    lab.add_options(parser)
+    lab.add_options(parser, emulated=True)
     parser.add_argument("--count", type=int, metavar="N", help="cases of each op (default: 60)")
     parser.add_argument("--seconds", type=float, metavar="S", help="go on drawing cases for so long, for all ops")
     parser.add_argument("--seed", type=int, metavar="N", help="draw the cases and values of an earlier run again")
@@ -49,8 +66,15 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--case", metavar="JSON", help="run this one case, as a failure prints it")
     text = "how many seconds a case may take before it counts as hung (default: 60)"
     parser.add_argument("--limit", type=float, default=60.0, metavar="S", help=text)
+    text = "on a GPU, with random waits around barriers, atomics and asynchronous copies; SEED (0) chooses where"
+    parser.add_argument("--perturb", type=int, nargs="?", const=0, metavar="SEED", help=text)
     parser.add_json()
     options = parser.parse_args(arguments)
+    emulated.check(parser, options)
+    if options.perturb is not None:
+        if options.device not in (None, "cuda"):
+            parser.error("--perturb is for kernels on a GPU; leave out --device")
+        options.device = "cuda"
     for name in ("count", "seconds", "limit"):
         value = getattr(options, name)
         if value is not None and value <= 0:
@@ -85,8 +109,10 @@ def _text(report: dict[str, Any]) -> list[str]:
         if op["too_large"]:
             lines.append(f"  {op['too_large']} more did not run: too large for this GPU's memory")
         for failure in _shown(op["failures"]):
-            lines += [f"  {failure['check']}: {failure['text']}", f"    {failure['command']}"]
+            sentence = failure["text"].replace("\n", "\n  ")
+            lines += [f"  {failure['check']}: {sentence}", f"    {failure['command']}"]
         lines += [f"  {op['note']}"] if op["note"] else []
+    lines += [f"sizes are {report['sizes']}"] if report["sizes"] else []
     return lines
 
 

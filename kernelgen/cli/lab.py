@@ -7,21 +7,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernelgen.cli.emulated import DEVICE, add_gpu, measures_time
 from kernelgen.cli.parser import Parser
 
 if TYPE_CHECKING:
     from kernelgen.lab.selection import Selection
 
 
-def add_options(parser: Parser, *, ops: str | int = "*") -> None:
-    """The options that every verb of the lab takes; `ops` says how many ops, as argparse's nargs does."""
+def add_options(parser: Parser, *, ops: str | int = "*", emulated: bool = False) -> None:
+    """The options that every verb of the lab takes; `ops` says how many ops, as argparse's nargs does, and `emulated`
+    whether the verb works on the emulated GPU."""
     text = "the op" if ops == 1 else "the ops (default: all that have a lab.py)"
     parser.add_argument("ops", nargs=ops, metavar="OP", help=text)
     parser.add_project()
     text = "the project's Python (default: $VIRTUAL_ENV's, .venv's, or kernelgen's own if it has torch)"
     parser.add_argument("--python", type=Path, metavar="PYTHON", help=text)
     text = "where to run (default: cuda where there is a GPU, else cpu)"
-    parser.add_argument("--device", choices=("cpu", "cuda"), help=text)
+    if emulated:
+        parser.add_argument("--device", choices=("cpu", "cuda", DEVICE), help=text)
+        add_gpu(parser)
+    else:
+        parser.add_argument("--device", choices=("cpu", "cuda"), type=measures_time, help=text)
 
 
 def add_blocks(group: Any) -> None:

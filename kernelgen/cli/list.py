@@ -6,19 +6,25 @@ from kernelgen.cli.parser import Parser
 
 
 def run(arguments: list[str]) -> int:
-    parser = Parser("list", "List a project's ops with their state, and the recipes.")
+    parser = Parser("list", "List a project's ops with their state and how far each was proven, and the recipes.")
     parser.add_project()
     parser.add_json()
     options = parser.parse_args(arguments)
 
+    from kernelgen.lab import proven
     from kernelgen.scaffold import ops, project
 
     home = project.find(options.project)
     statuses, recipes = ops.statuses(home), home.renderer().summaries()
+    proofs = {op.name: proven.of_op(home.root, home.package.name, op.name) for op in statuses}
     if options.json:
-        print(json.dumps({"root": str(home.root), "ops": [op.as_dict() for op in statuses], "recipes": recipes}))
+        listed = [{**op.as_dict(), "proven": proofs[op.name]} for op in statuses]
+        print(json.dumps({"root": str(home.root), "ops": listed, "recipes": recipes}))
         return 0
-    rows = [(op.name, op.recipe or "?", ", ".join(op.backends) or "no backend", op.state) for op in statuses]
+    rows = [
+        (op.name, op.recipe or "?", ", ".join(op.backends) or "no backend", op.state, proven.in_words(proofs[op.name]))
+        for op in statuses
+    ]
     print("\n".join(["Ops:", *_columns(rows), "", "Recipes:", *_columns(list(recipes.items()))]))
     return 0
 

@@ -4,16 +4,19 @@ import json
 import random
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernelgen.errors import LabError
-from kernelgen.lab import worker_process
+from kernelgen.lab import proven, worker_process
 from kernelgen.lab.selection import Selection
 
 # glibc then fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows.
 ENVIRONMENT = {"MALLOC_PERTURB_": "1"}
+
+# Cases of an op, as worker/fuzz.py draws them.
+DEFAULT_COUNT = 60
 
 Event = dict[str, Any]
 
@@ -69,14 +72,18 @@ class FuzzReport:
 
     Args:
         named: the ops that were asked for by name: the run fails if one of them cannot be run.
-        device_option: `--device`, for the commands that repeat a failure.
+        name: of the device, as proofs are recorded under it.
+        options: `--device` and the like, for the commands that repeat a failure.
+        sizes: how large the drawn cases are, in words, where a device bounds them.
     """
 
     ops: dict[str, OpReport]
     seed: int
     named: Sequence[str] = ()
-    device_option: str | None = None
+    options: Sequence[str] = ()
     device: str = "?"
+    name: str = "?"
+    sizes: str | None = None
     finished: bool = True
 
     @property
@@ -91,12 +98,12 @@ class FuzzReport:
 
     def add(self, event: Event) -> None:
         if event["event"] == "device":
-            self.device = event["device"]
+            self.device, self.name, self.sizes = event["device"], event["name"], event["sizes"]
         elif event["op"] in self.ops:
             self.ops[event["op"]].add(event)
 
     def as_dict(self) -> dict[str, Any]:
-        facts = {"seed": self.seed, "device": self.device, "interrupted": not self.finished}
+        facts = {"seed": self.seed, "device": self.device, "sizes": self.sizes, "interrupted": not self.finished}
         return {**facts, "ops": [self._op_as_dict(op) for op in self.ops.values()]}
 
     def _op_as_dict(self, op: OpReport) -> dict[str, Any]:
@@ -106,7 +113,7 @@ class FuzzReport:
 
     def _command(self, op: str, failure: dict[str, Any]) -> str:
         words = ["kernelgen", "fuzz", op, "--seed", str(self.seed), "--case", json.dumps(failure["case"])]
-        return shlex.join(words + (["--device", self.device_option] if self.device_option else []))
+        return shlex.join([*words, *self.options])
 
 
 def fuzz(
@@ -117,6 +124,9 @@ def fuzz(
     seconds: float | None,
     limit_s: float,
     device: str | None,
+    gpu: str | None = None,
+    perturb: int | None = None,
+    variables: Mapping[str, str] | None = None,
     show: Callable[[str, int], None] = lambda text, cases: None,
     **options: Any,
 ) -> FuzzReport:
@@ -127,11 +137,16 @@ def fuzz(
         seed: of cases and values; None: another seed each time.
         seconds: go on drawing cases for so long, for all ops.
         limit_s: how long a case may take before it counts as hung.
+        gpu: which GPU is emulated.
+        perturb: the seed of a perturbed build.
+        variables: what a worker needs in its environment to run the build of an emulated GPU, or a perturbed one.
         show: is told what is fuzzed, and how many cases are done.
         options: the rest of the request, as worker/fuzz.py has it.
     """
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    report = FuzzReport({name: OpReport(name) for name in selection.ops}, seed, named, device, device or "?")
+    chosen = [*(["--device", device] if device else []), *(["--gpu", gpu] if gpu else [])]
+    chosen += [] if perturb is None else ["--perturb", str(perturb)]
+    report = FuzzReport({name: OpReport(name) for name in selection.ops}, seed, named, chosen, device or "?")
 
     def on_event(event: Event) -> None:
         report.add(event)
@@ -139,7 +154,14 @@ def fuzz(
             show(f"fuzzing {op.name}", op.cases)
 
     deadline = None if seconds is None else time.time() + seconds
-    facts = {"seed": seed, "deadline": deadline, "device": device, "environment": ENVIRONMENT}
+    environment = {**ENVIRONMENT, **(variables or {})}
+    facts = {"seed": seed, "deadline": deadline, "device": device, "gpu": gpu, "environment": environment}
     request = selection.request("fuzz", **facts, **options)
     report.finished = worker_process.run(selection.python, request, on_event, limit_s)
+    if report.finished and all(options.get(name) is None for name in ("case", "dtype")):
+        for op in report.ops.values():
+            # A domain may have fewer cases than are drawn by default.
+            is_whole = op.cases >= DEFAULT_COUNT or (seconds is None and not options.get("count"))
+            if op.passed and is_whole and not (op.failures or op.problem or op.note):
+                proven.record(selection.root, selection.package, op.name, report.name, op.passed, seed)
     return report

@@ -119,7 +119,10 @@ def find_root(start: Path) -> Path:
     return project.find(start).root  # which raises, with the reason
 
 
-def environment(*, arch: str | None = None, debug: bool = False, sanitize: str | None = None) -> dict[str, str]:
+def environment(
+    *, arch: str | None = None, debug: bool = False, sanitize: str | None = None, perturb: int | None = None
+) -> dict[str, str]:
     """This process's environment, with the command line's choices set in it."""
     chosen = {"TORCH_CUDA_ARCH_LIST": arch, "DEBUG": "1" if debug else None, "SANITIZE": sanitize}
+    chosen["PERTURB"] = None if perturb is None else str(perturb)
     return {**os.environ, **{name: value for name, value in chosen.items() if value is not None}}

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import chain, cycle
 from itertools import count as counter
 from pathlib import Path
@@ -18,9 +19,18 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker import protocol, reference_check
+from kernelgen.worker import emulated, protocol, reference_check
 from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, Make
-from kernelgen.worker.op import RESERVED, Op, chosen_device, dtype_name, load, require_kernel
+from kernelgen.worker.op import (
+    EMULATED,
+    RESERVED,
+    Op,
+    chosen_device,
+    dtype_name,
+    load,
+    require_kernel,
+    tensor_device,
+)
 
 Case = dict[str, Any]
 Fails = Callable[[Case], bool]
@@ -48,14 +58,14 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
     """Fuzzes request["ops"].
 
     Args:
-        request: `package`, `ops`, `seed`; and optionally `device`, `dtype`, `count`, `deadline` (by time.time()),
-            `case` and `fail_fast` (leave an op at its first failure, without shrinking it).
+        request: `package`, `ops`, `seed`; and optionally `device`, `gpu` (which one is emulated), `dtype`, `count`,
+            `deadline` (by time.time()), `case` and `fail_fast` (leave an op at its first failure; shrink nothing).
         emit: gets "device" first; "start" before each case, then "passed", "too large" (for this GPU's memory) or
             "failure" (op, case, check, text), and perhaps "shrunk" (the same, with the smaller case under `shrunk`);
             for each op "skipped" (op, message) if it cannot be run, and "close" (op).
     """
     device = chosen_device(request)
-    emit("device", device=device)
+    emit("device", **_describe(request, device))
     todo = [name for name in request["ops"] if not emit.is_closed(name)]
     for i, name in enumerate(todo):
         try:
@@ -68,12 +78,22 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
         emit("close", op=name)
 
 
+def _describe(request: dict[str, Any], device: str) -> dict[str, Any]:
+    """The device in words, the name of the machine part that it is, and the sizes that it is good for."""
+    if device == EMULATED:
+        words = f"{device} {request['gpu']}"
+        return {"device": words, "name": words, "sizes": emulated.SIZES}
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+    return {"device": device, "name": name, "sizes": None}
+
+
 class _Run:
     """Runs the cases of one op."""
 
     def __init__(self, op: Op, device: str, request: dict[str, Any], emit: protocol.Emit) -> None:
         self.op, self.device, self.emit = op, device, emit
-        self.seed, self.fail_fast = request["seed"], request.get("fail_fast", False)
+        self.package, self.seed = request.get("package", ""), request["seed"]
+        self.fail_fast = request.get("fail_fast", False)
         self.shrunk: set[str] = set()
 
     def all(self, cases: Iterator[Case]) -> None:
@@ -98,7 +118,9 @@ class _Run:
 
     def check(self, case: Case) -> reference_check.Fault | None:
         try:
-            return run_case(self.op, case, self.device, self.seed)
+            if self.device == EMULATED:
+                emulated.set_schedules(self.package, self.seed, as_text(case))
+            return run_case(self.op, case, tensor_device(self.device), self.seed)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             raise
@@ -186,10 +208,11 @@ def _cases(op: Op, request: dict[str, Any], device: str, ops_left: int) -> Itera
     names = list(op.dtypes_on(device))
     if (dtype := request.get("dtype")) and dtype not in names:
         raise LabError(f"{op.name} is not fuzzed in {dtype} on {device}; its lab.py says {', '.join(names)}.")
+    fit = partial(emulated.fitted, op) if device == EMULATED else None
     deadline = request.get("deadline")
     until = time.time() + (deadline - time.time()) / ops_left if deadline else float("inf")
     count = request.get("count") or (DEFAULT_COUNT if deadline is None else 10**9)
-    for i, case in enumerate(all_cases(op, [dtype] if dtype else names, request["seed"], count)):
+    for i, case in enumerate(all_cases(op, [dtype] if dtype else names, request["seed"], count, fit)):
         if i and time.time() > until:
             return
         yield case
@@ -198,12 +221,15 @@ def _cases(op: Op, request: dict[str, Any], device: str, ops_left: int) -> Itera
         yield {**op.huge, **_PLAIN, "dtype": dtype or dtype_name(smallest)}
 
 
-def all_cases(op: Op, dtypes: list[str], seed: int, count: int) -> Iterator[Case]:
-    """So many different cases, adversarial ones first; fewer if the domain has no more."""
+def all_cases(
+    op: Op, dtypes: list[str], seed: int, count: int, fit: Callable[[Case], Case] | None = None
+) -> Iterator[Case]:
+    """So many different cases, adversarial ones first; fewer if the domain has no more. `fit` makes those smaller that
+    the device would work on for too long."""
     seen: set[str] = set()
     for batch in chain([adversarial(op, dtypes)], (drawn(op, dtypes, seed + i, _BATCH) for i in counter())):
         before = len(seen)
-        for case in batch:
+        for case in map(fit, batch) if fit else batch:
             if len(seen) < count and as_text(case) not in seen:
                 seen.add(as_text(case))
                 yield case

@@ -13,6 +13,8 @@ from kernelgen.errors import LabError
 
 Sizes = Mapping[str, int]
 
+# A device of fuzz: the CUDA kernels, on CPU tensors. The worker's environment chooses the library that holds them.
+EMULATED = "emulated"
 # The keys of a case beside its sizes; see fuzz.py.
 RESERVED = ("dtype", "layout", "values", "alias")
 
@@ -66,7 +68,7 @@ class Op:
 
     def dtypes_on(self, device: str) -> dict[str, torch.dtype]:
         """The dtypes it is fuzzed in on a device, by name."""
-        dtypes = self.cpu_dtypes if torch.device(device).type == "cpu" else self.dtypes
+        dtypes = self.cpu_dtypes if device == "cpu" else self.dtypes
         return {dtype_name(dtype): dtype for dtype in dtypes}
 
     def repeatable_at(self, sizes: Sizes) -> bool | float:
@@ -167,6 +169,11 @@ def read(name: str, module: ModuleType) -> Op:
     )
 
 
+def tensor_device(device: str) -> str:
+    """Where the tensors are: those that the emulated GPU works on are the CPU's."""
+    return "cpu" if device == EMULATED else device
+
+
 def chosen_device(request: Mapping[str, Any]) -> str:
     """The device that a request asks for; by default cuda where there are a GPU and a library for it, else the CPU.
 
@@ -174,6 +181,8 @@ def chosen_device(request: Mapping[str, Any]) -> str:
         LabError: it asks for a GPU where there is none.
     """
     device = request.get("device")
+    if device == EMULATED:
+        return device
     if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
         raise LabError(f"Nothing can run on {device}: torch sees no GPU here; run it with --device cpu.")
     if device:
@@ -188,15 +197,18 @@ def require_kernel(package: str, name: str, device: str) -> None:
     Raises:
         LabError: no library is built or loads, there is no GPU, or the kernel is not written yet.
     """
-    backend = torch.device(device).type.upper()
+    backend = torch.device(tensor_device(device)).type.upper()
     library = importlib.import_module(f"{package}._library")
     if problem := library.missing[backend]:
         raise LabError(f"{name} cannot run on {device}: {problem}, or with `kernelgen build`.")
+    if problem := getattr(library, "stale", {}).get((name, backend)):  # Older projects' libraries hold no schemas.
+        raise LabError(f"{problem}, or with `kernelgen build`.")
     # Where C++ registered nothing, `_library.define` registered a Python function.
     for line in torch._C._dispatch_dump(f"{package}::{name}").splitlines():
         if line.startswith(f"{backend}: registered at") and "_library.py:" not in line:
             return
-    raise LabError(f"{name} cannot run on {device}: its {backend} kernel is not written yet.")
+    kernel = "CUDA" if device == EMULATED else backend
+    raise LabError(f"{name} cannot run on {device}: its {kernel} kernel is not written yet.")
 
 
 def dtype_name(dtype: torch.dtype) -> str:

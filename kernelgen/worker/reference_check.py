@@ -36,6 +36,8 @@ _CHUNK = 2**26
 # it. Correct kernels differ from their references by up to 0.012 of it in bfloat16, 0.0011 in float16 and 2.2e-6 in
 # float32.
 _FAR_ROUNDINGS, _FAR_SHARE = 8, 1e-4
+# In each report of the emulated GPU, which is shown whole.
+_EMULATED = "on the emulated GPU"
 
 
 @dataclass(frozen=True)
@@ -445,6 +447,8 @@ def _blamed_on(whom: str) -> Iterator[None]:
 
         if protocol.is_fatal(error) or isinstance(error, torch.OutOfMemoryError):
             raise
+        if _EMULATED in str(error):
+            raise MismatchError("emulated GPU", str(error)) from error
         raise MismatchError(whom, _raised(whom, error)) from error
 
 

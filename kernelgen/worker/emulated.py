@@ -1,0 +1,63 @@
+"""The emulated GPU in a worker: the schedules of its threads, and the sizes that it can work on in a short time."""
+
+import ctypes
+import importlib
+import os
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelgen.worker.op import Op
+
+# A case takes no more of either, in all of its inputs and by the op's own count.
+MOST_ELEMENTS, MOST_FLOPS = 2**14, 2**23
+SIZES = f"up to {MOST_ELEMENTS:,} elements and {MOST_FLOPS // 2**20} million operations, which suit the emulated GPU"
+
+
+def set_schedules(package: str, *facts: object) -> None:
+    """Has the next launches take the schedules that follow from these facts; KERNELGEN_SCHEDULE overrides them."""
+    library = importlib.import_module(f"{package}._library")
+    first = os.environ.get("KERNELGEN_SCHEDULE") or zlib.crc32(repr(facts).encode())
+    ctypes.CDLL(str(library.LIBRARIES / "_cpu.so")).emulator_set_schedules(ctypes.c_uint64(int(first)))
+
+
+def fitted(op: Op, case: dict[str, Any]) -> dict[str, Any]:
+    """The case, its largest sizes halved until the emulated GPU can work on it in a short time."""
+    case = dict(case)
+    while _is_too_large(op, {name: case[name] for name in op.domain}):
+        size, name = max((case[name] - low, name) for name, (low, _) in op.domain.items())
+        if size <= 0:
+            break
+        # An odd size stays odd.
+        case[name] = max(op.domain[name][0], case[name] // 2 | (case[name] & 1 if case[name] > 3 else 0))
+    return case
+
+
+def _is_too_large(op: Op, sizes: dict[str, int]) -> bool:
+    count = _Count()
+    try:
+        op.inputs(count, **sizes)
+        flops = op.flops(**sizes) if op.flops else 0
+    except Exception:  # It needs values, which this stand-in does not draw.
+        return False
+    return count.elements > MOST_ELEMENTS or flops > MOST_FLOPS
+
+
+class _Count:
+    """Counts the elements that an op's `inputs` draw, in place of `inputs.Make`."""
+
+    device, dtype, requires_grad, seed = "meta", torch.float32, False, 0
+
+    def __init__(self) -> None:
+        self.elements = 0
+
+    def __call__(self, shape: Sequence[int], differentiable: bool = True) -> Tensor:
+        tensor = torch.empty(tuple(shape), device="meta")
+        self.elements += tensor.numel()
+        return tensor
+
+    def integers(self, shape: Sequence[int], below: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return self(shape).to(dtype)
