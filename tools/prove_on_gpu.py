@@ -5,8 +5,9 @@
 It needs the packages that `make test` installs, nvcc and compute-sanitizer. A project of every recipe is stamped from
 this checkout and built for this GPU. Then run: its whole test suite with the slow tests, the four tools of
 compute-sanitizer over every op (and over the paths that ops do not take by default), planted faults that its tests have
-to notice, the lab's own tests, the mutants that fuzz has to catch, and the measurement of a call's overhead. DIR keeps
-the output of each step, and the project for the next call. A step that fails does not stop the others.
+to notice, the lab's own tests, the mutants that fuzz has to catch, the emulated GPU against this one, how many planted
+faults of synchronisation which tool sees, and the measurement of a call's overhead. DIR keeps the output of each step,
+and the project for the next call. A step that fails does not stop the others.
 """
 
 import argparse
@@ -35,6 +36,7 @@ class Step:
     command: list[str]
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
+    limit_s: int = LIMIT_S
 
 
 def main() -> int:
@@ -42,7 +44,7 @@ def main() -> int:
     project = (options.out / "every-recipe").resolve()
     # These need the GPU to themselves: one measures, the other takes tens of gigabytes of its memory.
     alone = [overhead(project, options.out), suite(project, options.jobs)]
-    shared = checks(project)
+    shared = [*checks(project), *emulation(options.out)]
     if unknown := set(options.only) - {step.name for step in alone + shared}:
         names = ", ".join(repr(step.name) for step in alone + shared)
         sys.exit(f"There is no step {sorted(unknown)[0]!r}; there are {names}.")
@@ -116,6 +118,14 @@ def checks(project: Path) -> list[Step]:
     ]
 
 
+def emulation(out: Path) -> list[Step]:
+    """The emulated GPU against this one, and against the tools that look for faults on it."""
+    styles = [sys.executable, str(ROOT / "tools" / "styles_on_gpu.py"), "--out", str((out / "styles").resolve())]
+    faults = [sys.executable, str(ROOT / "benchmarks" / "synchronisation_faults.py")]
+    faults += ["--out", str((out / "synchronisation").resolve()), "--json", str((out / "seen.json").resolve())]
+    return [Step("styles", styles, ROOT), Step("synchronisation faults", faults, ROOT, limit_s=4 * LIMIT_S)]
+
+
 def _pytest() -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 
@@ -133,7 +143,7 @@ def run(step: Step, out: Path) -> bool:
                 env=environment,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                timeout=LIMIT_S,
+                timeout=step.limit_s,
                 check=False,
             )
             code = str(result.returncode)

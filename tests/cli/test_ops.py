@@ -165,7 +165,7 @@ def test_remove_op_brings_record_and_disk_together(project, run):
     (OPS / "stray").mkdir()
     (OPS / "stray/kernel.cu").write_text("mine")
     assert run("list", "--json").json["ops"] == [
-        {"name": "stray", "recipe": None, "state": "unrecorded", "backends": []}
+        {"name": "stray", "recipe": None, "state": "unrecorded", "backends": [], "proven": {}}
     ]
     assert run("remove-op", "stray").code == 3
     assert run("remove-op", "stray", "--force").code == 0
@@ -188,13 +188,19 @@ def test_list_shows_ops_and_recipes(project, run):
     (OPS / "second/cuda.cpp").write_text("NOT_WRITTEN(x)")
     listed = run("list", "--json").json
     assert listed["ops"] == [
-        {"name": "elementwise", "recipe": "elementwise", "state": "pristine", "backends": ["cpu", "cuda"]},
-        {"name": "second", "recipe": "elementwise", "state": "edited", "backends": ["cpu"]},
+        {
+            "name": "elementwise",
+            "recipe": "elementwise",
+            "state": "pristine",
+            "backends": ["cpu", "cuda"],
+            "proven": {},
+        },
+        {"name": "second", "recipe": "elementwise", "state": "edited", "backends": ["cpu"], "proven": {}},
     ]
     assert {"blank", "elementwise"} <= listed["recipes"].keys()
     assert all(summary and "{" not in summary for summary in listed["recipes"].values())
     result = run("list").out
-    assert "elementwise  cpu, cuda  pristine" in result
+    assert "elementwise  cpu, cuda  pristine  not proven" in result
     assert "Recipes:" in result
 
 

@@ -1,6 +1,7 @@
 """The build of a stamped project: its outputs, the variables that it honours, the requests that it refuses."""
 
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import build, python, run
+from .conftest import QUICKLY, build, edit, python, run
 
 PACKAGE = Path("src/demo_kernels")
 
@@ -323,3 +324,27 @@ def test_symbols_of_static_libraries_stay_inside(small_project, copy_of):
         output = subprocess.check_output(["nm", "-DC", "--defined-only", str(project / PACKAGE / library)], text=True)
         # Weak symbols, which headers define, may stay visible.
         assert not re.search(r" [BDRT] (std::|cudaMalloc)", output)
+
+
+def test_two_clean_builds_are_the_same(small_project, copy_of):
+    """In one folder: nvcc puts a hash of the path into names, and line numbers need the path."""
+    project = copy_of(small_project)
+
+    def libraries() -> list[bytes]:
+        shutil.rmtree(project / "build")
+        assert build(project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="9.0a", **QUICKLY).returncode == 0
+        return [(project / PACKAGE / name).read_bytes() for name in ("_cpu.so", "_cuda.so")]
+
+    assert libraries() == libraries()
+
+
+def test_a_library_of_another_schema_is_not_used(small_project, copy_of):
+    """Its glue would read a number as a tensor."""
+    project = copy_of(small_project)
+    init = project / PACKAGE / "ops" / "elementwise" / "__init__.py"
+    edit(init, ('"(Tensor a, Tensor b, Tensor c) -> Tensor"', '"(Tensor a, Tensor b, float c) -> Tensor"'))
+    call = "import torch, demo_kernels; x = torch.ones(3); print(torch.ops.demo_kernels.elementwise(x, x, 2.0))"
+    result = python(project, call)
+    assert "the library was built when its schema was elementwise(Tensor a, Tensor b, Tensor c)" in result.stderr
+    assert "build it with `pip install" in result.stderr
+    assert python(project, "import torch, demo_kernels; print(demo_kernels.my_op)").returncode == 0
