@@ -157,11 +157,6 @@ void access(const Request& request, const char* address, size_t bytes, bool is_g
     } else {
       any_written = true;
     }
-    if (request.proxied_by && !entry.writes() && !is_global) {
-      if (const Entry* write = unfenced_write(cell, request.actor, *request.proxied_by, mask)) {
-        report_unfenced(entry, *write, word + std::countr_zero(unsigned(mask)));
-      }
-    }
     const Entry* const earlier = request.step == Request::kRemember ? nullptr : find_race(cell, request.actor, entry);
     if (earlier) {
       const bool both_write = entry.writes() && earlier->writes() && !entry.atomic() && !earlier->atomic();
@@ -170,6 +165,12 @@ void access(const Request& request, const char* address, size_t bytes, bool is_g
         report_race(*earlier, entry, word + std::countr_zero(unsigned(mask & earlier->bytes)), is_global);
       }
       deferred.push_back({*earlier, entry, word, word_in_memory(word), uint8_t(mask & earlier->bytes)});
+    }
+    // A write that is not even ordered before the read is a race; an ordered one needs the fence besides.
+    if (request.proxied_by && !entry.writes() && !is_global) {
+      if (const Entry* write = unfenced_write(cell, request.actor, *request.proxied_by, mask)) {
+        report_unfenced(entry, *write, word + std::countr_zero(unsigned(mask)));
+      }
     }
     if (request.step == Request::kCheck) return;
     remember(cell, request.actor, entry);
