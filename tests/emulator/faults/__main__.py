@@ -1,24 +1,32 @@
 """The corpus as a command: its table, and a run that plants every fault.
 
 python -m tests.emulator.faults --table
-python -m tests.emulator.faults --run [--only WORD] [--seeds 12] [--write]
-python -m tests.emulator.faults --right --seeds 200
+python -m tests.emulator.faults --run [--only WORD] [--seeds 12] [--jobs 2] [--write]
+python -m tests.emulator.faults --right --seeds 200 [--jobs 2]
 """
 
 import argparse
 import collections
 import dataclasses
+import functools
 import json
+import os
 import re
 import sys
 import time
-from collections.abc import Iterable
+import typing
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tests.emulator.faults import Fault, Kind
 from tests.emulator.faults.recipes import RECIPE_FAULTS
 from tests.emulator.faults.styles import STYLE_FAULTS
 
+if typing.TYPE_CHECKING:
+    from tests.emulator.faults.recipe_checks import Recipes
+
+# Each process compiles a style, or finds it compiled, and runs so many seeds of it.
+SEEDS_AT_ONCE = 25
 RESULTS = Path(__file__).parent / "results.json"
 CORPUS = [*STYLE_FAULTS, *RECIPE_FAULTS]
 
@@ -45,7 +53,8 @@ def main() -> int:
         print(table(recorded()))
         return 0
     start = time.perf_counter()
-    code = right(options.seeds) if options.right else planted(options)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        code = right(pool, options.seeds) if options.right else planted(pool, options)
     from tests.emulator.faults.plant import cpu_seconds
 
     print(f"{time.perf_counter() - start:.0f} s, {cpu_seconds():.0f} s of CPU time")
@@ -82,38 +91,38 @@ def _row(title: str, faults: list[Fault], results: dict[str, Result]) -> str:
 # ---- Runs ---------------------------------------------------------------------------------------------------------
 
 
-def right(seeds: int) -> int:
+def right(pool: ProcessPoolExecutor, seeds: int) -> int:
     """Runs the right kernels; the number of those that have a report or a wrong result."""
+    from tests.emulator.styles import STYLES
+
+    parts = [range(first, min(first + SEEDS_AT_ONCE, seeds)) for first in range(0, seeds, SEEDS_AT_ONCE)]
+    alarms = 0
+    for name in STYLES:
+        wrong = [line for lines in pool.map(functools.partial(_alarms, name), parts) for line in lines]
+        alarms += bool(wrong)
+        print(f"{name:24} {seeds - len(wrong)} of {seeds} seeds right", *wrong[:1], sep="\n  ", flush=True)
+    return alarms
+
+
+def _alarms(name: str, seeds: range) -> list[str]:
+    """What a right kernel is accused of, a line for each seed that does."""
     from kernelgen.emulator.library import EmulatorError
     from tests.emulator.faults.plant import compile_style, outcome
     from tests.emulator.styles import STYLES
 
-    alarms = 0
-    for style in STYLES.values():
-        start = time.perf_counter()
-        try:
-            kernel = compile_style(style)
-        except EmulatorError as error:
-            alarms += 1
-            print(f"{style.name:24} does not compile: {str(error)[-300:]}")
-            continue
-        compiled = time.perf_counter() - start
-        wrong = [(seed, result) for seed in range(seeds) if (result := outcome(style, kernel, seed))]
-        alarms += bool(wrong)
-        seconds = time.perf_counter() - start - compiled
-        print(
-            f"{style.name:24} {seeds - len(wrong)} of {seeds} seeds right; {compiled:.1f} s to compile, {seconds:.1f} s"
-        )
-        for seed, result in wrong[:1]:
-            print(f"  seed {seed}: {result}")
-    return alarms
+    try:
+        kernel = compile_style(STYLES[name])
+    except EmulatorError as error:
+        return [f"does not compile: {str(error)[-300:]}"] * len(seeds)
+    results = ((seed, outcome(STYLES[name], kernel, seed)) for seed in seeds)
+    return [f"seed {seed}: {result}" for seed, result in results if result]
 
 
-def planted(options: argparse.Namespace) -> int:
+def planted(pool: ProcessPoolExecutor, options: argparse.Namespace) -> int:
     faults = [fault for fault in CORPUS if options.only in fault.name or options.only == fault.subject]
     results = recorded() if options.only else {}
     bad = 0
-    for fault, result in _results(faults, options.seeds):
+    for fault, result in zip(faults, pool.map(functools.partial(_result, seeds=options.seeds), faults), strict=True):
         results[fault.name] = result
         bad += result.outcome != "named" if fault.wanted else bool(result.missed == options.seeds)
         print(f"{fault.name:48} {result.outcome:24} {result.named}/{result.otherwise}/{result.missed} {result.example}")
@@ -126,20 +135,24 @@ def planted(options: argparse.Namespace) -> int:
     return bad
 
 
-def _results(faults: list[Fault], seeds: int) -> Iterable[tuple[Fault, Result]]:
+def _result(fault: Fault, seeds: int) -> Result:
     from kernelgen.emulator.library import EmulatorError
     from tests.emulator.faults.plant import outcomes
+
+    try:
+        if fault in RECIPE_FAULTS:
+            return _judged(fault, [_recipes().failure(fault)])
+        return _judged(fault, [str(result) if result else "" for result in outcomes(fault, range(seeds))])
+    except EmulatorError as error:
+        return Result(missed=seeds, example=f"does not compile: {str(error)[-300:]!r}")
+
+
+@functools.cache
+def _recipes() -> "Recipes":
+    """A project for each process: a fault is planted in a copy of it."""
     from tests.emulator.faults.recipe_checks import Recipes
 
-    recipes = Recipes()
-    for fault in faults:
-        if fault in RECIPE_FAULTS:
-            yield fault, _judged(fault, [recipes.failure(fault)])
-            continue
-        try:
-            yield fault, _judged(fault, [str(result) if result else "" for result in outcomes(fault, range(seeds))])
-        except EmulatorError as error:
-            yield fault, Result(missed=seeds, example=f"does not compile: {str(error)[-300:]!r}")
+    return Recipes()
 
 
 def _judged(fault: Fault, failures: list[str]) -> Result:
@@ -158,6 +171,7 @@ def _options() -> argparse.Namespace:
     action.add_argument("--right", action="store_true", help="run the right kernels")
     parser.add_argument("--only", default="", metavar="WORD", help="faults whose name holds the word, or of this style")
     parser.add_argument("--seeds", type=int, default=12, help="seeds for each kernel (12)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once (one a core)")
     parser.add_argument("--write", action="store_true", help="record the outcomes, for the table")
     return parser.parse_args()
 
