@@ -169,13 +169,12 @@ def build(project: Path) -> None:
         subprocess.CalledProcessError: a compiler refuses it.
     """
     _run([*KERNELGEN, "build", "--project", str(project), "--python", sys.executable])
-    code = "from kernelgen.toolchain.build import Build, environment; import sys, pathlib; "
-    code += "Build(pathlib.Path(sys.argv[1]), environment(perturb=0), sys.executable).run(quiet=True)"
-    _run([sys.executable, "-c", code, str(project)])
+    _run([sys.executable, "-m", "build_tools", "build"], folder=project, PERTURB="0")
 
 
-def _run(command: list[str]) -> None:
-    subprocess.run(command, cwd=ROOT, env=_environment(), check=True, capture_output=True, text=True)
+def _run(command: list[str], folder: Path = ROOT, **variables: str) -> None:
+    environment = {**_environment(), **variables}
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
 
 
 def kernels(out: Path) -> list[Kernel]:
