@@ -50,7 +50,6 @@ RECIPES = {
 }
 SANITIZERS = ("racecheck", "synccheck", "memcheck", "initcheck")
 COLUMNS = ("plain", "perturbed", "compute-sanitizer", "emulated")
-LIMIT_S = 180
 ARCHITECTURE = "9.0a"
 KERNELGEN = [sys.executable, "-m", "kernelgen"]
 
@@ -63,11 +62,11 @@ class Run:
     command: list[str]
     variables: dict[str, str] = field(default_factory=dict)
 
-    def fails(self) -> bool:
+    def fails(self, limit_s: float) -> bool:
         environment = {**_environment(), **self.variables}
         try:
             process = subprocess.run(
-                self.command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=LIMIT_S
+                self.command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=limit_s
             )
         except subprocess.TimeoutExpired:
             return True
@@ -218,7 +217,7 @@ def _seen(kernel: Kernel, options: argparse.Namespace) -> list[str]:
         return []
     if options.build_only:
         return []
-    seen = [run.tool for run in kernel.runs(options.count) if run.fails()]
+    seen = [run.tool for run in kernel.runs(options.count) if run.fails(options.limit)]
     result = recorded().get(kernel.name)
     seen += ["emulated"] if result and result.outcome != "missed" else []
     print(f"{kernel.name:48} {', '.join(seen) or 'nothing sees it'}", flush=True)
@@ -244,6 +243,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=folder, help="default: build/gpu/synchronisation")
     parser.add_argument("--jobs", type=int, default=6, help="kernels at once (6)")
     parser.add_argument("--count", type=int, default=60, help="calls of each problem, or cases of an op (60)")
+    parser.add_argument(
+        "--limit", type=float, default=180, metavar="S", help="seconds until a run counts as hung (180)"
+    )
     parser.add_argument("--only", default="", metavar="WORD", help="StyleKernel, RecipeKernel, or part of a name")
     parser.add_argument("--json", type=Path, help="write the outcomes here")
     parser.add_argument("--build-only", action="store_true", help="compile every kernel, and run none")
