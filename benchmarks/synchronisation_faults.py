@@ -1,7 +1,8 @@
 """Counts which planted faults of synchronisation are seen by plain runs, perturbed runs, compute-sanitizer, and the
 emulated GPU.
 
-    python benchmarks/synchronisation_faults.py [--out DIR] [--jobs 6] [--count 60] [--only WORD] [--json FILE]
+    python benchmarks/synchronisation_faults.py [--out DIR] [--jobs 6] [--count 60] [--only WORD ...]
+    python benchmarks/synchronisation_faults.py --table
     python benchmarks/synchronisation_faults.py --build-only
 
 The faults are those of tests/emulator/faults that concern the order of threads or of asynchronous operations. Right
@@ -12,8 +13,9 @@ each library solves its problems --count times. A fault in a recipe is planted i
 `kernelgen fuzz --perturb` draw --count cases, and compute-sanitizer runs the op over the cases of its tests.
 
 Every run is a process of its own with a limit of time: a fault may hang it. A fault is seen where the process reports a
-wrong result or an error, or does not end. The emulated GPU's column is from tests/emulator/faults/results.json.
---build-only needs nvcc, and no GPU.
+wrong result or an error, or does not end. Outcomes go into benchmarks/results/synchronisation_faults.json as they come;
+--table prints what is there. The emulated GPU's column is from tests/emulator/faults/results.json. --build-only needs
+nvcc, and no GPU.
 """
 
 import argparse
@@ -23,7 +25,8 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,12 +45,13 @@ KINDS = {
     *(Kind.FENCE, Kind.PLAIN_UPDATE, Kind.PLAIN_FLAG, Kind.TWO_WRITERS, Kind.ENDED_BLOCK),
     *(Kind.MBARRIER, Kind.STAGE, Kind.ASYNC_WAIT, Kind.PROXY_FENCE, Kind.INIT_FENCE),
 }
-# The checks of recipes' faults that a recipe alone shows, by its op and the path that it has to take.
+# The checks of recipes' faults that a recipe alone shows: its op, and the path to take where it is not the GPU's own.
 RECIPES = {
-    "linear_activation": ("linear_activation", "sm90"),
+    "linear_activation": ("linear_activation", None),
     "flash_attention": ("flash_attention", "sm80"),
-    "sm90_attention": ("flash_attention", "sm90"),
+    "sm90_attention": ("flash_attention", None),
 }
+RESULTS = ROOT / "benchmarks" / "results" / "synchronisation_faults.json"
 SANITIZERS = ("racecheck", "synccheck", "memcheck", "initcheck")
 COLUMNS = ("plain", "perturbed", "compute-sanitizer", "emulated")
 ARCHITECTURE = "9.0a"
@@ -95,7 +99,7 @@ class StyleKernel:
         return [
             Run("plain", [*plain, "--calls", str(count)]),
             Run("perturbed", [*perturbed, "--calls", str(count)]),
-            *_sanitized(plain),
+            *_sanitized(plain, SANITIZERS),
         ]
 
     def _library(self, variant: str) -> Path:
@@ -123,7 +127,7 @@ class RecipeKernel:
     def runs(self, count: int) -> list[Run]:
         op, path = RECIPES[self.subject]
         package = next(self._project.glob("src/*/ops")).parent.name
-        variables = {f"{package}_{op}_PATH".upper(): path, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        variables = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} | ({f"{package}_{op}_PATH".upper(): path} if path else {})
         # --dtype: the types that the kernels with wgmma and mma.sync take.
         fuzz = [*KERNELGEN, "fuzz", op, "--project", str(self._project), "--python", sys.executable, "--seed", "1"]
         fuzz += ["--device", "cuda", "--dtype", "float16", "--count", str(count), "--limit", "20"]
@@ -131,7 +135,8 @@ class RecipeKernel:
         return [
             Run("plain", fuzz, variables),
             Run("perturbed", [*fuzz, "--perturb"], variables),
-            *_sanitized([*calls, "--only", op], variables),
+            # initcheck does not see what Hopper's copy engine writes, and reports every read of it.
+            *_sanitized([*calls, "--only", op], SANITIZERS if path else SANITIZERS[:3], variables),
         ]
 
     @property
@@ -142,9 +147,9 @@ class RecipeKernel:
 Kernel = StyleKernel | RecipeKernel
 
 
-def _sanitized(command: list[str], variables: dict[str, str] | None = None) -> list[Run]:
+def _sanitized(command: list[str], tools: Sequence[str], variables: dict[str, str] | None = None) -> list[Run]:
     sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
-    return [Run(f"compute-sanitizer {tool}", [*sanitizer, tool, *command], variables or {}) for tool in SANITIZERS]
+    return [Run(f"compute-sanitizer {tool}", [*sanitizer, tool, *command], variables or {}) for tool in tools]
 
 
 def _environment() -> dict[str, str]:
@@ -195,40 +200,53 @@ def kernels(out: Path) -> list[Kernel]:
 
 def main() -> int:
     options = _options()
-    out = options.out.resolve()
-    chosen = [kernel for kernel in kernels(out) if options.only in f"{type(kernel).__name__} {kernel.name}"]
+    out, known = options.out.resolve(), _read()
+    if options.table:
+        print(summary(kernels(out), known))
+        return 0
+    chosen = [kernel for kernel in kernels(out) if _is_wanted(kernel, options.only)]
     for op in sorted({RECIPES[kernel.subject][0] for kernel in chosen if isinstance(kernel, RecipeKernel)}):
         built_project(op, out)
     with ThreadPoolExecutor(options.jobs) as pool:
-        seen = list(pool.map(lambda kernel: _seen(kernel, options), chosen))
-    print(summary(chosen, seen))
-    if options.json:
-        outcomes = {kernel.name: tools for kernel, tools in zip(chosen, seen, strict=True)}
-        options.json.write_text(json.dumps({"count": options.count, "seen": outcomes}, indent=1) + "\n")
-    return int(any(tools for kernel, tools in zip(chosen, seen, strict=True) if tools and kernel.kind is None))
+        runs = {pool.submit(_seen, kernel, options): kernel for kernel in chosen}
+        for run in as_completed(runs):
+            tools, name = run.result(), runs[run].name
+            print(f"{name:48} {', '.join(tools) or 'nothing'}", flush=True)
+            if not options.build_only:
+                known[name] = tools
+                RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    return 0
+
+
+def _is_wanted(kernel: Kernel, words: Sequence[str]) -> bool:
+    return not words or any(word in f"{type(kernel).__name__} {kernel.name}" for word in words)
+
+
+def _read() -> dict[str, list[str]]:
+    """The tools that see something, by the kernel's name."""
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
 def _seen(kernel: Kernel, options: argparse.Namespace) -> list[str]:
-    """The tools that see something; prints them."""
+    """The tools that see something on this GPU; a reason where it does not compile."""
     try:
         kernel.build()
     except subprocess.CalledProcessError as error:
-        print(f"{kernel.name:48} does not compile: {(error.stderr or error.stdout).strip()[-300:]}", flush=True)
-        return []
+        return [f"does not compile: {(error.stderr or error.stdout).strip()[-300:]}"]
     if options.build_only:
         return []
-    seen = [run.tool for run in kernel.runs(options.count) if run.fails(options.limit)]
-    result = recorded().get(kernel.name)
-    seen += ["emulated"] if result and result.outcome != "missed" else []
-    print(f"{kernel.name:48} {', '.join(seen) or 'nothing sees it'}", flush=True)
-    return seen
+    return [run.tool for run in kernel.runs(options.count) if run.fails(options.limit)]
 
 
-def summary(kernels: list[Kernel], seen: list[list[str]]) -> str:
-    """Markdown: how many faults each tool sees, by kind."""
+def summary(kernels: list[Kernel], known: dict[str, list[str]]) -> str:
+    """Markdown: how many faults each tool sees, by kind, of those that have been run."""
+    emulated = recorded()
     counts: dict[Kind | None, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for kernel, tools in zip(kernels, seen, strict=True):
-        counts[kernel.kind].update([*{tool.split(" ")[0] for tool in tools}, "all"])
+    for kernel in kernels:
+        if kernel.name in known:
+            tools = {tool.split(" ")[0] for tool in known[kernel.name]}
+            is_caught = kernel.name in emulated and emulated[kernel.name].outcome != "missed"
+            counts[kernel.kind].update([*tools, *(["emulated"] if is_caught else []), "all"])
     right = counts.pop(None, collections.Counter())
     rows = [(kind.title, counts[kind]) for kind in Kind if kind in counts]
     rows += [("**all**", sum(counts.values(), collections.Counter())), ("right kernels", right)]
@@ -243,11 +261,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=folder, help="default: build/gpu/synchronisation")
     parser.add_argument("--jobs", type=int, default=6, help="kernels at once (6)")
     parser.add_argument("--count", type=int, default=60, help="calls of each problem, or cases of an op (60)")
-    parser.add_argument(
-        "--limit", type=float, default=180, metavar="S", help="seconds until a run counts as hung (180)"
-    )
-    parser.add_argument("--only", default="", metavar="WORD", help="StyleKernel, RecipeKernel, or part of a name")
-    parser.add_argument("--json", type=Path, help="write the outcomes here")
+    parser.add_argument("--limit", type=float, default=180, metavar="S", help="until a run counts as hung (180)")
+    text = "StyleKernel, RecipeKernel, or parts of names (default: all)"
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help=text)
+    parser.add_argument("--table", action="store_true", help="print the table of the recorded outcomes")
     parser.add_argument("--build-only", action="store_true", help="compile every kernel, and run none")
     return parser.parse_args()
 
