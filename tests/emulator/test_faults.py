@@ -108,14 +108,14 @@ def test_more_dynamic_shared_memory_has_to_be_asked_for(failures):
         failures("run_uses_shared_memory", out, 64 * 1024, False)
     failures("run_uses_shared_memory", out, 64 * 1024, True)
     assert torch.equal(out, FIRST_64)
-    with pytest.raises(EmulatorError, match="cannot be launched.* 232464 bytes of shared memory"):
+    with pytest.raises(EmulatorError, match=r"cannot be launched.* 232464 bytes of shared memory"):
         failures("run_uses_shared_memory", out, 232448 + 16, True)
 
 
 def test_shared_variables_and_dynamic_shared_memory_have_one_limit(failures):
     out = torch.zeros(64, dtype=torch.int32)
     failures("run_uses_both_kinds", out, 44 * 1024, False)
-    with pytest.raises(EmulatorError, match="53248 bytes of shared memory, .* 49152 without cudaFuncSetAttribute"):
+    with pytest.raises(EmulatorError, match=r"53248 bytes of shared memory, .* 49152 without cudaFuncSetAttribute"):
         failures("run_uses_both_kinds", out, 48 * 1024, False)
     failures("run_uses_both_kinds", out, 48 * 1024, True)
     assert torch.equal(out, FIRST_64)

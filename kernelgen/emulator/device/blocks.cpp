@@ -134,6 +134,7 @@ void complete(Barrier& barrier, Block& block) {
   barrier.others = {};
   barrier.arrived = barrier.expected = 0;
   ++barrier.phase;
+  show_mbarriers(block, PhaseClock::Shown::kBlock);
   wake(&barrier);
 }
 

@@ -103,6 +103,8 @@ struct PhaseClock {
   Stamp phase = 1;
   Gathering arriving;
   ViewPointer completed;
+  // Of an mbarrier: to whom a fence or a barrier has shown its initialisation.
+  enum class Shown { kNobody, kBlock, kCluster } shown = Shown::kNobody;
 
   void complete(const Block& block);
 };

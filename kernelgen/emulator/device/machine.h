@@ -131,7 +131,6 @@ struct Block {
   Barrier barriers[16];
   int threads, live, free_registers = 0;
   int loads_under_way = 0;              // By the copy engine, to this block's shared memory.
-  std::vector<uint32_t> new_mbarriers;  // Initialised, with no fence since.
   bool started = false;
   std::shared_ptr<struct BarrierVotes> votes;  // See ptx_warps.cpp.
   std::map<uint32_t, PhaseClock> mbarriers;    // By their offset.
@@ -270,6 +269,8 @@ SharedAddress shared_address(uint64_t address, size_t bytes, size_t alignment);
 bool is_complete(const Barrier& barrier, int live);
 void complete(Barrier& barrier, Block& block);
 void complete_cluster_barrier(Cluster& cluster);
+// Other threads and the copy engine may use the block's mbarriers from here on.
+void show_mbarriers(Block& block, PhaseClock::Shown to);
 // Arrives at a block's named barrier, and waits there if `waits`. `threads` of 0 stands for all that have not exited.
 // `line` is that of a __syncthreads, which all threads have to reach.
 void barrier_arrive(int number, int threads, bool waits, int line = 0, const void* place = nullptr);
