@@ -87,6 +87,7 @@ void complete_collective(Warp& warp, size_t which) {
   const Collective collective = warp.collectives[which];
   warp.collectives.erase(warp.collectives.begin() + which);
   collective.action(warp, collective.arguments);
+  tell_lanes(warp, collective.arrived);
   warp.runnable |= collective.arrived;
 }
 
