@@ -63,15 +63,20 @@ bool is_shown(const std::string& line) {
          line.find("/include/c++/") == std::string::npos;
 }
 
-std::map<uint64_t, std::string> lines_of(const std::set<uint64_t>& addresses, const std::string& library) {
+// What addr2line prints of addresses: each, and its lines from the innermost function out.
+std::string raw_lines_of(const std::set<uint64_t>& addresses, const std::string& library) {
   std::vector<std::string> command = {"addr2line", "-a", "-i", "-e", library};
   for (const uint64_t address : addresses) {
     char number[24];
     snprintf(number, sizeof(number), "0x%" PRIx64, address);
     command.push_back(number);
   }
+  return output_of(command);
+}
+
+std::map<uint64_t, std::string> lines_of(const std::set<uint64_t>& addresses, const std::string& library) {
+  const std::string output = raw_lines_of(addresses, library);
   std::map<uint64_t, std::string> lines;
-  const std::string output = output_of(command);
   uint64_t address = 0;
   for (size_t begin = 0, end; (end = output.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const std::string line = output.substr(begin, end - begin);
@@ -123,6 +128,21 @@ std::string with_source_lines(const std::string& report) {
     if (line != lines.end()) text += line->second;
   }
   return text + report.substr(last);
+}
+
+bool is_in_toolkit(const void* place) {
+  static std::map<const void*, bool> known;
+  const auto [entry, is_new] = known.try_emplace(place, false);
+  Dl_info library;
+  if (!is_new || !dladdr(place, &library)) return entry->second;
+  const uint64_t base = reinterpret_cast<uint64_t>(library.dli_fbase);
+  const std::string output = raw_lines_of({reinterpret_cast<uint64_t>(place) - base - 1}, library.dli_fname);
+  const size_t begin = output.find('\n') + 1;
+  const std::string innermost = output.substr(begin, output.find('\n', begin) - begin);
+  for (const char* const folder : {"/cccl/", "/cub/", "/thrust/", "/cuda/std/", "/cooperative_groups/"}) {
+    entry->second = entry->second || innermost.find(folder) != std::string::npos;
+  }
+  return entry->second;
 }
 
 }  // namespace emulator
