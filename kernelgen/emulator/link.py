@@ -14,6 +14,10 @@ from pathlib import Path
 from kernelgen.emulator.compiler import EmulatorError
 
 MOST_NAMED = 12
+# Some compilers have the C++ library as an archive only. A copy of it stays private to the library: the process has
+# another, and where the two share a part of their variables neither works.
+FLAGS = ["-Wl,-Bsymbolic", "-Wl,--no-undefined", "-Wl,--exclude-libs,ALL"]
+LIBRARIES = ["-ldl", "-lrt"]  # Parts of the C library since glibc 2.34.
 
 
 def link(command: str, library: Path, words: Sequence[str]) -> None:
@@ -23,7 +27,7 @@ def link(command: str, library: Path, words: Sequence[str]) -> None:
         EmulatorError: a function is missing, or the linker failed.
     """
     unfinished = library.with_suffix(".unfinished")
-    line = [command, "-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", "-o", str(unfinished), *words]
+    line = [command, "-shared", *FLAGS, "-o", str(unfinished), *words, *LIBRARIES]
     environment = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:

@@ -33,6 +33,11 @@ BOUNDS = re.compile(r"\b__launch_bounds__\b\s*\(")
 CLUSTER = re.compile(r"\b__cluster_dims__\b\s*\(")
 BLOCK_SIZE = re.compile(r"\b__block_size__\b\s*\(")
 LAUNCH = re.compile(r"<<<")
+KERNEL = re.compile(r"__attribute__\s*\(\(flatten\)\)")  # See __global__ in keywords.h.
+# What may stand between a template's parameters and __global__, and what stands between that and a kernel's name.
+SPECIFIERS = re.compile(r'(?:(?:static|inline|void|extern|"C"|__attribute__\s*\(\(\w+\)\))\s*)*$')
+NAME_OR_END = re.compile(r"(\w+)\s*\(|[;{<]")
+WITH_ARGUMENTS = ("__attribute__", "__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__", "alignas")
 LAUNCH_FUNCTION = re.compile(r"\bemulator_launch_(?:kernel|cooperative)\s*\(")
 CAST = re.compile(
     r"\s*(?:\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*(?:const\s*)?\)"
@@ -57,7 +62,8 @@ def rewrite(text: str) -> str:
         (is_system, "".join(part for _, part in group))
         for is_system, group in itertools.groupby(parts, lambda part: part[0])
     ]
-    state = _State(clusters=dict(_clusters("".join(part for is_system, part in merged if not is_system))))
+    own = "".join(part for is_system, part in merged if not is_system)
+    state = _State(clusters=dict(_clusters(own)), kernels=_kernels(own))
     return "".join(part if is_system else _rewrite_part(part, state) for is_system, part in merged)
 
 
@@ -72,6 +78,7 @@ class _State:
     """What the rules share."""
 
     clusters: dict[str, str]  # The sizes of clusters, by kernel.
+    kernels: dict[str, set[tuple[str, str]]]  # The parameters of the template and of the function, by kernel.
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
 
@@ -377,9 +384,9 @@ def _launch(text: str, begin: int, end: int, state: _State) -> tuple[int, int, s
     kernel, configuration, arguments = (
         on_one_line(part) for part in (text[start:begin], text[end:stop], text[opening + 1 : close])
     )
-    # A function template cannot be cast to a pointer where its arguments are deduced; a variable can.
     is_variable = re.search(rf"\bauto\s*\*?\s*{kernel} =", text[:start]) if kernel.isidentifier() else None
-    pointer = f"reinterpret_cast<const void*>({kernel})" if is_variable else "nullptr"
+    has_address = is_variable or _has_address(kernel, state)
+    pointer = f"reinterpret_cast<const void*>({kernel})" if has_address else "nullptr"
     name = re.sub(r"<.*", "", kernel).split("::")[-1].strip()
     cluster = f".with_cluster({state.clusters[name]})" if name in state.clusters else ""
     captures, passed = _arguments(arguments)
@@ -389,6 +396,40 @@ def _launch(text: str, begin: int, end: int, state: _State) -> tuple[int, int, s
         f"[{', '.join(['&', *captures])}] {{ {kernel}({', '.join(passed)}); }})"
     )
     return start, close + 1, new
+
+
+def _kernels(text: str) -> dict[str, set[tuple[str, str]]]:
+    """The parameters of each kernel's template ("" if it is none) and of its function, by the kernel's name."""
+    kernels: dict[str, set[tuple[str, str]]] = {}
+    for match in KERNEL.finditer(text):
+        position = match.end()
+        while (name := NAME_OR_END.search(text, position)) and name[1] in WITH_ARGUMENTS:
+            position = closing_bracket(text, name.end() - 1)
+        if name and name[1]:
+            parameters = on_one_line(text[name.end() : closing_bracket(text, name.end() - 1)])
+            kernels.setdefault(name[1], set()).add((_template_before(text, match.start()), parameters))
+    return kernels
+
+
+def _template_before(text: str, end: int) -> str:
+    """The parameters of the template whose declaration goes on at `end`; "" if it is none, "..." if that is unclear."""
+    head = text[max(end - 2000, 0) : end]
+    head = SPECIFIERS.sub("", LINE_OF_PREPROCESSOR.sub("", head)).rstrip()
+    if not head.endswith(">"):
+        return "" if head[-1:] in ("", ";", "{", "}") else "..."
+    begin = _template_begin(head, len(head))
+    return on_one_line(head[begin + 1 : -1]) if head[:begin].rstrip().endswith("template") else "..."
+
+
+def _has_address(kernel: str, state: _State) -> bool:
+    """Whether an expression names one function. A template that deduces arguments, or an overload, does not."""
+    match = re.fullmatch(r"(?:::)?(?:\w+::)*(\w+)\s*(?:<(.*)>)?", kernel)
+    declarations = state.kernels.get(match[1], set()) if match else set()
+    if match is None or len(declarations) != 1:
+        return False
+    ((parameters, _),) = declarations
+    needed = [part for part in _template_aware_split(parameters) if "=" not in part]
+    return "..." not in parameters and len(_template_aware_split(match[2] or "")) >= len(needed)
 
 
 def _arguments(text: str) -> tuple[list[str], list[str]]:

@@ -38,7 +38,6 @@ def test_integers(kernels, seed):
     assert [x % 2**64 for x in wide.tolist()] == [total << 20, wide_bits, high, parity << 32]
 
 
-@pytest.mark.xfail(reason="a false alarm: atomicAdd of __half2 is taken for a plain read beside an atomic update")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_floats(kernels, seed):
     values = integers(64).float()

@@ -63,8 +63,8 @@ def test_other_block_collectives(kernels, seed):
     assert torch.equal(out[4 * ALL :], torch.bincount(values % 16, minlength=16).int())
 
 
-@pytest.mark.xfail(reason="a false alarm: CUB's merge sort reads a key beyond the last, and does not use it")
-@pytest.mark.parametrize("seed", SEEDS)
+# CUB's merge sort reads a key beyond the last, which nobody has written, and does not use it.
+@pytest.mark.parametrize("seed", range(24))
 def test_warp_collectives(kernels, seed):
     values, out, sums = integers(WARP_THREADS * ITEMS), torch.zeros(1100, dtype=torch.int32), torch.zeros(3)
     own = values[:WARP_THREADS]

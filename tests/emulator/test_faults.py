@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelgen.emulator import compiler
+from kernelgen.emulator.compile import compile_kernel
 from kernelgen.emulator.library import EmulatedLibrary, EmulatorError
+from kernelgen.emulator.link import link
+from kernelgen.emulator.runtime import device_objects
 
+from . import standalone
 from .conftest import ALL_SCHEDULES, ENTRIES, build
 
 
@@ -69,6 +74,63 @@ REPORTS = {
 def test_a_fault_is_reported(kernels, name):
     assert outcomes(kernels, name, NUMBERS, 0, NUMBERS) == ["right"] * len(ALL_SCHEDULES)
     assert all(REPORTS[name] in outcome for outcome in outcomes(kernels, name, NUMBERS, 1, NUMBERS))
+
+
+@pytest.fixture(scope="module")
+def failures() -> EmulatedLibrary:
+    return standalone.build("failures")
+
+
+FIRST_64 = torch.arange(64, dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    "name, report",
+    [
+        ("asserts", r"the assertion `in\[threadIdx.x\] < limit` fails at failures.cu:8, in void .*asserts"),
+        ("traps", "the kernel called __trap"),
+        ("traps_in_a_function", "the kernel called __trap"),
+        ("divides", "an integer division by 0"),
+    ],
+)
+@pytest.mark.parametrize("seed", ALL_SCHEDULES)
+def test_a_thread_that_stops_its_kernel_is_named(failures, name, report, seed):
+    failures(f"run_{name}", FIRST_64, torch.zeros(64, dtype=torch.int32), 64, seed=seed)
+    with pytest.raises(EmulatorError, match=rf"{report}.*\n  in block \(0, 0, 0\), thread \(\d+, 0, 0\):") as error:
+        failures(f"run_{name}", FIRST_64, torch.zeros(64, dtype=torch.int32), 40, seed=seed)
+    assert len(re.findall(r"\n    failures.cu:\d+", str(error.value))) >= 2
+
+
+def test_more_dynamic_shared_memory_has_to_be_asked_for(failures):
+    out = torch.zeros(64, dtype=torch.int32)
+    failures("run_uses_shared_memory", out, 48 * 1024, False)
+    with pytest.raises(EmulatorError, match=r"65536 bytes of dynamic .* may have 49152. Call cudaFuncSetAttribute"):
+        failures("run_uses_shared_memory", out, 64 * 1024, False)
+    failures("run_uses_shared_memory", out, 64 * 1024, True)
+    assert torch.equal(out, FIRST_64)
+    with pytest.raises(EmulatorError, match=r"cannot be launched.* 232464 bytes of shared memory"):
+        failures("run_uses_shared_memory", out, 232448 + 16, True)
+
+
+def test_shared_variables_and_dynamic_shared_memory_have_one_limit(failures):
+    out = torch.zeros(64, dtype=torch.int32)
+    failures("run_uses_both_kinds", out, 44 * 1024, False)
+    with pytest.raises(EmulatorError, match=r"53248 bytes of shared memory, .* 49152 without cudaFuncSetAttribute"):
+        failures("run_uses_both_kinds", out, 48 * 1024, False)
+    failures("run_uses_both_kinds", out, 48 * 1024, True)
+    assert torch.equal(out, FIRST_64)
+
+
+def test_a_report_needs_no_c_plus_plus_library_of_the_process(tmp_path):
+    # Some compilers have the C++ library as an archive only, of which the kernels' library gets a copy.
+    tools = compiler.find()
+    command = tmp_path / "g++"
+    command.write_text(f'#!/bin/sh\nexec {tools.command} "$@" -static-libstdc++\n')
+    command.chmod(0o755)
+    target, library = tmp_path / "failures.o", tmp_path / "failures.so"
+    compile_kernel(tools, standalone.KERNELS / "failures.cu", target, [])
+    link(str(command), library, [str(target), *map(str, device_objects(tools, standalone.CACHE))])
+    test_a_thread_that_stops_its_kernel_is_named(EmulatedLibrary(library), "traps", "the kernel called __trap", 0)
 
 
 def test_a_report_says_where_threads_are(kernels):

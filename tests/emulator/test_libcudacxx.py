@@ -34,9 +34,8 @@ def test_barriers_hand_buffers_over(kernels, seed):
 
 
 # libcu++ starts a bulk copy here, with no fence since the barrier's initialisation but __syncthreads.
-@pytest.mark.xfail(strict=True, reason="the emulator asks for a fence.proxy.async after the initialisation")
 @pytest.mark.parametrize("n", (64, 200, 1024))
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", ALL_SCHEDULES)
 def test_a_barrier_counts_copies(kernels, n, seed):
     values, out = torch.randn(n), torch.zeros(n)
     kernels("copy_by_barrier", values, out, n, seed=seed)

@@ -65,6 +65,29 @@ def test_a_kernel_in_a_variable_is_known_by_its_address():
     assert '::emulator::launch("kernel", reinterpret_cast<const void*>(kernel), ' in result
 
 
+GLOBAL = "__attribute__((flatten))"
+
+
+@pytest.mark.parametrize(
+    "declared, kernel, has_address",
+    [
+        (f"{GLOBAL} void add(int* a) {{}}", "add", True),
+        (f"static {GLOBAL} void __launch_bounds__(f(2), 1) add(int* a);", "ops::add", True),
+        (f"template <typename T, int N = 3> {GLOBAL} void add(T* a) {{}}", "add<float>", True),
+        (f"template <typename T, Pair<int, 2> N>\nstatic {GLOBAL} void add(T* a) {{}}", "add<T, {1, 2}>", True),
+        (f"template <typename T, int N> {GLOBAL} void add(T* a) {{}}", "add<float>", False),
+        (f"template <typename... T> {GLOBAL} void add(T... a) {{}}", "add<float>", False),
+        (f"template <typename T> requires (sizeof(T) > 2) {GLOBAL} void add(T* a) {{}}", "add", False),
+        (f"{GLOBAL} void add(int* a) {{}} {GLOBAL} void add(float* a) {{}}", "add", False),
+        (f"template {GLOBAL} void add<float>(float* a);", "add", False),
+    ],
+)
+def test_a_launch_tells_the_address_of_a_kernel_that_has_one(declared, kernel, has_address):
+    result = rewritten(f"{declared}\nvoid f() {{ {kernel}<<<1, 32, bytes>>>(a); }}")
+    address = f"reinterpret_cast<const void*>({kernel})" if has_address else "nullptr"
+    assert f'::emulator::launch("{kernel}", {address}, ' in result
+
+
 @pytest.mark.parametrize(
     "declared, names, element",
     [

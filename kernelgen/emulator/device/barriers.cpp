@@ -31,6 +31,7 @@ void cluster_arrive(const Call& call) {
     release_fenced(thread, Scope::kCluster, cluster.phases.arriving);
   } else {
     release(thread, cluster.phases.arriving);
+    show_mbarriers(block(), PhaseClock::Shown::kCluster);
   }
   if (++cluster.barrier.arrived == cluster.live) complete_cluster_barrier(cluster);
 }
@@ -77,19 +78,18 @@ void set_registers(const Call& call) {
 
 namespace {
 
-// The 8 bytes of an mbarrier. Poison has another mark. Until a fence follows its initialisation, other blocks and the
-// copy engine do not know it.
+// The 8 bytes of an mbarrier. Poison has another mark.
 struct State {
   uint64_t pending : 20, arrivals : 20;
   int64_t bytes : 21;
   uint64_t phase : 1, mark : 2;
 };
 static_assert(sizeof(State) == 8);
-constexpr uint64_t kKnown = 1, kNew = 2;
+constexpr uint64_t kMark = 1;
 
 State& mbarrier_at(SharedAddress address) {
   State& state = *reinterpret_cast<State*>(address.pointer());
-  if (state.mark != kKnown && state.mark != kNew) {
+  if (state.mark != kMark) {
     fail("there is no mbarrier at %#x of the shared memory", address.offset);
   }
   return state;
@@ -119,22 +119,22 @@ void arrive(SharedAddress address, int64_t bytes, uint64_t count) {
 
 }  // namespace
 
+// A copy of the own block relies on a barrier of the block, as libcu++ does: its documentation of memcpy_async_tx has
+// no fence between init and __syncthreads. Otherwise it takes a fence, and so do other blocks.
 void check_known(SharedAddress barrier) {
-  if (mbarrier_at(barrier).mark == kNew) {
-    fail("the mbarrier at %#x was initialised without a fence after it", barrier.offset);
-  }
+  mbarrier_at(barrier);
+  const bool is_own = barrier.block == &block();
+  if (clock_at(barrier).shown >= (is_own ? PhaseClock::Shown::kBlock : PhaseClock::Shown::kCluster)) return;
+  fail("the mbarrier at %#x was initialised without a fence after it", barrier.offset);
 }
 
 void fence_mbarriers(const Call&) {
   note_fence(Scope::kCluster);
-  show_mbarriers();
+  show_mbarriers(block(), PhaseClock::Shown::kCluster);
 }
 
-void show_mbarriers() {
-  for (const uint32_t offset : block().new_mbarriers) {
-    reinterpret_cast<State*>(block().shared + offset)->mark = kKnown;
-  }
-  block().new_mbarriers.clear();
+void show_mbarriers(Block& block, PhaseClock::Shown to) {
+  for (auto& [offset, clock] : block.mbarriers) clock.shown = std::max(clock.shown, to);
 }
 
 void complete_bytes(SharedAddress barrier, int64_t bytes) {
@@ -148,9 +148,8 @@ void mbarrier_init(const Call& call) {
   const uint64_t arrivals = call.get(1);
   if (arrivals == 0 || arrivals >= 1 << 20) fail("mbarrier.init for %d arrivals", int(arrivals));
   note_write(address.pointer(), 8);
-  *reinterpret_cast<State*>(address.pointer()) = {arrivals, arrivals, 0, 0, kNew};
-  clock_at(address);
-  address.block->new_mbarriers.push_back(address.offset);
+  *reinterpret_cast<State*>(address.pointer()) = {arrivals, arrivals, 0, 0, kMark};
+  clock_at(address).shown = PhaseClock::Shown::kNobody;
 }
 
 // mbarrier.arrive{.expect_tx} _, [barrier]{, count or bytes}
@@ -215,7 +214,7 @@ std::pair<uint32_t, Stamp> engine_of(SharedAddress barrier) {
 void check_mbarriers_at_end(const Block& block) {
   for (const auto& [offset, clock] : block.mbarriers) {
     const State& state = *reinterpret_cast<const State*>(block.shared + offset);
-    if ((state.mark != kKnown && state.mark != kNew) || state.bytes == 0) continue;
+    if (state.mark != kMark || state.bytes == 0) continue;
     fail(
         "block %u ends while its mbarrier at %#x (%s) %s %lld bytes",
         block.index.x,

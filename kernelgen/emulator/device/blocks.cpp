@@ -14,6 +14,8 @@ namespace {
 
 constexpr unsigned char kPoison = 0xff;  // Floating-point numbers of such bytes are NaN.
 constexpr size_t kGap = 64;              // Bytes after a part of the shared memory that nothing may touch.
+// The most shared memory of a block whose kernel has not been given more by cudaFuncSetAttribute.
+constexpr size_t kUsualShared = 48 * 1024;
 
 std::map<const void*, int> dynamic_limits;  // By kernel: the most dynamic shared memory that it may be launched with.
 
@@ -132,6 +134,7 @@ void complete(Barrier& barrier, Block& block) {
   barrier.others = {};
   barrier.arrived = barrier.expected = 0;
   ++barrier.phase;
+  show_mbarriers(block, PhaseClock::Shown::kBlock);
   wake(&barrier);
 }
 
@@ -213,10 +216,10 @@ void* shared_variable(const void* key, size_t bytes, size_t alignment, const cha
     variable->second = {begin, bytes, names, element_bytes};
     current_launch->static_bytes = (current_launch->static_bytes + alignment - 1) / alignment * alignment + bytes;
     const uint32_t end = begin + (bytes + 15) / 16 * 16 + kGap;
-    if (current_launch->static_bytes + current_launch->configuration.shared >
-            gpu_of(machine.capability).shared_limit() ||
-        end > kWindow) {
-      fail("more shared memory than a block can have");
+    const size_t all = current_launch->static_bytes + current_launch->configuration.shared;
+    if (all > current_launch->shared_limit || end > kWindow) {
+      const char* const more = current_launch->shared_limit == kUsualShared ? " without cudaFuncSetAttribute" : "";
+      fail("%zu bytes of shared memory, and a block can have %zu%s", all, current_launch->shared_limit, more);
     }
     // Blocks that have started, and poisoned their memory then, lack the poison for this part.
     for (const auto& cluster : current_launch->clusters) {
@@ -236,15 +239,34 @@ void* shared_variable(const void* key, size_t bytes, size_t alignment, const cha
 
 namespace {
 
-bool can_launch(const void* kernel, const Configuration& configuration) {
+// A launch by name does not tell the kernel's address, and may use what cudaFuncSetAttribute could give it.
+bool is_usual(const void* kernel) {
+  return kernel && !dynamic_limits.contains(kernel);
+}
+
+bool can_launch(const Configuration& configuration) {
   const dim3 grid = configuration.grid, threads = configuration.block, cluster = configuration.cluster;
   const uint64_t block_size = uint64_t(threads.x) * threads.y * threads.z;
   const bool grid_fits = grid.x && grid.y && grid.z && grid.x < 1u << 31 && grid.y < 1 << 16 && grid.z < 1 << 16;
   const bool cluster_fits = cluster.x && cluster.x <= 8 && cluster.y * cluster.z == 1 && grid.x % cluster.x == 0;
-  size_t shared_limit =
-      gpu_of(machine.capability).shared_limit();  // For a launch by name, which does not tell the kernel's address.
-  if (kernel) shared_limit = dynamic_limits.contains(kernel) ? dynamic_limits[kernel] : 48 * 1024;
-  return grid_fits && cluster_fits && block_size && block_size <= 1024 && configuration.shared <= shared_limit;
+  return grid_fits && cluster_fits && block_size && block_size <= 1024 &&
+         configuration.shared <= gpu_of(machine.capability).shared_limit();
+}
+
+// Refuses a launch with more dynamic shared memory than the kernel may have.
+bool has_shared_memory(const char* name, const void* kernel, size_t bytes) {
+  const size_t limit = is_usual(kernel) ? kUsualShared : kernel ? dynamic_limits[kernel] : bytes;
+  if (bytes <= limit) return true;
+  machine.launch_error = text(
+      "%s cannot be launched with %zu bytes of dynamic shared memory: it may have %zu. Call cudaFuncSetAttribute(%s, "
+      "cudaFuncAttributeMaxDynamicSharedMemorySize, %zu) before.",
+      name,
+      bytes,
+      limit,
+      name,
+      bytes);
+  machine.last_error = cudaErrorInvalidValue;
+  return false;
 }
 
 std::pair<const char*, const char*> host_stack() {
@@ -267,7 +289,7 @@ cudaError_t run(
     const char* name, const void* kernel, const Configuration& configuration, void (*body)(void*), void* arguments) {
   if (!machine.failure.empty()) return cudaErrorLaunchFailure;
   const dim3 grid = configuration.grid, threads = configuration.block;
-  if (!can_launch(kernel, configuration)) {
+  if (!can_launch(configuration)) {
     machine.launch_error = text(
         "%s cannot be launched: (%u, %u, %u) blocks of (%u, %u, %u) threads, %zu bytes of shared memory, clusters of "
         "%u",
@@ -282,11 +304,13 @@ cudaError_t run(
         configuration.cluster.x);
     return machine.last_error = cudaErrorInvalidConfiguration;
   }
+  if (!has_shared_memory(name, kernel, configuration.shared)) return machine.last_error;
   if (before_launch) before_launch();
   Launch launch{name, configuration, body, arguments};
   // Leaves room to align dynamic shared memory to up to 1,024 bytes.
   launch.gap = 2 * kReservedShared + (configuration.shared + 15) / 16 * 16;
   launch.end = launch.gap + kGap;
+  launch.shared_limit = is_usual(kernel) ? kUsualShared : gpu_of(machine.capability).shared_limit();
   launch.valid.resize(kWindow / 4 + 4);
   // Of the system and of cooperative groups, which keep their barriers there.
   std::fill_n(launch.valid.begin(), kReservedShared / 4, 0xf);

@@ -279,6 +279,27 @@ void meet(const std::vector<Thread*>& threads, Gathering& others) {
   }
 }
 
+void tell_lanes(Warp& warp, uint32_t lanes) {
+  ClockPointer known;
+  for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+    const ViewPointer& view = warp.threads[std::countr_zero(rest)].view;
+    if (view) known = join(known, view->known);
+  }
+  ViewPointer before, after;  // Lanes that have the same view get the same new one.
+  for (uint32_t rest = known ? lanes : 0; rest; rest &= rest - 1) {
+    Thread& thread = warp.threads[std::countr_zero(rest)];
+    if (thread.view && thread.view->known == known) continue;
+    if (!after || thread.view != before) {
+      before = thread.view;
+      const auto changed = std::make_shared<View>(before ? *before : View());
+      changed->known = known;
+      after = changed;
+    }
+    thread.view = after;
+    learn(thread, nullptr);
+  }
+}
+
 void PhaseClock::complete(const Block& block) {
   if (engine != kNone) arriving.add(view_of_engine(block.id, engine, phase));
   ++phase;

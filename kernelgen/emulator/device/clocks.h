@@ -19,6 +19,7 @@
 namespace emulator {
 
 struct Thread;
+struct Warp;
 struct Block;
 using Stamp = uint32_t;
 
@@ -95,6 +96,10 @@ void fence(Thread& thread, Scope scope);
 void fence_proxy(Thread& thread);
 // Threads that wait for each other: all know what all did, and `others` with it. Their stamps are equal from then on.
 void meet(const std::vector<Thread*>& threads, Gathering& others);
+// Lanes that execute an instruction together, which orders none of their own accesses: what one has acquired from other
+// warps holds for all of them, for their later accesses come after it on the same path to memory. Cooperative groups
+// rely on that: one lane acquires, and a shuffle tells the others.
+void tell_lanes(Warp& warp, uint32_t lanes);
 
 // The phases of a barrier whose waits are apart from its arrivals.
 struct PhaseClock {
@@ -103,6 +108,8 @@ struct PhaseClock {
   Stamp phase = 1;
   Gathering arriving;
   ViewPointer completed;
+  // Of an mbarrier: to whom a fence or a barrier has shown its initialisation.
+  enum class Shown { kNobody, kBlock, kCluster } shown = Shown::kNobody;
 
   void complete(const Block& block);
 };

@@ -111,7 +111,7 @@ void cp_async_wait(const Call& call) {
 // not know which thread wrote what.
 void fence_async(const Call&) {
   fence_proxy(self());
-  show_mbarriers();
+  show_mbarriers(block(), PhaseClock::Shown::kCluster);
   memcpy(block().async_shared, block().shared, window_end());
 }
 
@@ -182,8 +182,9 @@ void start_load(
   if (to.block != barrier.block) fail("a load to one block with its mbarrier in another");
   if (to.block->live == 0) fail("a load to the shared memory of a block that has ended");
   shared_address(to.offset, bytes, 1);
-  check_known(barrier);
   const auto [engine, stamp] = engine_of(barrier);
+  note_engine_access(*barrier.block, engine, stamp, Unit::kTensorCopy, barrier.pointer(), 8, true, true);
+  check_known(barrier);
   note_engine_access(*to.block, engine, stamp, Unit::kTensorCopy, to.pointer(), bytes, true, false);
   note(engine, stamp);
   poison(to, bytes);

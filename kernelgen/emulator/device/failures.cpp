@@ -2,7 +2,8 @@
 
 #include <execinfo.h>
 #include <signal.h>
-#include <sys/time.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdarg>
 #include <cstdio>
@@ -30,20 +31,32 @@ std::string location() {
   return place;
 }
 
-constexpr timeval kTimeLimit = {120, 0}, kRepeat = {1, 0};  // Seconds of CPU time.
+constexpr timespec kTimeLimit = {120, 0}, kRepeat = {1, 0};  // Of the thread's CPU time.
+
+SignalGuard* guard = nullptr;
 
 void on_signal(int number, siginfo_t* details, void*) {
+  if (number == SIGVTALRM && !machine.current) return;  // The timer repeats soon.
+  if (!guard->is_on_its_thread()) return guard->pass_on(number);
+  if (!machine.may_leave) {
+    const std::string message = text(
+        "kernelgen: the emulated GPU itself crashed: %s at %p, while it ran the kernel %s. This is a fault of the "
+        "emulator: please report it with the kernel's source.\n",
+        strsignal(number),
+        details->si_addr,
+        current_launch->name);
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message.data(), message.size());
+    return guard->pass_on(number);
+  }
   switch (number) {
-    case SIGVTALRM:
-      if (!machine.current) return;  // The timer repeats soon.
-      machine.failure = "the kernel does not end";
-      break;
-    case SIGILL:  // A failed alignment check: see KERNEL_FLAGS in library.py.
+    case SIGVTALRM: machine.failure = "the kernel does not end"; break;
+    case SIGFPE: machine.failure = "an integer division by 0, or one whose quotient is too large"; break;
+    case SIGILL:  // A failed alignment check: see KERNEL_FLAGS in compiler.py.
       machine.failure = "an access that is not aligned as its type has to be";
       break;
     default: machine.failure = text("an access to %p", details->si_addr);
   }
-  machine.failure += location();
+  machine.failure += machine.current ? location() : " by the copy engine";
   leave_thread();
 }
 
@@ -62,7 +75,8 @@ void fail(const char* format, ...) {
   va_start(arguments, format);
   const std::string message = formatted(format, arguments);
   va_end(arguments);
-  throw Failure{message + location()};
+  if (machine.current) fail_without_unwinding(message);  // What the kernel calls may be noexcept.
+  throw Failure{message};
 }
 
 void fail_without_unwinding(const std::string& text) {
@@ -75,23 +89,41 @@ std::vector<void*> trace() {
   return std::vector<void*>(frames, frames + backtrace(frames, 24));
 }
 
-SignalGuard::SignalGuard() {
+SignalGuard::SignalGuard() : thread_(pthread_self()) {
   static char stack[1 << 16];  // A fiber's own stack may have overflowed.
   const stack_t signal_stack = {stack, 0, sizeof(stack)};
   sigaltstack(&signal_stack, &stack_before_);
+  guard = this;
   struct sigaction action = {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   for (int i = 0; i < kSignals; ++i) sigaction(kNumbers[i], &action, &before_[i]);
-  const itimerval timer = {kRepeat, kTimeLimit};
-  setitimer(ITIMER_VIRTUAL, &timer, nullptr);
+  // To this thread alone: a timer of the process may interrupt any.
+  struct sigevent event = {};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = SIGVTALRM;
+  event._sigev_un._tid = syscall(SYS_gettid);
+  has_timer_ = timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) == 0;
+  const itimerspec limit = {kRepeat, kTimeLimit};
+  if (has_timer_) timer_settime(timer_, 0, &limit, nullptr);
 }
 
 SignalGuard::~SignalGuard() {
-  const itimerval off = {};
-  setitimer(ITIMER_VIRTUAL, &off, nullptr);
+  if (has_timer_) timer_delete(timer_);
   for (int i = 0; i < kSignals; ++i) sigaction(kNumbers[i], &before_[i], nullptr);
+  guard = nullptr;
   sigaltstack(&stack_before_, nullptr);
+}
+
+bool SignalGuard::is_on_its_thread() const {
+  return pthread_equal(pthread_self(), thread_);
+}
+
+// The faulty instruction is executed again, and the signal goes to whom it went before the guard.
+void SignalGuard::pass_on(int number) const {
+  for (int i = 0; i < kSignals; ++i) {
+    if (kNumbers[i] == number) sigaction(number, &before_[i], nullptr);
+  }
 }
 
 void check_bounds(int most_threads, int, int) {
@@ -104,3 +136,13 @@ void trap() {
 }
 
 }  // namespace emulator
+
+// What assert calls, of kernels and of the functions that launch them.
+extern "C" void __assert_fail(const char* expression, const char* file, unsigned line, const char* function) noexcept {
+  const char* const slash = strrchr(file, '/');
+  const std::string failure = emulator::text(
+      "the assertion `%s` fails at %s:%u, in %s", expression, slash ? slash + 1 : file, line, function ? function : "");
+  if (emulator::machine.current) emulator::fail_without_unwinding(failure);
+  fprintf(stderr, "%s\n", failure.c_str());
+  abort();
+}

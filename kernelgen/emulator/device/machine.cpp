@@ -44,12 +44,8 @@ void enter_scheduler() {
 void finish_thread();
 
 void thread_main() {
-  try {
-    current_launch->body(current_launch->arguments);
-    finish_thread();
-  } catch (const Failure& failure) {
-    machine.failure = failure.text;
-  }
+  current_launch->body(current_launch->arguments);
+  finish_thread();
   leave_thread();
 }
 
@@ -61,8 +57,10 @@ void resume(Thread& thread) {
   ++clock_ticks;
   if (_setjmp(scheduler) != 0) {
     machine.current = nullptr;
+    machine.may_leave = false;
     return;
   }
+  machine.may_leave = true;
   if (thread.started) _longjmp(thread.context, 1);
   thread.started = true;
   if (!block.started) start(block);
@@ -89,6 +87,7 @@ void complete_collective(Warp& warp, size_t which) {
   const Collective collective = warp.collectives[which];
   warp.collectives.erase(warp.collectives.begin() + which);
   collective.action(warp, collective.arguments);
+  tell_lanes(warp, collective.arrived);
   warp.runnable |= collective.arrived;
 }
 
@@ -150,7 +149,10 @@ bool do_pending() {
   if (machine.pace == Pace::kNewestLast) which = 0;
   const auto work = std::move(pending[which]);
   pending.erase(pending.begin() + which);
-  work();
+  machine.may_leave = true;
+  if (_setjmp(scheduler) == 0) work();
+  machine.may_leave = false;
+  if (!machine.failure.empty()) throw Failure{machine.failure};
   return true;
 }
 
@@ -249,6 +251,7 @@ void run_all() {
   } catch (const Failure& failure) {
     machine.failure = failure.text;
   }
+  machine.may_leave = false;
   for (const auto& cluster : current_launch->clusters) release(*cluster);
   // Few are kept: the number of a process's mappings is limited, and each kernel's library has stacks of its own.
   constexpr size_t kKept = 256;

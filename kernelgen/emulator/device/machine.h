@@ -5,7 +5,9 @@
 
 #pragma once
 
+#include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 #include <csetjmp>
 #include <cstdint>
@@ -38,7 +40,7 @@ struct Failure {
 };
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char* format, ...);
-// The same from code that cannot throw.
+// The same from code that cannot throw: a thread's failure leaves its kernel at once.
 [[noreturn]] void fail_without_unwinding(const std::string& text);
 __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...);
 
@@ -46,14 +48,19 @@ __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...);
 std::vector<void*> trace();
 
 // While a guard lives, the signal of a faulty access, or of a kernel that does not end, ends the kernel and not the
-// process.
+// process. Signals of other threads, and of the emulator's own faults, end the process as they did before.
 class SignalGuard {
  public:
   SignalGuard();
   ~SignalGuard();
+  bool is_on_its_thread() const;
+  void pass_on(int number) const;
 
  private:
-  static constexpr int kSignals = 4, kNumbers[kSignals] = {SIGSEGV, SIGBUS, SIGILL, SIGVTALRM};
+  static constexpr int kSignals = 5, kNumbers[kSignals] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGVTALRM};
+  pthread_t thread_;
+  timer_t timer_;
+  bool has_timer_;
   struct sigaction before_[kSignals];
   stack_t stack_before_;
 };
@@ -124,7 +131,6 @@ struct Block {
   Barrier barriers[16];
   int threads, live, free_registers = 0;
   int loads_under_way = 0;              // By the copy engine, to this block's shared memory.
-  std::vector<uint32_t> new_mbarriers;  // Initialised, with no fence since.
   bool started = false;
   std::shared_ptr<struct BarrierVotes> votes;  // See ptx_warps.cpp.
   std::map<uint32_t, PhaseClock> mbarriers;    // By their offset.
@@ -153,6 +159,7 @@ struct Machine {
   std::mt19937_64 random;
   int capability = 90, multiprocessors = 4, resident_clusters = 2;
   Thread* current = nullptr;
+  bool may_leave = false;  // Whether a thread or an asynchronous operation runs, which leave_thread ends.
   std::string failure;
   // A launch that was refused: its error until somebody asks for it, and why.
   cudaError_t last_error = cudaSuccess;
@@ -192,6 +199,7 @@ struct Launch {
   // Offsets in the window: of dynamic shared memory (0 until the kernel uses it), of the gap after it, and of its end.
   uint32_t dynamic = 0, gap = 0, end = 0;
   size_t static_bytes = 0;  // Of shared variables.
+  size_t shared_limit = 0;  // The most shared memory, static and dynamic.
 };
 
 extern Launch* current_launch;
@@ -228,7 +236,7 @@ void release_memory(Block& block);
 // The block whose window an address lies in, null if it has none; `is_window` says whether it lies in any.
 Block* block_of_window(const void* address, bool& is_window);
 char* map_memory(size_t bytes);
-// Switches to the scheduler, from a thread that has ended or waits.
+// Switches to the scheduler, from a thread that has ended or waits, or from an asynchronous operation that failed.
 [[noreturn]] void leave_thread();
 
 // Puts the current thread to sleep on a channel. It may wake before its condition holds, so callers test that again.
@@ -261,6 +269,8 @@ SharedAddress shared_address(uint64_t address, size_t bytes, size_t alignment);
 bool is_complete(const Barrier& barrier, int live);
 void complete(Barrier& barrier, Block& block);
 void complete_cluster_barrier(Cluster& cluster);
+// Other threads and the copy engine may use the block's mbarriers from here on.
+void show_mbarriers(Block& block, PhaseClock::Shown to);
 // Arrives at a block's named barrier, and waits there if `waits`. `threads` of 0 stands for all that have not exited.
 // `line` is that of a __syncthreads, which all threads have to reach.
 void barrier_arrive(int number, int threads, bool waits, int line = 0, const void* place = nullptr);

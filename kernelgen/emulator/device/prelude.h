@@ -7,4 +7,5 @@
 
 #include "language/core.h"
 #include "language/half.h"
+#include "language/half_atomics.h"
 #include "language/runtime_templates.h"

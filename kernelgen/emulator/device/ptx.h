@@ -90,7 +90,7 @@ void fence_mbarriers(const Call&), mbarrier_invalidate(const Call&);
 // For the copy engine.
 // The engine (see clocks.h) of the copies that count at an mbarrier, and the stamp of its phase.
 std::pair<uint32_t, Stamp> engine_of(SharedAddress barrier);
-void show_mbarriers(), check_known(SharedAddress barrier), complete_bytes(SharedAddress barrier, int64_t bytes);
+void check_known(SharedAddress barrier), complete_bytes(SharedAddress barrier, int64_t bytes);
 // copies.cpp
 void cp_async(const Call&), cp_async_commit(const Call&), cp_async_wait(const Call&);
 void bulk_load(const Call&), bulk_store(const Call&), bulk_commit(const Call&), bulk_wait(const Call&);

@@ -76,8 +76,12 @@ int32_t relative_place(const void* pc) {
   return pc ? static_cast<int32_t>(static_cast<const char*>(pc) - base()) : 0;
 }
 
+const void* place_in_memory(int32_t relative) {
+  return base() + relative;
+}
+
 std::string place_of(const Entry& access) {
-  return access.place ? text(" [%p]", static_cast<const void*>(base() + access.place)) : "";
+  return access.place ? text(" [%p]", place_in_memory(access.place)) : "";
 }
 
 namespace {

@@ -16,7 +16,8 @@ namespace emulator {
 
 // Places are kept relative to an address in the library, which makes them half as long.
 int32_t relative_place(const void* pc);
-// The mark that library.py replaces by the line.
+const void* place_in_memory(int32_t relative);
+// The mark that source_lines.cpp replaces by the line.
 std::string place_of(const Entry& access);
 // "element 3 of shared variable buffer".
 std::string name_of_shared(const Block& block, const char* address);

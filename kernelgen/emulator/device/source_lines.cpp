@@ -6,12 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cinttypes>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <regex>
 #include <set>
-#include <sstream>
 #include <vector>
 
 extern char** environ;
@@ -63,17 +63,23 @@ bool is_shown(const std::string& line) {
          line.find("/include/c++/") == std::string::npos;
 }
 
-std::map<uint64_t, std::string> lines_of(const std::set<uint64_t>& addresses, const std::string& library) {
+// What addr2line prints of addresses: each, and its lines from the innermost function out.
+std::string raw_lines_of(const std::set<uint64_t>& addresses, const std::string& library) {
   std::vector<std::string> command = {"addr2line", "-a", "-i", "-e", library};
   for (const uint64_t address : addresses) {
-    std::ostringstream number;
-    number << std::hex << "0x" << address;
-    command.push_back(number.str());
+    char number[24];
+    snprintf(number, sizeof(number), "0x%" PRIx64, address);
+    command.push_back(number);
   }
+  return output_of(command);
+}
+
+std::map<uint64_t, std::string> lines_of(const std::set<uint64_t>& addresses, const std::string& library) {
+  const std::string output = raw_lines_of(addresses, library);
   std::map<uint64_t, std::string> lines;
-  std::istringstream output(output_of(command));
   uint64_t address = 0;
-  for (std::string line; std::getline(output, line);) {
+  for (size_t begin = 0, end; (end = output.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string line = output.substr(begin, end - begin);
     if (line.starts_with("0x")) {
       address = strtoull(line.c_str(), nullptr, 16);
     } else if (is_shown(line)) {
@@ -83,31 +89,60 @@ std::map<uint64_t, std::string> lines_of(const std::set<uint64_t>& addresses, co
   return lines;
 }
 
+// A place in the code as reports hold it, "[0x7f12ab]", and where it is in the text, with a space before it.
+struct Mark {
+  size_t begin, end;
+  uint64_t address;
+};
+
+std::vector<Mark> marks_in(const std::string& report) {
+  std::vector<Mark> marks;
+  for (size_t begin = 0; (begin = report.find("[0x", begin)) != std::string::npos;) {
+    char* end = nullptr;
+    const uint64_t address = strtoull(report.c_str() + begin + 1, &end, 16);
+    const size_t first = begin && report[begin - 1] == ' ' ? begin - 1 : begin;
+    if (*end == ']') marks.push_back({first, size_t(end + 1 - report.c_str()), address});
+    begin = end - report.c_str();
+  }
+  return marks;
+}
+
 }  // namespace
 
 std::string with_source_lines(const std::string& report) {
   Dl_info library;
   if (!dladdr(reinterpret_cast<void*>(&with_source_lines), &library)) return report;
   const uint64_t base = reinterpret_cast<uint64_t>(library.dli_fbase);
-  const auto offset = [&](const std::string& address) {
-    return strtoull(address.c_str(), nullptr, 16) - base - 1;  // Before the place that the call returns to.
-  };
-  static const std::regex pattern(R"( ?\[(0x[0-9a-f]+)\])");
+  const auto offset_of = [&](const Mark& mark) { return mark.address - base - 1; };  // Before where the call returns to.
+  const std::vector<Mark> marks = marks_in(report);
+  if (marks.empty()) return report;
   std::set<uint64_t> addresses;
-  for (std::sregex_iterator match(report.begin(), report.end(), pattern), end; match != end; ++match) {
-    addresses.insert(offset((*match)[1]));
-  }
-  if (addresses.empty()) return report;
+  for (const Mark& mark : marks) addresses.insert(offset_of(mark));
   const auto lines = lines_of(addresses, library.dli_fname);
   std::string text;
-  auto last = report.begin();
-  for (std::sregex_iterator match(report.begin(), report.end(), pattern), end; match != end; ++match) {
-    text.append(last, (*match)[0].first);
-    last = (*match)[0].second;
-    const auto line = lines.find(offset((*match)[1]));
+  size_t last = 0;
+  for (const Mark& mark : marks) {
+    text += report.substr(last, mark.begin - last);
+    last = mark.end;
+    const auto line = lines.find(offset_of(mark));
     if (line != lines.end()) text += line->second;
   }
-  return text.append(last, report.end());
+  return text + report.substr(last);
+}
+
+bool is_in_toolkit(const void* place) {
+  static std::map<const void*, bool> known;
+  const auto [entry, is_new] = known.try_emplace(place, false);
+  Dl_info library;
+  if (!is_new || !dladdr(place, &library)) return entry->second;
+  const uint64_t base = reinterpret_cast<uint64_t>(library.dli_fbase);
+  const std::string output = raw_lines_of({reinterpret_cast<uint64_t>(place) - base - 1}, library.dli_fname);
+  const size_t begin = output.find('\n') + 1;
+  const std::string innermost = output.substr(begin, output.find('\n', begin) - begin);
+  for (const char* const folder : {"/cccl/", "/cub/", "/thrust/", "/cuda/std/", "/cooperative_groups/"}) {
+    entry->second = entry->second || innermost.find(folder) != std::string::npos;
+  }
+  return entry->second;
 }
 
 }  // namespace emulator
