@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from .backends import cuda_devices
 from .inputs import Make, tensors
-from .op import OpUnderTest, cuda_devices
+from .op import OpUnderTest
 from .unwritten import says_unwritten
 
 
