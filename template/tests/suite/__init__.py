@@ -16,7 +16,7 @@ A test fails where the op lacks what the test is about. An op that is to go with
 `op.py` holds what a test class may say; the tests are in one module a topic.
 """
 
-from .backends import TOO_LARGE, backend_of, compute_capability, cuda_devices, is_too_large, tested_devices
+from .backends import TOO_LARGE, backend_of, compute_capability, cuda_devices, devices_under_test, is_too_large
 from .devices import DeviceTests
 from .evaluation import evaluate
 from .gradients import GradientTests
@@ -43,12 +43,12 @@ __all__ = [
     "compute_capability",
     "copies",
     "cuda_devices",
+    "devices_under_test",
     "evaluate",
     "is_too_large",
     "on_copies",
     "refusal",
     "tensors",
-    "tested_devices",
 ]
 
 
