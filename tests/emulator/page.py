@@ -27,9 +27,9 @@ def main() -> int:
 def filled(page: str) -> str:
     """The page with each table after the mark of its name."""
     for name, text in tables().items():
-        page = re.sub(
-            rf"(<!-- {name} -->\n)(?:\n?(?:\|.*\n)+)?", lambda match, text=text: f"{match[1]}\n{text}\n", page
-        )
+        pattern = rf"(<!-- table: {name} -->\n)(?:\n?(?:\|.*\n)+)?"
+        page, marks = re.subn(pattern, lambda match, text=text: f"{match[1]}\n{text}\n", page)
+        assert marks == 1, f"the page has {marks} marks '<!-- table: {name} -->'; it takes 1"
     return page
 
 
