@@ -92,7 +92,6 @@ void add(const Call& call) {
 
 // A subtraction's borrow is the complement of the carry of adding the complement.
 void subtract(const Call& call) {
-  if (is_pair(call)) return set_halves(call, [](int x, int y) { return x - y; });
   if (call.has("cc") || call.instruction.parts[0] == "subc") {
     const bool borrow = call.instruction.parts[0] == "subc" && *call.carry;
     set_with_carry(call, call.get(1), ~call.get(2), !borrow);
