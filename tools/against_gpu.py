@@ -129,7 +129,9 @@ def _difference(case: Case, on_gpu: torch.Tensor | str, emulated: torch.Tensor |
         return ""
     thread, word = divmod(apart[0], case.results)
     words = len(case.words) // (case.threads * case.blocks)
-    given = " ".join(f"{value % 2**64:#x}" for value in case.words[thread * words : thread * words + MOST_WORDS][:words])
+    given = " ".join(
+        f"{value % 2**64:#x}" for value in case.words[thread * words : thread * words + MOST_WORDS][:words]
+    )
     show = case.agreement.show
     return (
         f"{len(apart)} of {len(on_gpu)} results differ ({case.agreement.name}); thread {thread}, result {word}, "
@@ -151,7 +153,9 @@ def _options() -> argparse.Namespace:
     sides = parser.add_mutually_exclusive_group()
     sides.add_argument("--build-only", action="store_true", help="compile both halves; needs no GPU")
     sides.add_argument("--gpu-only", action="store_true", help="leave the emulated GPU's results as they are")
-    sides.add_argument("--emulated-only", action="store_true", help="report what the emulated GPU refuses; needs no GPU")
+    sides.add_argument(
+        "--emulated-only", action="store_true", help="report what the emulated GPU refuses; needs no GPU"
+    )
     return parser.parse_args()
 
 

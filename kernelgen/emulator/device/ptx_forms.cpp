@@ -157,8 +157,10 @@ constexpr Form kForms[] = {
     // ---- Conversions
     {"cvt sat? <small> <small>", convert, 2},
     {"cvt <whole> ftz? sat? <small> f32", convert, 2},
-    {"cvt <whole> sat? <small> f64|f16|bf16@90", convert, 2},
-    {"cvt <round> sat? f64|f16|bf16@90 <small>", convert, 2},
+    {"cvt <whole> sat? <small> f64|f16", convert, 2},
+    {"cvt <whole> sat? <integer> bf16", convert, 2, 2, 90},
+    {"cvt <round> sat? f64|f16 <small>", convert, 2},
+    {"cvt <round> bf16 <integer>", convert, 2, 2, 90},
     {"cvt <round> ftz? sat? f32 <small>", convert, 2},
     {"cvt <whole>? ftz? sat? f32 f32", convert, 2},
     {"cvt <whole>? sat? f64 f64", convert, 2},

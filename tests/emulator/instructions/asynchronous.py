@@ -56,14 +56,16 @@ def bulk_copies(random: Random) -> Iterator[Case]:
     for bytes_, hint, space in itertools.product((16, 256, 1024), ("", ".L2::cache_hint"), ("shared::cluster",)):
         operand = ", %4" if hint else ""
         text = f"cp.async.bulk.{space}.global.mbarrier::complete_tx::bytes{hint} [%0], [%1], %2, [%3]{operand};"
-        policy = 'uint64_t policy; asm volatile("createpolicy.fractional.L2::evict_last.b64 policy_, 1.0;" : "=l"(policy));'
+        policy = (
+            'uint64_t policy; asm volatile("createpolicy.fractional.L2::evict_last.b64 policy_, 1.0;" : "=l"(policy));'
+        )
         body = f"""__shared__ alignas(128) uint64_t values[128]; {_BARRIER}
           values[threadIdx.x] = 5; asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); __syncthreads();
           {policy.replace("policy_", "%0") if hint else ""}
           if (threadIdx.x == 0) {{
             {_expect(str(bytes_))}
             asm volatile("{text}" ::"r"(window(values)), "l"(in), "r"({bytes_}), "r"(window(&barrier))
-                         {', "l"(policy)' if hint else ''} : "memory");
+                         {', "l"(policy)' if hint else ""} : "memory");
           }}
           wait_for(window(&barrier), 0); y[0] = values[threadIdx.x];"""
         yield Case("copies", text, body, [random.getrandbits(64) for _ in range(128)], 1, 128, capability=90)
@@ -85,7 +87,8 @@ def _bulk_stores(random: Random) -> Iterator[Case]:
           values[threadIdx.x] = x[0]; out[threadIdx.x] = x[1]; __threadfence();
           asm volatile("fence.proxy.async;" ::: "memory"); __syncthreads();
           if (threadIdx.x == 0) asm volatile(
-            "{text}\\ncp.async.bulk.commit_group;\\ncp.async.bulk.wait_group 0;" ::"l"(out), "r"(window(values)) : "memory");"""
+            "{text}\\ncp.async.bulk.commit_group;\\ncp.async.bulk.wait_group 0;"
+            ::"l"(out), "r"(window(values)) : "memory");"""
         words = []
         for _ in range(128):
             if kind[0] in "usb" and kind != "bf16":
@@ -148,8 +151,16 @@ def tensor_loads(random: Random) -> Iterator[Case]:
 
 def tensor_stores(random: Random) -> Iterator[Case]:
     choices = [("", rank, "FLOAT16") for rank in range(1, 6)]
-    choices += [(name, 2, type_) for name in ("add", "min", "max") for type_ in ("UINT32", "INT32", "FLOAT16", "BFLOAT16")]
-    choices += [("add", 2, "FLOAT32"), ("add", 2, "UINT64"), ("add", 3, "FLOAT64"), ("inc", 2, "UINT32"), ("dec", 2, "UINT32")]
+    choices += [
+        (name, 2, type_) for name in ("add", "min", "max") for type_ in ("UINT32", "INT32", "FLOAT16", "BFLOAT16")
+    ]
+    choices += [
+        ("add", 2, "FLOAT32"),
+        ("add", 2, "UINT64"),
+        ("add", 3, "FLOAT64"),
+        ("inc", 2, "UINT32"),
+        ("dec", 2, "UINT32"),
+    ]
     choices += [(name, 2, type_) for name in ("and", "or", "xor") for type_ in ("UINT32", "UINT64")]
     kinds = {"FLOAT16": "f16", "BFLOAT16": "bf16", "FLOAT32": "f32", "FLOAT64": "f64"}
     for reduction, rank, type_ in choices:
@@ -191,13 +202,15 @@ def clusters(random: Random) -> Iterator[Case]:
     yield case("mapa, ld.shared::cluster", f"""__shared__ uint64_t values[128]; {other}
       values[threadIdx.x] = x[0]; {_MEET}
       uint32_t there; uint64_t d;
-      asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(window(values + 127 - threadIdx.x)), "r"(rank ^ 1));
+      asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" 
+                   : "=r"(there) : "r"(window(values + 127 - threadIdx.x)), "r"(rank ^ 1));
       asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(d) : "r"(there) : "memory");
       y[0] = d; {_MEET}""")  # fmt: skip
     yield case("red.shared::cluster", f"""__shared__ uint64_t values[128]; {other}
       values[threadIdx.x] = x[0]; {_MEET}
       uint32_t there;
-      asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(window(values + threadIdx.x / 4)), "r"(rank ^ 1));
+      asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" 
+                   : "=r"(there) : "r"(window(values + threadIdx.x / 4)), "r"(rank ^ 1));
       asm volatile("red.relaxed.cluster.shared::cluster.add.u64 [%0], %1;" ::"r"(there), "l"(x[0]) : "memory");
       {_MEET} y[0] = values[threadIdx.x];""")  # fmt: skip
     sends = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 1024, [%2];"
@@ -211,7 +224,9 @@ def clusters(random: Random) -> Iterator[Case]:
         asm volatile("{sends}" ::"r"(there), "r"(window(values)), "r"(done) : "memory");
       }}
       wait_for(window(&barrier), 0); y[0] = received[threadIdx.x]; {_MEET}""")  # fmt: skip
-    cast = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], 512, [%2], 3;"
+    cast = (
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], 512, [%2], 3;"
+    )
     cast = cast.replace(", 3;", ", %3;")
     yield case(cast, f"""__shared__ alignas(128) uint64_t values[128]; {_BARRIER} {other} {_MEET}
       if (threadIdx.x == 0) {{
@@ -220,11 +235,12 @@ def clusters(random: Random) -> Iterator[Case]:
                      "h"((uint16_t)3) : "memory");
       }}
       wait_for(window(&barrier), 0); y[0] = values[threadIdx.x]; {_MEET}""")  # fmt: skip
-    yield case("mbarrier.arrive.release.cluster.shared::cluster", f"""__shared__ uint64_t value; {_BARRIER} {other} {_MEET}
+    yield case("mbarrier.arrive.release.cluster.shared::cluster", f"""{_BARRIER} {other} {_MEET}
       uint32_t done;
       asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(done) : "r"(window(&barrier)), "r"(rank ^ 1));
-      if (threadIdx.x == 5) asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(done) : "memory");
-      wait_for(window(&barrier), 0); y[0] = x[0] + 1; (void)value; {_MEET}""")  # fmt: skip
+      if (threadIdx.x == 5)
+        asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(done) : "memory");
+      wait_for(window(&barrier), 0); y[0] = x[0] + 1; {_MEET}""")  # fmt: skip
     for register in ("cluster_ctarank", "cluster_nctarank", "clusterid.x", "nclusterid.x", "cluster_ctaid.x"):
         yield case(f"%{register}", f'uint32_t d; asm("mov.u32 %0, %%{register};" : "=r"(d)); y[0] = d;')
 

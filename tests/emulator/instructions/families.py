@@ -3,7 +3,5 @@
 from . import Family, asynchronous, atomics, functions, matrices, scalars, warps
 
 FAMILIES: list[Family] = [
-    family
-    for module in (scalars, functions, warps, atomics, matrices, asynchronous)
-    for family in module.FAMILIES
+    family for module in (scalars, functions, warps, atomics, matrices, asynchronous) for family in module.FAMILIES
 ]

@@ -26,7 +26,9 @@ def function(
 ) -> Case:
     """A call in which {0}, {1} and so on are operands of these types."""
     text = call.format(*(_CASTS[kind].format(f"x[{i}]") for i, kind in enumerate(kinds)))
-    rows = [[finite(random, kind, *ranges) if ranges else operand(random, kind) for kind in kinds] for _ in range(THREADS)]
+    rows = [
+        [finite(random, kind, *ranges) if ranges else operand(random, kind) for kind in kinds] for _ in range(THREADS)
+    ]
     words = [word for row in rows for word in row]
     return Case(
         family, call, f"y[0] = bits_of({text});", words, 1, THREADS, 1, agreement or same_bits(), capability=capability
@@ -79,7 +81,15 @@ def roundings(random: Random) -> Iterator[Case]:
         yield function(random, "roundings", f"__double2float_{rounding}({{0}})", ["f64"])
     yield function(random, "roundings", "__frsqrt_rn({0})", ["f32"])
     yield function(random, "roundings", "__saturatef({0})", ["f32"])
-    for name in ("(int){0}", "(uint32_t){0}", "(long long){0}", "rintf({0})", "truncf({0})", "ceilf({0})", "floorf({0})"):
+    for name in (
+        "(int){0}",
+        "(uint32_t){0}",
+        "(long long){0}",
+        "rintf({0})",
+        "truncf({0})",
+        "ceilf({0})",
+        "floorf({0})",
+    ):
         yield function(random, "roundings", name, ["f32"], ranges=(-70000, 70000) if "uint" not in name else (0, 70000))
     for name in ("roundf({0})", "lrintf({0})", "fminf({0}, {1})", "fmaxf({0}, {1})", "{0} + {1}", "{0} * {1}"):
         yield function(random, "roundings", name, ["f32"] * (2 if "{1}" in name else 1), ranges=(-1000, 1000))
@@ -104,15 +114,35 @@ def half_functions(random: Random) -> Iterator[Case]:
             for name in ("heq2", "hne2", "hlt2", "hge2", "hgeu2"):
                 yield function(random, "half_functions", f"__{name}({{0}}, {{1}})", [kind, kind], capability=capability)
         else:
-            yield function(random, "half_functions", "__hdiv({0}, {1})", [kind, kind], capability=capability,
-                           agreement=within(kind, ulps=1), ranges=(0.5, 8))
+            yield function(
+                random,
+                "half_functions",
+                "__hdiv({0}, {1})",
+                [kind, kind],
+                capability=capability,
+                agreement=within(kind, ulps=1),
+                ranges=(0.5, 8),
+            )
             for name in ("heq", "hne", "hlt", "hge", "hgtu"):
                 yield function(random, "half_functions", f"(uint32_t)__{name}({{0}}, {{1}})", [kind, kind])
             for name in ("hrint", "hfloor", "hceil", "htrunc"):
                 yield function(random, "half_functions", f"{name}({{0}})", [kind], capability=capability)
-            for name, least in (("hexp", -4), ("hlog", 0.1), ("hsqrt", 0.1), ("hrsqrt", 0.1), ("hrcp", 0.1), ("hsin", -3)):
-                yield function(random, "half_functions", f"{name}({{0}})", [kind], ranges=(least, 4),
-                               agreement=within(kind, ulps=2, absolute=2**-12 if name in ("hsin", "hlog") else 0))
+            for name, least in (
+                ("hexp", -4),
+                ("hlog", 0.1),
+                ("hsqrt", 0.1),
+                ("hrsqrt", 0.1),
+                ("hrcp", 0.1),
+                ("hsin", -3),
+            ):
+                yield function(
+                    random,
+                    "half_functions",
+                    f"{name}({{0}})",
+                    [kind],
+                    ranges=(least, 4),
+                    agreement=within(kind, ulps=2, absolute=2**-12 if name in ("hsin", "hlog") else 0),
+                )
     for rounding in ("rn", "rz", "ru", "rd"):
         for target, kind in (("int", "f16"), ("uint", "f16"), ("ll", "f16"), ("short", "f16"), ("ushort", "f16")):
             yield function(random, "half_functions", f"(uint64_t)__half2{target}_{rounding}({{0}})", [kind])
@@ -135,14 +165,30 @@ def half_functions(random: Random) -> Iterator[Case]:
 
 # The largest errors of CUDA's programming guide, in units in the last place.
 _MATHEMATICS = (
-    ("expf({0})", (-80, 80), 2), ("exp2f({0})", (-100, 100), 2), ("logf({0})", (0.01, 100), 1),
-    ("log2f({0})", (0.01, 100), 1), ("sinf({0})", (-100, 100), 2), ("cosf({0})", (-100, 100), 2),
-    ("tanhf({0})", (-5, 5), 2), ("erff({0})", (-3, 3), 2), ("rsqrtf({0})", (0.01, 100), 2),
-    ("sqrtf({0})", (0, 100), 0), ("cbrtf({0})", (-100, 100), 1), ("atanf({0})", (-10, 10), 2),
-    ("log1pf({0})", (-0.5, 10), 1), ("expm1f({0})", (-5, 5), 1), ("sinhf({0})", (-5, 5), 3), ("fabsf({0})", (-5, 5), 0),
+    ("expf({0})", (-80, 80), 2),
+    ("exp2f({0})", (-100, 100), 2),
+    ("logf({0})", (0.01, 100), 1),
+    ("log2f({0})", (0.01, 100), 1),
+    ("sinf({0})", (-100, 100), 2),
+    ("cosf({0})", (-100, 100), 2),
+    ("tanhf({0})", (-5, 5), 2),
+    ("erff({0})", (-3, 3), 2),
+    ("rsqrtf({0})", (0.01, 100), 2),
+    ("sqrtf({0})", (0, 100), 0),
+    ("cbrtf({0})", (-100, 100), 1),
+    ("atanf({0})", (-10, 10), 2),
+    ("log1pf({0})", (-0.5, 10), 1),
+    ("expm1f({0})", (-5, 5), 1),
+    ("sinhf({0})", (-5, 5), 3),
+    ("fabsf({0})", (-5, 5), 0),
 )
-_TWO_OPERANDS = (("powf({0}, {1})", (0.1, 10), 4), ("atan2f({0}, {1})", (0.1, 10), 3), ("hypotf({0}, {1})", (0.1, 10), 3),
-                 ("fmodf({0}, {1})", (0.1, 10), 0), ("{0} / {1}", (0.1, 10), 0))
+_TWO_OPERANDS = (
+    ("powf({0}, {1})", (0.1, 10), 4),
+    ("atan2f({0}, {1})", (0.1, 10), 3),
+    ("hypotf({0}, {1})", (0.1, 10), 3),
+    ("fmodf({0}, {1})", (0.1, 10), 0),
+    ("{0} / {1}", (0.1, 10), 0),
+)
 
 
 def mathematics(random: Random) -> Iterator[Case]:
@@ -157,7 +203,9 @@ def mathematics(random: Random) -> Iterator[Case]:
         ("__fdividef({0}, {1})", (0.1, 10), within("f32", ulps=2.5)),
         ("__powf({0}, {1})", (0.1, 5), within("f32", relative=2**-18)),
     ):
-        yield function(random, "mathematics", call, ["f32"] * (2 if "{1}" in call else 1), agreement=agreement, ranges=ranges)
+        yield function(
+            random, "mathematics", call, ["f32"] * (2 if "{1}" in call else 1), agreement=agreement, ranges=ranges
+        )
     for call in ("exp({0})", "log({0})", "sin({0})", "sqrt({0})", "tanh({0})"):
         yield function(random, "mathematics", call, ["f64"], agreement=within("f64", ulps=2.5), ranges=(0.1, 10))
 

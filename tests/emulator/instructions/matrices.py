@@ -57,7 +57,9 @@ def _bound(depth: int, target: str, factor: str) -> Agreement:
 def moves(random: Random) -> Iterator[Case]:
     for count, trans in itertools.product((1, 2, 4), ("", ".trans")):
         order = random.sample(range(64), 32)
-        words = [w for lane in range(32) for w in (random.getrandbits(64), random.getrandbits(64), 16 * order[lane] % 512)]
+        words = [
+            w for lane in range(32) for w in (random.getrandbits(64), random.getrandbits(64), 16 * order[lane] % 512)
+        ]
         outs = ", ".join(f"%{i}" for i in range(count))
         results = ", ".join(f'"=r"(d[{i}])' for i in range(count))
         text = f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{outs}}}, [%{count}];"
@@ -86,8 +88,19 @@ _PRODUCTS = (
     [((16, 8, k), d, "f16", "f16", 80) for k in (8, 16) for d in ("f16", "f32")]
     + [((16, 8, k), "f32", "bf16", "bf16", 80) for k in (8, 16)]
     + [((16, 8, k), "f32", "tf32", "tf32", 80) for k in (4, 8)]
-    + [((16, 8, k), d, a, b, 89) for k in (16, 32) for d in ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
-    + [((m, 8, k), "s32", a, b, 80) for m, k in ((8, 16), (16, 16), (16, 32)) for a in ("u8", "s8") for b in ("u8", "s8")]
+    + [
+        ((16, 8, k), d, a, b, 89)
+        for k in (16, 32)
+        for d in ("f16", "f32")
+        for a in ("e4m3", "e5m2")
+        for b in ("e4m3", "e5m2")
+    ]
+    + [
+        ((m, 8, k), "s32", a, b, 80)
+        for m, k in ((8, 16), (16, 16), (16, 32))
+        for a in ("u8", "s8")
+        for b in ("u8", "s8")
+    ]
     + [((m, 8, k), "s32", a, b, 80) for m, k in ((8, 32), (16, 32), (16, 64)) for a, b in (("u4", "s4"), ("s4", "s4"))]
     + [((m, 8, k), "f64", "f64", "f64", 80 if m == 8 else 90) for m, k in ((8, 4), (16, 4), (16, 8), (16, 16))]
     + [((m, 8, k), "s32", "b1", "b1", 80) for m, k in ((8, 128), (16, 128), (16, 256))]
@@ -185,12 +198,13 @@ def _warpgroup_product(
     text = f"{{.reg .pred p; setp.ne.b32 p, {adds}, 0; {name} {sums}, {a}, {b}, p{signs}{flags};}}"
     outs = ", ".join(f'"+{letter}"(d[{i}])' for i in range(registers))
     left_in = ", ".join(f'"r"((uint32_t)x[{i}])' for i in range(4)) if from_registers else '"l"(first)'
+    second = _descriptor(swizzle, is_mn_major=bool(majors[1]))
     body = f"""__shared__ alignas(1024) uint64_t values[4096];
       for (int i = threadIdx.x; i < 4096; i += 128) values[i] = in[i];
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
       __syncthreads();
       const uint64_t first = (uint64_t)(window(values) >> 4) | {_descriptor(swizzle, is_mn_major=bool(majors[0]))};
-      const uint64_t second = (uint64_t)(window(values + 2048) >> 4) | {_descriptor(swizzle, is_mn_major=bool(majors[1]))};
+      const uint64_t second = (uint64_t)(window(values + 2048) >> 4) | {second};
       {cast} d[{registers}]; (void)first;
       for (int i = 0; i < {registers}; ++i) d[i] = {_start(target)};
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");

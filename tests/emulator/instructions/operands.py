@@ -44,7 +44,9 @@ def operand(random: Random, kind: str) -> int:
 def _float(random: Random, exponent_bits: int, fraction_bits: int) -> int:
     sign = random.getrandbits(1) << (exponent_bits + fraction_bits)
     most, bias = (1 << exponent_bits) - 1, (1 << (exponent_bits - 1)) - 1
-    fraction = random.choice([0, 1, (1 << fraction_bits) - 1, 1 << (fraction_bits - 1), random.getrandbits(fraction_bits)])
+    fraction = random.choice(
+        [0, 1, (1 << fraction_bits) - 1, 1 << (fraction_bits - 1), random.getrandbits(fraction_bits)]
+    )
     choice = random.random()
     if choice < 0.12:  # Zeros and subnormal numbers.
         exponent = 0

@@ -54,9 +54,7 @@ def instruction(
     body = f'{kind} d = 0; asm volatile("{text}" : "+{constraint}"(d) : {", ".join(inputs)}); y[0] = d;'
     rows = operands or [[operand(random, source) for source in sources] for _ in range(THREADS)]
     words = [word for row in rows for word in row]
-    return Case(
-        family, name + suffix, body, words, 1, THREADS, 1, agreement or same_bits(), capability=capability
-    )
+    return Case(family, name + suffix, body, words, 1, THREADS, 1, agreement or same_bits(), capability=capability)
 
 
 def integers(random: Random) -> Iterator[Case]:
@@ -151,7 +149,9 @@ def bits(random: Random) -> Iterator[Case]:
     for _ in range(6):
         yield case("lop3.b32", "b32", "b32", "b32", "b32", suffix=f", {random.randrange(256)}")
     for first in ("s32", "u32"):
-        positions = [[operand(random, "b32"), random.randrange(32), random.randrange(-33, 34) % 2**32] for _ in range(THREADS)]
+        positions = [
+            [operand(random, "b32"), random.randrange(32), random.randrange(-33, 34) % 2**32] for _ in range(THREADS)
+        ]
         if first == "s32":
             yield instruction(random, "bits", "fns.b32", "b32", ["b32", "b32", "s32"], operands=positions)
     for kind in ("f32", "f64"):
@@ -176,9 +176,7 @@ def floats(random: Random) -> Iterator[Case]:
         yield case(f"{name}.{rounding}", "f64", count)
     for name, rounding, kind in itertools.product(("div", "rcp", "sqrt"), ROUNDINGS, ("f32", "ftz.f32", "f64")):
         plain = kind.removeprefix("ftz.")
-        yield instruction(
-            random, "floats", f"{name}.{rounding}.{kind}", plain, [plain] * (2 if name == "div" else 1)
-        )
+        yield instruction(random, "floats", f"{name}.{rounding}.{kind}", plain, [plain] * (2 if name == "div" else 1))
     for name in ("abs", "neg"):
         for kind in ("f32", "ftz.f32", "f64", "f16", "ftz.f16", "f16x2", "ftz.f16x2", "bf16", "bf16x2"):
             plain = kind.removeprefix("ftz.")
@@ -227,7 +225,7 @@ def comparisons(random: Random) -> Iterator[Case]:
 
 def conversions(random: Random) -> Iterator[Case]:
     def case(name: str, target: str, *sources: str, capability: int = 75) -> Case:
-        wide = "b32" if target in ("u8", "s8", "u16", "s16") else target
+        wide = "b32" if target in ("u8", "s8") else target
         return instruction(random, "conversions", f"{name}", wide, list(sources), capability=capability)
 
     small = ("u8", "s8", *INTEGERS)
@@ -246,7 +244,9 @@ def conversions(random: Random) -> Iterator[Case]:
             continue
         sat = random.choice(["", ".sat"]) if target != "bf16" else ""
         capability = 90 if target == "bf16" else 75
-        yield case(f"cvt.{random.choice(ROUNDINGS)}{sat}.{target}.{source}", target, _stored(source), capability=capability)
+        yield case(
+            f"cvt.{random.choice(ROUNDINGS)}{sat}.{target}.{source}", target, _stored(source), capability=capability
+        )
     for rounding in ROUNDINGS:
         for name in ("f32.f64", "ftz.f32.f64", "ftz.sat.f32.f64", "f16.f64", "f16.f32", "ftz.f16.f32", "sat.f16.f32"):
             target, source = name.split(".")[-2:]
@@ -259,7 +259,9 @@ def conversions(random: Random) -> Iterator[Case]:
     for rounding, kind in itertools.product(("rni", "rzi", "rmi", "rpi"), ("f32", "ftz.f32", "f64", "f16", "bf16")):
         plain = kind.removeprefix("ftz.")
         yield case(f"cvt.{rounding}.{kind}.{plain}", plain, plain, capability=90)
-    for rounding, relu, finite_, kind in itertools.product(("rn", "rz"), ("", ".relu"), ("", ".satfinite"), ("f16", "bf16")):
+    for rounding, relu, finite_, kind in itertools.product(
+        ("rn", "rz"), ("", ".relu"), ("", ".satfinite"), ("f16", "bf16")
+    ):
         yield case(f"cvt.{rounding}{relu}{finite_}.{kind}.f32", kind, "f32", capability=80)
         yield case(f"cvt.{rounding}{relu}{finite_}.{kind}x2.f32", f"{kind}x2", "f32", "f32", capability=80)
     for name in ("rna", "rn", "rz", "rn.relu", "rz.relu"):
@@ -320,7 +322,9 @@ def approximations(random: Random) -> Iterator[Case]:
             low, high = (finite(random, half, least, most) for _ in "ab")
             word = low | high << 16 if kind.endswith("x2") else low
             rows.append([operand(random, kind) if kind in edges and index % 4 == 0 else word])
-        yield instruction(random, "approximations", name, kind, [kind], agreement=agreement, operands=rows, capability=90)
+        yield instruction(
+            random, "approximations", name, kind, [kind], agreement=agreement, operands=rows, capability=90
+        )
     for name in ("div.approx.f32", "div.approx.ftz.f32", "div.full.f32", "div.full.ftz.f32"):
         rows = [[finite(random, "f32", -1e6, 1e6) for _ in "ab"] for _ in range(THREADS)]
         yield instruction(

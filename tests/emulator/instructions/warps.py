@@ -21,7 +21,7 @@ def shuffles(random: Random) -> Iterator[Case]:
         clamp = segment | (0 if mode == "up" else 31)
         distance = f"{random.randrange(32)}" if mode != "idx" else "(uint32_t)x[1]"
         body = f"""uint32_t d, inside;
-          asm volatile("{{.reg .pred p; shfl.sync.{mode}.b32 %0|p, %2, %3, {clamp:#x}, 0xffffffff; selp.u32 %1, 1, 0, p;}}"
+          asm volatile("{{.reg .pred p; shfl.sync.{mode}.b32 %0|p, %2, %3, {clamp:#x}, -1; selp.u32 %1, 1, 0, p;}}"
                        : "=r"(d), "=r"(inside) : "r"((uint32_t)x[0]), "r"({distance}));
           y[0] = d; y[1] = inside;"""
         words = [w for _ in range(WARPS) for w in (operand(random, "b32"), random.randrange(64))]
@@ -40,9 +40,13 @@ def votes(random: Random) -> Iterator[Case]:
     for _ in range(3):
         mask = random.getrandbits(32) | 1
         for mode in ("all", "any", "uni"):
-            text = f"{{.reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.{mode}.pred q, p, {mask:#x}; selp.u32 %0, 1, 0, q;}}"
-            body = f'uint32_t d; asm volatile("{text}" : "=r"(d) : "r"((uint32_t)x[0] & {random.choice([1, 3, 0])})); y[0] = d;'
-            yield Case("votes", f"vote.sync.{mode}.pred {mask:#x}", partial(body, mask), _words(random, "b32"), 1, WARPS)
+            test = f"vote.sync.{mode}.pred q, p, {mask:#x};"
+            text = f"{{.reg .pred p, q; setp.ne.u32 p, %1, 0; {test} selp.u32 %0, 1, 0, q;}}"
+            value = f"(uint32_t)x[0] & {random.choice([1, 3, 0])}"
+            body = f'uint32_t d; asm volatile("{text}" : "=r"(d) : "r"({value})); y[0] = d;'
+            yield Case(
+                "votes", f"vote.sync.{mode}.pred {mask:#x}", partial(body, mask), _words(random, "b32"), 1, WARPS
+            )
         text = f"{{.reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, {mask:#x};}}"
         body = f'uint32_t d; asm volatile("{text}" : "=r"(d) : "r"((uint32_t)x[0] & 1)); y[0] = d;'
         yield Case("votes", f"vote.sync.ballot.b32 {mask:#x}", partial(body, mask), _words(random, "b32"), 1, WARPS)
@@ -53,7 +57,8 @@ def votes(random: Random) -> Iterator[Case]:
             body = f'uint32_t d; asm volatile("{text}" : "=r"(d) : "{letter}"(({cast})x[0])); y[0] = d;'
             yield Case("votes", text, partial(body, mask), keys, 1, WARPS)
             text = f"{{.reg .pred p; match.all.sync.{kind} %0|p, %2, {mask:#x}; selp.u32 %1, 1, 0, p;}}"
-            body = f'uint32_t d, e; asm volatile("{text}" : "=r"(d), "=r"(e) : "{letter}"(({cast})x[0])); y[0] = d; y[1] = e;'
+            results = '"=r"(d), "=r"(e)'
+            body = f'uint32_t d, e; asm volatile("{text}" : {results} : "{letter}"(({cast})x[0])); y[0] = d; y[1] = e;'
             same = [9 if i < 32 else key for i, key in enumerate(keys)]
             yield Case("votes", f"match.all.sync.{kind} {mask:#x}", partial(body, mask), same, 2, WARPS)
         for name in ("add.u32", "add.s32", "min.u32", "min.s32", "max.u32", "max.s32", "and.b32", "or.b32", "xor.b32"):
@@ -62,7 +67,9 @@ def votes(random: Random) -> Iterator[Case]:
             yield Case("votes", text, partial(body, mask), _words(random, "b32"), 1, WARPS, capability=80)
         text = f"{{.reg .pred p; elect.sync %0|p, {mask:#x}; selp.u32 %1, 1, 0, p;}}"
         body = f'uint32_t d, e; asm volatile("{text}" : "=r"(d), "=r"(e)); y[0] = d; y[1] = e;'
-        yield Case("votes", f"elect.sync {mask:#x}", partial(body, mask), _words(random, "b32"), 2, WARPS, capability=90)
+        yield Case(
+            "votes", f"elect.sync {mask:#x}", partial(body, mask), _words(random, "b32"), 2, WARPS, capability=90
+        )
     for function in ("__syncthreads_count", "__syncthreads_and", "__syncthreads_or"):
         body = f"y[0] = (uint32_t){function}((int)x[0] & 1);"
         yield Case("votes", function, body, _words(random, "b32", threads=96), 1, 96)
@@ -75,8 +82,18 @@ def votes(random: Random) -> Iterator[Case]:
 
 
 def special_registers(random: Random) -> Iterator[Case]:
-    for name in ("tid.x", "ntid.x", "ctaid.x", "nctaid.x", "laneid", "lanemask_eq", "lanemask_lt", "lanemask_le",
-                 "lanemask_gt", "lanemask_ge"):
+    for name in (
+        "tid.x",
+        "ntid.x",
+        "ctaid.x",
+        "nctaid.x",
+        "laneid",
+        "lanemask_eq",
+        "lanemask_lt",
+        "lanemask_le",
+        "lanemask_gt",
+        "lanemask_ge",
+    ):
         body = f'uint32_t d; asm volatile("mov.u32 %0, %{name};" : "=r"(d)); y[0] = d;'.replace("%" + name, "%%" + name)
         yield Case("special_registers", f"%{name}", body, [0] * 128, 1, 64, 2)
 
@@ -89,7 +106,8 @@ def shared_memory(random: Random) -> Iterator[Case]:
         "barrier.cta.sync": 'asm volatile("barrier.cta.sync.aligned 2;" ::: "memory");',
         "bar.arrive and bar.sync": 'if (threadIdx.x < 64) asm volatile("bar.arrive 4, 128;" ::: "memory"); '
         'else asm volatile("bar.sync 4, 128;" ::: "memory");',
-        "mbarrier": """if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 128;" ::"r"(window(&barrier)));
+        "mbarrier": """
+          if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 128;" ::"r"(window(&barrier)));
           __syncthreads();
           asm volatile("{.reg .b64 t; mbarrier.arrive.shared.b64 t, [%0];}" ::"r"(window(&barrier)) : "memory");
           wait_for(window(&barrier), 0);""",
@@ -125,11 +143,25 @@ def shared_memory(random: Random) -> Iterator[Case]:
           {barrier}
           {reads}y[0] = values[{source} * {stride} & {limit}];"""
         capability = 90 if "mbarrier" in name else 75
-        yield Case("shared_memory", f"{name}, stride {stride}", body, _words(random, "b64", threads=128), 1, 128,
-                   capability=capability)
-    for kind, letter, cast in (("u8", "r", "uint32_t"), ("s8", "r", "uint32_t"), ("u16", "h", "uint16_t"),
-                               ("s16", "r", "uint32_t"), ("u32", "r", "uint32_t"), ("s32", "l", "uint64_t"),
-                               ("u64", "l", "uint64_t"), ("f32", "r", "uint32_t")):
+        yield Case(
+            "shared_memory",
+            f"{name}, stride {stride}",
+            body,
+            _words(random, "b64", threads=128),
+            1,
+            128,
+            capability=capability,
+        )
+    for kind, letter, cast in (
+        ("u8", "r", "uint32_t"),
+        ("s8", "r", "uint32_t"),
+        ("u16", "h", "uint16_t"),
+        ("s16", "r", "uint32_t"),
+        ("u32", "r", "uint32_t"),
+        ("s32", "l", "uint64_t"),
+        ("u64", "l", "uint64_t"),
+        ("f32", "r", "uint32_t"),
+    ):
         width = kind[1:]
         store = f"st.shared.b{width}"
         body = f"""__shared__ uint64_t values[64]; values[threadIdx.x] = 0; {cast} d;
@@ -137,9 +169,13 @@ def shared_memory(random: Random) -> Iterator[Case]:
                        : "r"(window(values + threadIdx.x)), "{letter}"(({cast})x[0]) : "memory");
           y[0] = d; y[1] = values[threadIdx.x];"""
         yield Case("shared_memory", f"{store}, ld.shared.{kind}", body, _words(random, "b64"), 2, WARPS)
-    for vector, kind, letter, cast in (("v2", "u32", "r", "uint32_t"), ("v4", "u32", "r", "uint32_t"),
-                                       ("v2", "u64", "l", "uint64_t"), ("v4", "u8", "r", "uint32_t"),
-                                       ("v2", "u16", "h", "uint16_t")):
+    for vector, kind, letter, cast in (
+        ("v2", "u32", "r", "uint32_t"),
+        ("v4", "u32", "r", "uint32_t"),
+        ("v2", "u64", "l", "uint64_t"),
+        ("v4", "u8", "r", "uint32_t"),
+        ("v2", "u16", "h", "uint16_t"),
+    ):
         count = int(vector[1])
         names = ", ".join(f"%{i}" for i in range(count))
         outs = ", ".join(f'"={letter}"(d[{i}])' for i in range(count))
