@@ -97,7 +97,9 @@ double element_value(Type type, uint64_t bits) {
     case Type::kF16: return half_value(uint16_t(bits));
     case Type::kBf16: return bfloat_value(uint16_t(bits));
     case Type::kTf32: return std::bit_cast<float>(uint32_t(bits) & 0xffffe000);
+    case Type::kF32: return std::bit_cast<float>(uint32_t(bits));
     case Type::kF64: return std::bit_cast<double>(bits);
+    case Type::kS32: return int32_t(bits);
     case Type::kE4m3: return decode(bits & 0xff, kE4m3);
     case Type::kE5m2: return decode(bits & 0xff, kE5m2);
     case Type::kS8: return int8_t(bits);

@@ -202,14 +202,14 @@ def clusters(random: Random) -> Iterator[Case]:
     yield case("mapa, ld.shared::cluster", f"""__shared__ uint64_t values[128]; {other}
       values[threadIdx.x] = x[0]; {_MEET}
       uint32_t there; uint64_t d;
-      asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" 
+      asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                    : "=r"(there) : "r"(window(values + 127 - threadIdx.x)), "r"(rank ^ 1));
       asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(d) : "r"(there) : "memory");
       y[0] = d; {_MEET}""")  # fmt: skip
     yield case("red.shared::cluster", f"""__shared__ uint64_t values[128]; {other}
       values[threadIdx.x] = x[0]; {_MEET}
       uint32_t there;
-      asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" 
+      asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                    : "=r"(there) : "r"(window(values + threadIdx.x / 4)), "r"(rank ^ 1));
       asm volatile("red.relaxed.cluster.shared::cluster.add.u64 [%0], %1;" ::"r"(there), "l"(x[0]) : "memory");
       {_MEET} y[0] = values[threadIdx.x];""")  # fmt: skip

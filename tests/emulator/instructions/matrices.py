@@ -229,4 +229,41 @@ def _start(target: str) -> str:
     return "0x3c004000u" if target == "f16" else "(uint32_t)x[0] * (i + 1)"
 
 
-FAMILIES = [moves, products, warpgroup_products]
+_FRAGMENTS = (
+    [((m, n, 16), "f16", d) for m, n in ((16, 16), (32, 8), (8, 32)) for d in ("f16", "f32")]
+    + [((m, n, 16), kind, "f32") for m, n in ((16, 16), (32, 8), (8, 32)) for kind in ("bf16",)]
+    + [((m, n, 16), kind, "s32") for m, n in ((16, 16), (32, 8), (8, 32)) for kind in ("s8", "u8")]
+    + [((16, 16, 8), "tf32", "f32"), ((8, 8, 4), "f64", "f64")]
+)
+_CPP = {"f16": "__half", "bf16": "__nv_bfloat16", "s8": "signed char", "u8": "unsigned char", "f64": "double"}
+_CPP |= {"tf32": "precision::tf32", "f32": "float", "s32": "int"}
+
+
+def fragments(random: Random) -> Iterator[Case]:
+    for (m, n, k), factor, target in _FRAGMENTS:
+        layouts = random.choice(["row", "col"]), random.choice(["row", "col"])
+        sums = random.choice(["row", "col"])
+        shape, stored = f"{m}, {n}, {k}", _CPP[factor].replace("precision::tf32", "float")
+        steps = [columns if layout == "row" else rows
+                 for (rows, columns), layout in zip(((m, k), (k, n)), layouts, strict=True)]  # fmt: skip
+        step = n if sums == "row" else m
+        body = f"""using namespace nvcuda::wmma;
+          fragment<matrix_a, {shape}, {_CPP[factor]}, {layouts[0]}_major> a;
+          fragment<matrix_b, {shape}, {_CPP[factor]}, {layouts[1]}_major> b;
+          fragment<accumulator, {shape}, {_CPP[target]}> c;
+          load_matrix_sync(a, ({stored}*)in, {steps[0]});
+          load_matrix_sync(b, ({stored}*)(in + 64 * 2), {steps[1]});
+          load_matrix_sync(c, ({_CPP[target]}*)(in + 64 * 4), {step}, mem_{sums}_major);
+          for (int i = 0; i < c.num_elements; ++i) c.x[i] = c.x[i] + c.x[i];
+          mma_sync(c, a, b, c);
+          store_matrix_sync(({_CPP[target]}*)out, c, {step}, mem_{sums}_major);"""
+        words = []
+        for word in range(512):
+            kind = factor if word < 256 else target
+            width = _width(kind)
+            words.append(sum(element(random, kind, is_exact=True) << shift for shift in range(0, 64, width)))
+        name = f"wmma m{m}n{n}k{k} {target} {factor} {layouts[0]} {layouts[1]}, sums by {sums}"
+        yield Case("fragments", name, body, words, 8, 32, capability=80)
+
+
+FAMILIES = [moves, products, warpgroup_products, fragments]
