@@ -12,12 +12,11 @@ import torch
 
 from kernelgen.emulator import library
 from kernelgen.emulator.library import EmulatedLibrary, has_toolkit
-from tests.conftest import EMULATOR
-from tests.stamped.conftest import stamp
+from tests.stamped.conftest import REPOSITORY, stamp
 
 ENTRIES = Path(__file__).parent / "entries"
 # Kept from one run to the next.
-build = functools.partial(library.build, headers=[ENTRIES], cache=EMULATOR)
+build = functools.partial(library.build, headers=[ENTRIES], cache=REPOSITORY / "build" / "emulator")
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
 # SEEDS have every order of warps and every pace of asynchronous operations, ALL_SCHEDULES every pair: see runtime.cpp.
 SEEDS = (0, 4, 8, 10)
