@@ -27,6 +27,7 @@ from kernelgen.emulator.link import link  # noqa: E402
 from kernelgen.emulator.runtime import device_objects  # noqa: E402
 from tests.emulator.instructions import PRELUDE, Case, cases  # noqa: E402
 from tests.emulator.instructions.families import FAMILIES  # noqa: E402
+from tests.emulator.instructions.run import FAULT  # noqa: E402
 
 LIMIT_S = 300
 MOST_WORDS = 6
@@ -52,8 +53,8 @@ def main() -> int:
             return 0
         if not options.gpu_only:
             list(pool.map(Chunk.run_emulated, chunks))
-    for chunk in [] if options.emulated_only else chunks:
-        chunk.run_on_gpu()
+        if not options.emulated_only:
+            list(pool.map(Chunk.run_on_gpu, chunks))
     return _report(chunks, emulated_only=options.emulated_only)
 
 
@@ -65,8 +66,6 @@ class Chunk:
         self.source = stem.with_suffix(".cu")
         self.source.write_text(PRELUDE + "".join(case.source for case in chosen))
         torch.save([(case.name, case.inputs, case.size) for case in chosen], stem.with_suffix(".cases"))
-        for side in ("gpu", "emulated"):
-            self.results_of(side).unlink(missing_ok=True)
 
     def results_of(self, side: str) -> Path:
         return self.stem.with_suffix(f".{side}.pt")
@@ -86,9 +85,11 @@ class Chunk:
         link(tools.command, self.stem.with_suffix(".emulated.so"), [str(target), *map(str, device_objects(tools))])
 
     def run_emulated(self) -> None:
+        self.results_of("emulated").unlink(missing_ok=True)
         self._run("emulated", ["--emulated", str(self.capability)])
 
     def run_on_gpu(self) -> None:
+        self.results_of("gpu").unlink(missing_ok=True)
         while self._run("gpu", []):  # After a fault, the rest in a new process.
             pass
 
@@ -97,7 +98,7 @@ class Chunk:
         library, listed = self.stem.with_suffix(f".{side}.so"), self.stem.with_suffix(".cases")
         command = [*module, str(library), str(listed), str(self.results_of(side)), *further]
         done = subprocess.run(command, cwd=ROOT, check=False, timeout=LIMIT_S)
-        if done.returncode not in (0, 1):
+        if done.returncode not in (0, FAULT):
             raise SystemExit(f"the process that runs {library} ended with {done.returncode}")
         return done.returncode
 

@@ -18,6 +18,11 @@ void trap_thread(const Call& call) {
   fail("the kernel executed '%s'", call.instruction.text.c_str());
 }
 
+void need(int capability, const char* function) {
+  if (capability <= machine.capability) return;
+  fail("%s needs sm_%d; the emulated GPU is sm_%d", function, capability, machine.capability);
+}
+
 void fail_unknown(const Call& call) {
   fail("the emulator does not know this form of the instruction '%s'", call.instruction.text.c_str());
 }

@@ -3,7 +3,7 @@
     python -m tests.emulator.instructions.run LIBRARY CASES RESULTS [--emulated CAPABILITY]
 
 CASES is a file of (name, words, number of results). RESULTS gets, by name, the results or the fault's text. A fault on
-a GPU ends the process, since nothing works in its context any more: what is in RESULTS is not run again.
+a GPU ends the process with FAULT, since nothing works in its context any more: what is in RESULTS is not run again.
 """
 
 import argparse
@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 import torch
+
+FAULT = 3  # The exit code of a process that a fault on the GPU ended.
 
 
 def main() -> int:
@@ -30,7 +32,7 @@ def main() -> int:
             if name not in results:
                 results[name] = _run(library, name, words, count, options.emulated)
                 if isinstance(results[name], str) and not options.emulated:
-                    return 1
+                    return FAULT
     finally:
         torch.save(results, options.results)
     return 0
