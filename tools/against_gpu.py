@@ -71,8 +71,10 @@ class Chunk:
         return self.stem.with_suffix(f".{side}.pt")
 
     def build_for_gpu(self) -> None:
-        architecture = f"sm_{self.capability}" + ("a" if self.capability >= 90 else "")
-        flags = ["-std=c++17", f"-arch={architecture}", "-w", "-shared", "-Xcompiler", "-fPIC"]
+        number = f"{self.capability}" + ("a" if self.capability >= 90 else "")
+        # -arch=sm_90a alone may also assemble for compute_90, which has no wgmma.
+        architecture = f"arch=compute_{number},code=sm_{number}"
+        flags = ["-std=c++17", "-gencode", architecture, "-w", "-shared", "-Xcompiler", "-fPIC"]
         command = ["nvcc", *flags, "-o", str(self.stem.with_suffix(".gpu.so")), str(self.source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
