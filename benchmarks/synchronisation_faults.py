@@ -202,7 +202,7 @@ def main() -> int:
     options = _options()
     out, known = options.out.resolve(), _read()
     if options.table:
-        print(summary(kernels(out), known))
+        print(table())
         return 0
     chosen = [kernel for kernel in kernels(out) if _is_wanted(kernel, options.only)]
     for op in sorted({RECIPES[kernel.subject][0] for kernel in chosen if isinstance(kernel, RecipeKernel)}):
@@ -238,11 +238,11 @@ def _seen(kernel: Kernel, options: argparse.Namespace) -> list[str]:
     return [run.tool for run in kernel.runs(options.count) if run.fails(options.limit)]
 
 
-def summary(kernels: list[Kernel], known: dict[str, list[str]]) -> str:
+def table() -> str:
     """Markdown: how many faults each tool sees, by kind, of those that have been run."""
-    emulated = recorded()
+    known, emulated = _read(), recorded()
     counts: dict[Kind | None, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for kernel in kernels:
+    for kernel in kernels(Path()):
         if kernel.name in known:
             tools = {tool.split(" ")[0] for tool in known[kernel.name]}
             is_caught = kernel.name in emulated and emulated[kernel.name].outcome != "missed"

@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+from benchmarks import synchronisation_faults
 from kernelgen.emulator.compiler import DEVICE
 from tests.emulator.faults.__main__ import recorded, table
 from tests.emulator.instructions.forms import forms
@@ -37,7 +38,8 @@ def filled(page: str) -> str:
 
 
 def tables() -> dict[str, str]:
-    return {"gpus": _gpus(), "instructions": _instructions(), "faults": table(recorded())}
+    faults, tools = table(recorded()), synchronisation_faults.table()
+    return {"gpus": _gpus(), "instructions": _instructions(), "faults": faults, "tools": tools}
 
 
 def _gpus() -> str:
