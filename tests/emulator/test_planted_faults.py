@@ -17,19 +17,9 @@ from .faults.styles import STYLE_FAULTS
 
 ONE_IN = 1 if os.environ.get("EVERY_FAULT") else 6
 SAMPLE = [fault for fault in STYLE_FAULTS if zlib.crc32(fault.name.encode()) % ONE_IN == 0]
-# These are caught, and the report gives another reason than the fault's.
-MISNAMED = {
-    "fma_pipeline_sm90:result_not_complete": "a missing barrier before a bulk store is called a missing proxy fence",
-    "matmul_tiled:barrier_inside_a_branch": "a barrier that lanes of one warp skip shows as uninitialised memory",
-}
 
 
-def marked(fault):
-    marks = [pytest.mark.xfail(reason=MISNAMED[fault.name], strict=True)] if fault.name in MISNAMED else []
-    return pytest.param(fault, marks=marks, id=fault.name)
-
-
-@pytest.mark.parametrize("fault", map(marked, SAMPLE))
+@pytest.mark.parametrize("fault", SAMPLE, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_caught(fault):
     results = outcomes(fault, SEEDS)
     assert any(results)
