@@ -1,98 +1,253 @@
 """Counts which planted faults of synchronisation are seen by plain runs, perturbed runs, compute-sanitizer, and the
 emulated GPU.
 
-    python benchmarks/synchronisation_faults.py [--out DIR] [--jobs 6] [--calls 60] [--json FILE] [--dry-run]
+    python benchmarks/synchronisation_faults.py [--out DIR] [--jobs 6] [--count 60] [--only WORD ...]
+    python benchmarks/synchronisation_faults.py --table
+    python benchmarks/synchronisation_faults.py --build-only
 
-The faults are those of tests/emulator/faults/styles.py that concern the order of threads or of asynchronous
-operations; the right kernels run too, and nothing may complain of them. Each is built by nvcc as it is, and again with
-random waits before barriers, fences and inline PTX, as `kernelgen fuzz --perturb` has them. Every run is a process of
-its own with a limit of time: a fault may hang it. A fault is seen where the process reports a wrong result or an error,
-or does not end. The emulated GPU's column is from tests/emulator/faults/results.json. --dry-run builds everything and
-prints what would run; it needs nvcc, and no GPU.
+The faults are those of tests/emulator/faults that concern the order of threads or of asynchronous operations. Right
+kernels run too, and nothing may complain of them.
+
+A kernel of tests/emulator/styles is built by nvcc as it is, and again with random waits around whatever synchronises;
+each library solves its problems --count times. A fault in a recipe is planted in a project: `kernelgen fuzz` and
+`kernelgen fuzz --perturb` draw --count cases, and compute-sanitizer runs the op over the cases of its tests.
+
+Every run is a process of its own with a limit of time: a fault may hang it. A fault is seen where the process reports a
+wrong result or an error, or does not end. Outcomes go into benchmarks/results/synchronisation_faults.json as they come;
+--table prints what is there. The emulated GPU's column is from tests/emulator/faults/results.json. --build-only needs
+nvcc, and no GPU.
 """
 
 import argparse
 import collections
 import json
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.emulator.faults import Kind  # noqa: E402
+from tests.emulator.faults import Fault, Kind  # noqa: E402
 from tests.emulator.faults.__main__ import recorded  # noqa: E402
+from tests.emulator.faults.recipes import RECIPE_FAULTS  # noqa: E402
 from tests.emulator.faults.styles import STYLE_FAULTS  # noqa: E402
 from tests.emulator.styles import STYLES, Style  # noqa: E402
-from tests.emulator.styles.hardware import compile_for_gpu, perturbed  # noqa: E402
+from tests.emulator.styles.hardware import compile_for_gpu  # noqa: E402
 
 KINDS = {
     *(Kind.BLOCK_BARRIER, Kind.WARP_BARRIER, Kind.WIDE_BARRIER, Kind.NAMED_BARRIER, Kind.DIVERGENCE, Kind.DEADLOCK),
     *(Kind.FENCE, Kind.PLAIN_UPDATE, Kind.PLAIN_FLAG, Kind.TWO_WRITERS, Kind.ENDED_BLOCK),
     *(Kind.MBARRIER, Kind.STAGE, Kind.ASYNC_WAIT, Kind.PROXY_FENCE, Kind.INIT_FENCE),
 }
+# The checks of recipes' faults that a recipe alone shows: its op, and the path to take where it is not the GPU's own.
+RECIPES = {
+    "linear_activation": ("linear_activation", None),
+    "flash_attention": ("flash_attention", "sm80"),
+    "sm90_attention": ("flash_attention", None),
+}
+RESULTS = ROOT / "benchmarks" / "results" / "synchronisation_faults.json"
 SANITIZERS = ("racecheck", "synccheck", "memcheck", "initcheck")
 COLUMNS = ("plain", "perturbed", "compute-sanitizer", "emulated")
-LIMIT_S = 180
-ARCHITECTURE = "sm_90a"
+ARCHITECTURE = "9.0a"
+KERNELGEN = [sys.executable, "-m", "kernelgen"]
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A kernel with a fault of synchronisation, or a right one."""
+class Run:
+    """A process that sees a fault, or not."""
+
+    tool: str
+    command: list[str]
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def fails(self, limit_s: float) -> bool:
+        environment = {**_environment(), **self.variables}
+        try:
+            process = subprocess.run(
+                self.command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=limit_s
+            )
+        except subprocess.TimeoutExpired:
+            return True
+        return process.returncode != 0
+
+
+@dataclass(frozen=True)
+class StyleKernel:
+    """A kernel of another style, right or with a fault."""
 
     name: str
+    kind: Kind | None
     style: Style
     text: str
+    out: Path
+
+    def build(self) -> None:
+        for variant, seed in (("plain", None), ("perturbed", 0)):
+            compile_for_gpu(self.text, f"sm_{ARCHITECTURE.replace('.', '')}", self._library(variant), seed)
+
+    def runs(self, count: int) -> list[Run]:
+        solve = [sys.executable, "-m", "tests.emulator.styles.hardware"]
+        plain, perturbed = (
+            [*solve, str(self._library(variant)), self.style.name] for variant in ("plain", "perturbed")
+        )
+        return [
+            Run("plain", [*plain, "--calls", str(count)]),
+            Run("perturbed", [*perturbed, "--calls", str(count)]),
+            *_sanitized(plain, SANITIZERS),
+        ]
+
+    def _library(self, variant: str) -> Path:
+        return self.out / variant / f"{self.name.replace(':', '-')}.so"
+
+
+@dataclass(frozen=True)
+class RecipeKernel:
+    """A recipe's op in a project of its own, right or with a fault."""
+
+    name: str
     kind: Kind | None
+    subject: str
+    fault: Fault | None
+    out: Path
 
-    def library(self, out: Path, variant: str) -> Path:
-        return out.resolve() / variant / f"{self.name.replace(':', '-')}.so"
+    def build(self) -> None:
+        op, _ = RECIPES[self.subject]
+        if not self._project.exists():
+            shutil.copytree(built_project(op, self.out), self._project, symlinks=True)
+            if self.fault:
+                self.fault.apply(next(self._project.glob(f"src/*/ops/{op}")))
+        build(self._project)
+
+    def runs(self, count: int) -> list[Run]:
+        op, path = RECIPES[self.subject]
+        package = next(self._project.glob("src/*/ops")).parent.name
+        variables = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} | ({f"{package}_{op}_PATH".upper(): path} if path else {})
+        # --dtype: the types that the kernels with wgmma and mma.sync take.
+        fuzz = [*KERNELGEN, "fuzz", op, "--project", str(self._project), "--python", sys.executable, "--seed", "1"]
+        fuzz += ["--device", "cuda", "--dtype", "float16", "--count", str(count), "--limit", "20"]
+        calls = [sys.executable, str(ROOT / "tools" / "calls.py"), str(self._project), "--dtypes", "float16"]
+        return [
+            Run("plain", fuzz, variables),
+            Run("perturbed", [*fuzz, "--perturb"], variables),
+            # initcheck does not see what Hopper's copy engine writes, and reports every read of it.
+            *_sanitized([*calls, "--only", op], SANITIZERS if path else SANITIZERS[:3], variables),
+        ]
+
+    @property
+    def _project(self) -> Path:
+        return self.out / "projects" / self.name.replace(":", "-")
 
 
-def candidates() -> list[Candidate]:
+Kernel = StyleKernel | RecipeKernel
+
+
+def _sanitized(command: list[str], tools: Sequence[str], variables: dict[str, str] | None = None) -> list[Run]:
+    sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
+    return [Run(f"compute-sanitizer {tool}", [*sanitizer, tool, *command], variables or {}) for tool in tools]
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, "TORCH_CUDA_ARCH_LIST": ARCHITECTURE}
+
+
+def built_project(op: str, out: Path) -> Path:
+    """A project of one recipe, with both of its builds."""
+    project = out / "projects" / f"all-right-{op}"
+    if not project.exists():
+        _run([*KERNELGEN, "new", str(project), "--defaults", "--data", f"recipes=[{op}]"])
+        build(project)
+    return project
+
+
+def build(project: Path) -> None:
+    """Builds a project twice: as it is, and with random waits.
+
+    Raises:
+        subprocess.CalledProcessError: a compiler refuses it.
+    """
+    _run([*KERNELGEN, "build", "--project", str(project), "--python", sys.executable])
+    _run([sys.executable, "-m", "build_tools", "build"], folder=project, PERTURB="0")
+
+
+def _run(command: list[str], folder: Path = ROOT, **variables: str) -> None:
+    environment = {**_environment(), **variables}
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+
+
+def kernels(out: Path) -> list[Kernel]:
     texts = {name: style.source.read_text() for name, style in STYLES.items()}
-    right = [Candidate(f"{name}:right", style, texts[name], None) for name, style in STYLES.items()]
-    return right + [
-        Candidate(fault.name, STYLES[fault.subject], fault.planted(texts[fault.subject]), fault.kind)
+    styles = [StyleKernel(f"{name}:right", None, style, texts[name], out) for name, style in STYLES.items()]
+    styles += [
+        StyleKernel(fault.name, fault.kind, STYLES[fault.subject], fault.planted(texts[fault.subject]), out)
         for fault in STYLE_FAULTS
         if fault.kind in KINDS
     ]
+    recipes = [RecipeKernel(f"{subject}:right", None, subject, None, out) for subject in RECIPES]
+    recipes += [
+        RecipeKernel(fault.name, fault.kind, fault.subject, fault, out)
+        for fault in RECIPE_FAULTS
+        if fault.kind in KINDS and fault.subject in RECIPES
+    ]
+    return [*recipes, *styles]
 
 
 def main() -> int:
     options = _options()
-    kernels = candidates()
+    out, known = options.out.resolve(), _read()
+    if options.table:
+        print(summary(kernels(out), known))
+        return 0
+    chosen = [kernel for kernel in kernels(out) if _is_wanted(kernel, options.only)]
+    for op in sorted({RECIPES[kernel.subject][0] for kernel in chosen if isinstance(kernel, RecipeKernel)}):
+        built_project(op, out)
     with ThreadPoolExecutor(options.jobs) as pool:
-        refused = [line for line in pool.map(lambda kernel: _built(kernel, options.out), kernels) if line]
-        for line in refused:
-            print(line)
-        if options.dry_run:
-            for kernel in kernels:
-                for column, command in _commands(kernel, options):
-                    print(f"{kernel.name} [{column}]: {' '.join(command)}")
-            print(f"{sum(bool(kernel.kind) for kernel in kernels)} faults; {len(refused)} kernels do not compile")
-            return len(refused)
-        seen = list(pool.map(lambda kernel: _seen(kernel, options), kernels))
-    for kernel, tools in zip(kernels, seen, strict=True):
-        print(f"{kernel.name:48} {', '.join(tools) or 'nothing sees it'}")
-    print(summary(kernels, seen))
-    if options.json:
-        outcomes = {kernel.name: tools for kernel, tools in zip(kernels, seen, strict=True)}
-        options.json.write_text(json.dumps({"calls": options.calls, "seen": outcomes}, indent=1) + "\n")
+        runs = {pool.submit(_seen, kernel, options): kernel for kernel in chosen}
+        for run in as_completed(runs):
+            tools, name = run.result(), runs[run].name
+            print(f"{name:48} {', '.join(tools) or 'nothing'}", flush=True)
+            if not options.build_only:
+                known[name] = tools
+                RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
     return 0
 
 
-def summary(kernels: list[Candidate], seen: list[list[str]]) -> str:
-    """Markdown: how many faults each tool sees, by kind."""
+def _is_wanted(kernel: Kernel, words: Sequence[str]) -> bool:
+    return not words or any(word in f"{type(kernel).__name__} {kernel.name}" for word in words)
+
+
+def _read() -> dict[str, list[str]]:
+    """The tools that see something, by the kernel's name."""
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def _seen(kernel: Kernel, options: argparse.Namespace) -> list[str]:
+    """The tools that see something on this GPU; a reason where it does not compile."""
+    try:
+        kernel.build()
+    except subprocess.CalledProcessError as error:
+        return [f"does not compile: {(error.stderr or error.stdout).strip()[-300:]}"]
+    if options.build_only:
+        return []
+    return [run.tool for run in kernel.runs(options.count) if run.fails(options.limit)]
+
+
+def summary(kernels: list[Kernel], known: dict[str, list[str]]) -> str:
+    """Markdown: how many faults each tool sees, by kind, of those that have been run."""
+    emulated = recorded()
     counts: dict[Kind | None, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for kernel, tools in zip(kernels, seen, strict=True):
-        counts[kernel.kind].update([*{tool.split(" ")[0] for tool in tools}, "all"])
-    right = counts.pop(None)
+    for kernel in kernels:
+        if kernel.name in known:
+            tools = {tool.split(" ")[0] for tool in known[kernel.name]}
+            is_caught = kernel.name in emulated and emulated[kernel.name].outcome != "missed"
+            counts[kernel.kind].update([*tools, *(["emulated"] if is_caught else []), "all"])
+    right = counts.pop(None, collections.Counter())
     rows = [(kind.title, counts[kind]) for kind in Kind if kind in counts]
     rows += [("**all**", sum(counts.values(), collections.Counter())), ("right kernels", right)]
     lines = [f"| kind of fault | faults | {' | '.join(COLUMNS)} |", "|---|--:" + "|--:" * len(COLUMNS) + "|"]
@@ -100,52 +255,17 @@ def summary(kernels: list[Candidate], seen: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
-def _built(kernel: Candidate, out: Path) -> str:
-    """Builds the kernel plainly and with random waits; "", or why it cannot be built."""
-    try:
-        for variant, text in (("plain", kernel.text), ("perturbed", perturbed(kernel.text))):
-            compile_for_gpu(text, ARCHITECTURE, kernel.library(out, variant))
-    except subprocess.CalledProcessError as error:
-        return f"{kernel.name} does not compile: {error.stderr.strip()[:300]}"
-    return ""
-
-
-def _commands(kernel: Candidate, options: argparse.Namespace) -> Iterable[tuple[str, list[str]]]:
-    def call(variant: str) -> list[str]:
-        module = [sys.executable, "-m", "tests.emulator.styles.hardware"]
-        return [*module, str(kernel.library(options.out, variant)), kernel.style.name]
-
-    for variant in ("plain", "perturbed"):
-        yield variant, [*call(variant), "--calls", str(options.calls)]
-    for tool in SANITIZERS:
-        yield (
-            f"compute-sanitizer {tool}",
-            ["compute-sanitizer", "--error-exitcode", "9", "--tool", tool, *call("plain")],
-        )
-
-
-def _seen(kernel: Candidate, options: argparse.Namespace) -> list[str]:
-    """The tools that see something."""
-    seen = [column for column, command in _commands(kernel, options) if _fails(command)]
-    result = recorded().get(kernel.name)
-    return [*seen, "emulated"] if result and result.outcome != "missed" else seen
-
-
-def _fails(command: list[str]) -> bool:
-    try:
-        return subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=LIMIT_S).returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     folder = ROOT / "build" / "gpu" / "synchronisation"
     parser.add_argument("--out", type=Path, default=folder, help="default: build/gpu/synchronisation")
-    parser.add_argument("--jobs", type=int, default=6, help="processes at once (6)")
-    parser.add_argument("--calls", type=int, default=60, help="calls of each problem, plain and perturbed (60)")
-    parser.add_argument("--json", type=Path, help="write the outcomes here")
-    parser.add_argument("--dry-run", action="store_true", help="build, and print what would run")
+    parser.add_argument("--jobs", type=int, default=6, help="kernels at once (6)")
+    parser.add_argument("--count", type=int, default=60, help="calls of each problem, or cases of an op (60)")
+    parser.add_argument("--limit", type=float, default=180, metavar="S", help="until a run counts as hung (180)")
+    text = "StyleKernel, RecipeKernel, or parts of names (default: all)"
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help=text)
+    parser.add_argument("--table", action="store_true", help="print the table of the recorded outcomes")
+    parser.add_argument("--build-only", action="store_true", help="compile every kernel, and run none")
     return parser.parse_args()
 
 

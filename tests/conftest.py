@@ -18,6 +18,8 @@ from kernelgen.cli import main
 from kernelgen.scaffold import template
 
 ROOT = Path(__file__).parents[1]
+# Where the emulator keeps what it compiled, by what went into it.
+EMULATOR = ROOT / "build" / "emulator"
 # Set before anything loads torch: a thread of OpenMP that waits for others then leaves its core to other tests.
 # Spinning made the norms' own tests take three times as long on shared cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -100,6 +102,10 @@ def _isolated_environment(tmp_path_factory):
         "[user]\nname = Ada Lovelace\nemail = ada@example.com\n[init]\ndefaultBranch = main\n"
         '[protocol "file"]\nallow = always\n[commit]\ngpgSign = false\n'
     )
+    # All but the emulated GPU itself, which takes a minute to compile: once for all workers, and for later runs.
+    for folder in (world / "cache" / "kernelgen", EMULATOR):
+        folder.mkdir(parents=True, exist_ok=True)
+    (world / "cache" / "kernelgen" / "emulator").symlink_to(EMULATOR)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GIT_CONFIG_GLOBAL", str(world / "gitconfig"))
         patch.setenv("GIT_CONFIG_NOSYSTEM", "1")

@@ -122,7 +122,7 @@ def emulation(out: Path) -> list[Step]:
     """The emulated GPU against this one, and against the tools that look for faults on it."""
     styles = [sys.executable, str(ROOT / "tools" / "styles_on_gpu.py"), "--out", str((out / "styles").resolve())]
     faults = [sys.executable, str(ROOT / "benchmarks" / "synchronisation_faults.py")]
-    faults += ["--out", str((out / "synchronisation").resolve()), "--json", str((out / "seen.json").resolve())]
+    faults += ["--out", str((out / "synchronisation").resolve())]
     return [Step("styles", styles, ROOT), Step("synchronisation faults", faults, ROOT, limit_s=4 * LIMIT_S)]
 
 

@@ -20,6 +20,7 @@ def run(arguments: list[str]) -> int:
     from kernelgen.lab import bench
 
     selection = lab.find(options)
+    lab.bring_up_to_date(selection, options)
     names = ("device", "dtype", "cases", "peers", "backward", "tf32", "seed", "samples")
     asked = {name: getattr(options, name) for name in names}
     with lab.progress(not options.json) as show:
@@ -50,6 +51,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=300.0, metavar="S", help=text)
     parser.add_argument("--save-baseline", action="store_true", help="keep the results in the project's baselines/")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the results there, for `kernelgen compare`")
+    lab.add_no_build(parser)
     parser.add_json()
     options = parser.parse_args(arguments)
     if options.samples < 10:

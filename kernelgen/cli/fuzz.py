@@ -32,6 +32,8 @@ def run(arguments: list[str]) -> int:
         asked |= {"gpu": library.gpu.architecture, "variables": library.variables()}
     if options.perturb is not None:
         asked |= {"perturb": options.perturb, "variables": _perturbed_build(selection, options.perturb)}
+    if not asked.get("variables"):
+        lab.bring_up_to_date(selection, options)
     with lab.progress(not options.json) as show:
         outcome = fuzz(
             selection,
@@ -68,6 +70,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=60.0, metavar="S", help=text)
     text = "on a GPU, with random waits around barriers, atomics and asynchronous copies; SEED (0) chooses where"
     parser.add_argument("--perturb", type=int, nargs="?", const=0, metavar="SEED", help=text)
+    lab.add_no_build(parser)
     parser.add_json()
     options = parser.parse_args(arguments)
     emulated.check(parser, options)

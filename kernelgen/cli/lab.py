@@ -1,6 +1,7 @@
 """The options that the lab's verbs share, and a progress bar."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli.emulated import DEVICE, add_gpu, measures_time
+from kernelgen.cli.output import note
 from kernelgen.cli.parser import Parser
+from kernelgen.errors import KernelgenError, LabError
 
 if TYPE_CHECKING:
     from kernelgen.lab.selection import Selection
@@ -30,6 +33,11 @@ def add_options(parser: Parser, *, ops: str | int = "*", emulated: bool = False)
         parser.add_argument("--device", choices=("cpu", "cuda"), type=measures_time, help=text)
 
 
+def add_no_build(parser: Parser) -> None:
+    text = "do not build first: refuse where a source changed since the last build"
+    parser.add_argument("--no-build", action="store_true", help=text)
+
+
 def add_blocks(group: Any) -> None:
     """How much evidence two versions that take turns are to give."""
     from kernelgen.lab.pair import BLOCKS
@@ -43,6 +51,22 @@ def find(options: argparse.Namespace) -> "Selection":
     from kernelgen.lab.selection import select
 
     return select(options.project, options.python, options.ops)
+
+
+def bring_up_to_date(selection: "Selection", options: argparse.Namespace) -> None:
+    """Builds what is stale and runs on the device; with --no-build, refuses it.
+
+    Raises:
+        LabError: it does not build; or something is stale, and --no-build was given.
+    """
+    from kernelgen.toolchain import current
+
+    variable = f"{selection.package.upper()}_VARIANT"
+    if os.environ.get(variable, "release") == "release":
+        try:
+            current.bring_up_to_date(selection.root, selection.python, options.device, note, build=not options.no_build)
+        except KernelgenError as error:
+            raise LabError(str(error)) from error
 
 
 @contextmanager

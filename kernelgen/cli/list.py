@@ -13,19 +13,22 @@ def run(arguments: list[str]) -> int:
 
     from kernelgen.lab import proven
     from kernelgen.scaffold import ops, project
+    from kernelgen.toolchain import current
 
     home = project.find(options.project)
     statuses, recipes = ops.statuses(home), home.renderer().summaries()
     proofs = {op.name: proven.of_op(home.root, home.package.name, op.name) for op in statuses}
+    stale = current.reason_if_known(home.root)
     if options.json:
         listed = [{**op.as_dict(), "proven": proofs[op.name]} for op in statuses]
-        print(json.dumps({"root": str(home.root), "ops": listed, "recipes": recipes}))
+        print(json.dumps({"root": str(home.root), "ops": listed, "stale": stale, "recipes": recipes}))
         return 0
     rows = [
         (op.name, op.recipe or "?", ", ".join(op.backends) or "no backend", op.state, proven.in_words(proofs[op.name]))
         for op in statuses
     ]
-    print("\n".join(["Ops:", *_columns(rows), "", "Recipes:", *_columns(list(recipes.items()))]))
+    notes = [f"  {stale}: `kernelgen build` brings the libraries up to date"] if stale else []
+    print("\n".join(["Ops:", *_columns(rows), *notes, "", "Recipes:", *_columns(list(recipes.items()))]))
     return 0
 
 

@@ -27,6 +27,7 @@ def run(arguments: list[str]) -> int:
     from kernelgen.lab.ncu.profiler import profile_op
 
     selection = lab.find(options)
+    lab.bring_up_to_date(selection, options)
     names = ("device", "case", "dtype", "backward", "tf32", "seed")
     folder = options.out or selection.root / "build" / "profiles"
     profiled = profile_op(
@@ -64,6 +65,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=300.0, metavar="S", help=text)
     text = "where the report, the CSV and the JSON go (default: build/profiles in the project)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=text)
+    lab.add_no_build(parser)
     parser.add_json()
     options = parser.parse_args(arguments)
     if options.limit <= 0:

@@ -64,7 +64,7 @@ def measure(
         for op in selection.ops:
             revision.copy_cases(root, then, selection.package, op, request.against)
         for folder in (then, root):
-            revision.build(folder, selection.python)
+            revision.build(folder, selection.python, request.device)
 
         def start(op: str, seed: int) -> Pair:
             def worker(name: str, folder: Path) -> WorkerProcess:

@@ -25,9 +25,15 @@ class Build:
     python: Path | None = None
 
     def run(
-        self, jobs: int | None = None, *, clean: bool = False, verbose: bool = False, quiet: bool = False
+        self,
+        jobs: int | None = None,
+        *,
+        backend: str | None = None,
+        clean: bool = False,
+        verbose: bool = False,
+        quiet: bool = False,
     ) -> "Outcome":
-        """Bring the libraries up to date; `quiet` keeps standard output free.
+        """Bring the libraries up to date, or that of one backend; `quiet` keeps standard output free.
 
         Raises:
             KernelgenError: such a build is impossible here, or the compiler refused a source.
@@ -36,6 +42,7 @@ class Build:
         switches = {"--clean": clean, "--verbose": verbose, "--quiet": quiet}
         options = [name for name, wanted in switches.items() if wanted]
         options += ["-j", str(jobs)] if jobs else []
+        options += ["--backend", backend] if backend else []
         report = build_tools.build(self.root, find_python(self.root, self.python), options, self.environment)
         return Outcome(report["variant"], report["configuration"], report["built"], time.perf_counter() - start)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.git import GitError, git, text
+from kernelgen.toolchain import current
 from kernelgen.toolchain.build import Build, environment
 
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
@@ -65,10 +66,10 @@ def versions(root: Path, path: Path, most: int) -> list[tuple[str, str]]:
         return []
 
 
-def build(root: Path, python: Path) -> None:
-    """Compiles what changed, quietly.
+def build(root: Path, python: Path, device: str | None) -> None:
+    """Compiles what changed and runs on the device, quietly.
 
     Raises:
         KernelgenError: it does not compile.
     """
-    Build(root, environment(), python).run(quiet=True)
+    Build(root, environment(), python).run(quiet=True, backend=current.backend(device))

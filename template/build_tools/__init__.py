@@ -30,6 +30,7 @@ The modules, in the order in which a build uses them:
       tuning_header.py    the values of tuned.json, as the sources include them
       ninja.py            the text of build.ninja
     configuration.py    the record of a build definition
+    stale.py            has anything changed that a build would compile?
 
 Besides these: environment.py (the variables that are read), machine.py (compiler processes at once, the CPU's name),
 messages.py (notes and refusals), files.py (atomic writes), perturb.py (nvcc, with random waits in the kernels), jit.py

@@ -1,6 +1,7 @@
 """`python -m build_tools COMMAND`, in the project's root. Results are JSON.
 
     build       bring the libraries up to date; what `kernelgen build` runs
+    stale       say what changed since they were built
     configure   write a build definition, and build nothing
     headers     write the headers that an op's sources include
     objects     write those headers for every op, and print what an emulated GPU's library is compiled from
@@ -74,10 +75,21 @@ def _build(options: argparse.Namespace, note: Note) -> Any:
     project = load()
     request = _request(project, options)
     switches = {name: getattr(options, name) for name in ("jobs", "clean", "verbose", "quiet")}
-    report = build(project, request, note, **switches)
+    report = build(project, request, note, backends=_backends(options), **switches)
     if not options.report:
         return None
     return {"variant": request.variant.name, "configuration": asdict(report.configuration), "built": report.built}
+
+
+def _stale(options: argparse.Namespace, note: Note) -> Any:
+    from .stale import reason
+
+    project = load()
+    return {"reason": reason(project, _request(project, options), _backends(options))}
+
+
+def _backends(options: argparse.Namespace) -> list[str]:
+    return [options.backend] if options.backend else ["cpu", "cuda"]
 
 
 def _configure(options: argparse.Namespace, note: Note) -> Any:
@@ -152,8 +164,8 @@ def _parser() -> argparse.ArgumentParser:
         return parser
 
     selection = argparse.ArgumentParser(add_help=False)
-    selection.add_argument("--op", help="this op alone, for the backend and in the folder that the next two name")
-    selection.add_argument("--backend", choices=("cpu", "cuda"))
+    selection.add_argument("--backend", choices=("cpu", "cuda"), help="this library alone")
+    selection.add_argument("--op", help="this op alone, for that backend and in --folder")
     selection.add_argument("--folder", type=Path)
     selection.add_argument("--tuned", type=json.loads, metavar="JSON", help="with this in place of its tuned.json")
 
@@ -162,6 +174,8 @@ def _parser() -> argparse.ArgumentParser:
     subparser.add_argument("--clean", action="store_true", help="remove what was built before")
     subparser.add_argument("--verbose", action="store_true", help="show the compilers' command lines")
     subparser.add_argument("--quiet", action="store_true", help="print to standard error only")
+
+    command("stale", _stale, "say what changed since the libraries were built", selection)
 
     command("configure", _configure, "write a build definition, and build nothing", selection)
 

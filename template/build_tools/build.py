@@ -33,6 +33,7 @@ def build(
     request: Request,
     note: Note,
     *,
+    backends: Sequence[str] = ("cpu", "cuda"),
     jobs: int | None = None,
     clean: bool = False,
     verbose: bool = False,
@@ -41,6 +42,7 @@ def build(
     """Brings the libraries up to date, and goes straight to Ninja where nothing that configuring looks at has changed.
 
     Args:
+        backends: which of the libraries that the request makes.
         jobs: compiler processes at once; None: by cores and memory.
         clean: forget what was built before.
         verbose: show the commands; quiet: keep standard output free, and print to standard error.
@@ -56,10 +58,16 @@ def build(
         before = {path: snapshot.state(Path(path)) for path in outputs}
         command = [configuration.ninja, "-f", str(request.folder / "build.ninja")]
         command += ["-j", str(jobs or configuration.jobs), *(["-v"] if verbose else [])]
+        command += libraries(request, configuration, backends)
         if run_ninja(command, configuration.cache, lock, quiet=quiet):
             raise BuildError("the native build failed; the compiler's messages are above.")
         built = [path for path in outputs if snapshot.state(Path(path)) != before[path]]
     return Report(configuration, built)
+
+
+def libraries(request: Request, configuration: Configuration, backends: Sequence[str]) -> list[str]:
+    """The libraries of these backends that a build definition makes: Ninja's targets."""
+    return [path for path in configuration.libraries if path in {str(request.library(backend)) for backend in backends}]
 
 
 def _configuration(project: Project, request: Request, note: Note) -> Configuration:

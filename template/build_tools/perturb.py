@@ -29,8 +29,8 @@ AFTER = re.compile(
     r"bar(rier)?\.|mbarrier\.|membar\.|cp\.(async|reduce)\.|wgmma\.(commit|wait)_group|(atom|red)\.|"
     r"(ld|st)\.(volatile|relaxed|acquire|release)|griddepcontrol\."
 )
-# An instruction after whatever stands before it in its statement: labels, braces, a predicate.
-INSTRUCTION = re.compile(r"^((?:\s|[{}]|[$\w]+:|//.*\n)*)((?:@!?[%$\w]+\s+)?)([a-z][\w.:]*)")
+# An instruction after whatever stands before it in its statement: labels, source lines, braces, a predicate.
+INSTRUCTION = re.compile(r"^((?:\s|[{}]|[$\w]+:|(?://|\.loc\b).*\n)*)((?:@!?[%$\w]+\s+)?)([a-z][\w.:]*)")
 # One place in so many has no wait at all, one wait in so many is long.
 QUIET_PLACES, LONG_WAITS = 4, 8
 SHORT_NS, LONG_NS = 256, 8192

@@ -28,6 +28,20 @@ def is_current(project: Project, request: Request, configuration: Configuration)
     return recorded == take(project, request, configuration)
 
 
+def changed_in_project(project: Project, request: Request, configuration: Configuration) -> str:
+    """What of the project a recorded configuration no longer describes: a file, or a word for it; "" if nothing."""
+    try:
+        recorded = json.loads((request.folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "the build definition"
+    now = take(project, request, configuration)
+    files = (file for file in now["files"] if not Path(file).is_absolute())
+    if changed := [file for file in files if now["files"][file] != recorded["files"].get(file)]:
+        return changed[0]
+    words = {"request": "which ops there are", "sources": "which sources there are", "kernels": "an instantiate line"}
+    return next((word for key, word in words.items() if now[key] != recorded[key]), "")
+
+
 def record(project: Project, request: Request, configuration: Configuration) -> None:
     write(request.folder / RECORD, json.dumps(take(project, request, configuration)) + "\n")
 

@@ -4,13 +4,16 @@ python -m tests.emulator.page --write
 """
 
 import argparse
+import itertools
 import re
 import sys
 from pathlib import Path
 
 from kernelgen.emulator.compiler import DEVICE
 from tests.emulator.faults.__main__ import recorded, table
+from tests.emulator.instructions.forms import forms
 
+QUALIFIERS = ("rn", "rna", "relu", "ftz", "global", "release", "aligned", "fractional", "range")
 PAGE = Path(__file__).parents[2] / "docs" / "emulated-gpu.md"
 
 
@@ -27,9 +30,9 @@ def main() -> int:
 def filled(page: str) -> str:
     """The page with each table after the mark of its name."""
     for name, text in tables().items():
-        page = re.sub(
-            rf"(<!-- {name} -->\n)(?:\n?(?:\|.*\n)+)?", lambda match, text=text: f"{match[1]}\n{text}\n", page
-        )
+        pattern = rf"(<!-- table: {name} -->\n)(?:\n?(?:\|.*\n)+)?"
+        page, marks = re.subn(pattern, lambda match, text=text: f"{match[1]}\n{text}\n", page)
+        assert marks == 1, f"the page has {marks} marks '<!-- table: {name} -->'; it takes 1"
     return page
 
 
@@ -47,16 +50,26 @@ def _gpus() -> str:
 
 
 def _instructions() -> str:
-    """By the least capability; 0 in the emulator's table is every GPU."""
+    """By the least capability that has a form of the instruction."""
+    least: dict[str, int] = {}
+    for form in forms():
+        words = form.text.split()
+        for first in words[0].split("|"):
+            # The name goes on up to the first word that has alternatives, or is a type or a qualifier.
+            rest = itertools.takewhile(
+                lambda word: re.fullmatch(r"[a-z_]+[a-z]", word) and word not in QUALIFIERS, words[1:]
+            )
+            name = ".".join((first, *rest))
+            least[name] = min(form.capability, least.get(name, form.capability))
     names: dict[int, list[str]] = {}
-    entry = re.compile(r'^ +\{"([\w.:]+)", (\w+)(?:<\w+>)?(?:, (\d+))?\},?$', re.MULTILINE)
-    for name, handler, capability in entry.findall((DEVICE / "ptx.cpp").read_text()):
-        if handler != "nullptr":
-            names.setdefault(int(capability or 0), []).append(f"`{name}`")
+    for name, capability in least.items():
+        shorter = {name.rsplit(".", count)[0] for count in range(1, name.count(".") + 1)}
+        if not any(least.get(other) == capability for other in shorter):
+            names.setdefault(capability, []).append(f"`{name}`")
     rows = ["| from | instructions |", "|---|---|"]
     for capability, listed in sorted(names.items()):
-        least = f"{capability // 10}.{capability % 10}" if capability else "any"
-        rows.append(f"| {least} | {', '.join(sorted(listed))} |")
+        lowest = f"{capability // 10}.{capability % 10}" if capability else "any"
+        rows.append(f"| {lowest} | {', '.join(sorted(listed))} |")
     return "\n".join(rows)
 
 

@@ -31,6 +31,11 @@ class Bench:
         command = (sys.executable, "-m", "kernelgen", verb, *arguments, "--python", sys.executable)
         return self.run(*command, PYTHONPATH=str(REPOSITORY), **variables)
 
+    def doctor(self, **variables: str | None) -> str:
+        """Of the project without its library: doctor would load it, and torch with it."""
+        (self.project / "src" / "demo_kernels" / "_cpu.so").unlink()
+        return self.kernelgen("doctor", **variables)
+
     def python(self, code: str, **variables: str | None) -> str:
         """Runs code that raises, and returns the error's message without the traceback."""
         lines = f"import torch\n{code}"

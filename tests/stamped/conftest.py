@@ -23,6 +23,8 @@ CACHE = REPOSITORY / "build" / "stamped"
 ARCHITECTURES = "8.0;9.0a"
 # Halves the time to compile C++, for tests that look at results and not at speed.
 QUICKLY = {"CXXFLAGS": "-O0"}
+# The same for device code that no GPU runs, by a flag of CUDA 13.
+QUICK_NVCC = 'NVCC_FLAGS = {"*": ["--Ofast-compile=max"]}'
 
 
 def blank(name: str, schema: str, reference: str | None = None) -> dict[str, Any]:
@@ -144,11 +146,18 @@ def template_hash() -> str:
     """Differs whenever a stamped project would, or the torch that it is built with."""
     import torch
 
-    digest = hashlib.sha256(f"{torch.__version__} {sys.version} {EVERY_OP}".encode())
+    digest = hashlib.sha256(f"{torch.__version__} {sys.version} {EVERY_OP} {QUICK_NVCC}".encode())
     for path in sorted([*(REPOSITORY / "template").rglob("*"), REPOSITORY / "copier.yml"]):
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(f"{path.relative_to(REPOSITORY)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def has_cuda_13() -> bool:
+    """Whether torch is built for CUDA 13 or newer, and so the toolkit, which has to match."""
+    import torch
+
+    return int((torch.version.cuda or "0").partition(".")[0]) >= 13
 
 
 @pytest.fixture(scope="session")
@@ -161,7 +170,9 @@ def full_project() -> Path:
             shutil.rmtree(CACHE / "unfinished", ignore_errors=True)
             for old in CACHE.glob("????????????????"):
                 shutil.rmtree(old)
-            stamp(CACHE / "unfinished" / "demo-kernels", ops=EVERY_OP)
+            unfinished = stamp(CACHE / "unfinished" / "demo-kernels", ops=EVERY_OP)
+            if has_cuda_13():
+                edit(unfinished / "setup.py", ("NVCC_FLAGS: dict[str, list[str]] = {}", QUICK_NVCC))
             (CACHE / "unfinished").rename(home)
             result = build(project, USE_CUDA="1")
             assert result.returncode == 0, result.stdout + result.stderr

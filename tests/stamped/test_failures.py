@@ -95,13 +95,13 @@ def compiler_missing(bench):
 @row("too old for torch's headers")
 def compiler_old(bench):
     old = bench.script("old-g++", 'case "$*" in *dumpfullversion*) echo 7.5.0;; *) echo "g++ (GCC) 7.5.0";; esac')
-    return bench.kernelgen("doctor", CXX=str(old))
+    return bench.doctor(CXX=str(old))
 
 
 @row("this nvcc takes g++ up to")
 def compiler_new(bench):
     text = 'case "$*" in *dumpfullversion*) echo 99.1.0;; *--version*) echo "g++ 99";; *) exec g++ "$@";; esac'
-    return bench.kernelgen("doctor", CXX=str(bench.script("new-g++", text)))
+    return bench.doctor(CXX=str(bench.script("new-g++", text)))
 
 
 @row("the native build failed; the compiler's messages are above")
@@ -165,7 +165,7 @@ def toolkit_without_runtime(bench):
 def toolkit_without_headers(bench):
     import torch
 
-    return bench.kernelgen("doctor", CUDA_HOME=bench.toolkit(int(torch.version.cuda.split(".")[0]) * 1000))
+    return bench.doctor(CUDA_HOME=bench.toolkit(int(torch.version.cuda.split(".")[0]) * 1000))
 
 
 @row("nvcc … cannot compile for")
@@ -190,7 +190,7 @@ def no_gpu(bench):
 
 @row("does not run on this machine's")
 def architecture_of_another_gpu(bench):
-    return bench.kernelgen("doctor", PATH=bench.gpu(), TORCH_CUDA_ARCH_LIST="9.0a")
+    return bench.doctor(PATH=bench.gpu(), TORCH_CUDA_ARCH_LIST="9.0a")
 
 
 @row("holds code for … and no PTX")
@@ -203,7 +203,7 @@ def wheel_for_one_gpu(bench):
 
 @row("is too old to run what CUDA … builds")
 def driver_old(bench):
-    return bench.kernelgen("doctor", PATH=bench.gpu())
+    return bench.doctor(PATH=bench.gpu())
 
 
 # ---- The machine ----------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def stale_lock(bench):
     lock.parent.mkdir(parents=True)
     lock.touch()
     os.utime(lock, (time.time() - 3600,) * 2)
-    return bench.kernelgen("doctor", XDG_CACHE_HOME=str(bench.scratch / "cache"), TORCH_EXTENSIONS_DIR=None)
+    return bench.doctor(XDG_CACHE_HOME=str(bench.scratch / "cache"), TORCH_EXTENSIONS_DIR=None)
 
 
 # ---- A project that is built ----------------------------------------------------------------------------

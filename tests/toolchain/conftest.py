@@ -22,7 +22,14 @@ def patient_alone(made_once) -> Path:
 
 
 @pytest.fixture
-def patient(patient_alone, tmp_path, monkeypatch) -> Path:
+def patient(built_patient) -> Path:
+    """A project that is not built: doctor loads no library, and torch with it, which takes most of its time."""
+    (built_patient / "src" / "demo_kernels" / "_cpu.so").unlink()
+    return built_patient
+
+
+@pytest.fixture
+def built_patient(patient_alone, tmp_path, monkeypatch) -> Path:
     """A copy of the project; the test runs inside it, in an environment without settings for a build."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)

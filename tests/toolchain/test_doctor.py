@@ -35,7 +35,7 @@ def examine(run):
 # ---- The verdict ----------------------------------------------------------------------------------------
 
 
-def test_a_machine_with_a_toolkit_is_well(patient, examine):
+def test_a_machine_with_a_toolkit_is_well(built_patient, examine):
     findings, code = examine()
     assert [check for check, finding in findings.items() if finding["state"] == "error"] == []
     assert code == 0
@@ -70,7 +70,7 @@ def test_a_folder_that_is_no_project_is_refused(tmp_path, run):
     assert "is not inside a kernelgen project" in result.err
 
 
-def test_it_takes_little_time(patient, examine):
+def test_it_takes_little_time(built_patient, examine):
     def processor_time() -> float:
         usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         return sum(usage.ru_utime + usage.ru_stime for usage in usages)
@@ -226,17 +226,17 @@ def test_the_record_against_the_disk(patient, examine):
     assert "lists the op elementwise, and there is no folder" in findings["ops"]["text"]
 
 
-def test_libraries_against_their_sources(patient, examine):
+def test_libraries_against_their_sources(built_patient, examine):
     assert examine()[0]["libraries"]["text"] == "_cpu.so is as new as its sources and loads"
-    source = patient / PACKAGE / "ops" / "elementwise" / "cpu.cpp"
+    source = built_patient / PACKAGE / "ops" / "elementwise" / "cpu.cpp"
     os.utime(source)
-    assert examine()[0]["libraries"]["text"] == f"_cpu.so is older than {source.relative_to(patient)}."
-    (patient / PACKAGE / "_cpu.so").write_bytes(b"nonsense")
+    assert examine()[0]["libraries"]["text"] == f"_cpu.so is older than {source.relative_to(built_patient)}."
+    (built_patient / PACKAGE / "_cpu.so").write_bytes(b"nonsense")
     assert "does not load into torch" in examine()[0]["libraries"]["text"]
-    (patient / PACKAGE / "_cpu.so").unlink()
+    (built_patient / PACKAGE / "_cpu.so").unlink()
     assert examine()[0]["libraries"]["text"] == "nothing is compiled yet."
 
 
-def test_a_package_that_does_not_import(patient, examine):
-    (patient / PACKAGE / "ops" / "elementwise" / "__init__.py").write_text("import nothing_like_it\n")
+def test_a_package_that_does_not_import(built_patient, examine):
+    (built_patient / PACKAGE / "ops" / "elementwise" / "__init__.py").write_text("import nothing_like_it\n")
     assert "No module named 'nothing_like_it'" in examine()[0]["import"]["text"]

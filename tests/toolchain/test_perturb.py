@@ -53,6 +53,7 @@ def places(ptx: str) -> list[str]:
         ("\tbar.sync 0;\n", "wait bar.sync 0; wait"),
         ("\t@%p1 atom.global.add.f32 %f1, [%rd1], %f2;\n", "wait @%p1 atom.global.add.f32 %f1, [%rd1], %f2; wait"),
         ("$L1:\n\tmembar.gl;\n", "$L1: wait membar.gl; wait"),
+        ("$L1:\n\t.loc 1 17 3\n\tbar.sync 0;\n", "$L1: .loc 1 17 3 wait bar.sync 0; wait"),
         (
             "{ .reg .pred p; mbarrier.arrive.b64 _, [%r1]; }",
             "{ .reg .pred p; wait mbarrier.arrive.b64 _, [%r1]; wait }",

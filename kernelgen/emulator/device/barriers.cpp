@@ -107,11 +107,17 @@ void complete_phase_if_due(SharedAddress address, State& state) {
   wake(address.pointer());
 }
 
-void arrive(SharedAddress address, int64_t bytes, uint64_t count) {
+void arrive(const Call& call, SharedAddress address, int64_t bytes, uint64_t count) {
   State& state = mbarrier_at(address);
   if (state.pending < count) fail("more arrivals at the mbarrier at %#x than it was initialised for", address.offset);
   note_mbarrier(address.pointer(), true);
-  release(self(), clock_at(address).arriving);
+  if (call.has("relaxed")) {
+    release_fenced(self(), Scope::kCluster, clock_at(address).arriving);
+  } else {
+    release(self(), clock_at(address).arriving);
+  }
+  if (call.has("noComplete") && state.pending == count && !state.bytes) fail("an arrival with .noComplete is the last");
+  if (call.has("arrive_drop")) state.arrivals -= count;
   state.bytes += bytes;
   state.pending -= count;
   complete_phase_if_due(address, state);
@@ -165,20 +171,22 @@ void mbarrier_init(const Call& call) {
   clock_at(address).shown = PhaseClock::Shown::kNobody;
 }
 
-// mbarrier.arrive{.expect_tx} _, [barrier]{, count or bytes}
+// mbarrier.arrive{_drop}{.expect_tx} _, [barrier]{, count or bytes}
 void mbarrier_arrive(const Call& call) {
   const SharedAddress address = shared_address(call.get(1), 8, 8);
   if (address.block != &block()) check_known(address);
   const uint64_t last = call.operands() > 2 ? call.get(2) : 0;
   if (!call.instruction.operands[0].empty()) call.set(0, mbarrier_at(address).phase);  // The state: the phase's parity.
-  if (call.has("expect_tx")) return arrive(address, last, 1);
-  arrive(address, 0, call.operands() > 2 ? last : 1);
+  if (call.has("expect_tx")) return arrive(call, address, last, 1);
+  arrive(call, address, 0, call.operands() > 2 ? last : 1);
 }
 
+// mbarrier.expect_tx or complete_tx [barrier], bytes
 void mbarrier_expect(const Call& call) {
   const SharedAddress address = shared_address(call.get(0), 8, 8);
   State& state = mbarrier_at(address);
   note_mbarrier(address.pointer(), true);
+  if (call.has("complete_tx")) return complete_bytes(address, int64_t(call.get(1)));
   state.bytes += call.get(1);
 }
 

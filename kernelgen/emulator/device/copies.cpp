@@ -92,11 +92,6 @@ std::vector<Copy> take_copies() {
   return taken;
 }
 
-void cp_async(const Call& call) {
-  const size_t bytes = call.get(2), read = call.operands() > 3 ? call.get(3) : bytes;
-  copy_async(shared_address(call.get(0), bytes, bytes).pointer(), call.pointer<void>(1), bytes, read);
-}
-
 void cp_async_commit(const Call&) {
   commit_copies();
 }
@@ -223,18 +218,82 @@ void note_store(const Copies& own, const char* shared, const char* global, size_
   note_engine_access(here, own.writer, own.group, Unit::kBulkStore, global, bytes, true, adds);
 }
 
-// Stores bytes of one chunk, or adds them to the target.
-void store_or_add(const Call& call, char* target, const char* source, size_t bytes, bool is_float) {
-  if (!call.has("add")) {
-    memcpy(target, source, bytes);
-  } else {
-    if (!is_float) fail("the emulator adds float32 only: '%s'", call.instruction.text.c_str());
-    for (size_t i = 0; i + 4 <= bytes; i += 4) {
-      float old, addend;
-      memcpy(&old, target + i, 4);
-      memcpy(&addend, source + i, 4);
-      old += addend;
-      memcpy(target + i, &old, 4);
+bool reduces(const Call& call) {
+  return call.has("reduce");
+}
+
+// Stores bytes of one chunk, or combines them with the target.
+void store_or_reduce(const Call& call, Type type, char* target, const char* source, size_t bytes) {
+  if (reduces(call)) return reduce_into(call, type, target, source, bytes);
+  memcpy(target, source, bytes);
+}
+
+// The type of a tensor's elements, as reductions take them.
+Type type_of(const Call& call, const TensorMap& map) {
+  constexpr std::pair<CUtensorMapDataType, Type> kTypes[] = {
+      {CU_TENSOR_MAP_DATA_TYPE_UINT32, Type::kU32},
+      {CU_TENSOR_MAP_DATA_TYPE_INT32, Type::kS32},
+      {CU_TENSOR_MAP_DATA_TYPE_UINT64, Type::kU64},
+      {CU_TENSOR_MAP_DATA_TYPE_INT64, Type::kS64},
+      {CU_TENSOR_MAP_DATA_TYPE_FLOAT16, Type::kF16},
+      {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, Type::kBf16},
+      {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, Type::kF32},
+      {CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ, Type::kF32},
+      {CU_TENSOR_MAP_DATA_TYPE_FLOAT64, Type::kF64},
+  };
+  for (const auto& [number, type] : kTypes) {
+    if (map.type == number) return type;
+  }
+  if (reduces(call)) fail("'%s' on a tensor whose elements cannot be combined", call.instruction.text.c_str());
+  return Type::kNone;
+}
+
+}  // namespace
+
+// cp{.reduce}.async.bulk.tensor.nd... [map, {coordinates}], [shared]
+void tensor_store(const Call& call) {
+  const Box box = box_of(call, 0);
+  const SharedAddress from = shared_address(call.get(1), box.bytes(), 128);
+  const auto note = [&](const Copies& own) {
+    box.for_each_chunk([&](size_t offset, char* data, int begin, int end) {
+      if (begin < end) {
+        const char* const chunk = from.block->shared + box.swizzled(from.offset + offset);
+        note_store(own, chunk + begin, data + begin, end - begin, reduces(call));
+      }
+    });
+  };
+  const Type type = type_of(call, box.map);
+  start_store(note, [call, type, box, from] {
+    box.for_each_chunk([&](size_t offset, char* data, int begin, int end) {
+      const char* chunk = from.block->async_shared + box.swizzled(from.offset + offset);
+      if (begin < end) store_or_reduce(call, type, data + begin, chunk + begin, end - begin);
+    });
+  });
+}
+
+namespace {
+
+void check_bulk(const Call& call, size_t bytes, const void* global) {
+  if (bytes % 16 || reinterpret_cast<uintptr_t>(global) % 16) {
+    fail("'%s' of %zu bytes at %p; both must be multiples of 16", call.instruction.text.c_str(), bytes, global);
+  }
+}
+
+// The blocks of the cluster that a load goes to: those of the mask that .multicast::cluster adds as an operand.
+uint32_t targets_of(const Call& call, size_t operand, SharedAddress to) {
+  const uint32_t targets = call.has("multicast::cluster") ? call.get(operand) : 1u << to.block->rank;
+  const size_t count = block().cluster->blocks.size();
+  if (targets == 0 || targets >> count) fail("a load to the blocks %#x of %zu", targets, count);
+  return targets;
+}
+
+// Calls start(to, barrier) for each block that a load goes to. With multicast, the bytes count at each block's mbarrier.
+template <typename F>
+void for_each_target(const Call& call, uint32_t targets, SharedAddress to, SharedAddress barrier, const F& start) {
+  if (!call.has("multicast::cluster")) return start(to, barrier);
+  for (const auto& target : block().cluster->blocks) {
+    if (targets >> target->rank & 1) {
+      start(SharedAddress{target.get(), to.offset}, SharedAddress{target.get(), barrier.offset});
     }
   }
 }
@@ -246,76 +305,63 @@ void tensor_load(const Call& call) {
   const Box box = box_of(call, 1);
   const size_t bytes = box.bytes();
   const SharedAddress first = shared_address(call.get(0), bytes, 128), barrier = shared_address(call.get(2), 8, 8);
-  const bool multicast = call.has("multicast::cluster");
-  const uint32_t targets = multicast ? call.get(3) : 1u << first.block->rank;
-  const auto& blocks = block().cluster->blocks;
-  if (targets == 0 || targets >> blocks.size()) fail("a load to the blocks %#x of %zu", targets, blocks.size());
-  for (size_t rank = 0; rank < blocks.size(); ++rank) {
-    if (!(targets >> rank & 1)) continue;
-    const SharedAddress to{blocks[rank].get(), first.offset}, barrier_there{blocks[rank].get(), barrier.offset};
+  const auto start = [&](SharedAddress to, SharedAddress at) {
     const auto note = [&](uint32_t engine, Stamp stamp) {
       box.for_each_chunk([&](size_t, const char* data, int begin, int end) {
         if (begin >= end) return;
         note_engine_access(*to.block, engine, stamp, Unit::kTensorCopy, data + begin, end - begin, false, false);
       });
     };
-    start_load(to, multicast ? barrier_there : barrier, bytes, note, [box](SharedAddress to) {
+    start_load(to, at, bytes, note, [box](SharedAddress to) {
       box.for_each_chunk([&](size_t offset, const char* data, int begin, int end) {
         char chunk[16] = {};
         if (begin < end) memcpy(chunk + begin, data + begin, end - begin);
         write({to.block, box.swizzled(to.offset + offset)}, chunk, 16);
       });
     });
-  }
-}
-
-// cp{.reduce}.async.bulk.tensor.nd... [map, {coordinates}], [shared]
-void tensor_store(const Call& call) {
-  const Box box = box_of(call, 0);
-  const SharedAddress from = shared_address(call.get(1), box.bytes(), 128);
-  const auto note = [&](const Copies& own) {
-    box.for_each_chunk([&](size_t offset, char* data, int begin, int end) {
-      if (begin < end) {
-        const char* const chunk = from.block->shared + box.swizzled(from.offset + offset);
-        note_store(own, chunk + begin, data + begin, end - begin, call.has("add"));
-      }
-    });
   };
-  start_store(note, [call, box, from] {
-    box.for_each_chunk([&](size_t offset, char* data, int begin, int end) {
-      const char* chunk = from.block->async_shared + box.swizzled(from.offset + offset);
-      if (begin < end) {
-        store_or_add(call, data + begin, chunk + begin, end - begin, box.map.type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32);
-      }
-    });
-  });
+  for_each_target(call, targets_of(call, 3, first), first, barrier, start);
 }
 
-// cp.async.bulk.shared::cluster.global... [shared], [global], bytes, [barrier]
+// cp.async.bulk.shared::cluster.global... [shared], [global], bytes, [barrier]{, blocks}{, cache policy}
 void bulk_load(const Call& call) {
   const size_t bytes = call.get(2);
   const char* global = call.pointer<char>(1);
-  if (!call.has("mbarrier::complete_tx::bytes") || bytes % 16 || reinterpret_cast<uintptr_t>(global) % 16) {
-    fail("'%s' of %zu bytes at %p", call.instruction.text.c_str(), bytes, static_cast<const void*>(global));
-  }
-  const SharedAddress to = shared_address(call.get(0), bytes, 16);
-  const auto note = [&](uint32_t engine, Stamp stamp) {
-    note_engine_access(*to.block, engine, stamp, Unit::kTensorCopy, global, bytes, false, false);
+  check_bulk(call, bytes, global);
+  const SharedAddress first = shared_address(call.get(0), bytes, 16), barrier = shared_address(call.get(3), 8, 8);
+  const auto start = [&](SharedAddress to, SharedAddress at) {
+    const auto note = [&](uint32_t engine, Stamp stamp) {
+      note_engine_access(*to.block, engine, stamp, Unit::kTensorCopy, global, bytes, false, false);
+    };
+    start_load(to, at, bytes, note, [=](SharedAddress to) { write(to, global, bytes); });
   };
-  start_load(to, shared_address(call.get(3), 8, 8), bytes, note, [=](SharedAddress to) { write(to, global, bytes); });
+  for_each_target(call, targets_of(call, 4, first), first, barrier, start);
+}
+
+// cp.async.bulk.shared::cluster.shared::cta... [shared of the cluster], [shared], bytes, [barrier]
+void bulk_send(const Call& call) {
+  const size_t bytes = call.get(2);
+  check_bulk(call, bytes, nullptr);
+  const SharedAddress to = shared_address(call.get(0), bytes, 16), from = shared_address(call.get(1), bytes, 16);
+  const auto note = [&](uint32_t engine, Stamp stamp) {
+    note_engine_access(*to.block, engine, stamp, Unit::kTensorCopy, from.pointer(), bytes, false, false);
+  };
+  start_load(to, shared_address(call.get(3), 8, 8), bytes, note, [=](SharedAddress to) {
+    write(to, from.async_pointer(), bytes);
+  });
 }
 
 // cp{.reduce}.async.bulk.global.shared::cta.bulk_group... [global], [shared], bytes
 void bulk_store(const Call& call) {
   const size_t bytes = call.get(2);
   char* global = call.pointer<char>(0);
-  if (bytes % 16 || reinterpret_cast<uintptr_t>(global) % 16) {
-    fail("'%s' of %zu bytes at %p", call.instruction.text.c_str(), bytes, static_cast<const void*>(global));
-  }
+  check_bulk(call, bytes, global);
   const SharedAddress from = shared_address(call.get(1), bytes, 16);
   start_store(
-      [&](const Copies& own) { note_store(own, from.pointer(), global, bytes, call.has("add")); },
-      [call, global, from, bytes] { store_or_add(call, global, from.async_pointer(), bytes, call.has("f32")); });
+      [&](const Copies& own) { note_store(own, from.pointer(), global, bytes, reduces(call)); },
+      [call, global, from, bytes] {
+        store_or_reduce(call, call.instruction.type, global, from.async_pointer(), bytes);
+      });
 }
 
 void bulk_commit(const Call&) {

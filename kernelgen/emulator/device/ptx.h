@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "machine.h"
+#include "ptx_forms.h"
 #include "ptx_types.h"
 #include "rounding.h"
 
@@ -17,11 +18,10 @@ namespace emulator {
 struct Word {
   enum Kind { kArgument, kNumber, kRegister, kSpecial, kLabel } kind;
   uint64_t value;
-  int64_t offset = 0;       // That an address adds.
-  bool is_negated = false;  // A predicate, by '!'.
+  int64_t offset = 0;         // That an address adds.
+  bool is_negated = false;    // A predicate, by '!'.
+  bool is_predicate = false;  // A register that the assembly declares so.
 };
-
-struct Call;
 
 struct Instruction {
   std::string text;
@@ -30,7 +30,8 @@ struct Instruction {
   bool is_guarded = false;                  // By a predicate, and the value that it must have.
   Word guard = {};
   bool guard_value = true;
-  void (*handler)(const Call&) = nullptr;
+  Handler handler = nullptr;
+  int capability = 0;  // The least that has it.
   // What the parts say.
   std::vector<Type> types;
   Type type = Type::kNone;  // The last.
@@ -43,6 +44,7 @@ struct Instruction {
 struct Program {
   std::vector<Instruction> instructions;
   size_t registers;
+  int needed = 0;  // The least capability that has all its instructions.
 };
 
 // An instruction as a thread executes it.
@@ -73,16 +75,14 @@ struct Call {
   void set_float(size_t operand, float value) const { set(operand, std::bit_cast<uint32_t>(value)); }
 };
 
-using Handler = void (*)(const Call&);
-
-// The handler of an instruction, or null. `capability` is the least compute capability that has it.
-Handler handler_of(const Instruction& instruction, std::string_view name, int& capability);
 // A special register's number, or -1; and its value.
 int special_register_of(std::string_view name);
 uint64_t special_register(uint64_t number);
 [[noreturn]] void fail_unknown(const Call& call);
 
-// Handlers, by the file that defines them.
+// Handlers, by the file that defines them; ptx_forms.cpp says which instruction has which.
+// ptx.cpp
+void no_operation(const Call&), branch(const Call&), trap_thread(const Call&);
 // barriers.cpp
 void named_barrier(const Call&), cluster_arrive(const Call&), cluster_wait(const Call&), set_registers(const Call&);
 void mbarrier_init(const Call&), mbarrier_arrive(const Call&), mbarrier_expect(const Call&), mbarrier_wait(const Call&);
@@ -94,8 +94,9 @@ void check_known(SharedAddress barrier), complete_bytes(SharedAddress barrier, i
 // For the copies that a thread's cp.async has started: one arrival, which counts when they have arrived.
 void expect_copies(SharedAddress barrier, bool increments), arrive_for_copies(SharedAddress barrier);
 // copies.cpp
-void cp_async(const Call&), cp_async_commit(const Call&), cp_async_wait(const Call&);
-void bulk_load(const Call&), bulk_store(const Call&), bulk_commit(const Call&), bulk_wait(const Call&);
+void cp_async_commit(const Call&), cp_async_wait(const Call&);
+void bulk_load(const Call&), bulk_send(const Call&), bulk_store(const Call&);
+void bulk_commit(const Call&), bulk_wait(const Call&);
 void tensor_load(const Call&), tensor_store(const Call&), fence_async(const Call&);
 void check_copies_at_exit(Thread&);
 // products.cpp
@@ -103,8 +104,8 @@ void ldmatrix(const Call&), stmatrix(const Call&), movmatrix(const Call&), mma(c
 void wgmma(const Call&), wgmma_fence(const Call&), wgmma_commit(const Call&), wgmma_wait(const Call&);
 void check_products_at_exit(Warp&);
 // ptx_integers.cpp
-void add(const Call&), subtract(const Call&), multiply(const Call&), multiply_add(const Call&);
-void divide(const Call&), remainder(const Call&), absolute(const Call&), negate(const Call&);
+void add_or_subtract(const Call&), multiply(const Call&), multiply_add(const Call&);
+void divide_integers(const Call&), absolute_or_negated(const Call&);
 void least_or_most(const Call&), bitwise(const Call&), logic_of_three(const Call&), shift(const Call&);
 void funnel_shift(const Call&), permute_bytes(const Call&), count_bits(const Call&), bit_field(const Call&);
 void dot_product(const Call&), absolute_difference(const Call&), move(const Call&), find_nth_set(const Call&);
@@ -115,14 +116,16 @@ void copy_sign(const Call&);
 // ptx_comparisons.cpp
 void set_predicate(const Call&), set_value(const Call&), select(const Call&), select_by_sign(const Call&);
 // ptx_conversions.cpp
-void convert(const Call&), convert_address(const Call&), is_space(const Call&);
+void convert(const Call&), convert_packed(const Call&), convert_address(const Call&), is_space(const Call&);
 // ptx_memory.cpp
+// Combines what the target holds with the source, by the operation that the call's name tells.
+void reduce_into(const Call&, Type type, char* target, const char* source, size_t bytes);
 void load(const Call&), store(const Call&), atomic(const Call&), fence_memory(const Call&), map_to_block(const Call&);
-void block_rank_of(const Call&), prefetch(const Call&);
+void block_rank_of(const Call&), discard(const Call&), make_policy(const Call&);
 // ptx_warps.cpp
 void shuffle(const Call&), vote(const Call&), match(const Call&), reduce(const Call&), active_mask(const Call&);
 void elect(const Call&), warp_barrier(const Call&), reduce_at_barrier(const Call&), pause_thread(const Call&);
 // ptx_asynchronous.cpp
-void cp_async_any(const Call&), cp_async_arrive(const Call&);
+void cp_async(const Call&), cp_async_arrive(const Call&);
 
 }  // namespace emulator

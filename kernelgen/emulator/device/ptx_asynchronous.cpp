@@ -5,8 +5,8 @@
 
 namespace emulator {
 
-// cp.async.ca.shared.global{hints} [shared], [global], bytes{, bytes to read}{, ignore the source}{, cache policy}
-void cp_async_any(const Call& call) {
+// cp.async.ca.shared.global{hints} [shared], [global], bytes{, bytes to read, or whether to ignore the source}{, policy}
+void cp_async(const Call& call) {
   const size_t bytes = call.get(2);
   if (bytes != 4 && bytes != 8 && bytes != 16) fail("'%s' copies %zu bytes", call.instruction.text.c_str(), bytes);
   if (call.has("cg") && bytes != 16) fail("'%s' copies %zu bytes; .cg takes 16", call.instruction.text.c_str(), bytes);
@@ -14,8 +14,7 @@ void cp_async_any(const Call& call) {
   const size_t last = call.operands() - call.has("L2::cache_hint");
   if (last > 3) {
     const Word& word = call.instruction.operands[3].at(0);
-    const bool is_predicate = word.is_negated || (word.kind == Word::kRegister && last == 4 && call.has("ignore"));
-    read = is_predicate ? (call.get(3) ? 0 : bytes) : uint32_t(call.get(3));
+    read = word.is_predicate || word.is_negated ? (call.get(3) ? 0 : bytes) : uint32_t(call.get(3));
   }
   if (read > bytes) fail("'%s' reads %zu bytes of %zu", call.instruction.text.c_str(), read, bytes);
   copy_async(shared_address(call.get(0), bytes, bytes).pointer(), call.pointer<void>(1), bytes, read);

@@ -1,6 +1,7 @@
 // Comparisons and selections.
 
 #include <cmath>
+#include <optional>
 
 #include "ptx.h"
 
@@ -42,8 +43,8 @@ Order compared(const Call& call, Type type, uint64_t a, uint64_t b) {
   }
 }
 
-bool holds(const Call& call, Order order) {
-  const std::string& name = call.instruction.parts[1];
+// What a comparison of this name makes of an order; nothing if there is no such comparison.
+std::optional<bool> outcome(std::string_view name, Order order) {
   const bool less = order == Order::kLess, equal = order == Order::kEqual, greater = order == Order::kGreater;
   const bool unordered = order == Order::kUnordered;
   if (name == "eq") return equal;
@@ -60,6 +61,13 @@ bool holds(const Call& call, Order order) {
   if (name == "geu") return !less;
   if (name == "num") return !unordered;
   if (name == "nan") return unordered;
+  return {};
+}
+
+bool holds(const Call& call, Order order) {
+  for (const std::string& part : call.instruction.parts) {
+    if (const auto result = outcome(part, order)) return *result;
+  }
   fail_unknown(call);
 }
 

@@ -140,7 +140,6 @@ bool is_pair(Type type) {
 
 void convert(const Call& call) {
   const auto& types = call.instruction.types;
-  if (types.size() != 2 || call.has("rs")) fail_unknown(call);
   const Type to = types[0], from = types[1];
   if (is_pair(to)) return convert_pair(call, to, from);
   if (is_integer(from)) return convert_from_integer(call, to, from);
@@ -150,6 +149,17 @@ void convert(const Call& call) {
     if (rounds_to_whole(call)) x = rounded_whole(x, call.instruction.rounding);
   }
   call.set(0, encoded(call, to, x));
+}
+
+// cvt.pack.sat.type.s32{.b32} d, a, b{, c}: b lies lowest, then a, then the lower half of c.
+void convert_packed(const Call& call) {
+  const Type to = call.instruction.types[0];
+  const int bits = bits_of(to);
+  const auto packed = [&](size_t operand) {
+    return uint32_t(cut(saturated(extended(call.get(operand), Type::kS32), Type::kS32, to), bits));
+  };
+  const uint32_t pair = packed(1) << bits | packed(2);
+  call.set(0, bits == 16 ? pair : uint32_t(call.get(3)) << 16 | pair);
 }
 
 // ---- Address spaces -------------------------------------------------------------------------------------------

@@ -1,15 +1,10 @@
-// Arithmetic on integers, and operations on bits. Instructions that have both integer and floating-point types begin
-// here.
+// Arithmetic on integers, and operations on bits.
 
 #include "ptx.h"
 
 namespace emulator {
 
 namespace {
-
-bool is_float(const Call& call) {
-  return !is_integer(call.instruction.type);
-}
 
 // A number of the type, extended to 64 bits.
 int64_t extended(uint64_t bits, Type type) {
@@ -81,8 +76,9 @@ void move(const Call& call) {
   }
 }
 
+namespace {
+
 void add(const Call& call) {
-  if (is_float(call)) return add_floats(call);
   if (is_pair(call)) return set_halves(call, [](int x, int y) { return x + y; });
   if (call.has("cc") || call.instruction.parts[0] == "addc") {
     return set_with_carry(call, call.get(1), call.get(2), call.instruction.parts[0] == "addc" && *call.carry);
@@ -96,8 +92,6 @@ void add(const Call& call) {
 
 // A subtraction's borrow is the complement of the carry of adding the complement.
 void subtract(const Call& call) {
-  if (is_float(call)) return add_floats(call);
-  if (is_pair(call)) return set_halves(call, [](int x, int y) { return x - y; });
   if (call.has("cc") || call.instruction.parts[0] == "subc") {
     const bool borrow = call.instruction.parts[0] == "subc" && *call.carry;
     set_with_carry(call, call.get(1), ~call.get(2), !borrow);
@@ -110,8 +104,6 @@ void subtract(const Call& call) {
   }
   set_number(call, uint64_t(difference));
 }
-
-namespace {
 
 // The part of a product that .lo, .hi, .wide or the 24-bit forms keep.
 uint64_t product(const Call& call) {
@@ -130,8 +122,11 @@ uint64_t product(const Call& call) {
 
 }  // namespace
 
+void add_or_subtract(const Call& call) {
+  call.instruction.parts[0].starts_with("add") ? add(call) : subtract(call);
+}
+
 void multiply(const Call& call) {
-  if (is_float(call)) return multiply_floats(call);
   if (call.has("wide")) {
     const uint64_t value = product(call);
     return call.set(0, bits_of(call.instruction.type) == 16 ? uint32_t(value) : value);
@@ -140,7 +135,6 @@ void multiply(const Call& call) {
 }
 
 void multiply_add(const Call& call) {
-  if (is_float(call)) return fused_multiply_add(call);
   if (call.has("wide")) {
     const bool is_short = bits_of(call.instruction.type) == 16;
     const uint64_t value = product(call) + call.get(3);
@@ -156,8 +150,9 @@ void multiply_add(const Call& call) {
   set_number(call, product(call) + uint64_t(number(call, 3)));
 }
 
+namespace {
+
 void divide(const Call& call) {
-  if (is_float(call)) return divide_floats(call);
   const int64_t a = number(call, 1), b = number(call, 2);
   if (b == 0) return set_number(call, ~uint64_t(0));  // As GPUs do; PTX leaves it open.
   if (!is_signed(call.instruction.type)) return set_number(call, uint64_t(a) / uint64_t(b));
@@ -171,19 +166,18 @@ void remainder(const Call& call) {
   set_number(call, b == -1 ? 0 : uint64_t(a % b));
 }
 
-void absolute(const Call& call) {
-  if (is_float(call)) return unary_floats(call);
-  const int64_t x = number(call, 1);
-  set_number(call, x < 0 ? -uint64_t(x) : uint64_t(x));
+}  // namespace
+
+void divide_integers(const Call& call) {
+  call.instruction.parts[0] == "div" ? divide(call) : remainder(call);
 }
 
-void negate(const Call& call) {
-  if (is_float(call)) return unary_floats(call);
-  set_number(call, -uint64_t(number(call, 1)));
+void absolute_or_negated(const Call& call) {
+  const int64_t x = number(call, 1);
+  set_number(call, x < 0 || call.instruction.parts[0] == "neg" ? -uint64_t(x) : uint64_t(x));
 }
 
 void least_or_most(const Call& call) {
-  if (is_float(call)) return least_or_most_floats(call);
   const bool least = call.instruction.parts[0] == "min", is_relu = call.has("relu");
   const auto choose = [&](auto a, auto b) {
     const auto chosen = (b < a) == least ? b : a;
@@ -208,7 +202,6 @@ void bitwise(const Call& call) {
 }
 
 void logic_of_three(const Call& call) {
-  if (call.operands() != 5) fail_unknown(call);  // With a predicate, too.
   const uint32_t a = call.get(1), b = call.get(2), c = call.get(3), table = call.get(4);
   uint32_t result = 0;
   if (table & 0x01) result |= ~a & ~b & ~c;
@@ -242,20 +235,19 @@ void funnel_shift(const Call& call) {
 void permute_bytes(const Call& call) {
   const uint32_t a = call.get(1), b = call.get(2), c = call.get(3);
   uint32_t selector = c & 3;
-  const std::string& mode = call.instruction.parts.back();
   constexpr uint32_t kForward[] = {0x3210, 0x4321, 0x5432, 0x6543}, kBackward[] = {0x5670, 0x6701, 0x7012, 0x0123};
   constexpr uint32_t kLeft[] = {0x3210, 0x3211, 0x3222, 0x3333}, kRight[] = {0x0000, 0x1110, 0x2210, 0x3210};
-  if (mode == "f4e") {
+  if (call.has("f4e")) {
     selector = kForward[selector];
-  } else if (mode == "b4e") {
+  } else if (call.has("b4e")) {
     selector = kBackward[selector];
-  } else if (mode == "rc8") {
+  } else if (call.has("rc8")) {
     selector *= 0x1111;
-  } else if (mode == "ecl") {
+  } else if (call.has("ecl")) {
     selector = kLeft[selector];
-  } else if (mode == "ecr") {
+  } else if (call.has("ecr")) {
     selector = kRight[selector];
-  } else if (mode == "rc16") {
+  } else if (call.has("rc16")) {
     selector = selector & 1 ? 0x3232 : 0x1010;
   } else {
     selector = c;

@@ -26,11 +26,17 @@ char* place_of(const Call& call, size_t operand, size_t bytes) {
   if (call.has("shared") || call.has("shared::cta") || call.has("shared::cluster")) {
     return shared_address(address, bytes, bytes).pointer();
   }
-  if (call.has("param")) fail_unknown(call);
   if (address % bytes) {
     fail("'%s' at an address that is not a multiple of its size", call.instruction.text.c_str());
   }
   return reinterpret_cast<char*>(address);
+}
+
+// How many elements an operand has, as the name tells.
+size_t vector_of(const Call& call, size_t operand) {
+  const size_t count = call.has("v8") ? 8 : call.has("v4") ? 4 : call.has("v2") ? 2 : 1;
+  if (call.words(operand) != count) fail("'%s' takes %zu elements", call.instruction.text.c_str(), count);
+  return count;
 }
 
 bool is_strong(const Call& call) {
@@ -63,8 +69,7 @@ uint64_t element(const char* from, Type type) {
 
 void load(const Call& call) {
   const Type type = call.instruction.type;
-  const size_t size = bits_of(type) / 8, count = call.words(0);
-  if (size == 0 || size > 8) fail_unknown(call);
+  const size_t size = bits_of(type) / 8, count = vector_of(call, 0);
   const char* const from = place_of(call, 1, size * count);
   if (is_strong(call)) {
     note_atomic(from, size * count, true, false, scope_of(call, Scope::kSystem), call.has("acquire"), false);
@@ -78,8 +83,7 @@ void load(const Call& call) {
 
 void store(const Call& call) {
   const Type type = call.instruction.type;
-  const size_t size = bits_of(type) / 8, count = call.words(1);
-  if (size == 0 || size > 8) fail_unknown(call);
+  const size_t size = bits_of(type) / 8, count = vector_of(call, 1);
   char* const to = place_of(call, 0, size * count);
   if (is_strong(call)) {
     note_atomic(to, size * count, false, true, scope_of(call, Scope::kSystem), false, call.has("release"));
@@ -132,6 +136,7 @@ uint64_t arithmetic(Operation operation, uint64_t a, uint64_t b) {
 
 template <typename T>
 T float_arithmetic(Operation operation, T a, T b) {
+  if (operation != Operation::kAdd && (a != a || b != b)) return a != a && b != b ? T(NAN) : a != a ? b : a;
   return operation == Operation::kAdd ? a + b : operation == Operation::kMin ? std::fmin(a, b) : std::fmax(a, b);
 }
 
@@ -147,8 +152,16 @@ uint64_t narrow_arithmetic(Operation operation, uint64_t a, uint64_t b, bool is_
   return result;
 }
 
+// Sums in global memory flush subnormal numbers; those in shared memory do not.
+uint32_t float_sum(uint32_t a, uint32_t b, bool flushes) {
+  const float x = std::bit_cast<float>(a), y = std::bit_cast<float>(b);
+  const float sum = flushes ? flushed(flushed(x) + flushed(y)) : x + y;
+  return sum == sum ? std::bit_cast<uint32_t>(sum) : 0x7fffffff;
+}
+
 // What memory holds after an operation with b, and for a compare also c.
-uint64_t combined(const Call& call, Operation operation, Type type, uint64_t old, uint64_t b, uint64_t c) {
+uint64_t combined(
+    const Call& call, Operation operation, Type type, uint64_t old, uint64_t b, uint64_t c, bool is_shared) {
   const int bits = bits_of(type);
   const uint64_t all = bits == 64 ? ~uint64_t(0) : (uint64_t(1) << bits) - 1;
   switch (operation) {
@@ -166,9 +179,7 @@ uint64_t combined(const Call& call, Operation operation, Type type, uint64_t old
     case Type::kU64:
     case Type::kB64: return arithmetic<uint64_t>(operation, old, b);
     case Type::kS64: return arithmetic<int64_t>(operation, old, b);
-    case Type::kF32:
-      return std::bit_cast<uint32_t>(
-          float_arithmetic(operation, std::bit_cast<float>(uint32_t(old)), std::bit_cast<float>(uint32_t(b))));
+    case Type::kF32: return float_sum(uint32_t(old), uint32_t(b), !is_shared);
     case Type::kF64:
       return std::bit_cast<uint64_t>(float_arithmetic(operation, std::bit_cast<double>(old), std::bit_cast<double>(b)));
     case Type::kF16: return narrow_arithmetic(operation, old, b, false, 1);
@@ -185,8 +196,7 @@ uint64_t combined(const Call& call, Operation operation, Type type, uint64_t old
 void atomic(const Call& call) {
   const Type type = call.instruction.type;
   const size_t size = bits_of(type) / 8, first = call.instruction.parts[0] == "atom";
-  if (size < 2 || size > 8) fail_unknown(call);
-  const size_t count = call.words(first + 1);
+  const size_t count = vector_of(call, first + 1);
   char* const place = place_of(call, first, size * count);
   const Operation operation = operation_of(call);
   const bool both = call.has("acq_rel");
@@ -199,16 +209,29 @@ void atomic(const Call& call) {
       both || call.has("acquire"),
       both || call.has("release"));
   bool changed = false;
+  const bool is_shared = is_in_shared(place, true);
   for (size_t i = 0; i < count; ++i) {
     uint64_t old = 0;
     memcpy(&old, place + size * i, size);
     const uint64_t c = operation == Operation::kCompare ? call.get(first + 2, i) : 0;
-    const uint64_t after = combined(call, operation, type, old, call.get(first + 1, i), c);
+    const uint64_t after = combined(call, operation, type, old, call.get(first + 1, i), c, is_shared);
     memcpy(place + size * i, &after, size);
     changed |= memcmp(&old, &after, size) != 0;
     if (first) call.set(0, i, old);
   }
   pause_after_atomic(changed);
+}
+
+void reduce_into(const Call& call, Type type, char* target, const char* source, size_t bytes) {
+  const Operation operation = operation_of(call);
+  const size_t size = bits_of(type) / 8;
+  for (size_t i = 0; i + size <= bytes; i += size) {
+    uint64_t old = 0, operand = 0;
+    memcpy(&old, target + i, size);
+    memcpy(&operand, source + i, size);
+    const uint64_t after = combined(call, operation, type, old, operand, 0, false);
+    memcpy(target + i, &after, size);
+  }
 }
 
 void pause_after_atomic(bool changed) {
@@ -314,7 +337,18 @@ void block_rank_of(const Call& call) {
   call.set(0, address >> kRankShift ? (address >> kRankShift) - 1 : uint64_t(block().rank));
 }
 
-void prefetch(const Call&) {}
+// discard.L2 [a], 128: nobody may rely on what was there.
+void discard(const Call& call) {
+  const uint64_t bytes = call.get(1);
+  if (bytes != 128 || call.get(0) % bytes) fail("'%s' takes 128 bytes, aligned", call.instruction.text.c_str());
+  note_write(call.pointer<char>(0), bytes);
+  memset(call.pointer<char>(0), 0xff, bytes);
+}
+
+// A policy tells caches what to keep, which changes no result.
+void make_policy(const Call& call) {
+  call.set(0, 0);
+}
 
 // ---- Clusters -------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,11 @@ struct Parser {
   const char* file;
   int line;
   size_t registers = 0;
-  std::vector<std::map<std::string, uint64_t, std::less<>>> scopes = {{}};  // Names of registers.
+  struct Register {
+    uint64_t number;
+    bool is_predicate;
+  };
+  std::vector<std::map<std::string, Register, std::less<>>> scopes = {{}};
   std::map<std::string, size_t, std::less<>> labels = {};
   std::vector<std::pair<size_t, std::string>> branches = {};  // And the labels that they name.
 
@@ -107,11 +111,17 @@ struct Parser {
 
   // ---- Words --------------------------------------------------------------------------------------------------
 
-  const uint64_t* register_of(std::string_view name) const {
+  const Register* register_of(std::string_view name) const {
     for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
       if (const auto place = scope->find(name); place != scope->end()) return &place->second;
     }
     return nullptr;
+  }
+
+  static Word register_word(const Register& named) {
+    Word word = {Word::kRegister, named.number};
+    word.is_predicate = named.is_predicate;
+    return word;
   }
 
   static bool is_float_literal(std::string_view text) {
@@ -157,13 +167,13 @@ struct Parser {
       result.offset = int64_t(literal(trimmed(text.substr(plus + 1)), instruction).value);
       return result;
     }
-    if (const uint64_t* number = register_of(text)) return {Word::kRegister, *number};
+    if (const Register* named = register_of(text)) return register_word(*named);
     if (text[0] == '%' && text.size() > 1 && isdigit(text[1])) {
       return {Word::kArgument, strtoull(std::string(text.substr(1)).c_str(), nullptr, 10)};
     }
     if (text[0] == '%') {
       const std::string_view name = text.substr(text.starts_with("%%") ? 2 : 1);
-      if (const uint64_t* number = register_of(name)) return {Word::kRegister, *number};
+      if (const Register* named = register_of(name)) return register_word(*named);
       const int number = special_register_of(name);
       if (number < 0) reject("the emulator does not know the special register", text);
       return {Word::kSpecial, uint64_t(number)};
@@ -194,15 +204,16 @@ struct Parser {
     if (text.find(".v2") != std::string_view::npos || text.find(".v4") != std::string_view::npos) {
       reject("the emulator does not know registers that are vectors", text);
     }
+    const bool is_predicate = text.substr(names, begin - names) == ".pred";
     for (const auto name : split(text.substr(begin), ',')) {
       const size_t angle = name.find('<');
       const std::string base(name.starts_with("%%") ? name.substr(2, angle - 2) : name.substr(0, angle));
       if (angle == std::string_view::npos) {
-        scopes.back()[base] = registers++;
+        scopes.back()[base] = {registers++, is_predicate};
         continue;
       }
       const int count = atoi(std::string(name.substr(angle + 1)).c_str());
-      for (int i = 0; i < count; ++i) scopes.back()[base + std::to_string(i)] = registers++;
+      for (int i = 0; i < count; ++i) scopes.back()[base + std::to_string(i)] = {registers++, is_predicate};
     }
   }
 
@@ -239,19 +250,11 @@ struct Parser {
     const std::string_view name = text.substr(0, end);
     for (const auto part : split(name, '.')) instruction.parts.emplace_back(part);
     describe(instruction);
-    int capability = 0;
-    instruction.handler = instruction.parts.empty() ? nullptr : handler_of(instruction, name, capability);
-    if (!instruction.handler) reject("the emulator does not know the instruction", text);
-    if (capability > machine.capability) {
-      fail(
-          "%s:%d: '%.*s' needs sm_%d; the emulated GPU is sm_%d",
-          file,
-          line,
-          int(name.size()),
-          name.data(),
-          capability,
-          machine.capability);
-    }
+    const Match match = form_of(instruction.parts);
+    if (!match.form) reject(match.fault, text);
+    instruction.handler = match.form->handler;
+    instruction.capability = match.capability;
+    program.needed = std::max(program.needed, match.capability);
     const std::string_view rest = trimmed(text.substr(end));
     if (instruction.parts[0] == "bra") {
       branches.emplace_back(program.instructions.size(), std::string(rest));
@@ -260,6 +263,8 @@ struct Parser {
         instruction.operands.emplace_back();
         if (operand != "_") words(operand, instruction.operands.back(), instruction);
       }
+      const int count = int(instruction.operands.size()) - further_operands(instruction.parts);
+      if (count < match.form->least || count > match.form->most) reject("wrong number of operands:", text);
     }
     program.instructions.push_back(std::move(instruction));
   }

@@ -25,6 +25,7 @@ constexpr Name kNames[] = {
     {"s16x2", Type::kS16x2, 32, 's'}, {"f16", Type::kF16, 16, 'f'},       {"f16x2", Type::kF16x2, 32, 'f'},
     {"bf16", Type::kBf16, 16, 'f'},   {"bf16x2", Type::kBf16x2, 32, 'f'}, {"tf32", Type::kTf32, 32, 'f'},
     {"f32", Type::kF32, 32, 'f'},     {"f64", Type::kF64, 64, 'f'},       {"e4m3", Type::kE4m3, 8, 'f'},
+    {"b1", Type::kB1, 1, 'b'},        {"u4", Type::kU4, 4, 'u'},          {"s4", Type::kS4, 4, 's'},
     {"e5m2", Type::kE5m2, 8, 'f'},    {"e4m3x2", Type::kE4m3x2, 16, 'f'}, {"e5m2x2", Type::kE5m2x2, 16, 'f'},
 };
 

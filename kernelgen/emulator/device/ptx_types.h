@@ -12,6 +12,9 @@ namespace emulator {
 enum class Type : uint8_t {
   kNone,
   kPred,
+  kB1,
+  kU4,
+  kS4,
   kB8,
   kB16,
   kB32,

@@ -1,5 +1,6 @@
 // The driver's functions that launchers ask for by name, and the emulator's that library.py calls.
 
+#include <algorithm>
 #include <cstring>
 
 #include "machine.h"
@@ -9,6 +10,11 @@
 namespace emulator {
 
 namespace {
+
+CUresult refuse_map(const char* what) {
+  machine.failure = text("the emulator has no tensor maps with %s", what);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
 
 CUresult encode(
     CUtensorMap* map,
@@ -23,29 +29,39 @@ CUresult encode(
     CUtensorMapSwizzle swizzle,
     CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill fill) {
+  if (rank < 1 || rank > 5 || reinterpret_cast<uintptr_t>(data) % 16 || reinterpret_cast<uintptr_t>(map) % 64) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   TensorMap encoded{kTensorMapMark, static_cast<char*>(data)};
   encoded.rank = rank;
   encoded.type = type;
   switch (type) {
+    case CU_TENSOR_MAP_DATA_TYPE_UINT8: encoded.element_bytes = 1; break;
+    case CU_TENSOR_MAP_DATA_TYPE_UINT16:
     case CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
     case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: encoded.element_bytes = 2; break;
+    case CU_TENSOR_MAP_DATA_TYPE_UINT32:
+    case CU_TENSOR_MAP_DATA_TYPE_INT32:
     case CU_TENSOR_MAP_DATA_TYPE_FLOAT32: encoded.element_bytes = 4; break;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_TENSOR_MAP_DATA_TYPE_UINT64:
+    case CU_TENSOR_MAP_DATA_TYPE_INT64:
+    case CU_TENSOR_MAP_DATA_TYPE_FLOAT64: encoded.element_bytes = 8; break;
+    default: return refuse_map("elements of this type");  // Such as those that a load rounds or flushes.
+  }
+  if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE) return refuse_map("interleaved layouts");
+  if (fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) return refuse_map("NaN for what lies outside a tensor");
+  if (std::any_of(steps, steps + rank, [](cuuint32_t step) { return step != 1; })) {
+    return refuse_map("strides between elements");
   }
   switch (swizzle) {
     case CU_TENSOR_MAP_SWIZZLE_NONE: encoded.swizzle = 0; break;
     case CU_TENSOR_MAP_SWIZZLE_32B: encoded.swizzle = 1; break;
     case CU_TENSOR_MAP_SWIZZLE_64B: encoded.swizzle = 2; break;
     case CU_TENSOR_MAP_SWIZZLE_128B: encoded.swizzle = 3; break;
-    default: return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (rank < 1 || rank > 5 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ||
-      fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE || reinterpret_cast<uintptr_t>(data) % 16 ||
-      reinterpret_cast<uintptr_t>(map) % 64) {
-    return CUDA_ERROR_INVALID_VALUE;
+    default: return refuse_map("this swizzling");
   }
   for (cuuint32_t i = 0; i < rank; ++i) {
-    if (!sizes[i] || sizes[i] > cuuint64_t(1) << 32 || !box[i] || box[i] > 256 || steps[i] != 1) {
+    if (!sizes[i] || sizes[i] > cuuint64_t(1) << 32 || !box[i] || box[i] > 256) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (i > 0 && (strides[i - 1] % 16 || strides[i - 1] >= cuuint64_t(1) << 40)) return CUDA_ERROR_INVALID_VALUE;

@@ -11,7 +11,7 @@ namespace emulator {
 struct TensorMap {
   uint64_t mark;
   char* data;
-  uint32_t sizes[5];    // Elements, the innermost first.
+  uint64_t sizes[5];    // Elements, the innermost first.
   uint64_t strides[4];  // Bytes, from the second dimension on.
   uint16_t box[5];
   uint8_t rank, element_bytes, type, swizzle;  // `swizzle` counts the bits of a 16-byte chunk's index that it changes.

@@ -246,7 +246,7 @@ def profile_op(
     elif against:
         with revision.checked_out(selection.root, against) as (then, _):
             revision.copy_cases(selection.root, then, selection.package, selection.ops[0], against)
-            revision.build(then, selection.python)
+            revision.build(then, selection.python, facts["device"])
             facts |= {name: profile[name] for name in ("case", "dtype")}
             earlier = Profiler(selection.python, then, facts, folder.resolve() / "before", limit_s, tell).run()
     return ProfileRun(profile, earlier, profiler.written)

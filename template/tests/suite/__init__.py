@@ -16,12 +16,13 @@ A test fails where the op lacks what the test is about. An op that is to go with
 `op.py` holds what a test class may say; the tests are in one module a topic.
 """
 
+from .backends import TOO_LARGE, backend_of, compute_capability, cuda_devices, devices_under_test, is_too_large
 from .devices import DeviceTests
 from .evaluation import evaluate
 from .gradients import GradientTests
 from .inputs import LAYOUTS, Make, copies, on_copies, tensors
 from .layouts import LayoutTests
-from .op import OPTIONAL, REFUSED, check_declaration, cuda_devices
+from .op import OPTIONAL, REFUSED, check_declaration
 from .refusals import RefusalTests, refusal
 from .tolerances import assert_accurate, assert_equal
 from .tracing import TracingTests
@@ -33,13 +34,18 @@ __all__ = [
     "LAYOUTS",
     "OPTIONAL",
     "REFUSED",
+    "TOO_LARGE",
     "Make",
     "OpSuite",
     "assert_accurate",
     "assert_equal",
+    "backend_of",
+    "compute_capability",
     "copies",
     "cuda_devices",
+    "devices_under_test",
     "evaluate",
+    "is_too_large",
     "on_copies",
     "refusal",
     "tensors",

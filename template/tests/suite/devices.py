@@ -5,22 +5,23 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from .backends import cuda_devices
 from .evaluation import evaluate
 from .inputs import random_like, tensors
-from .op import OpUnderTest, cuda_devices
+from .op import OpUnderTest
 from .tolerances import assert_equal
 
 
 class DeviceTests(OpUnderTest):
     """On a GPU; skipped where there is none."""
 
-    def test_another_stream(self, cuda: str) -> None:
+    def test_another_stream(self, gpu: str) -> None:
         """On the stream that is current: elsewhere the kernels would run before their inputs are there."""
-        args = self.typical(cuda)
+        args = self.typical(gpu)
         expected = evaluate(self.op, args)
         late = pytree.tree_map_only(Tensor, lambda t: torch.zeros_like(t).requires_grad_(t.requires_grad), args)
         torch.cuda.synchronize()
-        stream = torch.cuda.Stream(cuda)
+        stream = torch.cuda.Stream(gpu)
         with torch.cuda.stream(stream):
             torch.cuda._sleep(200_000_000)  # About a tenth of a second.
             with torch.no_grad():
@@ -30,11 +31,11 @@ class DeviceTests(OpUnderTest):
         stream.synchronize()
         assert_equal([*outputs, *grads], [*expected[0], *expected[1]])
 
-    def test_second_device(self, cuda: str) -> None:
+    def test_second_device(self, gpu: str) -> None:
         """On the inputs' device, whichever is current; and that one stays current."""
         if len(cuda_devices()) < 2:
             pytest.skip("there is one GPU")
-        args = self.typical(cuda)
+        args = self.typical(gpu)
         moved = pytree.tree_map_only(Tensor, lambda t: t.detach().to("cuda:1").requires_grad_(t.requires_grad), args)
         with torch.cuda.device(0):
             expected, got = evaluate(self.op, args), evaluate(self.op, moved)
@@ -43,12 +44,12 @@ class DeviceTests(OpUnderTest):
             assert ours.device == torch.device("cuda:1")
             torch.testing.assert_close(ours.cpu(), theirs.cpu())
 
-    def test_cuda_graph(self, cuda: str) -> None:
+    def test_cuda_graph(self, gpu: str) -> None:
         """Captured once, forward and backward; replayed on other inputs."""
         self.need("CUDA graphs")
-        args = self.typical(cuda)
+        args = self.typical(gpu)
         cotangents = [random_like(out) for out in tensors(self.op(*args))]
-        side = torch.cuda.Stream(cuda)
+        side = torch.cuda.Stream(gpu)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             evaluate(self.op, args, cotangents)
@@ -57,7 +58,7 @@ class DeviceTests(OpUnderTest):
         with torch.cuda.graph(graph):
             outputs, grads = evaluate(self.op, args, cotangents)
         for _ in range(2):
-            other = self.typical(cuda)
+            other = self.typical(gpu)
             with torch.no_grad():
                 for target, source in zip(tensors(args), tensors(other), strict=True):
                     target.copy_(source)

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from .backends import cuda_devices
 from .inputs import Make, tensors
-from .op import OpUnderTest, cuda_devices
-from .unwritten import says_unwritten
+from .op import OpUnderTest
+from .unwritten import causes, says_unwritten
 
 
 class RefusalTests(OpUnderTest):
@@ -53,6 +54,13 @@ class RefusalTests(OpUnderTest):
         for _, args in self.foreign(device, Tensor.to_sparse):
             with refusal(rf"\b{self.name}\b.*Sparse"):
                 self.op(*args)
+
+
+def refusal_of_gpu(suite: object, error: BaseException) -> str | None:
+    """What the op said of a GPU that lacks what it needs: a message that the suite's `gpu_refusals` match, or None."""
+    patterns = getattr(suite, "gpu_refusals", ())
+    messages = [str(cause) for cause in causes(error)]
+    return next((message for message in messages for pattern in patterns if re.search(pattern, message)), None)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ def unwritten_parts(folder: Path) -> dict[str, str]:
 
 def reason_to_fail(folder: Path, error: BaseException) -> str | None:
     """Why a test of the op in this folder was bound to raise this error; None if it was not."""
-    messages = [str(cause) for cause in _causes(error)]
+    messages = [str(cause) for cause in causes(error)]
     parts = unwritten_parts(folder).items()
     return next((why for start, why in parts for message in messages if message.startswith(start)), None)
 
@@ -57,7 +57,7 @@ def _not_registered(source: Path) -> list[tuple[str, str]]:
     return re.findall(r"^NOT_WRITTEN\((\w+), *(\w+),", source.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
     """An error, and those that it was raised from."""
     while error is not None:
         yield error

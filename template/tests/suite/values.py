@@ -68,12 +68,12 @@ class ValueTests(OpUnderTest):
             assert_equal([*outputs, *grads], [*same_outputs, *same_grads])
 
     @pytest.mark.slow
-    def test_huge(self, cuda: str, huge: Any) -> None:
+    def test_huge(self, gpu: str, huge: Any) -> None:
         """Rows at the start, where 32-bit indices turn negative, and at the end."""
         dtype = min(self.dtypes, key=lambda dtype: dtype.itemsize)
         with much_memory():
             try:
-                self.check_huge(huge, Make(cuda, dtype, requires_grad=self.gradient))
+                self.check_huge(huge, Make(gpu, dtype, requires_grad=self.gradient))
                 return
             except RuntimeError as error:
                 if "out of memory" not in str(error):

@@ -74,10 +74,20 @@ class Fault:
         return (self.report or self.kind.report) if self.named else None
 
     def planted(self, text: str) -> str:
-        assert self.old in text, f"{self.name}: {self.file} no longer holds {self.old!r}"
-        assert self.old != self.new
-        return text.replace(self.old, self.new, 1)
+        before, old, after = text.partition(self.old)
+        assert old, f"{self.name}: {self.file} no longer holds {self.old!r}"
+        assert old != self.new, f"{self.name}: it replaces {old!r} by itself"
+        assert not _in_comment(before), f"{self.name}: the first {old!r} of {self.file} is in a comment; name another"
+        # The rest of a comment would be code.
+        if _in_comment(before + old) and not after.startswith("\n"):
+            assert _in_comment(before + self.new), f"{self.name}: {old!r} ends in a comment; so must {self.new!r}"
+        return before + self.new + after
 
     def apply(self, folder: Path) -> None:
         path = folder / self.file
         path.write_text(self.planted(path.read_text()))
+
+
+def _in_comment(text: str) -> bool:
+    """Whether what follows the text would be in a comment. Kernels have none but those of a line."""
+    return "//" in text.rpartition("\n")[2]

@@ -14,16 +14,12 @@ import os
 import re
 import sys
 import time
-import typing
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tests.emulator.faults import Fault, Kind
 from tests.emulator.faults.recipes import RECIPE_FAULTS
 from tests.emulator.faults.styles import STYLE_FAULTS
-
-if typing.TYPE_CHECKING:
-    from tests.emulator.faults.recipe_checks import Recipes
 
 # Each process compiles a style, or finds it compiled, and runs so many seeds of it.
 SEEDS_AT_ONCE = 25
@@ -140,19 +136,9 @@ def _result(fault: Fault, seeds: int) -> Result:
     from tests.emulator.faults.plant import outcomes
 
     try:
-        if fault in RECIPE_FAULTS:
-            return _judged(fault, [_recipes().failure(fault)])
         return _judged(fault, [str(result) if result else "" for result in outcomes(fault, range(seeds))])
     except EmulatorError as error:
         return Result(missed=seeds, example=f"does not compile: {str(error)[-300:]!r}")
-
-
-@functools.cache
-def _recipes() -> "Recipes":
-    """A project for each process: a fault is planted in a copy of it."""
-    from tests.emulator.faults.recipe_checks import Recipes
-
-    return Recipes()
 
 
 def _judged(fault: Fault, failures: list[str]) -> Result:

@@ -1,46 +1,186 @@
-"""Faults in recipes, planted outside of pytest."""
+"""Checks that call the recipes' kernels, and what comes of them: with a fault planted, or without.
 
+They call functions of entries/, which have the few instantiations that a check needs: a project's library takes minutes
+to compile, and each fault needs one of its own.
+"""
+
+import functools
 import importlib.util
+import re
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from tests.emulator.conftest import RECIPES, copy_op
+import torch
+
+from tests.emulator import test_recipes as recipes
+from tests.emulator import test_vocabulary as vocabulary
+from tests.emulator.conftest import ALL_SCHEDULES, ENTRIES, RECIPES, build, copy_op
 from tests.emulator.faults import Fault
+from tests.emulator.faults.outcome import Outcome, outcome_of
+from tests.emulator.faults.registered import REGISTRATION, RegisteredMemory, RegisteringLibrary
 from tests.stamped.conftest import stamp
 
 
-class Recipes:
-    """A project with every recipe, stamped when it is first needed, and removed at the end."""
+def _norms(compiled, reference, memory) -> None:
+    for rows, n in ((9, 1021), (3, 4100), (37, 20), (9, 512)):
+        recipes.check_norm(compiled, reference, memory, "rms_norm", True, rows, n, 90, torch.float32)
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory()
 
-    @property
-    def ops(self) -> Path:
-        project = Path(self._folder.name) / "p"
-        if not project.exists():
-            stamp(project, ops=[{"name": name, "recipe": name} for name in RECIPES])
-        return project / "src" / "demo_kernels" / "ops"
+def _elementwise(compiled, reference, memory) -> None:
+    for shift in (0, 1):
+        recipes.test_elementwise(compiled, reference, memory, torch.float32, 1003, shift)
 
-    def failure(self, fault: Fault) -> str:
-        """The first failure that the fault's check has, or ""."""
-        from tests.emulator import test_mutants
 
-        subject = test_mutants.FOLDERS.get(fault.subject, fault.subject)
-        project = Path(self._folder.name) / "mutant"
-        op = copy_op(self.ops, subject, project)
-        try:
+def _linear_activation(compiled, reference, memory) -> None:
+    m, n, k = 330, 392, 328
+    x, bias = (memory.copy(recipes.random(*size, dtype=torch.float16)) for size in ((m, k), (n,)))
+    weight = memory.copy((recipes.random(n, k) / k**0.5).to(torch.float16))
+    expected = reference("linear_activation").linear_activation(x.double(), weight.double(), bias.double(), "none")
+    for tile in CHECKED_TILES:
+        for seed in ALL_SCHEDULES:
+            y, z = (memory.empty(m, n, dtype=torch.float16) for _ in "yz")
+            compiled("")(tile, x, weight, bias, y, z, m, n, k, seed=seed, multiprocessors=8)
+            recipes.close(z, expected)
+
+
+def _flash_attention(compiled, reference, memory) -> None:
+    for seed in ALL_SCHEDULES:
+        attention = recipes.Attention(memory, 64, (1, 2, 1, 150, 260, 64), causal=True)
+        inputs = (attention.q.float(), attention.k.float(), attention.v.float())
+        expected = reference("flash_attention").flash_attention(*inputs, causal=True)
+        recipes.close(attention.forward(compiled("flash_attention"), seed=seed)[0], expected)
+
+
+def _sm90_attention_forward(compiled, reference, memory) -> None:
+    for seed in ALL_SCHEDULES:
+        attention = recipes.Attention(memory, 64, (1, 2, 1, 200, 300, 64), causal=True)
+        inputs = (attention.q.float(), attention.k.float(), attention.v.float())
+        expected = reference("flash_attention").flash_attention(*inputs, causal=True)
+        out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
+        compiled("")("forward", *attention.inputs(), out, lse, seed=seed, multiprocessors=2)
+        recipes.close(out, expected)
+
+
+def _include(compiled, reference, memory) -> None:
+    kernels = compiled("include")
+    for seed in ALL_SCHEDULES:
+        for group in ("lanes", "part", "block", "cluster"):
+            vocabulary.test_groups_take_each_row_once_and_sum_it(kernels, memory, group, 50, 100, seed)
+        for group in ("lanes", "part", "block"):
+            vocabulary.test_a_pipeline_loads_rows_and_column_sums_add_them(kernels, memory, group, 37, 60, 2, seed)
+    vocabulary.test_no_more_clusters_are_launched_than_fit(kernels, 100, 8)
+    vocabulary.test_a_persistent_block_is_filled_with_groups(kernels, 64, 1000, 256, 4)
+    vocabulary.test_a_divisor_divides_every_int(kernels, 7)
+    for steps in range(6):
+        vocabulary.test_a_ring_advances_by_many_steps_at_once(kernels, steps)
+
+
+CHECKED_TILES = ("four_beside", "ping_pong", "halves")
+
+
+def _checked_tiles() -> str:
+    """The entry with CHECKED_TILES only: clusters of blocks beside and below each other, ping-pong, and a tile that two
+    blocks split."""
+    lines = (ENTRIES / "linear_activation_sm90.cu").read_text().splitlines()
+    return "\n".join(
+        line for line in lines if not line.startswith("FORWARD(") or line[8:].split(",")[0] in CHECKED_TILES
+    )
+
+
+SM90_ATTENTION = """
+#define INSTANCE_T float16
+#define INSTANCE_D 64
+#include "flash_attention_problem.h"
+#include "sm90/forward.cu"
+extern "C" cudaError_t forward(
+    const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) {
+  static int counter;
+  Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse};
+  p.tile_counter = &counter;
+  return sm90::forward<float16, 64>(p, nullptr);
+}
+"""
+
+
+def _first_export(name: str) -> str:
+    """An entry with the first of its element types only."""
+    head, first, *_ = re.split(r"^(?=EXPORT\()", (ENTRIES / name).read_text(), flags=re.MULTILINE)
+    return head + first
+
+
+@dataclass(frozen=True)
+class Check:
+    """An entry, the op whose sources it is compiled with, and what is done with its functions."""
+
+    op: str
+    entry: str
+    run: Callable[..., None]
+    sources: tuple[str, ...] = ()
+
+
+CHECKS = {
+    "elementwise": Check("elementwise", _first_export("elementwise.cu"), _elementwise, ("kernel.cu",)),
+    "rms_norm": Check("rms_norm", _first_export("rms_norm.cu"), _norms),
+    "linear_activation": Check("linear_activation", _checked_tiles(), _linear_activation),
+    "flash_attention": Check("flash_attention", _first_export("flash_attention.cu"), _flash_attention),
+    "sm90_attention": Check("flash_attention", SM90_ATTENTION, _sm90_attention_forward),
+    "include": Check("elementwise", (ENTRIES / "vocabulary.cu").read_text(), _include),
+}
+
+
+def checked(name: str, fault: Fault | None = None) -> Outcome:
+    """What comes of a check, of the recipes as they are or with a fault.
+
+    Raises:
+        EmulatorError: the kernels do not compile.
+    """
+    check = CHECKS[name]
+    with _copied(check.op) as op:
+        if fault:
             fault.apply(op)
-            return test_mutants._failure(op.parent, fault.subject, self._reference)
-        finally:
-            shutil.rmtree(project)
+        library = build(op, check.entry + REGISTRATION, check.sources)
+    memory = RegisteredMemory()
+    registering = RegisteringLibrary(library, memory)
+    torch.manual_seed(0)
 
-    def _reference(self, name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(f"{name}_reference", self.ops / name / "reference.py")
-        assert spec
-        assert spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+    def run() -> None:
+        check.run(lambda op, sources=(), capability=90: registering, _reference, memory)
+        memory.check()
+
+    return outcome_of(run)
+
+
+@contextmanager
+def _copied(op: str) -> Iterator[Path]:
+    """A copy of an op that may be changed."""
+    project = Path(_project().name) / "copy"
+    try:
+        yield copy_op(_ops(), op, project)
+    finally:
+        shutil.rmtree(project)
+
+
+@functools.cache
+def _project() -> tempfile.TemporaryDirectory[str]:
+    """A project with every recipe, for each process; it is removed when the process ends."""
+    folder = tempfile.TemporaryDirectory()
+    stamp(Path(folder.name) / "p", ops=[{"name": name, "recipe": name} for name in RECIPES])
+    return folder
+
+
+def _ops() -> Path:
+    return Path(_project().name) / "p" / "src" / "demo_kernels" / "ops"
+
+
+def _reference(op: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{op}_reference", _ops() / op / "reference.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -230,21 +230,15 @@ SCAN = _in(
 _NOT_STARTED = "a race on|uninitialised memory|nothing says that the block has started"
 SOFTMAX = _in(
     "softmax_cluster_sm90",
-    (
-        "maxima_not_there_yet",
-        Kind.WIDE_BARRIER,
-        "cluster.sync();  // The maxima",
-        "// The maxima",
-        _NOT_STARTED,
-    ),
+    ("maxima_not_there_yet", Kind.WIDE_BARRIER, "cluster.sync();  // The maxima", "// The maxima", _NOT_STARTED),
     (
         "maxima_of_one_block_waited_for",
         Kind.WIDE_BARRIER,
         "cluster.sync();  // The maxima",
-        f"{_SYNC}",
+        f"{_SYNC}  // The maxima",
         "a race on|uninitialised memory",
     ),
-    ("sums_not_there_yet", Kind.WIDE_BARRIER, "cluster.sync();  // The sums", "", "a race on|uninitialised memory"),
+    ("sums_not_there_yet", Kind.WIDE_BARRIER, "cluster.sync();  // The sums"),
     ("block_gone_too_early", Kind.ENDED_BLOCK, "cluster.sync();  // No block"),
     ("scratch_not_there_yet", Kind.BLOCK_BARRIER, f"{_SYNC}\n  value = scratch[0]", "\n  value = scratch[0]"),
     ("too_little_shared_memory", Kind.SHARED_END, "/ kClusterSize * sizeof(float)", "/ kClusterSize"),

@@ -7,7 +7,7 @@ exits with 0 if all results are right. A fault may hang the process or break its
 
 import argparse
 import ctypes
-import re
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,38 +17,11 @@ import torch
 
 from tests.emulator.styles import STYLES, Problem, Style
 
-# Before this, synchronising operations wait for random times, which `perturb_seed` and the thread choose.
-_PERTURBATION = """
-#include <cuda_runtime.h>
-static __device__ unsigned perturb_seed = 0;
-// A warp in four waits up to 4 microseconds, so that a wait, and not luck, orders what comes before and after.
-static __device__ __noinline__ bool perturbed(int place) {
-  unsigned x = perturb_seed * 0x9e3779b9u ^ place * 0x85ebca6bu ^ blockIdx.x * 0xc2b2ae35u;
-  x ^= threadIdx.x / 32 * 0x27d4eb2fu;
-  x = (x ^ x >> 15) * 0x2c1b3c6du;
-  x = (x ^ x >> 12) * 0x297a2d39u;
-  if ((x ^ x >> 15) % 4 == 0) __nanosleep(x >> 20);
-  return false;
-}
-extern "C" cudaError_t set_perturbation(int64_t seed) {
-  const unsigned bits = static_cast<unsigned>(seed);
-  return cudaMemcpyToSymbol(perturb_seed, &bits, sizeof(bits));
-}
-#line 1
-"""
-_SYNCHRONISING = re.compile(r"(?:\basm\b|\b__sync(?:threads|warp)\b|\b__threadfence\b|\b\w+\.sync\(\))(?=[^;]*;)")
+TEMPLATE = Path(__file__).parents[3] / "template"
 
 
-def perturbed(text: str) -> str:
-    """The source, in which barriers, fences and inline PTX wait for random times first."""
-    places = iter(range(1_000_000))
-    # An `if` whose `else` is the statement fits wherever the statement does.
-    body = _SYNCHRONISING.sub(lambda match: f"if (perturbed({next(places)})) {{}} else {match[0]}", text)
-    return "#include <cstdint>\n" + _PERTURBATION + body
-
-
-def compile_for_gpu(text: str, architecture: str, target: Path) -> None:
-    """Compiles a style's text for a GPU.
+def compile_for_gpu(text: str, architecture: str, target: Path, perturb: int | None = None) -> None:
+    """Compiles a style's text for a GPU; with a seed, as `kernelgen fuzz --perturb SEED` compiles an op.
 
     Raises:
         subprocess.CalledProcessError: nvcc refuses it.
@@ -56,8 +29,12 @@ def compile_for_gpu(text: str, architecture: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     source = target.with_suffix(".cu")
     source.write_text(text)
-    flags = ["-std=c++17", f"-arch={architecture}", "-lineinfo", "-shared", "-Xcompiler", "-fPIC"]
-    subprocess.run(["nvcc", *flags, "-o", str(target), str(source)], check=True, capture_output=True, text=True)
+    compiler = ["nvcc"] if perturb is None else [sys.executable, "-m", "build_tools.perturb", str(perturb), "nvcc"]
+    flags = ["-std=c++17", f"-arch={architecture}", "-lineinfo", "-Xcompiler", "-fPIC"]
+    environment = {**os.environ, "PYTHONPATH": str(TEMPLATE)}
+    built = target.with_suffix(".o")
+    for command in ([*compiler, *flags, "-c", "-o", built, source], ["nvcc", "-shared", "-o", target, built]):
+        subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
 
 
 class GpuMemory:
@@ -76,10 +53,6 @@ class GpuMemory:
 class GpuLibrary:
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
-
-    def perturb(self, seed: int) -> None:
-        if hasattr(self._library, "set_perturbation"):
-            self._library.set_perturbation(ctypes.c_int64(seed))
 
     def __call__(self, name: str, *arguments: Any) -> None:
         """Calls a launcher, and waits for its kernel."""
@@ -114,8 +87,7 @@ def main() -> int:
     library, style = GpuLibrary(options.library), STYLES[options.style]
     problems: list[Problem] = []
     try:
-        for call in range(options.calls):
-            library.perturb(call)
+        for _ in range(options.calls):
             problems = solved(library, style)
             for problem in problems:
                 problem.check()

@@ -97,9 +97,12 @@ T from_bits(uint64_t bits) {
 }
 
 uint32_t match(const char* name, uint32_t mask, uint64_t bits);
+// Fails on a GPU that lacks the function.
+void need(int capability, const char* function);
 
 template <typename T, typename F>
 T reduce_warp(const char* name, uint32_t mask, T value, const F& combine) {
+  need(80, name);
   uint64_t all[32];
   uint32_t present = collect(name, mask, bits_of(value), all);
   T result = from_bits<T>(all[std::countr_zero(present)]);
