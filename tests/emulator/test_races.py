@@ -6,6 +6,7 @@ import torch
 
 from kernelgen.emulator.library import EmulatedLibrary, EmulatorError
 
+from . import standalone
 from .conftest import ENTRIES, build
 
 SEEDS = range(24)  # Twice ALL_SCHEDULES.
@@ -125,3 +126,42 @@ def test_a_race_is_reported_with_both_places_and_threads(kernels):
         kernels("run_tree_of_sums", NUMBERS, torch.zeros(128, dtype=torch.int32), 1)
     assert str(error.value).count(f"entry.cu:{add}\n") >= 2
     assert "\n  and thread (" in str(error.value)
+
+
+# ---- Orders that few kernels use: kernels/edges.cu ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def edges() -> EmulatedLibrary:
+    return standalone.build("edges")
+
+
+COUNTED = "the mbarrier that counts the cp.async has not been waited for"
+NO_WAIT = ("the cp.async has not been waited for", COUNTED, UNWRITTEN)
+# What remains of the numbers, and the reports of each fault.
+EDGES = {
+    "grid_barrier": (torch.arange(256).roll(-64), [(BETWEEN_BLOCKS,)]),
+    "grid_barrier_in_two_parts": (torch.arange(256).roll(-64), [(BETWEEN_BLOCKS,)]),
+    "counted_blocks": (torch.arange(256).roll(-64), [(BETWEEN_BLOCKS,)]),
+    "counted_copies": (torch.cat((31 - torch.arange(32), torch.arange(32, 256))), [NO_WAIT, NO_WAIT]),
+    "added_copies": (torch.cat((31 - torch.arange(32), torch.arange(32, 256))), [NO_WAIT, (COUNTED,)]),
+}
+
+
+@pytest.mark.parametrize(
+    "name, fault, reports",
+    [(name, fault, reports) for name, (_, faults) in EDGES.items() for fault, reports in enumerate([(), *faults])],
+)
+def test_an_order_that_few_kernels_use(edges, name, fault, reports):
+    expected, _ = EDGES[name]
+    for seed in SEEDS:
+        numbers, others = torch.arange(256, dtype=torch.int32), torch.zeros(260, dtype=torch.int32)
+        if "copies" in name:
+            others[:32] = torch.arange(32)
+        if not fault:
+            edges(f"run_{name}", numbers, others, fault, seed=seed)
+            assert torch.equal(numbers, expected.int())
+            continue
+        with pytest.raises(EmulatorError) as error:
+            edges(f"run_{name}", numbers, others, fault, seed=seed)
+        assert any(report in str(error.value) for report in reports), error.value

@@ -238,9 +238,21 @@ bool is_of_host(const char* address) {
          size_t(current_launch->host_stack_end - current_launch->host_stack_begin);
 }
 
+// Whether a thread has failed already, and the kernel goes on to its next barrier: see report_access. Not for long.
+bool is_failing() {
+  constexpr int kMostAccesses = 1'000'000;
+  static int accesses = 0;
+  if (machine.pending_report.empty()) {
+    accesses = 0;
+  } else if (++accesses > kMostAccesses) {
+    fail_without_unwinding("");
+  }
+  return !machine.pending_report.empty();
+}
+
 void note_plain(const void* pointer, size_t bytes, bool writes, const void* pc) {
   Thread* const thread = machine.current;
-  if (!thread || bytes == 0) return;
+  if (!thread || bytes == 0 || is_failing()) return;
   const char* const address = static_cast<const char*>(pointer);
   if (is_own(*thread, address)) return;
   if (!deferred.empty()) settle_accesses();
@@ -377,13 +389,13 @@ void note_copy_start(const void* shared, const void* global, size_t bytes, size_
 
 namespace {
 
-void end_copy(const char* address, size_t bytes, bool writes) {
-  Request request = request_of(self(), writes ? Entry::kWrites : 0, nullptr);
-  request.entry.unit = Unit::kCopy;
+// Forgets that a cp.async of the current thread is under way, and notes instead that it is done, or whose it is now.
+void end_copy(const char* address, size_t bytes, const Request& request) {
+  const Request own = request_of(self(), 0, nullptr);
   const auto forget = [&](Cell& cell, uint8_t mask) {
     const auto is_own = [&](Entry& entry) {
-      const bool same = entry.component == request.entry.component && entry.writes() == writes;
-      if (same && entry.flags & Entry::kUnderWay && entry.bytes & mask) entry.lanes &= ~request.entry.lanes;
+      const bool same = entry.component == own.entry.component && entry.writes() == request.entry.writes();
+      if (same && entry.flags & Entry::kUnderWay && entry.bytes & mask) entry.lanes &= ~own.entry.lanes;
       return entry.lanes == 0;
     };
     cell.remove_if(is_own);
@@ -401,8 +413,23 @@ void end_copy(const char* address, size_t bytes, bool writes) {
 }  // namespace
 
 void note_copy_end(const void* shared, const void* global, size_t bytes, size_t read) {
-  end_copy(static_cast<const char*>(shared), bytes, true);
-  if (read) end_copy(static_cast<const char*>(global), read, false);
+  Request request = request_of(self(), Entry::kWrites, nullptr);
+  request.entry.unit = Unit::kCopy;
+  end_copy(static_cast<const char*>(shared), bytes, request);
+  request.entry.flags = 0;
+  if (read) end_copy(static_cast<const char*>(global), read, request);
+}
+
+void note_counted_copy(
+    uint32_t engine, Stamp stamp, const void* shared, const void* global, size_t bytes, size_t read) {
+  Request request = request_of(self(), Entry::kWrites, nullptr);
+  request.entry.component = block().id << Entry::kIndexBits | (Entry::kEngines + engine);
+  request.entry.lanes = 1;
+  request.entry.stamp = stamp;
+  request.entry.unit = Unit::kCountedCopy;
+  end_copy(static_cast<const char*>(shared), bytes, request);
+  request.entry.flags = 0;
+  if (read) end_copy(static_cast<const char*>(global), read, request);
 }
 
 void settle_accesses() {
@@ -413,6 +440,7 @@ void settle_accesses() {
     block_of_window(check.address, is_window);
     report_race(check.earlier, check.access, check.address + std::countr_zero(unsigned(check.bytes)), !is_window);
   }
+  if (machine.accused && machine.accused == machine.current) fail_without_unwinding("");
 }
 
 // ---- The record -----------------------------------------------------------------------------------------------

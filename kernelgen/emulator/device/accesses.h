@@ -37,7 +37,7 @@ extern const void* place;
 void note_mbarrier(const void* address, bool writes);
 
 // An asynchronous unit, for reports.
-enum class Unit : uint8_t { kThread, kCopy, kTensorCopy, kBulkStore, kProduct };
+enum class Unit : uint8_t { kThread, kCopy, kCountedCopy, kTensorCopy, kBulkStore, kProduct };
 
 // By all lanes of the warp. Unwritten memory may be read.
 void note_warp_access(struct Warp& warp, const void* address, size_t bytes, bool writes);
@@ -58,6 +58,9 @@ class ProductReader {
 // A cp.async of the current thread, when it starts and when the thread has waited for it.
 void note_copy_start(const void* shared, const void* global, size_t bytes, size_t read);
 void note_copy_end(const void* shared, const void* global, size_t bytes, size_t read);
+// The same where an mbarrier's engine takes the copy over.
+void note_counted_copy(
+    uint32_t engine, Stamp stamp, const void* shared, const void* global, size_t bytes, size_t read);
 
 // Whether a deferred check fails: to be called before another thread runs.
 void settle_accesses();

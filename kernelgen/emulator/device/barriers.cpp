@@ -149,6 +149,19 @@ void complete_bytes(SharedAddress barrier, int64_t bytes) {
   complete_phase_if_due(barrier, state);
 }
 
+void expect_copies(SharedAddress barrier, bool increments) {
+  State& state = mbarrier_at(barrier);
+  state.pending += increments;
+  if (!state.pending) fail("more arrivals at the mbarrier at %#x than it was initialised for", barrier.offset);
+}
+
+void arrive_for_copies(SharedAddress barrier) {
+  State& state = mbarrier_at(barrier);
+  if (!state.pending) fail("more arrivals at the mbarrier at %#x than it was initialised for", barrier.offset);
+  --state.pending;
+  complete_phase_if_due(barrier, state);
+}
+
 void mbarrier_init(const Call& call) {
   const SharedAddress address = shared_address(call.get(0), 8, 8);
   const uint64_t arrivals = call.get(1);

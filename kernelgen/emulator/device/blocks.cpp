@@ -124,6 +124,7 @@ bool is_complete(const Barrier& barrier, int live) {
 }
 
 void complete(Barrier& barrier, Block& block) {
+  if (!machine.pending_report.empty() && &block == machine.block_of_accused) fail_without_unwinding("");
   // Threads that have exited count as arrived where all are waited for.
   if (!barrier.expected) {
     barrier.others.add(block.exited.view());
@@ -148,9 +149,11 @@ void barrier_arrive(int number, int threads, bool waits, int line, const void* p
     barrier.place = place;
   }
   if (line && barrier.line && barrier.line != line) {
-    fail("threads of a block are at different __syncthreads: at [%p]\n  and at [%p]", barrier.place, place);
+    machine.pending_report.clear();
+    fail("threads of a block diverge and are at different __syncthreads: at [%p]\n  and at [%p]", barrier.place, place);
   }
   if (barrier.expected != threads) fail("barrier %d for %d threads and for %d", number, barrier.expected, threads);
+  if (line && machine.accused == &self()) machine.accused = nullptr;
   const uint64_t phase = barrier.phase;
   ++barrier.arrived;
   if (waits) {
@@ -318,6 +321,8 @@ cudaError_t run(
   std::tie(launch.host_stack_begin, launch.host_stack_end) = host_stack();
   current_launch = &launch;
   clear_global_accesses();
+  machine.pending_report.clear();
+  machine.accused = nullptr;
   gridDim = grid;
   blockDim = threads;
   run_all();

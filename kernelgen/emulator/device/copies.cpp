@@ -7,17 +7,11 @@
 #include <deque>
 
 #include "accesses.h"
+#include "counted_copies.h"
 #include "ptx.h"
 #include "tensor_map.h"
 
 namespace emulator {
-
-struct Copy {
-  char* to;
-  const void* from;
-  size_t bytes, read;  // Zeros are written for the bytes that are not read.
-  const void* place;
-};
 
 struct Store {
   bool is_done = false;
@@ -86,9 +80,16 @@ void wait_for_copies(int under_way) {
   copies().loads.finish(under_way, [](const Copy& copy) {
     place = copy.place;
     note_copy_end(copy.to, copy.from, copy.bytes, copy.read);
-    memset(copy.to, 0, copy.bytes);
-    memcpy(copy.to, copy.from, copy.read);
+    copy.arrive();
   });
+  wait_for_counted_copies();
+}
+
+std::vector<Copy> take_copies() {
+  commit_copies();
+  std::vector<Copy> taken;
+  copies().loads.finish(0, [&](const Copy& copy) { taken.push_back(copy); });
+  return taken;
 }
 
 void cp_async_commit(const Call&) {
@@ -177,9 +178,9 @@ void start_load(
   if (to.block != barrier.block) fail("a load to one block with its mbarrier in another");
   if (to.block->live == 0) fail("a load to the shared memory of a block that has ended");
   shared_address(to.offset, bytes, 1);
+  check_known(barrier);
   const auto [engine, stamp] = engine_of(barrier);
   note_engine_access(*barrier.block, engine, stamp, Unit::kTensorCopy, barrier.pointer(), 8, true, true);
-  check_known(barrier);
   note_engine_access(*to.block, engine, stamp, Unit::kTensorCopy, to.pointer(), bytes, true, false);
   note(engine, stamp);
   poison(to, bytes);

@@ -48,6 +48,7 @@ void on_signal(int number, siginfo_t* details, void*) {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message.data(), message.size());
     return guard->pass_on(number);
   }
+  if (!machine.pending_report.empty()) fail_without_unwinding("");
   switch (number) {
     case SIGVTALRM: machine.failure = "the kernel does not end"; break;
     case SIGFPE: machine.failure = "an integer division by 0, or one whose quotient is too large"; break;
@@ -80,8 +81,15 @@ void fail(const char* format, ...) {
 }
 
 void fail_without_unwinding(const std::string& text) {
-  machine.failure = text + location();
+  machine.failure = machine.pending_report.empty() ? text + location() : machine.pending_report;
   leave_thread();
+}
+
+void fail_later(const std::string& text) {
+  if (!machine.pending_report.empty()) return;
+  machine.pending_report = text + location();
+  machine.accused = &self();
+  machine.block_of_accused = &block();
 }
 
 std::vector<void*> trace() {

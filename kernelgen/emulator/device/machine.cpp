@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "accesses.h"
+#include "counted_copies.h"
 #include "ptx.h"
 
 // Of the thread that runs.
@@ -97,6 +98,7 @@ void finish_thread() {
   Warp& warp = *thread.warp;
   Block& block = *warp.block;
   if (thread.copies) check_copies_at_exit(thread);
+  wait_for_counted_copies();
   if (warp.products) check_products_at_exit(warp);
   const uint32_t bit = 1u << thread.lane;
   warp.exited |= bit;
@@ -248,8 +250,9 @@ void run_all() {
   spins = 0;
   try {
     run_clusters();
+    if (!machine.pending_report.empty()) fail("");
   } catch (const Failure& failure) {
-    machine.failure = failure.text;
+    machine.failure = machine.pending_report.empty() ? failure.text : machine.pending_report;
   }
   machine.may_leave = false;
   for (const auto& cluster : current_launch->clusters) release(*cluster);

@@ -42,6 +42,8 @@ struct Failure {
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char* format, ...);
 // The same from code that cannot throw: a thread's failure leaves its kernel at once.
 [[noreturn]] void fail_without_unwinding(const std::string& text);
+// Notes a thread's failure, which ends the kernel when the thread waits next; at a __syncthreads, when all have come.
+void fail_later(const std::string& text);
 __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...);
 
 // The current thread's call stack.
@@ -82,6 +84,7 @@ struct Thread {
   uint64_t cluster_arrival = 0;
   bool has_arrived = false;
   std::shared_ptr<struct Copies> copies;  // That this thread has started: see copies.cpp.
+  std::vector<std::shared_ptr<struct CountedCopies>> counted_copies;
   // What it knows of the others: see clocks.h. The last is the part of `view` about its own block.
   OwnClock own;
   ViewPointer view;
@@ -161,6 +164,11 @@ struct Machine {
   Thread* current = nullptr;
   bool may_leave = false;  // Whether a thread or an asynchronous operation runs, which leave_thread ends.
   std::string failure;
+  // What a thread has done wrong, until it is known whether that came of a __syncthreads that it skipped: see
+  // report_access in reports.cpp. The thread is null once it waits at its next __syncthreads, in that block.
+  std::string pending_report;
+  const Thread* accused = nullptr;
+  const Block* block_of_accused = nullptr;
   // A launch that was refused: its error until somebody asks for it, and why.
   cudaError_t last_error = cudaSuccess;
   std::string launch_error;

@@ -91,6 +91,8 @@ void fence_mbarriers(const Call&), mbarrier_invalidate(const Call&);
 // The engine (see clocks.h) of the copies that count at an mbarrier, and the stamp of its phase.
 std::pair<uint32_t, Stamp> engine_of(SharedAddress barrier);
 void check_known(SharedAddress barrier), complete_bytes(SharedAddress barrier, int64_t bytes);
+// For the copies that a thread's cp.async has started: one arrival, which counts when they have arrived.
+void expect_copies(SharedAddress barrier, bool increments), arrive_for_copies(SharedAddress barrier);
 // copies.cpp
 void cp_async_commit(const Call&), cp_async_wait(const Call&);
 void bulk_load(const Call&), bulk_send(const Call&), bulk_store(const Call&);

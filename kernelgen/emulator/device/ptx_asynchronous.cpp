@@ -1,5 +1,6 @@
 // The forms of cp.async, and what the runtime refuses.
 
+#include "counted_copies.h"
 #include "ptx.h"
 
 namespace emulator {
@@ -19,15 +20,9 @@ void cp_async(const Call& call) {
   copy_async(shared_address(call.get(0), bytes, bytes).pointer(), call.pointer<void>(1), bytes, read);
 }
 
-// The thread's copies so far arrive now, which is one of the times at which they may, and count at the mbarrier.
+// cp.async.mbarrier.arrive{.noinc} [barrier]
 void cp_async_arrive(const Call& call) {
-  commit_copies();
-  wait_for_copies(0);
-  if (!call.has("noinc")) return;  // The arrival and the increment cancel out.
-  Instruction arrive = call.instruction;
-  arrive.parts = {"mbarrier", "arrive", "shared", "b64"};
-  arrive.operands.insert(arrive.operands.begin(), std::vector<Word>{});
-  mbarrier_arrive(Call{arrive, call.arguments, call.registers, call.carry, call.next});
+  count_copies(shared_address(call.get(0), 8, 8), !call.has("noinc"), take_copies());
 }
 
 void refuse(const char* what, const char* file, int line) {

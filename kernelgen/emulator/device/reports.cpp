@@ -14,6 +14,13 @@ namespace {
   fail_without_unwinding(message);
 }
 
+// The cause may be that this thread has skipped a __syncthreads. It goes on to its next: where others of the block come
+// to another, the threads diverge, and else it is what was seen.
+void report_access(const std::string& message) {
+  if (!machine.current) throw Failure{message};
+  fail_later(message);
+}
+
 const char* base() {
   return reinterpret_cast<const char*>(&relative_place);
 }
@@ -27,6 +34,7 @@ std::string name_of_block(uint32_t id) {
 std::string who(const Entry& access) {
   const std::string block = name_of_block(access.block());
   switch (access.unit) {
+    case Unit::kCountedCopy: return "a cp.async of " + block;
     case Unit::kTensorCopy: return "a copy by the copy engine to " + block;
     case Unit::kBulkStore: return "a bulk store of " + block;
     case Unit::kProduct: return "a product (wgmma) of " + block;
@@ -58,6 +66,7 @@ std::string name_of(const Entry& access, const char* address, bool is_global) {
 std::string remedy(const Entry& earlier, const Entry& access, bool is_global) {
   switch (earlier.unit) {
     case Unit::kCopy: return "the cp.async has not been waited for, or no barrier follows the wait";
+    case Unit::kCountedCopy: return "the mbarrier that counts the cp.async has not been waited for";
     case Unit::kTensorCopy: return "the mbarrier that counts the copy's bytes has not been waited for";
     case Unit::kBulkStore: return "the bulk store has not been waited for, or no barrier follows the wait";
     case Unit::kProduct: return "the product has not been waited for, or nothing passes that on";
@@ -124,7 +133,7 @@ void report_bounds(const Entry& access, const char* address, size_t bytes, bool 
 }
 
 void report_unwritten(const Entry& access, const char* address, size_t bytes, bool is_global) {
-  stop(
+  report_access(
       text("uninitialised memory: %s reads %zu bytes that nobody has written: ", who(access).c_str(), bytes) +
       name_of(access, address, is_global) + place_of(access));
 }
@@ -137,7 +146,7 @@ void report_unfenced(const Entry& access, const Entry& write, const char* addres
 }
 
 void report_race(const Entry& earlier, const Entry& access, const char* address, bool is_global) {
-  stop(
+  report_access(
       "a race on " + name_of(access, address, is_global) + ": " + who(access) + " " + verb(access) + " it" +
       place_of(access) + "\n  and " + who(earlier) + " " + verb(earlier) + " it" + place_of(earlier) + "\n  " +
       remedy(earlier, access, is_global));

@@ -9,9 +9,10 @@
 namespace emulator {
 
 [[noreturn]] void report_bounds(const Entry& access, const char* address, size_t bytes, bool is_global);
-[[noreturn]] void report_unwritten(const Entry& access, const char* address, size_t bytes, bool is_global);
+// These return where the thread goes on to its next barrier, which shows whether it has skipped one.
+void report_unwritten(const Entry& access, const char* address, size_t bytes, bool is_global);
+void report_race(const Entry& earlier, const Entry& access, const char* address, bool is_global);
 [[noreturn]] void report_unfenced(const Entry& access, const Entry& write, const char* address);
-[[noreturn]] void report_race(const Entry& earlier, const Entry& access, const char* address, bool is_global);
 [[noreturn]] void report_use_after_end(const Block& block, const Entry& access);
 
 // Places are kept relative to an address in the library, which makes them half as long.

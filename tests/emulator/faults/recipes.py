@@ -48,6 +48,8 @@ LINEAR = [
         *("buffer_not_waited_for", Kind.STAGE),
         *(".wait(position.parity() ^ 1);\n      full.arrive", ";\n      full.arrive"),
     ),
+    # A relaxed arrival at the cluster's barrier follows.
+    _linear("barriers_not_fenced", Kind.INIT_FENCE, "    fence_mbarrier_init();\n"),
     _linear("released_while_being_read", Kind.STAGE, _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
     _linear("panel_still_being_read", Kind.ASYNC_WAIT, "if (leads) tma_store_wait_read<0>();"),
     _linear(

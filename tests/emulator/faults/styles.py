@@ -89,7 +89,6 @@ FMA_PIPELINE = _in(
     ("too_many_bytes", Kind.MBARRIER, "2 * bytes", "3 * bytes", "deadlock"),
     ("arrivals_of_threads", Kind.MBARRIER, "empty[s], CONSUMER_WARPS", "empty[s], CONSUMERS", "deadlock"),
     ("arrival_of_one_warp", Kind.MBARRIER, "empty[s], CONSUMER_WARPS", "empty[s], 1"),
-    ("init_not_fenced", Kind.INIT_FENCE, 'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");'),
     ("result_not_fenced", Kind.PROXY_FENCE, 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");'),
     ("result_not_complete", Kind.BLOCK_BARRIER, "consumers_sync();  // All"),
     (
