@@ -1,4 +1,4 @@
-"""Faults in the recipes' kernels and in the project's headers. tests/emulator/test_mutants.py checks them."""
+"""Faults in the recipes' kernels and in the project's headers. recipe_checks.py has what must catch them."""
 
 from tests.emulator.faults import Fault, Kind
 from tests.worker.mutants.cuda import CUDA
