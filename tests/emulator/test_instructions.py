@@ -129,6 +129,7 @@ def test_too_few_and_too_many_operands_are_refused(kernels, form):
         "mul.u32 %0, %1, %2;",
         "ld.global.v8.f32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];",
         "atom.add.f16 %0, [%1], %2;",
+        "fence.acquire.gpu;",
         "lop3.and.b32 %0|p, %1, %2, %3, 0x3f, q;",
         "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 32;",
     ],

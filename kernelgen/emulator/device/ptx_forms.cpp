@@ -220,7 +220,7 @@ constexpr Form kForms[] = {
     {"red relaxed|release? <scope>? global? add|min|max noftz <policy>? v2|v4 f16x2|bf16x2", atomic, 2, 2, 90},
     {"mapa shared::cluster? <address>", map_to_block, 3, 3, 90},
     {"getctarank shared::cluster? <address>", block_rank_of, 2, 2, 90},
-    {"fence sc|acq_rel|acquire@90|release@90? <scope>", fence_memory, 0},
+    {"fence sc|acq_rel? <scope>", fence_memory, 0},
     {"fence mbarrier_init release cluster", fence_mbarriers, 0, 0, 90},
     {"fence proxy alias", no_operation, 0},
     {"fence proxy async", fence_async, 0, 0, 90},

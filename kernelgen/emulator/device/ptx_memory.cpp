@@ -152,11 +152,9 @@ uint64_t narrow_arithmetic(Operation operation, uint64_t a, uint64_t b, bool is_
   return result;
 }
 
-// Sums in global memory flush subnormal numbers; those in shared memory do not.
-uint32_t float_sum(uint32_t a, uint32_t b, bool flushes) {
-  const float x = std::bit_cast<float>(a), y = std::bit_cast<float>(b);
-  const float sum = flushes ? flushed(flushed(x) + flushed(y)) : x + y;
-  return sum == sum ? std::bit_cast<uint32_t>(sum) : 0x7fffffff;
+float float_sum(float a, float b, bool flushes) {
+  const float sum = flushes ? flushed(flushed(a) + flushed(b)) : a + b;
+  return sum == sum ? sum : std::bit_cast<float>(0x7fffffff);
 }
 
 // What memory holds after an operation with b, and for a compare also c.
@@ -179,7 +177,9 @@ uint64_t combined(
     case Type::kU64:
     case Type::kB64: return arithmetic<uint64_t>(operation, old, b);
     case Type::kS64: return arithmetic<int64_t>(operation, old, b);
-    case Type::kF32: return float_sum(uint32_t(old), uint32_t(b), !is_shared);
+    case Type::kF32:
+      return std::bit_cast<uint32_t>(
+          float_sum(std::bit_cast<float>(uint32_t(old)), std::bit_cast<float>(uint32_t(b)), !is_shared));
     case Type::kF64:
       return std::bit_cast<uint64_t>(float_arithmetic(operation, std::bit_cast<double>(old), std::bit_cast<double>(b)));
     case Type::kF16: return narrow_arithmetic(operation, old, b, false, 1);
@@ -191,6 +191,10 @@ uint64_t combined(
 }
 
 }  // namespace
+
+float atomic_sum(const void* place, float a, float b) {
+  return float_sum(a, b, !is_in_shared(place, true));
+}
 
 // atom.op.type d, [a], b{, c}; red.op.type [a], b
 void atomic(const Call& call) {

@@ -20,6 +20,9 @@ EMULATOR_UNCHECKED void raw_store(T* place, const T& value) {
   __builtin_memcpy(place, &value, sizeof(T));
 }
 
+// Sums in global memory flush subnormal numbers; those in shared memory do not.
+float atomic_sum(const void* place, float a, float b);
+
 [[noreturn]] void fail_alignment(const void* address, size_t bytes);
 
 // Fibers switch only at waits, so a load and a store are one operation.
@@ -51,7 +54,7 @@ using emulated_ull = unsigned long long;
 EMULATED_BOTH(atomicAdd, int, unsigned(old) + unsigned(value))
 EMULATED_BOTH(atomicAdd, unsigned, old + value)
 EMULATED_BOTH(atomicAdd, emulated_ull, old + value)
-EMULATED_BOTH(atomicAdd, float, old + value)
+EMULATED_BOTH(atomicAdd, float, emulator::atomic_sum(place, old, value))
 EMULATED_BOTH(atomicAdd, double, old + value)
 EMULATED_BOTH(atomicSub, int, unsigned(old) - unsigned(value))
 EMULATED_BOTH(atomicSub, unsigned, old - value)

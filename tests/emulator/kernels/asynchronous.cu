@@ -1,0 +1,165 @@
+// Asynchronous copies in forms that the project's own kernels do not use.
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+namespace {
+
+__device__ uint32_t window(const void* shared) {
+  return uint32_t(__cvta_generic_to_shared(shared));
+}
+
+__device__ void start(uint64_t* barrier) {
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(window(barrier)));
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+}
+
+__device__ void expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(window(barrier)), "r"(bytes) : "memory");
+}
+
+__device__ void wait(uint64_t* barrier) {
+  asm volatile(
+      "{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0;\n@!p bra again;\n}" ::"r"(
+          window(barrier))
+      : "memory");
+}
+
+__device__ uint32_t at_rank(const void* shared, uint32_t rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(window(shared)), "r"(rank));
+  return there;
+}
+
+__device__ void meet() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+}  // namespace
+
+// Lanes whose `ignored` is not 0 get zeros.
+__global__ void some_lanes(const int4* in, const int* ignored, int4* out) {
+  __shared__ int4 row[32];
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, p;}" ::"r"(
+          window(row + threadIdx.x)),
+      "l"(in + threadIdx.x), "r"(ignored[threadIdx.x])
+      : "memory");
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  out[threadIdx.x] = row[threadIdx.x];
+}
+extern "C" cudaError_t copy_some_lanes(const int4* in, const int* ignored, int4* out) {
+  some_lanes<<<1, 32>>>(in, ignored, out);
+  return cudaDeviceSynchronize();
+}
+
+// Combines 512 bytes of `in` with those of `out`.
+#define REDUCTION(name, operation) \
+  __global__ void name##_kernel(const uint64_t* in, uint64_t* out) { \
+    __shared__ alignas(128) uint64_t values[64]; \
+    values[threadIdx.x] = in[threadIdx.x]; \
+    asm volatile("fence.proxy.async;" ::: "memory"); \
+    __syncthreads(); \
+    if (threadIdx.x == 0) { \
+      asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group." operation " [%0], [%1], 512;" ::"l"(out), \
+                   "r"(window(values)) \
+                   : "memory"); \
+      asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory"); \
+    } \
+  } \
+  extern "C" cudaError_t name(const uint64_t* in, uint64_t* out) { \
+    name##_kernel<<<1, 64>>>(in, out); \
+    return cudaDeviceSynchronize(); \
+  }
+REDUCTION(add_f32, "add.f32")
+REDUCTION(add_f64, "add.f64")
+REDUCTION(add_f16, "add.noftz.f16")
+REDUCTION(add_s32, "add.s32")
+REDUCTION(add_u64, "add.u64")
+REDUCTION(min_bf16, "min.bf16")
+REDUCTION(max_s32, "max.s32")
+REDUCTION(xor_b64, "xor.b64")
+
+// A block sends its values to the other one of the cluster; and each loads half of `in` for both.
+__global__ void __cluster_dims__(2) exchanged(const uint64_t* in, uint64_t* sent, uint64_t* cast) {
+  __shared__ alignas(128) uint64_t values[64], received[64], loaded[128];
+  __shared__ uint64_t barriers[2];
+  const uint32_t rank = blockIdx.x, other = rank ^ 1;
+  start(barriers);
+  start(barriers + 1);
+  values[threadIdx.x] = in[64 * rank + threadIdx.x];
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  meet();
+  if (threadIdx.x == 0) {
+    expect(barriers, sizeof(values));
+    asm volatile(
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 512, [%2];" ::"r"(
+            at_rank(received, other)),
+        "r"(window(values)), "r"(at_rank(barriers, other))
+        : "memory");
+    expect(barriers + 1, sizeof(loaded));
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], 512, [%2], "
+        "%3;" ::"r"(window(loaded + 64 * rank)),
+        "l"(in + 64 * rank), "r"(window(barriers + 1)), "h"(uint16_t(3))
+        : "memory");
+  }
+  wait(barriers);
+  wait(barriers + 1);
+  sent[64 * rank + threadIdx.x] = received[threadIdx.x];
+  cast[128 * rank + threadIdx.x] = loaded[threadIdx.x];
+  cast[128 * rank + 64 + threadIdx.x] = loaded[64 + threadIdx.x];
+  meet();
+}
+extern "C" cudaError_t exchange(const uint64_t* in, uint64_t* sent, uint64_t* cast) {
+  exchanged<<<2, 64>>>(in, sent, cast);
+  return cudaDeviceSynchronize();
+}
+
+// A box of 4 x 2 x 16 bytes of a tensor of 5 x 3 x 32.
+__global__ void box_of_bytes(const __grid_constant__ CUtensorMap map, int x, int y, int z, uint8_t* out) {
+  __shared__ alignas(128) uint8_t box[128];
+  __shared__ uint64_t barrier;
+  start(&barrier);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    expect(&barrier, sizeof(box));
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
+            "r"(window(box)),
+        "l"(&map), "r"(x), "r"(y), "r"(z), "r"(window(&barrier))
+        : "memory");
+  }
+  wait(&barrier);
+  out[threadIdx.x] = box[threadIdx.x];
+}
+extern "C" cudaError_t load_box(uint8_t* in, int64_t x, int64_t y, int64_t z, uint8_t* out) {
+  void* encode = nullptr;
+  cudaDriverEntryPointQueryResult status;
+  cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &status);
+  const cuuint64_t sizes[] = {32, 3, 5}, strides[] = {32, 96};
+  const cuuint32_t box[] = {16, 2, 4}, steps[] = {1, 1, 1};
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode)(
+      &map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, in, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) return cudaErrorInvalidValue;
+  box_of_bytes<<<1, 128>>>(map, int(x), int(y), int(z), out);
+  return cudaDeviceSynchronize();
+}
+
+// Sums beside 2^-140, in shared and in global memory.
+__global__ void small_sums(float* global, float* shared) {
+  __shared__ float sum;
+  sum = ldexpf(1, -140);
+  atomicAdd(&sum, ldexpf(1, -141));
+  *shared = sum;
+  atomicAdd(global, ldexpf(1, -141));
+}
+extern "C" cudaError_t sum_small(float* global, float* shared) {
+  small_sums<<<1, 1>>>(global, shared);
+  return cudaDeviceSynchronize();
+}
