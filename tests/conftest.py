@@ -6,17 +6,19 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from kernelgen.cli import main
 from kernelgen.scaffold import template
 
+T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
 # Where the emulator keeps what it compiled, by what went into it.
 EMULATOR = ROOT / "build" / "emulator"
@@ -90,8 +92,23 @@ def pytest_xdist_auto_num_workers(config) -> int:
 
 
 def pytest_collection_modifyitems(items):
-    """Long tests first, so that the workers do not wait for a long one at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = dealt(items, lambda item: item.path, lambda item: bool(item.get_closest_marker("slow")), workers)
+
+
+def dealt(tests: Sequence[T], file_of: Callable[[T], Path], is_slow: Callable[[T], bool], workers: int) -> list[T]:
+    """The order in which tests run: every worker begins with its share of the slow ones, whole files at a time.
+
+    xdist gives each worker a stretch of this order, all of the same length. Who is through with it takes tests from the
+    end of another's stretch, but never the last two: if those are slow, the others wait for them.
+    """
+    slow = [list(group) for _, group in groupby(filter(is_slow, tests), file_of)]
+    quick = (test for test in tests if not is_slow(test))
+    order: list[T] = []
+    for worker in range(workers):
+        order += chain.from_iterable(slow[worker::workers])
+        order += islice(quick, max(0, len(tests) * (worker + 1) // workers - len(order)))
+    return order
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from .conftest import QUICKLY, Outcome, blank, build, edit, own_tests, run, stamp
+from .conftest import Outcome, blank, build, edit, own_tests, quickly, run, stamp
 
 OPS = Path("src/demo_kernels/ops")
 
@@ -221,7 +221,7 @@ def selected(name: str, fault: Fault) -> list[str]:
 @pytest.fixture
 def outcomes(made_once, outcomes_of) -> list[Outcome]:
     def make(folder: Path) -> None:
-        result = build(stamp_faults(folder, FAULTS), USE_CUDA="0", **QUICKLY)
+        result = build(stamp_faults(folder, FAULTS), USE_CUDA="0", **quickly())
         assert result.returncode == 0, result.stdout + result.stderr
 
     tests = [test for name, fault in FAULTS.items() for test in selected(name, fault)]

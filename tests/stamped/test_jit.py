@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import QUICKLY, python, stamp
+from .conftest import python, quickly, stamp
 
 OP = Path("src/demo_kernels/ops/elementwise")
 
@@ -34,7 +34,7 @@ def session(tmp_path):
     project = stamp(tmp_path / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}])
 
     def call(code: str) -> tuple[list[str], int]:
-        result = python(project, START + code, USE_CUDA="0", XDG_CACHE_HOME=str(tmp_path / "cache"), **QUICKLY)
+        result = python(project, START + code, USE_CUDA="0", XDG_CACHE_HOME=str(tmp_path / "cache"), **quickly())
         assert result.returncode == 0, result.stderr
         return result.stdout.splitlines(), result.stderr.count("jit: compiling elementwise")
 

@@ -12,7 +12,7 @@ from kernelgen.scaffold.schema.errors import SchemaError
 from kernelgen.scaffold.schema.parser import parse
 from kernelgen.scaffold.schema.types import BASES
 
-from .conftest import QUICKLY, blank, build, stamp, write_cpu
+from .conftest import blank, build, quickly, stamp, write_cpu
 
 # The forms that a type can take.
 FORMS = ("{}", "{}?", "{}[]", "{}?[]", "{}[]?", "{}?[]?")
@@ -164,7 +164,7 @@ def package(made_once) -> ModuleType:
             first, _, rest = names.partition(", ")
             body = f"return {{{rest}}};" if name == "returned" else f"return shown({first}, {names});"
             write_cpu(project / "src" / "types_kernels" / "ops" / name, body, SHOW)
-        result = build(project, USE_CUDA="0", **QUICKLY)
+        result = build(project, USE_CUDA="0", **quickly())
         assert result.returncode == 0, result.stdout + result.stderr
 
     with pytest.MonkeyPatch.context() as patch:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stamped.conftest import QUICKLY, stamp
+from tests.stamped.conftest import quickly, stamp
 
 PACKAGE = Path("src/demo_kernels")
 OPS = PACKAGE / "ops"
@@ -55,7 +55,7 @@ def demo(built, tmp_path) -> Path:
 
 def variables(project: Path, **more: str) -> dict[str, str]:
     """The environment of these builds: no CUDA, and a compiler that can be halted."""
-    known = {"USE_CUDA": "0", "USE_CCACHE": "0", "CXX": "./halting-g++", "PYTHONPATH": str(ROOT), **QUICKLY, **more}
+    known = {"USE_CUDA": "0", "USE_CCACHE": "0", "CXX": "./halting-g++", "PYTHONPATH": str(ROOT), **quickly(), **more}
     names = ("TORCH_CUDA_ARCH_LIST", "CUDA_HOME", "DEBUG", "SANITIZE", "MAX_JOBS", "CXXFLAGS", "VIRTUAL_ENV")
     return {**{name: value for name, value in os.environ.items() if name not in names}, **known}
 

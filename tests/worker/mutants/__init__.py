@@ -5,14 +5,13 @@ change.
 """
 
 import hashlib
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import locked
-from tests.stamped.conftest import CACHE, build, stamp, template_hash
+from tests.stamped.conftest import CACHE, build, quickly, stamp, template_hash
 
 # Recipes as they are, in the same project: no fuzz run may complain of them.
 CORRECT = tuple(
@@ -55,7 +54,7 @@ def project(mutants: Sequence[Mutant], *, cuda: bool) -> Path:
                 mutant.apply(root / "src" / "mutant_kernels" / "ops" / mutant.name)
             (folder / "unfinished").rename(home)
             # Compiled fast rather than to be fast; there is one architecture, that of the GPU at hand.
-            variables = {"USE_CUDA": str(int(cuda)), "CXXFLAGS": f"{os.environ.get('CXXFLAGS', '')} -O0"}
+            variables = {"USE_CUDA": str(int(cuda)), **quickly()}
             result = build(home / "mutant-kernels", **variables, TORCH_CUDA_ARCH_LIST="native" if cuda else "9.0a")
             assert result.returncode == 0, result.stdout + result.stderr
             (home / "built").touch()
