@@ -140,6 +140,16 @@ def test_instructions_of_other_gpus_and_other_forms_are_refused(kernels, text):
     assert text.removesuffix(";") in message
 
 
+@pytest.mark.parametrize("operand", ["%1.lo", "%1.b0", "0f3f80", "1.0f", "12x", "%1*2", "-%1"])
+def test_operands_that_are_not_read_whole_are_refused(kernels, operand):
+    assert "does not know" in refusal(kernels, f"add.f32 %0, %1, {operand};")
+
+
+def test_addresses_may_have_an_offset(kernels):
+    for operand in ("[%1+4]", "[%1 + 4]", "[%1-4]", "[%1+-4]", "[%1]"):
+        assert not refusal(kernels, f"ld.global.u32 %0, {operand};")
+
+
 @pytest.mark.parametrize(
     "capability, text",
     [

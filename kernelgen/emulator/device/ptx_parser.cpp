@@ -133,12 +133,18 @@ struct Parser {
   Word literal(std::string_view text, const Instruction& instruction) {
     const std::string copy(text);
     if (text.starts_with("0f") || text.starts_with("0F") || text.starts_with("0d") || text.starts_with("0D")) {
+      const size_t digits = tolower(text[1]) == 'f' ? 8 : 16;
+      if (text.find_first_not_of("0123456789abcdefABCDEF", 2) != std::string_view::npos || text.size() != digits + 2) {
+        reject("assembly has a number that the emulator does not know", text);
+      }
       const uint64_t bits = strtoull(copy.c_str() + 2, nullptr, 16);
       const bool widens = tolower(text[1]) == 'f' && instruction.type == Type::kF64;
       return {Word::kNumber, widens ? std::bit_cast<uint64_t>(double(std::bit_cast<float>(uint32_t(bits)))) : bits};
     }
     if (is_float_literal(text)) {
-      const double value = strtod(copy.c_str(), nullptr);
+      char* end = nullptr;
+      const double value = strtod(copy.c_str(), &end);
+      if (*end) reject("assembly has a number that the emulator does not know", text);
       if (instruction.type == Type::kF64) return {Word::kNumber, std::bit_cast<uint64_t>(value)};
       return {Word::kNumber, std::bit_cast<uint32_t>(float(value))};
     }
@@ -162,14 +168,19 @@ struct Parser {
     }
     if (isdigit(text[0]) || text[0] == '-' || text[0] == '.') return literal(text, instruction);
     if (text == "WARP_SZ") return {Word::kNumber, 32};
-    if (const size_t plus = text.find('+'); plus != std::string_view::npos) {
-      Word result = word(text.substr(0, plus), instruction);
-      result.offset = int64_t(literal(trimmed(text.substr(plus + 1)), instruction).value);
+    if (const size_t sign = text.find_first_of("+-"); sign != std::string_view::npos) {
+      Word result = word(text.substr(0, sign), instruction);
+      const int64_t offset = int64_t(literal(trimmed(text.substr(sign + 1)), instruction).value);
+      result.offset = text[sign] == '-' ? -offset : offset;
       return result;
     }
     if (const Register* named = register_of(text)) return register_word(*named);
     if (text[0] == '%' && text.size() > 1 && isdigit(text[1])) {
-      return {Word::kArgument, strtoull(std::string(text.substr(1)).c_str(), nullptr, 10)};
+      char* end = nullptr;
+      const std::string number(text.substr(1));
+      const uint64_t argument = strtoull(number.c_str(), &end, 10);
+      if (*end) reject("the emulator does not know the operand", text);
+      return {Word::kArgument, argument};
     }
     if (text[0] == '%') {
       const std::string_view name = text.substr(text.starts_with("%%") ? 2 : 1);
