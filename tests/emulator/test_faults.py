@@ -87,7 +87,7 @@ FIRST_64 = torch.arange(64, dtype=torch.int32)
 @pytest.mark.parametrize(
     "name, report",
     [
-        ("asserts", r"the assertion `in\[threadIdx.x\] < limit` fails at failures.cu:8, in void .*asserts"),
+        ("asserts", r"the assertion `in\[threadIdx.x\] < limit` fails at failures.cu:9, in void .*asserts"),
         ("traps", "the kernel called __trap"),
         ("traps_in_a_function", "the kernel called __trap"),
         ("divides", "an integer division by 0"),
@@ -99,6 +99,14 @@ def test_a_thread_that_stops_its_kernel_is_named(failures, name, report, seed):
     with pytest.raises(EmulatorError, match=rf"{report}.*\n  in block \(0, 0, 0\), thread \(\d+, 0, 0\):") as error:
         failures(f"run_{name}", FIRST_64, torch.zeros(64, dtype=torch.int32), 40, seed=seed)
     assert len(re.findall(r"\n    failures.cu:\d+", str(error.value))) >= 2
+
+
+@pytest.mark.parametrize("seed", ALL_SCHEDULES)
+def test_a_copy_from_nowhere_ends_the_kernel_and_not_the_process(failures, seed):
+    failures("run_copies_from", FIRST_64, seed=seed)
+    with pytest.raises(EmulatorError, match="an access to 0x1000"):
+        failures("run_copies_from", 0x1000, seed=seed)
+    failures("run_copies_from", FIRST_64, seed=seed)
 
 
 def test_more_dynamic_shared_memory_has_to_be_asked_for(failures):

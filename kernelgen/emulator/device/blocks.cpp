@@ -308,6 +308,15 @@ cudaError_t run(
         configuration.cluster.x);
     return machine.last_error = cudaErrorInvalidConfiguration;
   }
+  const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
+  if (configuration.is_cooperative && blocks > kMaxWindows) {
+    machine.launch_error = text(
+        "%s cannot be launched: all blocks of a cooperative launch run at once, and of its %llu blocks %zu fit",
+        name,
+        static_cast<unsigned long long>(blocks),
+        kMaxWindows);
+    return machine.last_error = cudaErrorCooperativeLaunchTooLarge;
+  }
   if (!has_shared_memory(name, kernel, configuration.shared)) return machine.last_error;
   if (before_launch) before_launch();
   Launch launch{name, configuration, body, arguments};

@@ -113,7 +113,8 @@ std::string with_source_lines(const std::string& report) {
   Dl_info library;
   if (!dladdr(reinterpret_cast<void*>(&with_source_lines), &library)) return report;
   const uint64_t base = reinterpret_cast<uint64_t>(library.dli_fbase);
-  const auto offset_of = [&](const Mark& mark) { return mark.address - base - 1; };  // Before where the call returns to.
+  // Before the place that the call returns to.
+  const auto offset_of = [&](const Mark& mark) { return mark.address - base - 1; };
   const std::vector<Mark> marks = marks_in(report);
   if (marks.empty()) return report;
   std::set<uint64_t> addresses;

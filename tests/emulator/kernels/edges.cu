@@ -48,8 +48,12 @@ __device__ uint32_t address_of(const void* pointer) {
 
 __device__ void wait(uint64_t* barrier, int parity) {
   asm volatile(
-      "{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra AGAIN;\n}" ::"r"(
-          address_of(barrier)),
+      "{\n"
+      ".reg .pred done;\n"
+      "AGAIN:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra AGAIN;\n"
+      "}" ::"r"(address_of(barrier)),
       "r"(parity)
       : "memory");
 }
@@ -63,7 +67,7 @@ __global__ void counted_copies(const int* in, int* out, bool adds, int fault) {
   __syncthreads();
   const int lane = threadIdx.x % 32;
   if (threadIdx.x < 32) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address_of(buffer + lane)), "l"(in + lane) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address_of(buffer + lane)), "l"(in + lane));
     if (adds) {
       if (fault != 1) asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(address_of(&barrier)));
       // The arrivals that the barrier expects are those of the other warp.
