@@ -57,10 +57,10 @@ class RefusalTests(OpUnderTest):
 
 
 def refusal_of_gpu(suite: object, error: BaseException) -> str | None:
-    """What the op said of a GPU that lacks what it needs: a message that the suite's `gpu_refusals` match, or None."""
+    """What the op said of a GPU that lacks what it needs: a line that the suite's `gpu_refusals` match, or None."""
     patterns = getattr(suite, "gpu_refusals", ())
-    messages = [str(cause) for cause in causes(error)]
-    return next((message for message in messages for pattern in patterns if re.search(pattern, message)), None)
+    lines = [line for cause in causes(error) for line in str(cause).splitlines()]
+    return next((line.strip() for line in lines if any(re.search(pattern, line) for pattern in patterns)), None)
 
 
 @contextlib.contextmanager
