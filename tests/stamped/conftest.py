@@ -102,7 +102,9 @@ def quickly() -> dict[str, str]:
     header = CACHE.parent / "headers" / digest / "torch.h"
     with locked(header.parents[1] / "lock"):
         if not header.with_suffix(".h.gch").exists():
-            header.parent.mkdir(exist_ok=True)
+            for old in header.parents[1].glob("????????????????"):
+                shutil.rmtree(old)
+            header.parent.mkdir()
             header.write_text("".join(f"#include <{name}>\n" for name in HEADERS))
             unfinished = header.with_suffix(".unfinished")
             subprocess.run(["g++", *flags, "-x", "c++-header", str(header), "-o", str(unfinished)], check=True)
