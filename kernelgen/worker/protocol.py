@@ -119,7 +119,7 @@ def _take_orders(target: Any, orders: Iterable[str], emit: Emit) -> None:
 
 
 def _import(name: str) -> ModuleType:
-    """Imports a module, and torch with it. Nothing of that is garbage: a seventh of the time would go to looking."""
+    """Imports a module, and torch with it. Hardly any of that is garbage, and looking for it takes 0.15 s of 2.3 s."""
     gc.disable()
     try:
         return importlib.import_module(name)
