@@ -19,9 +19,10 @@ from .faults.recipes import RECIPE_FAULTS
 from .faults.styles import STYLE_FAULTS
 from .styles import STYLES
 
-# These are caught, and the report gives another reason than the fault's.
+# These are missed, or caught for another reason than the fault's.
 MISNAMED = {
     "fma_pipeline_sm90:result_not_complete": "a missing barrier before a bulk store is called a missing proxy fence",
+    "topk_bitonic:limit_not_raised": "seen to be missed: 64 KB in a launch of a kernel that asked for no more than 48 KB",
     "matmul_tiled:barrier_inside_a_branch": "a barrier that lanes of one warp skip shows as uninitialised memory",
 }
 EVERY_FAULT = os.environ.get("EVERY_FAULT")
@@ -48,6 +49,8 @@ def marked(fault):
 def test_a_planted_fault_is_caught(fault):
     results = outcomes(fault, SEEDS)
     assert any(results)
+    if fault.kind is Kind.DEADLOCK:  # Not every schedule leads to it.
+        results = [result for result in results if result]
     if fault.wanted:
         assert all(re.search(fault.wanted, result.report) for result in results), [*map(str, results)]
 
