@@ -38,6 +38,8 @@ def sample() -> list[Fault]:
 def test_a_planted_fault_is_caught(fault):
     results = outcomes(fault, SEEDS)
     assert any(results)
+    if fault.kind is Kind.DEADLOCK:  # Not every schedule leads to it.
+        results = [result for result in results if result]
     if fault.wanted:
         assert all(re.search(fault.wanted, result.report) for result in results), [*map(str, results)]
 
