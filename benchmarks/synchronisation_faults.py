@@ -33,6 +33,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import results_file  # noqa: E402
 from tests.emulator.faults import Fault, Kind  # noqa: E402
 from tests.emulator.faults.__main__ import recorded  # noqa: E402
 from tests.emulator.faults.recipes import RECIPE_FAULTS  # noqa: E402
@@ -214,7 +215,7 @@ def main() -> int:
             print(f"{name:48} {', '.join(tools) or 'nothing'}", flush=True)
             if not options.build_only:
                 known[name] = tools
-                RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+                results_file.write(RESULTS, dict(sorted(known.items())))
     return 0
 
 

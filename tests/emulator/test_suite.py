@@ -11,9 +11,8 @@ from tests.stamped.conftest import stamp
 
 @pytest.fixture(scope="module")
 def project(made_once):
-    return (
-        made_once("suite", lambda folder: stamp(folder / "p", ops=[{"name": "scale", "recipe": "elementwise"}])) / "p"
-    )
+    ops = [{"name": "scale", "recipe": "elementwise"}]
+    return made_once("backends", lambda folder: stamp(folder / "p", ops=ops)) / "p"
 
 
 def say(project, variant: str, program: str) -> str:

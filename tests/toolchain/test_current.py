@@ -23,34 +23,34 @@ def changed(project: Path) -> None:
     assert source.read_text() != text
 
 
-def test_fuzz_builds_what_changed(patient, run, monkeypatch):
+def test_fuzz_builds_what_changed(built_patient, run, monkeypatch):
     monkeypatch.setenv("CXXFLAGS", "-O0")
     assert run(*FUZZ).code == 0
-    changed(patient)
+    changed(built_patient)
     done = run(*FUZZ)
     assert f"kernelgen: {SOURCE} changed since the last build: building …" in done.err
     assert done.code == 1, done.out
 
 
-def test_no_build_refuses_what_is_stale(patient, run):
-    before = (patient / LIBRARY).read_bytes()
+def test_no_build_refuses_what_is_stale(built_patient, run):
+    before = (built_patient / LIBRARY).read_bytes()
     assert run(*FUZZ, "--no-build").code == 0
-    changed(patient)
+    changed(built_patient)
     for verb in (FUZZ, ("bench", *FUZZ[1:2], *FUZZ[4:]), ("profile", *FUZZ[1:2], *FUZZ[4:])):
         done = run(*verb, "--no-build")
         assert done.code == 2
         assert f"{SOURCE} changed since the last build, and --no-build leaves it so" in done.err
         assert "`kernelgen build`" in done.err
-    assert (patient / LIBRARY).read_bytes() == before
+    assert (built_patient / LIBRARY).read_bytes() == before
 
 
-def test_pytest_builds_what_changed_and_no_build_refuses_it(patient):
+def test_pytest_builds_what_changed_and_no_build_refuses_it(built_patient):
     def pytest_run(*options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "test_accuracy", *options]
         variables = {**os.environ, "PYTHONPATH": "src", "CXXFLAGS": "-O0"}
-        return subprocess.run(command, cwd=patient, env=variables, capture_output=True, text=True, check=False)
+        return subprocess.run(command, cwd=built_patient, env=variables, capture_output=True, text=True, check=False)
 
-    changed(patient)
+    changed(built_patient)
     refused = pytest_run("--no-build")
     assert refused.returncode == 4
     assert f"{SOURCE} changed since the last build, and --no-build leaves it so" in refused.stderr
@@ -59,9 +59,9 @@ def test_pytest_builds_what_changed_and_no_build_refuses_it(patient):
     assert "failed" in failed.stdout
 
 
-def test_list_says_what_is_stale(patient, run):
+def test_list_says_what_is_stale(built_patient, run):
     assert json.loads(run("list", "--json").out)["stale"] == ""
-    changed(patient)
+    changed(built_patient)
     assert json.loads(run("list", "--json").out)["stale"] == f"{SOURCE} changed since the last build"
     assert f"{SOURCE} changed since the last build: `kernelgen build`" in run("list").out
 
@@ -77,14 +77,14 @@ def test_list_says_what_is_stale(patient, run):
         (lambda project: os.utime(project / "README.md"), ""),
     ],
 )
-def test_what_makes_a_library_stale(patient, change, words):
-    change(patient)
-    reason = current.reason(patient, Path(sys.executable), "cpu")
+def test_what_makes_a_library_stale(built_patient, change, words):
+    change(built_patient)
+    reason = current.reason(built_patient, Path(sys.executable), "cpu")
     assert words in reason
     assert bool(words) == bool(reason)
 
 
-def test_another_environment_makes_no_library_stale(patient, monkeypatch, tmp_path):
+def test_another_environment_makes_no_library_stale(built_patient, monkeypatch, tmp_path):
     monkeypatch.setenv("CXXFLAGS", "-O1")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert current.reason(patient, Path(sys.executable), "cpu") == ""
+    assert current.reason(built_patient, Path(sys.executable), "cpu") == ""
