@@ -123,12 +123,16 @@ def planted(pool: ProcessPoolExecutor, options: argparse.Namespace) -> int:
         bad += result.outcome != "named" if fault.wanted else bool(result.missed == options.seeds)
         print(f"{fault.name:48} {result.outcome:24} {result.named}/{result.otherwise}/{result.missed} {result.example}")
         sys.stdout.flush()
-    if options.write:
-        names = {fault.name for fault in CORPUS}
-        kept = {name: dataclasses.asdict(results[name]) for name in sorted(results) if name in names}
-        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+        if options.write:
+            _write(results)
     print(f"{len(faults) - bad} of {len(faults)} faults caught as the corpus demands")
     return bad
+
+
+def _write(results: dict[str, Result]) -> None:
+    names = {fault.name for fault in CORPUS}
+    kept = {name: dataclasses.asdict(results[name]) for name in sorted(results) if name in names}
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def _result(fault: Fault, seeds: int) -> Result:
