@@ -287,7 +287,7 @@ uint32_t targets_of(const Call& call, size_t operand, SharedAddress to) {
   return targets;
 }
 
-// Calls start(to, barrier) for each block that a load goes to. With multicast, the bytes count at each block's mbarrier.
+// Calls start(to, barrier) for each block that a load goes to. With multicast, each block's mbarrier counts the bytes.
 template <typename F>
 void for_each_target(const Call& call, uint32_t targets, SharedAddress to, SharedAddress barrier, const F& start) {
   if (!call.has("multicast::cluster")) return start(to, barrier);

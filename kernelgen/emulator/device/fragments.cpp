@@ -34,7 +34,8 @@ size_t size_of(const Fragment& kind) {
 
 // Calls visit(element of the fragment, element in memory) for those of the current lane.
 template <typename F>
-void for_each_element(void* fragment, char* memory, unsigned stride, bool column_major, const Fragment& kind, const F& f) {
+void for_each_element(
+    void* fragment, char* memory, unsigned stride, bool column_major, const Fragment& kind, const F& f) {
   execute_together(kAllLanes, "a fragment of a matrix", nullptr, [](Warp&, void* const*) {});
   for (int i = 0; i < elements(kind); ++i) {
     const auto [row, column] = place_of(kind, self().lane, i);
@@ -55,7 +56,8 @@ void load_fragment(void* fragment, const void* from, unsigned stride, bool colum
 
 void store_fragment(void* to, const void* fragment, unsigned stride, bool column_major, Fragment kind) {
   char* const memory = static_cast<char*>(to);
-  for_each_element(const_cast<void*>(fragment), memory, stride, column_major, kind, [&](const char* element, char* place) {
+  void* const elements_of_lane = const_cast<void*>(fragment);
+  for_each_element(elements_of_lane, memory, stride, column_major, kind, [&](const char* element, char* place) {
     note_write(place, size_of(kind));
     memcpy(place, element, size_of(kind));
   });

@@ -5,7 +5,7 @@
 
 namespace emulator {
 
-// cp.async.ca.shared.global{hints} [shared], [global], bytes{, bytes to read, or whether to ignore the source}{, policy}
+// cp.async.ca.shared.global{hints} [shared], [global], bytes{, bytes to read | whether to ignore the source}{, policy}
 void cp_async(const Call& call) {
   const size_t bytes = call.get(2);
   if (bytes != 4 && bytes != 8 && bytes != 16) fail("'%s' copies %zu bytes", call.instruction.text.c_str(), bytes);
