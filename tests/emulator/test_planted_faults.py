@@ -36,10 +36,9 @@ def sample() -> list[Fault]:
 
 @pytest.mark.parametrize("fault", sample(), ids=lambda fault: fault.name)
 def test_a_planted_fault_is_caught(fault):
-    results = outcomes(fault, SEEDS)
-    assert any(results)
-    if fault.kind is Kind.DEADLOCK:  # Not every schedule leads to it.
-        results = [result for result in results if result]
+    # Not every schedule leads to the faulty accesses.
+    results = [result for result in outcomes(fault, SEEDS) if result]
+    assert results
     if fault.wanted:
         assert all(re.search(fault.wanted, result.report) for result in results), [*map(str, results)]
 

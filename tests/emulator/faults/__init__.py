@@ -26,7 +26,7 @@ class Kind(Enum):
     WIDE_BARRIER = "barrier of a cluster or of the grid missing, or of too small a scope", _RACE
     NAMED_BARRIER = "named barrier with a wrong number or count", f"{_RACE}|deadlock|barrier"
     FENCE = "fence before or after a flag or ticket missing", "a race on"
-    PLAIN_UPDATE = "plain update in place of an atomic one", "a race on"
+    PLAIN_UPDATE = "plain update in place of an atomic one", _RACE
     PLAIN_FLAG = "flag read without volatile or atomics", "a race on"
     TWO_WRITERS = "several threads write different values to one place", "a race on"
     TENSOR_END = "access beyond the end of a tensor", "out of bounds"

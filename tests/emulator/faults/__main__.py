@@ -120,7 +120,7 @@ def planted(pool: ProcessPoolExecutor, options: argparse.Namespace) -> int:
     bad = 0
     for fault, result in zip(faults, pool.map(functools.partial(_result, seeds=options.seeds), faults), strict=True):
         results[fault.name] = result
-        bad += result.outcome != "named" if fault.wanted else bool(result.missed == options.seeds)
+        bad += not result.named or result.otherwise > 0 if fault.wanted else not result.named + result.otherwise
         print(f"{fault.name:48} {result.outcome:24} {result.named}/{result.otherwise}/{result.missed} {result.example}")
         sys.stdout.flush()
         if options.write:

@@ -236,7 +236,7 @@ SOFTMAX = _in(
         Kind.WIDE_BARRIER,
         "cluster.sync();  // The maxima",
         f"{_SYNC}  // The maxima",
-        "a race on|uninitialised memory",
+        _NOT_STARTED,
     ),
     ("sums_not_there_yet", Kind.WIDE_BARRIER, "cluster.sync();  // The sums"),
     ("block_gone_too_early", Kind.ENDED_BLOCK, "cluster.sync();  // No block"),
