@@ -78,6 +78,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         if options.device not in (None, "cuda"):
             parser.error("--perturb is for kernels on a GPU; leave out --device")
         options.device = "cuda"
+    if options.no_build and (options.perturb is not None or options.device == emulated.DEVICE):
+        parser.error("--no-build is for the project's own libraries; leave it out with --perturb and --device emulated")
     for name in ("count", "seconds", "limit"):
         value = getattr(options, name)
         if value is not None and value <= 0:

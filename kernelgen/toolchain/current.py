@@ -9,10 +9,6 @@ from kernelgen.toolchain.build import Build, environment
 from kernelgen.toolchain.python import find_python
 
 
-class StaleError(KernelgenError):
-    """A source changed since the last build, and nobody wanted it built."""
-
-
 def backend(device: str | None) -> str | None:
     """The library that runs on a device; None for both. No device: CUDA where there is a GPU, and the CPU without."""
     if device is None:
@@ -51,13 +47,12 @@ def bring_up_to_date(
     """Builds the library for a device if it is stale, and says so.
 
     Raises:
-        StaleError: it is stale, and `build` is False.
-        KernelgenError: it does not build.
+        KernelgenError: it is stale, and `build` is False; or it does not build.
     """
     stale = reason(root, python, device)
     if not stale:
         return
     if not build:
-        raise StaleError(f"{stale}, and --no-build leaves it so; build it with `kernelgen build`.")
+        raise KernelgenError(f"{stale}, and --no-build leaves it so; build it with `kernelgen build`.")
     note(f"{stale}: building …")
     Build(root, environment(), python).run(quiet=True, backend=backend(device))

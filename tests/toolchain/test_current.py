@@ -44,6 +44,13 @@ def test_no_build_refuses_what_is_stale(built_patient, run):
     assert (built_patient / LIBRARY).read_bytes() == before
 
 
+def test_no_build_goes_with_no_library_that_is_always_built(built_patient, run):
+    for options in (("--perturb",), ("--device", "emulated")):
+        done = run("fuzz", "elementwise", "--no-build", *options)
+        assert done.code == 2
+        assert "--no-build is for the project's own libraries" in done.err
+
+
 def test_pytest_builds_what_changed_and_no_build_refuses_it(built_patient):
     def pytest_run(*options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "test_accuracy", *options]

@@ -381,9 +381,9 @@ int capability_of(std::string_view part, std::string_view word) {
       if (const int capability = capability_of(part, list->parts); capability >= 0) return capability;
       continue;
     }
-    const size_t at = alternative.find('@');
-    if (!is_part(part, alternative.substr(0, at))) continue;
-    return at == std::string_view::npos ? 0 : atoi(alternative.data() + at + 1);
+    const size_t mark = alternative.find('@');
+    if (!is_part(part, alternative.substr(0, mark))) continue;
+    return mark == std::string_view::npos ? 0 : atoi(alternative.data() + mark + 1);
   }
   return -1;
 }

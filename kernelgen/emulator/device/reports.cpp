@@ -126,9 +126,9 @@ std::string name_of_shared(const Block& block, const char* address) {
 
 void report_bounds(const Entry& access, const char* address, size_t bytes, bool is_global) {
   const std::string name = name_of(access, address, is_global);
-  const char* const at = name.starts_with("past") ? "" : "at ";
+  const char* const preposition = name.starts_with("past") ? "" : "at ";
   stop(
-      text("out of bounds: %s %s %zu bytes %s", who(access).c_str(), verb(access), bytes, at) + name +
+      text("out of bounds: %s %s %zu bytes %s", who(access).c_str(), verb(access), bytes, preposition) + name +
       place_of(access));
 }
 

@@ -17,6 +17,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from benchmarks import results_file
 from tests.emulator.faults import Fault, Kind
 from tests.emulator.faults.recipes import RECIPE_FAULTS
 from tests.emulator.faults.styles import STYLE_FAULTS
@@ -132,7 +133,7 @@ def planted(pool: ProcessPoolExecutor, options: argparse.Namespace) -> int:
 def _write(results: dict[str, Result]) -> None:
     names = {fault.name for fault in CORPUS}
     kept = {name: dataclasses.asdict(results[name]) for name in sorted(results) if name in names}
-    RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+    results_file.write(RESULTS, kept)
 
 
 def _result(fault: Fault, seeds: int) -> Result:

@@ -128,8 +128,8 @@ def tensor_loads(random: Random) -> Iterator[Case]:
     choices += [(2, "FLOAT32", s) for s in (1, 2, 3)]
     for rank, type_, swizzle in choices:
         host, box, bytes_ = _tensor(random, rank, type_, swizzle)
-        at = [random.randrange(-3, 8) for _ in box]
-        places = ", ".join(map(str, at))
+        corner = [random.randrange(-3, 8) for _ in box]
+        places = ", ".join(map(str, corner))
         form = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         body = f"""__shared__ alignas(1024) uint64_t values[1024]; {_BARRIER}
           for (int i = threadIdx.x; i < 1024; i += 128) values[i] = 7;
