@@ -6,6 +6,7 @@ after one that was killed, the next verb does so before anything else. Undoing g
 be interrupted too, and leaves alone what somebody else has written since.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -22,6 +23,8 @@ from kernelgen.scaffold.lock import exclusive, unstoppable
 
 FOLDER = ".kernelgen"
 LINK = "120000"
+# What file systems without hard links answer.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 class Change(Protocol):
@@ -210,10 +213,9 @@ def _replace(target: Path, journal: Path, number: int, change: Change) -> None:
 def _link(new: Path, target: Path) -> None:
     try:
         os.link(new, target)
-    except FileExistsError:
-        raise
-    except OSError:
-        # Not every file system has hard links.
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
         if os.path.lexists(target):
             raise FileExistsError(target) from None
         os.replace(new, target)

@@ -12,7 +12,8 @@ import yaml
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold import journal, lock, names, record, template
-from kernelgen.scaffold.render import Renderer, parse_yaml
+from kernelgen.scaffold.render import Renderer, parse_yaml, recipes
+from kernelgen.scaffold.template import Template
 
 # The newest layout of stamped projects that this kernelgen knows; each project's answers file holds its own.
 LAYOUT = 1
@@ -36,7 +37,7 @@ class Project:
         return self.root / "src" / self.answers["package_name"]
 
     @cached_property
-    def template(self) -> template.Template:
+    def template(self) -> Template:
         """The version of the template that this project was stamped from.
 
         Raises:
@@ -57,15 +58,22 @@ class Project:
             KernelgenError: this machine does not hold the project's template, or that has no recipe of one of its ops.
         """
         answers = self.answers if ops is None else self.answers | {"ops": ops}
-        renderer = Renderer(self.template.folder, answers, self.root.name)
-        known = renderer.recipes()
+        self.check_recipes(self.template)
+        return Renderer(self.template.folder, answers, self.root.name)
+
+    def check_recipes(self, source: Template) -> None:
+        """Refuse a record with an op of a recipe that the template does not have.
+
+        Raises:
+            KernelgenError: there is such an op.
+        """
+        known = recipes(source.folder)
         for op in self.ops:
             if op["recipe"] not in known:
                 raise KernelgenError(
                     f"`ops` in {self.root / template.ANSWERS_FILE} says that {op['name']} is of the recipe "
                     f"{op['recipe']!r}, which the template does not have. {names.did_you_mean(op['recipe'], known)}"
                 )
-        return renderer
 
     def answers_file(self, renderer: Renderer) -> bytes:
         """The renderer's record, with the comments that the owner wrote into the present one."""

@@ -53,6 +53,12 @@ def parse_yaml(text: str | bytes) -> Any:
     return yaml.load(text, Loader=_Loader)
 
 
+def recipes(folder: Path) -> dict[str, Path]:
+    """The folder of each recipe of the template that lies in `folder`, by name."""
+    folders = (folder / "template").glob("src/*/ops/*ops_by_recipe.*")
+    return {re.search(r"ops_by_recipe\.(\w+)", recipe.name)[1]: recipe for recipe in sorted(folders)}
+
+
 class Renderer:
     """A template with a set of answers.
 
@@ -90,8 +96,7 @@ class Renderer:
 
     def recipes(self) -> dict[str, Path]:
         """Each recipe's folder in the template, by name."""
-        folders = (self.folder / "template").glob("src/*/ops/*ops_by_recipe.*")
-        return {re.search(r"ops_by_recipe\.(\w+)", folder.name)[1]: folder for folder in sorted(folders)}
+        return recipes(self.folder)
 
     def summaries(self) -> dict[str, str]:
         """Each recipe's one-line summary, by name: the first line of its op's docstring."""

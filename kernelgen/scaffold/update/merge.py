@@ -36,6 +36,10 @@ Stored = tuple[str, str]
 Tree = Mapping[str, Entry | Stored]
 
 
+# Git's name for a file of the template that cannot have its own, since there is a folder.
+SUFFIX = "~theirs"
+
+
 @dataclass
 class Conflict:
     """A file that a person has to merge: mode and content of its stages (1 before, 2 the owner's, 3 the template's)."""
@@ -99,7 +103,7 @@ def _create(scratch: Path, objects: tuple[Path, str] | None) -> None:
     with (scratch / ".git" / "config").open("a") as file:
         file.write(_CONFIG)
     if objects:
-        (scratch / ".git" / "objects" / "info" / "alternates").write_bytes(fsencode(objects[0]) + b"\n")
+        (scratch / ".git" / "objects" / "info" / "alternates").write_bytes(_quoted(str(objects[0])) + b"\n")
 
 
 def _git(scratch: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
@@ -112,12 +116,16 @@ def _commit(name: str, tree: Tree, parent: str | None) -> bytes:
     if parent:
         lines.append(b"from refs/heads/%s\ndeleteall\n" % parent.encode())
     for path, (mode, what) in tree.items():
-        escaped = fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
         if isinstance(what, str):
-            lines.append(b'M %s %s "%s"\n' % (mode.encode(), what.encode(), escaped))
+            lines.append(b"M %s %s %s\n" % (mode.encode(), what.encode(), _quoted(path)))
         else:
-            lines.append(b'M %s inline "%s"\ndata %d\n%s\n' % (mode.encode(), escaped, len(what), what))
+            lines.append(b"M %s inline %s\ndata %d\n%s\n" % (mode.encode(), _quoted(path), len(what), what))
     return b"".join(lines) + b"\n"
+
+
+def _quoted(path: str) -> bytes:
+    """A path of any characters, as git reads it."""
+    return b'"%s"' % fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
 
 
 def _outcome(scratch: Path) -> Merged:

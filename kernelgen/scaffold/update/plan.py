@@ -12,7 +12,7 @@ from kernelgen.scaffold.project import Project
 from kernelgen.scaffold.render import File
 from kernelgen.scaffold.template import ANSWERS_FILE, Template
 from kernelgen.scaffold.update import repository, versions
-from kernelgen.scaffold.update.merge import Conflict, Entry, Merged, Stored, merge
+from kernelgen.scaffold.update.merge import SUFFIX, Conflict, Entry, Merged, Stored, merge
 from kernelgen.scaffold.update.stamps import Stamps, moved_folders, stamps
 
 _FILE, _PROGRAM = "100644", "100755"
@@ -83,6 +83,7 @@ def plan(project: Project, ref: str | None = None, data: Mapping[str, Any] | Non
         )
     own = repository.examine(project.root)
     before, after = versions.current(project.answers), versions.target(project.answers, ref)
+    project.check_recipes(before)
     update = Update(Plan(project.root), str(project.answers.get("_commit")), after.commit)
     if not data and _is_nothing_new(project, before, after):
         update.after = update.before
@@ -101,7 +102,13 @@ def _is_nothing_new(project: Project, before: Template, after: Template) -> bool
     commit = project.answers.get("_commit")
     if any(op.get("version", commit) != commit for op in project.ops):
         return False
-    return before.folder == after.folder or template.contents(before.folder) == template.contents(after.folder)
+    return before.folder == after.folder or _files(before.folder) == _files(after.folder)
+
+
+def _files(folder: Path) -> dict[str, tuple[bytes, bool]]:
+    """A template's files: their contents, and whether they are executable."""
+    contents = template.contents(folder)
+    return {path: (text, bool((folder / path).stat().st_mode & 0o100)) for path, text in contents.items()}
 
 
 def _answers(project: Project, after: Template, data: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -205,7 +212,7 @@ def _settle_conflict(update: Update, ends: _Ends, conflict: Conflict, outcome: M
     if 2 not in stages and 3 not in stages:
         return
     if 2 not in stages and 1 in stages:
-        update.skipped.append(path)
+        update.skipped.append(path if path in ends.theirs else path.removesuffix(SUFFIX))
         return
     if conflict.marked:
         outcome.files[path] = conflict.marked

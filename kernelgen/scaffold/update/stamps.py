@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kernelgen.errors import KernelgenError
-from kernelgen.scaffold import record
+from kernelgen.scaffold import record, render
 from kernelgen.scaffold.project import LAYOUT, Project
 from kernelgen.scaffold.render import File, Renderer, parse_yaml
 from kernelgen.scaffold.template import ANSWERS_FILE, Template
@@ -45,7 +45,7 @@ def stamps(project: Project, before: Template, after: Template, data: Mapping[st
     _check_settings(after)
     old = old_stamp(project, before)
     renamed = _renamed_sources(before, after)
-    recipes, known = _renamed_recipes(old, renamed), Renderer(after.folder, project.answers | {"ops": []}).recipes()
+    recipes, known = _renamed_recipes(renamed), render.recipes(after.folder)
     ops, orphans = [], []
     for op in project.ops:
         recipe = op["recipe"] if op["recipe"] in known else recipes.get(op["recipe"])
@@ -66,6 +66,7 @@ def stamps(project: Project, before: Template, after: Template, data: Mapping[st
 
 def old_stamp(project: Project, before: Template) -> dict[str, File]:
     """The project as it was stamped; an op that was added at another version, as by a branch, at that version."""
+    project.check_recipes(before)
     commit = project.answers.get("_commit")
     foreign = {op["name"]: op["version"] for op in project.ops if op.get("version", commit) != commit}
     files = Renderer(before.folder, project.answers, project.root.name).everything()
@@ -109,7 +110,7 @@ def _sources(folder: Path) -> dict[str, Callable[[], bytes]]:
     return {path.relative_to(folder).as_posix(): path.read_bytes for path in files}
 
 
-def _renamed_recipes(old: Mapping[str, File], renamed: Mapping[str, str]) -> dict[str, str]:
+def _renamed_recipes(renamed: Mapping[str, str]) -> dict[str, str]:
     """The new name of each recipe whose folder the template has renamed."""
     return {
         before: after
