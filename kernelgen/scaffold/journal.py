@@ -95,7 +95,11 @@ def write(root: Path, changes: Sequence[Change], keep: dict[str, Any] | None = N
 
 def recover(root: Path) -> None:
     """Undo what a killed process left half done in `root`, and say so."""
-    if not (root / FOLDER).is_dir() or not any((root / FOLDER / name).is_dir() for name in _UNFINISHED):
+    try:
+        names = set(os.listdir(root / FOLDER))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if names == {".gitignore", "update"}:
         return
     with exclusive(root):
         recover_locked(root)
