@@ -52,7 +52,7 @@ any_number = st.integers(0, 10**6)
 
 
 def versions(repository: Path) -> None:
-    """Four versions of a template, which edit, add, rename, move, split, delete and chmod files, and rename a recipe."""
+    """Four versions of a template: they edit, add, rename, split, delete and chmod files, and rename a recipe."""
     files = first()
     small.write(repository, files, "v1.0")
     files = {path: edited(text, 2, "second version") if text.count("\n") > 20 else text for path, text in files.items()}
