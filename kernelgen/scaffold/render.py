@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
+from jinja2 import BytecodeCache, FileSystemLoader, StrictUndefined, TemplateError
+from jinja2.bccache import Bucket
 from jinja2.sandbox import SandboxedEnvironment
 
 from kernelgen.errors import KernelgenError
@@ -57,6 +58,30 @@ def recipes(folder: Path) -> dict[str, Path]:
     """The folder of each recipe of the template that lies in `folder`, by name."""
     folders = (folder / "template").glob("src/*/ops/*ops_by_recipe.*")
     return {re.search(r"ops_by_recipe\.(\w+)", recipe.name)[1]: recipe for recipe in sorted(folders)}
+
+
+class _Compiled(BytecodeCache):
+    """What Jinja compiled in this process: an update renders two versions, of which most files are the same."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if code := self._codes.get(self._key(bucket)):
+            bucket.bytecode_from_string(code)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._codes[self._key(bucket)] = bucket.bytecode_to_string()
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        # Jinja adds the folder to the name; the same file of another version has another.
+        return name
+
+    def _key(self, bucket: Bucket) -> str:
+        return f"{bucket.key} {bucket.checksum}"
+
+
+_COMPILED = _Compiled()
 
 
 class Renderer:
@@ -110,6 +135,7 @@ class Renderer:
     def _environment(self) -> SandboxedEnvironment:
         return SandboxedEnvironment(
             loader=FileSystemLoader(self.folder),
+            bytecode_cache=_COMPILED,
             extensions=["jinja2_ansible_filters.AnsibleCoreFiltersExtension"],
             undefined=StrictUndefined,
             keep_trailing_newline=True,
