@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.scaffold import journal, template
+from kernelgen.scaffold import journal, mend, template
+from kernelgen.scaffold import project as project_module
 from kernelgen.scaffold.plan import Plan
 from kernelgen.scaffold.render import parse_yaml
 from tests.conftest import ROOT, commit_all, git, tree
@@ -800,3 +801,18 @@ def test_a_project_of_a_repository_s_address_is_updated(project, source, run, tm
 
 def test_the_journal_is_no_part_of_the_project(project):
     assert not (project / journal.FOLDER).exists()
+
+
+def test_17_doctor_mends_the_record_of_renamed_and_deleted_folders(project, source, run):
+    assert run("add-op", "gone", "--recipe", "beta").code == 0
+    shutil.rmtree(project / OPS / "gone")
+    (project / OPS / "alpha").rename(project / OPS / "renamed")
+    (project / OPS / "own").mkdir()
+    (project / OPS / "own/__init__.py").write_text(MINE)
+    with project_module.writing(project) as home:
+        plan, sentences = mend.mend(home)
+        plan.apply()
+    assert set(recorded(project)) == {"renamed"}
+    assert len(sentences) == 2
+    assert "renamed" in sentences[0]
+    assert mend.mend(project_module.find(project))[1] == []
