@@ -167,6 +167,12 @@ Box box_of(const Call& call, size_t operand) {
     fail("'%s' of a tensor of %d dimensions", call.instruction.text.c_str(), box.map.rank);
   }
   for (int i = 0; i < rank; ++i) box.coordinates[i] = int32_t(call.get(operand, i + 1));
+  // PTX does not say so; an H100 stops with an illegal instruction at every other one.
+  if (box.coordinates[0] * box.map.element_bytes % 16) {
+    fail(
+        "'%s' at %d in the innermost dimension; there a box begins at a multiple of 16 bytes, which are %d elements",
+        call.instruction.text.c_str(), box.coordinates[0], 16 / box.map.element_bytes);
+  }
   return box;
 }
 
