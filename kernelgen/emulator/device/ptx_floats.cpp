@@ -1,5 +1,6 @@
 // Arithmetic on floating-point numbers. A NaN that an instruction makes is the one that GPUs make.
 
+#include <cfloat>
 #include <cmath>
 
 #include "ptx.h"
@@ -23,6 +24,12 @@ float float_operand(const Call& call, size_t operand) {
   return call.instruction.flushes ? flushed(x) : x;
 }
 
+// With ftz, what is tiny before it is rounded becomes 0, though it may round to a normal number.
+float flushed_early(const Call& call, float result, float toward_zero) {
+  const bool is_tiny = std::fabs(result) == FLT_MIN && std::fabs(toward_zero) < FLT_MIN;
+  return call.instruction.flushes && is_tiny ? std::copysign(0.0f, result) : result;
+}
+
 void set_float(const Call& call, float x) {
   if (call.instruction.flushes) x = flushed(x);
   if (call.instruction.saturates) x = x > 0 ? std::min(x, 1.0f) : 0;
@@ -43,8 +50,10 @@ double narrow_value(const Call& call, uint16_t bits) {
 
 uint16_t narrow_bits(const Call& call, double x) {
   if (call.instruction.saturates) x = x > 0 ? std::min(x, 1.0) : 0;
-  uint16_t bits = is_bfloat(call.instruction.type) ? bfloat_bits(x) : half_bits(x);
-  if (call.instruction.flushes && !is_bfloat(call.instruction.type) && !(bits & 0x7c00)) bits &= 0x8000;
+  if (call.instruction.flushes && !is_bfloat(call.instruction.type) && std::fabs(x) < 0x1p-14) {
+    x = std::copysign(0.0, x);
+  }
+  const uint16_t bits = is_bfloat(call.instruction.type) ? bfloat_bits(x) : half_bits(x);
   return call.has("relu") && x == x && (bits & 0x8000) ? 0 : bits;
 }
 
@@ -88,7 +97,9 @@ void multiply_floats(const Call& call) {
   if (call.instruction.type == Type::kF64) {
     return set_double(call, rounded_multiply(call.get_double(1), call.get_double(2), call.instruction.rounding));
   }
-  set_float(call, rounded_multiply(float_operand(call, 1), float_operand(call, 2), call.instruction.rounding));
+  const float a = float_operand(call, 1), b = float_operand(call, 2);
+  const float product = rounded_multiply(a, b, call.instruction.rounding);
+  set_float(call, flushed_early(call, product, rounded_multiply(a, b, Rounding::kZero)));
 }
 
 void fused_multiply_add(const Call& call) {
@@ -98,7 +109,8 @@ void fused_multiply_add(const Call& call) {
     return set_double(call, rounded_multiply_add(call.get_double(1), call.get_double(2), call.get_double(3), rounding));
   }
   const float a = float_operand(call, 1), b = float_operand(call, 2), c = float_operand(call, 3);
-  set_float(call, rounded_multiply_add(a, b, c, rounding));
+  const float sum = rounded_multiply_add(a, b, c, rounding);
+  set_float(call, flushed_early(call, sum, rounded_multiply_add(a, b, c, Rounding::kZero)));
 }
 
 void divide_floats(const Call& call) {
@@ -107,7 +119,8 @@ void divide_floats(const Call& call) {
   }
   const float a = float_operand(call, 1), b = float_operand(call, 2);
   if (call.has("approx")) return set_float(call, __fdividef(a, b));
-  set_float(call, rounded_divide(a, b, call.instruction.rounding));
+  const float quotient = rounded_divide(a, b, call.instruction.rounding);
+  set_float(call, flushed_early(call, quotient, rounded_divide(a, b, Rounding::kZero)));
 }
 
 void unary_floats(const Call& call) {
