@@ -6,8 +6,11 @@ Only the module of the verb that was typed is imported.
 import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
+from types import MappingProxyType
+from typing import Any
 
 from kernelgen import __version__
 from kernelgen.errors import KernelgenError, UsageError
@@ -49,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     except KernelgenError as error:
-        return _fail(str(error), error.exit_code, arguments)
+        return _fail(str(error), error.exit_code, arguments, error.details)
     except KeyboardInterrupt as stop:
         return _fail("Interrupted.", 128 + getattr(stop, "number", 2), arguments)
     except BrokenPipeError:
@@ -93,11 +96,11 @@ def _help() -> str:
     )
 
 
-def _fail(message: str, code: int, arguments: list[str]) -> int:
+def _fail(message: str, code: int, arguments: list[str], details: Mapping[str, Any] = MappingProxyType({})) -> int:
     # Where standard output or error is what failed, the exit code alone can say so.
     with suppress(OSError):
         if "--json" in arguments:
-            print(json.dumps({"error": message, "exit_code": code}), flush=True)
+            print(json.dumps({"error": message, "exit_code": code, **details}), flush=True)
         else:
             print(f"kernelgen: {message}", file=sys.stderr)
     return code
