@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from kernelgen.scaffold.update.plan import Update
 
 
+# How many files a line names; --json lists them all.
+_SHOWN = 8
+
+
 def run(arguments: list[str]) -> int:
     parser = Parser("update", "Bring a project to the newest template, keeping what was edited.")
     parser.add_argument("--to", metavar="REF", help="a tag, branch or commit of the template (default: the newest)")
@@ -77,7 +81,14 @@ def _remarks(update: "Update") -> list[str]:
     lists.append(("renamed", pairs))
     lists.append(("you deleted it, so it stays deleted", [_typed(root, path) for path in update.skipped]))
     lists.append(("op whose recipe the template no longer has: its folder is yours", update.orphans))
-    return [f"{label}: {', '.join(items)}" for label, items in lists if items]
+    ignored = [_typed(root, path) for path in update.ignored]
+    lists.append(("git ignores it here, so add it with git add --force", ignored))
+    return [f"{label}: {_some(items)}" for label, items in lists if items]
+
+
+def _some(items: list[str]) -> str:
+    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    return ", ".join(items[:_SHOWN]) + more
 
 
 def _conflicts(update: "Update", root: Path, dry_run: bool) -> str:
@@ -91,6 +102,7 @@ def _conflicts(update: "Update", root: Path, dry_run: bool) -> str:
             *lines,
             f"Next: choose between the marked lines, git add {files} (or git rm), then kernelgen update --continue; "
             "kernelgen update --abort undoes the update.",
+            *([f"Only, git's index could not be marked: {update.unmarked}"] if update.unmarked else []),
         ]
     )
 

@@ -71,8 +71,8 @@ def changed_answers(
     Raises:
         UsageError: there is no such question, or an answer is not allowed.
     """
-    if "recipes" in data:
-        raise UsageError("`recipes` is asked once; `kernelgen add-op NAME --recipe RECIPE` adds an op.")
+    if data.keys() & {"recipes", "ops"}:
+        raise UsageError("Ops are no answers to change; `kernelgen add-op NAME --recipe RECIPE` adds one.")
     _check_data(template, data)
     known = {name: value for name, value in answers.items() if not name.startswith(("_", "kernelgen_"))}
     complete = _ask(template.folder, folder_name, known | data, defaults=True)

@@ -35,7 +35,8 @@ def merged(now: bytes, rendered: bytes, keep_ops: bool) -> bytes:
 
     With `keep_ops`, the lines of the ops that both hold stay as they are.
     """
-    before, after = list(_parts(now.decode())), list(_parts(rendered.decode()))
+    line_end = b"\r\n" if b"\r\n" in now else b"\n"
+    before, after = list(_parts(now.replace(b"\r\n", b"\n").decode())), list(_parts(rendered.decode()))
     stamped = {line for part in after for line in part.comments}
     lines = {part.key: part.lines for part in before}
     own: dict[str, list[str]] = {}
@@ -50,7 +51,7 @@ def merged(now: bytes, rendered: bytes, keep_ops: bool) -> bytes:
         stays = keep_ops and part.key.startswith("ops/") and part.key in lines
         body = lines[part.key] if stays else _with_remark(part.lines, lines.get(part.key, []))
         text += [*part.comments, *own.get(part.key, []), *body]
-    return "".join([*text, *waiting]).encode()
+    return "".join([*text, *waiting]).encode().replace(b"\n", line_end)
 
 
 def _with_remark(lines: list[str], before: list[str]) -> list[str]:

@@ -79,6 +79,7 @@ def recorded(answers: Mapping[str, Any]) -> Template:
     """
     own, commit = installed(), answers.get("_commit")
     if commit is None or own.is_at(str(commit)):
+        remember(own)
         return own
     for repository in _repositories(answers.get("_src_path"), own.source):
         full_hash = resolve(repository, str(commit))

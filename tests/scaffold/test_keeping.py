@@ -816,3 +816,77 @@ def test_17_doctor_mends_the_record_of_renamed_and_deleted_folders(project, sour
     assert len(sentences) == 2
     assert "renamed" in sentences[0]
     assert mend.mend(project_module.find(project))[1] == []
+
+
+@pytest.mark.parametrize("kind", ("worktree", "submodule", "sparse"))
+def test_every_kind_of_repository_is_updated(project, source, run, tmp_path, kind):
+    folder = project
+    edit(project / OPS / "alpha/kernel.cu")
+    commit_all(project)
+    if kind == "worktree":
+        git(project, "worktree", "add", "--quiet", str(tmp_path / "beside"))
+        folder = tmp_path / "beside"
+    elif kind == "submodule":
+        git(project, "submodule", "add", "--quiet", str(source), "vendored")
+        commit_all(project)
+        (project / "vendored/untracked.txt").write_text("mine")
+    elif kind == "sparse":
+        git(project, "sparse-checkout", "set", "--no-cone", "/*", "!/tools")
+        assert not (project / "tools").exists()
+    newer(source)
+    updated = run("update", "--project", folder)
+    assert updated.code == 0, updated.err
+    text = (folder / OPS / "alpha/kernel.cu").read_text()
+    assert MINE in text
+    assert "from the newer template" in text
+    if kind == "sparse":
+        assert not (project / "tools").exists()
+        commit_all(project)
+        newer_everywhere(source, "v3.0")
+        assert "tools/run.sh" in run("update").err
+
+
+def test_a_file_and_a_folder_of_one_name_are_both_kept(project, source, run):
+    (project / "docs").mkdir()
+    (project / "docs/mine.txt").write_text(MINE)
+    edit(project / "setup.py")
+    commit_all(project)
+    newer(source, {"docs": lines("docs"), "setup.py": None, "setup.py/part.py": lines("part")})
+    updated = run("update", "--json")
+    assert updated.code == 3
+    assert (project / "docs/mine.txt").read_text() == MINE
+    assert (project / "setup.py/part.py").exists()
+    assert any(MINE in path.read_text() for path in project.glob("setup.py*") if path.is_file())
+    assert run("update", "--abort").code == 0
+    assert git(project, "status", "--porcelain") == ""
+
+
+def test_a_record_with_windows_line_ends_keeps_them(project, run):
+    (project / ANSWERS).write_bytes((project / ANSWERS).read_bytes().replace(b"\n", b"\r\n"))
+    before = (project / ANSWERS).read_bytes()
+    assert run("add-op", "second", "--recipe", "beta").code == 0
+    assert (project / ANSWERS).read_bytes().count(b"\r\n") == before.count(b"\r\n") + 1
+    assert run("remove-op", "second").code == 0
+    assert (project / ANSWERS).read_bytes() == before
+
+
+def test_a_new_file_that_git_ignores_is_told(project, source, run):
+    newer(source, {"cached.log": "log"})
+    (project / ".git/info/exclude").write_text("*.log\n")
+    updated = run("update")
+    assert updated.code == 0
+    assert "git add --force: cached.log" in updated.err
+
+
+def test_what_git_alone_undid_is_forgotten(project, source, run):
+    edit(project / OPS / "alpha/kernel.cu", 2)
+    commit_all(project)
+    newer(source)
+    assert run("update").code == 3
+    git(project, "reset", "--quiet", "--hard")
+    assert run("update", "--abort").code == 1
+    assert run("update").code == 3
+    git(project, "add", "--all")
+    git(project, "commit", "--quiet", "--message", "with git alone")
+    assert run("update").code == 0
+    assert not (project / ".kernelgen").exists()

@@ -29,8 +29,10 @@ class Update:
         merged: files that both sides changed, merged.
         renamed: files that the template renamed, with edits or not: pairs of paths.
         skipped: files that the owner deleted and the template changed; they stay deleted.
+        ignored: files of the template that git ignores here.
         orphans: ops whose recipe the template no longer has; they are the owner's own from now on.
         conflicts: what happened to each file that a person has to merge.
+        unmarked: why git's index could not be marked; empty if it was.
     """
 
     plan: Plan
@@ -39,14 +41,17 @@ class Update:
     merged: list[str] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
     conflicts: dict[str, str] = field(default_factory=dict)
+    unmarked: str = ""
     _stages: dict[str, dict[int, Entry]] = field(default_factory=dict)
 
     @property
     def facts(self) -> dict[str, Any]:
         """The outcome as data, the plan aside."""
-        summary = {"merged": self.merged, "renamed": self.renamed, "skipped": self.skipped, "orphans": self.orphans}
+        summary = {"merged": self.merged, "renamed": self.renamed, "skipped": self.skipped}
+        summary |= {"ignored": self.ignored, "orphans": self.orphans}
         versions = {"before": self.before, "after": self.after}
         return versions | {"conflicts": sorted(self.conflicts), "happened": self.conflicts} | summary
 
@@ -55,8 +60,7 @@ class Update:
 
         Raises:
             ConflictError: a file changed meanwhile, or another git command holds the index. Nothing was changed.
-            KernelgenError: a file could not be written. Nothing was changed.
-            GitError: the plan is applied, and the index could not be marked.
+            OSError: a file could not be written. Nothing was changed.
         """
         if not self._stages:
             self.plan.apply()
@@ -65,7 +69,10 @@ class Update:
         beside = [change.path for change in self.plan.changes if change.path.endswith(BESIDE)]
         head = git.text(self.plan.root, "rev-parse", "HEAD")
         self.plan.apply(keep={"head": head, "conflicts": sorted(self.conflicts), "beside": beside})
-        repository.mark(self.plan.root, self._stages)
+        try:
+            repository.mark(self.plan.root, self._stages)
+        except git.GitError as error:
+            self.unmarked = str(error)
 
 
 def plan(project: Project, ref: str | None = None, data: Mapping[str, Any] | None = None) -> Update:
@@ -88,11 +95,13 @@ def plan(project: Project, ref: str | None = None, data: Mapping[str, Any] | Non
     if not data and _is_nothing_new(project, before, after):
         update.after = update.before
         return update
+    template.remember(after)
     both = stamps(project, before, after, _answers(project, after, data))
     ends = _Ends(project.root, own, both)
     outcome = merge(ends.base, ends.ours, ends.theirs, own.objects)
     _settle(update, ends, outcome)
     update.orphans = both.orphans
+    update.ignored = repository.ignored(project.root, update.plan.paths("create"))
     update.plan.set(ANSWERS_FILE, both.answers_file)
     _check_way(update.plan, own, both)
     return update
@@ -219,6 +228,12 @@ def _settle_conflict(update: Update, ends: _Ends, conflict: Conflict, outcome: M
         update.conflicts[path] = (
             "you and the template changed the same lines" if 1 in stages else "you and the template each added it"
         )
+    elif path.endswith(SUFFIX) and path not in ends.theirs:
+        outcome.files[path] = stages[3]
+        update.conflicts[path] = "you have a folder of that name; this is the template's file"
+    elif path.endswith("~HEAD") and path not in ends.ours:
+        outcome.files[path] = stages[2]
+        update.conflicts[path] = "the template has a folder of that name now; this is your file"
     elif 3 not in stages:
         outcome.files[path] = stages[2]
         update.conflicts[path] = "the template deleted it, and you had edited it; it stays until you decide"

@@ -59,7 +59,7 @@ def examine(root: Path) -> Repository:
 
 def changes(root: Path) -> str:
     """The files below `root` that git sees as changed or unknown, whatever its settings hide."""
-    return git.text(root, "status", "--porcelain", "--untracked-files=all", "--ignore-submodules=none", "--", str(root))
+    return git.text(root, "status", "--porcelain", "--untracked-files=all", "--ignore-submodules=all", "--", str(root))
 
 
 def unmerged(root: Path) -> list[str]:
@@ -69,7 +69,9 @@ def unmerged(root: Path) -> list[str]:
 
 
 def ignored(root: Path, paths: list[str]) -> list[str]:
-    """Those of `paths` that a later `git add` would leave out."""
+    """Those of `paths` that `git add` would leave out."""
+    if not paths:
+        return []
     names = b"\0".join(os.fsencode(path) for path in paths)
     return [os.fsdecode(name) for name in _split(git.run(root, "check-ignore", "-z", "--stdin", stdin=names).stdout)]
 

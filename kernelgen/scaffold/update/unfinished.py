@@ -17,12 +17,7 @@ def check(root: Path) -> None:
     Raises:
         ConflictError: it is not resolved yet.
     """
-    facts = _facts(root)
-    if facts is None:
-        return
-    if not repository.changes(root):
-        # It was undone or committed with git alone.
-        journal.forget_kept(root)
+    if _facts(root) is None:
         return
     raise ConflictError(
         "The last update left conflicts: resolve them, then `kernelgen update --continue`; or undo it by "
@@ -72,12 +67,12 @@ def abort(root: Path) -> list[str]:
 
 
 def _facts(root: Path) -> dict[str, Any] | None:
-    """The facts of the unfinished update, unless a commit has ended it."""
+    """The facts of the unfinished update, unless it was committed or undone with git alone."""
     facts = journal.kept(root)
-    if facts is not None and git.text_or("", root, "rev-parse", "HEAD") != facts["head"]:
-        journal.forget_kept(root)
-        return None
-    return facts
+    if facts is None or (git.text_or("", root, "rev-parse", "HEAD") == facts["head"] and repository.changes(root)):
+        return facts
+    journal.forget_kept(root)
+    return None
 
 
 def _needed(root: Path) -> dict[str, Any]:
