@@ -116,7 +116,7 @@ class Life(RuleBasedStateMachine):
         self.markers.add(mark := b"owner's line %d." % self.count)
         return mark
 
-    def files(self, stamped: bool = True) -> list[Path]:
+    def files(self) -> list[Path]:
         """The files that the owner edits, by hand."""
         files = [self.root / path for path in tree(self.root) if path != ANSWERS and not path.startswith(".kernelgen/")]
         return [path for path in files if path.is_file() and not path.is_symlink()]
@@ -133,6 +133,9 @@ class Life(RuleBasedStateMachine):
 
     def record(self) -> dict[str, dict]:
         return {op["name"]: op for op in parse_yaml((self.root / ANSWERS).read_bytes())["ops"]}
+
+    def recorded_version(self) -> int:
+        return int(parse_yaml((self.root / ANSWERS).read_bytes())["_commit"][1])
 
     def commit(self) -> None:
         commit_all(self.root)
@@ -299,7 +302,7 @@ class Life(RuleBasedStateMachine):
         arguments = [verb, *({"add-op": [name, "--recipe", "beta"], "remove-op": [name]}.get(verb, []))]
         if verb == "update":
             self.commit()
-            arguments += ["--to", f"v{self.version}.0"]
+            arguments += ["--to", f"v{min(self.version + 1, 4)}.0"]
         before = tree(self.root)
 
         def work() -> None:
@@ -311,7 +314,13 @@ class Life(RuleBasedStateMachine):
         if killed and tree(self.root) != before:
             # Killed while the journal was removed: then all of it is done.
             assert not (self.root / ".kernelgen").exists()
-        self.end_conflicts(False, before) if (self.root / ".kernelgen").exists() else None
+        if (self.root / ".kernelgen").exists():
+            self.end_conflicts(False, before)
+        self.version = self.recorded_version()
+
+    @rule()
+    def update_and_resolve(self) -> None:
+        self.update(True)
 
     @rule(conflicts_stay=st.booleans())
     def update(self, conflicts_stay: bool) -> None:
@@ -325,7 +334,7 @@ class Life(RuleBasedStateMachine):
             self.end_conflicts(conflicts_stay, before)
         elif code:
             assert tree(self.root) == before, self.said
-            self.version = int(parse_yaml((self.root / ANSWERS).read_bytes())["_commit"][1])
+            self.version = self.recorded_version()
         else:
             self.commit()
 
@@ -334,7 +343,7 @@ class Life(RuleBasedStateMachine):
             self.run("update", "--abort")
             assert tree(self.root) == before
             assert git(self.root, "status", "--porcelain", "--untracked-files=all") == ""
-            self.version = int(parse_yaml((self.root / ANSWERS).read_bytes())["_commit"][1])
+            self.version = self.recorded_version()
             return
         self.run("update", "--continue", allowed=(3,))
         for path in self.root.rglob("*.from-template"):
@@ -405,7 +414,7 @@ def test_no_life_of_a_project_loses_a_line(tmp_path):
     Life.source = repository
     options = settings(
         max_examples=LIVES,
-        stateful_step_count=14,
+        stateful_step_count=20,
         deadline=None,
         suppress_health_check=list(HealthCheck),
         database=None,
