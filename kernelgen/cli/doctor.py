@@ -39,7 +39,8 @@ def run(arguments: list[str]) -> int:
         findings, installed = _examine(examined, options.fix)
     if options.json:
         listed = [finding.as_dict() for finding in findings]
-        print(json.dumps({"builds": builds(findings), "installed": installed, "mended": mended, "findings": listed}))
+        facts = {"builds": builds(findings), "installed": installed, "findings": listed}
+        print(json.dumps(facts | ({"mended": mended} if mended else {})))
     else:
         print(table(findings))
         print("".join(f"\n{sentence}" for sentence in mended), end="\n" if mended else "")

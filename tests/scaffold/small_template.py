@@ -18,6 +18,12 @@ def lines(name: str, count: int = 30) -> str:
     return "".join(f"{name}: line {number}\n" for number in range(count))
 
 
+ANSWERS_FILE = ".copier-answers.yml"
+OPS = "src/my_kernels/ops"
+KERNEL = f"{op_folder('alpha')}/kernel.cu"
+MINE = "this line is the owner's"
+
+
 def copier_yml(recipes: list[str], questions: str = "") -> str:
     return f"""\
 _min_copier_version: "9.19.0"
@@ -106,3 +112,18 @@ def edited(text: str, number: int, mark: str) -> str:
     parts = text.splitlines(keepends=True)
     parts[number] = f"{mark}\n"
     return "".join(parts)
+
+
+def edit(path: Path, number: int = 20, mark: str = MINE) -> None:
+    path.write_text(edited(path.read_text(), number, mark))
+
+
+def newer(source: Path, changes: dict[str, str | None] | None = None, tag: str | None = "v2.0", **options) -> None:
+    """Commit a version in which files differ; by default, the second line of alpha's kernel."""
+    changes = {KERNEL: edited(lines("alpha kernel"), 2, "from the newer template")} if changes is None else changes
+    files = {path: text for path, text in (first() | changes).items() if text is not None}
+    write(source, files, tag, **options)
+
+
+def newer_everywhere(source: Path, tag: str = "v2.0") -> None:
+    newer(source, {path: edited(text, 2, "newer") for path, text in first().items() if text.count("\n") > 20}, tag)

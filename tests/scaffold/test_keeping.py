@@ -16,50 +16,23 @@ from kernelgen.scaffold.plan import Plan
 from kernelgen.scaffold.render import parse_yaml
 from tests.conftest import ROOT, commit_all, git, tree
 from tests.scaffold import small_template as small
-from tests.scaffold.small_template import edited, first, lines, op_folder
-
-OPS = "src/my_kernels/ops"
-ANSWERS = ".copier-answers.yml"
-KERNEL = f"{op_folder('alpha')}/kernel.cu"
-MINE = "this line is the owner's"
-
-
-@pytest.fixture
-def source(tmp_path, monkeypatch) -> Path:
-    """A small template's repository, at its first version."""
-    folder = tmp_path / "template"
-    folder.mkdir()
-    small.write(folder, first(), "v1.0")
-    monkeypatch.setattr(template, "HOME", folder)
-    return folder
-
-
-@pytest.fixture
-def project(source, stamp, monkeypatch) -> Path:
-    """A committed project with the op alpha; the test is inside it."""
-    folder = stamp("alpha")
-    commit_all(folder)
-    monkeypatch.chdir(folder)
-    return folder
-
-
-def edit(path: Path, number: int = 20, mark: str = MINE) -> None:
-    path.write_text(edited(path.read_text(), number, mark))
-
-
-def newer(source: Path, changes: dict[str, str | None] | None = None, tag: str | None = "v2.0", **options) -> None:
-    """Commit a version in which files differ; by default, the second line of alpha's kernel."""
-    changes = {KERNEL: edited(lines("alpha kernel"), 2, "from the newer template")} if changes is None else changes
-    files = {path: text for path, text in (first() | changes).items() if text is not None}
-    small.write(source, files, tag, **options)
-
-
-def newer_everywhere(source: Path, tag: str = "v2.0") -> None:
-    newer(source, {path: edited(text, 2, "newer") for path, text in first().items() if text.count("\n") > 20}, tag)
+from tests.scaffold.small_template import (
+    ANSWERS_FILE,
+    KERNEL,
+    MINE,
+    OPS,
+    edit,
+    edited,
+    first,
+    lines,
+    newer,
+    newer_everywhere,
+    op_folder,
+)
 
 
 def recorded(project: Path) -> dict[str, dict]:
-    return {op["name"]: op for op in parse_yaml((project / ANSWERS).read_bytes())["ops"]}
+    return {op["name"]: op for op in parse_yaml((project / ANSWERS_FILE).read_bytes())["ops"]}
 
 
 def kernelgen(*arguments: str, **options) -> subprocess.Popen:
@@ -93,7 +66,7 @@ def test_1_a_file_saved_while_the_update_runs_is_kept(project, source, run, monk
     assert refused.code == 3
     assert f"{OPS}/alpha/kernel.cu changed while kernelgen ran" in refused.err
     assert path.read_text() == MINE
-    assert "v1.0" in (project / ANSWERS).read_text()
+    assert "v1.0" in (project / ANSWERS_FILE).read_text()
 
 
 def test_1_a_file_created_while_the_update_runs_is_kept(project, source, run, monkeypatch):
@@ -428,7 +401,7 @@ def test_11_after_a_kill_the_next_verb_undoes_first(project, source, run, monkey
     assert "is undone" in listed.err
     assert tree(project) == before
     assert run("update").code == 0
-    assert "v2.0" in (project / ANSWERS).read_text()
+    assert "v2.0" in (project / ANSWERS_FILE).read_text()
 
 
 def test_12_a_stale_lock_of_the_index_is_refused_before_anything_is_written(project, source, run):
@@ -467,7 +440,7 @@ def test_14_a_tag_that_is_no_version_and_a_dirty_checkout_record_a_commit_that_e
     newer(source, tag="later")
     (source / "template/setup.py").write_text("not committed\n")
     assert run("update", "--project", folder).code == 0
-    commit = parse_yaml((folder / ANSWERS).read_bytes())["_commit"]
+    commit = parse_yaml((folder / ANSWERS_FILE).read_bytes())["_commit"]
     assert git(source, "rev-parse", f"{commit}^{{commit}}") == git(source, "rev-parse", "HEAD")
     assert run("list", "--project", folder).code == 0
 
@@ -482,8 +455,8 @@ def test_14_a_project_stamped_between_releases_is_no_downgrade(source, stamp, ru
 
 
 def test_14_a_commit_that_does_not_exist_is_one_sentence(project, run):
-    text = (project / ANSWERS).read_text()
-    (project / ANSWERS).write_text(text.replace("_commit: v1.0", "_commit: v1.0-1-gdeadbee"))
+    text = (project / ANSWERS_FILE).read_text()
+    (project / ANSWERS_FILE).write_text(text.replace("_commit: v1.0", "_commit: v1.0-1-gdeadbee"))
     commit_all(project)
     refused = run("update")
     assert refused.code == 1
@@ -520,8 +493,8 @@ def test_16_branches_that_add_ops_merge_and_both_lines_may_stay(project, run):
         commit_all(project)
     merged = subprocess.run(["git", "merge", "--quiet", "beta_one"], capture_output=True, check=False)
     if merged.returncode:
-        kept = [line for line in (project / ANSWERS).read_text().splitlines() if line[:7] not in _MARKS]
-        (project / ANSWERS).write_text("\n".join(kept) + "\n")
+        kept = [line for line in (project / ANSWERS_FILE).read_text().splitlines() if line[:7] not in _MARKS]
+        (project / ANSWERS_FILE).write_text("\n".join(kept) + "\n")
     assert set(recorded(project)) == {"alpha", "beta_one", "beta_two"}
     assert run("list").code == 0
     assert run("add-op", "third", "--recipe", "alpha").code == 0
@@ -540,9 +513,9 @@ _MARKS = ("<" * 7, "=" * 7, ">" * 7)
     ),
 )
 def test_16_a_record_that_cannot_be_right_is_refused_by_all_verbs_alike(project, run, verb, line, says):
-    text = (project / ANSWERS).read_text()
+    text = (project / ANSWERS_FILE).read_text()
     assert text.endswith("]\n")
-    (project / ANSWERS).write_text(text[:-2] + line + "\n")
+    (project / ANSWERS_FILE).write_text(text[:-2] + line + "\n")
     commit_all(project)
     before = tree(project)
     refused = run(*verb)
@@ -552,17 +525,17 @@ def test_16_a_record_that_cannot_be_right_is_refused_by_all_verbs_alike(project,
 
 
 def test_16_the_owner_s_comments_in_the_record_stay(project, source, run):
-    text = (project / ANSWERS).read_text()
+    text = (project / ANSWERS_FILE).read_text()
     text = text.replace("package_name:", "# why this name\npackage_name:").replace(
         "  {name", "  # my first op\n  {name"
     )
-    (project / ANSWERS).write_text(text.replace("recipe: alpha},", "recipe: alpha},  # the fast one"))
+    (project / ANSWERS_FILE).write_text(text.replace("recipe: alpha},", "recipe: alpha},  # the fast one"))
     commit_all(project)
     assert run("add-op", "zeta", "--recipe", "beta").code == 0
     newer(source)
     commit_all(project)
     assert run("update").code == 0
-    text = (project / ANSWERS).read_text()
+    text = (project / ANSWERS_FILE).read_text()
     assert "# why this name\npackage_name:" in text
     assert "  # my first op\n  {name: alpha, recipe: alpha},  # the fast one\n" in text
     assert text.count("#") == 5
@@ -664,8 +637,12 @@ def test_a_dry_run_in_a_locale_of_ascii_alone_ends_in_no_traceback(project, sour
 
 @pytest.mark.parametrize("schema", ("7", "{text: 5}", "null", "[]", "{arguments: {}}"))
 def test_a_damaged_entry_ends_in_no_traceback(project, run, schema):
-    text = (project / ANSWERS).read_text().replace("recipe: alpha}", f"recipe: alpha, schema: {schema}, version: [1]}}")
-    (project / ANSWERS).write_text(text)
+    text = (
+        (project / ANSWERS_FILE)
+        .read_text()
+        .replace("recipe: alpha}", f"recipe: alpha, schema: {schema}, version: [1]}}")
+    )
+    (project / ANSWERS_FILE).write_text(text)
     commit_all(project)
     for verb in (["list"], ["update"], ["add-op", "x", "--recipe", "beta"], ["remove-op", "alpha"], ["diff"]):
         assert run(*verb).code in (0, 1), verb
@@ -762,7 +739,7 @@ def test_a_project_of_an_installed_package_is_updated_offline(source, stamp, run
 
     install("1.0")
     folder = stamp("alpha")
-    assert "_src_path" not in (folder / ANSWERS).read_text()
+    assert "_src_path" not in (folder / ANSWERS_FILE).read_text()
     edit(folder / OPS / "alpha/kernel.cu")
     commit_all(folder)
     newer(source)
@@ -784,13 +761,13 @@ def test_a_project_of_an_installed_package_is_updated_offline(source, stamp, run
 def test_a_project_of_a_repository_s_address_is_updated(project, source, run, tmp_path, monkeypatch):
     git(tmp_path, "clone", "--quiet", "--bare", str(source), "bare.git")
     monkeypatch.setattr("kernelgen.scaffold.update.versions._url", lambda place: str(tmp_path / "bare.git"))
-    text = (project / ANSWERS).read_text().replace(f"_src_path: {source}", "_src_path: gh:someone/kernels")
-    (project / ANSWERS).write_text(text)
+    text = (project / ANSWERS_FILE).read_text().replace(f"_src_path: {source}", "_src_path: gh:someone/kernels")
+    (project / ANSWERS_FILE).write_text(text)
     commit_all(project)
     newer(source)
     git(source, "push", "--quiet", "--tags", str(tmp_path / "bare.git"))
     assert run("update").code == 0
-    assert "_src_path: gh:someone/kernels" in (project / ANSWERS).read_text()
+    assert "_src_path: gh:someone/kernels" in (project / ANSWERS_FILE).read_text()
     assert "from the newer template" in (project / OPS / "alpha/kernel.cu").read_text()
     commit_all(project)
     shutil.rmtree(tmp_path / "bare.git")
@@ -862,12 +839,12 @@ def test_a_file_and_a_folder_of_one_name_are_both_kept(project, source, run):
 
 
 def test_a_record_with_windows_line_ends_keeps_them(project, run):
-    (project / ANSWERS).write_bytes((project / ANSWERS).read_bytes().replace(b"\n", b"\r\n"))
-    before = (project / ANSWERS).read_bytes()
+    (project / ANSWERS_FILE).write_bytes((project / ANSWERS_FILE).read_bytes().replace(b"\n", b"\r\n"))
+    before = (project / ANSWERS_FILE).read_bytes()
     assert run("add-op", "second", "--recipe", "beta").code == 0
-    assert (project / ANSWERS).read_bytes().count(b"\r\n") == before.count(b"\r\n") + 1
+    assert (project / ANSWERS_FILE).read_bytes().count(b"\r\n") == before.count(b"\r\n") + 1
     assert run("remove-op", "second").code == 0
-    assert (project / ANSWERS).read_bytes() == before
+    assert (project / ANSWERS_FILE).read_bytes() == before
 
 
 def test_a_new_file_that_git_ignores_is_told(project, source, run):

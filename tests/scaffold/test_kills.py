@@ -12,8 +12,7 @@ import pytest
 from kernelgen.scaffold import journal
 from kernelgen.scaffold.plan import Plan
 from tests.conftest import commit_all, git, tree
-from tests.scaffold.small_template import edited, first, lines
-from tests.scaffold.test_keeping import KERNEL, OPS, edit, newer, project, source  # noqa: F401 (fixtures)
+from tests.scaffold.small_template import KERNEL, OPS, edit, edited, first, lines, newer
 
 WRITES = {"os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.chmod"}
 
@@ -64,7 +63,7 @@ def killed_plans(monkeypatch) -> list[int]:
 
 
 @pytest.mark.parametrize("verb", (["add-op", "new_op", "--recipe", "beta"], ["remove-op", "alpha"]))
-def test_an_op_verb_can_be_killed_at_every_write(project, run, killed_plans, verb):  # noqa: F811
+def test_an_op_verb_can_be_killed_at_every_write(project, run, killed_plans, verb):
     assert run(*verb).code == 0
     assert killed_plans[0] > 10
     assert {op["state"] for op in run("list", "--json").json["ops"]} == {"pristine"} or verb[0] == "remove-op"
@@ -72,7 +71,7 @@ def test_an_op_verb_can_be_killed_at_every_write(project, run, killed_plans, ver
 
 
 @pytest.mark.parametrize("conflicts", (False, True))
-def test_an_update_can_be_killed_at_every_write(project, source, run, killed_plans, conflicts):  # noqa: F811
+def test_an_update_can_be_killed_at_every_write(project, source, run, killed_plans, conflicts):
     if conflicts:
         edit(project / OPS / "alpha/kernel.cu", 2)
         commit_all(project)
@@ -84,7 +83,7 @@ def test_an_update_can_be_killed_at_every_write(project, source, run, killed_pla
     assert bool(git(project, "diff", "--name-only", "--diff-filter=U")) == conflicts
 
 
-def test_new_can_be_killed_at_every_write(source, run, killed_plans, tmp_path):  # noqa: F811
+def test_new_can_be_killed_at_every_write(source, run, killed_plans, tmp_path):
     stamped = run("new", tmp_path / "deep/er/project", "--defaults")
     assert stamped.code == 0, stamped.err
     assert killed_plans[0] > len(first())

@@ -2,20 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import ConflictError, KernelgenError
 from kernelgen.scaffold import git, journal, template
 from kernelgen.scaffold.plan import Plan
 from kernelgen.scaffold.project import Project
-from kernelgen.scaffold.render import File
 from kernelgen.scaffold.template import ANSWERS_FILE, Template
 from kernelgen.scaffold.update import repository, versions
-from kernelgen.scaffold.update.merge import SUFFIX, Conflict, Entry, Merged, Stored, merge
-from kernelgen.scaffold.update.stamps import Stamps, moved_folders, stamps
+from kernelgen.scaffold.update.ends import PROGRAM, Ends, has_crlf
+from kernelgen.scaffold.update.merge import SUFFIX, Conflict, Entry, Merged, merge
+from kernelgen.scaffold.update.stamps import Stamps, stamps
 
-_FILE, _PROGRAM = "100644", "100755"
 # The template's version of a file that cannot be merged lies beside the owner's.
 BESIDE = ".from-template"
 
@@ -97,7 +96,7 @@ def plan(project: Project, ref: str | None = None, data: Mapping[str, Any] | Non
         return update
     template.remember(after)
     both = stamps(project, before, after, _answers(project, after, data))
-    ends = _Ends(project.root, own, both)
+    ends = Ends(project.root, own, both)
     outcome = merge(ends.base, ends.ours, ends.theirs, own.objects)
     _settle(update, ends, outcome)
     update.orphans = both.orphans
@@ -128,59 +127,7 @@ def _answers(project: Project, after: Template, data: Mapping[str, Any] | None) 
     return new.changed_answers(after, project.root.name, project.answers, dict(data))
 
 
-class _Ends:
-    """The three trees to merge. Files that the template renamed have their new names in all of them.
-
-    `origin` says where a file of the owner's tree lies in the project.
-    """
-
-    def __init__(self, root: Path, own: repository.Repository, both: Stamps) -> None:
-        self.root, self.own = root, own
-        present = {path: self._present(path) for path in [*both.old, *both.new]}
-        present |= {path: entry for path, entry in own.files.items() if path not in present and path != ANSWERS_FILE}
-        present = {path: entry for path, entry in present.items() if entry}
-        moves = {path: to for path, to in both.moves.items() if to not in present}
-        folders = moved_folders(both)
-        for path in present.keys() - both.old:
-            to = _along(path, folders)
-            if to and to not in present and to not in both.new and path in own.files:
-                moves[path] = to
-        self.moves = moves
-        self.origin = {moves.get(path, path): path for path in present}
-        self.base = {moves.get(path, path): _entry(file) for path, file in both.old.items()}
-        self.theirs = {path: _entry(file) for path, file in both.new.items()}
-        self.ours: dict[str, Entry | Stored] = {}
-        for path, entry in present.items():
-            content = entry[1]
-            # Windows' line ends are no edit; the outcome gets them back.
-            if isinstance(content, bytes) and _has_crlf(content) and path in both.old:
-                entry = entry[0], content.replace(b"\r\n", b"\n")
-            self.ours[moves.get(path, path)] = entry
-
-    def _present(self, path: str) -> Entry | Stored | None:
-        """What the project has at a path of a stamp: the file on the disk, or HEAD's if git was told to hide it."""
-        file = journal.look(self.root / path)
-        if file is None and path in self.own.hidden:
-            return self.own.files.get(path)
-        return (file.mode, file.content) if file else None
-
-
-def _along(path: str, folders: Mapping[str, str]) -> str | None:
-    for folder in PurePosixPath(path).parents:
-        if str(folder) in folders:
-            return (PurePosixPath(folders[str(folder)]) / PurePosixPath(path).relative_to(folder)).as_posix()
-    return None
-
-
-def _entry(file: File) -> Entry:
-    return _PROGRAM if file.executable else _FILE, file.content
-
-
-def _has_crlf(content: bytes) -> bool:
-    return b"\r\n" in content and content.count(b"\n") == content.count(b"\r\n") and b"\0" not in content
-
-
-def _settle(update: Update, ends: _Ends, outcome: Merged) -> None:
+def _settle(update: Update, ends: Ends, outcome: Merged) -> None:
     """Turn the outcome into changes of the project's files."""
     for conflict in outcome.conflicts.values():
         _settle_conflict(update, ends, conflict, outcome)
@@ -194,7 +141,7 @@ def _settle(update: Update, ends: _Ends, outcome: Merged) -> None:
         elif path in outcome.files:
             mode, content = outcome.files[path]
             before = journal.look(ends.root / origin)
-            if before and _has_crlf(before.content) and b"\r" not in content:
+            if before and has_crlf(before.content) and b"\r" not in content:
                 content = content.replace(b"\n", b"\r\n")
             _set(update.plan, path, (mode, content))
     remaining = outcome.unchanged | outcome.files.keys()
@@ -207,15 +154,15 @@ def _set(plan: Plan, path: str, entry: Entry | None) -> None:
     if entry is None:
         plan.set(path, None)
     else:
-        plan.set(path, entry[1], executable=entry[0] == _PROGRAM, link=entry[0] == journal.LINK)
+        plan.set(path, entry[1], executable=entry[0] == PROGRAM, link=entry[0] == journal.LINK)
 
 
-def _both_changed(path: str, ends: _Ends) -> bool:
+def _both_changed(path: str, ends: Ends) -> bool:
     base = ends.base.get(path)
     return base is not None and ends.ours.get(path) not in (base, None) and ends.theirs.get(path) not in (base, None)
 
 
-def _settle_conflict(update: Update, ends: _Ends, conflict: Conflict, outcome: Merged) -> None:
+def _settle_conflict(update: Update, ends: Ends, conflict: Conflict, outcome: Merged) -> None:
     """Say what happened, and put into the outcome what lies in the project until a person has decided."""
     path, stages = conflict.path, conflict.stages
     if 2 not in stages and 3 not in stages:
