@@ -867,3 +867,30 @@ def test_what_git_alone_undid_is_forgotten(project, source, run):
     git(project, "commit", "--quiet", "--message", "with git alone")
     assert run("update").code == 0
     assert not (project / ".kernelgen").exists()
+
+
+@pytest.mark.parametrize("mine", ("tools.d", "tools.d/setup.py/mine.txt", "tools.d/setup.py"))
+def test_a_renamed_file_takes_the_place_of_none_of_the_owner_s(project, source, run, mine):
+    (project / mine).parent.mkdir(parents=True, exist_ok=True)
+    (project / mine).write_text("the owner's other line")
+    edit(project / "setup.py")
+    commit_all(project)
+    newer(source, {"setup.py": None, "tools.d/setup.py": edited(lines("setup"), 2, "newer")})
+    run("update")
+    texts = [path.read_text() for path in project.rglob("*") if path.is_file() and ".git" not in path.parts]
+    assert any(MINE in text for text in texts)
+    assert any("the owner's other line" in text for text in texts)
+
+
+def test_files_of_two_renamed_folders_that_become_one_are_both_kept(project, source, run):
+    changes = {f"{name}/{name}.txt": lines(name) for name in ("left", "right")}
+    newer(source, changes)
+    assert run("update").code == 0
+    for name in ("left", "right"):
+        (project / name / "mine.txt").write_text(f"mine, {name}")
+    commit_all(project)
+    newer(source, {f"both/{name}.txt": lines(name) for name in ("left", "right")}, "v3.0")
+    assert run("update").code == 0
+    texts = [path.read_text() for path in project.rglob("mine.txt")]
+    assert sorted(texts) == ["mine, left", "mine, right"]
+    assert (project / "both/left.txt").exists()

@@ -1,6 +1,6 @@
 """The three trees of an update: the old stamp, the project, the new stamp."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path, PurePosixPath
 
 from kernelgen.scaffold import journal
@@ -24,11 +24,13 @@ class Ends:
         present = {path: self._present(path) for path in [*both.old, *both.new]}
         present |= {path: entry for path, entry in own.files.items() if path not in present and path != ANSWERS_FILE}
         present = {path: entry for path, entry in present.items() if entry}
-        moves = self.moves = {path: to for path, to in both.moves.items() if _is_free(to, present)}
+        # What a file may not take the place of: files, and folders that hold some.
+        inhabited = {*present, *(str(folder) for path in present for folder in PurePosixPath(path).parents)}
+        moves = self.moves = {path: to for path, to in both.moves.items() if _is_free(to, present, inhabited)}
         folders, taken = moved_folders(both), {*both.new, *both.moves.values()}
         for path in sorted(own.files.keys() - both.old) if folders else []:
             to = _along(path, folders)
-            if to and to not in taken and path in present and _is_free(to, present):
+            if to and to not in taken and path in present and _is_free(to, present, inhabited):
                 moves[path] = to
                 taken.add(to)
         self.origin = {moves.get(path, path): path for path in present}
@@ -50,11 +52,9 @@ class Ends:
         return (file.mode, file.content) if file else None
 
 
-def _is_free(path: str, present: Mapping[str, object]) -> bool:
-    """Whether a file may move there: nothing is at the path, below it, or in place of a folder above it."""
-    above = (str(folder) for folder in PurePosixPath(path).parents)
-    below = f"{path}/"
-    return not (path in present or any(map(present.__contains__, above)) or any(p.startswith(below) for p in present))
+def _is_free(path: str, present: Container[str], inhabited: Container[str]) -> bool:
+    """Whether a file may move there: nothing is at the path or below it, and no file in place of a folder above it."""
+    return path not in inhabited and not any(str(folder) in present for folder in PurePosixPath(path).parents)
 
 
 def _along(path: str, folders: Mapping[str, str]) -> str | None:
