@@ -46,7 +46,7 @@ recipes:
   secret: true
   when: "{{{{ ops is not defined }}}}"
   choices: &recipes {recipes}
-  default: [alpha]
+  default: [{recipes[0]}]
 ops:
   type: yaml
   ask: false
