@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -123,6 +123,7 @@ class Life(RuleBasedStateMachine):
 
     def pick(self, number: int) -> Path:
         files = self.files()
+        assume(files)
         return files[number % len(files)]
 
     def forget(self, path: Path) -> None:
