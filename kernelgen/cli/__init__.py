@@ -27,6 +27,7 @@ VERBS = {
     "fuzz": ("prove ops right: adversarial inputs against the reference in float64", "kernelgen.cli.fuzz"),
     "bench": ("measure ops beside their peers", "kernelgen.cli.bench"),
     "compare": ("say whether ops became faster or slower", "kernelgen.cli.compare"),
+    "verdict": ("say in one answer whether an op builds, is right, and is fast", "kernelgen.cli.verdict"),
     "profile": ("show what bounds an op's kernels: counters against their ceilings", "kernelgen.cli.profile"),
     "report": ("write a page about everything that was measured", "kernelgen.cli.report"),
     "tune": ("search an op's tunables, and keep a faster configuration with evidence", "kernelgen.cli.tune"),
