@@ -88,4 +88,5 @@ def _handled(handler: object) -> Iterator[None]:
         yield
     finally:
         for number, previous in before.items():
-            signal.signal(number, previous)
+            # None: a handler that Python did not set.
+            signal.signal(number, signal.SIG_DFL if previous is None else previous)

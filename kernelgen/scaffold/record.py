@@ -30,14 +30,15 @@ def twice(text: str) -> str | None:
     return next((key for key in keys if keys.count(key) > 1), None)
 
 
-def merged(now: bytes, rendered: bytes, keep_ops: bool) -> bytes:
+def merged(now: bytes, rendered: bytes, keep_ops: bool, former: bytes = b"") -> bytes:
     """The rendered record with the comments that its owner wrote into the present one.
 
-    With `keep_ops`, the lines of the ops that both hold stay as they are.
+    With `keep_ops`, the lines of the ops that both hold stay as they are. The comments of `former`, what an older
+    version of the template rendered, are not the owner's.
     """
     line_end = b"\r\n" if b"\r\n" in now else b"\n"
     before, after = list(_parts(now.replace(b"\r\n", b"\n").decode())), list(_parts(rendered.decode()))
-    stamped = {line for part in after for line in part.comments}
+    stamped = {line for part in [*after, *_parts(former.decode())] for line in part.comments}
     lines = {part.key: part.lines for part in before}
     own: dict[str, list[str]] = {}
     waiting: list[str] = []

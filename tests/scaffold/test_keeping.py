@@ -894,3 +894,12 @@ def test_files_of_two_renamed_folders_that_become_one_are_both_kept(project, sou
     texts = [path.read_text() for path in project.rglob("mine.txt")]
     assert sorted(texts) == ["mine, left", "mine, right"]
     assert (project / "both/left.txt").exists()
+
+
+def test_a_comment_that_the_template_changes_in_the_record_is_not_the_owner_s(project, source, run):
+    name = small.ANSWERS
+    newer(source, {name: first()[name].replace("# What this project", "# Which template this project")})
+    assert run("update").code == 0
+    text = (project / ANSWERS_FILE).read_text()
+    assert text.startswith("# Which template this project")
+    assert "# What this project" not in text

@@ -61,7 +61,9 @@ def stamps(project: Project, before: Template, after: Template, data: Mapping[st
     _check_layout(after, text)
     old = {path: file for path, file in old.items() if file.op not in orphans}
     now = (project.root / ANSWERS_FILE).read_bytes()
-    return Stamps(old, new, _moves(old, new, renamed), record.merged(now, text, keep_ops=False), orphans)
+    former = Renderer(before.folder, project.answers, project.root.name).answers_file()
+    answers_file = record.merged(now, text, keep_ops=False, former=former)
+    return Stamps(old, new, _moves(old, new, renamed), answers_file, orphans)
 
 
 def old_stamp(project: Project, before: Template) -> dict[str, File]:

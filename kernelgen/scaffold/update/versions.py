@@ -25,14 +25,14 @@ def current(answers: Mapping[str, Any]) -> Template:
     """
     source = answers.get("_src_path")
     try:
-        found = template.recorded(answers)
+        recorded = template.recorded(answers)
     except KernelgenError:
         if not source or not (repository := _fetched(str(source))):
             raise
         if not template.resolve(repository, str(answers["_commit"])):
             raise KernelgenError(_unknown(answers, repository)) from None
-        found = template.recorded(answers)
-    return _as_committed(found)
+        recorded = template.recorded(answers)
+    return _as_committed(recorded)
 
 
 def target(answers: Mapping[str, Any], ref: str | None = None) -> Template:
