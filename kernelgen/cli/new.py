@@ -1,6 +1,7 @@
 """`kernelgen new`."""
 
 from pathlib import Path
+from typing import Any
 
 from kernelgen.cli import output
 from kernelgen.cli.parser import Parser
@@ -23,6 +24,7 @@ def run(arguments: list[str]) -> int:
 
     source = template.installed()
     data = new.read_data(options.data, options.data_file)
+    output.note(_record_gpus(data))
     with new.claimed(options.directory):
         stamp = new.stamp(source, options.directory, data, options.defaults)
         output.note(source.note)
@@ -31,3 +33,16 @@ def run(arguments: list[str]) -> int:
             print(f"\n{stamp.message}")
     template.remember(source)
     return 0
+
+
+def _record_gpus(data: dict[str, Any]) -> str:
+    """Answers the question for architectures with this machine's GPUs, and says so; "" where there is none, or another
+    answer. So a colleague's build, and a wheel, are for the GPUs that the project was begun for."""
+    from kernelgen.toolchain import gpus
+
+    if "cuda_architectures" in data or not (present := gpus.present()):
+        return ""
+    data["cuda_architectures"] = ";".join(dict.fromkeys(architecture for _, architecture in present))
+    names = " and ".join(dict.fromkeys(name for name, _ in present))
+    pinned = data["cuda_architectures"]
+    return f"setup.py pins {pinned}, for the {names} here; --data cuda_architectures=native leaves it open"

@@ -1,6 +1,7 @@
-"""GPUs that people have, by compute capability, and which of them code for some architectures runs on."""
+"""The GPUs of this machine, and those that people have: which of them code for some architectures runs on."""
 
 import re
+import subprocess
 from collections.abc import Sequence
 
 NAMES = {
@@ -12,6 +13,17 @@ NAMES = {
     "10.0": "B200",
     "12.0": "RTX 50",
 }
+
+
+def present() -> list[tuple[str, str]]:
+    """The name of each GPU here and the architecture to compile for, with all its features: ("NVIDIA H100", "9.0a")."""
+    command = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+    try:
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = re.findall(r"^(.*), (\d+)\.(\d)$", output, re.MULTILINE)
+    return [(name, f"{major}.{minor}{'a' if int(major) >= 9 else ''}") for name, major, minor in rows]
 
 
 def unserved(architectures: Sequence[str]) -> list[str]:

@@ -226,3 +226,24 @@ def test_an_interrupt_while_rendering_leaves_nothing(checkout, run, tmp_path, mo
     monkeypatch.setattr(journal, "_replace", lambda *_: signal.raise_signal(signal.SIGINT))
     assert run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise").code == 130
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "pinned", "said"),
+    [
+        ("NVIDIA H100 80GB HBM3, 9.0\nNVIDIA H100 80GB HBM3, 9.0\n", "9.0a", "for the NVIDIA H100 80GB HBM3 here"),
+        ("NVIDIA L4, 8.9\nTesla T4, 7.5\n", "8.9;7.5", "for the NVIDIA L4 and Tesla T4 here"),
+        ("No devices were found\n", "native", None),
+    ],
+)
+def test_the_gpus_here_are_recorded(run, tmp_path, monkeypatch, rows, pinned, said):
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    result = run("new", tmp_path / "demo", "--defaults")
+    assert f'CUDA_ARCHITECTURES = "{pinned}"' in (tmp_path / "demo" / "setup.py").read_text()
+    assert (f"setup.py pins {pinned}, {said}" in result.err) if said else "pins" not in result.err
+    run("new", tmp_path / "other", "--defaults", "--data", "cuda_architectures=8.0")
+    assert 'CUDA_ARCHITECTURES = "8.0"' in (tmp_path / "other" / "setup.py").read_text()
