@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelgen.cli import lab
 from kernelgen.cli.parser import Parser
+from kernelgen.errors import LabError
 
 _CODES = """exit codes:
   0  measured
@@ -21,16 +22,35 @@ def run(arguments: list[str]) -> int:
 
     selection = lab.find(options)
     lab.bring_up_to_date(selection, options)
+    if options.out:
+        _require_writable(options.out)
     names = ("device", "dtype", "cases", "peers", "backward", "tf32", "seed", "samples")
     asked = {name: getattr(options, name) for name in names}
     with lab.progress(not options.json) as show:
         measured = bench.measure(selection, options.limit, lambda text, cases: show(text, cases, None), **asked)
-    written = measured.save(options.out, selection.root if options.save_baseline else None)
-    lines = [*_text(measured.results), *(f"written: {path}" for path in written)]
-    print(json.dumps(measured.results) if options.json else "\n".join(lines))
+    print(json.dumps(measured.results) if options.json else "\n".join(_text(measured.results)))
+    try:
+        written = measured.save(options.out, selection.root if options.save_baseline else None)
+    except OSError as error:
+        raise _unwritable(error.filename or options.out or selection.root, error) from error
+    if not options.json:
+        print("".join(f"written: {path}\n" for path in written), end="")
     if not measured.finished:
         print("kernelgen: Interrupted; what was measured is kept.", file=sys.stderr)
     return measured.exit_code
+
+
+def _require_writable(path: Path) -> None:
+    from kernelgen.files import require_writable
+
+    try:
+        require_writable(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path | str, error: OSError) -> LabError:
+    return LabError(f"{path} cannot be written: {error.strerror}; name another file with --out.")
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _CODES = """exit codes:
   0  improved: an improvement was shown, and no regression
   1  a regression was shown, or results are wrong
-  2  no significant difference
+  2  neither: no difference, or too little was measured to tell
   3  nothing could be compared, or wrong usage"""
 
 
