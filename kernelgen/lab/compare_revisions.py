@@ -40,7 +40,7 @@ class Request:
 
     def for_worker(self, package: str, op: str, seed: int) -> dict[str, Any]:
         names = ("device", "dtype", "cases", "backward", "tf32")
-        facts = {"work": "paired", "package": package, "op": op, "seed": seed, "environment": steady_variables()}
+        facts = {"work": "compare", "package": package, "op": op, "seed": seed, "environment": steady_variables()}
         return facts | {name: getattr(self, name) for name in names}
 
 

@@ -167,7 +167,7 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run, tmp_path, before):
 SCHEDULE = pair.Schedule(blocks=12, rounds=2, samples=1, seed=1)
 
 
-REQUEST = {"work": "paired", "package": "pkg", "op": "tested", "seed": 1, "device": "cpu", "interpreted": True}
+REQUEST = {"work": "compare", "package": "pkg", "op": "tested", "seed": 1, "device": "cpu", "interpreted": True}
 
 
 def started(name: str, project: Path, **request) -> WorkerProcess:
