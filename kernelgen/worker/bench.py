@@ -16,8 +16,9 @@ from kernelgen.errors import LabError
 from kernelgen.protocol import OP
 from kernelgen.worker import ceilings, machine_state, protocol
 from kernelgen.worker.environment import describe
+from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.case import JudgedCase
-from kernelgen.worker.judge.judge import Judge, difference_of_states
+from kernelgen.worker.judge.judge import Judge, difference_of_states, trusted_root
 from kernelgen.worker.judge.op_process import CallError, become_judge
 from kernelgen.worker.op import Op, dtype_name
 
@@ -41,13 +42,19 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
     become_judge()
     set_tf32(bool(request.get("tf32")))
     machine = _Machine(request, emit)
-    for name in request["ops"]:
-        if emit.is_closed(name):
-            continue
-        try:
-            judge = Judge(request, name)
+    ops: dict[str, Op] = {}
+    for name in request["ops"]:  # All before the first runs, which could edit the lab.py of another.
+        if not emit.is_closed(name):
             try:
-                machine.tell(judge.device, chosen_dtypes(judge.op, judge.device, request.get("dtype")))
+                ops[name] = trusted.load(trusted_root(request), request["package"], name)
+            except LabError as error:
+                emit("skipped", op=name, message=str(error))
+                emit("close", op=name)
+    for name, op in ops.items():
+        try:
+            judge = Judge(request, op)
+            try:
+                machine.tell(judge.device, chosen_dtypes(op, judge.device, request.get("dtype")))
                 _measure_op(judge, request, emit)
             finally:
                 judge.close()

@@ -10,8 +10,9 @@ from kernelgen.protocol import OP
 from kernelgen.worker import machine_state, protocol
 from kernelgen.worker.bench import check_gradient, chosen_cases, chosen_dtypes, set_tf32
 from kernelgen.worker.environment import describe
+from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.case import JudgedCase
-from kernelgen.worker.judge.judge import Judge
+from kernelgen.worker.judge.judge import Judge, trusted_root
 from kernelgen.worker.judge.op_process import become_judge
 from kernelgen.worker.op import dtype_name
 
@@ -38,6 +39,7 @@ class ComparedVersion:
         self.request = request
         self.backward = bool(request.get("backward"))
         self.timed: JudgedCase | None = None
+        self.judge: Judge | None = None
         self._chance = random.SystemRandom()
         self._faults: list[str] = []
         self._remarks: list[str] = []
@@ -45,8 +47,10 @@ class ComparedVersion:
     def list(self) -> dict[str, Any]:
         """The cases and dtypes to measure, and the machine."""
         request = self.request
-        self.judge = Judge(request, request["op"])
-        op, device = self.judge.op, self.judge.device
+        self.close()
+        op = trusted.load(trusted_root(request), request["package"], request["op"])
+        self.judge = Judge(request, op)
+        device = self.judge.device
         check_gradient(op, self.backward)
         self.sizes = chosen_cases(op, device, request.get("cases"))
         self.dtypes = {dtype_name(dtype): dtype for dtype in chosen_dtypes(op, device, request.get("dtype"))}
@@ -93,6 +97,11 @@ class ComparedVersion:
         fault = next(iter(self._faults), None) or self.timed.check_afterwards(OP) or self.judge.changed_state()
         facts = {"method": self.timed.method, "calls_a_sample": self.timed.calls_a_sample}
         return {"fault": fault, "state": self.watch.summary(), **facts}
+
+    def close(self) -> None:
+        """Ends the op's processes."""
+        if self.judge:
+            self.judge.close()
 
     def _check(self) -> None:
         result = self.timed.check()

@@ -3,43 +3,34 @@
 It answers orders one after the other. Inputs lie in memory that the judge shares and rewrites; of results it gives the
 addresses, from which the judge reads by itself. While no clock runs, the judge keeps this process stopped.
 
-Messages from the judge are pickled orders, {"do": METHOD, **ARGUMENTS}, or GO, which starts what was armed. Messages to
-the judge are never unpickled: JSON after an OK or FAILED, or, after GO, the seconds by this process's own clock (used on
-CUDA, where the judge checks them) and the addresses of the results.
+Messages from the judge are pickled orders, {"do": METHOD, **ARGUMENTS}, or GO, which starts what was armed. Messages
+to the judge are never unpickled: JSON after an OK or FAILED, or, after GO, the seconds by this process's own clock
+(used on CUDA, where the judge checks them) and the addresses of the results.
 """
 
-import ctypes
 import importlib
 import importlib.util
 import json
 import os
 import pickle
-import signal
 import struct
 import sys
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
+from kernelgen.worker.confinement import confine
+
 GO, OK, FAILED, TIMED = b"go", b"+", b"!", b"t"
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
-_CAPABILITY_VERSION_3 = 0x20080522
 
 
-def main(fd: int, arena_fd: int) -> None:
-    drop_privileges()
+def main(fd: int, arena_fd: int, scratch: str) -> None:
+    """Serves the judge at the other end of `fd`; confined to `scratch`, unless that is empty."""
+    if scratch:
+        confine(Path(scratch))
     _Host(Connection(fd), arena_fd).serve()
-
-
-def drop_privileges() -> None:
-    """No capabilities, nothing to gain by execve, and an end with the judge."""
-    if sys.platform != "linux":
-        return
-    system = ctypes.CDLL(None)
-    system.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    system.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    system.capset((ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)())
 
 
 class _Host:
@@ -94,8 +85,6 @@ class _Host:
 
     def load_peers(self, package: str, name: str, trusted: str) -> dict[str, Any]:
         """Take the peers of a trusted lab.py; nothing of the project is imported."""
-        from pathlib import Path
-
         from kernelgen.worker.judge import trusted as files
 
         self._functions = dict(files.load(Path(trusted), package, name).peers)

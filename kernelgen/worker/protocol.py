@@ -81,6 +81,7 @@ def main() -> None:
             emit("done")
         else:
             _take_orders(target, orders, emit)
+            getattr(target, "close", lambda: None)()
     except BrokenPipeError:
         pass  # The host listens no more, so nothing is left to do.
     except KernelgenError as error:

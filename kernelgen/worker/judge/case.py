@@ -181,10 +181,8 @@ class JudgedCase:
 
     def _another_set(self) -> JudgedInputs:
         """Tensors for a set, whose values are those that `_run` draws."""
-        if self._has_plain_inputs:
-            args = pytree.tree_map_only(Tensor, _alike, self._first.args)
-        else:
-            args = self._draw()
+        first = self._first.args
+        args = pytree.tree_map_only(Tensor, _alike, first) if self._has_plain_inputs else self._draw()
         return JudgedInputs(args, [torch.zeros_like(cotangent) for cotangent in self._first.cotangents])
 
     def fresh(self) -> None:

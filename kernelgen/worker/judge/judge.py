@@ -7,16 +7,18 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.arena import CpuArena, CudaArena
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.op_process import CallError, OpProcess
+from kernelgen.worker.op import Op
 
 
 class Judge:
-    """Has an op described by its trusted lab.py, and its project imported by another process.
+    """Has the project of an op imported by another process.
 
     Args:
+        op: as its trusted lab.py describes it. It was loaded before any process of an op was started, which could have
+            edited it.
         request: `package` and `project`; and optionally `trusted`, the checkout that lab.py, the reference and the
             peers are taken from (default: the project), `device`, `tf32`, and `interpreted` for an op that has no
             compiled kernel to require.
@@ -25,16 +27,16 @@ class Judge:
         LabError: the op cannot be loaded or run here; the message says why.
     """
 
-    def __init__(self, request: Mapping[str, Any], name: str) -> None:
+    def __init__(self, request: Mapping[str, Any], op: Op) -> None:
         self._request, self._root = request, Path(request["project"])
-        self._trusted, self._package = Path(request.get("trusted") or self._root), request["package"]
+        self._trusted, self._package = trusted_root(request), request["package"]
+        self.op, name = op, op.name
         self._shared = CpuArena()
         self._started: list[OpProcess] = []
-        self.process = self._start()
+        self.process = self._start(self._root, confined=True)
         lab = self._trusted / "src" / self._package / "ops" / name / "lab.py"
         self.process.order("load_op", package=self._package, name=name, lab=str(lab))
         try:
-            self.op = trusted.load(self._trusted, self._package, name)
             missing = self.process.answer()["missing"]
             self.device = self._chosen_device(missing)
             if not request.get("interpreted"):
@@ -51,7 +53,7 @@ class Judge:
             raise
         self._is_cuda = torch.device(self.device).type == "cuda"
         self._arena = CudaArena() if self._is_cuda else self._shared
-        self._idle = None if self._is_cuda else self._start()
+        self._idle = None if self._is_cuda else self._start(self._trusted)
         self._peers: OpProcess | None = None
 
     def case(self, sizes: Mapping[str, int], dtype: torch.dtype, *, backward: bool) -> JudgedCase:
@@ -80,8 +82,8 @@ class Judge:
         for process in self._started:
             process.close()
 
-    def _start(self, root: Path | None = None) -> OpProcess:
-        process = OpProcess(root or self._root, self._shared)
+    def _start(self, root: Path, *, confined: bool = False) -> OpProcess:
+        process = OpProcess(root, self._shared, confined=confined)
         self._started.append(process)
         return process
 
@@ -91,6 +93,11 @@ class Judge:
         if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
             raise LabError(f"Nothing can run on {device}: torch sees no GPU here; run it with --device cpu.")
         return device or ("cuda" if torch.cuda.is_available() and not missing.get("CUDA", "missing") else "cpu")
+
+
+def trusted_root(request: Mapping[str, Any]) -> Path:
+    """The checkout that lab.py, the reference and the peers are taken from."""
+    return Path(request.get("trusted") or request["project"])
 
 
 def difference_of_states(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:

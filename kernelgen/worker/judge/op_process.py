@@ -6,10 +6,12 @@ import os
 import pickle
 import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,7 +29,7 @@ from kernelgen.worker.judge.arena import CpuArena
 # kernelgen alone is imported from its own environment; `src` comes first, as in the project's own processes.
 _BOOT = (
     "import sys; sys.path[0] = sys.argv[1]; import kernelgen; sys.path[0] = 'src'; "
-    "from kernelgen.worker.op_host import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+    "from kernelgen.worker.op_host import main; main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
 )
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 # What the op has no business with: credentials, and what would tell it that a test of kernelgen runs it.
@@ -58,13 +60,18 @@ class OpProcess:
     Args:
         root: the project, where it runs.
         arena: the memory that it shares with the judge.
+        confined: it may write to a scratch folder and to caches alone (worker/confinement.py).
     """
 
-    def __init__(self, root: Path, arena: CpuArena) -> None:
+    def __init__(self, root: Path, arena: CpuArena, *, confined: bool) -> None:
         self._connection, theirs = Pipe()
         os.set_inheritable(theirs.fileno(), True)
+        self._scratch = tempfile.mkdtemp(prefix="kernelgen-op-") if confined else ""
         environment = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
         command = [sys.executable, "-c", _BOOT, str(_PACKAGE_PARENT), str(theirs.fileno()), str(arena.fd)]
+        if confined:
+            environment["TMPDIR"] = self._scratch
+        command.append(self._scratch)
         self._process = subprocess.Popen(
             command,
             cwd=root,
@@ -176,6 +183,8 @@ class OpProcess:
         for pid in (*descendants(self.pid), self.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _end_alike(self) -> None:
         """The op's process died: so does this one, in the same way, since the host knows what to do then."""

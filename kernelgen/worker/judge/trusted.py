@@ -1,4 +1,4 @@
-"""Loads an op's lab.py and reference.py as files, without the project's package: nothing of the op runs in this process.
+"""Loads an op's lab.py and reference.py as files, without the project's package: nothing of the op runs here.
 
 A stand-in takes the package's place. Its modules are the files of the op's folder in a trusted checkout, without the
 `__init__.py` of any package; what lab.py imports from the package itself, such as the op, is a function that refuses.
