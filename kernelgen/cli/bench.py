@@ -27,7 +27,8 @@ def run(arguments: list[str]) -> int:
     names = ("device", "dtype", "cases", "peers", "backward", "tf32", "seed", "samples")
     asked = {name: getattr(options, name) for name in names}
     with lab.progress(not options.json) as show:
-        measured = bench.measure(selection, options.limit, lambda text, cases: show(text, cases, None), **asked)
+        asked["show"] = lambda text, cases: show(text, cases, None)
+        measured = bench.measure(selection, options.limit, trust=options.trust, **asked)
     print(json.dumps(measured.results) if options.json else "\n".join(_text(measured.results)))
     try:
         written = measured.save(options.out, selection.root if options.save_baseline else None)
@@ -63,6 +64,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--peers", nargs="*", metavar="PEER", help=text)
     text = "one dtype of the op, such as bfloat16 (default: those that lab.py names)"
     parser.add_argument("--dtype", metavar="D", help=text)
+    text = "take lab.py, the reference and the peers of this revision (default: as they are now)"
+    parser.add_argument("--trust", metavar="REV", help=text)
     parser.add_argument("--backward", action="store_true", help="measure the gradient instead")
     parser.add_argument("--samples", type=int, default=100, metavar="N", help="samples of each case (default: 100)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs and the order (default: 0)")

@@ -12,6 +12,7 @@ from kernelgen.lab import results, statistics, worker_process
 from kernelgen.lab.results import Results
 from kernelgen.lab.selection import Selection
 from kernelgen.lab.steady import steady_variables
+from kernelgen.lab.trust import changes_of_rule, trusted
 from kernelgen.protocol import OP
 
 # From here on a GPU's temperature (°C), the samples' coefficient of variation and the share of the CPU that other
@@ -74,13 +75,18 @@ class BenchRun:
 
 
 def measure(
-    selection: Selection, limit_s: float, show: Callable[[str, int], None] = lambda text, cases: None, **options: Any
+    selection: Selection,
+    limit_s: float,
+    show: Callable[[str, int], None] = lambda text, cases: None,
+    trust: str | None = None,
+    **options: Any,
 ) -> BenchRun:
     """Measures ops; Ctrl-C ends it early, and what was measured is kept.
 
     Args:
         limit_s: how long a case may say nothing before it counts as hung.
         show: is told what is measured, and how many cases are done.
+        trust: the revision that lab.py, the reference and the peers are taken from; None: as they are now.
         options: the optional part of the request, as worker/bench.py has it.
     """
     run = BenchRun()
@@ -89,8 +95,11 @@ def measure(
         run.add(event)
         show(f"measuring {event.get('op', 'the machine')}", len(run.samples))
 
-    request = selection.request("bench", environment=steady_variables(), **options)
-    run.finished = worker_process.run(selection.python, request, on_event, limit_s)
+    with trusted(selection.root, trust) as rule:
+        if trust:
+            run.results["notes"] += changes_of_rule(rule, selection.root, selection.package, selection.ops, trust)
+        request = selection.request("bench", environment=steady_variables(), trusted=str(rule), **options)
+        run.finished = worker_process.run(selection.python, request, on_event, limit_s)
     run.summarise()
     return run
 

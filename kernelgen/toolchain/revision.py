@@ -42,16 +42,14 @@ def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def copy_cases(current: Path, other: Path, package: str, op: str, revision: str) -> None:
-    """Copies the current lab.py to the other revision, whose own may have other cases or be missing.
+def require_op(root: Path, package: str, op: str, revision: str) -> None:
+    """Makes sure that there was an op at a revision.
 
     Raises:
-        KernelgenError: the other revision has no such op.
+        KernelgenError: there was none.
     """
-    folder = other / "src" / package / "ops" / op
-    if not (folder / "__init__.py").is_file():
+    if not (root / "src" / package / "ops" / op / "__init__.py").is_file():
         raise KernelgenError(f"There was no op {op!r} at {revision}, so there is nothing to compare it with.")
-    shutil.copyfile(current / "src" / package / "ops" / op / "lab.py", folder / "lab.py")
 
 
 def versions(root: Path, path: Path, most: int) -> list[tuple[str, str]]:

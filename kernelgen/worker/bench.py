@@ -233,7 +233,7 @@ class _Rounds:
             missing = samples - self.throttled.count(False)
             self._block(min(size, missing, most - len(self.throttled)))
             tick()
-        if not self.faults and (fault := self.timed.check_afterwards(OP) or self._judge.changed_state()):
+        if not self.faults and (fault := self.timed.check_afterwards(OP) or self._judge.what_is_left()):
             self.faults.append(fault)
 
     def _block(self, rounds: int) -> None:

@@ -94,7 +94,7 @@ class ComparedVersion:
 
     def finish(self) -> dict[str, Any]:
         """The last checks, the machine's state meanwhile, and how the case was timed."""
-        fault = next(iter(self._faults), None) or self.timed.check_afterwards(OP) or self.judge.changed_state()
+        fault = next(iter(self._faults), None) or self.timed.check_afterwards(OP) or self.judge.what_is_left()
         facts = {"method": self.timed.method, "calls_a_sample": self.timed.calls_a_sample}
         return {"fault": fault, "state": self.watch.summary(), **facts}
 

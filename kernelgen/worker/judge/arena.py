@@ -50,14 +50,17 @@ class CpuArena:
     def __init__(self) -> None:
         self.fd = os.memfd_create("inputs", 0)
         os.set_inheritable(self.fd, True)
+        self._bytes = mmap.PAGESIZE
 
     def resize(self, nbytes: int) -> dict[str, Any]:
         """Makes room, with new pages; returns what the other side opens it by."""
-        os.ftruncate(self.fd, 0)
-        os.ftruncate(self.fd, max(nbytes, mmap.PAGESIZE))
-        opened = {"bytes": max(nbytes, mmap.PAGESIZE)}
-        self.storage = open_cpu(self.fd, **opened)
-        return opened
+        # Never less: whoever still has the memory of before would die of a look at what is gone.
+        self._bytes = max(nbytes, self._bytes)
+        os.ftruncate(self.fd, self._bytes)
+        memory = mmap.mmap(self.fd, self._bytes)
+        memory.madvise(mmap.MADV_REMOVE)
+        self.storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+        return {"bytes": self._bytes}
 
 
 class CudaArena:

@@ -9,7 +9,7 @@ import torch
 from kernelgen.errors import LabError
 from kernelgen.worker.judge.arena import CpuArena, CudaArena
 from kernelgen.worker.judge.case import JudgedCase
-from kernelgen.worker.judge.op_process import CallError, OpProcess
+from kernelgen.worker.judge.op_process import CallError, OpProcess, end_orphans
 from kernelgen.worker.op import Op
 
 
@@ -70,8 +70,10 @@ class Judge:
             self._peers.ask("start_clock", tf32=bool(self._request.get("tf32")))
         return self._peers
 
-    def changed_state(self) -> str | None:
-        """What the op left changed in its process, in a sentence."""
+    def what_is_left(self) -> str | None:
+        """What the op left behind: a process without a parent, or another state of its own; in a sentence."""
+        if end_orphans([process.pid for process in self.processes]):
+            return "it left a process behind that is no child of its own"
         return difference_of_states(self._state, self.process.ask("state"))
 
     @property
@@ -81,6 +83,7 @@ class Judge:
     def close(self) -> None:
         for process in self._started:
             process.close()
+        end_orphans([])
 
     def _start(self, root: Path, *, confined: bool = False) -> OpProcess:
         process = OpProcess(root, self._shared, confined=confined)

@@ -183,6 +183,8 @@ class OpProcess:
         for pid in (*descendants(self.pid), self.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -251,6 +253,16 @@ def _children(pid: int | str) -> list[int]:
     return children
 
 
-def orphans(known: Sequence[int]) -> list[int]:
-    """Children of this process that it did not start: an op's, which lost their parent."""
-    return [pid for pid in _children("self") if pid not in known]
+def end_orphans(known: Sequence[int]) -> int:
+    """Ends the processes that ops left behind, which lost their parent; returns how many there were.
+
+    They are children of this process that it did not start, and as unprivileged as only an op's are.
+    """
+    left = 0
+    for pid in _children("self"):
+        with suppress(OSError):
+            if pid not in known and "NoNewPrivs:\t1" in Path(f"/proc/{pid}/status").read_text():
+                left += 1  # One that ended already, too: it is a child of this process until somebody waits for it.
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+    return left
