@@ -100,7 +100,7 @@ def _text(measured: dict[str, Any]) -> list[str]:
         lines += [f"{results.machine(environment)}, torch {environment['torch']}: {', '.join(rates)}", _table(measured)]
     lines += remarks(measured["cases"])
     lines += [f"{case['op']} · {case['case']}: failed: {case['reason']}" for case in measured["failures"]]
-    return lines + measured["notes"]
+    return [*measured["notes"], *lines]
 
 
 def _table(measured: dict[str, Any]) -> str:

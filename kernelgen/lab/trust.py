@@ -1,4 +1,4 @@
-"""Where the rule comes from: lab.py, the reference and the peers of an op, of a revision that the op's author did not edit."""
+"""Where an op's lab.py, reference and peers come from: a revision that whoever changed the op did not edit."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

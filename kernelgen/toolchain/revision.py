@@ -52,6 +52,17 @@ def require_op(root: Path, package: str, op: str, revision: str) -> None:
         raise KernelgenError(f"There was no op {op!r} at {revision}, so there is nothing to compare it with.")
 
 
+def copy_cases(current: Path, other: Path, package: str, op: str, revision: str) -> None:
+    """Copies the current lab.py to the other revision, whose own may have other cases or be missing.
+
+    Raises:
+        KernelgenError: the other revision has no such op.
+    """
+    require_op(other, package, op, revision)
+    inside = Path("src") / package / "ops" / op / "lab.py"
+    shutil.copyfile(current / inside, other / inside)
+
+
 def versions(root: Path, path: Path, most: int) -> list[tuple[str, str]]:
     """A file's versions in git, the newest first, each with its commit; none outside of a repository."""
     inside = f"./{path.as_posix()}"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kernelgen.errors import KernelgenError, LabError
-from kernelgen.lab import compare, pair, results, statistics
+from kernelgen.lab import compare, pair, results, statistics, trust
 from kernelgen.lab.worker_process import LostError, WorkerProcess
 from kernelgen.toolchain import revision
 from kernelgen.worker import integrity
@@ -368,6 +368,23 @@ def test_another_revision_is_checked_out_aside_and_leaves_nothing_behind(reposit
     assert not then.exists()
     assert len(git(repository, "worktree", "list").splitlines()) == 1
     assert (repository / "src/pkg/ops/tested/lab.py").read_text() == "# new\n"
+
+
+def test_a_rule_that_changed_is_said(repository):
+    with trust.trusted(repository, "HEAD") as rule:
+        assert rule != repository
+        (sentence,) = trust.changes_of_rule(rule, repository, "pkg", ["tested"], "HEAD")
+        assert sentence.startswith("tested: lab.py changed since HEAD")
+        (repository / "src/pkg/ops/tested/lab.py").write_text("# old\n")
+        assert trust.changes_of_rule(rule, repository, "pkg", ["tested"], "HEAD") == []
+        (rule / "src/pkg/ops/tested/lab.py").unlink()
+        with pytest.raises(
+            LabError, match=r"tested had no lab\.py at HEAD; judge it by the one it has now, with --trust \."
+        ):
+            trust.changes_of_rule(rule, repository, "pkg", ["tested"], "HEAD")
+    assert not rule.exists()
+    with trust.trusted(repository, trust.WORKING_TREE) as rule:
+        assert rule == repository
 
 
 def test_revisions_that_will_not_do(repository, tmp_path):
