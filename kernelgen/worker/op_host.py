@@ -177,6 +177,20 @@ class _Host:
         torch.cuda.synchronize()
         self._results = []
 
+    def left(self, times: int = 10) -> dict[str, Any]:
+        """For how many seconds the GPU still works when the current stream is through."""
+        import torch
+
+        waits = []
+        for _ in range(times):
+            torch.cuda.synchronize()
+            self._clock.sample(self._calls)
+            torch.cuda.current_stream().synchronize()
+            start = time.perf_counter()
+            torch.cuda.synchronize()
+            waits.append(time.perf_counter() - start)
+        return {"seconds": min(waits)}  # Another program on the GPU makes some of the waits long, the op all of them.
+
     def layouts(self) -> dict[str, Any]:
         """Type, dtype, shape and stride of each result of each call."""
         return {"layouts": [[_layout(tensor) for tensor in _tensors(result)] for result in self._results]}

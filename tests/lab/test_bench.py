@@ -99,3 +99,22 @@ def test_a_failed_write_still_shows_the_table(measured_at_once, run, tmp_path, m
     assert "a · small · float32" in outcome.out
     assert f"{tmp_path / 'all.json'} cannot be written: No space left on device" in outcome.err
     assert "written" not in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        ({"bytes": 3e9, "flops": 1}, "it moves 296% of what a copy does"),
+        ({"bytes": 1e9, "flops": 5e12}, "it computes 500% of what a matrix product does"),
+        ({"bytes": 2e9, "flops": 2e12}, ""),
+        ({"bytes": 4e7, "flops": None}, ""),  # All of it fits the caches.
+        ({"bytes": 3e9, "flops": 5e12, "method": "cpu clock"}, ""),  # The judge's own clock, which needs no ceiling.
+    ],
+)
+def test_an_op_that_is_faster_than_the_gpu_is_wrong(facts, sentence):
+    rates = {"copy_bytes_per_s": 1e9, "matrix_flops_per_s": {"float32": 1e12}, "cache_bytes": 4e7}
+    seconds = {"op": [1.0] * 10 if facts["bytes"] > 1e8 else [1e-3] * 10}
+    measured = {"method": "cuda events", **facts, "seconds": seconds, "throttled": [False] * 10, "state": {}, "seed": 0}
+    measured |= {"dtype": "float32", "remarks": [], "watched": 1, "faults": []}
+    assert " ".join(bench.described(measured, rates)["faults"]).startswith(sentence)
+    assert bool(bench.described(measured, rates)["faults"]) == bool(sentence)

@@ -69,6 +69,7 @@ class CudaArena:
     def resize(self, nbytes: int) -> dict[str, Any]:
         self.storage = None
         torch.cuda.synchronize()
+        torch.cuda.ipc_collect()
         torch.cuda.empty_cache()  # A block that the allocator kept could hold other tensors beside this.
         size = max(1, -(-nbytes // _CUDA_GRANULE)) * _CUDA_GRANULE
         self.storage = torch.empty(size, dtype=torch.uint8, device="cuda").untyped_storage()
