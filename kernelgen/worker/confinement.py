@@ -7,7 +7,6 @@ folder, caches and devices alone, and neither sends signals to processes outside
 import ctypes
 import os
 import signal
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -31,12 +30,14 @@ class _PathBeneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32))
 
 
+def end_with_parent() -> None:
+    """Has this process killed when the process that started it ends: stopped, it would never notice."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def confine(scratch: Path) -> None:
-    """Confines this process and all that it will start; they end with the process that started this."""
-    if sys.platform != "linux":
-        return
+    """Confines this process and all that it will start."""
     system = ctypes.CDLL(None)
-    system.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     system.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     system.capset((ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)())
     _allow_writes(system, [scratch, *_caches(), Path("/dev"), Path("/proc")])

@@ -21,13 +21,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from kernelgen.worker.confinement import confine
+from kernelgen.worker.confinement import confine, end_with_parent
 
 GO, OK, FAILED, TIMED = b"go", b"+", b"!", b"t"
 
 
 def main(fd: int, arena_fd: int, scratch: str) -> None:
     """Serves the judge at the other end of `fd`; confined to `scratch`, unless that is empty."""
+    end_with_parent()
     if scratch:
         confine(Path(scratch))
     _Host(Connection(fd), arena_fd).serve()

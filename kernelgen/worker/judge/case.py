@@ -214,10 +214,9 @@ class JudgedCase:
         answer = self.functions[name].ask("layouts")
         self._layouts[name] = _checked_layouts(answer)[0]
         self._empty_s = self._time_of_empty_batches() if self._idle else 0.0
-        spent, fastest, times = 0.0, float("inf"), 0
-        while times < 3 or spent < clock.WARM_UP_S:
-            seconds = self._run(name, [0]).seconds
-            spent, fastest, times = spent + seconds, min(fastest, seconds), times + 1
+        end, fastest, times = time.perf_counter() + 2 * clock.WARM_UP_S, float("inf"), 0
+        while times < 3 or time.perf_counter() < end:
+            fastest, times = min(fastest, self._run(name, [0]).seconds), times + 1
         return fastest
 
     def plan(self, seconds: float) -> None:

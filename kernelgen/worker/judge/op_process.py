@@ -197,6 +197,7 @@ class OpProcess:
 
     def _ended(self, status: int) -> None:
         sys.stderr.flush()
+        shutil.rmtree(self._scratch, ignore_errors=True)
         if os.WIFSIGNALED(status):
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
