@@ -96,6 +96,7 @@ class JudgedCase:
     ) -> None:
         self.op, self.sizes, self.dtype, self.device = op, dict(sizes), dtype, device
         self.functions, self.backward = dict(processes), backward
+        self._processes = list(dict.fromkeys(processes.values()))
         self.calls_a_sample, self.graphs = 1, False
         self._arena, self._idle, self._turn, self._empty_s = arena, idle, 0, 0.0
         self._layouts: dict[str, list[Any]] = {}
@@ -163,14 +164,13 @@ class JudgedCase:
             for inputs, of_set in zip(sets, places, strict=True)
         ]
         cotangents = [[of_set[id(t)] for t in inputs.cotangents] for inputs, of_set in zip(sets, places, strict=True)]
-        for process in dict.fromkeys(self.functions.values()):
+        for process in self._processes:
             process.ask("inputs", arena=opened, sets=described, cotangents=cotangents)
 
     def join(self, process: OpProcess) -> None:
         """Lets another process see the inputs."""
-        self.functions[""] = process
+        self._processes.append(process)
         self._place(self.sets)
-        del self.functions[""]
 
     def _renew(self, inputs: JudgedInputs) -> None:
         """New values in the judge's own tensors."""
@@ -190,7 +190,7 @@ class JudgedCase:
     def fresh(self) -> None:
         """New inputs at new addresses; every function is called on each set once."""
         cores = os.sched_getaffinity(0)
-        for process in (*self.functions.values(), *([self._idle] if self._idle else [])):
+        for process in (*self._processes, *([self._idle] if self._idle else [])):
             process.move(cores)
         self.sets = []
         self._place([self._another_set() for _ in range(self._set_count)])

@@ -200,8 +200,10 @@ class OpProcess:
         shutil.rmtree(self._scratch, ignore_errors=True)
         if os.WIFSIGNALED(status):
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
-            os.kill(os.getpid(), os.WTERMSIG(status))
+            number = os.WTERMSIG(status)
+            if number != signal.SIGKILL:
+                signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         os._exit(os.WEXITSTATUS(status))
 
     # ---- Reading ----------------------------------------------------------------------------------------------
