@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +22,7 @@ VERBS = {
     "remove-op": ("remove an op", "kernelgen.cli.remove_op"),
     "list": ("list the ops of a project, and the recipes there are", "kernelgen.cli.list"),
     "update": ("bring a project to a newer template", "kernelgen.cli.update"),
+    "diff": ("show what was changed since a project was stamped", "kernelgen.cli.diff"),
     "build": ("compile a project's ops", "kernelgen.cli.build"),
     "fuzz": ("prove ops right: adversarial inputs against the reference in float64", "kernelgen.cli.fuzz"),
     "bench": ("measure ops beside their peers", "kernelgen.cli.bench"),
@@ -38,8 +40,12 @@ _BUG = 70
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code: 0 done, 1 error, 2 usage, 3 conflicts, 70 a bug, 130 Ctrl-C."""
+    """Run one command line and return its exit code: 0 done, 1 error, 2 usage, 3 conflicts, 70 a bug, 128 + signal."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        # Names of files may be any bytes, and a locale may know ASCII alone.
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="surrogateescape" if stream.encoding.lower() == "utf-8" else "backslashreplace")
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -48,15 +54,16 @@ def main(arguments: list[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else 0
     except KernelgenError as error:
         return _fail(str(error), error.exit_code, arguments, error.details)
-    except KeyboardInterrupt:
-        return _fail("Interrupted.", 130, arguments)
+    except KeyboardInterrupt as stop:
+        return _fail("Interrupted.", 128 + getattr(stop, "number", 2), arguments)
     except BrokenPipeError:
         # The reader has closed the pipe; Python would complain of it once more while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        return _fail(f"{error.strerror or error}{where}; nothing was changed.", 1, arguments)
+        # Standard output has no name: what failed then is the report, not the work.
+        where = f": {error.filename}; nothing was changed" if error.filename else "; the output is incomplete"
+        return _fail(f"{error.strerror or error}{where}.", 1, arguments)
     except Exception as error:
         import traceback
 
@@ -91,8 +98,10 @@ def _help() -> str:
 
 
 def _fail(message: str, code: int, arguments: list[str], details: Mapping[str, Any] = MappingProxyType({})) -> int:
-    if "--json" in arguments:
-        print(json.dumps({"error": message, "exit_code": code, **details}))
-    else:
-        print(f"kernelgen: {message}", file=sys.stderr)
+    # Where standard output or error is what failed, the exit code alone can say so.
+    with suppress(OSError):
+        if "--json" in arguments:
+            print(json.dumps({"error": message, "exit_code": code, **details}), flush=True)
+        else:
+            print(f"kernelgen: {message}", file=sys.stderr)
     return code

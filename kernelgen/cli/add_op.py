@@ -24,15 +24,15 @@ def run(arguments: list[str]) -> int:
 
     from kernelgen.scaffold import ops, project
 
-    home = project.find(options.project)
-    entry = _entry(options)
-    plan = ops.add(home, entry)
-    output.note(home.template.note if home.template.dirty else "")
-    folder = home.relative(home.op_folder(options.name))
-    edit = ops.to_write(plan) or ops.kernels(plan)
-    steps = [f"edit {', '.join(edit)}", "kernelgen build", f"pytest {folder}"]
-    if output.finish(plan, plan.apply, dry_run=options.dry_run, as_json=options.json, op=entry, next=steps):
-        print(output.steps(steps))
+    with project.writing(options.project) as home:
+        entry = _entry(options)
+        plan = ops.add(home, entry)
+        output.note(home.template.note if home.template.dirty else "")
+        folder = home.relative(home.op_folder(options.name))
+        edit = ops.to_write(plan) or ops.kernels(plan)
+        steps = [f"edit {', '.join(edit)}", "kernelgen build", f"pytest {folder}"]
+        if output.finish(plan, plan.apply, dry_run=options.dry_run, as_json=options.json, op=entry, next=steps):
+            print(output.steps(steps))
     return 0
 
 

@@ -23,9 +23,11 @@ def run(arguments: list[str]) -> int:
 
     source = template.installed()
     data = new.read_data(options.data, options.data_file)
-    stamp = new.stamp(source, options.directory, data, options.defaults)
-    output.note(source.note)
-    plan = stamp.plan
-    if output.finish(plan, plan.apply, dry_run=options.dry_run, as_json=options.json, note=source.note):
-        print(f"\n{stamp.message}")
+    with new.claimed(options.directory):
+        stamp = new.stamp(source, options.directory, data, options.defaults)
+        output.note(source.note)
+        plan = stamp.plan
+        if output.finish(plan, plan.apply, dry_run=options.dry_run, as_json=options.json, note=source.note):
+            print(f"\n{stamp.message}")
+    template.remember(source)
     return 0

@@ -20,7 +20,7 @@ def finish(plan: Plan, apply: Callable[[], None], *, dry_run: bool, as_json: boo
         apply()
     if as_json:
         diff = {"diff": plan.diff()} if dry_run else {}
-        print(json.dumps({"applied": not dry_run} | plan.as_dict() | facts | diff))
+        print(json.dumps({"applied": bool(plan.changes) and not dry_run} | plan.as_dict() | facts | diff))
     elif dry_run:
         sys.stdout.write(plan.diff())
     else:

@@ -14,7 +14,7 @@ def run(arguments: list[str]) -> int:
 
     from kernelgen.scaffold import ops, project
 
-    home = project.find(options.project)
-    plan = ops.remove(home, options.name, options.force)
-    output.finish(plan, plan.apply, dry_run=options.dry_run, as_json=options.json, op=options.name)
+    with project.writing(options.project) as home:
+        plan = ops.remove(home, options.name, options.force)
+        output.finish(plan, plan.apply, dry_run=options.dry_run, as_json=options.json, op=options.name)
     return 0

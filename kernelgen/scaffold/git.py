@@ -8,42 +8,61 @@ from kernelgen.errors import KernelgenError
 
 # A git hook exports these: with them, every command would work on the hook's repository instead of `folder`.
 _HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
+# The settings of nobody: for repositories of kernelgen's own.
+_NEUTRAL = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_ATTR_NOSYSTEM": "1",
+    "HOME": os.devnull,
+    "XDG_CONFIG_HOME": os.devnull,
+    "LC_ALL": "C",
+}
 
 
 class GitError(KernelgenError):
     """git is not installed, or failed."""
 
 
-def git(folder: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
-    """The output of `git -C folder arguments…`.
+def git(folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool = False) -> bytes:
+    """The output of `git -C folder arguments…`, without the user's hooks; if `neutral`, without any settings of theirs.
 
     Raises:
         GitError: git is not installed, or it failed; the message is its own first line.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in _HOOK_VARIABLES}
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            input=stdin,
-            capture_output=True,
-            env=environment,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise GitError("git is not installed, or not on PATH.") from error
+    done = run(folder, *arguments, stdin=stdin, neutral=neutral)
     if done.returncode:
         messages = done.stderr.decode(errors="replace").strip().splitlines()
         raise GitError(messages[0] if messages else f"git {arguments[0]} failed.")
     return done.stdout
 
 
+def run(
+    folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool = False
+) -> subprocess.CompletedProcess[bytes]:
+    """As `git`, for commands whose exit code is an answer.
+
+    Raises:
+        GitError: git is not installed.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in _HOOK_VARIABLES}
+    if neutral:
+        environment = {name: value for name, value in environment.items() if not name.startswith("GIT_")} | _NEUTRAL
+    quiet = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false")
+    command = ["git", "-C", str(folder), *quiet, *arguments]
+    try:
+        return subprocess.run(command, input=stdin, capture_output=True, env=environment, check=False)
+    except FileNotFoundError as error:
+        raise GitError("git is not installed, or not on PATH.") from error
+
+
 def text(folder: Path, *arguments: str) -> str:
-    """The output as text, without white space around it.
+    """The output as text, without the line's end.
 
     Raises:
         GitError: as `git`.
     """
-    return git(folder, *arguments).decode(errors="replace").strip()
+    return os.fsdecode(git(folder, *arguments)).removesuffix("\n")
 
 
 def text_or(default: str, folder: Path, *arguments: str) -> str:

@@ -4,6 +4,8 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import yaml
 
 from kernelgen.errors import ConflictError, KernelgenError, UsageError
-from kernelgen.scaffold import git, names, ops
+from kernelgen.scaffold import git, journal, lock, names, ops
 from kernelgen.scaffold.plan import Plan
 from kernelgen.scaffold.render import Renderer, parse_yaml
 from kernelgen.scaffold.template import Template
@@ -23,6 +25,15 @@ class Stamp:
 
     plan: Plan
     message: str
+
+
+@contextmanager
+def claimed(directory: Path) -> Iterator[None]:
+    """Stamp into `directory` alone; what a killed command left half written there is undone first."""
+    directory = Path(os.path.abspath(directory))
+    with lock.exclusive(directory):
+        journal.recover_locked(directory)
+        yield
 
 
 def stamp(template: Template, directory: Path, data: dict[str, Any], defaults: bool) -> Stamp:
@@ -50,6 +61,22 @@ def stamp(template: Template, directory: Path, data: dict[str, Any], defaults: b
     for path, file in renderer.everything().items():
         plan.set(path, file.content, file.executable)
     return Stamp(plan, renderer.message(directory))
+
+
+def changed_answers(
+    template: Template, folder_name: str, answers: Mapping[str, Any], data: dict[str, Any]
+) -> dict[str, Any]:
+    """The answers `data` for an existing project, checked beside its other answers.
+
+    Raises:
+        UsageError: there is no such question, or an answer is not allowed.
+    """
+    if data.keys() & {"recipes", "ops"}:
+        raise UsageError("Ops are no answers to change; `kernelgen add-op NAME --recipe RECIPE` adds one.")
+    _check_data(template, data)
+    known = {name: value for name, value in answers.items() if not name.startswith(("_", "kernelgen_"))}
+    complete = _ask(template.folder, folder_name, known | data, defaults=True)
+    return {name: complete[name] for name in data}
 
 
 def read_data(pairs: list[str], file: Path | None) -> dict[str, Any]:
@@ -108,7 +135,7 @@ def _ask(template: Path, folder_name: str, data: dict[str, Any], defaults: bool)
         questions = Path(scratch, "questions")
         (questions / "template").mkdir(parents=True)
         shutil.copy(template / "copier.yml", questions)
-        author = git.text_or("", Path.cwd(), "config", "user.name")
+        author = git.text_or("", Path.cwd(), "config", "user.name").strip()
         own_defaults = {"author": author} if author.isprintable() and len(author) <= 100 else {}
         try:
             worker = copier.run_copy(

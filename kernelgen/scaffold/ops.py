@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import ConflictError, UsageError
-from kernelgen.scaffold import names
+from kernelgen.scaffold import git, names
 from kernelgen.scaffold.plan import Plan, read
 from kernelgen.scaffold.project import Project
 from kernelgen.scaffold.render import File, Renderer
@@ -40,6 +40,9 @@ def add(project: Project, entry: dict[str, Any]) -> Plan:
         KernelgenError: this machine does not hold the project's template.
     """
     name = entry["name"]
+    if "_commit" in project.answers:
+        # An update may overtake the branch that the op is added on: merged, the record names another version.
+        entry = entry | {"version": project.answers["_commit"]}
     renderer = project.renderer(sorted([*project.ops, entry], key=lambda op: op["name"]))
     names.check(name)
     check_recipe(entry["recipe"], renderer)
@@ -52,7 +55,7 @@ def add(project: Project, entry: dict[str, Any]) -> Plan:
     plan = Plan(project.root)
     for path, file in renderer.op(name).items():
         plan.set(path, file.content, file.executable)
-    plan.set(ANSWERS_FILE, renderer.answers_file())
+    plan.set(ANSWERS_FILE, project.answers_file(renderer))
     return plan
 
 
@@ -77,7 +80,7 @@ def remove(project: Project, name: str, force: bool = False) -> Plan:
     for path in _on_disk(project, name):
         plan.set(path, None)
     if name in recorded:
-        plan.set(ANSWERS_FILE, renderer.answers_file())
+        plan.set(ANSWERS_FILE, project.answers_file(renderer))
     return plan
 
 
@@ -148,10 +151,15 @@ def _on_disk(project: Project, name: str) -> Iterator[str]:
 
 
 def _edited(project: Project, name: str, renderer: Renderer) -> list[str]:
-    """The files in an op's folder that differ from what kernelgen stamped, build outputs aside."""
+    """The files in an op's folder that differ from what kernelgen stamped; build outputs aside, unless in git."""
     stamped = renderer.op(name)
-    paths = (path for path in _on_disk(project, name) if not renderer.excluded(os.path.basename(path)))
-    return [path for path in paths if path not in stamped or not _same(project.root / path, stamped[path])]
+    paths = list(_on_disk(project, name))
+    outputs = {path for path in paths if renderer.excluded(os.path.basename(path))}
+    if outputs:
+        listed = git.text_or("", project.root, "ls-files", "-z", "--", *(f":(literal){path}" for path in outputs))
+        outputs -= set(listed.split("\0"))
+    others = (path for path in paths if path not in outputs)
+    return [path for path in others if path not in stamped or not _same(project.root / path, stamped[path])]
 
 
 def _same(path: Path, stamped: File) -> bool:

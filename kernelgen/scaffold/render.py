@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
+from jinja2 import BytecodeCache, FileSystemLoader, StrictUndefined, TemplateError
+from jinja2.bccache import Bucket
 from jinja2.sandbox import SandboxedEnvironment
 
 from kernelgen.errors import KernelgenError
@@ -27,17 +28,21 @@ _SUFFIX = ".jinja"
 _YIELD = re.compile(r"\{% yield (\w+) from (.+?) %\}(.*)\{% endyield %\}")
 _FALSE = {"", "0", "f", "false", "n", "no", "off", "none", "null", "~"}
 # Rendering raises these where an edited answer has the wrong type or value.
-_ANSWER_ERRORS = (TemplateError, TypeError, ValueError, LookupError)
+_ANSWER_ERRORS = (TemplateError, TypeError, ValueError, LookupError, AttributeError)
+# A rendered name, the context of what is inside, and the op that owns it.
+_Name = tuple[str, dict[str, Any], str | None]
 # PyYAML's C parser gives the same as its Python parser, in a tenth of the time.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
 class File:
-    """A rendered file."""
+    """A rendered file; `source` is the template's file that it comes from, and `op` the op that owns it."""
 
     content: bytes
     executable: bool = False
+    source: str = ""
+    op: str | None = None
 
 
 def parse_yaml(text: str | bytes) -> Any:
@@ -47,6 +52,36 @@ def parse_yaml(text: str | bytes) -> Any:
         yaml.YAMLError: the text is not YAML.
     """
     return yaml.load(text, Loader=_Loader)
+
+
+def recipes(folder: Path) -> dict[str, Path]:
+    """The folder of each recipe of the template that lies in `folder`, by name."""
+    folders = (folder / "template").glob("src/*/ops/*ops_by_recipe.*")
+    return {re.search(r"ops_by_recipe\.(\w+)", recipe.name)[1]: recipe for recipe in sorted(folders)}
+
+
+class _Compiled(BytecodeCache):
+    """What Jinja compiled in this process: an update renders two versions, of which most files are the same."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if code := self._codes.get(self._key(bucket)):
+            bucket.bytecode_from_string(code)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._codes[self._key(bucket)] = bucket.bytecode_to_string()
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        # Jinja adds the folder to the name; the same file of another version has another.
+        return name
+
+    def _key(self, bucket: Bucket) -> str:
+        return f"{bucket.key} {bucket.checksum}"
+
+
+_COMPILED = _Compiled()
 
 
 class Renderer:
@@ -86,8 +121,7 @@ class Renderer:
 
     def recipes(self) -> dict[str, Path]:
         """Each recipe's folder in the template, by name."""
-        folders = (self.folder / "template").glob("src/*/ops/*ops_by_recipe.*")
-        return {re.search(r"ops_by_recipe\.(\w+)", folder.name)[1]: folder for folder in sorted(folders)}
+        return recipes(self.folder)
 
     def summaries(self) -> dict[str, str]:
         """Each recipe's one-line summary, by name: the first line of its op's docstring."""
@@ -101,6 +135,7 @@ class Renderer:
     def _environment(self) -> SandboxedEnvironment:
         return SandboxedEnvironment(
             loader=FileSystemLoader(self.folder),
+            bytecode_cache=_COMPILED,
             extensions=["jinja2_ansible_filters.AnsibleCoreFiltersExtension"],
             undefined=StrictUndefined,
             keep_trailing_newline=True,
@@ -139,38 +174,38 @@ class Renderer:
         return json.loads(text) if kind == "json" else parse_yaml(text)
 
     def _files(self, only: str | None = None) -> Iterator[tuple[str, File]]:
-        for source, path, context, is_op in self._walk(self.folder / "template", "", self.context, False, only):
-            if is_op or only is None:
+        for source, path, context, op in self._walk(self.folder / "template", "", self.context, None, only):
+            if op or only is None:
                 executable = bool(source.stat().st_mode & 0o100)
-                yield path, File(self._content(source, context), executable)
+                name = source.relative_to(self.folder).as_posix()
+                yield path, File(self._content(source, context), executable, name, op)
 
-    def _walk(self, folder: Path, below: str, context: dict[str, Any], is_op: bool, only: str | None) -> Iterator:
-        """Each template file below `folder`: its path, the path it renders to, its context, whether an op owns it."""
+    def _walk(self, folder: Path, below: str, context: dict[str, Any], op: str | None, only: str | None) -> Iterator:
+        """Each template file below `folder`: its path, the path it renders to, its context, the op that owns it."""
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             is_folder = entry.is_dir()
             if not is_folder and os.path.exists(entry.path + _SUFFIX):
                 continue
             pattern = entry.name if is_folder else entry.name.removesuffix(_SUFFIX)
-            for name, inner in self._names(pattern, context, only):
+            for name, inner, owner in self._names(pattern, context, op, only):
                 if not name or self.excluded(name):
                     continue
                 if is_folder:
-                    inside = is_op or inner is not context
-                    yield from self._walk(Path(entry.path), f"{below}{name}/", inner, inside, only)
+                    yield from self._walk(Path(entry.path), f"{below}{name}/", inner, owner, only)
                 else:
-                    yield Path(entry.path), below + name, inner, is_op
+                    yield Path(entry.path), below + name, inner, owner
 
-    def _names(self, pattern: str, context: dict[str, Any], only: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What a file or folder name renders to: a single name, or a name for each item that it yields."""
+    def _names(self, pattern: str, context: dict[str, Any], op: str | None, only: str | None) -> Iterator[_Name]:
+        """What a file or folder name renders to: a single name, or a name for each op that it yields."""
         yielded = _YIELD.fullmatch(pattern)
         if not yielded:
-            yield (self._string(pattern, context) if "{" in pattern else pattern), context
+            yield (self._string(pattern, context) if "{" in pattern else pattern), context, op
             return
         variable, items, body = yielded.groups()
         for item in self._environment.compile_expression(items, undefined_to_none=False)(context):
             if only is None or item["name"] == only:
                 inner = context | {variable: item}
-                yield self._string(body, inner), inner
+                yield self._string(body, inner), inner, item["name"]
 
     def _content(self, source: Path, context: Mapping[str, Any]) -> bytes:
         if source.suffix != _SUFFIX:

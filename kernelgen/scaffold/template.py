@@ -1,11 +1,13 @@
 """The template that this kernelgen stamps from, and the version that a project was stamped from."""
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ _BUNDLED = _PACKAGE / "_template"
 HOME = _BUNDLED if _BUNDLED.is_dir() else _PACKAGE.parent
 
 ANSWERS_FILE = ".copier-answers.yml"
+_RELEASE = re.compile(r"v\d[\w.]*")
 # Copier takes these for git addresses; any other needs `git+` in front.
 _GIT_ADDRESS = re.compile(r"^(git@|git://|git\+|https://github\.com/|https://gitlab\.com/)|\.git$")
 
@@ -76,14 +79,35 @@ def recorded(answers: Mapping[str, Any]) -> Template:
     """
     own, commit = installed(), answers.get("_commit")
     if commit is None or own.is_at(str(commit)):
+        remember(own)
         return own
     for repository in _repositories(answers.get("_src_path"), own.source):
-        full_hash = _resolve(repository, str(commit))
-        if full_hash and str(repository) == own.source and full_hash == _resolve(repository, "HEAD"):
+        full_hash = resolve(repository, str(commit))
+        if full_hash and str(repository) == own.source and full_hash == resolve(repository, "HEAD"):
             return own
         if full_hash:
-            return Template(_extract(repository, full_hash), str(commit), answers.get("_src_path"))
+            return Template(extract(repository, full_hash), str(commit), answers.get("_src_path"))
+    if _RELEASE.fullmatch(str(commit)) and (cache() / str(commit)).is_dir():
+        return Template(cache() / str(commit), str(commit))
     raise KernelgenError(_other_version(str(commit), answers.get("_src_path"), own))
+
+
+def remember(template: Template) -> None:
+    """Keep the template of a release that has no repository, so that projects of it can be updated from it later.
+
+    A cache that cannot be written is no reason to fail.
+    """
+    if template.source is not None or not _RELEASE.fullmatch(template.commit) or (cache() / template.commit).is_dir():
+        return
+    with suppress(OSError):
+        cache().mkdir(parents=True, exist_ok=True)
+        copy = Path(tempfile.mkdtemp(prefix=".copying-", dir=cache()))
+        try:
+            shutil.copytree(template.folder / "template", copy / "template")
+            shutil.copy(template.folder / "copier.yml", copy)
+            os.rename(copy, cache() / template.commit)
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
 
 
 def _checkout(folder: Path) -> Template:
@@ -116,8 +140,8 @@ def _bundled(folder: Path) -> Template:
 
 def _built_from(checkout: Path, folder: Path) -> Template:
     """The template of a package built from a checkout: at the checkout's commit, if the two templates are equal."""
-    commit = _resolve(checkout, "HEAD") if (checkout / ".git").exists() else None
-    if commit and _contents(_extract(checkout, commit)) == _contents(folder):
+    commit = resolve(checkout, "HEAD") if (checkout / ".git").exists() else None
+    if commit and contents(extract(checkout, commit)) == contents(folder):
         return Template(folder, git.text(checkout, "describe", "--tags", "--always"), str(checkout))
     return _unsourced(folder)
 
@@ -126,48 +150,68 @@ def _unsourced(folder: Path) -> Template:
     return Template(folder, f"v{__version__}")
 
 
-def _contents(folder: Path) -> dict[str, bytes]:
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a template that can be stamped, and its questions, by path."""
     files = [folder / "copier.yml", *(folder / "template").rglob("*")]
     stamped = (file for file in files if file.is_file() and file.suffix != ".pyc")
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in stamped}
 
 
 def _repositories(*places: str | None) -> Iterator[Path]:
-    """The folders of this machine among `places`, which are addresses as copier records them."""
+    """The repositories on this machine of `places`, which are addresses as copier records them."""
     for place in dict.fromkeys(place for place in places if place):
-        folder = Path(place.removeprefix("git+").removeprefix("file://")).expanduser()
-        if folder.is_absolute() and folder.is_dir():
-            yield folder
+        for folder in (local(place), mirror(place)):
+            if folder and folder.is_dir():
+                yield folder
 
 
-def _resolve(repository: Path, commit: str) -> str | None:
+def local(place: str) -> Path | None:
+    """The folder that an address names; None if it names none of this machine."""
+    folder = Path(unquote(urlsplit(bare).path) if (bare := place.removeprefix("git+")).startswith("file://") else bare)
+    folder = folder.expanduser()
+    return folder if folder.is_absolute() else None
+
+
+def mirror(place: str) -> Path:
+    """Where the cache holds a copy of the repository at an address, if an update has fetched it."""
+    return cache().with_name("repositories") / hashlib.sha256(place.encode()).hexdigest()[:20]
+
+
+def cache() -> Path:
+    """The folder of the templates that were unpacked, by their commits."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "kernelgen", "templates")
+
+
+def resolve(repository: Path, commit: str) -> str | None:
+    """The full hash of a commit of a repository; None if it has no such commit."""
     rev_parse = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
     return git.text_or("", repository, *rev_parse) or None
 
 
-def _extract(repository: Path, commit: str) -> Path:
+def extract(repository: Path, commit: str) -> Path:
     """The template at a commit, given by its full hash, in the cache; unpacked there if it is not yet."""
     import io
     import tarfile
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "kernelgen", "templates")
-    if (cache / commit).is_dir():
-        return cache / commit
-    archive = git.git(repository, "archive", "--format=tar", commit, "copier.yml", "template")
-    cache.mkdir(parents=True, exist_ok=True)
-    unpacked = tempfile.mkdtemp(prefix=".unpacking-", dir=cache)
+    place = cache() / commit
+    if place.is_dir():
+        return place
+    as_committed = ("-c", "core.autocrlf=false", "-c", "core.eol=lf")
+    archive = git.git(repository, *as_committed, "archive", "--format=tar", commit, "copier.yml", "template")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    unpacked = tempfile.mkdtemp(prefix=".unpacking-", dir=place.parent)
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
             tar.extractall(unpacked, **safe)
-        os.rename(unpacked, cache / commit)
+        os.rename(unpacked, place)
     except OSError:
         # Another kernelgen process may have unpacked the same commit meanwhile.
-        if not (cache / commit).is_dir():
+        if not place.is_dir():
             raise
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
-    return cache / commit
+    return place
 
 
 def _other_version(commit: str, source: str | None, own: Template) -> str:

@@ -221,8 +221,8 @@ def test_ctrl_c_at_a_prompt_leaves_nothing(checkout, tmp_path):
 
 
 def test_an_interrupt_while_rendering_leaves_nothing(checkout, run, tmp_path, monkeypatch):
-    from kernelgen.scaffold.plan import Plan
+    from kernelgen.scaffold import journal
 
-    monkeypatch.setattr(Plan, "_stage", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(journal, "_replace", lambda *_: signal.raise_signal(signal.SIGINT))
     assert run("new", tmp_path / "x", "--defaults", "--data", "recipes=elementwise").code == 130
     assert list(tmp_path.iterdir()) == []

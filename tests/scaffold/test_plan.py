@@ -67,7 +67,7 @@ def test_what_changes_nothing_is_not_in_the_plan(root):
 
 
 @pytest.mark.parametrize("failure", (OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()))
-@pytest.mark.parametrize("function", ("os.replace", "pathlib.Path.write_bytes", "pathlib.Path.mkdir"))
+@pytest.mark.parametrize("function", ("os.replace", "os.link", "pathlib.Path.write_bytes", "pathlib.Path.mkdir"))
 @pytest.mark.parametrize("after", (False, True))
 def test_a_failure_at_any_step_leaves_everything_as_it_was(root, monkeypatch, function, failure, after):
     """Each call of each function that writes is made to fail in turn, before and after it did its work."""
@@ -105,6 +105,7 @@ def test_a_root_that_is_not_there_yet_is_made_and_unmade(tmp_path, monkeypatch):
     plan.set("c/d.txt", b"d")
     plan.set("e.txt", b"e")
     with monkeypatch.context() as patch:
+        patch.setattr(os, "link", Mock(side_effect=OSError(errno.EPERM, "Operation not permitted")))
         patch.setattr(os, "replace", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
         with pytest.raises(OSError, match="Read-only"):
             plan.apply()

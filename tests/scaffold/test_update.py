@@ -124,10 +124,9 @@ def test_a_project_without_git_is_refused(own_checkout, stamp, run):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     (
-        ("_src_path: ", "was: ", "add the line `_src_path: git+https"),
         ("_commit: ", "was: ", "add the line `_commit: v"),
         ("_src_path: /", "_src_path: ", "is relative"),
-        ("_src_path: /", "_src_path: /nowhere/", "The update stopped, and nothing was changed"),
+        ("_src_path: /", "_src_path: /nowhere/", "is no git repository, so nothing was changed"),
     ),
 )
 def test_a_project_that_cannot_say_where_it_is_from_is_refused(grown, run, old, new, says):

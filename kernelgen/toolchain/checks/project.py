@@ -32,7 +32,7 @@ def _record(project: CheckedProject) -> Iterator[Finding]:
     recorded, answers = set(project.recorded_ops), ".copier-answers.yml"
     for name in sorted(recorded - folders):
         text = f"{answers} lists the op {name}, and there is no folder ops/{name}."
-        yield warning("ops", text, f"kernelgen remove-op {name}, or git checkout -- {project.package}/ops/{name}")
+        yield warning("ops", text, f"kernelgen doctor --fix, or git checkout -- {project.package}/ops/{name}")
     for name in sorted(folders - recorded):
         text = f"ops/{name} is built, and {answers} does not list it, so no template update reaches it."
         yield warning("ops", text, f"nothing, if you wrote it without kernelgen; else git checkout -- {answers}")

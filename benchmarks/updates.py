@@ -1,0 +1,96 @@
+"""How long an update of a project takes, by its number of ops, beside stock Copier's, in one interleaved run.
+
+    python benchmarks/updates.py [--ops 5 50 200] [--runs 10] [--json FILE]
+
+The newer template differs in one line of every recipe's kernel. Each command runs once unmeasured, then `--runs` times,
+the commands taking turns, on a project that git has put back. Printed are the median and its 95% interval, by order
+statistics.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import tempfile
+from pathlib import Path
+
+import results_file
+from scaffold import COPIER, KERNELGEN, Command, make_checkout, table
+
+RECIPES = ("elementwise", "rms_norm", "layer_norm", "swiglu")
+IDENTITY = ["-c", "user.name=benchmark", "-c", "user.email=benchmark@example.com"]
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", "-C", str(folder), *IDENTITY, *arguments], check=True, capture_output=True)
+
+
+def stamp(folder: Path, ops: int) -> None:
+    """A committed project with so many ops."""
+    new = [*KERNELGEN, "new", str(folder), "--defaults", "--data", "recipes=[]"]
+    subprocess.run(new, check=True, capture_output=True)
+    for number in range(ops):
+        recipe = RECIPES[number % len(RECIPES)]
+        add = [*KERNELGEN, "add-op", f"op_{number}", "--recipe", recipe, "--project", str(folder)]
+        subprocess.run(add, check=True, capture_output=True)
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "stamped")
+
+
+def make_newer(checkout: Path) -> None:
+    for recipe in RECIPES:
+        for file in (checkout / "template").glob(f"src/*/ops/*ops_by_recipe.{recipe} *"):
+            kernel = next(file.glob("kernel.cu*"))
+            kernel.write_text(f"// A newer template.\n{kernel.read_text()}")
+    git(checkout, "commit", "--quiet", "--all", "--message", "newer")
+
+
+def commands(folder: Path, ops: int) -> list[Command]:
+    project = folder / f"project-{ops}"
+
+    def put_back() -> None:
+        git(project, "reset", "--quiet", "--hard")
+        git(project, "clean", "--quiet", "-d", "--force")
+
+    update = [*KERNELGEN, "update", "--project", str(project)]
+    bound = 1.5 if ops == 50 else None
+    return [
+        Command(f"dry run, {ops} ops", [*update, "--dry-run"], put_back, bound=bound),
+        Command(f"update, {ops} ops", update, put_back),
+        Command(f"copier, {ops} ops", [*COPIER, "update", "--defaults", "--quiet", str(project)], put_back),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ops", type=int, nargs="+", default=[5, 50, 200], help="the numbers of ops")
+    parser.add_argument("--runs", type=int, default=10, help="measured runs of each command, 10 or more")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    options = parser.parse_args()
+    if options.runs < 10:
+        parser.error("--runs takes 10 or more: fewer give no 95% interval")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        checkout = make_checkout(folder)
+        os.environ["PYTHONPATH"] = str(checkout)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        # Both take the template's newest commit where it has no release.
+        for ops in options.ops:
+            stamp(folder / f"project-{ops}", ops)
+        make_newer(checkout)
+        timed = [command for ops in options.ops for command in commands(folder, ops)]
+        for command in timed:
+            command.run(folder)
+        for _ in range(options.runs):
+            for command in timed:
+                command.seconds.append(command.run(folder))
+    rows = [command.summary() for command in timed]
+    print(table(rows))
+    if options.json:
+        machine = {"machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
+        results_file.write(options.json, machine | {"load": os.getloadavg(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
