@@ -149,7 +149,7 @@ def compare_once(live: list[pair.Pair], options: argparse.Namespace, seed: int) 
 
 
 def start(before: Path, after: Path, device: str) -> pair.Pair:
-    request = {"work": "paired", "package": PACKAGE, "op": OP, "seed": 1, "device": device, "interpreted": True}
+    request = {"work": "compare", "package": PACKAGE, "op": OP, "seed": 1, "device": device, "interpreted": True}
     request["environment"] = steady_variables()
     python = Path(sys.executable)
     roots = (("before", before), ("after", after))

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelgen.cli import lab
 from kernelgen.cli.parser import Parser
+from kernelgen.errors import LabError
 
 _CODES = """exit codes:
   0  measured
@@ -21,16 +22,36 @@ def run(arguments: list[str]) -> int:
 
     selection = lab.find(options)
     lab.bring_up_to_date(selection, options)
+    if options.out:
+        _require_writable(options.out)
     names = ("device", "dtype", "cases", "peers", "backward", "tf32", "seed", "samples")
     asked = {name: getattr(options, name) for name in names}
     with lab.progress(not options.json) as show:
-        measured = bench.measure(selection, options.limit, lambda text, cases: show(text, cases, None), **asked)
-    written = measured.save(options.out, selection.root if options.save_baseline else None)
-    lines = [*_text(measured.results), *(f"written: {path}" for path in written)]
-    print(json.dumps(measured.results) if options.json else "\n".join(lines))
+        asked["show"] = lambda text, cases: show(text, cases, None)
+        measured = bench.measure(selection, options.limit, trust=options.trust, **asked)
+    print(json.dumps(measured.results) if options.json else "\n".join(_text(measured.results)))
+    try:
+        written = measured.save(options.out, selection.root if options.save_baseline else None)
+    except OSError as error:
+        raise _unwritable(error.filename or options.out or selection.root, error) from error
+    if not options.json:
+        print("".join(f"written: {path}\n" for path in written), end="")
     if not measured.finished:
         print("kernelgen: Interrupted; what was measured is kept.", file=sys.stderr)
     return measured.exit_code
+
+
+def _require_writable(path: Path) -> None:
+    from kernelgen.files import require_writable
+
+    try:
+        require_writable(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path | str, error: OSError) -> LabError:
+    return LabError(f"{path} cannot be written: {error.strerror}; name another file with --out.")
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -43,6 +64,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--peers", nargs="*", metavar="PEER", help=text)
     text = "one dtype of the op, such as bfloat16 (default: those that lab.py names)"
     parser.add_argument("--dtype", metavar="D", help=text)
+    text = "take lab.py, the reference and the peers of this revision (default: as they are now)"
+    parser.add_argument("--trust", metavar="REV", help=text)
     parser.add_argument("--backward", action="store_true", help="measure the gradient instead")
     parser.add_argument("--samples", type=int, default=100, metavar="N", help="samples of each case (default: 100)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs and the order (default: 0)")
@@ -77,7 +100,7 @@ def _text(measured: dict[str, Any]) -> list[str]:
         lines += [f"{results.machine(environment)}, torch {environment['torch']}: {', '.join(rates)}", _table(measured)]
     lines += remarks(measured["cases"])
     lines += [f"{case['op']} · {case['case']}: failed: {case['reason']}" for case in measured["failures"]]
-    return lines + measured["notes"]
+    return [*measured["notes"], *lines]
 
 
 def _table(measured: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _CODES = """exit codes:
   0  improved: an improvement was shown, and no regression
   1  a regression was shown, or results are wrong
-  2  no significant difference
+  2  neither: no difference, or too little was measured to tell
   3  nothing could be compared, or wrong usage"""
 
 
@@ -48,6 +48,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("what", nargs="*", metavar="WHAT", help=text)
     text = "build this revision aside, and measure the ops of both in one run, taking turns"
     parser.add_argument("--against", metavar="REV", help=text)
+    text = (
+        "take lab.py, the reference and the peers of this revision ('.': as they are now; default: that of --against)"
+    )
+    parser.add_argument("--trust", metavar="REV", help=text)
     parser.add_argument("--cases", nargs="+", metavar="CASE", help="these cases alone")
     _add_measuring(parser)
     _add_thresholds(parser)
@@ -103,7 +107,7 @@ def _revisions(options: argparse.Namespace) -> "Comparison":
 
     options.ops = options.what
     selection = lab.find(options)
-    names = ("against", "device", "dtype", "cases", "backward", "tf32", "seed", "blocks")
+    names = ("against", "device", "dtype", "cases", "backward", "tf32", "seed", "blocks", "trust")
     request = Request(**{name: getattr(options, name) for name in names}, limit_s=options.limit)
     with lab.progress(not options.json) as show:
         return measure(selection, request, _thresholds(options), options.what, lambda key, share: show(key, share, 1.0))
@@ -135,4 +139,4 @@ def _text(comparison: "Comparison") -> str:
         console.print(table)
     notes = [f"{verdict.case}: {note}" for verdict in comparison.verdicts for note in verdict.notes]
     head = f"{comparison.before} → {comparison.after}, on {comparison.machine}"
-    return "\n".join([head, captured.get().rstrip(), *comparison.notes, *notes, compare.rule(comparison.thresholds)])
+    return "\n".join([*comparison.notes, head, captured.get().rstrip(), *notes, compare.rule(comparison.thresholds)])

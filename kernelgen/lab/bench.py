@@ -12,11 +12,14 @@ from kernelgen.lab import results, statistics, worker_process
 from kernelgen.lab.results import Results
 from kernelgen.lab.selection import Selection
 from kernelgen.lab.steady import steady_variables
+from kernelgen.lab.trust import changes_of_rule, trusted
 from kernelgen.protocol import OP
 
 # From here on a GPU's temperature (°C), the samples' coefficient of variation and the share of the CPU that other
 # processes take call for a warning.
 HOT_C, UNSTEADY, BUSY = 80, 0.12, 0.10
+# An op that is so many times as fast as this machine's ceilings did not do its work.
+BEYOND = 2.0
 
 Event = dict[str, Any]
 
@@ -74,13 +77,18 @@ class BenchRun:
 
 
 def measure(
-    selection: Selection, limit_s: float, show: Callable[[str, int], None] = lambda text, cases: None, **options: Any
+    selection: Selection,
+    limit_s: float,
+    show: Callable[[str, int], None] = lambda text, cases: None,
+    trust: str | None = None,
+    **options: Any,
 ) -> BenchRun:
     """Measures ops; Ctrl-C ends it early, and what was measured is kept.
 
     Args:
         limit_s: how long a case may say nothing before it counts as hung.
         show: is told what is measured, and how many cases are done.
+        trust: the revision that lab.py, the reference and the peers are taken from; None: as they are now.
         options: the optional part of the request, as worker/bench.py has it.
     """
     run = BenchRun()
@@ -89,8 +97,11 @@ def measure(
         run.add(event)
         show(f"measuring {event.get('op', 'the machine')}", len(run.samples))
 
-    request = selection.request("bench", environment=steady_variables(), **options)
-    run.finished = worker_process.run(selection.python, request, on_event, limit_s)
+    with trusted(selection.root, trust) as rule:
+        if trust:
+            run.results["notes"] += changes_of_rule(rule, selection.root, selection.package, selection.ops, trust)
+        request = selection.request("bench", environment=steady_variables(), trusted=str(rule), **options)
+        run.finished = worker_process.run(selection.python, request, on_event, limit_s)
     run.summarise()
     return run
 
@@ -109,19 +120,41 @@ def described(measured: dict[str, Any], ceilings: dict[str, Any]) -> dict[str, A
     seconds = {name: [samples[i] for i in kept] for name, samples in measured["seconds"].items()}
     aside = len(throttled) - len(kept)
     spread = statistics.spread(seconds[OP])
+    functions = {name: _figures(measured, samples, ceilings) for name, samples in seconds.items()}
+    beyond = beyond_ceilings(functions[OP], measured, ceilings)
     cautions = warnings(measured["state"], spread, aside, kept=len(kept) if kept is steady else 0)
     named = ("op", "case", "sizes", "dtype", "backward", "method", "calls_a_sample", "seed")
     return {
         **{name: measured[name] for name in named if name in measured},
-        "functions": {name: _figures(measured, samples, ceilings) for name, samples in seconds.items()},
+        "functions": functions,
         "peers": {name: _times_as_fast(seconds[OP], samples) for name, samples in seconds.items() if name != OP},
         "set_aside": aside,
         "state": measured["state"],
         "warnings": [*cautions, *measured["remarks"]],
         "watched": measured["watched"],
-        "faults": measured["faults"],
+        "faults": [*measured["faults"], *([beyond] if beyond else [])],
         "left_out": measured.get("left_out", {}),
     }
+
+
+def beyond_ceilings(op: dict[str, Any], measured: dict[str, Any], ceilings: dict[str, Any]) -> str | None:
+    """A sentence if an op on a GPU is faster than the GPU: its events cannot be true, or it does not do its work.
+
+    What fits the caches may be written, and read again, without the memory: it counts for nothing here.
+    """
+    if measured["method"] == "cpu clock" or not ceilings:
+        return None
+    median = op["median"][0]
+    through_memory = max(0, (measured["bytes"] or 0) - ceilings.get("cache_bytes", 0))
+    if through_memory / median > BEYOND * ceilings["copy_bytes_per_s"]:
+        share = through_memory / median / ceilings["copy_bytes_per_s"]
+        return f"it moves {share:.0%} of what a copy does: it skips work, or bytes_moved of its lab.py counts too much"
+    if (op.get("matrix_fraction") or 0) > BEYOND:
+        share = op["matrix_fraction"]
+        return (
+            f"it computes {share:.0%} of what a matrix product does: it skips work, or flops of its lab.py is too much"
+        )
+    return None
 
 
 def warnings(state: dict[str, Any], spread: float, set_aside: int, kept: int) -> list[str]:

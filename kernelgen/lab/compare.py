@@ -8,6 +8,9 @@ the number of cases as Holm (1979) has it, is below 0.05. Among shown difference
   be ruled out. A case that is surely slower, and may be 3% slower, is stopped; what is surely less than 3% passes.
 - an *improvement* is one whose estimate is at least 10%: whoever claims it bears the burden of proof.
 
+Of the rest there is *no difference* where the interval rules out a regression of 3%. Where it does not, too little was
+measured: the case is *inconclusive*, and a note says how much more would decide.
+
 Where its code and its data happen to lie makes a process faster or slower for as long as it lives, which no number of
 samples from it would show. So new processes measure again every case that seems to be either, or to be half of a
 regression. An improvement stands if both measurements show one. A regression stands if both show the case to be slower,
@@ -15,6 +18,7 @@ at least one of them so much that 3% cannot be ruled out.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -25,7 +29,11 @@ from kernelgen.lab.pair import PairedResult, Schedule
 from kernelgen.lab.statistics import Difference
 from kernelgen.protocol import OP
 
-IMPROVEMENT, REGRESSION, NO_DIFFERENCE, WRONG = "improvement", "regression", "no difference", "wrong result"
+IMPROVEMENT, REGRESSION, WRONG = "improvement", "regression", "wrong result"
+NO_DIFFERENCE, INCONCLUSIVE = "no difference", "inconclusive"
+UNDECIDED = (NO_DIFFERENCE, INCONCLUSIVE)
+# More blocks or samples are not worth asking for: the machine is too noisy, or the time too near to a threshold.
+MOST_TO_ASK_FOR = 10_000
 EXIT_IMPROVED, EXIT_REGRESSED, EXIT_NEITHER = 0, 1, 2
 VERSION = 1
 
@@ -45,7 +53,27 @@ class Thresholds:
             return REGRESSION
         if self.shown(difference, p) and difference.ratio.value <= 1 / (1 + self.faster):
             return IMPROVEMENT
-        return NO_DIFFERENCE
+        return self.undecided(difference)
+
+    def undecided(self, *differences: Difference) -> str:
+        """The verdict where nothing is shown: no difference if every interval leaves a regression out."""
+        ruled_out = all(d.count >= statistics.FEWEST and d.ratio.high < 1 + self.slower for d in differences)
+        return NO_DIFFERENCE if ruled_out else INCONCLUSIVE
+
+    def more_to_decide(self, difference: Difference) -> int | None:
+        """About how many more blocks or samples would decide an inconclusive case; None if too many to ask for.
+
+        The interval shrinks with the square root of their number. It decides once it leaves the threshold out or,
+        around a ratio beyond the threshold, 1.
+        """
+        ratio = difference.ratio
+        if ratio.value < 1 + self.slower:
+            width, room = ratio.high - ratio.value, 1 + self.slower - ratio.value
+        else:
+            width, room = ratio.value - ratio.low, ratio.value - 1
+        needed = max(math.ceil(difference.count * (width / room) ** 2), statistics.FEWEST)
+        more = max(needed - difference.count, 1)
+        return more if more <= MOST_TO_ASK_FOR else None
 
     def shown(self, difference: Difference, p: float) -> bool:
         enough = difference.count >= statistics.FEWEST
@@ -65,7 +93,7 @@ class Thresholds:
         if len(verdicts) == 1:
             return verdicts.pop()
         slowed = self.slowed(first, p) and self.slowed(second, second.p)
-        return REGRESSION if slowed and REGRESSION in verdicts else NO_DIFFERENCE
+        return REGRESSION if slowed and REGRESSION in verdicts else self.undecided(first, second)
 
 
 @dataclass
@@ -150,6 +178,7 @@ def revisions(
             verdict.verdict = WRONG
         elif name in second:
             _confirm(verdict, statistics.paired_difference(second[name].ratios), thresholds)
+        _say_what_would_decide(verdict, thresholds, "blocks")
         verdicts.append(verdict)
     return Comparison(before, after, machine, verdicts, thresholds)
 
@@ -157,10 +186,24 @@ def revisions(
 def _confirm(verdict: Verdict, second: Difference, thresholds: Thresholds) -> None:
     first, change = verdict.verdict, f"{100 * (second.ratio.value - 1):+.1f}%"
     verdict.verdict = thresholds.agreed(verdict.difference, verdict.p, second)
-    if first != NO_DIFFERENCE and verdict.verdict == NO_DIFFERENCE:
+    if first not in UNDECIDED and verdict.verdict in UNDECIDED:
         verdict.notes.append(f"{first} not confirmed: other processes found {change}")
-    elif verdict.verdict != NO_DIFFERENCE:
+    elif verdict.verdict not in UNDECIDED:
         verdict.notes.append(f"confirmed by other processes: {change}")
+
+
+def _say_what_would_decide(verdict: Verdict, thresholds: Thresholds, unit: str) -> None:
+    """Notes how many more blocks or samples an inconclusive case needs."""
+    if verdict.verdict != INCONCLUSIVE:
+        return
+    difference = verdict.difference
+    # What one measurement shows and another does not takes about as much again.
+    shown = thresholds.verdict(difference, verdict.p) != INCONCLUSIVE
+    more = difference.count if shown else thresholds.more_to_decide(difference)
+    enough = f"about {more:,} more {unit}" if more else f"more than {MOST_TO_ASK_FOR:,} {unit}"
+    verdict.notes.append(
+        f"{difference.count:,} {unit} leave open whether it is {thresholds.slower:.0%} slower; {enough} would decide"
+    )
 
 
 def doubtful(comparison: Comparison) -> list[str]:
@@ -170,7 +213,7 @@ def doubtful(comparison: Comparison) -> list[str]:
         verdict.case
         for verdict in comparison.verdicts
         if verdict.verdict in (REGRESSION, IMPROVEMENT)
-        or (verdict.verdict == NO_DIFFERENCE and verdict.difference and slowed(verdict.difference, verdict.p))
+        or (verdict.verdict in UNDECIDED and verdict.difference and slowed(verdict.difference, verdict.p))
     ]
 
 
@@ -202,11 +245,13 @@ def files(
     for key, (text, p) in judge(differences, thresholds).items():
         pair = [table[key] for table in tables]
         medians = [case["functions"][OP]["median"][0] for case in pair]
-        verdict = Verdict(key, text, *medians, differences[key], p, list(pair[1]["faults"]))
-        if verdict.notes:
+        faults = [f"{name}: {fault}" for name, case in zip(names, pair, strict=True) for fault in case["faults"]]
+        verdict = Verdict(key, text, *medians, differences[key], p, faults)
+        if faults:
             verdict.verdict = WRONG
         else:
             _blame_the_machine(verdict, pair, thresholds)
+            _say_what_would_decide(verdict, thresholds, "samples")
         verdicts.append(verdict)
     notes = _environment_notes(before["environment"], after["environment"])
     for name, table in zip(names, tables, strict=True):
@@ -236,7 +281,7 @@ def _seconds(case: dict[str, Any], name: str = OP) -> list[float]:
 
 def _blame_the_machine(verdict: Verdict, pair: list[dict[str, Any]], thresholds: Thresholds) -> None:
     """A peer's code did not change. If its time moved as the op's did, by half as much or more, the machine changed."""
-    if verdict.verdict == NO_DIFFERENCE:
+    if verdict.verdict in UNDECIDED:
         return
     for peer in set(pair[0]["peers"]) & set(pair[1]["peers"]):
         difference = statistics.difference(*(_seconds(case, peer) for case in pair))
@@ -244,7 +289,7 @@ def _blame_the_machine(verdict: Verdict, pair: list[dict[str, Any]], thresholds:
         shown = difference.apart and abs(difference.delta) >= thresholds.delta
         if shown and of_peer * of_op > 0 and abs(of_peer) >= abs(of_op) / 2:
             change = f"{abs(of_peer):.1%} {'slower' if of_peer > 0 else 'faster'}"
-            verdict.verdict = NO_DIFFERENCE
+            verdict.verdict = thresholds.undecided(verdict.difference)
             verdict.notes.append(f"{peer} is {change} too, so the machine changed; use `kernelgen compare --against`")
             return
 
@@ -285,13 +330,20 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
     return (verdict.case, *times, change, f"{difference.delta:+.2f}", f"{verdict.p:.2g}", verdict.verdict)
 
 
-_MARKS = {IMPROVEMENT: "🟢 improvement", REGRESSION: "🔴 regression", WRONG: "🔴 wrong result"}
+_MARKS = {
+    IMPROVEMENT: "🟢 improvement",
+    REGRESSION: "🔴 regression",
+    WRONG: "🔴 wrong result",
+    INCONCLUSIVE: "🟡 inconclusive",
+}
 
 
 def markdown(comparison: Comparison) -> str:
     """A comment for a pull request."""
-    count = {name: [v.verdict for v in comparison.verdicts].count(name) for name in (REGRESSION, IMPROVEMENT, WRONG)}
-    summary = ", ".join(f"{n} {name}{'s' * (n > 1)}" for name, n in count.items() if n) or "no difference shown"
+    named = {REGRESSION: "regressions", IMPROVEMENT: "improvements", WRONG: "wrong results", INCONCLUSIVE: INCONCLUSIVE}
+    count = {name: [verdict.verdict for verdict in comparison.verdicts].count(name) for name in named}
+    counted = [f"{n} {name if n == 1 else named[name]}" for name, n in count.items() if n]
+    summary = ", ".join(counted) or "no difference"
     lines = [f"### `{comparison.before}` → `{comparison.after}`: {summary}", "", f"On {comparison.machine}.", ""]
     lines += ["| " + " | ".join(HEADINGS) + " |", "| --- |" + " ---: |" * 5 + " --- |"]
     for row in rows(comparison):
@@ -336,5 +388,6 @@ def rule(thresholds: Thresholds) -> str:
     return (
         f"Shown: intervals apart, |Cliff's δ| ≥ {thresholds.delta:g} and p < {thresholds.p:g} after Holm's correction. "
         f"Regression: shown, and {thresholds.slower:.0%} slower is not ruled out. "
-        f"Improvement: shown, and at least {thresholds.faster:.0%} faster."
+        f"Improvement: shown, and at least {thresholds.faster:.0%} faster. "
+        f"No difference: {thresholds.slower:.0%} slower is ruled out; else inconclusive."
     )

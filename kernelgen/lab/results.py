@@ -5,7 +5,9 @@ holds every sample, in seconds, so that every figure can be computed again.
 """
 
 import json
+import math
 import re
+import statistics
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 from kernelgen import __version__
 from kernelgen.errors import KernelgenError
 from kernelgen.files import write_atomically
+from kernelgen.protocol import OP
 
 # The verb that wrote a file, and the version of its schema, which is raised whenever a reader of the older schema would
 # misread the newer one.
@@ -52,7 +55,7 @@ def read_as(versions: Mapping[str, int], path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise KernelgenError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise KernelgenError(f"{path} is not JSON: {error}.") from error
     kind = content.get("kind") if isinstance(content, dict) else None
     if kind not in versions:
@@ -62,7 +65,80 @@ def read_as(versions: Mapping[str, int], path: Path) -> dict[str, Any]:
             f"{path} has version {content.get('version')} of the results' schema, and this kernelgen reads version "
             f"{versions[kind]}; measure again with `{kind}`."
         )
+    if kind == KIND and (problem := damage(content)):
+        raise KernelgenError(f"{path} is damaged: {problem}; measure again with `{kind}`.")
     return content
+
+
+# Fields of every file, of its environment and of every case, with their types; a case may lack those of the last.
+_FIELDS = {"created": str, "environment": dict, "ceilings": dict, "cases": list, "failures": list}
+_ENVIRONMENT = {"flags": dict}
+_CASE = {"op": str, "case": str, "dtype": str, "functions": dict, "peers": dict, "faults": list}
+_OF_SOME_CASES = {"sizes": dict, "state": dict, "warnings": list, "left_out": dict}
+# A median is kept with all its digits; another writer of JSON may round the last of them.
+_ROUNDING = 1e-9
+_LONGEST_S = 1e9
+
+
+def damage(results: Any) -> str | None:
+    """What is wrong with the results of a file, in a phrase; None if they are whole.
+
+    Medians are computed again from the samples: a median that was edited by hand decides nothing.
+    """
+    if problem := _lacks(results, _FIELDS) or _damage_of_environment(results["environment"]):
+        return problem
+    for number, case in enumerate(results["cases"]):
+        if problem := _damage_of_case(case):
+            return f"case {number + 1}: {problem}"
+    return None
+
+
+def _damage_of_environment(environment: dict[str, Any]) -> str | None:
+    gpu = environment.get("gpu")
+    needed = {"gpu": dict} if gpu is not None else {"cpu": str, "cores": int}
+    return _lacks(environment, {**_ENVIRONMENT, **needed}) or (_lacks(gpu, {"name": str}) if gpu is not None else None)
+
+
+def _damage_of_case(case: Any) -> str | None:
+    if problem := _lacks(case, _CASE) or _lacks(case, {n: of for n, of in _OF_SOME_CASES.items() if n in case}):
+        return problem
+    functions = case["functions"]
+    if OP not in functions:
+        return "it has no times of the op"
+    for name, figures in functions.items():
+        if problem := _damage_of_figures(figures):
+            return f"{name}: {problem}"
+    if len({len(figures["seconds"]) for figures in functions.values()}) > 1:
+        return "the op and its peers have different numbers of samples"
+    return None
+
+
+def _damage_of_figures(figures: Any) -> str | None:
+    if problem := _lacks(figures, {"seconds": list, "median": list}):
+        return problem
+    seconds, median = figures["seconds"], figures["median"]
+    if not seconds or not median or not all(map(_is_time, [*seconds, *median])):
+        return "every time should be a number of seconds above 0"
+    computed = statistics.median(seconds)
+    if not math.isclose(median[0], computed, rel_tol=_ROUNDING):
+        return f"its median is given as {median[0]:g} s, and its samples have {computed:g} s"
+    return None
+
+
+def _lacks(content: Any, fields: Mapping[str, type]) -> str | None:
+    """What is wrong with an object that should have these fields."""
+    if not isinstance(content, dict):
+        return "something else stands where an object should"
+    for name, type_ in fields.items():
+        if name not in content:
+            return f"`{name}` is missing"
+        if not isinstance(content[name], type_):
+            return f"`{name}` should be a {type_.__name__}"
+    return None
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _LONGEST_S
 
 
 def write(results: Mapping[str, Any], path: Path) -> None:

@@ -28,7 +28,7 @@ MOST_LOST = 3
 
 # kernelgen alone is imported from its own environment; the other packages there were built for another Python.
 _BOOT = (
-    "import sys; sys.path[0] = sys.argv[1]; import kernelgen; sys.path[0] = 'src'; "
+    "import sys; sys.path[0] = sys.argv[1]; import kernelgen; del sys.path[0]; "
     "from kernelgen.worker.protocol import main; main()"
 )
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]

@@ -43,16 +43,25 @@ def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def require_op(root: Path, package: str, op: str, revision: str) -> None:
+    """Makes sure that there was an op at a revision.
+
+    Raises:
+        KernelgenError: there was none.
+    """
+    if not (root / "src" / package / "ops" / op / "__init__.py").is_file():
+        raise KernelgenError(f"There was no op {op!r} at {revision}, so there is nothing to compare it with.")
+
+
 def copy_cases(current: Path, other: Path, package: str, op: str, revision: str) -> None:
     """Copies the current lab.py to the other revision, whose own may have other cases or be missing.
 
     Raises:
         KernelgenError: the other revision has no such op.
     """
-    folder = other / "src" / package / "ops" / op
-    if not (folder / "__init__.py").is_file():
-        raise KernelgenError(f"There was no op {op!r} at {revision}, so there is nothing to compare it with.")
-    shutil.copyfile(current / "src" / package / "ops" / op / "lab.py", folder / "lab.py")
+    require_op(other, package, op, revision)
+    inside = Path("src") / package / "ops" / op / "lab.py"
+    shutil.copyfile(current / inside, other / inside)
 
 
 def keep_only(root: Path, package: str, ops: Sequence[str]) -> None:

@@ -1,14 +1,12 @@
 """Measures ops beside their peers, in rounds: a round takes a sample of the op and of every peer, in random order.
 
-The rounds come in blocks. Before each block the inputs are drawn anew, at new addresses, so that neither their values
-nor a lucky place in memory last for the whole run; and in each block, at a round that chance picks, a sample's results
-are checked (integrity.py). The same seed draws the same inputs in the same order. lab/bench.py makes figures of the
-samples.
+The rounds come in blocks. Each block has inputs at new addresses, each sample new values; and in each block, at a round
+that chance picks, the results of the op's sample are checked (judge/case.py). This process imports nothing of the
+project: the op runs in another, and so do the peers. lab/bench.py makes figures of the samples.
 """
 
-import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,13 @@ import torch
 
 from kernelgen.errors import LabError
 from kernelgen.protocol import OP
-from kernelgen.worker import ceilings, integrity, machine_state, protocol
+from kernelgen.worker import ceilings, machine_state, protocol
 from kernelgen.worker.environment import describe
-from kernelgen.worker.op import Op, chosen_device, dtype_name, load, require_kernel
-from kernelgen.worker.timed_case import TimedCase
+from kernelgen.worker.judge import trusted
+from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.judge import Judge, difference_of_states, trusted_root
+from kernelgen.worker.judge.op_process import CallError, become_judge
+from kernelgen.worker.op import Op, dtype_name
 
 BLOCKS = 10
 # More rounds are taken in place of those in which the GPU was throttled, up to this share of those asked for.
@@ -32,30 +33,53 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
     """Measures request["ops"].
 
     Args:
-        request: `package`, `project`, `ops`, `seed`, `samples`; and optionally `device`, `dtype`, `cases`, `peers`,
-            `backward` and `tf32`.
-        emit: gets "environment" and "ceilings" first; for each case "start", "progress" and then "case" (see `measure`)
-            or "failed" (op, case, dtype, reason); for each op "skipped" (op, message) if it cannot be measured, and
-            "close" (op).
+        request: `package`, `project`, `ops`, `seed`, `samples`; and optionally `trusted`, `device`, `dtype`, `cases`,
+            `peers`, `backward`, `tf32` and `interpreted`.
+        emit: gets "environment" first, and "ceilings" before an op of dtypes that were not measured yet; for each case
+            "start", "progress" and then "case" (see `measure`) or "failed" (op, case, dtype, reason); for each op
+            "skipped" (op, message) if it cannot be measured, and "close" (op).
     """
-    device = chosen_device(request)
+    become_judge()
     set_tf32(bool(request.get("tf32")))
-    flags = {name: request.get(name) for name in ("seed", "samples", "tf32", "backward", "cases", "dtype", "peers")}
-    emit("environment", **describe(device, Path(request["project"]), flags))
-    todo = [name for name in request["ops"] if not emit.is_closed(name)]
-    dtypes: set[torch.dtype] = set()
-    for name in todo:
-        with contextlib.suppress(LabError):
-            dtypes.update(chosen_dtypes(load(request["package"], name), device, request.get("dtype")))
-    emit("ceilings", **(ceilings.measure(device, tuple(sorted(dtypes, key=str))) if dtypes else {}))
-    for name in todo:
+    machine = _Machine(request, emit)
+    ops: dict[str, Op] = {}
+    for name in request["ops"]:  # All before the first runs, which could edit the lab.py of another.
+        if not emit.is_closed(name):
+            try:
+                ops[name] = trusted.load(trusted_root(request), request["package"], name)
+            except LabError as error:
+                emit("skipped", op=name, message=str(error))
+                emit("close", op=name)
+    for name, op in ops.items():
         try:
-            op = load(request["package"], name)
-            require_kernel(request["package"], name, device)
-            _measure_op(op, device, request, emit)
+            judge = Judge(request, op)
+            try:
+                machine.tell(judge.device, chosen_dtypes(op, judge.device, request.get("dtype")))
+                _measure_op(judge, request, emit)
+            finally:
+                judge.close()
         except LabError as error:
             emit("skipped", op=name, message=str(error))
         emit("close", op=name)
+
+
+class _Machine:
+    """Sends what the machine is, once, and its ceilings for each dtype."""
+
+    def __init__(self, request: dict[str, Any], emit: protocol.Emit) -> None:
+        self._request, self._emit = request, emit
+        self._rates: dict[str, Any] = {}
+
+    def tell(self, device: str, dtypes: Sequence[torch.dtype]) -> None:
+        if not self._rates:
+            names = ("seed", "samples", "tf32", "backward", "cases", "dtype", "peers")
+            flags = {name: self._request.get(name) for name in names}
+            self._emit("environment", **describe(device, Path(self._request["project"]), flags))
+        known = self._rates.get("matrix_flops_per_s", {})
+        if new := [dtype for dtype in dtypes if dtype_name(dtype) not in known]:
+            rates = ceilings.measure(device, tuple(new))
+            self._rates = {**rates, **self._rates, "matrix_flops_per_s": {**known, **rates["matrix_flops_per_s"]}}
+            self._emit("ceilings", **self._rates)
 
 
 def set_tf32(allowed: bool) -> None:
@@ -91,8 +115,8 @@ def chosen_cases(op: Op, device: str, names: list[str] | None) -> dict[str, dict
     return {name: table[name] for name in names or table}
 
 
-def chosen_peers(op: Op, names: list[str] | None) -> dict[str, Callable[..., Any]]:
-    """The peers of these names, or all.
+def chosen_peers(op: Op, names: list[str] | None) -> list[str]:
+    """The names of these peers, or of all.
 
     Raises:
         LabError: there is no such peer.
@@ -100,7 +124,7 @@ def chosen_peers(op: Op, names: list[str] | None) -> dict[str, Callable[..., Any
     if unknown := [name for name in names or [] if name not in op.peers]:
         have = ", ".join(map(repr, op.peers)) or "none"
         raise LabError(f"{op.name} has no peer {unknown[0]!r}; it has {have}.")
-    return dict(op.peers) if names is None else {name: op.peers[name] for name in names}
+    return list(op.peers) if names is None else names
 
 
 def check_gradient(op: Op, backward: bool) -> None:
@@ -109,8 +133,8 @@ def check_gradient(op: Op, backward: bool) -> None:
         raise LabError(f"{op.name} has no gradient to measure.")
 
 
-def _measure_op(op: Op, device: str, request: dict[str, Any], emit: protocol.Emit) -> None:
-    backward = bool(request.get("backward"))
+def _measure_op(judge: Judge, request: dict[str, Any], emit: protocol.Emit) -> None:
+    op, device, backward = judge.op, judge.device, bool(request.get("backward"))
     check_gradient(op, backward)
     peers, cases = chosen_peers(op, request.get("peers")), chosen_cases(op, device, request.get("cases"))
     for case, sizes in cases.items():
@@ -122,51 +146,64 @@ def _measure_op(op: Op, device: str, request: dict[str, Any], emit: protocol.Emi
                 emit("progress", op=op)
 
             try:
-                timed = TimedCase(op, sizes, dtype, device, {}, backward=backward, seed=request["seed"])
-                left_out = add_functions(timed, {OP: op.function, **peers}, tick)
+                timed = judge.case(sizes, dtype, backward=backward)
+                left_out = add_peers(timed, judge, peers, tick)
                 facts = {"op": op.name, "case": case, "sizes": sizes, "dtype": dtype_name(dtype), "backward": backward}
-                emit("case", **facts, **measure(timed, request["samples"], tick), left_out=left_out)
+                measured = measure(timed, judge, request["samples"], request["seed"], tick)
+                emit("case", **facts, **measured, left_out=left_out)
             except LabError:
                 raise
             except Exception as error:
                 if protocol.is_fatal(error):
                     protocol.leave(error)
-                emit("failed", op=op.name, case=case, dtype=dtype_name(dtype), reason=protocol.in_a_line(error))
+                reason = str(error) if isinstance(error, CallError) else protocol.in_a_line(error)
+                emit("failed", op=op.name, case=case, dtype=dtype_name(dtype), reason=reason)
 
 
-def add_functions(
-    timed: TimedCase, functions: Mapping[str, Callable[..., Any]], tick: Tick = lambda: None
-) -> dict[str, str]:
-    """Warms each function up and plans the samples; returns the peers that cannot run, with the reason."""
-    left_out, fastest = {}, float("inf")
-    for name, function in functions.items():
-        timed.functions[name] = function
+def add_peers(timed: JudgedCase, judge: Judge, peers: Sequence[str], tick: Tick = lambda: None) -> dict[str, str]:
+    """Warms the op and its peers up, and plans the samples.
+
+    Returns the peers that are left out, with the reason: they cannot run, their results are wrong by far, or they
+    change the process for whoever runs after them.
+    """
+    left_out, fastest = {}, timed.warm_up(OP)
+    tick()
+    for name in peers:
+        process = judge.peers()
+        before = process.ask("state")
+        if name == peers[0]:
+            timed.join(process)
+        timed.functions[name] = process
         try:
-            fastest = min(fastest, timed.warm_up(name))
-        except Exception as error:
-            if name == OP or protocol.is_fatal(error):
-                raise
+            seconds = timed.warm_up(name)
+            problem = timed.check(coarsely=True).fault or difference_of_states(before, process.ask("state"))
+        except CallError as error:
+            problem = str(error)
+        if problem:
             del timed.functions[name]
-            left_out[name] = protocol.in_a_line(error)
+            left_out[name] = problem
+            process.ask("restore", state=before)
+        else:
+            fastest = min(fastest, seconds)
         tick()
     timed.plan(fastest)
     return left_out
 
 
-def measure(timed: TimedCase, samples: int, tick: Tick = lambda: None) -> dict[str, Any]:
+def measure(timed: JudgedCase, judge: Judge, samples: int, seed: int, tick: Tick = lambda: None) -> dict[str, Any]:
     """All samples of one case, as JSON.
 
     `seconds` holds the samples of each function by round, `throttled` whether the GPU was throttled in a round,
     `bytes` and `flops` the least to move and to compute, `state` the machine's, `watched` how many samples were
     checked, and `faults` and `remarks` what the checks said.
     """
-    rounds = _Rounds(timed)
+    rounds = _Rounds(timed, judge, seed)
     rounds.run(samples, tick)
     moved, flops = cost(timed)
     return {
         "method": timed.method,
         "calls_a_sample": timed.calls_a_sample,
-        "seed": timed.seed,
+        "seed": seed,
         "seconds": rounds.seconds,
         "throttled": rounds.throttled,
         "bytes": moved,
@@ -181,13 +218,13 @@ def measure(timed: TimedCase, samples: int, tick: Tick = lambda: None) -> dict[s
 class _Rounds:
     """Takes the samples of one case."""
 
-    def __init__(self, timed: TimedCase) -> None:
-        self.timed = timed
-        self.watch = machine_state.watch(timed.device)
+    def __init__(self, timed: JudgedCase, judge: Judge, seed: int) -> None:
+        self.timed, self._judge = timed, judge
+        self.watch = machine_state.watch(timed.device, [process.pid for process in judge.processes])
         self.seconds: dict[str, list[float]] = {name: [] for name in timed.functions}
         self.throttled: list[bool] = []
         self.checked, self.faults, self.remarks = 0, [], []
-        self._random = random.Random(timed.seed)
+        self._random, self._chance = random.Random(seed), random.SystemRandom()
 
     def run(self, samples: int, tick: Tick) -> None:
         size = -(-samples // BLOCKS)
@@ -196,25 +233,29 @@ class _Rounds:
             missing = samples - self.throttled.count(False)
             self._block(min(size, missing, most - len(self.throttled)))
             tick()
-        if not self.faults and (fault := integrity.check_afterwards(self.timed, OP)):
+        if not self.faults and (fault := self.timed.check_afterwards(OP) or self._judge.what_is_left()):
             self.faults.append(fault)
 
     def _block(self, rounds: int) -> None:
         self.timed.fresh()
-        names, checked = list(self.seconds), self._random.randrange(rounds)
+        names, checked = list(self.seconds), self._chance.randrange(rounds)
         for i in range(rounds):
-            if i == checked and not self.faults:
-                self.checked += 1
-                result = integrity.check_sample(self.timed, OP)
-                self.faults += [result.fault] if result.fault else []
-                self.remarks += [result.remark] if result.remark else []
             throttled = self.watch.read()
             for name in self._random.sample(names, len(names)):
                 self.seconds[name].append(self.timed.sample(name))
+                if name == OP and i == checked and not self.faults:
+                    self._check()
             self.throttled.append(self.watch.read() or throttled)
 
+    def _check(self) -> None:
+        """Checks the sample that was just taken."""
+        self.checked += 1
+        result = self.timed.check()
+        self.faults += [result.fault] if result.fault else []
+        self.remarks += [result.remark] if result.remark else []
 
-def cost(timed: TimedCase) -> tuple[int | None, int | None]:
+
+def cost(timed: Any) -> tuple[int | None, int | None]:
     """The fewest bytes to move, and the operations; None where the lab.py does not say."""
     op = timed.op
     moved, flops = (op.backward_bytes_moved, op.backward_flops) if timed.backward else (op.bytes_moved, op.flops)

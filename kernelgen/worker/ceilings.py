@@ -15,7 +15,8 @@ SAMPLES = 10
 
 
 def measure(device: str, dtypes: tuple[torch.dtype, ...]) -> dict[str, Any]:
-    """`copy_bytes_per_s`, read plus written, and `matrix_flops_per_s` by dtype; medians of ten, by the ops' clock."""
+    """`copy_bytes_per_s`, read plus written, and `matrix_flops_per_s` by dtype; medians of ten, by the ops' clock. Of a
+    GPU also `cache_bytes`, the size of L2."""
     watch = clock.clock_for(device)
     kind = torch.device(device).type
     rates = {}
@@ -24,7 +25,8 @@ def measure(device: str, dtypes: tuple[torch.dtype, ...]) -> dict[str, Any]:
             size = MATRIX_SIZE[kind] // (8 if kind == "cpu" and dtype.itemsize < 4 else 1)
             a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
             rates[dtype_name(dtype)] = 2 * size**3 / _median(watch, lambda a=a, b=b: a @ b)
-    return {"copy_bytes_per_s": _copy_rate(watch, device, kind), "matrix_flops_per_s": rates}
+    caches = {"cache_bytes": torch.cuda.get_device_properties(device).L2_cache_size} if kind == "cuda" else {}
+    return {"copy_bytes_per_s": _copy_rate(watch, device, kind), "matrix_flops_per_s": rates, **caches}
 
 
 def _copy_rate(watch: Any, device: str, kind: str) -> float:

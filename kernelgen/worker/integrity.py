@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker import clock, reference_check
-from kernelgen.worker.timed_case import Inputs, TimedCase
+from kernelgen.worker.timed_case import TimedCase
 
 # Work left on another stream shows as time that the device still needs after the current stream is through.
 _LEFT_S = 50e-6
@@ -61,7 +61,7 @@ def check_sample(timed: TimedCase, name: str) -> CheckResult:
             return CheckResult("its results changed after it had returned: work was left on another stream or thread")
         if not _same(inputs.make.storages, before):
             return CheckResult("it wrote to its inputs, or to the memory around them")
-        compared = _compare(timed, inputs, copied, first)
+        compared = compare_with_reference(timed, inputs, first, copied)
         if compared.fault and _same(first, old):
             return CheckResult(f"it returned what it had for earlier values at the same addresses ({compared.fault})")
         if compared.fault:
@@ -77,7 +77,17 @@ def check_afterwards(timed: TimedCase, name: str) -> str | None:
     return _leaves_work(timed, name) if isinstance(timed.clock, clock.CudaClock) else None
 
 
-def _compare(timed: TimedCase, inputs: Inputs, args: Any, results: list[Tensor]) -> CheckResult:
+def compare_with_reference(
+    timed: Any, inputs: Any, results: list[Tensor], args: Any = None, *, coarsely: bool = False
+) -> CheckResult:
+    """What is wrong with the results of a call.
+
+    Args:
+        timed: has `op` and `backward`; `inputs`: the `args` and `cotangents` of the call.
+        args: copies of the arguments from before the call; None: `inputs.args` themselves.
+        coarsely: only what is wrong by far is a fault.
+    """
+    args = inputs.args if args is None else args
     name = "grad" if timed.backward else "output"
 
     def expected(dtype: torch.dtype | None = None) -> list[Tensor]:
@@ -94,11 +104,11 @@ def _compare(timed: TimedCase, inputs: Inputs, args: Any, results: list[Tensor])
         for i, triple in enumerate(zip(results, expected(), expected(torch.float64), strict=True)):
             reference_check.compare(f"{name} {i}", *([tensor] for tensor in triple))
 
-    def coarsely() -> None:
+    def roughly() -> None:
         for i, pair in enumerate(zip(results, expected(), strict=True)):
             reference_check.compare_coarsely(f"{name} {i}", *pair)
 
-    for check, remark in ((exactly, None), (coarsely, COARSELY)):
+    for check, remark in ((roughly, None),) if coarsely else ((exactly, None), (roughly, COARSELY)):
         try:
             check()
         except reference_check.MismatchError as wrong:

@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +41,15 @@ def _handle() -> tuple[Any, Any]:
 
 
 class GpuWatch:
-    """Reads a GPU's state before and after every round; `summary()` is JSON."""
+    """Reads a GPU's state before and after every round; `summary()` is JSON.
 
-    def __init__(self) -> None:
+    Args:
+        own: the processes that belong to the measurement, beside this one.
+    """
+
+    def __init__(self, own: Sequence[int] = ()) -> None:
         self.problem, self.readings = None, []
+        self._own = 1 + len(own)
         try:
             self._nvml, self._gpu = _handle()
         except ImportError:
@@ -86,13 +93,14 @@ class GpuWatch:
             running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._gpu)
         except Exception:
             return None
-        return sum(process.pid != os.getpid() for process in running)
+        return max(0, len(running) - self._own)  # By number: in a container NVML may name processes otherwise.
 
 
 class CpuWatch:
-    """Reads how busy the CPU was from the start to `summary()`, which is JSON."""
+    """Reads how busy the CPU was from the start to `summary()`, which is JSON; `own` as for GpuWatch."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Sequence[int] = ()) -> None:
+        self._own = own
         self._start = self._now()
 
     def read(self) -> bool:
@@ -107,16 +115,25 @@ class CpuWatch:
         load = os.getloadavg() if hasattr(os, "getloadavg") else None
         return {"load": load and list(load), "mhz": _megahertz(), "others_share": others, "cores": cores}
 
-    @staticmethod
-    def _now() -> tuple[float, float | None, float]:
-        """Seconds: of the wall clock, busy over all cores since boot, and of this process."""
+    def _now(self) -> tuple[float, float | None, float]:
+        """Seconds: of the wall clock, busy over all cores since boot, and of this process and its own."""
         try:
             ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]))
             # user, nice, system, idle, iowait, irq, softirq, steal
             busy = (sum(ticks[:3]) + sum(ticks[5:8])) / os.sysconf("SC_CLK_TCK")
         except (OSError, ValueError):
             busy = None
-        return time.monotonic(), busy, time.process_time()
+        return time.monotonic(), busy, time.process_time() + cpu_seconds(self._own)
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """The CPU time that processes took so far."""
+    ticks = 0
+    for pid in pids:
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _megahertz() -> float | None:
@@ -128,6 +145,6 @@ def _megahertz() -> float | None:
     return sum(clocks) / len(clocks) if clocks else None
 
 
-def watch(device: str) -> GpuWatch | CpuWatch:
-    """The watch for a device, such as "cuda:0"."""
-    return GpuWatch() if device.startswith("cuda") else CpuWatch()
+def watch(device: str, own: Sequence[int] = ()) -> GpuWatch | CpuWatch:
+    """The watch for a device, such as "cuda:0"; `own` are the processes of the measurement beside this one."""
+    return GpuWatch(own) if device.startswith("cuda") else CpuWatch(own)

@@ -16,6 +16,8 @@ from kernelgen.errors import KernelgenError, LabError
 
 # The exit code of a worker that cannot go on, such as one whose CUDA context is dead.
 BROKEN = 86
+# Work that judges an op: its process imports nothing of the project, not even what has torch's name there.
+JUDGES = ("bench", "compare")
 
 
 class Emit:
@@ -66,6 +68,8 @@ def leave(error: BaseException) -> None:
 def main() -> None:
     orders, out = _take_pipes()
     request = json.loads(orders.readline())
+    if request["work"] not in JUDGES:
+        sys.path.insert(0, "src")
     emit = Emit(out, request)
     # Issued once by the thread that computes gradients; PyTorch makes the context by itself.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA context")
@@ -77,6 +81,7 @@ def main() -> None:
             emit("done")
         else:
             _take_orders(target, orders, emit)
+            getattr(target, "close", lambda: None)()
     except BrokenPipeError:
         pass  # The host listens no more, so nothing is left to do.
     except KernelgenError as error:

@@ -1,17 +1,19 @@
 """Comparing files, and two revisions side by side. Workers are real; the ops are Python, so nothing is compiled."""
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kernelgen.errors import KernelgenError, LabError
-from kernelgen.lab import compare, pair, results, statistics
+from kernelgen.lab import compare, pair, results, statistics, trust
 from kernelgen.lab.worker_process import LostError, WorkerProcess
 from kernelgen.toolchain import revision
 from kernelgen.worker import integrity
@@ -91,6 +93,55 @@ def test_wrong_results_are_no_improvement(run, tmp_path, before):
     assert "only in" in outcome.out
 
 
+def test_wrong_results_before_are_no_regression(run, tmp_path):
+    before = file(tmp_path / "A.json", case("small", 0.001, faults=["it cheats"]))
+    outcome = run("compare", before, file(tmp_path / "B.json", case("small", 0.01)), "--json")
+    assert outcome.code == 1
+    assert [verdict["verdict"] for verdict in outcome.json["cases"]] == ["wrong result"]
+    assert outcome.json["cases"][0]["notes"] == [f"{before}: it cheats"]
+
+
+def noisy(ratio: float, spread: float, blocks: int = 40) -> pair.PairedResult:
+    ratios = list(np.random.default_rng(0).normal(ratio, spread, blocks))
+    return pair.PairedResult("rms", "small", "float32", ratios=ratios, before=1.0, after=ratio)
+
+
+@pytest.mark.parametrize(
+    "ratio, spread, blocks, verdict",
+    [
+        *((1.0, 0.01, 40, "no difference"), (0.95, 0.01, 40, "no difference"), (1.0, 0.2, 40, "inconclusive")),
+        *((1.02, 0.08, 40, "inconclusive"), (1.04, 0.2, 40, "inconclusive"), (1.0, 0.001, 5, "inconclusive")),
+    ],
+)
+def test_no_difference_is_said_only_where_a_regression_is_ruled_out(ratio, spread, blocks, verdict):
+    comparison = compare.revisions("a", "b", "here", [noisy(ratio, spread, blocks)], compare.Thresholds())
+    assert (comparison.verdicts[0].verdict, comparison.exit_code) == (verdict, 2)
+    assert any("more blocks would decide" in note for note in comparison.verdicts[0].notes) == (
+        verdict != "no difference"
+    )
+    assert verdict in compare.markdown(comparison)
+    assert verdict in compare.to_json(comparison)
+
+
+@pytest.mark.parametrize("ratio, spread", [(1.0, 0.1), (1.01, 0.08), (1.05, 0.12)])
+def test_as_many_more_blocks_as_it_says_decide(ratio, spread):
+    thresholds = compare.Thresholds()
+
+    def difference(blocks: int) -> statistics.Difference:
+        quantiles = [NormalDist().inv_cdf((i + 0.5) / blocks) for i in range(blocks)]
+        return statistics.paired_difference([ratio * math.exp(spread * quantile) for quantile in quantiles])
+
+    first = difference(40)
+    assert thresholds.verdict(first, first.p) == "inconclusive"
+    more = thresholds.more_to_decide(first)
+    after = difference(40 + round(1.3 * more))  # "About": a bootstrap's interval is off by some percent.
+    assert thresholds.verdict(after, after.p) == ("regression" if ratio > 1.03 else "no difference")
+
+
+def test_a_ratio_at_the_threshold_asks_for_no_million_of_blocks(run):
+    assert compare.Thresholds().more_to_decide(statistics.paired_difference([1.0299, 1.04, 1.01] * 13)) is None
+
+
 def test_what_cannot_be_compared_is_said_in_a_sentence(run, tmp_path, before):
     other = file(tmp_path / "B.json", case("small", 0.01), cpu="Another CPU")
     stranger = file(tmp_path / "C.json", case("strange", 0.01))
@@ -116,7 +167,7 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run, tmp_path, before):
 SCHEDULE = pair.Schedule(blocks=12, rounds=2, samples=1, seed=1)
 
 
-REQUEST = {"work": "paired", "package": "pkg", "op": "tested", "seed": 1, "device": "cpu", "interpreted": True}
+REQUEST = {"work": "compare", "package": "pkg", "op": "tested", "seed": 1, "device": "cpu", "interpreted": True}
 
 
 def started(name: str, project: Path, **request) -> WorkerProcess:
@@ -317,6 +368,23 @@ def test_another_revision_is_checked_out_aside_and_leaves_nothing_behind(reposit
     assert not then.exists()
     assert len(git(repository, "worktree", "list").splitlines()) == 1
     assert (repository / "src/pkg/ops/tested/lab.py").read_text() == "# new\n"
+
+
+def test_a_rule_that_changed_is_said(repository):
+    with trust.trusted(repository, "HEAD") as rule:
+        assert rule != repository
+        (sentence,) = trust.changes_of_rule(rule, repository, "pkg", ["tested"], "HEAD")
+        assert sentence.startswith("tested: lab.py changed since HEAD")
+        (repository / "src/pkg/ops/tested/lab.py").write_text("# old\n")
+        assert trust.changes_of_rule(rule, repository, "pkg", ["tested"], "HEAD") == []
+        (rule / "src/pkg/ops/tested/lab.py").unlink()
+        with pytest.raises(
+            LabError, match=r"tested had no lab\.py at HEAD; judge it by the one it has now, with --trust \."
+        ):
+            trust.changes_of_rule(rule, repository, "pkg", ["tested"], "HEAD")
+    assert not rule.exists()
+    with trust.trusted(repository, trust.WORKING_TREE) as rule:
+        assert rule == repository
 
 
 def test_revisions_that_will_not_do(repository, tmp_path):

@@ -115,7 +115,7 @@ def test_a_doubtful_case_is_measured_again_by_new_processes(measurement):
     measured = measurement({"a": [1.0], "b": [0.9, 0.9], "c": [1.05, 1.0]})
     comparison = measured.compare()
     assert measured.order == ["a", "b", "c", "b", "c"]
-    assert [verdict.verdict for verdict in comparison.verdicts] == ["no difference", "improvement", "no difference"]
+    assert [verdict.verdict for verdict in comparison.verdicts] == ["no difference", "improvement", "inconclusive"]
     assert [result.key for result in measured.repeated] == ["op · b · float32", "op · c · float32"]
     assert len(set(measured.seeds)) == 2
 
@@ -139,7 +139,7 @@ def test_a_case_that_only_looked_slower_stops_nothing(measurement):
     comparison = measured.compare()
     assert measured.order == ["a", "a", "b", "c", "c"]
     assert comparison.notes == []
-    assert [verdict.verdict for verdict in comparison.verdicts] == ["no difference", "no difference", "improvement"]
+    assert [verdict.verdict for verdict in comparison.verdicts] == ["inconclusive", "no difference", "improvement"]
 
 
 def test_a_wrong_result_stops_it(measurement, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernelgen.lab import statistics
-from kernelgen.lab.compare import IMPROVEMENT, NO_DIFFERENCE, REGRESSION, Thresholds, judge
+from kernelgen.lab.compare import IMPROVEMENT, INCONCLUSIVE, NO_DIFFERENCE, REGRESSION, Thresholds, judge
 
 
 @pytest.fixture(autouse=True)
@@ -101,14 +101,14 @@ def test_false_alarms_over_200_comparisons_of_the_same(spread):
 
 
 def test_too_few_samples_show_nothing():
-    assert verdict(statistics.paired_difference([1.5] * 9)) == NO_DIFFERENCE
+    assert verdict(statistics.paired_difference([1.5] * 9)) == INCONCLUSIVE
 
 
 def test_thresholds_can_be_set():
     difference = statistics.difference(normal(1.0, 0.001), normal(1.02, 0.001, seed=1))
     assert verdict(difference) == NO_DIFFERENCE
     assert verdict(difference, slower=0.01) == REGRESSION
-    assert verdict(difference, slower=0.01, p=0.0) == NO_DIFFERENCE
+    assert verdict(difference, slower=0.01, p=0.0) == INCONCLUSIVE
     assert math.isclose(difference.ratio.value, 1.02, rel_tol=0.01)
 
 
@@ -117,4 +117,4 @@ def test_many_cases_take_stronger_evidence_each():
     difference = statistics.Difference(statistics.Interval(1.05, 1.01, 1.1), True, 0.5, p, 40)
     assert judge({"one": difference}, Thresholds())["one"][0] == REGRESSION
     many = judge({str(i): difference for i in range(5)}, Thresholds())
-    assert {verdict for verdict, _ in many.values()} == {NO_DIFFERENCE}
+    assert {verdict for verdict, _ in many.values()} == {INCONCLUSIVE}

@@ -1,6 +1,7 @@
 """What a measurement holds, on the CPU; how long anything takes is not asserted."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -11,33 +12,70 @@ from kernelgen.lab.remarks import remarks
 from kernelgen.protocol import OP
 from kernelgen.worker import bench as measure
 from kernelgen.worker import ceilings, clock, integrity, machine_state
-from kernelgen.worker.timed_case import TimedCase
+from kernelgen.worker.judge import trusted
+from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.judge import Judge
 
-from .bench_ops import described, double_plus_one
+from .bench_ops import described, double_plus_one, interpreted_project
+
+PEERS = """
+
+def broken(x):
+    raise ImportError("no such library")
 
 
-def timed_case(op, **options) -> TimedCase:
-    timed = TimedCase(op, {"n": 1000}, torch.float32, "cpu", {}, **options)
-    measure.add_functions(timed, {OP: op.function, **op.peers})
+def wrong(x):
+    return x * 2
+
+
+def meddling(x):
+    torch.set_default_dtype(torch.float64)
+    return x * 2 + 1
+
+
+PEERS |= {"broken": broken, "wrong": wrong, "meddling": meddling}
+bytes_moved = lambda dtype, n: 2 * n * dtype.itemsize
+flops = lambda n: 2 * n
+"""
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    """Of an op in Python, with peers that will do and others that will not."""
+    root = interpreted_project(tmp_path_factory.mktemp("judged"))
+    with (root / "src/pkg/ops/tested/lab.py").open("a") as lab:
+        lab.write(PEERS)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pkg"]:
+        del sys.modules[name]
+    request = {"project": str(root), "package": "pkg", "device": "cpu", "interpreted": True}
+    judge = Judge(request, trusted.load(root, "pkg", "tested"))
+    yield judge
+    judge.close()
+
+
+def timed_case(judge, peers=("torch",), **options) -> JudgedCase:
+    timed = judge.case({"n": 1000}, torch.float32, backward=False, **options)
+    assert measure.add_peers(timed, judge, peers) == {}
     return timed
 
 
-def measured(timed: TimedCase, samples: int, ceilings: dict) -> dict:
+def measured(timed: JudgedCase, judge: Judge, samples: int, ceilings: dict) -> dict:
     """The samples, and the figures that are made of them."""
-    event = {"dtype": "float32", **measure.measure(timed, samples)}
+    event = {"dtype": "float32", **measure.measure(timed, judge, samples, seed=0)}
     return figures.described(json.loads(json.dumps(event)), ceilings)
 
 
 @pytest.fixture(autouse=True)
 def _short_warm_up(monkeypatch):
     monkeypatch.setattr(clock, "WARM_UP_S", 0.01)
-    monkeypatch.setattr(clock.warm_up, "__defaults__", (0.01,))
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_a_case_is_measured_whole(backward):
+def test_a_case_is_measured_whole(judge, backward):
     rates = {"copy_bytes_per_s": 1e9, "matrix_flops_per_s": {"float32": 1e9}}
-    case = measured(timed_case(described(double_plus_one), backward=backward), 25, rates)
+    timed = judge.case({"n": 1000}, torch.float32, backward=backward)
+    assert measure.add_peers(timed, judge, ["torch"]) == {}
+    case = measured(timed, judge, 25, rates)
     json.dumps(case)
     assert case["faults"] == []
     assert case["watched"] == 9  # 25 samples in blocks of three
@@ -56,79 +94,89 @@ def test_a_case_is_measured_whole(backward):
     assert low <= ratio <= high
 
 
-def test_what_could_not_be_compared_in_full_is_said_once(monkeypatch):
-    monkeypatch.setattr(integrity, "check_sample", lambda *_: integrity.CheckResult(remark=integrity.COARSELY))
-    case = measured(timed_case(described(double_plus_one)), 25, {})
+def test_what_could_not_be_compared_in_full_is_said_once(judge, monkeypatch):
+    monkeypatch.setattr(JudgedCase, "check", lambda *_, **__: integrity.CheckResult(remark=integrity.COARSELY))
+    case = measured(timed_case(judge), judge, 25, {})
     assert case["warnings"].count(integrity.COARSELY) == 1
     assert case["watched"] == 9
     case |= {"op": "tested", "case": "small", "backward": False}
     assert f"tested · small · float32: {integrity.COARSELY}" in remarks([case])
 
 
-def test_the_same_seed_draws_the_same_inputs_and_never_zeros():
+def test_every_sample_has_values_that_nobody_saw_before(judge):
+    timed = timed_case(judge, peers=())
+    timed.fresh()
+    timed.calls_a_sample = len(timed.sets)
+    drawn = []
+    for _ in range(5):
+        timed.sample(OP)
+        drawn += [inputs.args[0].clone() for inputs in timed.sets]
+        assert all(torch.equal(inputs.args[0], inputs.shared[0]) for inputs in timed.sets)
+    assert len({float(x.sum()) for x in drawn}) == len(drawn)
+    together = torch.cat(drawn)
+    assert float(together.mean()) == pytest.approx(0, abs=0.02)
+    assert float(together.std()) == pytest.approx(1, abs=0.02)
+
+
+def test_inputs_that_are_more_than_normal_numbers_are_drawn_anew(judge):
+    def positive(make, n):
+        return (make((n,)).abs_(),)
+
     op = described(double_plus_one)
-    first, second, other = (timed_case(op, seed=seed) for seed in (1, 1, 2))
-    for timed in (first, second, other):
-        timed.fresh()
-    drawn = [[inputs.args[0] for inputs in timed.sets] for timed in (first, second, other)]
-    assert all(torch.equal(a, b) for a, b in zip(drawn[0], drawn[1], strict=True))
-    assert not torch.equal(drawn[0][0], drawn[2][0])
-    assert len({float(x.sum()) for x in drawn[0]}) == len(drawn[0])
-    assert all(x.any() for x in drawn[0])
-
-
-def test_fresh_inputs_differ_from_block_to_block():
-    timed = timed_case(described(double_plus_one))
-    timed.fresh()
+    timed = JudgedCase(
+        type(op)(**{**vars(op), "inputs": positive}), {"n": 1000}, torch.float32, "cpu", {}, judge._shared, None
+    )
     before = timed.sets[0].args[0].clone()
-    timed.fresh()
+    timed._renew(timed.sets[0])
     assert not torch.equal(timed.sets[0].args[0], before)
+    assert bool((timed.sets[0].args[0] >= 0).all())
 
 
-def test_a_sample_never_takes_a_set_twice_and_rotates():
-    timed = timed_case(described(double_plus_one))
+def test_a_sample_never_takes_a_set_twice_and_rotates(judge):
+    timed = timed_case(judge, peers=())
     timed.fresh()
     timed.calls_a_sample = 5
-    taken = [timed.take() for _ in range(3)]
+    taken = []
+    for _ in range(3):
+        timed.sample(OP)
+        taken.append(timed._last.indices)
     assert all(len(set(indices)) == 5 for indices in taken)
     assert taken[0] != taken[1]
 
 
-def test_op_and_peers_take_turns_in_random_order(monkeypatch):
+def test_op_and_peers_take_turns_in_random_order(judge, monkeypatch):
     order = []
-    timed = timed_case(described(double_plus_one))
-    rounds = measure._Rounds(timed)
-    sample = TimedCase.sample
-    monkeypatch.setattr(TimedCase, "sample", lambda self, name: (order.append(name), sample(self, name))[1])
+    timed = timed_case(judge)
+    rounds = measure._Rounds(timed, judge, seed=0)
+    sample = JudgedCase.sample
+    monkeypatch.setattr(JudgedCase, "sample", lambda self, name: (order.append(name), sample(self, name))[1])
     rounds.run(20, lambda: None)
     pairs = [tuple(order[i : i + 2]) for i in range(0, len(order), 2)]
     assert len(pairs) == 20
     assert set(pairs) == {("op", "torch"), ("torch", "op")}
 
 
-def test_a_peer_that_cannot_run_is_left_out_with_the_reason():
-    def broken(x):
-        raise ImportError("no such library")
-
-    op = described(double_plus_one)
-    op.peers["broken"] = broken
-    timed = TimedCase(op, {"n": 1000}, torch.float32, "cpu", {})
-    assert measure.add_functions(timed, {"op": op.function, **op.peers}) == {"broken": "ImportError: no such library"}
+def test_a_peer_that_will_not_do_is_left_out_with_the_reason(judge):
+    timed = judge.case({"n": 1000}, torch.float32, backward=False)
+    left_out = measure.add_peers(timed, judge, ["broken", "wrong", "meddling", "torch"])
     assert list(timed.functions) == ["op", "torch"]
+    assert left_out["broken"] == "ImportError: no such library"
+    assert "output 0 is wrong by far" in left_out["wrong"]
+    assert "default dtype from torch.float32 to torch.float64" in left_out["meddling"]
 
 
-def test_throttled_samples_are_set_aside_counted_and_made_up_for(monkeypatch):
+def test_throttled_samples_are_set_aside_counted_and_made_up_for(judge, monkeypatch):
     readings = iter([True, False] * 5 + [False] * 1000)
     monkeypatch.setattr(machine_state.CpuWatch, "read", lambda self: next(readings))
-    case = measured(timed_case(described(double_plus_one)), 20, {})
+    case = measured(timed_case(judge), judge, 20, {})
     assert case["set_aside"] == 5
     assert len(case["functions"]["op"]["seconds"]) == 20
     assert "5 samples were taken while the GPU was throttled, and set aside" in case["warnings"]
 
 
-def test_where_all_is_throttled_all_is_kept_and_said(monkeypatch):
+def test_where_all_is_throttled_all_is_kept_and_said(judge, monkeypatch):
     monkeypatch.setattr(machine_state.CpuWatch, "read", lambda self: True)
-    case = measured(timed_case(described(double_plus_one)), 10, {})
+    case = measured(timed_case(judge), judge, 10, {})
     assert len(case["functions"]["op"]["seconds"]) == 15
     assert any("every sample" in warning for warning in case["warnings"])
 

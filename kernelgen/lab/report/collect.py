@@ -114,14 +114,15 @@ def of_tuning(record: dict[str, Any]) -> Material:
 
 
 def _past(root: Path, path: Path) -> list[results.Results]:
-    """A file's older versions in git, except for those of another schema."""
+    """A file's older versions in git, except for those that are damaged or have another schema."""
     versions = []
     for _, text in revision.versions(root, path.relative_to(root), MOST_VERSIONS):
         try:
             content = json.loads(text)
         except ValueError:
             continue
-        if isinstance(content, dict) and KINDS.get(content.get("kind")) == content.get("version"):
+        known = isinstance(content, dict) and KINDS.get(content.get("kind")) == content.get("version")
+        if known and not (content["kind"] == results.KIND and results.damage(content)):
             versions.append(content)
     return versions
 

@@ -1,0 +1,109 @@
+"""Judges one version of an op a little at a time, as it is ordered to; two such workers take turns (lab/pair.py)."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelgen.protocol import OP
+from kernelgen.worker import machine_state, protocol
+from kernelgen.worker.bench import check_gradient, chosen_cases, chosen_dtypes, set_tf32
+from kernelgen.worker.environment import describe
+from kernelgen.worker.judge import trusted
+from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.judge import Judge, trusted_root
+from kernelgen.worker.judge.op_process import become_judge
+from kernelgen.worker.op import dtype_name
+
+# Of the orders for samples, those after which the last sample is checked, chosen by chance.
+CHECKED = 1 / 15
+
+
+def work(request: dict[str, Any], emit: protocol.Emit) -> "ComparedVersion":
+    """Takes orders.
+
+    Args:
+        request: `package`, `project`, `op`; and optionally `trusted`, `device`, `dtype`, `cases`, `backward`, `tf32`,
+            and `interpreted` for an op that has no compiled kernel to require.
+    """
+    become_judge()
+    return ComparedVersion(request)
+
+
+class ComparedVersion:
+    """Each method is an order; its arguments and its result are JSON objects."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        set_tf32(bool(request.get("tf32")))
+        self.request = request
+        self.backward = bool(request.get("backward"))
+        self.timed: JudgedCase | None = None
+        self.judge: Judge | None = None
+        self._chance = random.SystemRandom()
+        self._faults: list[str] = []
+        self._remarks: list[str] = []
+
+    def list(self) -> dict[str, Any]:
+        """The cases and dtypes to measure, and the machine."""
+        request = self.request
+        self.close()
+        op = trusted.load(trusted_root(request), request["package"], request["op"])
+        self.judge = Judge(request, op)
+        device = self.judge.device
+        check_gradient(op, self.backward)
+        self.sizes = chosen_cases(op, device, request.get("cases"))
+        self.dtypes = {dtype_name(dtype): dtype for dtype in chosen_dtypes(op, device, request.get("dtype"))}
+        cases = [[case, dtype] for case in self.sizes for dtype in self.dtypes]
+        return {"environment": describe(device, Path(request["project"]), {}), "cases": cases}
+
+    def open(self, case: str, dtype: str) -> dict[str, Any]:
+        """Warm a case up; the seconds of its fastest call, and whether torch runs one thread."""
+        self._faults, self._remarks = [], []
+        self.timed = None
+        self.timed = self.judge.case(self.sizes[case], self.dtypes[dtype], backward=self.backward)
+        pids = [process.pid for process in self.judge.processes]
+        self.watch = machine_state.watch(self.judge.device, pids)
+        one_thread = torch.device(self.judge.device).type == "cpu" and torch.get_num_threads() == 1
+        return {"fastest": self.timed.warm_up(OP), "one_thread": one_thread}
+
+    def plan(self, seconds: float) -> dict[str, Any]:
+        self.timed.plan(seconds)
+        return {"graphs": self.timed.graphs}
+
+    def fresh(self, graphs: bool) -> dict[str, Any]:
+        """New inputs at new addresses."""
+        self.timed.graphs = graphs
+        self.timed.fresh()
+        return {}
+
+    def sample(self, count: int) -> dict[str, Any]:
+        """So many samples, in seconds a call, and whether the GPU was throttled around them."""
+        throttled = self.watch.read()
+        seconds = [self.timed.sample(OP) for _ in range(count)]
+        throttled = self.watch.read() or throttled
+        if not self._faults and self._chance.random() < CHECKED:
+            self._check()
+        return {"seconds": seconds, "throttled": throttled}
+
+    def check(self) -> dict[str, Any]:
+        """What is wrong with the results of the last sample, or of an earlier one that was checked."""
+        if not self._faults:
+            self._check()
+        return {"fault": next(iter(self._faults), None), "remark": next(iter(self._remarks), None)}
+
+    def finish(self) -> dict[str, Any]:
+        """The last checks, the machine's state meanwhile, and how the case was timed."""
+        fault = next(iter(self._faults), None) or self.timed.check_afterwards(OP) or self.judge.what_is_left()
+        facts = {"method": self.timed.method, "calls_a_sample": self.timed.calls_a_sample}
+        return {"fault": fault, "state": self.watch.summary(), **facts}
+
+    def close(self) -> None:
+        """Ends the op's processes."""
+        if self.judge:
+            self.judge.close()
+
+    def _check(self) -> None:
+        result = self.timed.check()
+        self._faults += [result.fault] if result.fault else []
+        self._remarks += [result.remark] if result.remark else []

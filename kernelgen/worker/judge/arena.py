@@ -1,0 +1,85 @@
+"""Memory that the judge and the processes of an op share: inputs and cotangents lie there, and nothing else."""
+
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# CUDA shares whole allocations of the driver's. One of this size, or of a multiple of it, holds one tensor alone.
+_CUDA_GRANULE = 32 * 2**20
+_ALIGNMENT = 256
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies in the arena, and how; `offset` in bytes."""
+
+    offset: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    requires_grad: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return span(self.shape, self.stride) * self.dtype.itemsize
+
+    def tensor(self, storage: torch.UntypedStorage) -> Tensor:
+        """The tensor in an arena's storage, with a storage of its own, so that nothing around it can be seen."""
+        part = storage[self.offset : self.offset + self.nbytes]
+        empty = torch.empty(0, dtype=self.dtype, device=storage.device)
+        return empty.set_(part, 0, self.shape, self.stride).requires_grad_(self.requires_grad)
+
+
+def span(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """The elements from the first to the last."""
+    return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
+def aligned(offset: int) -> int:
+    return -(-offset // _ALIGNMENT) * _ALIGNMENT
+
+
+class CpuArena:
+    """Anonymous shared memory. It grows: both sides map it anew for each case."""
+
+    def __init__(self) -> None:
+        self.fd = os.memfd_create("inputs", 0)
+        os.set_inheritable(self.fd, True)
+        self._bytes = mmap.PAGESIZE
+
+    def resize(self, nbytes: int) -> dict[str, Any]:
+        """Makes room, with new pages; returns what the other side opens it by."""
+        # Never less: whoever still has the memory of before would die of a look at what is gone.
+        self._bytes = max(nbytes, self._bytes)
+        os.ftruncate(self.fd, self._bytes)
+        memory = mmap.mmap(self.fd, self._bytes)
+        memory.madvise(mmap.MADV_REMOVE)
+        self.storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+        return {"bytes": self._bytes}
+
+
+class CudaArena:
+    """One allocation on the GPU, shared by its IPC handle."""
+
+    def resize(self, nbytes: int) -> dict[str, Any]:
+        self.storage = None
+        torch.cuda.synchronize()
+        torch.cuda.ipc_collect()
+        torch.cuda.empty_cache()  # A block that the allocator kept could hold other tensors beside this.
+        size = max(1, -(-nbytes // _CUDA_GRANULE)) * _CUDA_GRANULE
+        self.storage = torch.empty(size, dtype=torch.uint8, device="cuda").untyped_storage()
+        return {"shared": self.storage._share_cuda_()}
+
+
+def open_cpu(fd: int, bytes: int) -> torch.UntypedStorage:
+    return torch.frombuffer(mmap.mmap(fd, bytes), dtype=torch.uint8).untyped_storage()
+
+
+def open_cuda(shared: tuple[Any, ...]) -> torch.UntypedStorage:
+    torch.cuda.init()
+    return torch.UntypedStorage._new_shared_cuda(*shared)

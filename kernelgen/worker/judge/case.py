@@ -1,0 +1,433 @@
+"""One case of an op, timed by the judge.
+
+Before each sample the judge gives every call of it inputs that nobody has seen. The op's process then runs for as long
+as the clock does, and is stopped before its results are read: from its memory, at the addresses that it gave when the
+clock stopped. Which samples are checked is decided by chance after they were timed.
+"""
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from kernelgen.protocol import OP
+from kernelgen.worker import clock, integrity, reference_check
+from kernelgen.worker.inputs import Make
+from kernelgen.worker.integrity import CheckResult
+from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
+from kernelgen.worker.judge.noise import NoiseTape, generator
+from kernelgen.worker.judge.op_process import CallError, OpProcess
+from kernelgen.worker.op import Op
+
+# A sample on the CPU takes about so long: some hundred times what its request and reply vary by.
+SAMPLE_S = 1e-3
+MOST_CALLS = MOST_SETS = 64
+ROTATED_BYTES = 32 * 2**20
+# Empty batches that are timed in each block, of a process without an op.
+EMPTY_BATCHES = 15
+# Work left on another stream shows as time that the GPU still needs after the current stream is through.
+LEFT_S, LEFT_SHARE = 50e-6, 0.10
+# Calls of a sample that are compared with the reference.
+COMPARED = 4
+_CHANCE = random.SystemRandom()
+
+
+@dataclass
+class JudgedInputs:
+    """The judge's own arguments and cotangents of a call, and the copies that the op gets."""
+
+    args: tuple[Any, ...]
+    cotangents: list[Tensor]
+    shared: list[Tensor] = field(default_factory=list)
+    shared_cotangents: list[Tensor] = field(default_factory=list)
+
+    def hand_over(self) -> None:
+        for ours, theirs in zip(_distinct(self.args), self.shared, strict=True):
+            theirs.data.copy_(ours.data)
+
+    def hand_over_cotangents(self) -> None:
+        for ours, theirs in zip(self.cotangents, self.shared_cotangents, strict=True):
+            theirs.data.copy_(ours)
+
+    def were_changed(self) -> bool:
+        pairs = [*zip(_distinct(self.args), self.shared, strict=True)]
+        pairs += zip(self.cotangents, self.shared_cotangents, strict=True)
+        return not all(reference_check.same_bits(ours, theirs) for ours, theirs in pairs)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The last sample: whose it is, its sets, its seconds a call, and the addresses of its results."""
+
+    name: str
+    indices: list[int]
+    seconds: float
+    addresses: list[int]
+
+
+class JudgedCase:
+    """A case of an op, and of its peers.
+
+    Args:
+        op: as the trusted lab.py describes it.
+        processes: by function, the process that runs it; further ones are added to `functions`.
+        idle: a process without an op, which tells what a request and a reply take; None on CUDA.
+        backward: time the gradient alone; the forward runs before, untimed.
+    """
+
+    def __init__(
+        self,
+        op: Op,
+        sizes: Mapping[str, int],
+        dtype: torch.dtype,
+        device: str,
+        processes: Mapping[str, OpProcess],
+        arena: CpuArena | CudaArena,
+        idle: OpProcess | None,
+        *,
+        backward: bool = False,
+    ) -> None:
+        self.op, self.sizes, self.dtype, self.device = op, dict(sizes), dtype, device
+        self.functions, self.backward = dict(processes), backward
+        self._processes = list(dict.fromkeys(processes.values()))
+        self.calls_a_sample, self.graphs = 1, False
+        self._arena, self._idle, self._turn, self._empty_s = arena, idle, 0, 0.0
+        self._layouts: dict[str, list[Any]] = {}
+        self._last: Sample | None = None
+        self._is_cuda = torch.device(device).type == "cuda"
+        first, self._has_plain_inputs = self._first_draw()
+        self._set_count = 2 if self._is_cuda else self._sets_on_cpu(first)
+        longest = max((t.numel() for t in (*_distinct(first.args), *first.cotangents)), default=1)
+        self._noise = NoiseTape(device, longest)
+        self._first = first
+        self.sets: list[JudgedInputs] = []
+        self._place([first])
+
+    @property
+    def method(self) -> str:
+        return ("cuda graphs" if self.graphs else "cuda events") if self._is_cuda else "cpu clock"
+
+    # ---- Inputs -----------------------------------------------------------------------------------------------
+
+    def _draw(self) -> tuple[Any, ...]:
+        return self.op.inputs(self._make(Make), **self.sizes)
+
+    def _make(self, kind: type[Make]) -> Any:
+        make = kind(self.device, self.dtype, requires_grad=self.backward)
+        make._generator = generator(self.device)
+        return make
+
+    def _first_draw(self) -> tuple[JudgedInputs, bool]:
+        """A set, and whether all its tensors are normal numbers as `make` drew them."""
+        make = self._make(_RememberingMake)
+        args = self.op.inputs(make, **self.sizes)
+        cotangents: list[Tensor] = []
+        if self.backward:
+            outputs = reference_check.tensors(self.op.reference(*reference_check.copies(args)))
+            cotangents = [torch.randn_like(out.detach()).contiguous() for out in outputs if out.is_floating_point()]
+        return JudgedInputs(args, cotangents), all(map(make.is_as_drawn, _distinct(args)))
+
+    def _sets_on_cpu(self, first: JudgedInputs) -> int:
+        nbytes = sum(t.numel() * t.element_size() for t in (*_distinct(first.args), *first.cotangents))
+        return max(2, min(MOST_SETS, ROTATED_BYTES // max(1, 2 * nbytes)))  # The outputs take about as much again.
+
+    def _place(self, sets: Sequence[JudgedInputs]) -> None:
+        """Puts sets into the arena, at addresses that differ from those of the sets before, and tells the processes."""
+        offset, places = 0, []
+        for inputs in sets:
+            # Where tensors lie relative to each other makes a kernel faster or slower by several percent, for as long
+            # as the process lives (Mytkowicz et al., 2009): so it changes with each block.
+            offset += 64 * _CHANCE.randrange(1, 1024)
+            of_set: dict[int, Place] = {}
+            for tensor in (*_distinct(inputs.args), *inputs.cotangents):
+                offset = aligned(offset)
+                place = of_set[id(tensor)] = _placed(tensor, offset)
+                offset += place.nbytes + 64
+            places.append(of_set)
+        opened = self._arena.resize(offset)
+        storage = self._arena.storage
+        for inputs, of_set in zip(sets, places, strict=True):
+            inputs.shared = [of_set[id(tensor)].tensor(storage) for tensor in _distinct(inputs.args)]
+            inputs.shared_cotangents = [of_set[id(tensor)].tensor(storage) for tensor in inputs.cotangents]
+            inputs.hand_over()
+            inputs.hand_over_cotangents()
+        self.sets = list(sets)
+        described = [
+            pytree.tree_map_only(Tensor, lambda tensor, of_set=of_set: of_set[id(tensor)], inputs.args)
+            for inputs, of_set in zip(sets, places, strict=True)
+        ]
+        cotangents = [[of_set[id(t)] for t in inputs.cotangents] for inputs, of_set in zip(sets, places, strict=True)]
+        for process in self._processes:
+            process.ask("inputs", arena=opened, sets=described, cotangents=cotangents)
+
+    def join(self, process: OpProcess) -> None:
+        """Lets another process see the inputs."""
+        self._processes.append(process)
+        self._place(self.sets)
+
+    def _renew(self, inputs: JudgedInputs) -> None:
+        """New values in the judge's own tensors."""
+        if self._has_plain_inputs:
+            for tensor in _distinct(inputs.args):
+                self._noise.fill(tensor)
+            return
+        for ours, new in zip(_distinct(inputs.args), _distinct(self._draw()), strict=True):
+            ours.data.copy_(new.data)
+
+    def _another_set(self) -> JudgedInputs:
+        """Tensors for a set, whose values are those that `_run` draws."""
+        first = self._first.args
+        args = pytree.tree_map_only(Tensor, _alike, first) if self._has_plain_inputs else self._draw()
+        return JudgedInputs(args, [torch.zeros_like(cotangent) for cotangent in self._first.cotangents])
+
+    def fresh(self) -> None:
+        """New inputs at new addresses; every function is called on each set once."""
+        cores = os.sched_getaffinity(0)
+        for process in (*self._processes, *([self._idle] if self._idle else [])):
+            process.move(cores)
+        self.sets = []
+        self._place([self._another_set() for _ in range(self._set_count)])
+        batch = 1 if self._is_cuda else len(self.sets)
+        for name in self.functions:
+            for first in range(0, len(self.sets), batch):
+                self._run(name, list(range(first, first + batch)))
+        if self._idle:
+            self._empty_s = self._time_of_empty_batches()
+
+    def _time_of_empty_batches(self) -> float:
+        """What a request and a reply take. A process without an op says so, for an op could make them seem long."""
+        self._idle.ask("arm", function="", indices=[], backward=False, graphs=False)
+        return statistics.median(self._idle.go()[0] for _ in range(EMPTY_BATCHES))
+
+    # ---- Samples ----------------------------------------------------------------------------------------------
+
+    def warm_up(self, name: str) -> float:
+        """The fastest call's seconds, after warming up."""
+        self._run(name, [0])
+        answer = self.functions[name].ask("layouts")
+        self._layouts[name] = _checked_layouts(answer)[0]
+        self._empty_s = self._time_of_empty_batches() if self._idle else 0.0
+        end, fastest, times = time.perf_counter() + 2 * clock.WARM_UP_S, float("inf"), 0
+        while times < 3 or time.perf_counter() < end:
+            fastest, times = min(fastest, self._run(name, [0]).seconds), times + 1
+        return fastest
+
+    def plan(self, seconds: float) -> None:
+        """Chooses how samples are taken of calls that take about so long."""
+        if self._is_cuda:
+            short = seconds < clock.CudaClock.GRAPH_S and not self.backward
+            self.graphs = short and all(
+                process.ask("graphs", function=name, index=0)["captured"] for name, process in self.functions.items()
+            )
+        else:
+            self.calls_a_sample = max(1, min(MOST_CALLS, self._set_count, round(SAMPLE_S / max(seconds, 1e-9))))
+
+    def sample(self, name: str) -> float:
+        """Seconds a call."""
+        first, self._turn = self._turn, self._turn + self.calls_a_sample
+        return self._run(name, [index % len(self.sets) for index in range(first, self._turn)]).seconds
+
+    def _run(self, name: str, indices: list[int]) -> Sample:
+        """One call on each of these sets, with new values."""
+        process, chosen = self.functions[name], [self.sets[index] for index in indices]
+        for inputs in chosen:
+            self._renew(inputs)
+        order = {"function": name, "indices": indices, "backward": self.backward, "graphs": self.graphs}
+        if self.backward:
+            for inputs in chosen:
+                inputs.hand_over()
+            process.ask("arm", **order)  # The forward runs here: it knows the inputs, and not yet the cotangents.
+            for inputs in chosen:
+                for cotangent in inputs.cotangents:
+                    self._noise.fill(cotangent)
+                inputs.hand_over_cotangents()
+        else:
+            process.ask("arm", **order)
+            for inputs in chosen:
+                inputs.hand_over()
+        if self._is_cuda:
+            torch.cuda.synchronize()
+        seconds, own, addresses = process.go()
+        a_call = own if self._is_cuda else max(seconds - self._empty_s, 1e-9) / len(indices)
+        self._last = Sample(name, indices, a_call, addresses)
+        return self._last
+
+    # ---- Checks -----------------------------------------------------------------------------------------------
+
+    def check(self, *, coarsely: bool = False) -> CheckResult:
+        """Whether the results of the last sample are the op's, all of them, computed when the clock stopped."""
+        last = self._last
+        try:
+            results = self._read(last)
+            for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
+                inputs = self.sets[last.indices[position]]
+                if inputs.were_changed():
+                    return CheckResult("it wrote to its inputs, or to the memory around them")
+                compared = integrity.compare_with_reference(self, inputs, results[position], coarsely=coarsely)
+                if compared.fault:
+                    return CheckResult(self._explained(compared.fault, last, results, position))
+            return compared
+        except CallError as error:
+            return CheckResult(str(error))
+
+    def _explained(self, fault: str, last: Sample, results: list[list[Tensor]], position: int) -> str:
+        """The fault, and what further calls say of its cause."""
+        self.functions[last.name].settle(min(0.05, 2e-3 + 2 * last.seconds))
+        if not _same(self._read(last)[position], results[position]):
+            return f"its results changed after it had returned: work was left on another stream or thread ({fault})"
+        if _same(self._read(self._run(last.name, last.indices))[position], results[position]):
+            return f"it returned what it had for earlier values at the same addresses ({fault})"
+        return fault
+
+    def check_afterwards(self, name: str = OP) -> str | None:
+        """The checks that need calls of their own, for when all samples are taken."""
+        if not self._is_cuda and self.calls_a_sample == 1:
+            self._run(name, [0, 1])
+            if fault := self.check().fault:
+                return fault
+        if self._is_cuda and (fault := self._disagrees_with_the_wall(name)):
+            return fault
+        return None
+
+    def _read(self, sample: Sample) -> list[list[Tensor]]:
+        """Copies of a sample's results, by call.
+
+        Raises:
+            CallError: they are not plain tensors in memory, or not as many or as large as those of earlier calls.
+        """
+        process, layout = self.functions[sample.name], self._layouts[sample.name]
+        if len(sample.addresses) != len(layout) * len(sample.indices):
+            raise CallError(f"it returned {len(sample.addresses)} tensors in {len(sample.indices)} calls")
+        # Read first: what the process says of its results, it says after the clock stopped.
+        copies = []
+        if not self._is_cuda:
+            of_calls = [layout] * len(sample.indices)
+            addresses = iter(sample.addresses)
+            copies = [[_rebuilt(process, next(addresses), *facts) for facts in of_call] for of_call in of_calls]
+        said = _checked_layouts(process.ask("layouts"))
+        if any(of_call != layout for of_call in said):
+            raise CallError("the shapes, strides or dtypes of its results differ from call to call")
+        if self._is_cuda:
+            copies = _opened(process.ask("share"), layout)
+        return copies
+
+    def _disagrees_with_the_wall(self, name: str) -> str | None:
+        """A fault if a call takes longer by the judge's clock than by the GPU's events, which the op could reach."""
+        process = self.functions[name]
+        own = statistics.median(self._run(name, [0]).seconds for _ in range(5))
+        captured = not self.backward and process.ask("graphs", function=name, index=0)["captured"]
+        process.ask("arm", function=name, indices=[0], backward=self.backward, graphs=captured)
+        wall = self._wall_of_a_call(process, own)
+        # A GPU that is kept busy may clock lower; and without a graph the CPU's launches may take longer than its work.
+        if wall > (2 * own + 10e-6 if captured else 5 * own + 1e-3):
+            return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
+        process.ask("arm", function=name, indices=[0], backward=self.backward, graphs=False)
+        if (left := process.ask("left")["seconds"]) > max(LEFT_S, LEFT_SHARE * own):
+            return (
+                f"the GPU worked on for {left * 1e6:.0f} µs after the timed stream was through: work was left elsewhere"
+            )
+        return None
+
+    @staticmethod
+    def _wall_of_a_call(process: OpProcess, own: float) -> float:
+        """Seconds of one of many calls, back to back: the slope between a batch and one of twice as many."""
+        times = max(10, min(10_000, round(0.02 / max(own, 1e-7))))
+        walls: dict[int, list[float]] = {times: [], 2 * times: []}
+        for _ in range(3):
+            for count, seconds in walls.items():
+                begin = time.perf_counter()
+                process.ask("repeat", times=count)
+                seconds.append(time.perf_counter() - begin)
+        return (min(walls[2 * times]) - min(walls[times])) / times
+
+
+class _RememberingMake(Make):
+    """Knows which tensors still hold what it drew."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._drawn: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, shape: Sequence[int], differentiable: bool = True) -> Tensor:
+        tensor = super().__call__(shape, differentiable)
+        self._drawn[id(tensor)] = tensor, tensor.detach().clone()
+        return tensor
+
+    def is_as_drawn(self, tensor: Tensor) -> bool:
+        drawn = self._drawn.get(id(tensor))
+        return drawn is not None and tensor.is_floating_point() and reference_check.same_bits(*drawn)
+
+
+def _alike(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor).requires_grad_(tensor.requires_grad)
+
+
+def _distinct(args: Any) -> list[Tensor]:
+    """The tensors among some arguments, each once."""
+    return list({id(tensor): tensor for tensor in reference_check.tensors(args)}.values())
+
+
+def _placed(tensor: Tensor, offset: int) -> Place:
+    """A place for a tensor: in its own strides or, where its elements share memory, contiguous."""
+    overlaps = any(step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    stride = torch.empty(tensor.shape, device="meta").stride() if overlaps else tensor.stride()
+    return Place(offset, tensor.dtype, tuple(tensor.shape), tuple(stride), tensor.requires_grad)
+
+
+def _same(first: list[Tensor], second: list[Tensor]) -> bool:
+    return all(reference_check.same_bits(a, b) for a, b in zip(first, second, strict=True))
+
+
+# ---- Results, of which the op's process says where and what they are ----------------------------------------------
+
+Layout = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
+
+
+def _checked_layouts(answer: dict[str, Any]) -> list[list[Layout]]:
+    """The layouts of each call's results, if they are plain tensors.
+
+    Raises:
+        CallError: they are not.
+    """
+    try:
+        return [[_checked_layout(*facts) for facts in of_call] for of_call in answer["layouts"]]
+    except (KeyError, TypeError, ValueError):
+        raise CallError("TypeError: it returned no plain tensors") from None
+
+
+def _checked_layout(type_: str, dtype: str, shape: list[int], stride: list[int]) -> Layout:
+    if type_ != "torch.Tensor":
+        raise CallError(f"it returned a {type_}, not a plain torch.Tensor")
+    of_name = getattr(torch, dtype.removeprefix("torch."), None)
+    numbers = [*shape, *stride]
+    if not isinstance(of_name, torch.dtype) or not all(type(n) is int and n >= 0 for n in numbers):
+        raise ValueError(dtype)
+    if len(shape) != len(stride):
+        raise ValueError(shape)
+    return of_name, tuple(shape), tuple(stride)
+
+
+def _rebuilt(process: OpProcess, address: int, dtype: torch.dtype, shape: Any, stride: Any) -> Tensor:
+    place = Place(0, dtype, shape, stride)
+    return place.tensor(process.read(address, place.nbytes).untyped_storage()).contiguous()
+
+
+def _opened(answer: dict[str, Any], layout: list[Layout]) -> list[list[Tensor]]:
+    """Copies of results that lie on the GPU."""
+    copies = []
+    for of_call in answer["results"]:
+        tensors = []
+        for (shared, offset), (dtype, shape, stride) in zip(of_call, layout, strict=True):
+            facts = [bytes.fromhex(fact) if isinstance(fact, str) else fact for fact in shared]
+            storage = torch.UntypedStorage._new_shared_cuda(*facts)
+            tensors.append(torch.empty(0, dtype=dtype, device="cuda").set_(storage, offset, shape, stride).clone())
+        copies.append(tensors)
+    torch.cuda.synchronize()
+    return copies

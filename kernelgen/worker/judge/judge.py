@@ -1,0 +1,109 @@
+"""The processes of one op: its own, its peers', and one without an op, which times requests and replies."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelgen.errors import LabError
+from kernelgen.worker.judge.arena import CpuArena, CudaArena
+from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.op_process import CallError, OpProcess, end_orphans
+from kernelgen.worker.op import Op
+
+
+class Judge:
+    """Has the project of an op imported by another process.
+
+    Args:
+        op: as its trusted lab.py describes it. It was loaded before any process of an op was started, which could have
+            edited it.
+        request: `package` and `project`; and optionally `trusted`, the checkout that lab.py, the reference and the
+            peers are taken from (default: the project), `device`, `tf32`, and `interpreted` for an op that has no
+            compiled kernel to require.
+
+    Raises:
+        LabError: the op cannot be loaded or run here; the message says why.
+    """
+
+    def __init__(self, request: Mapping[str, Any], op: Op) -> None:
+        self._request, self._root = request, Path(request["project"])
+        self._trusted, self._package = trusted_root(request), request["package"]
+        self.op, name = op, op.name
+        self._shared = CpuArena()
+        self._started: list[OpProcess] = []
+        self.process = self._start(self._root, confined=True)
+        lab = self._trusted / "src" / self._package / "ops" / name / "lab.py"
+        self.process.order("load_op", package=self._package, name=name, lab=str(lab))
+        try:
+            missing = self.process.answer()["missing"]
+            self.device = self._chosen_device(missing)
+            if not request.get("interpreted"):
+                facts = {"package": self._package, "name": name, "device": self.device}
+                if problem := self.process.ask("require_kernel", **facts)["problem"]:
+                    raise LabError(str(problem))
+            self.process.ask("start_clock", tf32=bool(request.get("tf32")))
+            self._state = self.process.ask("state")
+        except CallError as error:
+            self.close()
+            raise LabError(f"{name} does not load: {error}.") from error
+        except LabError:
+            self.close()
+            raise
+        self._is_cuda = torch.device(self.device).type == "cuda"
+        self._arena = CudaArena() if self._is_cuda else self._shared
+        self._idle = None if self._is_cuda else self._start(self._trusted)
+        self._peers: OpProcess | None = None
+
+    def case(self, sizes: Mapping[str, int], dtype: torch.dtype, *, backward: bool) -> JudgedCase:
+        """A case of the op alone."""
+        processes = {"op": self.process}
+        return JudgedCase(self.op, sizes, dtype, self.device, processes, self._arena, self._idle, backward=backward)
+
+    def peers(self) -> OpProcess:
+        """The process that runs the peers, which is started when it is first asked for."""
+        if self._peers is None:
+            self._peers = self._start(self._trusted)
+            facts = {"package": self._package, "name": self.op.name, "trusted": str(self._trusted)}
+            self._peers.ask("load_peers", **facts)
+            self._peers.ask("start_clock", tf32=bool(self._request.get("tf32")))
+        return self._peers
+
+    def what_is_left(self) -> str | None:
+        """What the op left behind: a process without a parent, or another state of its own; in a sentence."""
+        if end_orphans([process.pid for process in self.processes]):
+            return "it left a process behind that is no child of its own"
+        return difference_of_states(self._state, self.process.ask("state"))
+
+    @property
+    def processes(self) -> list[OpProcess]:
+        return self._started
+
+    def close(self) -> None:
+        for process in self._started:
+            process.close()
+        end_orphans([])
+
+    def _start(self, root: Path, *, confined: bool = False) -> OpProcess:
+        process = OpProcess(root, self._shared, confined=confined)
+        self._started.append(process)
+        return process
+
+    def _chosen_device(self, missing: Mapping[str, Any]) -> str:
+        """As `worker.op.chosen_device`, which would import the project."""
+        device = self._request.get("device")
+        if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
+            raise LabError(f"Nothing can run on {device}: torch sees no GPU here; run it with --device cpu.")
+        return device or ("cuda" if torch.cuda.is_available() and not missing.get("CUDA", "missing") else "cpu")
+
+
+def trusted_root(request: Mapping[str, Any]) -> Path:
+    """The checkout that lab.py, the reference and the peers are taken from."""
+    return Path(request.get("trusted") or request["project"])
+
+
+def difference_of_states(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
+    """A sentence if two answers to `state` differ."""
+    changes = [f"{name} from {before[name]} to {after.get(name)}" for name in before if after.get(name) != before[name]]
+    return f"it changed the process that it ran in: {', '.join(changes)}" if changes else None

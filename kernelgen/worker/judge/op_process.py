@@ -1,0 +1,271 @@
+"""A process of the op, seen from the judge: started, given orders, stopped while no clock runs, and read."""
+
+import ctypes
+import json
+import os
+import pickle
+import re
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelgen.errors import LabError
+from kernelgen.worker import op_host
+from kernelgen.worker.judge.arena import CpuArena
+
+# kernelgen alone is imported from its own environment; `src` comes first, as in the project's own processes.
+_BOOT = (
+    "import sys; sys.path[0] = sys.argv[1]; import kernelgen; sys.path[0] = 'src'; "
+    "from kernelgen.worker.op_host import main; main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
+)
+_PACKAGE_PARENT = Path(__file__).resolve().parents[3]
+# What the op has no business with: credentials, and what would tell it that a test of kernelgen runs it.
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTEST_|^TORCH_DEVICE_BACKEND_AUTOLOAD$")
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
+
+
+class CallError(Exception):
+    """The op raised; `str()` is the type and the first line of the message."""
+
+
+def become_judge() -> None:
+    """Closes this process's memory to others, and has every process that an op leaves behind become its child.
+
+    Raises:
+        LabError: the system cannot do that.
+    """
+    if sys.platform != "linux":
+        raise LabError("Times are taken by a process that the op cannot reach, which needs Linux; run this there.")
+    system = ctypes.CDLL(None)
+    system.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    system.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class OpProcess:
+    """One process. Between orders it is stopped, with all that it started.
+
+    Args:
+        root: the project, where it runs.
+        arena: the memory that it shares with the judge.
+        confined: it may write to a scratch folder and to caches alone (worker/confinement.py).
+    """
+
+    def __init__(self, root: Path, arena: CpuArena, *, confined: bool) -> None:
+        self._connection, theirs = Pipe()
+        os.set_inheritable(theirs.fileno(), True)
+        self._scratch = tempfile.mkdtemp(prefix="kernelgen-op-") if confined else ""
+        environment = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+        command = [sys.executable, "-c", _BOOT, str(_PACKAGE_PARENT), str(theirs.fileno()), str(arena.fd)]
+        if confined:
+            environment["TMPDIR"] = self._scratch
+        command.append(self._scratch)
+        self._process = subprocess.Popen(
+            command,
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            pass_fds=(theirs.fileno(), arena.fd),
+            env=environment,
+            start_new_session=True,
+        )
+        theirs.close()
+        self.pid = self._process.pid
+        self._stopped = False
+        self._children: list[int] = []
+
+    # ---- Orders -----------------------------------------------------------------------------------------------
+
+    def order(self, do: str, **arguments: Any) -> None:
+        """Gives an order without waiting for it."""
+        self._proceed()
+        with suppress(OSError):  # Of a process that died; `answer` says so.
+            self._connection.send_bytes(pickle.dumps({"do": do, **arguments}))
+
+    def answer(self) -> dict[str, Any]:
+        """The answer to the last order.
+
+        Raises:
+            CallError: it raised.
+        """
+        message = self._receive()
+        self.stop()
+        return self._unpacked(message, op_host.OK)
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        self.order(do, **arguments)
+        return self.answer()
+
+    def go(self) -> tuple[float, float, list[int]]:
+        """Runs what was armed: seconds by the judge's clock, by the process's own, and the results' addresses."""
+        start = time.perf_counter()
+        self._send_go()
+        message = self._receive()
+        seconds = time.perf_counter() - start
+        self.stop()
+        payload = self._unpacked(message, op_host.TIMED)
+        own, *addresses = struct.unpack(f"d{len(payload) // 8 - 1}q", payload)
+        return seconds, own, addresses
+
+    def _send_go(self) -> None:
+        with suppress(OSError):
+            self._connection.send_bytes(op_host.GO)
+        self._proceed()
+
+    def _receive(self) -> bytes:
+        try:
+            return self._connection.recv_bytes()
+        except (EOFError, OSError):
+            self._end_alike()
+
+    @staticmethod
+    def _unpacked(message: bytes, kind: bytes) -> Any:
+        """The message is the op's word: it is data, whatever it says."""
+        head, payload = message[:1], message[1:]
+        try:
+            if head == op_host.FAILED:
+                problem = json.loads(payload)
+                raise CallError(f"{problem['type']}: {problem['message']}")
+            if head == kind and kind == op_host.TIMED and len(payload) % 8 == 0 and payload:
+                return payload
+            if head == kind and kind == op_host.OK and isinstance(answer := json.loads(payload), dict):
+                return answer
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise CallError("TypeError: the op's process gave an answer that the judge did not ask for")
+
+    # ---- Stopping ---------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Returns when neither the process nor any that it started runs."""
+        if self._stopped:
+            return
+        os.kill(self.pid, signal.SIGSTOP)
+        _, status = os.waitpid(self.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            self._ended(status)
+        self._stopped = True
+        self._children = descendants(self.pid)
+        for child in self._children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGSTOP)
+
+    def _proceed(self) -> None:
+        if self._stopped:
+            for pid in (*self._children, self.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            self._stopped = False
+
+    def settle(self, seconds: float) -> None:
+        """Lets it run for a while, and stops it again."""
+        self._proceed()
+        time.sleep(seconds)
+        self.stop()
+
+    def move(self, cores: set[int]) -> None:
+        with suppress(OSError):
+            os.sched_setaffinity(self.pid, cores)
+
+    def close(self) -> None:
+        for pid in (*descendants(self.pid), self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _end_alike(self) -> None:
+        """The op's process died: so does this one, in the same way, since the host knows what to do then."""
+        _, status = os.waitpid(self.pid, 0)
+        while os.WIFSTOPPED(status):
+            _, status = os.waitpid(self.pid, 0)
+        self._ended(status)
+
+    def _ended(self, status: int) -> None:
+        sys.stderr.flush()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        if os.WIFSIGNALED(status):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            number = os.WTERMSIG(status)
+            if number != signal.SIGKILL:
+                signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        os._exit(os.WEXITSTATUS(status))
+
+    # ---- Reading ----------------------------------------------------------------------------------------------
+
+    def read(self, address: int, nbytes: int) -> Tensor:
+        """A copy of its memory, in bytes.
+
+        Raises:
+            CallError: there is no such memory.
+        """
+        copy = torch.empty(nbytes, dtype=torch.uint8)
+        got = 0
+        while got < nbytes:
+            ours, theirs = _Span(copy.data_ptr() + got, nbytes - got), _Span(address + got, nbytes - got)
+            count = _SYSTEM.process_vm_readv(self.pid, ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0)
+            if count <= 0:
+                reason = os.strerror(ctypes.get_errno())
+                raise CallError(
+                    f"RuntimeError: its result's memory cannot be read ({reason}): it should be a plain tensor"
+                )
+            got += count
+        return copy
+
+
+class _Span(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+_SYSTEM = ctypes.CDLL(None, use_errno=True)
+if hasattr(_SYSTEM, "process_vm_readv"):
+    _SYSTEM.process_vm_readv.restype = ctypes.c_ssize_t
+    _SYSTEM.process_vm_readv.argtypes = (
+        *(ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong),
+        *(ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong),
+    )
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and those that they did."""
+    children = _children(pid)
+    return children + [grandchild for child in children for grandchild in descendants(child)]
+
+
+def _children(pid: int | str) -> list[int]:
+    children: list[int] = []
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                children += map(int, file.read().split())
+    return children
+
+
+def end_orphans(known: Sequence[int]) -> int:
+    """Ends the processes that ops left behind, which lost their parent; returns how many there were.
+
+    They are children of this process that it did not start, and as unprivileged as only an op's are.
+    """
+    left = 0
+    for pid in _children("self"):
+        with suppress(OSError):
+            if pid not in known and "NoNewPrivs:\t1" in Path(f"/proc/{pid}/status").read_text():
+                left += 1  # One that ended already, too: it is a child of this process until somebody waits for it.
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+    return left

@@ -1,0 +1,258 @@
+"""The process that runs a project's op, or its peers, for the judge. Its word counts for nothing.
+
+It answers orders one after the other. Inputs lie in memory that the judge shares and rewrites; of results it gives the
+addresses, from which the judge reads by itself. While no clock runs, the judge keeps this process stopped.
+
+Messages from the judge are pickled orders, {"do": METHOD, **ARGUMENTS}, or GO, which starts what was armed. Messages
+to the judge are never unpickled: JSON after an OK or FAILED, or, after GO, the seconds by this process's own clock
+(used on CUDA, where the judge checks them) and the addresses of the results.
+"""
+
+import importlib
+import importlib.util
+import json
+import os
+import pickle
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from kernelgen.worker.confinement import confine, end_with_parent
+
+GO, OK, FAILED, TIMED = b"go", b"+", b"!", b"t"
+
+
+def main(fd: int, arena_fd: int, scratch: str) -> None:
+    """Serves the judge at the other end of `fd`; confined to `scratch`, unless that is empty."""
+    end_with_parent()
+    if scratch:
+        confine(Path(scratch))
+    _Host(Connection(fd), arena_fd).serve()
+
+
+class _Host:
+    """Each public method but `serve` is an order; its result is a JSON object."""
+
+    def __init__(self, connection: Connection, arena_fd: int) -> None:
+        self._connection, self._arena_fd = connection, arena_fd
+        self._functions: dict[str, Any] = {}
+        self._calls: list[Any] = []
+        self._results: list[Any] = []
+        self._graphs: dict[Any, Any] = {}
+        self._clock = None
+
+    def serve(self) -> None:
+        receive, send = self._connection.recv_bytes, self._connection.send_bytes
+        while True:
+            try:
+                message = receive()
+            except EOFError:
+                os._exit(0)
+            try:
+                if message == GO:
+                    send(self._go())
+                else:
+                    order = pickle.loads(message)
+                    answer = getattr(self, order.pop("do"))(**order)
+                    send(OK + json.dumps(answer or {}).encode())
+            except Exception as error:
+                problem = {"type": type(error).__name__, "message": str(error).partition("\n")[0][:1000]}
+                send(FAILED + json.dumps(problem).encode())
+
+    # ---- Loading ----------------------------------------------------------------------------------------------
+
+    def load_op(self, package: str, name: str, lab: str) -> dict[str, Any]:
+        """Import the project, and take the op that the trusted lab.py names."""
+        importlib.import_module("torch")
+        importlib.import_module(f"{package}.ops.{name}")
+        module = _load_file(f"{package}.ops.{name}.lab", lab)
+        self._functions = {"op": module.OP}
+        library = sys.modules.get(f"{package}._library")
+        return {"missing": getattr(library, "missing", {})}
+
+    def require_kernel(self, package: str, name: str, device: str) -> dict[str, Any]:
+        from kernelgen.errors import LabError
+        from kernelgen.worker.op import require_kernel
+
+        try:
+            require_kernel(package, name, device)
+        except LabError as error:
+            return {"problem": str(error)}
+        return {"problem": None}
+
+    def load_peers(self, package: str, name: str, trusted: str) -> dict[str, Any]:
+        """Take the peers of a trusted lab.py; nothing of the project is imported."""
+        from kernelgen.worker.judge import trusted as files
+
+        self._functions = dict(files.load(Path(trusted), package, name).peers)
+        return {}
+
+    def start_clock(self, tf32: bool) -> dict[str, Any]:
+        """What a GPU needs: its clock, and whether float32 products may use TF32."""
+        import torch
+
+        from kernelgen.worker.clock import CudaClock
+
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+        if torch.cuda.is_available():
+            self._clock = CudaClock()
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """What a function can leave changed for those that run after it."""
+        import torch
+
+        backends = torch.backends
+        return {
+            "threads": torch.get_num_threads(),
+            "default dtype": str(torch.get_default_dtype()),
+            "float32 matmul precision": torch.get_float32_matmul_precision(),
+            "cudnn.allow_tf32": backends.cudnn.allow_tf32,
+            "cudnn.benchmark": backends.cudnn.benchmark,
+            "cudnn.deterministic": backends.cudnn.deterministic,
+            "cudnn.enabled": backends.cudnn.enabled,
+            "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+            "gradients": torch.is_grad_enabled(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Undo what a function left changed."""
+        import torch
+
+        backends = torch.backends
+        torch.set_num_threads(state["threads"])
+        torch.set_default_dtype(getattr(torch, state["default dtype"].removeprefix("torch.")))
+        torch.set_float32_matmul_precision(state["float32 matmul precision"])
+        torch.use_deterministic_algorithms(state["deterministic algorithms"])
+        torch.set_grad_enabled(state["gradients"])
+        for name in ("allow_tf32", "benchmark", "deterministic", "enabled"):
+            setattr(backends.cudnn, name, state[f"cudnn.{name}"])
+
+    # ---- Inputs -----------------------------------------------------------------------------------------------
+
+    def inputs(self, arena: dict[str, Any], sets: list[Any], cotangents: list[list[Any]]) -> None:
+        """Map the arena, and take the arguments of each set from it."""
+        from torch.utils._pytree import tree_map_only
+
+        from kernelgen.worker.judge.arena import Place, open_cpu, open_cuda
+
+        self._calls, self._results, self._graphs = [], [], {}
+        storage = open_cuda(**arena) if "shared" in arena else open_cpu(self._arena_fd, **arena)
+
+        def opened(tree: Any) -> Any:
+            return tree_map_only(Place, lambda place: place.tensor(storage), tree)
+
+        self._sets, self._cotangents = [opened(args) for args in sets], [opened(grads) for grads in cotangents]
+
+    # ---- Calls ------------------------------------------------------------------------------------------------
+
+    def arm(self, function: str, indices: list[int], backward: bool, graphs: bool) -> None:
+        """Prepare a call on each of these sets; for a gradient, the forward runs here."""
+        self._results = []
+        self._calls = [self._call(self._functions[function], index, backward) for index in indices]
+        if graphs:
+            from kernelgen.worker.clock import captured
+
+            for position, index in enumerate(indices):
+                key = function, index
+                if key not in self._graphs:
+                    self._graphs[key] = captured(self._calls[position])
+                self._calls[position] = self._graphs[key] or self._calls[position]
+
+    def graphs(self, function: str, index: int) -> dict[str, Any]:
+        """Whether a call can be captured into a CUDA graph."""
+        self.arm(function, [index], False, True)
+        return {"captured": self._graphs[function, index] is not None}
+
+    def repeat(self, times: int) -> None:
+        """The armed calls so many times over, back to back; returns when the GPU is through with all."""
+        import torch
+
+        for _ in range(times):
+            for call in self._calls:
+                self._results = call()
+        torch.cuda.synchronize()
+        self._results = []
+
+    def left(self, times: int = 10) -> dict[str, Any]:
+        """For how many seconds the GPU still works when the current stream is through."""
+        import torch
+
+        waits = []
+        for _ in range(times):
+            torch.cuda.synchronize()
+            self._clock.sample(self._calls)
+            torch.cuda.current_stream().synchronize()
+            start = time.perf_counter()
+            torch.cuda.synchronize()
+            waits.append(time.perf_counter() - start)
+        return {"seconds": min(waits)}  # Another program on the GPU makes some of the waits long, the op all of them.
+
+    def layouts(self) -> dict[str, Any]:
+        """Type, dtype, shape and stride of each result of each call."""
+        return {"layouts": [[_layout(tensor) for tensor in _tensors(result)] for result in self._results]}
+
+    def share(self) -> dict[str, Any]:
+        """The IPC handles of the results on a GPU, by call."""
+        return {"results": [[_shared(tensor) for tensor in _tensors(result)] for result in self._results]}
+
+    def _call(self, function: Any, index: int, backward: bool) -> Any:
+        args = self._sets[index]
+        if not backward:
+            return lambda: function(*args)
+        import torch
+
+        floating = [out for out in _tensors(function(*args)) if out.is_floating_point()]
+        pairs = zip(floating, self._cotangents[index], strict=False)
+        pairs = [(out, grad) for out, grad in pairs if out.requires_grad]
+        leaves = [tensor for tensor in _tensors(args) if tensor.requires_grad]
+        outputs, grads = [out for out, _ in pairs], [grad for _, grad in pairs]
+        return lambda: torch.autograd.grad(outputs, leaves, grads, allow_unused=True, retain_graph=True)
+
+    def _go(self) -> bytes:
+        if self._clock:
+            seconds, self._results = self._clock.sample(self._calls)
+        else:
+            start = time.perf_counter()
+            self._results = [call() for call in self._calls]
+            seconds = time.perf_counter() - start
+        addresses = [tensor.data_ptr() for result in self._results for tensor in _tensors(result)]
+        return TIMED + struct.pack(f"d{len(addresses)}q", seconds, *addresses)
+
+
+def _load_file(name: str, path: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _tensors(tree: Any) -> Iterator[Any]:
+    """The tensors of a result: of torch's pytrees, those that ops return."""
+    if hasattr(tree, "data_ptr"):
+        yield tree
+    elif isinstance(tree, dict):
+        for value in tree.values():
+            yield from _tensors(value)
+    elif isinstance(tree, (tuple, list)):
+        for value in tree:
+            yield from _tensors(value)
+
+
+def _layout(tensor: Any) -> list[Any]:
+    return [
+        f"{type(tensor).__module__}.{type(tensor).__qualname__}",
+        str(tensor.dtype),
+        *map(list, (tensor.shape, tensor.stride())),
+    ]
+
+
+def _shared(tensor: Any) -> list[Any]:
+    """What opens a tensor's storage in another process, and where in it the tensor begins, in elements."""
+    facts = tensor.untyped_storage()._share_cuda_()
+    return [[fact.hex() if isinstance(fact, bytes) else fact for fact in facts], tensor.storage_offset()]

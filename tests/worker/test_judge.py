@@ -1,0 +1,162 @@
+"""What the judge loads, reads and believes; test_exploits.py has what it withstands."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelgen.errors import LabError
+from kernelgen.worker.judge import arena, case, noise, trusted
+from kernelgen.worker.judge.arena import CpuArena, Place
+from kernelgen.worker.judge.op_process import CallError, OpProcess, descendants
+
+LAB = """
+import torch
+from standing import mine
+from standing.ops.mine import reference
+
+OP, REFERENCE = mine, reference.mine
+DTYPES = (torch.float32,)
+DOMAIN = {"n": (1, 100)}
+
+
+def inputs(make, n):
+    return (make((n,)),)
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A project whose own code ends whoever imports it."""
+    folder = tmp_path / "src" / "standing" / "ops" / "mine"
+    folder.mkdir(parents=True)
+    for package in (folder, folder.parent, folder.parent.parent):
+        (package / "__init__.py").write_text("raise SystemExit('the project was imported')\n")
+    (folder / "lab.py").write_text(LAB)
+    (folder / "reference.py").write_text("def mine(x):\n    return x + 1\n")
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "standing"]:
+        del sys.modules[name]
+
+
+def test_lab_py_and_the_reference_are_loaded_without_the_project(checkout):
+    op = trusted.load(checkout, "standing", "mine")
+    assert float(op.reference(torch.zeros(1))) == 1
+    with pytest.raises(LabError, match="mine of the project was called in the process that judges it"):
+        op.function(torch.zeros(1))
+
+
+def test_a_module_that_is_missing_is_no_stand_in(checkout):
+    (checkout / "src/standing/ops/mine/reference.py").write_text("import not_there_at_all\n")
+    with pytest.raises(LabError, match="pip install not_there_at_all"):
+        trusted.load(checkout, "standing", "mine")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_tape_gives_normal_numbers_that_never_repeat(dtype):
+    tape = noise.NoiseTape("cpu", 10_000)
+    tensors = [torch.empty(10_000, dtype=dtype) for _ in range(20)]
+    for tensor in tensors:
+        tape.fill(tensor)
+    together = torch.stack(tensors).double()
+    assert float(together.mean()) == pytest.approx(0, abs=0.05)
+    assert float(together.std()) == pytest.approx(1, abs=0.05)
+    correlated = torch.corrcoef(together) - torch.eye(20)
+    assert float(correlated.abs().max()) < 0.999
+
+
+@pytest.mark.parametrize(
+    "shape, stride", [((3, 4), (4, 1)), ((3, 4), (1, 3)), ((2, 3), (8, 2)), ((), ()), ((0, 3), (3, 1))]
+)
+def test_a_tensor_in_the_arena_sees_nothing_around_it(shape, stride):
+    shared = CpuArena()
+    shared.resize(4096)
+    place = Place(512, torch.float32, shape, stride)
+    tensor = place.tensor(shared.storage)
+    assert (tuple(tensor.shape), tensor.stride()) == (shape, stride)
+    assert tensor.untyped_storage().nbytes() == place.nbytes == 4 * arena.span(shape, stride)
+    tensor.fill_(1)
+    again = arena.open_cpu(shared.fd, 4096)
+    assert torch.equal(place.tensor(again), tensor)
+
+
+@pytest.mark.parametrize(
+    "layouts",
+    [
+        [[["torch.Tensor", "torch.float32", [2], [1, 1]]]],
+        [[["torch.Tensor", "torch.nothing", [2], [1]]]],
+        [[["torch.Tensor", "torch.float32", [-2], [1]]]],
+        [[["torch.Tensor", "torch.float32", ["2"], [1]]]],
+        [[["torch.Tensor"]]],
+        [[["other.Tensor", "torch.float32", [2], [1]]]],
+        7,
+    ],
+)
+def test_what_an_op_says_of_its_results_is_not_believed(layouts):
+    with pytest.raises(CallError):
+        case._checked_layouts({"layouts": layouts})
+
+
+@pytest.mark.parametrize("message", [b"", b"x{}", b"+", b"+[]", b"+{", b"t123", b"!{}", b"!7"])
+def test_a_message_that_is_none_is_a_fault_of_the_op(message):
+    for kind in (b"+", b"t"):
+        with pytest.raises(CallError):
+            OpProcess._unpacked(message, kind)
+
+
+def test_a_process_is_stopped_between_orders(tmp_path):
+    process = OpProcess(tmp_path, CpuArena(), confined=False)
+    try:
+        process.ask("arm", function="", indices=[], backward=False, graphs=False)
+        assert process.go()[2] == []
+        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        assert state == "T"
+    finally:
+        process.close()
+    assert not Path(f"/proc/{process.pid}").exists()
+
+
+@pytest.mark.parametrize("confined", [False, True])
+def test_a_process_ends_with_its_judge_even_while_it_is_stopped(tmp_path, confined):
+    judge = (
+        "import os, pathlib, sys, time\n"
+        "from kernelgen.worker.judge.arena import CpuArena\n"
+        "from kernelgen.worker.judge.op_process import OpProcess\n"
+        f"process = OpProcess(pathlib.Path({str(tmp_path)!r}), CpuArena(), confined={confined})\n"
+        "process.ask('arm', function='', indices=[], backward=False, graphs=False)\n"
+        "print(process.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", judge], stdout=subprocess.PIPE, text=True, check=False)
+    pid = int(killed.stdout)
+    end = time.monotonic() + 20
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not alive(pid)
+
+
+def alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_descendants_are_found_at_any_depth():
+    first = os.fork()
+    if first == 0:
+        os.fork()
+        time.sleep(30)
+        os._exit(0)
+    try:
+        end = time.monotonic() + 20
+        while len(descendants(first)) < 1 and time.monotonic() < end:
+            time.sleep(0.01)
+        (second,) = descendants(first)
+        assert {first, second} <= set(descendants(os.getpid()))
+    finally:
+        for pid in (*descendants(first), first):
+            os.kill(pid, 9)
+        os.waitpid(first, 0)
