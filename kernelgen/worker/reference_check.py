@@ -111,6 +111,25 @@ class Expected:
                     return _compare_draws(draws, allowed_errors)
             raise
 
+    def check_zero_signs(self, results: Sequence[Evaluation]) -> None:
+        """The sign of an output's 0 is the reference's, where it is that of the outputs nearby: where the inputs' zeros
+        are tiny numbers of their signs. A sum that starts from 0 has no -0, so lone elements are left out.
+
+        Raises:
+            MismatchError: it is not.
+        """
+        for (args, _), plain, exact, result in zip(self._drawn, self._plains, self._exacts, results, strict=True):
+            if self._values != "signed zeros" or any(size < 5 for tensor in tensors(args) for size in tensor.shape):
+                return
+            nearby = copies(args, torch.float64)
+            with torch.no_grad():
+                for tensor in (tensor for tensor in tensors(nearby) if tensor.is_floating_point()):
+                    tensor.copy_(torch.where(tensor == 0, torch.full_like(tensor, 1e-100).copysign(tensor), tensor))
+                limits = evaluate(self._reference, nearby).outputs
+            for i, (ours, *others) in enumerate(zip(result.outputs, plain.outputs, exact.outputs, limits, strict=True)):
+                if ours.is_floating_point():
+                    _check_zero_sign(f"output {i}", ours, *others)
+
     def _allowed_errors(self, seed: int) -> list[AllowedError]:
         """The reference at neighbours of the inputs; for some values also its exact results there, and those here."""
         rounding, plains, exacts, shaken = torch.finfo(self._dtype).eps, [], [], []
@@ -157,6 +176,7 @@ def check_values(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | f
             if not same_bits(storage, old):
                 raise MismatchError("inputs", "it wrote to its inputs, or to the memory around them")
     errors = expected.compare(results)
+    expected.check_zero_signs(results)
     for i, (result, inference) in enumerate(zip(results, inferences, strict=True)):
         stale = i and all(map(same_bits, inference.outputs, inferences[i - 1].outputs))
         sentence = "without gradients it gave another result" + (_STALE if stale else "")
@@ -182,6 +202,15 @@ def _varied(cotangents: list[Tensor], i: int) -> list[Tensor]:
 
 # The results on one draw of the inputs: the op's, and its reference's in the op's own dtype and in float64.
 Draw = tuple[Evaluation, Evaluation, Evaluation]
+
+
+def _check_zero_sign(name: str, ours: Tensor, plain: Tensor, exact: Tensor, limit: Tensor) -> None:
+    negative = exact.signbit()
+    known = (exact == 0) & (plain == 0) & (limit != 0) & (plain.signbit() == negative) & (limit.signbit() == negative)
+    wrong = known & (ours == 0) & (ours.signbit() != negative)
+    if wrong.any():
+        got, wanted = ("0", "-0") if bool(negative[wrong][0]) else ("-0", "0")
+        raise MismatchError(name, f"{name} is {got} where the reference says {wanted}, in {int(wrong.sum())} elements")
 
 
 def _compare_draws(draws: list[Draw], allowed_errors: list[AllowedError]) -> dict[str, float]:
