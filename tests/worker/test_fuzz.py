@@ -1,9 +1,11 @@
 """`kernelgen fuzz`: it finds every fault, complains of nothing else, and its commands bring a failure back."""
 
 import contextlib
+import itertools
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import torch
 from kernelgen.errors import LabError
 from kernelgen.lab.fuzz import OpReport
 from kernelgen.worker import fuzz, reference_check
-from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, drawn
+from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, cover, drawn
 from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, Make
 from kernelgen.worker.mismatch import Fault, MismatchError
 from kernelgen.worker.op import Op
@@ -87,6 +89,39 @@ def test_a_small_domain_ends():
     op = an_op(domain={"rows": (1, 1), "columns": (2, 2)})
     combinations = len(LAYOUTS) * len(VALUES) * len(ALIASES) * len(("all", "0", "1"))
     assert 10 < len(list(all_cases(op, ["float32"], 0, 10**6))) <= combinations
+
+
+def test_every_pair_is_covered():
+    factors = {"a": [0, 1, 2], "b": ["x", "y"], "c": [True, False], "d": [5, 6, 7, 8]}
+    cases = list(cover(factors, [{"a": 0, "b": "x", "c": True, "d": 5}]))
+    cases_and_given = [*cases, {"a": 0, "b": "x", "c": True, "d": 5}]
+    for first, second in itertools.combinations(factors, 2):
+        pairs = {(case[first], case[second]) for case in cases_and_given}
+        assert pairs == set(itertools.product(factors[first], factors[second]))
+    assert len(cases) < 3 * 4 + 4
+    assert cases == list(cover(factors, [{"a": 0, "b": "x", "c": True, "d": 5}]))
+
+
+def test_the_core_pairs_what_an_op_branches_on():
+    domain = {"rows": (0, 100), "columns": (0, 300), "weighted": (0, 1)}
+    op = an_op(domain=domain, inputs=lambda make, rows, columns, weighted: (make((rows, columns)), make((columns,))))
+    op = replace(op, edges={"columns": (17,)})
+    cases = list(core(op, ["float32", "float16"]))
+    for rows, columns in itertools.product((0, 1, 100), (0, 1, 17, 300)):
+        assert any((case["rows"], case["columns"]) == (rows, columns) for case in cases)
+    for dtype, weighted, subset in itertools.product(("float32", "float16"), (0, 1), ("all", "0", "1")):
+        assert any((case["dtype"], case["weighted"]) == (dtype, weighted) for case in cases)
+        assert any((case["dtype"], case["requires_grad"]) == (dtype, subset) for case in cases)
+
+
+def test_a_size_with_a_default_may_be_left_out():
+    def inputs(make, rows, columns, dims=2):
+        return tuple(make((rows, columns) if dims == 2 else (rows, 1, columns)) for _ in range(2))
+
+    domain = {"rows": (0, 100), "columns": (0, 300), "dims": (2, 3)}
+    op = an_op(domain=domain, inputs=inputs, defaults={"dims": 2})
+    assert fuzz.run_case(op, complete(op, {"rows": 2, "columns": 3}), "cpu", 0) is None
+    assert {case["dims"] for case in core(op, ["float32"])} == {2, 3}
 
 
 def test_what_fails_is_shrunk():
@@ -174,6 +209,73 @@ def test_faults(function, case, sentence):
     fault = fault_of(function, **case)
     assert fault
     assert fault.startswith(sentence)
+
+
+def test_a_gradient_that_is_missing_in_a_later_draw():
+    class Sum(torch.autograd.Function):
+        calls = 0
+
+        @staticmethod
+        def forward(ctx, a, b):
+            return a + b
+
+        @staticmethod
+        def backward(ctx, grad):
+            Sum.calls += 1
+            return grad.clone(), None if Sum.calls % 3 == 0 else grad.clone()
+
+    fault = fault_of(Sum.apply)
+    assert fault
+    assert fault.startswith("gradient 1: the reference has gradient 1, and it has none")
+
+
+def test_elements_are_counted_in_the_worst_draw():
+    fault = fault_of(lambda a, b: a - b, rows=2, columns=2)
+    assert fault
+    assert "; 4 of 4 elements are wrong, in 25 of 25 draws" in fault
+
+
+def test_a_difference_of_large_numbers_that_should_be_0_is_rounding_alone():
+    """In float64 the reference rounds as well: another right way to compute a gradient of 0 gives another rounding."""
+
+    def centred(x):
+        x = x - x.mean(-1, keepdim=True)
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True))
+
+    # Three times the input gives the same result by other roundings.
+    op = an_op(centred, lambda x: centred(x * 3), inputs=lambda make, rows, columns: (make((rows, columns)),))
+    case = complete(op, {"rows": 1, "columns": 2, "dtype": "float64", "values": "huge"})
+    for seed in range(10):
+        assert fuzz.run_case(op, case, "cpu", seed) is None
+
+
+def test_the_largest_error_is_given_in_units_of_what_is_allowed():
+    op = an_op(lambda a, b: (a + b) * (1 + 2**-24))
+    verdict = fuzz.examine(op, complete(op, {"rows": 20, "columns": 7}), "cpu", 0)
+    assert verdict.fault is None
+    assert set(verdict.errors) == {"output 0", "gradient 0", "gradient 1"}
+    assert 0 < verdict.errors["output 0"] <= 1
+    report = OpReport("add")
+    for rows, error in ((1, 0.25), (2, 0.5), (3, 0.125)):
+        case = f'{{"rows": {rows}}}'
+        report.add({"event": "passed", "case": case, "errors": {"output 0": error}})
+    assert report.errors == {"output 0": {"error": 0.5, "case": {"rows": 2}}}
+
+
+def test_up_to_five_failures_are_shown_and_the_others_counted():
+    from kernelgen.cli.fuzz import _text
+
+    def text_of(failed):
+        failures = [
+            {"check": "output 0", "text": "it is off", "case": {}, "shrunk": i == 1, "command": f"case {i}"}
+            for i in range(failed)
+        ]
+        facts = {"op": "add", "cases": 60, "passed": 60 - failed, "too_large": 0, "failures": failures, "errors": {}}
+        return _text({"ops": [{**facts, "skipped": None, "note": None}], "device": "cpu", "seed": 0, "sizes": None})
+
+    assert sum("case" in line for line in text_of(3)[1:]) == 3
+    assert sum("    case" in line for line in text_of(7)) == 5
+    assert text_of(7)[-1] == "  and 2 more, which --json lists"
 
 
 def test_a_reference_that_fails_is_named():
@@ -384,6 +486,7 @@ def test_a_failure_is_printed_as_a_command(fuzzing):
     done = fuzzing("off_by_one_tail", "--seed", 3, "--count", 2, "--device", "cpu")
     assert done.code == 1
     assert "1 of 2 cases FAILED" in done.out or "2 of 2 cases FAILED" in done.out
+    assert "is wrong; looking for a smaller case, for 8 s at most" in done.err
     command = next(line for line in done.out.splitlines() if line.startswith("    kernelgen fuzz"))
     verb, *rest = shlex.split(command)[1:]
     assert verb == "fuzz"
@@ -429,6 +532,8 @@ def test_a_hang_is_a_failure(fuzzing):
         (["right_elementwise", "--case", "[]"], "--case is a JSON object"),
         (["--case", "{}"], "--case goes with one op"),
         (["right_elementwise", "--count", "0"], "--count 0 is too little"),
+        (["right_elementwise", "--seed", str(2**64)], "is no whole number from 0 to 18446744073709551615"),
+        (["right_elementwise", "--seed", "-1"], "is no whole number from 0 to 18446744073709551615"),
     ],
 )
 def test_what_cannot_be_asked(fuzzing, arguments, sentence):
