@@ -1,10 +1,17 @@
 """The errors that kernelgen raises on purpose. Each class carries the exit code of the command that ends by it."""
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class KernelgenError(Exception):
-    """kernelgen cannot do what it was asked to."""
+    """kernelgen cannot do what it was asked to. `details` is what --json says beside the message."""
 
     exit_code = 1
+
+    def __init__(self, message: str = "", details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.details = dict(details or {})
 
 
 class UsageError(KernelgenError):

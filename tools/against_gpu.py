@@ -109,9 +109,13 @@ def _report(chunks: list[Chunk], *, emulated_only: bool) -> int:
     agreeing, differing = Counter[str](), Counter[str]()
     for chunk in chunks:
         emulated = torch.load(chunk.results_of("emulated"))
-        on_gpu = emulated if emulated_only else torch.load(chunk.results_of("gpu"))
+        on_gpu = {} if emulated_only else torch.load(chunk.results_of("gpu"))
         for case in chunk.cases:
-            text = _difference(case, on_gpu[case.name], emulated[case.name])
+            result = emulated[case.name]
+            if emulated_only:
+                text = result if isinstance(result, str) else ""
+            else:
+                text = _difference(case, on_gpu[case.name], result)
             (differing if text else agreeing)[case.family] += 1
             if text:
                 print(f"{case.family}: {case.instruction}\n    {text}")
@@ -123,7 +127,9 @@ def _report(chunks: list[Chunk], *, emulated_only: bool) -> int:
 
 
 def _difference(case: Case, on_gpu: torch.Tensor | str, emulated: torch.Tensor | str) -> str:
-    """How the results differ; empty if they agree."""
+    """How the results differ; empty if they agree, or if both stop."""
+    if isinstance(on_gpu, str) and isinstance(emulated, str):
+        return ""
     if isinstance(on_gpu, str) or isinstance(emulated, str):
         both = [result if isinstance(result, str) else "results" for result in (on_gpu, emulated)]
         return f"the GPU: {both[0]}; the emulated GPU: {both[1]}"

@@ -6,7 +6,10 @@ Only the module of the verb that was typed is imported.
 import json
 import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
+from types import MappingProxyType
+from typing import Any
 
 from kernelgen import __version__
 from kernelgen.errors import KernelgenError, UsageError
@@ -22,6 +25,7 @@ VERBS = {
     "fuzz": ("prove ops right: adversarial inputs against the reference in float64", "kernelgen.cli.fuzz"),
     "bench": ("measure ops beside their peers", "kernelgen.cli.bench"),
     "compare": ("say whether ops became faster or slower", "kernelgen.cli.compare"),
+    "verdict": ("say in one answer whether an op builds, is right, and is fast", "kernelgen.cli.verdict"),
     "profile": ("show what bounds an op's kernels: counters against their ceilings", "kernelgen.cli.profile"),
     "report": ("write a page about everything that was measured", "kernelgen.cli.report"),
     "tune": ("search an op's tunables, and keep a faster configuration with evidence", "kernelgen.cli.tune"),
@@ -43,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     except KernelgenError as error:
-        return _fail(str(error), error.exit_code, arguments)
+        return _fail(str(error), error.exit_code, arguments, error.details)
     except KeyboardInterrupt:
         return _fail("Interrupted.", 130, arguments)
     except BrokenPipeError:
@@ -86,9 +90,9 @@ def _help() -> str:
     )
 
 
-def _fail(message: str, code: int, arguments: list[str]) -> int:
+def _fail(message: str, code: int, arguments: list[str], details: Mapping[str, Any] = MappingProxyType({})) -> int:
     if "--json" in arguments:
-        print(json.dumps({"error": message, "exit_code": code}))
+        print(json.dumps({"error": message, "exit_code": code, **details}))
     else:
         print(f"kernelgen: {message}", file=sys.stderr)
     return code

@@ -81,9 +81,10 @@ def _emulated(parser: Parser, options: argparse.Namespace) -> int:
 def _wheel(build: Build, as_json: bool) -> int:
     from kernelgen.toolchain.finding import table
     from kernelgen.toolchain.python import find_python
-    from kernelgen.toolchain.wheel import build_wheel
+    from kernelgen.toolchain.wheel import build_wheel, refuse_native
 
     python = find_python(build.root, build.python)
+    refuse_native(build.root, python, build.environment)
     findings = build_wheel(build.root, python, build.root / "dist", build.environment)
     if as_json:
         print(json.dumps({"findings": [finding.as_dict() for finding in findings]}))

@@ -69,7 +69,7 @@ def build(root: Path, python: Path, options: Sequence[str], environment: Mapping
         raise
     report = json.loads(text) if text else {"error": f"{python} could not run build_tools; its messages are above."}
     if "error" in report:
-        raise KernelgenError(report["error"])
+        raise KernelgenError(report["error"], {"errors": report.get("errors", [])})
     return report
 
 

@@ -1,8 +1,9 @@
 """Another revision of a project, checked out and built aside."""
 
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -52,6 +53,28 @@ def copy_cases(current: Path, other: Path, package: str, op: str, revision: str)
     if not (folder / "__init__.py").is_file():
         raise KernelgenError(f"There was no op {op!r} at {revision}, so there is nothing to compare it with.")
     shutil.copyfile(current / "src" / package / "ops" / op / "lab.py", folder / "lab.py")
+
+
+def keep_only(root: Path, package: str, ops: Sequence[str]) -> None:
+    """Removes the other ops of a project that is checked out aside, so that nobody compiles them.
+
+    Kept are these, what they or the package itself or setup.py name, and so on: a name is enough, since one op too many
+    costs only time.
+    """
+    source = root / "src" / package
+    left = {init.parent.name for init in (source / "ops").glob("*/__init__.py")}
+    kept: set[str] = set()
+    wanted = set(ops) | _named([root / "setup.py", *source.glob("*.py")], left)
+    while new := (wanted & left) - kept:
+        kept |= new
+        wanted = _named([file for op in new for file in (source / "ops" / op).rglob("*.py")], left)
+    for op in left - kept:
+        shutil.rmtree(source / "ops" / op)
+
+
+def _named(files: Iterable[Path], names: Collection[str]) -> set[str]:
+    words = {word for file in files if file.is_file() for word in re.findall(r"\w+", file.read_text(errors="replace"))}
+    return words & set(names)
 
 
 def versions(root: Path, path: Path, most: int) -> list[tuple[str, str]]:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernelgen.errors import KernelgenError
-from kernelgen.toolchain import elf, fatbin, packages
+from kernelgen.toolchain import elf, fatbin, gpus, packages
+from kernelgen.toolchain.build_tools import ask
 from kernelgen.toolchain.finding import Finding, error, ok, warning
 
 TAG = "cp310-abi3"
@@ -19,6 +20,25 @@ _STABLE = re.compile(r"(aoti_)?torch_\w+")
 # The C++ library's symbols: unversioned where libtorch holds a copy of them, and any copy will do.
 _STANDARD = re.compile(r"_Z(T[ISV])?N?K?(St|S[abdios])")
 _CURE = "include only torch/csrc/stable/* and torch/headeronly/*, no ATen, c10, pybind11 or Python.h; build again"
+
+
+def refuse_native(project: Path, python: Path, environment: Mapping[str, str]) -> None:
+    """Refuses a wheel whose GPUs would be whatever the machine has that builds it, unless that was asked for.
+
+    Raises:
+        KernelgenError: the project pins "native", nothing else was chosen, and CUDA would be compiled.
+    """
+    if environment.get("TORCH_CUDA_ARCH_LIST") or environment.get("USE_CUDA") == "0":
+        return
+    facts = ask(project, python, "facts")
+    if (facts.get("pinned", {}).get("value") or "").strip().lower() != "native" or not facts["toolkit"]["value"]:
+        return
+    present = ", ".join(facts["architectures"]["value"] or [])
+    raise KernelgenError(
+        f'setup.py pins CUDA_ARCHITECTURES = "native", so this wheel would hold code for {present} alone, and its name '
+        'would not say so; choose: kernelgen build --wheel --arch "8.0;9.0+PTX" for every GPU from 8.0 on, or --arch '
+        "native for the GPUs of this machine."
+    )
 
 
 def build_wheel(project: Path, python: Path, out: Path, environment: Mapping[str, str] | None = None) -> list[Finding]:
@@ -95,17 +115,19 @@ def check_library(name: str, data: bytes) -> Iterator[Finding]:
 def check_gpus(name: str, data: bytes) -> Iterator[Finding]:
     """Which GPUs a library has code for: a wheel's name does not say. Nothing for a library without kernels."""
     architectures = fatbin.architectures(data)
+    if not architectures:
+        return
     # PTX for one architecture alone, such as 9.0a+PTX, runs on no newer GPU.
-    ptx = [architecture for architecture in architectures if re.fullmatch(r"[\d.]+\+PTX", architecture)]
-    if ptx:
-        text = f"{name} holds code for {', '.join(architectures)}: newer GPUs compile the PTX when they load it"
+    has_ptx = any(re.fullmatch(r"[\d.]+\+PTX", architecture) for architecture in architectures)
+    older = [f"{capability} ({gpus.NAMES[capability]})" for capability in gpus.unserved(architectures)]
+    newer = "newer GPUs compile the PTX when they load it" if has_ptx else "no PTX: it runs on no newer GPU"
+    text = f"{name} holds code for {', '.join(architectures)}, and {newer}"
+    text += f"; it does not run on {', '.join(older)}" if older else ""
+    if has_ptx:
         yield ok("gpus", text)
-    elif architectures:
-        gpus = ", ".join(architectures)
-        text = f"{name} holds code for {gpus} and no PTX: it runs on no newer GPU, and no name says so."
-        yield warning(
-            "gpus", text, 'kernelgen build --wheel --arch "8.0;9.0+PTX", or nothing if no other GPU will run it'
-        )
+    else:
+        cure = 'kernelgen build --wheel --arch "8.0;9.0+PTX", or nothing if no other GPU will run it'
+        yield warning("gpus", f"{text}; no name says so.", cure)
 
 
 def _owner(symbol: str) -> str:

@@ -29,7 +29,9 @@ The modules, in the order in which a build uses them:
       schema_header.py    the schemas, as the C++ glue includes them
       tuning_header.py    the values of tuned.json, as the sources include them
       ninja.py            the text of build.ninja
+      compile_commands.py the same, for clangd
     configuration.py    the record of a build definition
+    diagnostics.py      the compilers' errors, by file and line
     stale.py            has anything changed that a build would compile?
 
 Besides these: environment.py (the variables that are read), machine.py (compiler processes at once, the CPU's name),

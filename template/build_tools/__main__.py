@@ -10,7 +10,8 @@
     facts       print what a build would use here
 
 `build` leaves standard output to the compilers and writes its result to --report. A refusal is one sentence on
-standard error and exit code 1; where there is a report, it is the report's `error`.
+standard error and exit code 1; where there is a report, it is the report's `error`, and `errors` are the compilers' own
+where --quiet lets them be read.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ def main(arguments: list[str]) -> int:
     try:
         result = options.run(options, note)
     except (BuildError, OSError) as error:
-        problem = sentence(error)
+        problem, errors = sentence(error), getattr(error, "errors", [])
     except KeyboardInterrupt:
         return 130
     else:
         _show(result, options.report)
         return 0
     if options.report:
-        _show({"error": problem}, options.report)
+        _show({"error": problem, "errors": errors}, options.report)
     else:
         note(problem)
     return 1

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from . import snapshot, variant
 from .configuration import Configuration, read_configuration
+from .diagnostics import errors
 from .lock import locked
 from .messages import BuildError, Note
 from .project import Project
 from .request import Request, whole_project
-
-STDERR = 2  # its file descriptor
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,9 @@ def build(
         command = [configuration.ninja, "-f", str(request.folder / "build.ninja")]
         command += ["-j", str(jobs or configuration.jobs), *(["-v"] if verbose else [])]
         command += libraries(request, configuration, backends)
-        if run_ninja(command, configuration.cache, lock, quiet=quiet):
-            raise BuildError("the native build failed; the compiler's messages are above.")
+        failed, lines = run_ninja(command, configuration.cache, lock, quiet=quiet)
+        if failed:
+            raise BuildError("the native build failed; the compiler's messages are above.", errors(lines))
         built = [path for path in outputs if snapshot.state(Path(path)) != before[path]]
     return Report(configuration, built)
 
@@ -85,17 +86,25 @@ def _configuration(project: Project, request: Request, note: Note) -> Configurat
     return configuration
 
 
-def run_ninja(command: Sequence[str], cache: str | None, lock: IO[str], *, quiet: bool = False) -> int:
-    """Runs Ninja. Ninja and the compilers inherit the lock, so no other build starts while one of them still runs."""
-    with subprocess.Popen(
-        command, env=ninja_environment(cache), stdout=STDERR if quiet else None, pass_fds=[lock.fileno()]
-    ) as ninja:
+def run_ninja(
+    command: Sequence[str], cache: str | None, lock: IO[str], *, quiet: bool = False
+) -> tuple[int, list[str]]:
+    """Runs Ninja; returns its exit code and, where it is `quiet` and so shows no progress in place, what it printed.
+
+    Ninja and the compilers inherit the lock, so no other build starts while one of them still runs.
+    """
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "errors": "replace"} if quiet else {}
+    lines: list[str] = []
+    with subprocess.Popen(command, env=ninja_environment(cache), pass_fds=[lock.fileno()], **pipes) as ninja:
         try:
-            return ninja.wait()
+            for line in ninja.stdout or ():
+                print(line, end="", file=sys.stderr, flush=True)
+                lines.append(line)
+            return ninja.wait(), lines
         except KeyboardInterrupt:
             # Ninja removes what is half-written; the lock is released after that.
             ninja.terminate()
-            ninja.wait()
+            ninja.communicate()
             raise
 
 
@@ -129,7 +138,6 @@ def _remove(request: Request) -> None:
         request.library(backend).unlink(missing_ok=True)
 
 
-def build_project(project: Project, note: Note) -> list[Path]:
-    """Builds the variant that the environment asks for; returns its libraries."""
-    report = build(project, whole_project(project, variant.find_variant()), note)
-    return [Path(library) for library in report.configuration.libraries]
+def build_project(project: Project, note: Note) -> Configuration:
+    """Builds the variant that the environment asks for."""
+    return build(project, whole_project(project, variant.find_variant()), note).configuration

@@ -15,6 +15,8 @@ from .project import Project
 from distutils.command.clean import clean  # isort: skip  (setuptools brings it where Python does not)
 
 OLDEST_SETUPTOOLS = 77
+# In wheels: what the kernels were compiled for, such as 9.0a or 9.0+PTX, an architecture a line.
+ARCHITECTURES = "_cuda.architectures"
 SOURCE_SUFFIXES = (".cpp", ".cu", ".cuh", ".h", ".json")
 
 
@@ -37,21 +39,25 @@ def setup(project: Project) -> None:
 
 
 class BuildNative(build_ext):
-    """Builds in place, then copies the libraries to where a wheel is put together."""
+    """Builds in place, then copies the libraries to where a wheel is put together, with a list of their GPUs."""
 
     project: Project
     libraries_built: tuple[Path, ...] = ()
 
     def run(self) -> None:
         try:
-            libraries = build.build_project(self.project, messages.printer(self.project.package))
+            configuration = build.build_project(self.project, messages.printer(self.project.package))
         except (messages.BuildError, OSError) as error:
             raise SystemExit(f"{self.project.package}: {messages.sentence(error)}") from None
-        self.libraries_built = tuple(libraries)
+        self.libraries_built = tuple(map(Path, configuration.libraries))
         if not (self.inplace or getattr(self, "editable_mode", False)):
-            for library, copy in zip(libraries, self.get_outputs()):
+            for library, copy in zip(self.libraries_built, self.get_outputs()):
                 Path(copy).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(library, copy)
+            listed = Path(self.build_lib) / self.project.package / ARCHITECTURES
+            listed.unlink(missing_ok=True)
+            if configuration.architectures:
+                listed.write_text("\n".join(configuration.architectures) + "\n", encoding="utf-8")
 
     def get_outputs(self) -> list[str]:
         return [str(Path(self.build_lib) / self.project.package / path.name) for path in self.libraries_built]

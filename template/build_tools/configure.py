@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import environment, machine, ninja
 from .architectures import choose_architectures, refuse_architecture_flags
+from .compile_commands import write_compile_commands
 from .configuration import Configuration, write_configuration
 from .files import write
 from .messages import BuildError, Note
@@ -19,6 +20,7 @@ from .request import Request
 from .schema_header import schema_header
 from .toolkit import Torch, find_cache, find_compiler, find_ninja, find_toolkit, find_torch, output_of, toolkit_homes
 from .tuning_header import tuned_entries, tuning_headers
+from .variant import RELEASE
 
 
 def configure(project: Project, request: Request, note: Note) -> Configuration:
@@ -39,6 +41,8 @@ def configure(project: Project, request: Request, note: Note) -> Configuration:
     write_headers(request, architectures, note)
     _write_stamps(request.folder, tools)
     write(request.folder / "build.ninja", ninja.ninja_file(project, request, tools, object_files))
+    if request.folder == RELEASE.folder:
+        write_compile_commands(project, request, tools, object_files)
     for backend in {"cpu", "cuda"} - set(backends):
         request.library(backend).unlink(missing_ok=True)
     configuration = Configuration(

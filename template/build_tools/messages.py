@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 # Takes one sentence that a person should read and that stops nothing.
 Note = Callable[[str], None]
 
 
 class BuildError(Exception):
-    """Why there can be no build: one sentence with its cure."""
+    """Why there can be no build: one sentence with its cure. `errors` are the compilers', where they were read."""
+
+    def __init__(self, text: str, errors: Sequence[dict[str, Any]] = ()) -> None:
+        super().__init__(text)
+        self.errors = list(errors)
 
 
 def sentence(error: BuildError | OSError) -> str:

@@ -72,8 +72,9 @@ def _library_statement(backend: str, request: Request, objects: Sequence[Object]
 # ---- Rules ----------------------------------------------------------------------------------------------------
 
 
-def cxx_rules(project: Project, request: Request, tools: Tools) -> list[str]:
-    flags = [
+def cxx_flags(project: Project, request: Request, tools: Tools) -> list[str]:
+    """The flags of every object that the C++ compiler makes."""
+    return [
         *("-std=c++17", *request.variant.cxx, "-Wall", "-Wextra", "-Wno-unused-parameter"),
         *("-fPIC", "-fvisibility=hidden", f"-DTORCH_TARGET_VERSION={project.torch_target_version}"),
         *_shared_flags(project, request),
@@ -81,13 +82,16 @@ def cxx_rules(project: Project, request: Request, tools: Tools) -> list[str]:
         *project.cxx_flags.get(EVERY_OP, []),
         *environment.words("CXXFLAGS"),
     ]
+
+
+def cxx_rules(project: Project, request: Request, tools: Tools) -> list[str]:
     torch_libraries = ["-Wl,--no-as-needed", f"-L{tools.torch.home / 'lib'}", "-ltorch", "-ltorch_cpu"]
     # Where the compiler links libstdc++ statically, its symbols must not mix with those of PyTorch's: the two disagree
     # about locales, and formatting a number crashes.
     link = [*request.variant.link, "-Wl,--exclude-libs,ALL", *environment.words("LDFLAGS")]
     return [
         f"cxx = {quoted(*shlex.split(tools.compiler))}",
-        f"cxx_flags = {quoted(*flags)}",
+        f"cxx_flags = {quoted(*cxx_flags(project, request, tools))}",
         f"link_flags = {quoted(*link)}",
         f"torch_libraries = {quoted(*torch_libraries)}",
         # The compiler cache is left to the environment: with it or without, the command is the same to Ninja,
@@ -104,9 +108,10 @@ def cxx_rules(project: Project, request: Request, tools: Tools) -> list[str]:
     ]
 
 
-def cuda_rules(project: Project, request: Request, tools: Tools) -> list[str]:
+def nvcc_flags(project: Project, request: Request, tools: Tools) -> list[str]:
+    """The flags of every object that nvcc makes."""
     compiler, *further = shlex.split(tools.compiler)
-    flags = [
+    return [
         # The compiler's whole path, since sccache opens it as a file.
         *("-std=c++17", *request.variant.nvcc, f"-ccbin={shutil.which(compiler)}"),
         "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall",
@@ -115,6 +120,9 @@ def cuda_rules(project: Project, request: Request, tools: Tools) -> list[str]:
         *_shared_flags(project, request),
         *project.nvcc_flags.get(EVERY_OP, []),
     ]
+
+
+def cuda_rules(project: Project, request: Request, tools: Tools) -> list[str]:
     seed = request.variant.perturbation
     perturbing = [sys.executable, "-m", "build_tools.perturb", seed] if seed else []
     runtime = tools.toolkit.static_runtime
@@ -124,7 +132,7 @@ def cuda_rules(project: Project, request: Request, tools: Tools) -> list[str]:
         )
     return [
         f"nvcc = {quoted(*perturbing, tools.toolkit.nvcc)}",
-        f"nvcc_flags = {quoted(*flags)}",
+        f"nvcc_flags = {quoted(*nvcc_flags(project, request, tools))}",
         # The static runtime ties the library to a driver rather than to one file name of libcudart.
         f"cuda_libraries = {quoted(runtime, '-ldl', '-lrt', '-lpthread')}",
         # What ptxas reports of each kernel (registers, shared memory, spills) is kept beside the object, and so is the

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from kernelgen.emulator.library import EmulatorError
+
 from .conftest import SEEDS
 from .standalone import build
 
@@ -58,18 +60,45 @@ def test_blocks_of_a_cluster_send_and_multicast(kernels, random, seed):
     assert torch.equal(cast, values.flatten().expand(2, 128))
 
 
-@pytest.mark.parametrize("place", [(0, 0, 0), (8, 1, 1), (-3, -1, 3), (20, 2, -2)])
-def test_a_box_of_bytes_is_zero_outside_the_tensor(kernels, random, place):
-    tensor = torch.randint(1, 256, (5, 3, 32), generator=random).to(torch.uint8)
+@pytest.fixture
+def stored(random):
+    """Bytes of a tensor of 5 x 3 x 32, aligned as a tensor map needs them."""
     aligned = torch.zeros(5 * 3 * 32 + 16, dtype=torch.uint8)
     start = -aligned.data_ptr() % 16
-    stored = aligned[start : start + tensor.numel()].copy_(tensor.flatten())
+    values = torch.randint(1, 256, (5 * 3 * 32,), generator=random).to(torch.uint8)
+    return aligned[start : start + len(values)].copy_(values)
+
+
+@pytest.mark.parametrize("place", [(0, 0, 0), (16, 1, 1), (-16, -1, 3), (16, 2, -2)])
+def test_a_box_of_bytes_is_zero_outside_the_tensor(kernels, stored, place):
+    tensor = stored.view(5, 3, 32)
     x, y, z = place
     padded = torch.zeros(5 + 16, 3 + 16, 32 + 64, dtype=torch.uint8)
     padded[8:13, 8:11, 32:64] = tensor
     out = torch.zeros(4, 2, 16, dtype=torch.uint8)
     kernels("load_box", stored, x, y, z, out)
     assert torch.equal(out, padded[8 + z : 12 + z, 8 + y : 10 + y, 32 + x : 48 + x])
+
+
+# As an H100 does, by tools/against_gpu.py.
+def test_a_box_that_begins_between_multiples_of_16_bytes_is_refused(kernels, stored):
+    with pytest.raises(EmulatorError, match="at 8 in the innermost dimension; there a box begins at a multiple of 16"):
+        kernels("load_box", stored, 8, 0, 0, torch.zeros(128, dtype=torch.uint8))
+
+
+def test_a_stored_box_fills_the_chunk_in_which_its_row_ends(kernels, stored):
+    before = stored.clone().view(15, 32)
+    kernels("store_box", stored, 16, 13)  # Rows hold 24 bytes, and lie 32 apart.
+    after = stored.view(15, 32)
+    assert torch.equal(after[13:, 16:], torch.arange(64, dtype=torch.uint8).view(2, 32)[:, :16])
+    assert torch.equal(after[:13], before[:13])
+    assert torch.equal(after[:, :16], before[:, :16])
+
+
+@pytest.mark.parametrize("place", [(-16, 0), (0, -1)])
+def test_a_store_that_begins_outside_the_tensor_is_refused(kernels, stored, place):
+    with pytest.raises(EmulatorError, match="a store begins inside the tensor"):
+        kernels("store_box", stored, *place)
 
 
 def test_sums_flush_subnormal_numbers_in_global_memory_only(kernels):

@@ -207,6 +207,7 @@ def test_a_wheel_holds_the_libraries_and_no_sources(full_project, copy_of, tmp_p
     assert "-cp310-abi3-linux" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     assert {"demo_kernels/_cpu.so", "demo_kernels/_cuda.so"} <= set(names)
+    assert zipfile.ZipFile(wheel).read("demo_kernels/_cuda.architectures") == b"8.0\n9.0a\n"
     assert not [name for name in names if name.endswith((".cu", ".cpp", ".h", ".cuh")) or "test_" in name]
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"demo_kernels"}  # No build_tools.
 

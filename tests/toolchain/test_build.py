@@ -344,6 +344,28 @@ def test_an_error_is_json_where_json_was_asked_for(demo):
     assert result.stderr == ""
 
 
+def test_the_compiler_s_errors_are_json_with_file_and_line(demo):
+    source = demo / PACKAGE / "ops/elementwise/cpu.cpp"
+    text = source.read_text()
+    source.write_text(f"{text}\nint f() {{ return nothing; }}\n")
+    result = kernelgen(demo, "build", "--json")
+    report = json.loads(result.stdout)
+    assert (result.returncode, report["exit_code"]) == (1, 1)
+    (error,) = report["errors"]
+    place = (error["file"], error["line"], error["column"])
+    assert place == (str(source.relative_to(demo)), text.count("\n") + 2, 18)
+    assert "nothing" in error["message"]
+    assert f"{place[0]}:{place[1]}:18: error:" in result.stderr  # A person sees it too.
+
+
+def test_compile_commands_are_those_of_the_build(demo):
+    (entry,) = json.loads((demo / "compile_commands.json").read_text())
+    assert entry["file"] == str(PACKAGE / "ops/elementwise/cpu.cpp")
+    assert (demo / entry["output"]).is_file()
+    check = [*entry["arguments"], "-fsyntax-only"]
+    assert subprocess.run(check, cwd=demo, check=False, capture_output=True).returncode == 0
+
+
 def test_a_project_of_the_older_layout_is_told_how_to_go_on(demo):
     shutil.rmtree(demo / "build_tools")
     sentence = f"{demo} has no build_tools: it is of an older layout; bring it up to date: kernelgen update"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kernelgen.errors import KernelgenError
-from kernelgen.toolchain import elf, fatbin
-from kernelgen.toolchain.wheel import build_wheel, check_gpus, check_library, check_wheel
+from kernelgen.toolchain import elf, fatbin, gpus
+from kernelgen.toolchain.wheel import build_wheel, check_gpus, check_library, check_wheel, refuse_native
 from tests.stamped.conftest import stamp
 
 FREE = 'extern "C" int aoti_torch_device_type_cpu(); extern "C" int f() { return aoti_torch_device_type_cpu(); }'
@@ -118,12 +118,45 @@ def test_a_library_for_one_gpu_alone_is_warned_of():
     """Its wheel would be installed anywhere, by its name, and run on no other GPU."""
     (finding,) = check_gpus("_cuda.so", fat_binary((2, 89, 0x11)))
     assert (finding.state, finding.check) == ("warning", "gpus")
-    assert finding.text == "_cuda.so holds code for 8.9 and no PTX: it runs on no newer GPU, and no name says so."
+    assert finding.text == (
+        "_cuda.so holds code for 8.9, and no PTX: it runs on no newer GPU; it does not run on 7.5 (T4, RTX 20), "
+        "8.0 (A100), 8.6 (A10, RTX 30), 9.0 (H100, H200), 10.0 (B200), 12.0 (RTX 50); no name says so."
+    )
     (finding,) = check_gpus("_cuda.so", fat_binary((2, 90, 0x100011), (1, 90, 0x108011)))
     assert finding.state == "warning"  # PTX for 9.0a is for 9.0 alone.
     (finding,) = check_gpus("_cuda.so", fat_binary((2, 80, 0x11), (1, 90, 0x8011)))
-    assert (finding.state, "8.0, 9.0+PTX" in finding.text) == ("ok", True)
+    assert finding.state == "ok"
+    assert "8.0, 9.0+PTX, and newer GPUs compile the PTX" in finding.text
+    assert finding.text.endswith("it does not run on 7.5 (T4, RTX 20)")
     assert list(check_gpus("_cpu.so", b"")) == []
+
+
+@pytest.mark.parametrize(
+    ("architectures", "missing"),
+    [
+        (["8.0", "9.0+PTX"], ["7.5"]),
+        (["7.5+PTX"], []),
+        (["8.6", "9.0a"], ["7.5", "8.0", "10.0", "12.0"]),
+        (["10.0f", "9.0a+PTX"], ["7.5", "8.0", "8.6", "8.9", "12.0"]),
+    ],
+)
+def test_which_gpus_code_runs_on(architectures, missing):
+    assert gpus.unserved(architectures) == missing
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc here")
+def test_a_wheel_for_native_is_refused_unless_asked_for(tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
+    project = stamp(tmp_path / "demo", cuda_architectures="native")
+    python = Path(sys.executable)
+    with pytest.raises(
+        KernelgenError, match=r'--wheel --arch "8.0;9.0\+PTX" for every GPU from 8.0 on, or --arch native'
+    ):
+        refuse_native(project, python, {})
+    refuse_native(project, python, {"TORCH_CUDA_ARCH_LIST": "native"})
+    refuse_native(project, python, {"USE_CUDA": "0"})
+    pinned = stamp(tmp_path / "pinned", cuda_architectures="9.0a")
+    refuse_native(pinned, python, {})
 
 
 def test_no_wheel(tmp_path):

@@ -167,6 +167,12 @@ Box box_of(const Call& call, size_t operand) {
     fail("'%s' of a tensor of %d dimensions", call.instruction.text.c_str(), box.map.rank);
   }
   for (int i = 0; i < rank; ++i) box.coordinates[i] = int32_t(call.get(operand, i + 1));
+  // PTX does not say so; an H100 stops with an illegal instruction at every other one.
+  if (box.coordinates[0] * box.map.element_bytes % 16) {
+    fail(
+        "'%s' at %d in the innermost dimension; there a box begins at a multiple of 16 bytes, which are %d elements",
+        call.instruction.text.c_str(), box.coordinates[0], 16 / box.map.element_bytes);
+  }
   return box;
 }
 
@@ -251,22 +257,29 @@ Type type_of(const Call& call, const TensorMap& map) {
 }  // namespace
 
 // cp{.reduce}.async.bulk.tensor.nd... [map, {coordinates}], [shared]
+//
+// A chunk of 16 bytes that lies in part beyond the end of a row is written whole, into what pads the row; and a negative
+// coordinate is an illegal instruction. PTX says neither; an H100 does both.
 void tensor_store(const Call& call) {
   const Box box = box_of(call, 0);
   const SharedAddress from = shared_address(call.get(1), box.bytes(), 128);
+  for (int i = 0; i < box.map.rank; ++i) {
+    if (box.coordinates[i] >= 0) continue;
+    fail(
+        "'%s' at %d in dimension %d; a store begins inside the tensor", call.instruction.text.c_str(),
+        box.coordinates[i], i);
+  }
   const auto note = [&](const Copies& own) {
     box.for_each_chunk([&](size_t offset, char* data, int begin, int end) {
-      if (begin < end) {
-        const char* const chunk = from.block->shared + box.swizzled(from.offset + offset);
-        note_store(own, chunk + begin, data + begin, end - begin, reduces(call));
-      }
+      const char* const chunk = from.block->shared + box.swizzled(from.offset + offset);
+      if (begin < end) note_store(own, chunk, data, 16, reduces(call));
     });
   };
   const Type type = type_of(call, box.map);
   start_store(note, [call, type, box, from] {
     box.for_each_chunk([&](size_t offset, char* data, int begin, int end) {
-      const char* chunk = from.block->async_shared + box.swizzled(from.offset + offset);
-      if (begin < end) store_or_reduce(call, type, data + begin, chunk + begin, end - begin);
+      const char* const chunk = from.block->async_shared + box.swizzled(from.offset + offset);
+      if (begin < end) store_or_reduce(call, type, data, chunk, 16);
     });
   });
 }

@@ -169,7 +169,7 @@ uint64_t element_of_product(const Call& call, const double* a, const double* b, 
     for (int i = 0; i < k; ++i) product += a[i] * b[i];
   }
   if (type == Type::kF16) return half_bits(half_value(uint16_t(c)) + product);
-  if (type == Type::kF32) return std::bit_cast<uint32_t>(float(std::bit_cast<float>(uint32_t(c)) + product));
+  if (type == Type::kF32) return std::bit_cast<uint32_t>(canonical(float(std::bit_cast<float>(uint32_t(c)) + product)));
   const int64_t sum = int64_t(product) + int32_t(c);
   if (!call.has("satfinite")) return uint32_t(sum);
   return uint32_t(std::min<int64_t>(std::max<int64_t>(sum, INT32_MIN), INT32_MAX));

@@ -75,10 +75,11 @@ struct Accumulator {
   int count() const { return elements_of_register(type); }
   double read(uint32_t bits) const {
     if (type == Type::kF32) return std::bit_cast<float>(bits);
-    return type == Type::kS32 ? int32_t(bits) : half_value(uint16_t(bits));
+    if (type == Type::kS32) return int32_t(bits);
+    return half_value(uint16_t(bits));
   }
   uint32_t bits(double value) const {
-    if (type == Type::kF32) return std::bit_cast<uint32_t>(float(value));
+    if (type == Type::kF32) return std::bit_cast<uint32_t>(canonical(float(value)));
     return type == Type::kS32 ? uint32_t(int64_t(value)) : half_bits(value);
   }
   void add(double& value, double addend, bool saturates) const {

@@ -19,15 +19,17 @@ Order order(T a, T b) {
 
 // How two numbers of the type compare; of pairs, those at a position.
 Order compared(const Call& call, Type type, uint64_t a, uint64_t b) {
+  const bool flushes = call.instruction.flushes;
   const auto single = [&](uint64_t bits) {
     const float x = std::bit_cast<float>(uint32_t(bits));
-    return call.instruction.flushes ? flushed(x) : x;
+    return flushes ? flushed(x) : x;
   };
+  const auto half = [&](uint64_t bits) { return flushes && !(bits & 0x7c00) ? 0.0f : half_value(uint16_t(bits)); };
   switch (type) {
     case Type::kF32: return order(single(a), single(b));
     case Type::kF64: return order(std::bit_cast<double>(a), std::bit_cast<double>(b));
     case Type::kF16:
-    case Type::kF16x2: return order(half_value(uint16_t(a)), half_value(uint16_t(b)));
+    case Type::kF16x2: return order(half(a), half(b));
     case Type::kBf16:
     case Type::kBf16x2: return order(bfloat_value(uint16_t(a)), bfloat_value(uint16_t(b)));
     case Type::kS16: return order(int16_t(a), int16_t(b));

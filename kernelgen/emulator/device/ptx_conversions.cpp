@@ -8,16 +8,14 @@ namespace emulator {
 
 namespace {
 
-constexpr uint32_t kNan32 = 0x7fffffff;
-
-// A floating-point number's value; ftz applies to float32 only.
+// A floating-point number's value. ftz applies to float32 only, and not on its way to float16.
 double value_of(const Call& call, Type type, uint64_t bits) {
   switch (type) {
     case Type::kF64: return std::bit_cast<double>(bits);
     case Type::kF32:
     case Type::kTf32: {
       const float x = std::bit_cast<float>(uint32_t(bits));
-      return call.instruction.flushes ? flushed(x) : x;
+      return call.instruction.flushes && call.instruction.types[0] != Type::kF16 ? flushed(x) : x;
     }
     case Type::kF16:
     case Type::kF16x2: return half_value(uint16_t(bits));
@@ -31,19 +29,31 @@ double value_of(const Call& call, Type type, uint64_t bits) {
   }
 }
 
+struct Layout {
+  int bits, fraction_bits;
+};
+
+Layout layout_of(Type type) {
+  switch (type) {
+    case Type::kF16: return {16, 10};
+    case Type::kBf16: return {16, 7};
+    case Type::kF32: return {32, 23};
+    default: return {64, 52};
+  }
+}
+
 uint64_t encoded(const Call& call, Type type, double x) {
   const Rounding rounding = call.instruction.rounding;
   const bool saturates = call.has("satfinite");
   if (call.instruction.saturates) x = x > 0 ? std::min(x, 1.0) : 0;
   if (call.has("relu")) x = x > 0 || x != x ? x : 0;
   switch (type) {
-    case Type::kF64: return x == x ? std::bit_cast<uint64_t>(x) : 0xfff8000000000000;
+    case Type::kF64: return std::bit_cast<uint64_t>(x);
     case Type::kF32: {
-      const float y = rounded_float(x, rounding);
-      return y == y ? std::bit_cast<uint32_t>(call.instruction.flushes ? flushed(y) : y) : kNan32;
+      const float y = canonical(rounded_float(x, rounding));
+      return std::bit_cast<uint32_t>(call.instruction.flushes ? flushed(y) : y);
     }
     case Type::kTf32: {
-      if (x != x) return kNan32;
       const uint32_t bits = encode(x, kTfloat, rounding, saturates, call.has("rna"));
       return bits << 13;
     }
@@ -80,7 +90,7 @@ uint64_t cut(uint64_t value, int bits) {
 uint64_t saturated(uint64_t value, Type from, Type to) {
   const int bits = bits_of(to);
   const bool is_negative = is_signed(from) && int64_t(value) < 0;
-  const uint64_t most = (uint64_t(1) << (is_signed(to) ? bits - 1 : bits % 64)) - 1;
+  const uint64_t most = ~uint64_t(0) >> (64 - bits + is_signed(to));
   if (is_negative) {
     if (!is_signed(to)) return 0;
     return int64_t(value) < -int64_t(most) - 1 ? uint64_t(-int64_t(most) - 1) : value;
@@ -103,7 +113,8 @@ void convert_from_integer(const Call& call, Type to, Type from) {
     return call.set(0, std::bit_cast<uint32_t>(result));
   }
   if (to == Type::kF64) {
-    const double result = negative ? rounded_double(int64_t(value), rounding) : rounded_double(value, rounding);
+    double result = negative ? rounded_double(int64_t(value), rounding) : rounded_double(value, rounding);
+    if (call.instruction.saturates) result = result > 0 ? std::min(result, 1.0) : 0;
     return call.set(0, std::bit_cast<uint64_t>(result));
   }
   // What a double does not hold keeps a bit that says so, for the second rounding.
@@ -132,6 +143,20 @@ void convert_pair(const Call& call, Type to, Type from) {
   call.set(0, upper << bits | encoded(call, to, value_of(call, from, low)));
 }
 
+// What an H100 makes of NaN; PTX leaves the bits open. Where a type has 64 bits, and from bfloat16, sign and payload
+// stay; elsewhere every NaN becomes the same.
+uint64_t converted_nan(const Call& call, Type to, Type from, uint64_t bits) {
+  if (to == Type::kTf32 && call.has("rna")) return bits & 0xffffe000;
+  if (from == Type::kBf16 && to == Type::kF32) return bits << 16;
+  if (from != Type::kF64 && to != Type::kF64) return encoded(call, to, NAN);
+  if (from == Type::kF32 && call.instruction.flushes) bits = 0x7fffffff;
+  const Layout source = layout_of(from), target = layout_of(to);
+  const uint64_t sign = bits >> (source.bits - 1) & 1, payload = bits << (64 - source.fraction_bits);
+  const uint64_t all_ones = (uint64_t(1) << (target.bits - 1 - target.fraction_bits)) - 1;
+  const uint64_t fraction = (payload | uint64_t(1) << 63) >> (64 - target.fraction_bits);
+  return sign << (target.bits - 1) | all_ones << target.fraction_bits | fraction;
+}
+
 bool is_pair(Type type) {
   return type == Type::kF16x2 || type == Type::kBf16x2 || type == Type::kE4m3x2 || type == Type::kE5m2x2;
 }
@@ -145,9 +170,8 @@ void convert(const Call& call) {
   if (is_integer(from)) return convert_from_integer(call, to, from);
   if (is_integer(to)) return convert_to_integer(call, to, from);
   double x = value_of(call, from, call.get(1));
-  if (to == from || rounds_to_whole(call)) {
-    if (rounds_to_whole(call)) x = rounded_whole(x, call.instruction.rounding);
-  }
+  if (x != x && !call.instruction.saturates) return call.set(0, converted_nan(call, to, from, call.get(1)));
+  if (rounds_to_whole(call)) x = rounded_whole(x, call.instruction.rounding);
   call.set(0, encoded(call, to, x));
 }
 

@@ -1,5 +1,6 @@
 // Arithmetic on floating-point numbers. A NaN that an instruction makes is the one that GPUs make.
 
+#include <cfloat>
 #include <cmath>
 
 #include "ptx.h"
@@ -8,7 +9,6 @@ namespace emulator {
 
 namespace {
 
-constexpr uint32_t kNan32 = 0x7fffffff;
 constexpr uint64_t kNan64 = 0xfff8000000000000;
 
 bool is_pair(Type type) {
@@ -24,15 +24,22 @@ float float_operand(const Call& call, size_t operand) {
   return call.instruction.flushes ? flushed(x) : x;
 }
 
+// With ftz, what is tiny before it is rounded becomes 0, though it may round to a normal number.
+float flushed_early(const Call& call, float result, float toward_zero) {
+  const bool is_tiny = std::fabs(result) == FLT_MIN && std::fabs(toward_zero) < FLT_MIN;
+  return call.instruction.flushes && is_tiny ? std::copysign(0.0f, result) : result;
+}
+
 void set_float(const Call& call, float x) {
   if (call.instruction.flushes) x = flushed(x);
   if (call.instruction.saturates) x = x > 0 ? std::min(x, 1.0f) : 0;
-  if (call.has("relu") && x < 0) x = 0;
-  call.set(0, x == x ? std::bit_cast<uint32_t>(x) : kNan32);
+  if (call.has("relu") && x <= 0) x = 0;
+  call.set_float(0, canonical(x));
 }
 
+// A NaN keeps its payload.
 void set_double(const Call& call, double x) {
-  call.set(0, x == x ? std::bit_cast<uint64_t>(x) : kNan64);
+  call.set(0, std::bit_cast<uint64_t>(x));
 }
 
 double narrow_value(const Call& call, uint16_t bits) {
@@ -43,10 +50,11 @@ double narrow_value(const Call& call, uint16_t bits) {
 
 uint16_t narrow_bits(const Call& call, double x) {
   if (call.instruction.saturates) x = x > 0 ? std::min(x, 1.0) : 0;
-  if (call.has("relu") && x < 0) x = 0;
-  uint16_t bits = is_bfloat(call.instruction.type) ? bfloat_bits(x) : half_bits(x);
-  if (call.instruction.flushes && !is_bfloat(call.instruction.type) && !(bits & 0x7c00)) bits &= 0x8000;
-  return bits;
+  if (call.instruction.flushes && !is_bfloat(call.instruction.type) && std::fabs(x) < 0x1p-14) {
+    x = std::copysign(0.0, x);
+  }
+  const uint16_t bits = is_bfloat(call.instruction.type) ? bfloat_bits(x) : half_bits(x);
+  return call.has("relu") && x == x && (bits & 0x8000) ? 0 : bits;
 }
 
 // For 16-bit numbers and pairs of them: f computes in double from up to three operands.
@@ -77,11 +85,11 @@ void add_floats(const Call& call) {
     return set_narrow(call, [&](double a, double b, double) { return subtracts ? a - b : a + b; });
   }
   if (call.instruction.type == Type::kF64) {
-    const double b = call.get_double(2);
-    return set_double(call, rounded_add(call.get_double(1), subtracts ? -b : b, rounding));
+    const double a = call.get_double(1), b = call.get_double(2);
+    return set_double(call, subtracts ? rounded_subtract(a, b, rounding) : rounded_add(a, b, rounding));
   }
-  const float b = float_operand(call, 2);
-  set_float(call, rounded_add(float_operand(call, 1), subtracts ? -b : b, rounding));
+  const float a = float_operand(call, 1), b = float_operand(call, 2);
+  set_float(call, subtracts ? rounded_subtract(a, b, rounding) : rounded_add(a, b, rounding));
 }
 
 void multiply_floats(const Call& call) {
@@ -89,7 +97,9 @@ void multiply_floats(const Call& call) {
   if (call.instruction.type == Type::kF64) {
     return set_double(call, rounded_multiply(call.get_double(1), call.get_double(2), call.instruction.rounding));
   }
-  set_float(call, rounded_multiply(float_operand(call, 1), float_operand(call, 2), call.instruction.rounding));
+  const float a = float_operand(call, 1), b = float_operand(call, 2);
+  const float product = rounded_multiply(a, b, call.instruction.rounding);
+  set_float(call, flushed_early(call, product, rounded_multiply(a, b, Rounding::kZero)));
 }
 
 void fused_multiply_add(const Call& call) {
@@ -99,7 +109,8 @@ void fused_multiply_add(const Call& call) {
     return set_double(call, rounded_multiply_add(call.get_double(1), call.get_double(2), call.get_double(3), rounding));
   }
   const float a = float_operand(call, 1), b = float_operand(call, 2), c = float_operand(call, 3);
-  set_float(call, rounded_multiply_add(a, b, c, rounding));
+  const float sum = rounded_multiply_add(a, b, c, rounding);
+  set_float(call, flushed_early(call, sum, rounded_multiply_add(a, b, c, Rounding::kZero)));
 }
 
 void divide_floats(const Call& call) {
@@ -108,24 +119,21 @@ void divide_floats(const Call& call) {
   }
   const float a = float_operand(call, 1), b = float_operand(call, 2);
   if (call.has("approx")) return set_float(call, __fdividef(a, b));
-  set_float(call, rounded_divide(a, b, call.instruction.rounding));
+  const float quotient = rounded_divide(a, b, call.instruction.rounding);
+  set_float(call, flushed_early(call, quotient, rounded_divide(a, b, Rounding::kZero)));
 }
 
 void unary_floats(const Call& call) {
   const std::string& name = call.instruction.parts[0];
   const Rounding rounding = call.instruction.rounding;
-  if (is_narrow(call)) {  // Of NaN, too, only the sign changes.
-    const uint32_t signs = is_pair(call.instruction.type) ? 0x80008000 : 0x8000;
-    uint32_t x = call.get(1);
-    for (const uint32_t half : {0x0000ffffu, 0xffff0000u}) {
-      if (call.instruction.flushes && !(x & half & 0x7c007c00)) x &= ~half | 0x80008000;
-    }
-    return call.set(0, name == "abs" ? x & ~signs : x ^ signs);
+  if (is_narrow(call)) {
+    return set_narrow(call, [&](double x, double, double) { return name == "abs" ? std::fabs(x) : -x; });
   }
   if (call.instruction.type == Type::kF64) {
     const double x = call.get_double(1);
-    if (name == "abs") return call.set(0, std::bit_cast<uint64_t>(std::fabs(x)));
-    if (name == "neg") return call.set(0, std::bit_cast<uint64_t>(-x));
+    if (x != x && (name == "abs" || name == "neg")) return set_double(call, quieted(x));  // Its sign stays.
+    if (name == "abs") return set_double(call, std::fabs(x));
+    if (name == "neg") return set_double(call, -x);
     return set_double(call, name == "sqrt" ? rounded_root(x, rounding) : rounded_divide(1.0, x, rounding));
   }
   const float x = float_operand(call, 1);
@@ -156,7 +164,10 @@ void least_or_most_floats(const Call& call) {
     return is_negative ? -result : result;
   };
   if (is_narrow(call)) return set_narrow(call, [&](double a, double b, double) { return choose(a, b); });
-  if (call.instruction.type == Type::kF64) return set_double(call, choose(call.get_double(1), call.get_double(2)));
+  if (call.instruction.type == Type::kF64) {
+    const double result = choose(call.get_double(1), call.get_double(2));
+    return call.set(0, result == result ? std::bit_cast<uint64_t>(result) : kNan64);
+  }
   set_float(call, choose(float_operand(call, 1), float_operand(call, 2)));
 }
 
@@ -175,9 +186,12 @@ void approximate(const Call& call) {
   };
   if (is_narrow(call)) return set_narrow(call, [&](double x, double, double) { return f(x); });
   if (call.instruction.type == Type::kF32) return set_float(call, float(f(float_operand(call, 1))));
-  // In double precision only the upper word counts.
-  const double result = f(call.get_double(1));
-  set_double(call, std::bit_cast<double>(std::bit_cast<uint64_t>(result) & 0xffffffff00000000));
+  // In double precision only the upper words count.
+  const auto upper = [](double x) { return std::bit_cast<double>(std::bit_cast<uint64_t>(x) & 0xffffffff00000000); };
+  const double x = upper(call.get_double(1));
+  const bool is_flushed = call.instruction.flushes && std::fpclassify(x) == FP_SUBNORMAL;
+  const double result = upper(f(is_flushed ? std::copysign(0.0, x) : x));
+  call.set(0, result == result ? std::bit_cast<uint64_t>(result) : kNan64);
 }
 
 void test_property(const Call& call) {
@@ -195,7 +209,7 @@ void test_property(const Call& call) {
   } else if (property == "notanumber") {
     result = x != x;
   } else if (property == "normal") {
-    result = kind == FP_NORMAL;
+    result = kind == FP_NORMAL || kind == FP_ZERO;
   } else if (property == "subnormal") {
     result = kind == FP_SUBNORMAL;
   } else {

@@ -161,7 +161,7 @@ void divide(const Call& call) {
 
 void remainder(const Call& call) {
   const int64_t a = number(call, 1), b = number(call, 2);
-  if (b == 0) return set_number(call, uint64_t(a));
+  if (b == 0) return set_number(call, ~uint64_t(0));
   if (!is_signed(call.instruction.type)) return set_number(call, uint64_t(a) % uint64_t(b));
   set_number(call, b == -1 ? 0 : uint64_t(a % b));
 }
@@ -287,9 +287,15 @@ void find_nth_set(const Call& call) {
 
 namespace {
 
+// A field's position or length. PTX takes their lower 8 bits; of 64-bit numbers, GPUs take all, as an H100 shows.
+uint32_t field_number(const Call& call, size_t operand) {
+  const uint32_t value = call.get(operand);
+  return bits_of(call.instruction.type) == 64 ? std::min(value, 255u) : value & 255;
+}
+
 void extract_field(const Call& call) {
   const Type type = call.instruction.type;
-  const uint32_t bits = bits_of(type), position = call.get(2) & 255, length = call.get(3) & 255;
+  const uint32_t bits = bits_of(type), position = field_number(call, 2), length = field_number(call, 3);
   const uint64_t a = uint64_t(number(call, 1));
   const uint32_t sign_at = std::min(position + length - 1, bits - 1);
   const bool sign = is_signed(type) && length && (a >> sign_at & 1);
@@ -302,7 +308,8 @@ void extract_field(const Call& call) {
 }
 
 void insert_field(const Call& call) {
-  const uint32_t bits = bits_of(call.instruction.type), position = call.get(3) & 255, length = call.get(4) & 255;
+  const uint32_t bits = bits_of(call.instruction.type);
+  const uint32_t position = field_number(call, 3), length = field_number(call, 4);
   const uint64_t a = call.get(1);
   uint64_t result = call.get(2);
   for (uint32_t i = 0; i < length && position + i < bits; ++i) {

@@ -153,8 +153,14 @@ uint64_t narrow_arithmetic(Operation operation, uint64_t a, uint64_t b, bool is_
 }
 
 float float_sum(float a, float b, bool flushes) {
-  const float sum = flushes ? flushed(flushed(a) + flushed(b)) : a + b;
-  return sum == sum ? sum : std::bit_cast<float>(0x7fffffff);
+  return canonical(flushes ? flushed(flushed(a) + flushed(b)) : a + b);
+}
+
+// Of a NaN, an addition in global memory leaves even the quiet bit as it is.
+uint64_t double_sum(uint64_t a, uint64_t b, bool is_shared) {
+  const double x = std::bit_cast<double>(a), y = std::bit_cast<double>(b);
+  if (is_shared) return std::bit_cast<uint64_t>(rounded_add(x, y, Rounding::kNearest));
+  return x != x ? a : y != y ? b : std::bit_cast<uint64_t>(x + y);
 }
 
 // What memory holds after an operation with b, and for a compare also c.
@@ -180,8 +186,7 @@ uint64_t combined(
     case Type::kF32:
       return std::bit_cast<uint32_t>(
           float_sum(std::bit_cast<float>(uint32_t(old)), std::bit_cast<float>(uint32_t(b)), !is_shared));
-    case Type::kF64:
-      return std::bit_cast<uint64_t>(float_arithmetic(operation, std::bit_cast<double>(old), std::bit_cast<double>(b)));
+    case Type::kF64: return double_sum(old, b, is_shared);
     case Type::kF16: return narrow_arithmetic(operation, old, b, false, 1);
     case Type::kF16x2: return narrow_arithmetic(operation, old, b, false, 2);
     case Type::kBf16: return narrow_arithmetic(operation, old, b, true, 1);

@@ -126,7 +126,8 @@ struct Parser {
 
   static bool is_float_literal(std::string_view text) {
     if (text.empty() || !(isdigit(text[0]) || text[0] == '-' || text[0] == '.')) return false;
-    if (text.starts_with("0x") || text.starts_with("-0x")) return false;
+    const std::string_view digits = text.substr(text[0] == '-');
+    if (digits.starts_with("0x") || digits.starts_with("0X")) return false;
     return text.find_first_of(".eE") != std::string_view::npos;
   }
 

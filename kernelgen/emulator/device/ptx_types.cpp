@@ -101,8 +101,10 @@ double decode(uint32_t bits, const Format& format) {
   const uint32_t all = (1u << (width - 1)) - 1, magnitude = bits & all;
   const uint32_t fraction = magnitude & ((1u << format.fraction_bits) - 1), field = magnitude >> format.fraction_bits;
   const double sign = bits >> (width - 1) & 1 ? -1 : 1;
-  if (!format.has_infinity && magnitude == all) return NAN;
-  if (format.has_infinity && field == (1u << format.exponent_bits) - 1) return fraction ? NAN : sign * INFINITY;
+  if (!format.has_infinity && magnitude == all) return std::copysign(NAN, sign);
+  if (format.has_infinity && field == (1u << format.exponent_bits) - 1) {
+    return std::copysign(fraction ? NAN : INFINITY, sign);
+  }
   const uint32_t units = field ? fraction | 1u << format.fraction_bits : fraction;
   return sign * std::ldexp(double(units), int(field ? field : 1) - bias - format.fraction_bits);
 }

@@ -1,9 +1,12 @@
-// The processor's directed rounding. Volatile operands keep the compiler from computing before the mode is set.
+// The processor's directed rounding, and the NaNs of a GPU. Volatile operands keep the compiler from computing before
+// the mode is set.
 
 #include "rounding.h"
 
+#include <bit>
 #include <cfenv>
 #include <cmath>
+#include <initializer_list>
 
 namespace emulator {
 
@@ -18,14 +21,40 @@ class Mode {
   ~Mode() { fesetround(FE_TONEAREST); }
 };
 
+float with_nan(float result, std::initializer_list<float>) {
+  return canonical(result);
+}
+
+// In double precision it is the first of the operands, in the order given, that is NaN, quieted. An H100 shows the
+// order; PTX leaves it open.
+double with_nan(double result, std::initializer_list<double> operands) {
+  if (result == result) return result;
+  for (const double x : operands) {
+    if (x != x) return quieted(x);
+  }
+  return std::bit_cast<double>(uint64_t(0xfff8000000000000));
+}
+
 }  // namespace
+
+double quieted(double x) {
+  return x == x ? x : std::bit_cast<double>(std::bit_cast<uint64_t>(x) | uint64_t(1) << 51);
+}
 
 template <typename T>
 T rounded_add(T a, T b, Rounding rounding) {
   const Mode mode(rounding);
   const volatile T x = a, y = b;
   const volatile T result = x + y;
-  return result;
+  return with_nan(T(result), {b, a});
+}
+
+template <typename T>
+T rounded_subtract(T a, T b, Rounding rounding) {
+  const Mode mode(rounding);
+  const volatile T x = a, y = b;
+  const volatile T result = x - y;
+  return with_nan(T(result), {b, a});
 }
 
 template <typename T>
@@ -33,7 +62,7 @@ T rounded_multiply(T a, T b, Rounding rounding) {
   const Mode mode(rounding);
   const volatile T x = a, y = b;
   const volatile T result = x * y;
-  return result;
+  return with_nan(T(result), {b, a});
 }
 
 template <typename T>
@@ -41,7 +70,7 @@ T rounded_multiply_add(T a, T b, T c, Rounding rounding) {
   const Mode mode(rounding);
   const volatile T x = a, y = b, z = c;
   const volatile T result = std::fma(T(x), T(y), T(z));
-  return result;
+  return with_nan(T(result), {b, c, a});
 }
 
 template <typename T>
@@ -49,7 +78,7 @@ T rounded_divide(T a, T b, Rounding rounding) {
   const Mode mode(rounding);
   const volatile T x = a, y = b;
   const volatile T result = x / y;
-  return result;
+  return with_nan(T(result), {a, b});
 }
 
 template <typename T>
@@ -57,11 +86,13 @@ T rounded_root(T value, Rounding rounding) {
   const Mode mode(rounding);
   const volatile T x = value;
   const volatile T result = std::sqrt(T(x));
-  return result;
+  return with_nan(T(result), {value});
 }
 
 template float rounded_add(float, float, Rounding);
 template double rounded_add(double, double, Rounding);
+template float rounded_subtract(float, float, Rounding);
+template double rounded_subtract(double, double, Rounding);
 template float rounded_multiply(float, float, Rounding);
 template double rounded_multiply(double, double, Rounding);
 template float rounded_multiply_add(float, float, float, Rounding);
@@ -116,11 +147,11 @@ double rounded_whole(double x, Rounding rounding) {
 }
 
 int64_t rounded_integer(double x, int bits, bool is_signed, bool from_double, Rounding rounding) {
-  if (x != x) return from_double || bits == 64 ? int64_t(uint64_t(1) << (bits - 1)) : 0;
+  const int64_t most = int64_t((uint64_t(1) << (bits - 1)) - 1);
+  if (x != x) return !from_double && bits < 64 ? 0 : is_signed ? -most - 1 : int64_t(uint64_t(most) + 1);
   const double whole = rounded_whole(x, rounding);
   const double limit = std::ldexp(1.0, is_signed ? bits - 1 : bits);
   if (is_signed) {
-    const int64_t most = int64_t((uint64_t(1) << (bits - 1)) - 1);
     return whole >= limit ? most : whole < -limit ? -most - 1 : int64_t(whole);
   }
   if (whole >= limit) return bits == 64 ? -1 : int64_t((uint64_t(1) << bits) - 1);

@@ -1,7 +1,8 @@
-// Arithmetic that rounds in a direction.
+// Arithmetic that rounds in a direction, and gives the NaNs that a GPU gives.
 
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace emulator {
@@ -12,6 +13,8 @@ enum class Rounding { kNearest, kZero, kUp, kDown };
 template <typename T>
 T rounded_add(T a, T b, Rounding);
 template <typename T>
+T rounded_subtract(T a, T b, Rounding);
+template <typename T>
 T rounded_multiply(T a, T b, Rounding);
 template <typename T>
 T rounded_multiply_add(T a, T b, T c, Rounding);
@@ -19,6 +22,13 @@ template <typename T>
 T rounded_divide(T a, T b, Rounding);
 template <typename T>
 T rounded_root(T x, Rounding);
+
+// In single precision, a NaN that a GPU computes always has the same bits.
+inline float canonical(float x) {
+  return x == x ? x : std::bit_cast<float>(0x7fffffffu);
+}
+// In double precision, it keeps an operand's sign and payload.
+double quieted(double x);
 
 float rounded_float(double x, Rounding);
 float rounded_float(int64_t x, Rounding);

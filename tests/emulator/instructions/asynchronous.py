@@ -122,14 +122,21 @@ def _tensor(random: Random, rank: int, type_: str, swizzle: int) -> tuple[str, l
     return text, box, total
 
 
+def _corner(random: Random, box: list[int], type_: str, *, least: int, is_aligned: bool = True) -> list[int]:
+    """Where a box begins: near an edge. In the innermost dimension GPUs take multiples of 16 bytes."""
+    step = 16 // _ELEMENTS[type_]
+    first = max(random.randrange(-2, 3) * step, least) + (0 if is_aligned else random.randrange(1, step))
+    return [first, *(random.randrange(max(least, -3), 8) for _ in box[1:])]
+
+
 def tensor_loads(random: Random) -> Iterator[Case]:
     choices = [(rank, type_, 0) for rank in range(1, 6) for type_ in ("FLOAT16", "UINT8", "FLOAT64")]
     choices += [(2, type_, 0) for type_ in _ELEMENTS] + [(3, "FLOAT16", s) for s in (1, 2, 3)]
     choices += [(2, "FLOAT32", s) for s in (1, 2, 3)]
-    for rank, type_, swizzle in choices:
+    aligned = [(*choice, True) for choice in choices] + [(2, type_, 0, False) for type_ in ("FLOAT16", "INT32")]
+    for rank, type_, swizzle, is_aligned in aligned:
         host, box, bytes_ = _tensor(random, rank, type_, swizzle)
-        corner = [random.randrange(-3, 8) for _ in box]
-        places = ", ".join(map(str, corner))
+        places = ", ".join(map(str, _corner(random, box, type_, least=-99, is_aligned=is_aligned)))
         form = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         body = f"""__shared__ alignas(1024) uint64_t values[1024]; {_BARRIER}
           for (int i = threadIdx.x; i < 1024; i += 128) values[i] = 7;
@@ -165,7 +172,9 @@ def tensor_stores(random: Random) -> Iterator[Case]:
     kinds = {"FLOAT16": "f16", "BFLOAT16": "bf16", "FLOAT32": "f32", "FLOAT64": "f64"}
     for reduction, rank, type_ in choices:
         host, box, _ = _tensor(random, rank, type_, 0)
-        places = ", ".join(str(random.randrange(-3, 6)) for _ in box)
+        # Of four stores one begins outside, which stops a GPU.
+        least = random.choice([0, 0, 0, -99])
+        places = ", ".join(map(str, _corner(random, box, type_, least=least)))
         form = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{reduction}.tile.bulk_group"
         if not reduction:
             form = f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"

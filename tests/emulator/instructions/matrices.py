@@ -23,7 +23,7 @@ def _width(kind: str) -> int:
 
 def element(random: Random, kind: str, *, is_exact: bool) -> int:
     """The bits of a matrix element: a small whole number, or any number between -2 and 2."""
-    if kind[0] in "usb":
+    if kind[0] in "us" or kind == "b1":
         return random.getrandbits(_width(kind))
     number = float(random.randrange(-2, 3)) if is_exact else random.uniform(-2, 2)
     if kind == "f64":

@@ -136,18 +136,45 @@ __global__ void box_of_bytes(const __grid_constant__ CUtensorMap map, int x, int
   wait(&barrier);
   out[threadIdx.x] = box[threadIdx.x];
 }
-extern "C" cudaError_t load_box(uint8_t* in, int64_t x, int64_t y, int64_t z, uint8_t* out) {
+CUresult map_bytes(
+    CUtensorMap* map, int rank, void* data, const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box) {
   void* encode = nullptr;
   cudaDriverEntryPointQueryResult status;
   cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &status);
-  const cuuint64_t sizes[] = {32, 3, 5}, strides[] = {32, 96};
-  const cuuint32_t box[] = {16, 2, 4}, steps[] = {1, 1, 1};
-  CUtensorMap map;
-  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode)(
-      &map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, in, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+  const cuuint32_t steps[] = {1, 1, 1};
+  return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode)(
+      map, CU_TENSOR_MAP_DATA_TYPE_UINT8, rank, data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) return cudaErrorInvalidValue;
+}
+extern "C" cudaError_t load_box(uint8_t* in, int64_t x, int64_t y, int64_t z, uint8_t* out) {
+  const cuuint64_t sizes[] = {32, 3, 5}, strides[] = {32, 96};
+  const cuuint32_t box[] = {16, 2, 4};
+  CUtensorMap map;
+  if (map_bytes(&map, 3, in, sizes, strides, box) != CUDA_SUCCESS) return cudaErrorInvalidValue;
   box_of_bytes<<<1, 128>>>(map, int(x), int(y), int(z), out);
+  return cudaDeviceSynchronize();
+}
+
+// Stores a box of 2 x 32 bytes, 0 to 63, into a tensor of 15 x 24 whose rows lie 32 bytes apart.
+__global__ void stored_box(const __grid_constant__ CUtensorMap map, int x, int y) {
+  __shared__ alignas(128) uint8_t box[64];
+  box[threadIdx.x] = threadIdx.x;
+  asm volatile("fence.proxy.async;" ::: "memory");
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x), "r"(y),
+        "r"(window(box))
+        : "memory");
+    asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;" ::: "memory");
+  }
+}
+extern "C" cudaError_t store_box(uint8_t* out, int64_t x, int64_t y) {
+  const cuuint64_t sizes[] = {24, 15}, strides[] = {32};
+  const cuuint32_t box[] = {32, 2};
+  CUtensorMap map;
+  if (map_bytes(&map, 2, out, sizes, strides, box) != CUDA_SUCCESS) return cudaErrorInvalidValue;
+  stored_box<<<1, 64>>>(map, int(x), int(y));
   return cudaDeviceSynchronize();
 }
 

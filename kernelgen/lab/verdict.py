@@ -1,0 +1,203 @@
+"""One answer about one op: does it build, is it right, is it faster?
+
+The steps are those of the other verbs, in the order in which a failure makes the rest pointless: build, fuzz, the op's
+own tests, and last the time, as `compare --against` or `bench` measures it.
+"""
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from kernelgen.errors import KernelgenError, LabError
+from kernelgen.lab import bench, compare, compare_revisions
+from kernelgen.lab.compare import Thresholds
+from kernelgen.lab.fuzz import FuzzReport, fuzz
+from kernelgen.lab.selection import Selection
+from kernelgen.protocol import OP
+from kernelgen.toolchain import current
+from kernelgen.toolchain.build import Build, environment
+
+PASSED, FAILED, OPEN = "passed", "failed", "open"
+# Enough for a share of the ceilings. Whether an op is faster, blocks of a comparison say.
+BENCH_SAMPLES = 30
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked: the options of `kernelgen verdict`."""
+
+    against: str | None = None
+    trust: str | None = None
+    device: str | None = None
+    cases: list[str] | None = None
+    seed: int = 0
+    blocks: int | None = None
+    limit_s: float = 120.0
+
+
+@dataclass
+class Step:
+    """A step's outcome, in a sentence, and its facts for --json. It is open where nothing was shown either way."""
+
+    name: str
+    outcome: str
+    text: str
+    seconds: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        known = {"name": self.name, "outcome": self.outcome, "text": self.text, "seconds": round(self.seconds, 1)}
+        return {**known, **self.facts}
+
+
+@dataclass
+class Verdict:
+    """The steps of one op, in their order; after one that failed, the rest did not run."""
+
+    op: str
+    request: Request
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 right and, against a revision, no slower; 1 refuted; 2 something was not shown."""
+        outcomes = {step.outcome for step in self.steps}
+        return 1 if FAILED in outcomes else LabError.exit_code if OPEN in outcomes else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        facts = {"op": self.op, "against": self.request.against, "trust": self.request.trust, "seed": self.request.seed}
+        seconds = round(sum(step.seconds for step in self.steps), 1)
+        return {**facts, "exit_code": self.exit_code, "seconds": seconds, "steps": [s.as_dict() for s in self.steps]}
+
+
+def judge(selection: Selection, request: Request, tell: Callable[[str], None] = lambda step: None) -> Verdict:
+    """The verdict on the one op of a selection; `tell` hears the name of each step as it begins."""
+    verdict = Verdict(selection.ops[0], request)
+    for name, step in _steps(request):
+        tell(name)
+        began = time.monotonic()
+        try:
+            done = step(selection, request)
+        except KernelgenError as error:
+            outcome = FAILED if name == "build" else OPEN
+            done = Step(name, outcome, str(error), facts=error.details)
+        done.seconds = time.monotonic() - began
+        verdict.steps.append(done)
+        if done.outcome == FAILED:
+            break
+    return verdict
+
+
+def _steps(request: Request) -> Iterator[tuple[str, Callable[[Selection, Request], Step]]]:
+    yield from (("build", _build), ("fuzz", _fuzz), ("tests", _tests), ("share", _share))
+    if request.against:
+        yield "compare", _compare
+
+
+# ---- Right? ---------------------------------------------------------------------------------------------------
+
+
+def _build(selection: Selection, request: Request) -> Step:
+    stale = current.reason(selection.root, selection.python, request.device)
+    build = Build(selection.root, environment(), selection.python)
+    outcome = build.run(quiet=True, backend=current.backend(request.device))
+    return Step("build", PASSED, f"{f'{stale}: ' if stale else ''}{outcome}", facts={"stale": stale or None})
+
+
+def _fuzz(selection: Selection, request: Request) -> Step:
+    report = fuzz(
+        selection, selection.ops, seed=request.seed, seconds=None, limit_s=request.limit_s, device=request.device
+    )
+    return _step_of_fuzz(report)
+
+
+def _step_of_fuzz(report: FuzzReport) -> Step:
+    (op,) = report.as_dict()["ops"]
+    facts = {"device": report.device, "fuzz": op}
+    if op["failures"]:
+        first = op["failures"][0]
+        text = f"{op['cases'] - op['passed']} of {op['cases']} cases failed on {report.device}: "
+        return Step("fuzz", FAILED, f"{text}{first['check']}: {first['text']}\n{first['command']}", facts=facts)
+    if op["skipped"]:
+        return Step("fuzz", OPEN, op["skipped"], facts=facts)
+    return Step("fuzz", PASSED, f"{op['cases']} cases passed on {report.device} (seed {report.seed})", facts=facts)
+
+
+def _tests(selection: Selection, request: Request) -> Step:
+    """The tests in the op's folder, in a process of their own."""
+    folder = selection.root / "src" / selection.package / "ops" / selection.ops[0]
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "tests.xml"
+        command = [str(selection.python), "-m", "pytest", "-q", "--no-build", f"--junitxml={file}", str(folder)]
+        done = subprocess.run(command, cwd=selection.root, capture_output=True, text=True, check=False)
+        if not file.is_file():
+            last = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["no output"]
+            return Step("tests", OPEN, f"pytest did not run: {last[0]}")
+        return _step_of_tests(ElementTree.parse(file).getroot())
+
+
+def _step_of_tests(root: ElementTree.Element) -> Step:
+    cases = list(root.iter("testcase"))
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    counts = {
+        "passed": len(cases) - len(failed) - skipped,
+        "skipped": skipped,
+        "failed": [c.get("name") for c in failed],
+    }
+    if failed:
+        names = ", ".join(str(case.get("name")) for case in failed[:MOST_NAMED])
+        more = f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
+        return Step("tests", FAILED, f"{len(failed)} of {len(cases)} failed: {names}{more}", facts=counts)
+    if not counts["passed"]:
+        return Step("tests", OPEN, f"no test ran; {skipped} were skipped", facts=counts)
+    return Step("tests", PASSED, f"{counts['passed']} passed, {skipped} skipped", facts=counts)
+
+
+# ---- Faster? --------------------------------------------------------------------------------------------------
+
+
+def _share(selection: Selection, request: Request) -> Step:
+    """How much of this machine's ceilings each case reaches; it refutes only results that are wrong."""
+    options = {"device": request.device, "cases": request.cases, "dtype": None, "peers": [], "backward": False}
+    run = bench.measure(
+        selection, request.limit_s, trust=request.trust, tf32=False, seed=request.seed, samples=BENCH_SAMPLES, **options
+    )
+    facts = {"cases": [_figures(case) for case in run.results["cases"]]}
+    faults = [fault for case in run.results["cases"] for fault in case["faults"]]
+    faults += [f"{case['case']}: {case['reason']}" for case in run.results["failures"]]
+    if faults:
+        return Step("share", FAILED, "; ".join(dict.fromkeys(faults)), facts=facts)
+    if not facts["cases"]:
+        return Step("share", OPEN, "; ".join(run.results["notes"]) or "no case was measured", facts=facts)
+    shares = [case["share"] for case in facts["cases"] if case["share"]]
+    if not shares:
+        return Step("share", PASSED, f"{len(facts['cases'])} cases measured; lab.py counts no bytes", facts=facts)
+    text = f"{min(shares):.0%} to {max(shares):.0%} of what a copy or a matrix product does here"
+    return Step("share", PASSED, f"{text}, {len(shares)} cases", facts=facts)
+
+
+def _figures(case: Mapping[str, Any]) -> dict[str, Any]:
+    op = case["functions"][OP]
+    share = max((op.get(name) or 0 for name in ("copy_fraction", "matrix_fraction")), default=0)
+    return {"case": case["case"], "dtype": case["dtype"], "seconds": op["median"], "share": share or None}
+
+
+def _compare(selection: Selection, request: Request) -> Step:
+    names = ("against", "trust", "device", "cases", "seed", "blocks", "limit_s")
+    asked = compare_revisions.Request(**{name: getattr(request, name) for name in names})
+    comparison = compare_revisions.measure(selection, asked, Thresholds(), selection.ops)
+    verdicts = [verdict.verdict for verdict in comparison.verdicts]
+    counts = {word: verdicts.count(word) for word in dict.fromkeys(verdicts)}
+    text = f"against {request.against}: {', '.join(f'{word} in {count}' for word, count in counts.items())}"
+    facts = {"faster": compare.IMPROVEMENT in verdicts, "comparison": comparison.as_dict()}
+    if comparison.exit_code == compare.EXIT_REGRESSED:
+        return Step("compare", FAILED, text, facts=facts)
+    is_shown = bool(verdicts) and compare.INCONCLUSIVE not in verdicts
+    return Step("compare", PASSED if is_shown else OPEN, text, facts=facts)
