@@ -17,6 +17,7 @@ import pytest
 
 from kernelgen.cli import main
 from kernelgen.scaffold import template
+from tests import json_schemas
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
@@ -186,6 +187,7 @@ def run(capsys):
         code = main([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         assert "Traceback" not in err
+        json_schemas.check([str(argument) for argument in arguments], out)
         return Result(code, out, err)
 
     return call

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import json_schemas
 from tests.stamped.conftest import quickly, stamp
 
 PACKAGE = Path("src/demo_kernels")
@@ -62,9 +63,11 @@ def variables(project: Path, **more: str) -> dict[str, str]:
 
 def kernelgen(project: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kernelgen", *arguments]
-    return subprocess.run(
+    result = subprocess.run(
         command, cwd=project, env=variables(project, **more), capture_output=True, text=True, check=False
     )
+    json_schemas.check(arguments, result.stdout)
+    return result
 
 
 def start(project: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:

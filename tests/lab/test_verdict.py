@@ -1,0 +1,72 @@
+"""`kernelgen verdict`: one answer from a build, fuzz, tests and times."""
+
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from kernelgen.lab import verdict
+from kernelgen.lab.verdict import FAILED, OPEN, PASSED, Request, Step, Verdict
+
+ASK = ("verdict", "elementwise", "--device", "cpu", "--python", sys.executable, "--cases", "small", "--json")
+OP = "src/lab_kernels/ops/elementwise"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [([PASSED, PASSED], 0), ([PASSED, OPEN], 2), ([PASSED, OPEN, FAILED], 1), ([FAILED], 1)],
+)
+def test_the_exit_code_is_that_of_the_worst_step(outcomes, code):
+    steps = [Step("fuzz", outcome, "") for outcome in outcomes]
+    assert Verdict("op", Request(), steps).exit_code == code
+
+
+def report(*cases: str) -> ElementTree.Element:
+    return ElementTree.fromstring(f"<testsuites>{''.join(cases)}</testsuites>")
+
+
+def test_failed_tests_are_named():
+    failed = [f'<testcase name="f{i}"><failure/></testcase>' for i in range(4)]
+    step = verdict._step_of_tests(report('<testcase name="a"/>', *failed))
+    assert (step.outcome, step.text) == (FAILED, "4 of 5 failed: f0, f1, f2 and 1 more")
+    assert step.facts["failed"] == ["f0", "f1", "f2", "f3"]
+
+
+def test_tests_that_were_all_skipped_show_nothing():
+    step = verdict._step_of_tests(report('<testcase name="a"><skipped/></testcase>'))
+    assert (step.outcome, step.text) == (OPEN, "no test ran; 1 were skipped")
+
+
+def outcomes(answer: dict) -> dict[str, str]:
+    return {step["name"]: step["outcome"] for step in answer["steps"]}
+
+
+@pytest.mark.slow
+def test_a_right_op_passes_every_step(lab_project, run):
+    done = run(*ASK)
+    assert done.code == 0, done.out
+    assert outcomes(done.json) == dict.fromkeys(("build", "fuzz", "tests", "share"), PASSED)
+
+
+@pytest.mark.slow
+def test_after_a_step_that_fails_the_rest_does_not_run(lab_project, run):
+    source = lab_project / OP / "cpu.cpp"
+    text = source.read_text()
+    source.write_text(text.replace("+ Accumulate(c", "- Accumulate(c"))
+    done = run(*ASK)
+    assert (done.code, outcomes(done.json)) == (1, {"build": PASSED, "fuzz": FAILED})
+    assert f"{OP}/cpu.cpp changed since the last build" in done.json["steps"][0]["text"]
+    assert "kernelgen fuzz elementwise --seed 0 --case" in done.json["steps"][1]["text"]
+    source.write_text(f"{text}\nint f() {{ return nothing; }}\n")
+    done = run(*ASK)
+    assert (done.code, outcomes(done.json)) == (1, {"build": FAILED})
+    assert done.json["steps"][0]["errors"][0]["line"] == text.count("\n") + 2
+
+
+@pytest.mark.slow
+def test_against_a_revision_the_time_is_compared(lab_project, run):
+    done = run(*ASK, "--against", "HEAD", "--blocks", "10")
+    assert done.code in (0, 2), done.out  # Ten blocks may be too few to rule 3% out.
+    step = done.json["steps"][-1]
+    assert (step["name"], step["faster"]) == ("compare", False)
+    assert step["comparison"]["verdicts"]
