@@ -41,6 +41,8 @@ _CALL_DTYPES = {"averaged": 4, "thread counts": 2}
 _UNPAIRED = {"layout", "values", "alias"}
 # A case of the cover has no more elements or operations, but where the pair that it is for has.
 _MOST_ELEMENTS, _MOST_FLOPS = 2**15, 2**24
+# A special call is made many times, and has no more operations.
+_MOST_FLOPS_OF_A_CALL = 2**26
 # All sizes are at their largest at once where that has no more operations, which take a CPU a second.
 _MOST_FLOPS_AT_ALL = 2**30
 # Cases that hypothesis draws at a time.
@@ -171,7 +173,9 @@ def _special_calls(op: Op, dtypes: list[str], calls: Sequence[str]) -> Iterator[
     """Few cases, since these calls take long."""
     for call in calls:
         for dtype in [name for name in dtypes if is_for(call, getattr(torch, name))][: _CALL_DTYPES.get(call, 1)]:
-            yield {**_sizes_near(op, _CALL_SIZES.get(call, 33)), **PLAIN, "dtype": dtype, "call": call}
+            sizes = [_sizes_near(op, size) for size in (_CALL_SIZES.get(call, 33), 33, 5)]
+            few = next((some for some in sizes if work_of(op, some)[1] <= _MOST_FLOPS_OF_A_CALL), sizes[-1])
+            yield {**few, **PLAIN, "dtype": dtype, "call": call}
 
 
 def _factors(op: Op, dtypes: list[str]) -> dict[str, list[Any]]:
