@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # An op may take more steps to a result than the reference does, or less stable ones.
-_ROUNDINGS = 16
+_ROUNDINGS = 256
 
 
 class RandomRounding(TorchDispatchMode):
