@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli import emulated, lab
+from kernelgen.cli.output import note
 from kernelgen.cli.parser import Parser
 from kernelgen.errors import UsageError
 
@@ -39,7 +40,8 @@ def run(arguments: list[str]) -> int:
             selection,
             options.ops,
             limit_s=options.limit,
-            show=lambda text, cases: show(text, cases, options.count),
+            show=show,
+            tell=note,
             **asked,
         )
     report = outcome.as_dict()
@@ -61,7 +63,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser = Parser("fuzz", "Compare ops with their references in float64, on inputs that nobody writes by hand.")
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, _CODES
     lab.add_options(parser, emulated=True)
-    parser.add_argument("--count", type=int, metavar="N", help="cases of each op (default: 60)")
+    parser.add_argument("--count", type=int, metavar="N", help="cases of each op (default: all pairs, about 200)")
     parser.add_argument("--seconds", type=float, metavar="S", help="go on drawing cases for so long, for all ops")
     parser.add_argument("--seed", type=int, metavar="N", help="draw the cases and values of an earlier run again")
     parser.add_argument("--dtype", metavar="D", help="one dtype of the op, such as float16 (default: all)")
@@ -84,6 +86,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         value = getattr(options, name)
         if value is not None and value <= 0:
             parser.error(f"--{name} {value} is too little")
+    if options.seed is not None and not 0 <= options.seed < 2**64:
+        parser.error(f"--seed {options.seed} is no whole number from 0 to {2**64 - 1}")
     if options.case is not None:
         if len(options.ops) != 1:
             parser.error("--case goes with one op")
@@ -113,19 +117,25 @@ def _text(report: dict[str, Any]) -> list[str]:
         lines.append(f"{op['op']:{width}}  {verdict} on {report['device']} (seed {report['seed']})")
         if op["too_large"]:
             lines.append(f"  {op['too_large']} more did not run: too large for this GPU's memory")
-        for failure in _shown(op["failures"]):
+        shown = _shown(op["failures"])
+        for failure in shown:
             sentence = failure["text"].replace("\n", "\n  ")
             lines += [f"  {failure['check']}: {sentence}", f"    {failure['command']}"]
+        if left := failed - len(shown):
+            lines.append(f"  and {left} more, which --json lists")
+        if op["errors"] and not failed:
+            largest = (f"{name} {facts['error']:.2f}" for name, facts in op["errors"].items())
+            lines.append(f"  largest errors, where 1 is allowed: {', '.join(largest)}")
         lines += [f"  {op['note']}"] if op["note"] else []
     lines += [f"sizes are {report['sizes']}"] if report["sizes"] else []
     return lines
 
 
 def _shown(failures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The failures that were shrunk, the first of every other check, and every crash."""
-    shown, seen = [], set()
+    """The failures that were shrunk, the first of every other check, and every crash; up to a few, then the others."""
+    first, others, seen = [], [], set()
     for failure in sorted(failures, key=lambda failure: not failure["shrunk"]):
-        if failure["check"] == "crash" or failure["check"] not in seen:
-            shown.append(failure)
-            seen.add(failure["check"])
-    return shown[:_MOST_SHOWN]
+        is_new = failure["check"] == "crash" or failure["check"] not in seen
+        (first if is_new else others).append(failure)
+        seen.add(failure["check"])
+    return (first + others)[:_MOST_SHOWN]

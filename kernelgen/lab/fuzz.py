@@ -15,9 +15,6 @@ from kernelgen.lab.selection import Selection
 # glibc then fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows.
 ENVIRONMENT = {"MALLOC_PERTURB_": "1"}
 
-# Cases of an op, as worker/fuzz.py draws them.
-DEFAULT_COUNT = 60
-
 Event = dict[str, Any]
 
 
@@ -29,6 +26,9 @@ class OpReport:
         too_large: cases that did not fit this GPU's memory.
         problem: why nothing could be run; `note`: why cases were left out.
         failures: by case, as JSON: the check that failed, a sentence, and the smallest case that fails.
+        errors: by result, the largest error in units of what is allowed, and its case; of the cases that passed.
+        planned: how many cases there are to be, None where time decides; `default`: how many without any option.
+        shrinking: whether a failing case is being made smaller.
     """
 
     name: str
@@ -37,6 +37,10 @@ class OpReport:
     problem: str | None = None
     note: str | None = None
     failures: dict[str, dict[str, Any]] = field(default_factory=dict)
+    errors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    planned: int | None = None
+    default: int = 0
+    shrinking: bool = False
 
     @property
     def cases(self) -> int:
@@ -44,8 +48,12 @@ class OpReport:
 
     def add(self, event: Event) -> None:
         kind = event["event"]
-        if kind == "passed":
+        self.shrinking = kind == "shrinking" or (self.shrinking and bool(event.get("shrinking")))
+        if kind == "planned":
+            self.planned, self.default = event["cases"], event["default"]
+        elif kind == "passed":
             self.passed += 1
+            self._add_errors(event["errors"], event["case"])
         elif kind == "too large":
             self.too_large += 1
         elif kind in ("failure", "shrunk"):
@@ -64,6 +72,11 @@ class OpReport:
             self.note = event["reason"]
         elif kind == "close" and self.too_large and not self.cases:
             self.problem = "every case was too large for this GPU's memory"
+
+    def _add_errors(self, errors: dict[str, float], case: str) -> None:
+        for name, error in errors.items():
+            if name not in self.errors or error > self.errors[name]["error"]:
+                self.errors[name] = {"error": error, "case": json.loads(case)}
 
 
 @dataclass
@@ -109,7 +122,7 @@ class FuzzReport:
     def _op_as_dict(self, op: OpReport) -> dict[str, Any]:
         failures = [{**failure, "command": self._command(op.name, failure)} for failure in op.failures.values()]
         facts = {"op": op.name, "cases": op.cases, "passed": op.passed, "too_large": op.too_large}
-        return {**facts, "failures": failures, "skipped": op.problem, "note": op.note}
+        return {**facts, "failures": failures, "errors": op.errors, "skipped": op.problem, "note": op.note}
 
     def _command(self, op: str, failure: dict[str, Any]) -> str:
         words = ["kernelgen", "fuzz", op, "--seed", str(self.seed), "--case", json.dumps(failure["case"])]
@@ -127,7 +140,8 @@ def fuzz(
     gpu: str | None = None,
     perturb: int | None = None,
     variables: Mapping[str, str] | None = None,
-    show: Callable[[str, int], None] = lambda text, cases: None,
+    show: Callable[[str, int, int | None], None] = lambda text, cases, planned: None,
+    tell: Callable[[str], None] = lambda sentence: None,
     **options: Any,
 ) -> FuzzReport:
     """Fuzzes ops; Ctrl-C ends it early, and what failed before is kept.
@@ -140,7 +154,8 @@ def fuzz(
         gpu: which GPU is emulated.
         perturb: the seed of a perturbed build.
         variables: what a worker needs in its environment to run the build of an emulated GPU, or a perturbed one.
-        show: is told what is fuzzed, and how many cases are done.
+        show: is told what is fuzzed, how many cases are done, and how many there are.
+        tell: is told what takes long.
         options: the rest of the request, as worker/fuzz.py has it.
     """
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
@@ -150,8 +165,11 @@ def fuzz(
 
     def on_event(event: Event) -> None:
         report.add(event)
+        if event["event"] == "shrinking":
+            text = f"{event['op']}: {event['check']} is wrong; looking for a smaller case"
+            tell(f"{text}, for {event['seconds']:g} s at most")
         if op := report.ops.get(event.get("op", "")):
-            show(f"fuzzing {op.name}", op.cases)
+            show(f"{'shrinking a case of' if op.shrinking else 'fuzzing'} {op.name}", op.cases, op.planned)
 
     deadline = None if seconds is None else time.time() + seconds
     environment = {**ENVIRONMENT, **(variables or {})}
@@ -160,8 +178,8 @@ def fuzz(
     report.finished = worker_process.run(selection.python, request, on_event, limit_s)
     if report.finished and all(options.get(name) is None for name in ("case", "dtype")):
         for op in report.ops.values():
-            # A domain may have fewer cases than are drawn by default.
-            is_whole = op.cases >= DEFAULT_COUNT or (seconds is None and not options.get("count"))
+            # A domain may have fewer cases than are run by default.
+            is_whole = op.cases >= op.default or (seconds is None and not options.get("count"))
             if op.passed and is_whole and not (op.failures or op.problem or op.note):
                 proven.record(selection.root, selection.package, op.name, report.name, op.passed, seed)
     return report

@@ -1,7 +1,7 @@
 """How far each op of a project was proven: on which devices `kernelgen fuzz` passed it, when, and with which sources.
 
 build/proven.json maps op and device to {"at": time, "cases": number, "seed": number, "sources": digest}. Only whole
-runs count: every dtype, at least the default number of cases, and no failure.
+runs count: every dtype, all cases that are run by default, and no failure.
 """
 
 import hashlib

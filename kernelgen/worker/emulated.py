@@ -4,12 +4,9 @@ import ctypes
 import importlib
 import os
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
+from kernelgen.worker.inputs import work_of
 from kernelgen.worker.op import Op
 
 # A case takes no more of either, in all of its inputs and by the op's own count.
@@ -37,27 +34,5 @@ def fitted(op: Op, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_too_large(op: Op, sizes: dict[str, int]) -> bool:
-    count = _Count()
-    try:
-        op.inputs(count, **sizes)
-        flops = op.flops(**sizes) if op.flops else 0
-    except Exception:  # It needs values, which this stand-in does not draw.
-        return False
-    return count.elements > MOST_ELEMENTS or flops > MOST_FLOPS
-
-
-class _Count:
-    """Counts the elements that an op's `inputs` draw, in place of `inputs.Make`."""
-
-    device, dtype, requires_grad, seed = "meta", torch.float32, False, 0
-
-    def __init__(self) -> None:
-        self.elements = 0
-
-    def __call__(self, shape: Sequence[int], differentiable: bool = True) -> Tensor:
-        tensor = torch.empty(tuple(shape), device="meta")
-        self.elements += tensor.numel()
-        return tensor
-
-    def integers(self, shape: Sequence[int], below: int, dtype: torch.dtype = torch.int64) -> Tensor:
-        return self(shape).to(dtype)
+    elements, flops = work_of(op, sizes)
+    return elements > MOST_ELEMENTS or flops > MOST_FLOPS

@@ -1,14 +1,19 @@
 """Draws an op's input tensors: on a device, in a dtype, a memory layout and a kind of values."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from kernelgen.worker.op import Op, call_with
 
 # How a tensor lies in memory. The elements of its storage that a view leaves out hold NaN, which shows a kernel that
-# reads them. A kernel has to look at every address before it loads vectors, so in `first misaligned` the first tensor
-# alone is misaligned, in `others misaligned` all but the first. `mixed` gives each tensor another layout.
+# reads them. `wide rows` and `odd rows` are some columns of a wider tensor: of 16 more, or of 3 more. A kernel has to
+# look at every address before it loads vectors, so in `first misaligned` the first tensor alone is misaligned, in
+# `others misaligned` all but the first. `mixed` gives each tensor another layout.
 LAYOUTS = (
     "contiguous",
     "transposed",
@@ -17,16 +22,31 @@ LAYOUTS = (
     "expanded",
     "offset",
     "misaligned",
+    "wide rows",
+    "odd rows",
     "first misaligned",
     "others misaligned",
     "mixed",
 )
 # The kinds of values; see `Make._special`.
-VALUES = ("normal", "zeros", "wide range", "huge", "denormal", "infinite", "nan")
+VALUES = (
+    "normal",
+    "zeros",
+    "wide range",
+    "huge",
+    "denormal",
+    "infinite",
+    "nan",
+    "large mean",
+    "signed zeros",
+    "equal",
+)
 # How the tensors of a call share memory: not at all; all arguments of a shape are the same tensor; or each is a view
 # that starts one element after the last.
 ALIASES = ("none", "same", "overlapping")
 
+# Columns to the left and to the right of those that are a part of a wider tensor.
+_MARGINS = {"wide rows": (8, 8), "odd rows": (1, 2)}
 # Elements before and after the data of an `offset` tensor, which is aligned to 16 bytes in every dtype.
 _MARGIN = 64
 
@@ -92,6 +112,24 @@ class Make:
         )
         return make(like.shape)
 
+    def reborn(self, args: Any) -> Any:
+        """Other tensors at the addresses of these, with their version numbers: as when memory is freed and used again.
+
+        A cache by address, shape and version takes them for the old ones; one that holds weak references does not.
+        """
+        of_id: dict[int, Tensor] = {}
+
+        def again(tensor: Tensor) -> Tensor:
+            if id(tensor) not in of_id:
+                new = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+                new.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+                while new._version < tensor._version:
+                    torch.autograd.graph.increment_version(new)
+                of_id[id(tensor)] = new.requires_grad_(tensor.requires_grad)
+            return of_id[id(tensor)]
+
+        return pytree.tree_map_only(Tensor, again, args)
+
     def redraw(self) -> None:
         """New values at the same addresses."""
         with torch.no_grad():
@@ -120,6 +158,11 @@ class Make:
         if layout == "expanded":
             row = (min(1, shape[0]), *shape[1:])
             return self._in_storage(row, lambda storage: storage[: shape_numel(row)].view(row)).expand(shape)
+        if layout in _MARGINS:
+            left, right = _MARGINS[layout]
+            wide = (*shape[:-1], left + shape[-1] + right)
+            columns = slice(left, left + shape[-1])
+            return self._in_storage(wide, lambda storage: storage[: shape_numel(wide)].view(wide)[..., columns])
         if layout == "strided" or len(shape) == 1:
             wide = (*shape[:-1], 2 * shape[-1])
             return self._in_storage(wide, lambda storage: storage[: shape_numel(wide)].view(wide)[..., ::2])
@@ -164,6 +207,13 @@ class Make:
             return normal * limits.max**power
         if kind == "denormal":
             return normal * limits.smallest_normal / 4
+        if kind == "large mean":
+            # So large that a sum of squares, less the square of the sum, has no correct digit.
+            return normal + limits.eps**-0.5
+        if kind == "equal":
+            return normal.flatten()[:1].expand(normal.numel()).reshape(normal.shape) if normal.numel() else normal
+        if kind == "signed zeros":
+            return torch.where(self._uniform(normal) < 0.25, torch.copysign(torch.zeros_like(normal), normal), normal)
         if kind in ("infinite", "nan"):
             strange = self._uniform(normal) < 0.02
             value = float("nan") if kind == "nan" else float("inf")
@@ -181,6 +231,43 @@ def _layout_of_each(layout: str) -> Iterator[str]:
     if layout == "others misaligned":
         return itertools.chain(["contiguous"], itertools.repeat("misaligned"))
     return itertools.cycle(LAYOUTS[1 : LAYOUTS.index("first misaligned")] if layout == "mixed" else [layout])
+
+
+class CountingMake:
+    """Takes the place of `Make` where only the shapes of an op's inputs matter: its tensors have no memory."""
+
+    device, dtype, values, requires_grad, seed = "meta", torch.float32, "normal", False, 0
+
+    def __init__(self) -> None:
+        self.elements = 0
+
+    def __call__(self, shape: Sequence[int], differentiable: bool = True) -> Tensor:
+        tensor = torch.empty(tuple(shape), device="meta", requires_grad=differentiable)
+        self.elements += tensor.numel()
+        return tensor
+
+    def integers(self, shape: Sequence[int], below: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return self(shape).detach().to(dtype)
+
+
+def count_differentiable(op: Op, sizes: Mapping[str, int]) -> int:
+    """How many inputs of an op take a gradient at these sizes; 0 if that depends on values."""
+    try:
+        args = op.inputs(CountingMake(), **sizes)
+    except Exception:  # The fault is said of the first case.
+        return 0
+    leaves = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    return len({id(leaf) for leaf in leaves})
+
+
+def work_of(op: Op, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """The elements of an op's inputs at these sizes, and its operations; 0 where it does not say."""
+    count = CountingMake()
+    try:
+        op.inputs(count, **sizes)
+        return count.elements, call_with(op.flops, sizes) if op.flops else 0
+    except Exception:  # It needs values, which this stand-in does not draw.
+        return 0, 0
 
 
 def shape_numel(shape: Sequence[int]) -> int:

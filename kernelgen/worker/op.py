@@ -15,8 +15,8 @@ Sizes = Mapping[str, int]
 
 # A device of fuzz: the CUDA kernels, on CPU tensors. The worker's environment chooses the library that holds them.
 EMULATED = "emulated"
-# The keys of a case beside its sizes; see fuzz.py.
-RESERVED = ("dtype", "layout", "values", "alias")
+# The keys of a case beside its sizes; see cases.py.
+RESERVED = ("dtype", "layout", "values", "alias", "requires_grad", "call")
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,9 @@ class Op:
         shape_classes: by the same keys, `shape_class(**sizes)`, the name of the class of shapes that is tuned for these
             sizes; None for sizes that the tunables of this key do not serve.
         huge: sizes that make more than 2³¹ elements, where indices of 32 bits do not reach; run on GPUs that hold them.
+        defaults: of sizes that a case may leave out, as `inputs` gives them.
+        edges: by size, the values at which the op's kernels branch; fuzzing covers pairs of them.
+        contiguous: whether outputs are contiguous wherever all inputs and the reference's outputs are.
     """
 
     name: str
@@ -65,6 +68,9 @@ class Op:
     repeatable: bool | float | Callable[..., bool | float] = True
     gradient: bool = True
     huge: dict[str, int] | None = None
+    defaults: dict[str, Any] = field(default_factory=dict)
+    edges: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    contiguous: bool = True
 
     def dtypes_on(self, device: str) -> dict[str, torch.dtype]:
         """The dtypes it is fuzzed in on a device, by name."""
@@ -77,16 +83,24 @@ class Op:
         Raises:
             LabError: its lab.py says something else.
         """
-        tolerance = self.repeatable(**sizes) if callable(self.repeatable) else self.repeatable
+        tolerance = call_with(self.repeatable, sizes) if callable(self.repeatable) else self.repeatable
         if tolerance is not True and not isinstance(tolerance, float):
             raise LabError(f"{self.name}/lab.py: REPEATABLE should give True or a tolerance, not {tolerance!r}.")
         return tolerance
 
     def refuse_case(self, sizes: Sizes) -> str | None:
         """A sentence if these are not the sizes that `inputs` takes."""
-        if set(sizes) != set(self.domain):
+        if not set(self.domain) - set(self.defaults) <= set(sizes) <= set(self.domain):
             return f"{self.name} takes the sizes {', '.join(self.domain)}, not {', '.join(sizes) or 'none'}."
         return None
+
+
+def call_with(function: Callable[..., Any], sizes: Sizes) -> Any:
+    """Calls a function of lab.py with those of the sizes that it takes: it need not name all that have defaults."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return function(**sizes)
+    return function(**{name: size for name, size in sizes.items() if name in parameters})
 
 
 def load(package: str, name: str) -> Op:
@@ -132,13 +146,19 @@ def read(name: str, module: ModuleType) -> Op:
     domain = dict(names["DOMAIN"])
     check(bool(domain) and all(_is_range(r) for r in domain.values()), "DOMAIN should hold (smallest, largest) by size")
     check(not set(domain) & set(RESERVED), f"no size can be named {', '.join(RESERVED)}")
-    taken = list(inspect.signature(names["inputs"]).parameters)[1:]
+    parameters = inspect.signature(names["inputs"]).parameters
+    taken = list(parameters)[1:]
+    defaults = {key: parameters[key].default for key in taken if parameters[key].default is not inspect.Parameter.empty}
     check(set(taken) == set(domain), f"DOMAIN names {', '.join(domain)}, and inputs takes {', '.join(taken) or 'none'}")
     cases = {key: dict(names.get(key, {})) for key in ("CASES", "CPU_CASES")}
     for key, table in cases.items():
         for case, sizes in table.items():
-            check(set(sizes) == set(domain), f"{key}[{case!r}] should give {', '.join(domain)}")
-    check(set(names.get("HUGE") or domain) == set(domain), f"HUGE should give {', '.join(domain)}")
+            given = set(domain) - set(defaults) <= set(sizes) <= set(domain)
+            check(given, f"{key}[{case!r}] should give {', '.join(domain)}")
+    huge = set(names.get("HUGE") or domain)
+    check(set(domain) - set(defaults) <= huge <= set(domain), f"HUGE should give {', '.join(domain)}")
+    edges = {key: tuple(values) for key, values in dict(names.get("EDGES", {})).items()}
+    check(set(edges) <= set(domain), f"EDGES should name sizes of DOMAIN: {', '.join(domain)}")
     repeatable = names.get("REPEATABLE", True)
     check(
         repeatable is True or isinstance(repeatable, float) or callable(repeatable),
@@ -166,6 +186,9 @@ def read(name: str, module: ModuleType) -> Op:
         repeatable=repeatable,
         gradient=bool(names.get("GRADIENT", True)),
         huge=names.get("HUGE"),
+        defaults=defaults,
+        edges=edges,
+        contiguous=bool(names.get("CONTIGUOUS", True)),
     )
 
 

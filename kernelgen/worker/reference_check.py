@@ -4,15 +4,16 @@ An element is right if its error, against the reference in float64, is at most t
 reference makes in the op's own dtype, plus one rounding of the element and a few of the sums inside. (The bound of
 flash-attention's tests, with float64 in place of float32.) In 16 bits the reference may be nearly exact by luck where
 few numbers decide, as in a softmax over three keys: so before a result counts as wrong, the reference's error is taken
-at some neighbours of the inputs too, which are off by a rounding. Huge values overflow inside a reference in 16 bits;
-for them, the effect of changing the inputs by one rounding is allowed as well (backward stability). Infinities and NaNs
+at some neighbours of the inputs too, which are off by a rounding. Where values are chosen to cancel or to overflow, and
+in float64, in which the reference is no more exact than the op, the effect of changing the inputs by one rounding is
+allowed as well (backward stability); in float64 that of other roundings inside the reference, too. Infinities and NaNs
 have to be where the reference has them; for a NaN an infinity will do, since the order of operations decides which of
 the two comes of infinite inputs or of sums that overflow.
 """
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,16 +22,23 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.errors import LabError
+from kernelgen.worker import state
 from kernelgen.worker.inputs import Make
+from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op import Op
+from kernelgen.worker.random_rounding import RandomRounding
 
 # The largest error of a few elements is luck, that of a thousand is not: small tensors are drawn several times.
 _ENOUGH = 1000
 _MOST_DRAWS = 25
 # Neighbours of the inputs at which the reference's error is taken before a result counts as wrong.
 _NEIGHBOURS = 8
+# Values whose results depend on their last bits: what cancels, what overflows.
+_ILL_CONDITIONED = ("huge", "large mean", "equal")
+# Inputs with more elements are drawn twice, not three times: for the time that it takes.
+_LARGE = 2**17
 # With so many elements an index needs more than 32 bits, and copies in float64 fit no GPU.
-_HUGE = 2**31
+HUGE = 2**31
 _CHUNK = 2**26
 # An element is wrong by far if it is off by so many roundings of the largest element, and by more than this share of
 # it. Correct kernels differ from their references by up to 0.012 of it in bfloat16, 0.0011 in float16 and 2.2e-6 in
@@ -38,22 +46,6 @@ _CHUNK = 2**26
 _FAR_ROUNDINGS, _FAR_SHARE = 8, 1e-4
 # In each report of the emulated GPU, which is shown whole.
 _EMULATED = "on the emulated GPU"
-
-
-@dataclass(frozen=True)
-class Fault:
-    """The check that failed, such as `output 0`, and a sentence."""
-
-    check: str
-    text: str
-
-
-class MismatchError(Exception):
-    """A result differs from the reference's, or a call did more than compute it; carries the fault."""
-
-    def __init__(self, check: str, text: str) -> None:
-        super().__init__(text)
-        self.fault = Fault(check, text)
 
 
 @dataclass(frozen=True)
@@ -68,111 +60,187 @@ class Evaluation:
         return outputs | {f"gradient {i}": value for i, value in enumerate(self.grads)}
 
 
-def check(op: Op, make: Make, sizes: Mapping[str, int]) -> Fault | None:
-    """Runs an op on inputs that `make` draws; returns what is wrong with it, None if it is right.
-
-    Raises:
-        LabError: there is no reference yet, or no kernel.
-    """
-    try:
-        with _blamed_on("inputs"):
-            args = op.inputs(make, **sizes)
-        if any(tensor.numel() >= _HUGE for tensor in tensors(args)):
-            _check_huge(op, make, args)
-        else:
-            repeatable = op.repeatable_at(sizes)
-            _check_values(op, make, args, repeatable)
-            _check_repeat(op, make, args, repeatable)
-    except MismatchError as wrong:
-        return wrong.fault
-    return None
-
-
 # ---- The checks -----------------------------------------------------------------------------------------------
 
 
-def _check_values(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
-    """Outputs and gradients over a few draws, all at the same addresses."""
+# Copies of the arguments and cotangents of a draw.
+DrawnInputs = tuple[Any, list[Tensor]]
+# Results, one for each draw, whose error is allowed; and the same without that error.
+AllowedError = tuple[Sequence["Evaluation"], Sequence["Evaluation"]]
+
+
+class Expected:
+    """What the reference gives on some draws of the inputs, in a dtype and in float64."""
+
+    def __init__(self, op: Op, dtype: torch.dtype, values: str) -> None:
+        self._reference, self._dtype, self._values = op.reference, dtype, values
+        self._drawn: list[DrawnInputs] = []
+        self._plains: list[Evaluation] = []
+        self._exacts: list[Evaluation] = []
+
+    def add(self, args: Any, cotangents: list[Tensor]) -> Evaluation:
+        """Evaluates the reference on a draw; returns its results in the dtype of the arguments."""
+        with blamed_on("reference"):
+            self._plains.append(evaluate(self._reference, copies(args), copies(cotangents)))
+            exact = copies(args, torch.float64), copies(cotangents, torch.float64)
+            self._exacts.append(evaluate(self._reference, *exact))
+        self._drawn.append((copies(args), copies(cotangents)))
+        return self._plains[-1]
+
+    @property
+    def plain(self) -> Evaluation:
+        """The last draw's results, in the dtype of the arguments."""
+        return self._plains[-1]
+
+    def compare(self, results: Sequence[Evaluation]) -> dict[str, float]:
+        """The largest error of each result over all draws, in units of what is allowed.
+
+        Raises:
+            MismatchError: it is more than is allowed.
+        """
+        draws = [*zip(results, self._plains, self._exacts, strict=True)]
+        try:
+            return _compare_draws(draws, [])
+        except MismatchError:
+            if self._dtype.itemsize == 4 and self._values not in _ILL_CONDITIONED:
+                raise
+            allowed_errors: list[AllowedError] = []
+            for seed in range(_NEIGHBOURS):
+                allowed_errors += self._allowed_errors(seed)
+                with contextlib.suppress(MismatchError):
+                    return _compare_draws(draws, allowed_errors)
+            raise
+
+    def check_zero_signs(self, results: Sequence[Evaluation]) -> None:
+        """The sign of an output's 0 is the reference's, where it is that of the outputs nearby: where the inputs' zeros
+        are tiny numbers of their signs. Of operations element by element alone, whose tensors all have one shape: a sum
+        that starts from 0, or adds a bias of 0, has no -0.
+
+        Raises:
+            MismatchError: it is not.
+        """
+        for (args, _), plain, exact, result in zip(self._drawn, self._plains, self._exacts, results, strict=True):
+            shapes = {tensor.shape for tensor in (*tensors(args), *plain.outputs)}
+            if self._values != "signed zeros" or len(shapes) > 1 or min(*shapes, default=0) < 5:
+                return
+            nearby = copies(args, torch.float64)
+            with torch.no_grad():
+                for tensor in (tensor for tensor in tensors(nearby) if tensor.is_floating_point()):
+                    tensor.copy_(torch.where(tensor == 0, torch.full_like(tensor, 1e-100).copysign(tensor), tensor))
+                limits = evaluate(self._reference, nearby).outputs
+            for i, (ours, *others) in enumerate(zip(result.outputs, plain.outputs, exact.outputs, limits, strict=True)):
+                if ours.is_floating_point():
+                    _check_zero_sign(f"output {i}", ours, *others)
+
+    def _allowed_errors(self, seed: int) -> list[AllowedError]:
+        """The reference at neighbours of the inputs; for some values also its exact results there, and those here."""
+        rounding, plains, exacts, shaken = torch.finfo(self._dtype).eps, [], [], []
+        for args, cotangents in self._drawn:
+            exact_cotangents = copies(cotangents, torch.float64)
+            if self._dtype == torch.float64:
+                with RandomRounding(seed):
+                    plains.append(evaluate(self._reference, copies(args), copies(cotangents)))
+            else:
+                neighbours = _moved(copies(args), rounding, seed)
+                exacts.append(evaluate(self._reference, copies(neighbours, torch.float64), exact_cotangents))
+                plains.append(evaluate(self._reference, neighbours, cotangents))
+            if self._values in _ILL_CONDITIONED or self._dtype == torch.float64:
+                moved = _moved(copies(args, torch.float64), rounding / 2, seed)
+                shaken.append(evaluate(self._reference, moved, exact_cotangents))
+        return [pair for pair in ((plains, exacts or self._exacts), (shaken, self._exacts)) if pair[0]]
+
+
+def check_values(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> dict[str, float]:
+    """Compares outputs and gradients over a few draws, all at the same addresses; returns the largest errors.
+
+    The second draw changes the values in place, as a training loop does; the third has other tensors at the same
+    addresses.
+    """
     elements = max((tensor.numel() for tensor in tensors(args)), default=0)
-    cotangents: list[Tensor] = []
-    draws: list[Draw] = []
-    drawn: list[DrawnInputs] = []
+    count = min(_MOST_DRAWS, _ENOUGH // max(1, elements) + 1)
+    cotangents = cotangents_of(op, make, args)
+    expected = Expected(op, make.dtype, make.values)
+    results: list[Evaluation] = []
     inferences: list[Evaluation] = []
-    for i in range(max(2, min(_MOST_DRAWS, _ENOUGH // max(1, elements) + 1))):
+    for i in range(max(3 if elements <= _LARGE else 2, count)):
         if i:
             make.redraw()
-        plain_args, exact_args = copies(args), copies(args, torch.float64)
-        with _blamed_on("reference"):
-            if not i:
-                outputs = tensors(op.reference(*plain_args))
-                cotangents = [make.cotangent(out) for out in outputs if out.is_floating_point()]
-            plain = evaluate(op.reference, plain_args, copies(cotangents))
-            exact = evaluate(op.reference, exact_args, copies(cotangents, torch.float64))
+        called, grads = (make.reborn(args) if i == 2 else args), _varied(cotangents, i)
+        plain = expected.add(args, grads)
         before = [storage.clone() for storage in make.storages]
-        with _blamed_on("op"), poisoned_memory():
+        with blamed_on("op"), poisoned_memory(), state.unchanged(make.device, op.reference, args):
             _poison_blocks(plain)
-            result = evaluate(op.function, args, cotangents)
-            with torch.no_grad():
-                inference = evaluate(op.function, args)
-            _synchronize(make)
+            results.append(evaluate(op.function, called, grads))
+            with torch.inference_mode() if i % 2 else torch.no_grad():
+                inferences.append(evaluate(op.function, called))
+            synchronize(make)
         for storage, old in zip(make.storages, before, strict=True):
             if not same_bits(storage, old):
                 raise MismatchError("inputs", "it wrote to its inputs, or to the memory around them")
-        draws.append((result, plain, exact))
-        drawn.append((plain_args, copies(cotangents)))
-        inferences.append(inference)
-    try:
-        _compare_draws(draws, [])
-    except MismatchError:
-        if make.dtype.itemsize > 2:
-            raise
-        _compare_draws(draws, _allowed_errors(op, make, draws, drawn))
-    for i, ((result, *_), inference) in enumerate(zip(draws, inferences, strict=True)):
+    errors = expected.compare(results)
+    expected.check_zero_signs(results)
+    for i, (result, inference) in enumerate(zip(results, inferences, strict=True)):
         stale = i and all(map(same_bits, inference.outputs, inferences[i - 1].outputs))
         sentence = "without gradients it gave another result" + (_STALE if stale else "")
-        _agree(repeatable, "inference", sentence, inference, result)
+        agree(repeatable, "inference", sentence, inference, result)
+    return errors
+
+
+def cotangents_of(op: Op, make: Make, args: tuple[Any, ...]) -> list[Tensor]:
+    """A gradient for each floating-point output."""
+    with blamed_on("reference"):
+        outputs = tensors(op.reference(*copies(args)))
+    return [make.cotangent(out) for out in outputs if out.is_floating_point()]
+
+
+def _varied(cotangents: list[Tensor], i: int) -> list[Tensor]:
+    """In the third draw all elements of a cotangent are one, as those of a sum's; in the fourth it is transposed."""
+    if i % 4 == 2:
+        return [c.flatten()[0].expand(c.shape) if c.numel() else c for c in cotangents]
+    if i % 4 == 3:
+        return [c.transpose(0, -1).clone(memory_format=torch.contiguous_format).transpose(0, -1) for c in cotangents]
+    return cotangents
 
 
 # The results on one draw of the inputs: the op's, and its reference's in the op's own dtype and in float64.
 Draw = tuple[Evaluation, Evaluation, Evaluation]
-# Copies of the arguments and cotangents of a draw.
-DrawnInputs = tuple[Any, list[Tensor]]
-# Results, one for each draw, whose error is allowed; and the same without that error.
-AllowedError = tuple[Sequence[Evaluation], Sequence[Evaluation]]
 
 
-def _allowed_errors(op: Op, make: Make, draws: list[Draw], drawn: list[DrawnInputs]) -> list[AllowedError]:
-    """The reference at neighbours of the inputs; for huge values also its exact results there, against those here."""
-    errors: list[AllowedError] = []
-    rounding = torch.finfo(make.dtype).eps
-    for seed in range(_NEIGHBOURS):
-        plains, exacts, shaken = [], [], []
-        for args, cotangents in drawn:
-            neighbours, exact_cotangents = _moved(copies(args), rounding, seed), copies(cotangents, torch.float64)
-            exacts.append(evaluate(op.reference, copies(neighbours, torch.float64), exact_cotangents))
-            plains.append(evaluate(op.reference, neighbours, cotangents))
-            if make.values == "huge":
-                moved = _moved(copies(args, torch.float64), rounding / 2, seed)
-                shaken.append(evaluate(op.reference, moved, exact_cotangents))
-        errors.append((plains, exacts))
-        if shaken:
-            errors.append((shaken, [exact for _, _, exact in draws]))
+def _check_zero_sign(name: str, ours: Tensor, plain: Tensor, exact: Tensor, limit: Tensor) -> None:
+    negative = exact.signbit()
+    known = (exact == 0) & (plain == 0) & (limit != 0) & (plain.signbit() == negative) & (limit.signbit() == negative)
+    wrong = known & (ours == 0) & (ours.signbit() != negative)
+    if wrong.any():
+        got, wanted = ("0", "-0") if bool(negative[wrong][0]) else ("-0", "0")
+        raise MismatchError(name, f"{name} is {got} where the reference says {wanted}, in {int(wrong.sum())} elements")
+
+
+def _compare_draws(draws: list[Draw], allowed_errors: list[AllowedError]) -> dict[str, float]:
+    """The largest error of each result, in units of what is allowed."""
+    for result, plain, _ in draws:
+        _check_presence(result, plain)
+    errors = {}
+    for name in [name for name, value in draws[0][1].named().items() if value is not None]:
+        values = [[evaluation.named()[name] for evaluation in draw] for draw in draws]
+        others = [[[evaluation.named()[name] for evaluation in side] for side in pair] for pair in allowed_errors]
+        errors[name] = compare(name, *zip(*values, strict=True), others)
     return errors
 
 
-def _compare_draws(draws: list[Draw], allowed_errors: list[AllowedError]) -> None:
-    result, plain, *_ = (evaluation.named() for evaluation in draws[0])
-    counts = [len(evaluation.outputs) for evaluation in draws[0][:2]]
+def _check_presence(result: Evaluation, plain: Evaluation) -> None:
+    """As many outputs as the reference has, and the same gradients."""
+    counts = len(result.outputs), len(plain.outputs)
     if counts[0] != counts[1]:
         raise MismatchError("outputs", f"it returns {counts[0]} tensors, its reference {counts[1]}")
-    for name in plain:
-        if (result[name] is None) != (plain[name] is None):
-            has, lacks = ("it", "the reference") if plain[name] is None else ("the reference", "it")
+    ours, theirs = result.named(), plain.named()
+    if not any(grad is not None for grad in result.grads) and any(grad is not None for grad in plain.grads):
+        raise MismatchError(
+            "gradients", "no output takes a gradient though the inputs do: is the op's gradient registered?"
+        )
+    for name in theirs:
+        if (ours.get(name) is None) != (theirs[name] is None):
+            has, lacks = ("it", "the reference") if theirs[name] is None else ("the reference", "it")
             raise MismatchError(name, f"{has} has {name}, and {lacks} has none")
-        if plain[name] is not None:
-            values = [[evaluation.named()[name] for evaluation in draw] for draw in draws]
-            others = [[[evaluation.named()[name] for evaluation in side] for side in pair] for pair in allowed_errors]
-            compare(name, *zip(*values, strict=True), others)
 
 
 def compare(
@@ -181,10 +249,11 @@ def compare(
     plains: Sequence[Tensor],
     exacts: Sequence[Tensor],
     allowed_errors: Sequence[Sequence[Sequence[Tensor]]] = (),
-) -> None:
+) -> float:
     """Compares draws of one result with the reference's own in its dtype and in float64, taken together.
 
-    `allowed_errors` holds pairs of other results and of the same without their error, which is allowed as well.
+    `allowed_errors` holds pairs of other results and of the same without their error, which is allowed as well. Returns
+    the largest error, in units of what is allowed.
     """
     for result, plain in zip(results, plains, strict=True):
         _check_kind(name, result, plain)
@@ -202,8 +271,18 @@ def compare(
         shape = tuple(_real(results[0]).shape)
         place = torch.unravel_index(torch.tensor(where % (right.numel() // len(results))), shape) if shape else ()
         text = _sentence(f"{name}{list(map(int, place))}", result[where], exact[where], allowed[where])
-        text += f"; {int((~right).sum())} of {right.numel()} elements are wrong"
+        text += _extent(right.view(len(results), -1))
         raise MismatchError(name, text + (_STALE if _is_stale(results, plains) else ""))
+    error = (result - exact).abs()
+    share = torch.where(error > 0, error / allowed, 0)  # What is right otherwise, such as a NaN, has no error.
+    return min(1.0, float(share[share.isfinite()].max())) if share.isfinite().any() else 0.0
+
+
+def _extent(right: Tensor) -> str:
+    """How many elements of the worst draw are wrong, and in how many draws some are; of shape (draws, elements)."""
+    wrong = (~right).sum(1)
+    text = f"; {int(wrong.max())} of {right.shape[1]} elements are wrong"
+    return text if len(right) == 1 else f"{text}, in {int((wrong > 0).sum())} of {len(right)} draws"
 
 
 def compare_coarsely(name: str, result: Tensor, plain: Tensor, hint: str = "") -> None:
@@ -291,14 +370,14 @@ def _is_stale(results: Sequence[Tensor], plains: Sequence[Tensor]) -> bool:
     )
 
 
-def _check_huge(op: Op, make: Make, args: tuple[Any, ...]) -> None:
+def check_huge(op: Op, make: Make, args: tuple[Any, ...]) -> None:
     """The outputs alone, coarsely against the reference in the same dtype: a wrong index makes them wrong by far."""
     with torch.no_grad():
-        with _blamed_on("reference"):
+        with blamed_on("reference"):
             plains = tensors(op.reference(*args))
-        with _blamed_on("op"), poisoned_memory():
+        with blamed_on("op"), poisoned_memory():
             results = tensors(op.function(*args))
-            _synchronize(make)
+            synchronize(make)
         for i, (result, plain) in enumerate(zip(results, plains, strict=True)):
             compare_coarsely(f"output {i}", result, plain, ": is an index kept in 32 bits?")
 
@@ -308,15 +387,15 @@ def _varies(tensor: Tensor) -> bool:
     return bool((_real(tensor).flatten().diff() != 0).any()) and not bool(tensor.isnan().all())
 
 
-def _check_repeat(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
+def check_repeat(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
     """The same inputs again, and on CUDA on another stream as well, give the same results."""
-    with _blamed_on("op"):
+    with blamed_on("op"):
         first = evaluate(op.function, args)
         sentence = "the same inputs gave another result the second time"
-        _agree(repeatable, "repeat", sentence, first, evaluate(op.function, args))
+        agree(repeatable, "repeat", sentence, first, evaluate(op.function, args))
         if torch.device(make.device).type == "cuda":
             second = _on_a_side_stream(op, make, args)
-            _agree(repeatable, "stream", "on another stream than the default one it gave another result", first, second)
+            agree(repeatable, "stream", "on another stream than the default one it gave another result", first, second)
 
 
 def _on_a_side_stream(op: Op, make: Make, args: tuple[Any, ...]) -> Evaluation:
@@ -335,10 +414,14 @@ def _on_a_side_stream(op: Op, make: Make, args: tuple[Any, ...]) -> Evaluation:
     return evaluation
 
 
-def _agree(repeatable: bool | float, check: str, sentence: str, first: Evaluation, second: Evaluation) -> None:
+def agree(repeatable: bool | float, check: str, sentence: str, first: Evaluation, second: Evaluation) -> None:
     for name, value in first.named().items():
-        other = second.named()[name]
-        if value is None or same_bits(value, other):
+        other = second.named().get(name)
+        if value is None and other is None:
+            continue
+        if value is None or other is None:
+            raise MismatchError(check, f"{sentence}: {name} is there once and missing once")
+        if same_bits(value, other):
             continue
         if repeatable is True:
             raise MismatchError(
@@ -355,7 +438,7 @@ def _agree(repeatable: bool | float, check: str, sentence: str, first: Evaluatio
 
 
 def evaluate(function: Callable[..., Any], args: Sequence[Any], cotangents: Sequence[Tensor] = ()) -> Evaluation:
-    """The outputs of a function, and the gradients of its inputs.
+    """The outputs of a function, and the gradients of its inputs: None for one that no output depends on.
 
     There is a cotangent for each floating-point output; by default they are ones, without memory of their own.
     """
@@ -366,12 +449,10 @@ def evaluate(function: Callable[..., Any], args: Sequence[Any], cotangents: Sequ
         floating = [out for out in outputs if out.is_floating_point()]
         cotangents = cotangents or [torch.ones((), device=o.device, dtype=o.dtype).expand_as(o) for o in floating]
         pairs = [(out, grad) for out, grad in zip(floating, cotangents, strict=False) if out.requires_grad]
-        if not pairs:
-            raise MismatchError(
-                "gradients", "no output takes a gradient though the inputs do: is the op's gradient registered?"
-            )
-        differentiable, weights = [out for out, _ in pairs], [grad.to(out.dtype) for out, grad in pairs]
-        grads = list(torch.autograd.grad(differentiable, inputs, weights, allow_unused=True))
+        grads = [None] * len(inputs)
+        if pairs:
+            differentiable, weights = [out for out, _ in pairs], [grad.to(out.dtype) for out, grad in pairs]
+            grads = list(torch.autograd.grad(differentiable, inputs, weights, allow_unused=True))
     return Evaluation([own(out) for out in outputs], [None if grad is None else own(grad) for grad in grads])
 
 
@@ -432,7 +513,7 @@ def _poison_blocks(expected: Evaluation) -> None:
 
 
 @contextlib.contextmanager
-def _blamed_on(whom: str) -> Iterator[None]:
+def blamed_on(whom: str) -> Iterator[None]:
     """Turns exceptions into faults of the op, of its reference or of `inputs`; what is not written yet is no fault."""
     try:
         yield
@@ -468,6 +549,6 @@ def _real(tensor: Tensor) -> Tensor:
     return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).double()
 
 
-def _synchronize(make: Make) -> None:
+def synchronize(make: Make) -> None:
     if torch.device(make.device).type == "cuda":
         torch.cuda.synchronize()

@@ -18,6 +18,7 @@ from kernelgen.errors import LabError
 from kernelgen.protocol import OP, part
 from kernelgen.worker import fuzz, protocol
 from kernelgen.worker.bench import chosen_cases, chosen_dtypes
+from kernelgen.worker.cases import adversarial, all_cases, as_text
 from kernelgen.worker.environment import cpu_name
 from kernelgen.worker.op import dtype_name, load
 from kernelgen.worker.paired import PairedWorker
@@ -111,10 +112,10 @@ class TuningWorker(PairedWorker):
         as many of the cases that `kernelgen fuzz` runs, from that one on."""
         names = list(self.op.dtypes_on(self.device))
         if first is None:
-            cases = list(fuzz.adversarial(self.op, names))
+            cases = list(adversarial(self.op, names))
             cases = Random(seed).sample(cases, min(count, len(cases)))
         else:
-            cases = list(itertools.islice(fuzz.all_cases(self.op, names, seed, first + count), first, None))
+            cases = list(itertools.islice(all_cases(self.op, names, seed, first + count), first, None))
         with _perturbed_memory():
             for case in cases:
                 try:
@@ -123,7 +124,7 @@ class TuningWorker(PairedWorker):
                     torch.cuda.empty_cache()
                     continue  # Too large for this GPU, which is no fault of the candidate.
                 if fault is not None:
-                    return {"fault": f"{fault.text} (in {fuzz.as_text(case)})"}
+                    return {"fault": f"{fault.text} (in {as_text(case)})"}
         return {"fault": None}
 
     def open(self, case: str, dtype: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def test_the_cpu_may_take_other_dtypes_than_the_gpu():
         ({"BENCH_DTYPES": (torch.int8,)}, "BENCH_DTYPES should be some of DTYPES, and of CPU_DTYPES"),
         ({"DOMAIN": {"rows": (5, 1), "columns": (1, 2)}}, r"DOMAIN should hold \(smallest, largest\) by size"),
         ({"DOMAIN": {"rows": (0, 3)}}, "DOMAIN names rows, and inputs takes rows, columns"),
-        ({"DOMAIN": {"dtype": (0, 3)}}, "no size can be named dtype, layout, values, alias"),
+        ({"DOMAIN": {"dtype": (0, 3)}}, "no size can be named dtype, layout, values, alias, requires_grad, call"),
         ({"CASES": {"one": {"rows": 3}}}, "CASES\\['one'\\] should give rows, columns"),
         ({"HUGE": {"rows": 3}}, "HUGE should give rows, columns"),
         ({"REPEATABLE": "no"}, "REPEATABLE should be True, a tolerance or a function of the sizes"),

@@ -1,0 +1,291 @@
+"""The cases that an op is fuzzed in: a core that is the same each time, then cases that hypothesis draws.
+
+A case is a flat JSON object: the op's sizes by name, and the words of `WORDS`. The core has adversarial cases by hand,
+then as many more as cover every pair of values of every two keys: most faults of software need no more than two
+conditions at once (Kuhn, Wallace & Gallo, Software fault interactions, 2004). The special ways to call an op come last.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, cycle
+from itertools import count as counter
+from random import Random
+from typing import Any
+
+import torch
+
+from kernelgen.errors import LabError
+from kernelgen.worker.calls import CALLS, is_for
+from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, count_differentiable, work_of
+from kernelgen.worker.op import RESERVED, Op, dtype_name
+
+Case = dict[str, Any]
+
+# The words of a case beside its dtype, plain ones first. `requires_grad` is "all", or the numbers of the inputs that
+# take a gradient, such as "0,2".
+WORDS = {"layout": LAYOUTS, "values": VALUES, "alias": ALIASES, "requires_grad": ("all",), "call": CALLS}
+PLAIN = {key: words[0] for key, words in WORDS.items()}
+
+# A size whose domain has no more values is an enumeration: all its values are covered.
+_MOST_ENUMERATED = 8
+# The values of a size that are covered where lab.py names no EDGES.
+_EDGES = (0, 1, 33, 64, 257, 1025)
+# The size of the cases that are called in a special way: threads share the work of large inputs only. And how many of
+# the dtypes are called so.
+_CALL_SIZES = {"averaged": 64, "thread counts": 257, "repeated": 5}
+_CALL_DTYPES = {"averaged": 4, "thread counts": 2}
+# No pairs of these are covered: which numbers lie there is nothing that the reading of a layout depends on.
+_UNPAIRED = {"layout", "values", "alias"}
+# A case of the cover has no more elements or operations, but where the pair that it is for has.
+_MOST_ELEMENTS, _MOST_FLOPS = 2**15, 2**24
+# A special call is made many times, and has no more operations.
+_MOST_FLOPS_OF_A_CALL = 2**26
+# All sizes are at their largest at once where that has no more operations, which take a CPU a second.
+_MOST_FLOPS_AT_ALL = 2**30
+# Cases that hypothesis draws at a time.
+_BATCH = 50
+
+
+# ---- A case and its JSON --------------------------------------------------------------------------------------
+
+
+def as_text(case: Case) -> str:
+    """A case as JSON, without the keys that have plain values; the same for equal cases."""
+    keys = [*sorted(case.keys() - set(RESERVED), reverse=True), *RESERVED]
+    return json.dumps({key: case[key] for key in keys if key in case and PLAIN.get(key) != case[key]})
+
+
+def complete(op: Op, given: Case) -> Case:
+    """A case as a person writes it, with the op's first dtype and plain values for the keys that it lacks.
+
+    Raises:
+        LabError: it is no case of this op.
+    """
+    case = {**PLAIN, "dtype": dtype_name(op.dtypes[0]), **given}
+    sizes_of(op, case)
+    for key, known in WORDS.items():
+        if key == "requires_grad" and re.fullmatch(r"\d+(,\d+)*", str(case[key])):
+            continue
+        if case[key] not in known:
+            wanted = ", ".join(known) + (', or numbers of inputs such as "0,2"' if key == "requires_grad" else "")
+            raise LabError(f"A case's {key} is one of {wanted}; not {case[key]!r}.")
+    if not isinstance(getattr(torch, str(case["dtype"]), None), torch.dtype):
+        raise LabError(f"A case's dtype is one of torch's, such as float32; not {case['dtype']!r}.")
+    return case
+
+
+def sizes_of(op: Op, case: Case) -> dict[str, int]:
+    """The sizes in a case.
+
+    Raises:
+        LabError: the op takes others.
+    """
+    sizes = {key: value for key, value in case.items() if key not in RESERVED}
+    if problem := op.refuse_case(sizes):
+        raise LabError(problem)
+    if not all(type(size) is int and size >= 0 for size in sizes.values()):
+        raise LabError(f"The sizes in a case are whole numbers; not {json.dumps(sizes)}.")
+    return sizes
+
+
+# ---- All cases ------------------------------------------------------------------------------------------------
+
+
+def all_cases(
+    op: Op,
+    dtypes: list[str],
+    seed: int,
+    count: int,
+    fit: Callable[[Case], Case] | None = None,
+    first: Iterable[Case] | None = None,
+) -> Iterator[Case]:
+    """So many different cases, those of the core `first`; fewer if the domain has no more. `fit` makes those smaller
+    that the device would work on for too long."""
+    seen: set[str] = set()
+    for batch in chain(
+        [core(op, dtypes) if first is None else first], (drawn(op, dtypes, seed + i, _BATCH) for i in counter())
+    ):
+        before = len(seen)
+        for case in map(fit, batch) if fit else batch:
+            if len(seen) < count and as_text(case) not in seen:
+                seen.add(as_text(case))
+                yield case
+        if len(seen) in (before, count):
+            return
+
+
+def core(op: Op, dtypes: list[str], calls: Sequence[str] = ()) -> Iterator[Case]:
+    """The cases that do not depend on the seed."""
+    first = list(adversarial(op, dtypes))
+    yield from first
+    yield from cover(_factors(op, dtypes), first, partial(_is_small, op))
+    yield from _special_calls(op, dtypes, calls)
+
+
+def adversarial(op: Op, dtypes: list[str]) -> Iterator[Case]:
+    """Every layout, kind of values and aliasing, and sizes at the edges; the dtypes take turns."""
+    dtype = cycle(dtypes)
+    low, high = ({name: bounds[i] for name, bounds in op.domain.items()} for i in (0, 1))
+
+    def sizes(size: int) -> dict[str, int]:
+        return _sizes_near(op, size)
+
+    def case(sizes: dict[str, int], **words: str) -> Case:
+        return {**sizes, "dtype": next(dtype), **PLAIN, **words}
+
+    yield case(sizes(33))
+    for layout in LAYOUTS[1:]:
+        yield case(sizes(33), layout=layout)
+    # Rows of whole vectors: only for those does a kernel look at the alignment of their first element.
+    misaligned = "misaligned", "first misaligned", "others misaligned"
+    for layout in misaligned:
+        yield case(sizes(64), layout=layout)
+    # The same without one of the op's optional arguments, so that a single one is misaligned.
+    for name in op.domain:
+        if (low[name], high[name]) == (0, 1):
+            for layout in misaligned[1:]:
+                yield case(sizes(64) | {name: 0}, layout=layout)
+    for values in VALUES[1:]:
+        yield case(sizes(40), values=values)
+    for alias in ALIASES[1:]:
+        yield case(sizes(24), alias=alias)
+    for size in (0, 1, 64):
+        yield case(sizes(size))
+    for name in op.domain:
+        for edge in (low[name], 1, 127, 257, 1025, high[name]):
+            if low[name] <= edge <= high[name]:
+                yield case(sizes(5) | {name: edge})
+    if work_of(op, high)[1] <= _MOST_FLOPS_AT_ALL:
+        yield case(high)
+    yield case(sizes(7), layout="mixed", values="wide range")
+
+
+def _sizes_near(op: Op, size: int) -> dict[str, int]:
+    """All sizes of the op as close to this one as its domain lets them be; what may be left out has its default."""
+    sizes = {name: min(max(size, low), high) for name, (low, high) in op.domain.items()}
+    return sizes | {name: value for name, value in op.defaults.items() if isinstance(value, int)}
+
+
+def _special_calls(op: Op, dtypes: list[str], calls: Sequence[str]) -> Iterator[Case]:
+    """Few cases, since these calls take long."""
+    for call in calls:
+        for dtype in [name for name in dtypes if is_for(call, getattr(torch, name))][: _CALL_DTYPES.get(call, 1)]:
+            sizes = [_sizes_near(op, size) for size in (_CALL_SIZES.get(call, 33), 33, 5)]
+            few = next((some for some in sizes if work_of(op, some)[1] <= _MOST_FLOPS_OF_A_CALL), sizes[-1])
+            yield {**few, **PLAIN, "dtype": dtype, "call": call}
+
+
+def _factors(op: Op, dtypes: list[str]) -> dict[str, list[Any]]:
+    """The values of each key that the core pairs."""
+    factors: dict[str, list[Any]] = {"dtype": list(dtypes)}
+    for name, (low, high) in op.domain.items():
+        if high - low < _MOST_ENUMERATED:
+            factors[name] = list(range(low, high + 1))
+        else:
+            edges = op.edges.get(name, _EDGES)
+            factors[name] = sorted({low, 1, high, *edges} & set(range(low, high + 1)))
+    factors |= {key: list(WORDS[key]) for key in ("layout", "values", "alias")}
+    factors["requires_grad"] = _subsets(count_differentiable(op, _sizes_near(op, 5)) if op.gradient else 0)
+    return factors
+
+
+def _is_small(op: Op, case: Case) -> bool:
+    """Whether a case with these sizes, and small ones for those that it lacks, takes little time."""
+    sizes = {**_sizes_near(op, 5), **{name: case[name] for name in op.domain if name in case}}
+    elements, flops = work_of(op, sizes)
+    return elements <= _MOST_ELEMENTS and flops <= _MOST_FLOPS
+
+
+def _subsets(count: int) -> list[str]:
+    """All inputs, and the others of all subsets of up to three; of more, each alone and each left out."""
+    numbers = range(count)
+    sizes = range(1, count) if count <= 3 else (1, count - 1)
+    return ["all", *(",".join(map(str, some)) for size in sizes for some in itertools.combinations(numbers, size))]
+
+
+def cover(
+    factors: Mapping[str, Sequence[Any]],
+    given: Iterable[Case] = (),
+    is_small: Callable[[Case], bool] = lambda case: True,
+) -> Iterator[Case]:
+    """Cases that together with the given ones hold every pair of values of every two factors.
+
+    Greedy: each case starts from a pair that is missing, and takes value by value the one that completes most missing
+    pairs (Cohen, Dalal, Fredman & Patton, The AETG system, 1997), and keeps the case small if it can.
+    """
+    missing = {
+        pair: None
+        for a, b in itertools.combinations(factors, 2)
+        if not {a, b} <= _UNPAIRED
+        for pair in itertools.product([(a, value) for value in factors[a]], [(b, value) for value in factors[b]])
+    }
+    order = {name: i for i, name in enumerate(factors)}
+    random = Random(0)
+
+    def pairs(case: Case, key: str, value: Any) -> list[tuple]:
+        """The missing pairs that a value completes in a part of a case."""
+        others = [((name, case[name]), (key, value)) for name in case if name in order and name != key]
+        sorted_pairs = [(a, b) if order[a[0]] < order[b[0]] else (b, a) for a, b in others]
+        return [pair for pair in sorted_pairs if pair in missing]
+
+    def remove(case: Case) -> None:
+        for key in factors:
+            for pair in pairs(case, key, case[key]):
+                missing.pop(pair, None)
+
+    for case in given:
+        remove(case)
+    while missing:
+        case = dict(next(iter(missing)))
+        rest = [name for name in factors if name not in case]
+        random.shuffle(rest)
+        for name in rest:
+            values = random.sample(list(factors[name]), len(factors[name]))
+            small = [value for value in values if is_small({**case, name: value})] or values
+            case[name] = max(small, key=lambda value: len(pairs(case, name, value)))
+        remove(case)
+        yield {**PLAIN, **{name: case[name] for name in factors}}
+
+
+# ---- Drawn cases ----------------------------------------------------------------------------------------------
+
+
+def drawn(op: Op, dtypes: list[str], seed: int, count: int) -> list[Case]:
+    """Cases that hypothesis draws; the same for the same seed."""
+    import hypothesis
+
+    cases: list[Case] = []
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(settings(count), phases=[hypothesis.Phase.generate])
+    @hypothesis.given(_strategy(op, dtypes))
+    def collect(case: Case) -> None:
+        cases.append(case)
+
+    collect()
+    return cases
+
+
+def _strategy(op: Op, dtypes: list[str]) -> Any:
+    from hypothesis import strategies as st
+
+    def size(low: int, high: int) -> st.SearchStrategy[int]:
+        edges = sorted({n + d for n in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096) for d in (-1, 0, 1)} | {7, 13, 97})
+        edges = [edge for edge in edges if low <= edge <= high] or [low]
+        return st.integers(low, min(high, max(low, 40))) | st.sampled_from(edges) | st.integers(low, high)
+
+    sizes = {name: size(*bounds) for name, bounds in op.domain.items()}
+    words = {**_factors(op, dtypes), "call": [PLAIN["call"]]}
+    others = {key: st.sampled_from(words[key]) for key in ("dtype", *WORDS)}
+    return st.fixed_dictionaries(sizes | others)
+
+
+def settings(count: int) -> Any:
+    """Hypothesis' settings for so many examples, without files or deadlines."""
+    import hypothesis
+
+    checks = list(hypothesis.HealthCheck)
+    return hypothesis.settings(max_examples=count, database=None, deadline=None, suppress_health_check=checks)

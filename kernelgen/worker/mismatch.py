@@ -1,0 +1,19 @@
+"""What is wrong with an op, as an exception that the checks raise."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The check that failed, such as `output 0`, and a sentence."""
+
+    check: str
+    text: str
+
+
+class MismatchError(Exception):
+    """A result differs from the reference's, or a call did more than compute it; carries the fault."""
+
+    def __init__(self, check: str, text: str) -> None:
+        super().__init__(text)
+        self.fault = Fault(check, text)
