@@ -65,6 +65,7 @@ def measure(
     with revision.checked_out(root, request.against) as (then, commit), trusted(root, trust) as rule:
         for op in selection.ops:
             revision.require_op(then, selection.package, op, request.against)
+        revision.keep_only(then, selection.package, selection.ops)
         notes = changes_of_rule(rule, root, selection.package, selection.ops, trust)
         for folder in (then, root):
             revision.build(folder, selection.python, request.device)
