@@ -155,7 +155,8 @@ def measure(
             result.remarks += [check["remark"] for check in checks if check["remark"]]
         tick((block + 1) / schedule.blocks)
     _summarise(result, blocks)
-    ends = pair.both("finish")
+    # On a GPU this times calls by the wall clock, which two at once would share.
+    ends = pair.one_by_one("finish")
     result.faults = list(dict.fromkeys(result.faults + _faults(pair, ends)))
     result.remarks = list(dict.fromkeys(result.remarks))
     result.about = {worker.name: end for worker, end in zip(pair.workers, ends, strict=True)}
