@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker.judge import arena, case, noise, trusted
+from kernelgen.worker.judge import arena, noise, results, trusted
 from kernelgen.worker.judge.arena import CpuArena, Place
 from kernelgen.worker.judge.op_process import CallError, OpProcess, descendants
 
@@ -98,7 +98,7 @@ def test_a_tensor_in_the_arena_sees_nothing_around_it(shape, stride):
 )
 def test_what_an_op_says_of_its_results_is_not_believed(layouts):
     with pytest.raises(CallError):
-        case._checked_layouts({"layouts": layouts})
+        results.checked_layouts({"layouts": layouts})
 
 
 @pytest.mark.parametrize("message", [b"", b"x{}", b"+", b"+[]", b"+{", b"t123", b"!{}", b"!7"])

@@ -24,6 +24,7 @@ from kernelgen.worker.integrity import CheckResult
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
 from kernelgen.worker.judge.noise import NoiseTape, generator
 from kernelgen.worker.judge.op_process import CallError, OpProcess
+from kernelgen.worker.judge.results import checked_layouts, opened, rebuilt
 from kernelgen.worker.op import Op
 
 # A sample on the CPU takes about so long: some hundred times what its request and reply vary by.
@@ -151,7 +152,7 @@ class JudgedCase:
                 place = of_set[id(tensor)] = _placed(tensor, offset)
                 offset += place.nbytes + 64
             places.append(of_set)
-        opened = self._arena.resize(offset)
+        handle = self._arena.resize(offset)
         storage = self._arena.storage
         for inputs, of_set in zip(sets, places, strict=True):
             inputs.shared = [of_set[id(tensor)].tensor(storage) for tensor in _distinct(inputs.args)]
@@ -165,7 +166,7 @@ class JudgedCase:
         ]
         cotangents = [[of_set[id(t)] for t in inputs.cotangents] for inputs, of_set in zip(sets, places, strict=True)]
         for process in self._processes:
-            process.ask("inputs", arena=opened, sets=described, cotangents=cotangents)
+            process.ask("inputs", arena=handle, sets=described, cotangents=cotangents)
 
     def join(self, process: OpProcess) -> None:
         """Lets another process see the inputs."""
@@ -212,7 +213,7 @@ class JudgedCase:
         """The fastest call's seconds, after warming up."""
         self._run(name, [0])
         answer = self.functions[name].ask("layouts")
-        self._layouts[name] = _checked_layouts(answer)[0]
+        self._layouts[name] = checked_layouts(answer)[0]
         self._empty_s = self._time_of_empty_batches() if self._idle else 0.0
         end, fastest, times = time.perf_counter() + 2 * clock.WARM_UP_S, float("inf"), 0
         while times < 3 or time.perf_counter() < end:
@@ -310,12 +311,12 @@ class JudgedCase:
         if not self._is_cuda:
             of_calls = [layout] * len(sample.indices)
             addresses = iter(sample.addresses)
-            copies = [[_rebuilt(process, next(addresses), *facts) for facts in of_call] for of_call in of_calls]
-        said = _checked_layouts(process.ask("layouts"))
+            copies = [[rebuilt(process, next(addresses), *facts) for facts in of_call] for of_call in of_calls]
+        said = checked_layouts(process.ask("layouts"))
         if any(of_call != layout for of_call in said):
             raise CallError("the shapes, strides or dtypes of its results differ from call to call")
         if self._is_cuda:
-            copies = _opened(process.ask("share"), layout)
+            copies = opened(process.ask("share"), layout)
         return copies
 
     def _disagrees_with_the_wall(self, name: str) -> str | None:
@@ -383,51 +384,3 @@ def _placed(tensor: Tensor, offset: int) -> Place:
 
 def _same(first: list[Tensor], second: list[Tensor]) -> bool:
     return all(reference_check.same_bits(a, b) for a, b in zip(first, second, strict=True))
-
-
-# ---- Results, of which the op's process says where and what they are ----------------------------------------------
-
-Layout = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
-
-
-def _checked_layouts(answer: dict[str, Any]) -> list[list[Layout]]:
-    """The layouts of each call's results, if they are plain tensors.
-
-    Raises:
-        CallError: they are not.
-    """
-    try:
-        return [[_checked_layout(*facts) for facts in of_call] for of_call in answer["layouts"]]
-    except (KeyError, TypeError, ValueError):
-        raise CallError("TypeError: it returned no plain tensors") from None
-
-
-def _checked_layout(type_: str, dtype: str, shape: list[int], stride: list[int]) -> Layout:
-    if type_ != "torch.Tensor":
-        raise CallError(f"it returned a {type_}, not a plain torch.Tensor")
-    of_name = getattr(torch, dtype.removeprefix("torch."), None)
-    numbers = [*shape, *stride]
-    if not isinstance(of_name, torch.dtype) or not all(type(n) is int and n >= 0 for n in numbers):
-        raise ValueError(dtype)
-    if len(shape) != len(stride):
-        raise ValueError(shape)
-    return of_name, tuple(shape), tuple(stride)
-
-
-def _rebuilt(process: OpProcess, address: int, dtype: torch.dtype, shape: Any, stride: Any) -> Tensor:
-    place = Place(0, dtype, shape, stride)
-    return place.tensor(process.read(address, place.nbytes).untyped_storage()).contiguous()
-
-
-def _opened(answer: dict[str, Any], layout: list[Layout]) -> list[list[Tensor]]:
-    """Copies of results that lie on the GPU."""
-    copies = []
-    for of_call in answer["results"]:
-        tensors = []
-        for (shared, offset), (dtype, shape, stride) in zip(of_call, layout, strict=True):
-            facts = [bytes.fromhex(fact) if isinstance(fact, str) else fact for fact in shared]
-            storage = torch.UntypedStorage._new_shared_cuda(*facts)
-            tensors.append(torch.empty(0, dtype=dtype, device="cuda").set_(storage, offset, shape, stride).clone())
-        copies.append(tensors)
-    torch.cuda.synchronize()
-    return copies
