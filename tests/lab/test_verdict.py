@@ -69,4 +69,4 @@ def test_against_a_revision_the_time_is_compared(lab_project, run):
     assert done.code in (0, 2), done.out  # Ten blocks may be too few to rule 3% out.
     step = done.json["steps"][-1]
     assert (step["name"], step["faster"]) == ("compare", False)
-    assert step["comparison"]["verdicts"]
+    assert [case["case"] for case in step["comparison"]["cases"]] == ["elementwise · small · float32"]

@@ -193,12 +193,30 @@ def architecture_of_another_gpu(bench):
     return bench.doctor(PATH=bench.gpu(), TORCH_CUDA_ARCH_LIST="9.0a")
 
 
-@row("holds code for … and no PTX")
+@row("holds code for …, and no PTX")
 def wheel_for_one_gpu(bench):
     from kernelgen.toolchain.wheel import check_gpus
     from tests.toolchain.test_wheel import fat_binary
 
     return "\n".join(finding.text for finding in check_gpus("_cuda.so", fat_binary((2, 89, 0))))
+
+
+@row('setup.py pins CUDA_ARCHITECTURES = "native", so this wheel')
+def wheel_for_the_building_machine(bench):
+    """As on a machine with a toolkit, whether this is one or not."""
+    from unittest.mock import patch
+
+    from kernelgen.errors import KernelgenError
+    from kernelgen.toolchain import wheel
+
+    facts = {
+        "pinned": {"value": "native"},
+        "toolkit": {"value": {"home": "/cuda"}},
+        "architectures": {"value": ["8.9"]},
+    }
+    with patch.object(wheel, "ask", lambda *arguments: facts), pytest.raises(KernelgenError) as refused:
+        wheel.refuse_native(bench.project, Path(sys.executable), {})
+    return str(refused.value)
 
 
 @row("is too old to run what CUDA … builds")
