@@ -132,10 +132,11 @@ def _isolated_environment(tmp_path_factory):
         (world / "settings.yml").write_text("{}\n")
         patch.setenv("COPIER_SETTINGS_PATH", str(world / "settings.yml"))
         patch.delenv("VIRTUAL_ENV", raising=False)
-        # A script's background, nohup and many CI runners ignore Ctrl-C, and every child of theirs inherits that.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        # A script's background, nohup and many CI runners ignore Ctrl-C or a hangup, and every child inherits that.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGHUP, signal.SIG_DFL)
         yield
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip((signal.SIGINT, signal.SIGHUP), before, strict=True):
+            signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

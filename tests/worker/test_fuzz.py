@@ -546,7 +546,7 @@ def test_what_cannot_be_asked(fuzzing, arguments, sentence):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--case", '{"rows": 1}'], "takes the sizes rows, columns, not rows"),
+        (["--case", '{"rows": 1}'], "takes the sizes rows, columns, dims, not rows"),
         (["--dtype", "int8"], "is not fuzzed in int8 on cpu; its lab.py says float32"),
         (["--device", "cuda"], "torch sees no GPU here"),
     ],
