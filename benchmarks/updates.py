@@ -27,12 +27,13 @@ def git(folder: Path, *arguments: str) -> None:
 
 def stamp(folder: Path, ops: int) -> None:
     """A committed project with so many ops."""
+    # Not where this runs from: there Python would import that kernelgen, and stamp from its template.
     new = [*KERNELGEN, "new", str(folder), "--defaults", "--data", "recipes=[]"]
-    subprocess.run(new, check=True, capture_output=True)
+    subprocess.run(new, check=True, capture_output=True, cwd=folder.parent)
     for number in range(ops):
         recipe = RECIPES[number % len(RECIPES)]
         add = [*KERNELGEN, "add-op", f"op_{number}", "--recipe", recipe, "--project", str(folder)]
-        subprocess.run(add, check=True, capture_output=True)
+        subprocess.run(add, check=True, capture_output=True, cwd=folder.parent)
     git(folder, "init", "--quiet")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "stamped")
