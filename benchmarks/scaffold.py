@@ -88,6 +88,15 @@ def make_checkout(folder: Path) -> Path:
     return checkout
 
 
+def measure(timed: list[Command], folder: Path, runs: int) -> None:
+    """Runs every command once unmeasured, then so many times, the commands taking turns."""
+    for command in timed:
+        command.run(folder)
+    for _ in range(runs):
+        for command in timed:
+            command.seconds.append(command.run(folder))
+
+
 def table(rows: list[dict]) -> str:
     lines = [f"{'command':18} {'median':>8} {'95% interval':>17} {'runs':>5} {'bound':>6} {'aim':>6}"]
     for row in rows:
@@ -115,11 +124,7 @@ def main() -> None:
         # Modules are compiled once, as those of an installed command, not in every run.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         timed = commands(folder, checkout)
-        for command in timed:
-            command.run(folder)
-        for _ in range(options.runs):
-            for command in timed:
-                command.seconds.append(command.run(folder))
+        measure(timed, folder, options.runs)
     rows = [command.summary() for command in timed]
     print(table(rows))
     if options.json:

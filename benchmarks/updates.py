@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import results_file
-from scaffold import COPIER, KERNELGEN, Command, make_checkout, table
+from scaffold import COPIER, KERNELGEN, Command, make_checkout, measure, table
 
 RECIPES = ("elementwise", "rms_norm", "layer_norm", "swiglu")
 IDENTITY = ["-c", "user.name=benchmark", "-c", "user.email=benchmark@example.com"]
@@ -81,11 +81,7 @@ def main() -> None:
             stamp(folder / f"project-{ops}", ops)
         make_newer(checkout)
         timed = [command for ops in options.ops for command in commands(folder, ops)]
-        for command in timed:
-            command.run(folder)
-        for _ in range(options.runs):
-            for command in timed:
-                command.seconds.append(command.run(folder))
+        measure(timed, folder, options.runs)
     rows = [command.summary() for command in timed]
     print(table(rows))
     if options.json:

@@ -166,8 +166,9 @@ def _step_of_tests(root: ElementTree.Element) -> Step:
 def _share(selection: Selection, request: Request) -> Step:
     """How much of this machine's ceilings each case reaches; it refutes only results that are wrong."""
     options = {"device": request.device, "cases": request.cases, "dtype": None, "peers": [], "backward": False}
+    trust = request.trust or request.against
     run = bench.measure(
-        selection, request.limit_s, trust=request.trust, tf32=False, seed=request.seed, samples=BENCH_SAMPLES, **options
+        selection, request.limit_s, trust=trust, tf32=False, seed=request.seed, samples=BENCH_SAMPLES, **options
     )
     facts = {"cases": [_figures(case) for case in run.results["cases"]]}
     faults = [fault for case in run.results["cases"] for fault in case["faults"]]
