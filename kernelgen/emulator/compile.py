@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelgen.emulator.compiler import Compiler, EmulatorError, run
+from kernelgen.emulator.precompiled import precompiled, split
 from kernelgen.emulator.rewrite import rewrite
 
 
@@ -25,13 +26,22 @@ def compile_kernel(
     Raises:
         EmulatorError: the source cannot be compiled; the message holds the compiler's output.
     """
-    common = [compiler.command, *compiler.kernel_flags(), *flags]
     dependencies = ["-MD", "-MF", f"{target}.d", "-MT", str(target)] if depends else []
-    text = run([*common, *compiler.preprocessor_flags(), *dependencies, str(source)])
+    preprocess = [*compiler.kernel_flags(), *flags, *compiler.preprocessor_flags(), *dependencies]
+    names, prelude, own = split(run([compiler.command, *preprocess, str(source)]))
     rewritten = target.with_suffix(".ii")
+    command = [*compiler.command_for_preprocessed(), "-c", "-o", str(target), str(rewritten)]
+    own = rewrite(own, before=prelude)
     try:
-        rewritten.write_text(rewrite(text))
-        run([*common, "-c", "-o", str(target), str(rewritten)])
+        rewritten.write_text(f'{names}#pragma GCC pch_preprocess "{precompiled(compiler, prelude)}"\n{own}')
+        try:
+            run(command)
+        except EmulatorError as error:
+            if "PCH" not in str(error):
+                raise
+            # g++ loads a precompiled header at one address, which the system may not grant.
+            rewritten.write_text(f"{names}{rewrite(prelude)}{own}")
+            run(command)
     finally:
         rewritten.unlink(missing_ok=True)
 

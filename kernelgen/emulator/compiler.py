@@ -47,6 +47,10 @@ class Compiler:
         """Those of every CUDA source, whose text is preprocessed and rewritten first; include folders follow."""
         return [*FLAGS, *KERNEL_FLAGS, *self._include_flags()]
 
+    def command_for_preprocessed(self) -> list[str]:
+        """What compiles such a source then: macros and include folders have done their work."""
+        return [self.command, *FLAGS, *KERNEL_FLAGS, "-fpreprocessed"]
+
     def preprocessor_flags(self) -> list[str]:
         return ["-E", "-x", "c++", "-include", "prelude.h"]
 

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.emulator import compiler
+from kernelgen.emulator.cache import cache_folder, remove_unused
 from kernelgen.emulator.compile import compile_kernel
 from kernelgen.emulator.compiler import DEVICE, HERE, Compiler, EmulatorError
 from kernelgen.emulator.link import link
 from kernelgen.emulator.lock import locked
-from kernelgen.emulator.runtime import CACHE, device_objects, remove_unused
+from kernelgen.emulator.runtime import device_objects
 from kernelgen.toolchain import build_tools
 
 
@@ -82,7 +83,7 @@ def build(
     defines: Sequence[str] = (),
     *,
     headers: Sequence[Path] = (),
-    cache: Path = CACHE,
+    cache: Path | None = None,
 ) -> EmulatedLibrary:
     """Compiles an op's kernels for the emulated GPU, or takes the library of the same sources from the cache.
 
@@ -92,7 +93,7 @@ def build(
         sources: further sources of the op, as paths in its folder.
         defines: macros, such as "INSTANCE_T=float16".
         headers: further folders that the entry includes headers from.
-        cache: where libraries are kept.
+        cache: where libraries are kept, if not in the user's cache.
 
     Raises:
         EmulatorError: a source cannot be compiled; the message holds the compiler's output.
@@ -106,6 +107,7 @@ def build(
             inputs.append(path)
     for path in inputs:
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
+    cache = cache or cache_folder()
     library = cache / digest.hexdigest()[:20] / f"{op.name}.so"
     with locked(cache / f"{library.parent.name}.lock"):
         if not library.exists():

@@ -9,15 +9,16 @@ from pathlib import Path
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds a lock file. The lock is the system's, so it goes with its process."""
+def locked(path: Path, *, quietly: bool = False) -> Iterator[None]:
+    """Holds a lock file. It says so if it has to wait, unless `quietly`. A process that dies lets go of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            print(f"kernelgen: waiting for another process (pid {file.read()})", file=sys.stderr, flush=True)
+            if not quietly:
+                print(f"kernelgen: waiting for another process (pid {file.read()})", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
         file.write(str(os.getpid()))

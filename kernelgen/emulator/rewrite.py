@@ -22,6 +22,7 @@ LITERAL = re.compile(
 RAW_STRING = re.compile(r'R"([^()\s\\]{0,16})\((.*?)\)\1"', re.DOTALL)
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 MARKER = re.compile(r'^# \d+ "(.*)"(.*)$', re.MULTILINE)
+RUNTIME_HEADER = re.compile(r'^# \d+ "(.*)/cuda_runtime_api\.h"', re.MULTILINE)
 LINE_OF_PREPROCESSOR = re.compile(r"^#.*$", re.MULTILINE)
 # What a toolkit's headers are called where they lie among the system's.
 TOOLKIT_FILE = re.compile(r"/(?:cooperative_groups|cub|cuda|nv|thrust|crt)/|/(?:cuda_\w+|mma|cooperative_groups)\.hp*$")
@@ -46,10 +47,11 @@ CAST = re.compile(
 ATTRIBUTE = re.compile(r"(?:alignas|__attribute__)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 
 
-def rewrite(text: str) -> str:
-    """The text, rewritten but for the headers of the system."""
+def rewrite(text: str, *, before: str = "") -> str:
+    """The text, rewritten but for the headers of the system; `before` is what stands before it in its source."""
     markers = list(MARKER.finditer(text))
-    toolkit = next((m[1].rsplit("/", 1)[0] for m in markers if m[1].endswith("/cuda_runtime_api.h")), None)
+    toolkit = next((m[1] for m in RUNTIME_HEADER.finditer(before)), None)
+    toolkit = toolkit or next((m[1] for m in RUNTIME_HEADER.finditer(text)), None)
     parts = []
     begin = 0
     is_system = False
