@@ -1,6 +1,8 @@
 """The stamped suite and the lab have the same rules for inputs and tolerances, each in code of its own."""
 
 import importlib.util
+import subprocess
+import sys
 from types import ModuleType
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 from kernelgen.worker import inputs as lab_inputs
 from kernelgen.worker import reference_check as oracle
 
-from .conftest import REPOSITORY
+from .conftest import REPOSITORY, stamp
 
 
 def module(name: str) -> ModuleType:
@@ -62,6 +64,33 @@ def test_an_error_is_allowed_where_the_lab_allows_it(dtype):
         assert verdict == accepts(oracle.compare, "output 0", results, plain, exact), i
         verdicts.add(verdict)
     assert verdicts == {True, False}
+
+
+# PyTorch's own sum is exact for these inputs, and off by 1 for those a rounding away.
+LUCKY = """
+import sys
+import torch
+from suite import Make
+from suite.values import ValueTests
+
+class Lucky(ValueTests):
+    op = staticmethod(lambda x: x + float(sys.argv[1]))
+    reference = staticmethod(lambda x: (x + 256) - 256)
+    def inputs(self, case, make):
+        return (torch.full((1000,), 130.0, dtype=make.dtype),)
+
+Lucky().check_accuracy(None, Make("cpu", getattr(torch, sys.argv[2])), 1)
+"""
+
+
+def test_where_the_reference_is_exact_by_luck_its_error_nearby_counts_in_16_bits(tmp_path):
+    folder = stamp(tmp_path / "project", recipes=[]) / "tests"
+    for error, dtype, passes in ((2, "bfloat16", True), (8, "bfloat16", False), (2, "float32", False)):
+        script = [sys.executable, "-c", LUCKY, str(error), dtype]
+        environment = {"PYTHONPATH": "../src"}
+        done = subprocess.run(script, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) == passes, done.stderr
+        assert passes or "an error of" in done.stderr
 
 
 @pytest.mark.parametrize(

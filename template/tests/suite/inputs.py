@@ -76,6 +76,17 @@ def copies(args: Any, dtype: torch.dtype | None = None) -> Any:
     return pytree.tree_map_only(Tensor, copy, args)
 
 
+def nearby(args: Any) -> Any:
+    """Copies whose floating-point numbers are one rounding off, up or down by chance."""
+    moved = copies(args)
+    with torch.no_grad():
+        for tensor in tensors(moved):
+            if tensor.is_floating_point():
+                signs = 1 - 2 * torch.randint(2, tensor.shape, device=tensor.device)
+                tensor.mul_(1 + torch.finfo(tensor.dtype).eps * signs)
+    return moved
+
+
 def on_copies(function: Callable[..., Any], *positions: int) -> Callable[..., Any]:
     """A function that writes to the arguments at some positions, as one that returns what it wrote, and its returns."""
 

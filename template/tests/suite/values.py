@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from .evaluation import evaluate, much_memory, poisoned_memory
-from .inputs import Make, copies, tensors
+from .inputs import Make, copies, nearby, tensors
 from .op import OpUnderTest
 from .tolerances import assert_accurate, assert_equal
+
+NEIGHBOURS = 8
 
 
 class ValueTests(OpUnderTest):
@@ -18,11 +20,13 @@ class ValueTests(OpUnderTest):
     def check_accuracy(self, case: Any, make: Make, draws: int) -> None:
         """Compares outputs and gradients with the reference, over so many draws of the inputs taken together."""
         compared: dict[Any, tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
+        drawn: list[tuple[Any, list[Tensor]]] = []
         for _ in range(draws):
             args = self.inputs(case, make)
             exact_args, plain_args = copies(args, torch.float64), copies(args)
             exact = self.reference(*exact_args)
             cotangents = [make(out.shape) if out.is_floating_point() else out for out in tensors(exact)]
+            drawn.append((copies(args), cotangents))
             with poisoned_memory():
                 result = evaluate(self.op, args, cotangents)
             plain = evaluate(type(self).baseline or self.reference, plain_args, cotangents)
@@ -33,9 +37,29 @@ class ValueTests(OpUnderTest):
                 for collected, value in zip(compared.setdefault(i, ([], [], [])), triple, strict=True):
                     if value is not None:
                         collected.append(value.detach())
-        for triple in compared.values():
-            if triple[0]:
-                assert_accurate(*triple)
+        for i, triple in compared.items():
+            try:
+                if triple[0]:
+                    assert_accurate(*triple)
+            except AssertionError:
+                if make.dtype.itemsize != 2:
+                    raise
+                assert_accurate(*triple, error_nearby=self.error_nearby(i, drawn))
+
+    def error_nearby(self, i: int, drawn: list[tuple[Any, list[Tensor]]]) -> float:
+        """The largest error that PyTorch makes in a result where each input is a rounding off.
+
+        In 16 bits PyTorch may be nearly exact by luck where few numbers decide, as in a softmax over three keys.
+        """
+        largest = 0.0
+        for args, cotangents in drawn * NEIGHBOURS:
+            plain_args = nearby(args)
+            exact_args = copies(plain_args, torch.float64)
+            plain = evaluate(type(self).baseline or self.reference, plain_args, cotangents)
+            oracle = evaluate(self.reference, exact_args, cotangents)
+            value, exact = ((outputs + grads)[i] for outputs, grads in (plain, oracle))
+            largest = max(largest, float((value.double() - exact).abs().max()))
+        return largest
 
     def test_accuracy(self, device: str, dtype: torch.dtype, case: Any) -> None:
         make = Make(device, dtype, requires_grad=self.gradient)
