@@ -1,13 +1,15 @@
 """One answer about one op: does it build, is it right, is it faster?
 
 The steps are those of the other verbs, in the order in which a failure makes the rest pointless: build, fuzz, the op's
-own tests, and last the time, as `compare --against` or `bench` measures it.
+own tests, and last the time, as `compare --against` or `bench` measures it. The tests run beside fuzz, since neither
+takes times.
 """
 
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,7 @@ class Verdict:
     op: str
     request: Request
     steps: list[Step] = field(default_factory=list)
+    seconds: float = 0.0
 
     @property
     def exit_code(self) -> int:
@@ -72,32 +75,38 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"op": self.op, "against": self.request.against, "trust": self.request.trust, "seed": self.request.seed}
-        seconds = round(sum(step.seconds for step in self.steps), 1)
-        return {**facts, "exit_code": self.exit_code, "seconds": seconds, "steps": [s.as_dict() for s in self.steps]}
+        facts |= {"exit_code": self.exit_code, "seconds": round(self.seconds, 1)}
+        return {**facts, "steps": [s.as_dict() for s in self.steps]}
 
 
 def judge(selection: Selection, request: Request, tell: Callable[[str], None] = lambda step: None) -> Verdict:
     """The verdict on the one op of a selection; `tell` hears the name of each step as it begins."""
-    verdict = Verdict(selection.ops[0], request)
-    for name, step in _steps(request):
-        tell(name)
-        began = time.monotonic()
-        try:
-            done = step(selection, request)
-        except KernelgenError as error:
-            outcome = FAILED if name == "build" else OPEN
-            done = Step(name, outcome, str(error), facts=error.details)
-        done.seconds = time.monotonic() - began
-        verdict.steps.append(done)
-        if done.outcome == FAILED:
-            break
+    verdict, start = Verdict(selection.ops[0], request), time.monotonic()
+    with closing(_steps(selection, request)) as steps:
+        for name, step in steps:
+            tell(name)
+            began = time.monotonic()
+            try:
+                done = step()
+            except KernelgenError as error:
+                outcome = FAILED if name == "build" else OPEN
+                done = Step(name, outcome, str(error), facts=error.details)
+            done.seconds = time.monotonic() - began
+            verdict.steps.append(done)
+            if done.outcome == FAILED:
+                break
+    verdict.seconds = time.monotonic() - start
     return verdict
 
 
-def _steps(request: Request) -> Iterator[tuple[str, Callable[[Selection, Request], Step]]]:
-    yield from (("build", _build), ("fuzz", _fuzz), ("tests", _tests), ("share", _share))
+def _steps(selection: Selection, request: Request) -> Iterator[tuple[str, Callable[[], Step]]]:
+    yield "build", lambda: _build(selection, request)
+    with _TestRun(selection) as tests:
+        yield "fuzz", lambda: _fuzz(selection, request)
+        yield "tests", tests.step
+    yield "share", lambda: _share(selection, request)
     if request.against:
-        yield "compare", _compare
+        yield "compare", lambda: _compare(selection, request)
 
 
 # ---- Right? ---------------------------------------------------------------------------------------------------
@@ -129,17 +138,32 @@ def _step_of_fuzz(report: FuzzReport) -> Step:
     return Step("fuzz", PASSED, f"{op['cases']} cases passed on {report.device} (seed {report.seed})", facts=facts)
 
 
-def _tests(selection: Selection, request: Request) -> Step:
-    """The tests in the op's folder, in a process of their own."""
-    folder = selection.root / "src" / selection.package / "ops" / selection.ops[0]
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "tests.xml"
-        command = [str(selection.python), "-m", "pytest", "-q", "--no-build", f"--junitxml={file}", str(folder)]
-        done = subprocess.run(command, cwd=selection.root, capture_output=True, text=True, check=False)
-        if not file.is_file():
-            last = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["no output"]
+class _TestRun:
+    """The tests in the op's folder, which run in a process of their own until the context ends."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._scratch = tempfile.TemporaryDirectory()
+        self._file, self._output = (Path(self._scratch.name) / name for name in ("tests.xml", "output.txt"))
+        folder = selection.root / "src" / selection.package / "ops" / selection.ops[0]
+        command = [str(selection.python), "-m", "pytest", "-q", "--no-build", f"--junitxml={self._file}", str(folder)]
+        with self._output.open("w") as output:
+            self._process = subprocess.Popen(command, cwd=selection.root, stdout=output, stderr=subprocess.STDOUT)
+
+    def __enter__(self) -> "_TestRun":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._scratch.cleanup()
+
+    def step(self) -> Step:
+        """Waits for them."""
+        self._process.wait()
+        if not self._file.is_file():
+            last = self._output.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
             return Step("tests", OPEN, f"pytest did not run: {last[0]}")
-        return _step_of_tests(ElementTree.parse(file).getroot())
+        return _step_of_tests(ElementTree.parse(self._file).getroot())
 
 
 def _step_of_tests(root: ElementTree.Element) -> Step:
