@@ -12,8 +12,8 @@ from kernelgen.errors import LabError
 from kernelgen.lab import proven, worker_process
 from kernelgen.lab.selection import Selection
 
-# glibc then fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows.
-ENVIRONMENT = {"MALLOC_PERTURB_": "1"}
+# The judge and the op work at once: a thread of OpenMP that waits leaves its core to the other process.
+ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
 Event = dict[str, Any]
 
@@ -172,8 +172,13 @@ def fuzz(
             show(f"{'shrinking a case of' if op.shrinking else 'fuzzing'} {op.name}", op.cases, op.planned)
 
     deadline = None if seconds is None else time.time() + seconds
-    environment = {**ENVIRONMENT, **(variables or {})}
-    facts = {"seed": seed, "deadline": deadline, "device": device, "gpu": gpu, "environment": environment}
+    facts = {
+        "seed": seed,
+        "deadline": deadline,
+        "device": device,
+        "gpu": gpu,
+        "environment": {**ENVIRONMENT, **(variables or {})},
+    }
     request = selection.request("fuzz", **facts, **options)
     report.finished = worker_process.run(selection.python, request, on_event, limit_s)
     if report.finished and all(options.get(name) is None for name in ("case", "dtype")):
