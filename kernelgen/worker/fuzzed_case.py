@@ -34,6 +34,10 @@ _LARGE = 2**17
 # With so many elements an index needs more than 32 bits, and copies in float64 fit no GPU.
 HUGE = 2**31
 
+# How a draw is called beside the call with gradients. An odd number of calls in all, now and then: what skips every
+# other call meets new values, too.
+_MODES = (["no_grad"], ["inference_mode", "no_grad"])
+
 
 @dataclass
 class FuzzedCase:
@@ -93,15 +97,17 @@ def check(case: FuzzedCase) -> dict[str, float]:
     cotangents.renew()
     blank = [(out.dtype, tuple(out.shape)) for out in outputs]
     case.caller.place(*((case.args, variant) for variant in cotangents.variants))
-    expected, results, inferences = case.expected(), [], []
+    expected = case.expected()
+    results: list[Evaluation] = []
+    inferences: list[list[Evaluation]] = []
     for i in range(_count_of_draws(case)):
         if i:
             case.make.redraw()
             cotangents.renew()
             case.caller.hand_over()
-        result, inference = _draw(case, i, cotangents.variants, blank, expected)
+        result, *others = _draw(case, i, cotangents.variants, blank, expected)
         results.append(result)
-        inferences.append(inference)
+        inferences.append(others)
     contract.order(case.caller)  # It runs while the results above are compared.
     errors = expected.compare(results)
     expected.check_zero_signs(results)
@@ -119,24 +125,25 @@ def _count_of_draws(case: FuzzedCase) -> int:
 
 def _draw(
     case: FuzzedCase, number: int, variants: list[list[Tensor]], blank: list[Any], expected: Expected
-) -> tuple[Evaluation, Evaluation]:
+) -> list[Evaluation]:
     """The results on a draw, with gradients and without."""
-    variant, mode = _Cotangents.variant_of(number), "inference_mode" if number % 2 else "no_grad"
-    how = {"mode": mode, "reborn": number == 2, "renewed": number > 0, "blank": blank}
+    variant, modes = _Cotangents.variant_of(number), _MODES[number % len(_MODES)]
+    how = {"modes": modes, "reborn": number == 2, "renewed": number > 0, "blank": blank}
     case.caller.order("draw", number=variant, **how)
     expected.add(case.args, variants[variant])
-    (with_grads, without), answer = case.caller.answer()
+    results, answer = case.caller.answer()
     state.check(answer.get("state"), case.make.device, case.op.reference, case.args)
     if case.caller.were_changed():
         raise MismatchError("inputs", "it wrote to its inputs, or to the memory around them")
-    return with_grads.values, without.values
+    return [result.values for result in results]
 
 
-def _check_inferences(case: FuzzedCase, results: list[Evaluation], inferences: list[Evaluation]) -> None:
-    for i, (result, inference) in enumerate(zip(results, inferences, strict=True)):
-        stale = i and all(map(same_bits, inference.outputs, inferences[i - 1].outputs))
-        sentence = "without gradients it gave another result" + (STALE if stale else "")
-        agree(case.repeatable, "inference", sentence, inference, result)
+def _check_inferences(case: FuzzedCase, results: list[Evaluation], inferences: list[list[Evaluation]]) -> None:
+    for i, (result, others) in enumerate(zip(results, inferences, strict=True)):
+        for inference in others:
+            stale = i and all(map(same_bits, inference.outputs, inferences[i - 1][0].outputs))
+            sentence = "without gradients it gave another result" + (STALE if stale else "")
+            agree(case.repeatable, "inference", sentence, inference, result)
 
 
 def _check_repeat(case: FuzzedCase, first: CallResult, second: CallResult) -> None:

@@ -73,8 +73,8 @@ class FuzzedOp:
 
     # ---- Calls ------------------------------------------------------------------------------------------------
 
-    def draw(self, number: int, mode: str, reborn: bool, renewed: bool, blank: list[Any]) -> Described:
-        """Calls with gradients and in another mode, with what only a process itself knows: its changed `state`.
+    def draw(self, number: int, modes: list[str], reborn: bool, renewed: bool, blank: list[Any]) -> Described:
+        """Calls with gradients and in other modes, with what only a process itself knows: its changed `state`.
 
         Args:
             reborn: by other tensors that have the addresses and version numbers of the set's.
@@ -89,8 +89,9 @@ class FuzzedOp:
         with poisoned_memory(), state.changes(self._device) as changed:
             self._poison_blocks(blank, args)
             results = [call(self._function, args, cotangents)]
-            with _MODES[mode]():
-                results.append(call(self._function, args))
+            for mode in modes:
+                with _MODES[mode]():
+                    results.append(call(self._function, args))
             self._synchronize()
         return {"calls": self._described(results), "state": changed}
 

@@ -273,7 +273,9 @@ def test_up_to_five_failures_are_shown_and_the_others_counted():
             for i in range(failed)
         ]
         facts = {"op": "add", "cases": 60, "passed": 60 - failed, "too_large": 0, "failures": failures, "errors": {}}
-        return _text({"ops": [{**facts, "skipped": None, "note": None}], "device": "cpu", "seed": 0, "sizes": None})
+        return _text(
+            {"notes": [], "ops": [{**facts, "skipped": None, "note": None}], "device": "cpu", "seed": 0, "sizes": None}
+        )
 
     assert sum("case" in line for line in text_of(3)[1:]) == 3
     assert sum("    case" in line for line in text_of(7)) == 5
