@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from kernelgen.worker import state
 from kernelgen.worker.judge.arena import Part, opened, shared_cuda
-from kernelgen.worker.reference_check import call, ones_like, tensors
+from kernelgen.worker.reference_check import call, ones_like, own, tensors
 
 _SWITCH_S = 1e-5
 # About a hundredth of a second of the GPU's cycles.
@@ -51,7 +51,7 @@ class FuzzedOp:
         Returns the addresses of the storages.
         """
         self._results = []
-        whole = opened(self._arena_fd, arena)
+        whole = self._arena = opened(self._arena_fd, arena)
         parts = [whole[offset : offset + nbytes] for offset, nbytes, _ in storages]
         self._blanks = [0xFF if is_floating else 0 for _, _, is_floating in storages]  # NaN, or an index that exists.
         self._device = str(whole.device)
@@ -88,10 +88,10 @@ class FuzzedOp:
         args = _reborn(args) if reborn else args
         with poisoned_memory(), state.changes(self._device) as changed:
             self._poison_blocks(blank, args)
-            results = [call(self._function, args, cotangents)]
+            results = [self._call(args, cotangents)]
             for mode in modes:
                 with _MODES[mode]():
-                    results.append(call(self._function, args))
+                    results.append(self._call(args))
             self._synchronize()
         return {"calls": self._described(results), "state": changed}
 
@@ -111,7 +111,7 @@ class FuzzedOp:
             function = torch.compile(function, backend="aot_eager")
         try:
             with torch.autocast(autocast, dtype=torch.bfloat16) if autocast else contextlib.nullcontext():
-                result = call(function, args, cotangents)
+                result = self._call(args, cotangents, function)
             self._synchronize()
             return {"calls": self._described([result])}
         finally:
@@ -124,14 +124,14 @@ class FuzzedOp:
         """The outputs alone, of a call in memory filled with NaN."""
         self._results = []
         with poisoned_memory(), torch.no_grad():
-            result = call(self._function, self._sets[0][0])
+            result = call(self._function, self._sets[0][0])  # Too large for a copy.
             self._synchronize()
         return {"calls": self._described([result])}
 
     def repeat(self, times: int, mode: str) -> Described:
         self._results = []
         with _MODES[mode]():
-            return {"calls": self._described([call(self._function, self._sets[0][0]) for _ in range(times)])}
+            return {"calls": self._described([self._call(self._sets[0][0]) for _ in range(times)])}
 
     def contract(self) -> Described:
         """Two calls, the first beside the fakes of all its operators, and the cotangents of both, which are ones."""
@@ -143,7 +143,7 @@ class FuzzedOp:
             first, ones = self._with_ones(args)
         second, others = self._with_ones(args)
         self._synchronize()
-        cotangents = [self._facts(tensor) for tensor in (*ones, *others)]
+        cotangents = [self._layout(tensor) for tensor in (*ones, *others)]
         return {"calls": self._described([first, second]), "fake": checker.fault, "cotangents": cotangents}
 
     def on_a_side_stream(self) -> Described:
@@ -158,13 +158,14 @@ class FuzzedOp:
             for storage, value in zip(self._storages, values, strict=True):
                 storage.copy_(value)
             result, _ = self._with_ones(self._sets[0][0])
+            result = self._copied(*result)
         self._synchronize()
         return {"calls": self._described([result])}
 
     def several_threads(self, times: int) -> Described:
         """A call on each set alone; then each set in a thread of its own, so many times, on CUDA on its own stream."""
         self._results = []
-        alone = [call(self._function, args) for args, _ in self._sets]
+        alone = [self._call(args) for args, _ in self._sets]
         interval = sys.getswitchinterval()
         try:
             sys.setswitchinterval(_SWITCH_S)
@@ -179,10 +180,19 @@ class FuzzedOp:
     def _call_often(self, args: Any, times: int) -> list[Called]:
         on_cuda = self._device.startswith("cuda")
         with torch.cuda.stream(torch.cuda.Stream()) if on_cuda else contextlib.nullcontext():
-            results = [call(self._function, args) for _ in range(times)]
+            results = [self._call(args) for _ in range(times)]
             if on_cuda:
                 torch.cuda.current_stream().synchronize()
         return results
+
+    def _call(self, args: Any, cotangents: Sequence[Tensor] = (), function: Callable[..., Any] | None = None) -> Called:
+        result, grads = call(function or self._function, args, cotangents)
+        return self._copied(result, grads) if self._device.startswith("cuda") else (result, grads)
+
+    @staticmethod
+    def _copied(result: Any, grads: list[Tensor | None]) -> Called:
+        """Copies that the current stream makes: what is left on another stream is not in them."""
+        return [own(out) for out in tensors(result)], [None if grad is None else own(grad) for grad in grads]
 
     def _with_ones(self, args: Any) -> tuple[Called, list[Tensor]]:
         """A call, and the gradients of a sum of its outputs."""
@@ -209,16 +219,21 @@ class FuzzedOp:
         ]
 
     def _facts(self, tensor: Tensor) -> list[Any]:
-        """Type, dtype, shape, strides and address; on CUDA what opens its storage elsewhere, and its place there."""
-        layout = [
-            f"{type(tensor).__module__}.{type(tensor).__qualname__}",
-            str(tensor.dtype),
-            *map(list, (tensor.shape, tensor.stride())),
-        ]
-        return [*layout, str(tensor.device), tensor.data_ptr(), self._shared(tensor)]
+        return [*self._layout(tensor), self._shared(tensor)]
+
+    @staticmethod
+    def _layout(tensor: Tensor) -> list[Any]:
+        """Type, dtype, shape, strides, device and address."""
+        type_ = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
+        shape_and_strides = list(tensor.shape), list(tensor.stride())
+        return [type_, str(tensor.dtype), *shape_and_strides, str(tensor.device), tensor.data_ptr()]
 
     def _shared(self, tensor: Tensor) -> Any:
-        return shared_cuda(tensor) if tensor.is_cuda else None
+        """On CUDA what opens a tensor's storage elsewhere, and its place there; or its place in the arena, in bytes."""
+        if not tensor.is_cuda or not tensor.numel():
+            return None
+        offset = tensor.data_ptr() - self._arena.data_ptr()
+        return offset if 0 <= offset < self._arena.nbytes() else shared_cuda(tensor)
 
     def _synchronize(self) -> None:
         if self._device.startswith("cuda"):

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.errors import LabError
-from kernelgen.worker.judge.arena import Part, aligned
+from kernelgen.worker.judge.arena import Part, Place, aligned
 from kernelgen.worker.judge.op_process import CallError, RaisedError
 from kernelgen.worker.judge.results import checked_layout, opened_tensor, rebuilt
 from kernelgen.worker.mismatch import MismatchError
-from kernelgen.worker.reference_check import Evaluation, tensors
+from kernelgen.worker.reference_check import Evaluation, own, tensors
 
 # In each report of the emulated GPU, which is shown whole.
 _EMULATED = "on the emulated GPU"
@@ -183,9 +183,13 @@ class Caller:
         if torch.device(device).type != torch.device(self._device).type:
             raise CallError(f"it returned a tensor on {device} for inputs on {self._device}")
         region = Region(int(address), *layout)
-        if shared is not None:
-            return region, opened_tensor(shared, layout).clone(memory_format=torch.contiguous_format)
+        if not region.layout().numel():
+            return region, torch.empty(layout[1], dtype=layout[0], device=self._device)
         try:
+            if type(shared) is int:
+                return region, own(Place(shared, *layout).tensor(self._arena.storage))
+            if shared is not None:
+                return region, own(opened_tensor(shared, layout))
             return region, rebuilt(self._process, region.address, *layout)
         except (RuntimeError, MemoryError) as error:
             raise CallError(f"it returned a tensor of shape {layout[1]}, which cannot be read: {error}") from None
@@ -197,7 +201,7 @@ def region_of(facts: Sequence[Any]) -> Region:
     Raises:
         CallError: it is none.
     """
-    type_, dtype, shape, stride, _, address, _ = facts
+    type_, dtype, shape, stride, _, address = facts
     return Region(int(address), *checked_layout(type_, dtype, shape, stride))
 
 
