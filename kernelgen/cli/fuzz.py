@@ -25,7 +25,7 @@ def run(arguments: list[str]) -> int:
     options = _options(arguments)
     from kernelgen.lab.fuzz import fuzz
 
-    names = ("seed", "seconds", "device", "gpu", "dtype", "count", "case")
+    names = ("seed", "seconds", "device", "gpu", "dtype", "count", "case", "trust")
     asked = {name: getattr(options, name) for name in names}
     selection = lab.find(options)
     if options.device == emulated.DEVICE:
@@ -67,6 +67,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, metavar="S", help="go on drawing cases for so long, for all ops")
     parser.add_argument("--seed", type=int, metavar="N", help="draw the cases and values of an earlier run again")
     parser.add_argument("--dtype", metavar="D", help="one dtype of the op, such as float16 (default: all)")
+    text = "take lab.py and the reference of this revision (default: as they are now)"
+    parser.add_argument("--trust", metavar="REV", help=text)
     parser.add_argument("--case", metavar="JSON", help="run this one case, as a failure prints it")
     text = "how many seconds a case may take before it counts as hung (default: 60)"
     parser.add_argument("--limit", type=float, default=60.0, metavar="S", help=text)
@@ -107,7 +109,7 @@ def _read_case(text: str) -> dict[str, Any]:
 
 def _text(report: dict[str, Any]) -> list[str]:
     width = max(len(op["op"]) for op in report["ops"])
-    lines = []
+    lines = list(report["notes"])
     for op in report["ops"]:
         failed = op["cases"] - op["passed"]
         if op["skipped"] and not failed:

@@ -11,9 +11,10 @@ from typing import Any
 from kernelgen.errors import LabError
 from kernelgen.lab import proven, worker_process
 from kernelgen.lab.selection import Selection
+from kernelgen.lab.trust import changes_of_rule, trusted
 
-# glibc then fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows.
-ENVIRONMENT = {"MALLOC_PERTURB_": "1"}
+# The judge and the op work at once: a thread of OpenMP that waits leaves its core to the other process.
+ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
 Event = dict[str, Any]
 
@@ -88,6 +89,7 @@ class FuzzReport:
         name: of the device, as proofs are recorded under it.
         options: `--device` and the like, for the commands that repeat a failure.
         sizes: how large the drawn cases are, in words, where a device bounds them.
+        notes: how the rule that judged differs from the files as they are.
     """
 
     ops: dict[str, OpReport]
@@ -97,6 +99,7 @@ class FuzzReport:
     device: str = "?"
     name: str = "?"
     sizes: str | None = None
+    notes: list[str] = field(default_factory=list)
     finished: bool = True
 
     @property
@@ -117,7 +120,7 @@ class FuzzReport:
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"seed": self.seed, "device": self.device, "sizes": self.sizes, "interrupted": not self.finished}
-        return {**facts, "ops": [self._op_as_dict(op) for op in self.ops.values()]}
+        return {**facts, "notes": self.notes, "ops": [self._op_as_dict(op) for op in self.ops.values()]}
 
     def _op_as_dict(self, op: OpReport) -> dict[str, Any]:
         failures = [{**failure, "command": self._command(op.name, failure)} for failure in op.failures.values()]
@@ -139,6 +142,7 @@ def fuzz(
     device: str | None,
     gpu: str | None = None,
     perturb: int | None = None,
+    trust: str | None = None,
     variables: Mapping[str, str] | None = None,
     show: Callable[[str, int, int | None], None] = lambda text, cases, planned: None,
     tell: Callable[[str], None] = lambda sentence: None,
@@ -153,6 +157,7 @@ def fuzz(
         limit_s: how long a case may take before it counts as hung.
         gpu: which GPU is emulated.
         perturb: the seed of a perturbed build.
+        trust: the revision that lab.py and the reference are taken from; None: as they are now.
         variables: what a worker needs in its environment to run the build of an emulated GPU, or a perturbed one.
         show: is told what is fuzzed, how many cases are done, and how many there are.
         tell: is told what takes long.
@@ -161,6 +166,7 @@ def fuzz(
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     chosen = [*(["--device", device] if device else []), *(["--gpu", gpu] if gpu else [])]
     chosen += [] if perturb is None else ["--perturb", str(perturb)]
+    chosen += ["--trust", trust] if trust else []
     report = FuzzReport({name: OpReport(name) for name in selection.ops}, seed, named, chosen, device or "?")
 
     def on_event(event: Event) -> None:
@@ -172,10 +178,18 @@ def fuzz(
             show(f"{'shrinking a case of' if op.shrinking else 'fuzzing'} {op.name}", op.cases, op.planned)
 
     deadline = None if seconds is None else time.time() + seconds
-    environment = {**ENVIRONMENT, **(variables or {})}
-    facts = {"seed": seed, "deadline": deadline, "device": device, "gpu": gpu, "environment": environment}
-    request = selection.request("fuzz", **facts, **options)
-    report.finished = worker_process.run(selection.python, request, on_event, limit_s)
+    facts = {
+        "seed": seed,
+        "deadline": deadline,
+        "device": device,
+        "gpu": gpu,
+        "environment": {**ENVIRONMENT, **(variables or {})},
+    }
+    with trusted(selection.root, trust) as rule:
+        if trust:
+            report.notes += changes_of_rule(rule, selection.root, selection.package, selection.ops, trust)
+        request = selection.request("fuzz", trusted=str(rule), **facts, **options)
+        report.finished = worker_process.run(selection.python, request, on_event, limit_s)
     if report.finished and all(options.get(name) is None for name in ("case", "dtype")):
         for op in report.ops.values():
             # A domain may have fewer cases than are run by default.

@@ -120,9 +120,8 @@ def _build(selection: Selection, request: Request) -> Step:
 
 
 def _fuzz(selection: Selection, request: Request) -> Step:
-    report = fuzz(
-        selection, selection.ops, seed=request.seed, seconds=None, limit_s=request.limit_s, device=request.device
-    )
+    options = {"device": request.device, "trust": request.trust or request.against}
+    report = fuzz(selection, selection.ops, seed=request.seed, seconds=None, limit_s=request.limit_s, **options)
     return _step_of_fuzz(report)
 
 

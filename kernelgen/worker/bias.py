@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelgen.worker.inputs import Make
+from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.mismatch import MismatchError
-from kernelgen.worker.op import Op
-from kernelgen.worker.reference_check import Evaluation, blamed_on, copies, cotangents_of, evaluate
+from kernelgen.worker.reference_check import Evaluation, blamed_on, copies, evaluate
 
 _DRAWS = 32
 # Student's t of 31 degrees of freedom is beyond this once in ten million.
@@ -23,19 +22,21 @@ _T = 6.7
 _INSIDE = 1 / 32
 
 
-def check(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
+def check(case: FuzzedCase) -> None:
     """Raises MismatchError if a result is off to one side by more than chance, what happens inside, and twice what the
     reference in the op's own dtype is off by."""
-    cotangents = cotangents_of(op, make, args)
+    cotangents, reference = case.cotangents(), case.op.reference
+    case.caller.place((case.args, cotangents))
     means: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for i in range(_DRAWS):
         if i:
-            make.redraw()
-        with blamed_on("op"):
-            result = evaluate(op.function, args, cotangents)
+            case.make.redraw()
+            case.caller.hand_over()
+        case.caller.order("evaluate", number=0, renewed=i > 0)
         with blamed_on("reference"):
-            plain = evaluate(op.reference, copies(args), copies(cotangents))
-            exact = evaluate(op.reference, copies(args, torch.float64), copies(cotangents, torch.float64))
+            plain = evaluate(reference, copies(case.args), copies(cotangents))
+            exact = evaluate(reference, copies(case.args, torch.float64), copies(cotangents, torch.float64))
+        result = case.caller.answer()[0][0].values
         for name in _compared(result):
             ours, theirs, right = (evaluation.named()[name] for evaluation in (result, plain, exact))
             for direction, sign in (("up", torch.ones_like(right)), ("away from 0", right.sign())):

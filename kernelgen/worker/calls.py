@@ -1,45 +1,31 @@
 """Special ways to call an op, and what has to hold in each: a case's `call`."""
 
-import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from kernelgen.worker import bias
-from kernelgen.worker.inputs import Make
+from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.mismatch import MismatchError
-from kernelgen.worker.op import Op
-from kernelgen.worker.reference_check import (
-    Evaluation,
-    Expected,
-    agree,
-    blamed_on,
-    copies,
-    cotangents_of,
-    evaluate,
-    same_bits,
-    tensors,
-)
+from kernelgen.worker.reference_check import Evaluation, Expected, agree, copies, evaluate, same_bits, tensors
 
 # What is counted, or kept, may be wrong after a thousand calls only.
 _REPEATS = 1100
 _THREADS, _CALLS_OF_A_THREAD = 4, 25
 # More threads than cores, and numbers that divide no size evenly.
 _THREAD_COUNTS = (1, 2, 3, 7)
-_SWITCH_S = 1e-5
+# Results of so many calls are in memory at once.
+_BATCH = 100
 
 
-def check(call: str, op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
+def check(call: str, case: FuzzedCase) -> None:
     """Calls an op in this way.
 
     Raises:
         MismatchError: something is wrong then.
     """
-    _CHECKS[call](op, make, args, repeatable)
+    _CHECKS[call](case)
 
 
 def is_for(call: str, dtype: torch.dtype) -> bool:
@@ -54,84 +40,68 @@ def on_device(device: str) -> tuple[str, ...]:
     return tuple(call for call in CALLS[1:] if device == "cpu" or call != "thread counts")
 
 
-def _plain(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
+def _plain(case: FuzzedCase) -> None:
     pass  # The other checks of a case have done it.
 
 
-def _repeated(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
-    with blamed_on("op"):
-        for context in (torch.no_grad(), nullcontext()):
-            with context:
-                first = evaluate(op.function, args)
-                for i in range(2, _REPEATS + 1):
-                    sentence = f"call {i} of the same inputs gave another result than the first"
-                    agree(repeatable, "repeated", sentence, first, evaluate(op.function, args))
+def _repeated(case: FuzzedCase) -> None:
+    case.caller.place((case.args, []))
+    for mode in ("no_grad", "gradients"):
+        first = None
+        for begin in range(1, _REPEATS + 1, _BATCH):
+            for i, result in enumerate(case.caller.call("repeat", times=_BATCH, mode=mode), begin):
+                first = first or result.values
+                sentence = f"call {i} of the same inputs gave another result than the first"
+                agree(case.repeatable, "repeated", sentence, first, result.values)
 
 
-def _thread_counts(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
+def _thread_counts(case: FuzzedCase) -> None:
     """Right with any number of threads; of the same bits, if the reference's do not depend on their number either."""
-    cotangents = cotangents_of(op, make, args)
-    expected = Expected(op, make.dtype, make.values)
-    plain, usual = expected.add(args, cotangents), torch.get_num_threads()
+    cotangents, expected = case.cotangents(), case.expected()
+    case.caller.place((case.args, cotangents))
+    plain, usual = expected.add(case.args, cotangents), torch.get_num_threads()
     results, depends = [], False
     try:
         for count in _THREAD_COUNTS:
+            results.append(case.caller.evaluate(threads=count))
             torch.set_num_threads(count)
-            with blamed_on("op"):
-                results.append(evaluate(op.function, args, cotangents))
-            again = evaluate(op.reference, copies(args), copies(cotangents))
+            again = evaluate(case.op.reference, copies(case.args), copies(cotangents))
             depends |= not _same(plain, again)
     finally:
         torch.set_num_threads(usual)
     for count, result in zip(_THREAD_COUNTS, results, strict=True):
         _compare(expected, result, f"with {count} threads")
-        if not depends and repeatable is True:
+        if not depends and case.repeatable is True:
             sentence = f"with {count} threads it gave another result than with 1"
             agree(True, "thread counts", sentence, results[0], result)
 
 
-def _several_threads(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
+def _several_threads(case: FuzzedCase) -> None:
     """Several threads call it at once, on CUDA each on a stream of its own."""
     drawn = []
     for _ in range(_THREADS):
-        make.redraw()
-        drawn.append(copies(args))
-    interval = sys.getswitchinterval()
-    with blamed_on("op"):
-        alone = [evaluate(op.function, own_args) for own_args in drawn]
-        try:
-            sys.setswitchinterval(_SWITCH_S)
-            with ThreadPoolExecutor(_THREADS) as pool:
-                calls = [pool.submit(_call_often, op, make, own_args) for own_args in drawn]
-                results = [call.result() for call in calls]
-        finally:
-            sys.setswitchinterval(interval)
-    for first, others in zip(alone, results, strict=True):
-        for other in others:
-            sentence = f"while {_THREADS} threads called it at once, it gave another result than alone"
-            agree(repeatable, "several threads", sentence, first, other)
+        case.make.redraw()
+        drawn.append(copies(case.args))
+    case.caller.place(*((args, []) for args in drawn))
+    results = case.caller.call("several_threads", times=_CALLS_OF_A_THREAD)
+    alone, together = results[:_THREADS], results[_THREADS:]
+    for i, result in enumerate(together):
+        sentence = f"while {_THREADS} threads called it at once, it gave another result than alone"
+        first = alone[i // _CALLS_OF_A_THREAD].values
+        agree(case.repeatable, "several threads", sentence, first, result.values)
 
 
-def _call_often(op: Op, make: Make, args: tuple[Any, ...]) -> list[Evaluation]:
-    on_cuda = torch.device(make.device).type == "cuda"
-    with torch.cuda.stream(torch.cuda.Stream()) if on_cuda else nullcontext():
-        results = [evaluate(op.function, args) for _ in range(_CALLS_OF_A_THREAD)]
-        if on_cuda:
-            torch.cuda.current_stream().synchronize()
-    return results
-
-
-def _autocast(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
+def _autocast(case: FuzzedCase) -> None:
     """In float32 or in bfloat16, as it pleases; on inputs that bfloat16 represents."""
-    low = torch.bfloat16
-    rounded = copies(copies(args, low), make.dtype)
-    cotangents = [cotangent.to(low).to(cotangent.dtype) for cotangent in cotangents_of(op, make, args)]
-    expected = Expected(op, low, make.values)
+    low, dtype = torch.bfloat16, case.make.dtype
+    rounded = copies(copies(case.args, low), dtype)
+    cotangents = [cotangent.to(low).to(cotangent.dtype) for cotangent in case.cotangents()]
+    expected = case.expected(low)
     expected.add(copies(rounded, low), copies(cotangents, low))
-    with blamed_on("op"), torch.autocast(torch.device(make.device).type, dtype=low):
-        result = evaluate(op.function, rounded, cotangents)
+    case.caller.place((rounded, cotangents))
+    result = case.caller.evaluate(autocast=torch.device(case.make.device).type)
     for name, value in result.named().items():
-        if value is not None and value.is_floating_point() and value.dtype not in (make.dtype, low):
+        if value is not None and value.is_floating_point() and value.dtype not in (dtype, low):
             raise MismatchError("autocast", f"under autocast, {name} is {value.dtype}")
     _compare(expected, _cast_like(result, expected.plain), "under autocast")
 
@@ -146,17 +116,13 @@ def _cast_like(result: Evaluation, plain: Evaluation) -> Evaluation:
     return Evaluation(outputs, [cast(*pair) for pair in zip(result.grads, plain.grads, strict=False)])
 
 
-def _compiled(op: Op, make: Make, args: tuple[Any, ...], repeatable: bool | float) -> None:
+def _compiled(case: FuzzedCase) -> None:
     """Traced by torch.compile, forward and backward; without its last step, which would need a compiler."""
-    cotangents = cotangents_of(op, make, args)
-    expected = Expected(op, make.dtype, make.values)
-    expected.add(args, cotangents)
-    torch._dynamo.reset()
-    try:
-        with blamed_on("op"):
-            result = evaluate(torch.compile(op.function, backend="aot_eager"), args, cotangents)
-    finally:
-        torch._dynamo.reset()
+    cotangents, expected = case.cotangents(), case.expected()
+    case.caller.place((case.args, cotangents))
+    case.caller.order("evaluate", number=0, compiled=True)
+    expected.add(case.args, cotangents)
+    result = case.caller.answer()[0][0].values
     _compare(expected, result, "compiled by torch.compile")
 
 

@@ -14,11 +14,15 @@ MOST_ELEMENTS, MOST_FLOPS = 2**14, 2**23
 SIZES = f"up to {MOST_ELEMENTS:,} elements and {MOST_FLOPS // 2**20} million operations, which suit the emulated GPU"
 
 
-def set_schedules(package: str, *facts: object) -> None:
-    """Has the next launches take the schedules that follow from these facts; KERNELGEN_SCHEDULE overrides them."""
+def schedule(*facts: object) -> int:
+    """The number of the schedules that follow from these facts; KERNELGEN_SCHEDULE overrides them."""
+    return int(os.environ.get("KERNELGEN_SCHEDULE") or zlib.crc32(repr(facts).encode()))
+
+
+def set_schedules(package: str, number: int) -> None:
+    """Has the next launches take the schedules of this number; in the op's process."""
     library = importlib.import_module(f"{package}._library")
-    first = os.environ.get("KERNELGEN_SCHEDULE") or zlib.crc32(repr(facts).encode())
-    ctypes.CDLL(str(library.LIBRARIES / "_cpu.so")).emulator_set_schedules(ctypes.c_uint64(int(first)))
+    ctypes.CDLL(str(library.LIBRARIES / "_cpu.so")).emulator_set_schedules(ctypes.c_uint64(number))
 
 
 def fitted(op: Op, case: dict[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,11 @@ A case and a seed are all that it takes to repeat a failure.
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,11 +18,17 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker import calls, contract, emulated, protocol, reference_check
+from kernelgen.worker import calls, emulated, fuzzed_case, protocol, reference_check
 from kernelgen.worker.cases import PLAIN, WORDS, Case, all_cases, as_text, complete, core, settings, sizes_of
+from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.inputs import Make
+from kernelgen.worker.judge import same_process, trusted
+from kernelgen.worker.judge.arena import CudaArena
+from kernelgen.worker.judge.caller import Caller
+from kernelgen.worker.judge.judge import LoadedOp, known_device, trusted_root
+from kernelgen.worker.judge.op_process import become_judge
 from kernelgen.worker.mismatch import Fault, MismatchError
-from kernelgen.worker.op import EMULATED, Op, chosen_device, dtype_name, load, require_kernel, tensor_device
+from kernelgen.worker.op import EMULATED, Op, dtype_name, tensor_device
 from kernelgen.worker.reference_check import tensors
 
 Fails = Callable[[Case], bool]
@@ -32,6 +39,8 @@ os.environ.setdefault(
     str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelgen" / "hypothesis"),
 )
 
+# glibc then fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows.
+_VARIABLES = {"MALLOC_PERTURB_": "1"}
 # Cases that are drawn beyond the core; and all cases of an op on the emulated GPU, which is slow.
 _DRAWN, _EMULATED_CASES = 20, 60
 # Failures of one check mostly have one cause, so the first is shrunk: for so many checks of an op, each for so long.
@@ -55,25 +64,63 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
     """Fuzzes request["ops"].
 
     Args:
-        request: `package`, `ops`, `seed`; and optionally `device`, `gpu` (which one is emulated), `dtype`, `count`,
-            `deadline` (by time.time()), `case` and `fail_fast` (leave an op at its first failure; shrink nothing).
-        emit: gets "device" first; "start" before each case, then "passed" (with the largest `errors` by result), "too
+        request: `project`, `package`, `ops`, `seed`; and optionally `trusted` (see `LoadedOp`), `device`, `gpu` (which
+            one is emulated), `dtype`, `count`, `deadline` (by time.time()), `case` and `fail_fast` (leave an op at its
+            first failure; shrink nothing).
+        emit: gets "device" once; "start" before each case, then "passed" (with the largest `errors` by result), "too
             large" (for this GPU's memory) or "failure" (op, case, check, text), perhaps "shrinking", and "shrunk" (the
             same, with the smaller case under `shrunk`); for each op "planned" (op, cases, default) first, "skipped"
             (op, message) if it cannot be run, and "close" (op).
     """
-    device = chosen_device(request)
-    emit("device", **_describe(request, device))
-    todo = [name for name in request["ops"] if not emit.is_closed(name)]
-    for i, name in enumerate(todo):
+    become_judge()
+    teller = _Device(request, emit)
+    ops: list[Op] = []
+    for name in request["ops"]:  # All before the first runs, which could edit the lab.py of another.
+        if not emit.is_closed(name):
+            try:
+                ops.append(trusted.load(trusted_root(request), request["package"], name))
+            except LabError as error:
+                emit("skipped", op=name, message=str(error))
+                emit("close", op=name)
+    for i, op in enumerate(ops):
         try:
-            op = load(request["package"], name)
-            require_kernel(request["package"], name, device)
-            cases = _cases(op, request, device, len(todo) - i, emit)
-            _Run(op, device, request, emit).all(cases)
+            _fuzz(op, request, teller, len(ops) - i, emit)
         except LabError as error:
-            emit("skipped", op=name, message=str(error))
-        emit("close", op=name)
+            emit("skipped", op=op.name, message=str(error))
+        emit("close", op=op.name)
+
+
+def _fuzz(op: Op, request: dict[str, Any], teller: "_Device", ops_left: int, emit: protocol.Emit) -> None:
+    loaded = LoadedOp(request, op, _VARIABLES)
+    try:
+        if teller.device is None:
+            loaded.wait()
+            teller.tell(loaded.device)
+        device = teller.device
+        cases = _cases(op, request, device, ops_left, emit)
+        first = next(cases, None)  # While the op's process imports torch: it takes a second or two.
+        if not hasattr(loaded, "device"):
+            loaded.wait()
+        arena = CudaArena() if device.startswith("cuda") else loaded.shared
+        caller = Caller(loaded.process, arena, tensor_device(device))
+        if first is not None:
+            _Run(op, device, caller, request, emit).all(chain([first], cases))
+    finally:
+        loaded.close()
+
+
+class _Device:
+    """Sends what the device is, once it is known."""
+
+    def __init__(self, request: dict[str, Any], emit: protocol.Emit) -> None:
+        self._request, self._emit = request, emit
+        self.device: str | None = None
+        if (device := known_device(request)) is not None:
+            self.tell(device)
+
+    def tell(self, device: str) -> None:
+        self.device = device
+        self._emit("device", **_describe(self._request, device))
 
 
 def _describe(request: dict[str, Any], device: str) -> dict[str, Any]:
@@ -113,8 +160,8 @@ def _cases(op: Op, request: dict[str, Any], device: str, ops_left: int, emit: pr
 class _Run:
     """Runs the cases of one op."""
 
-    def __init__(self, op: Op, device: str, request: dict[str, Any], emit: protocol.Emit) -> None:
-        self.op, self.device, self.emit = op, device, emit
+    def __init__(self, op: Op, device: str, caller: Caller, request: dict[str, Any], emit: protocol.Emit) -> None:
+        self.op, self.device, self.caller, self.emit = op, device, caller, emit
         self.package, self.seed = request.get("package", ""), request["seed"]
         self.fail_fast = request.get("fail_fast", False)
         self.shrunk: set[str] = set()
@@ -144,8 +191,8 @@ class _Run:
     def examine(self, case: Case) -> Verdict:
         try:
             if self.device == EMULATED:
-                emulated.set_schedules(self.package, self.seed, as_text(case))
-            return examine(self.op, case, tensor_device(self.device), self.seed)
+                self.caller.set_schedules(self.package, emulated.schedule(self.seed, as_text(case)))
+            return examine(self.op, case, tensor_device(self.device), self.seed, self.caller)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             raise
@@ -178,15 +225,15 @@ class _Run:
 
 
 def run_case(op: Op, case: Case, device: str, seed: int) -> Fault | None:
-    """What is wrong with an op in a case; None if it is right.
+    """What is wrong with an op that runs in this process in a case; None if it is right.
 
     Raises:
         LabError: it is no case of this op, or nothing is written yet.
     """
-    return examine(op, case, device, seed).fault
+    return examine(op, case, device, seed, same_process.caller_of(op.function, device)).fault
 
 
-def examine(op: Op, case: Case, device: str, seed: int) -> Verdict:
+def examine(op: Op, case: Case, device: str, seed: int, caller: Caller) -> Verdict:
     """The verdict on an op in a case.
 
     Raises:
@@ -196,24 +243,18 @@ def examine(op: Op, case: Case, device: str, seed: int) -> Verdict:
     words = {key: case[key] for key in ("layout", "values", "alias")}
     make = Make(device, dtype, seed=seed, requires_grad=op.gradient, **words)
     try:
-        return Verdict(None, _check(op, make, sizes, case))
+        with reference_check.blamed_on("inputs"):
+            args = op.inputs(make, **sizes)
+        _freeze(args, case["requires_grad"])
+        fuzzed = FuzzedCase(op, make, args, caller, op.repeatable_at(sizes))
+        if any(tensor.numel() >= fuzzed_case.HUGE for tensor in tensors(args)):
+            fuzzed_case.check_huge(fuzzed)
+            return Verdict(None)
+        errors = fuzzed_case.check(fuzzed)
+        calls.check(case["call"], fuzzed)
+        return Verdict(None, errors)
     except MismatchError as wrong:
         return Verdict(wrong.fault)
-
-
-def _check(op: Op, make: Make, sizes: Mapping[str, int], case: Case) -> dict[str, float]:
-    with reference_check.blamed_on("inputs"):
-        args = op.inputs(make, **sizes)
-    if any(tensor.numel() >= reference_check.HUGE for tensor in tensors(args)):
-        reference_check.check_huge(op, make, args)
-        return {}
-    _freeze(args, case["requires_grad"])
-    repeatable = op.repeatable_at(sizes)
-    errors = reference_check.check_values(op, make, args, repeatable)
-    contract.check(op, make, args)
-    reference_check.check_repeat(op, make, args, repeatable)
-    calls.check(case["call"], op, make, args, repeatable)
-    return errors
 
 
 def _freeze(args: Any, which: str) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -111,24 +110,6 @@ class Make:
             self.storages,
         )
         return make(like.shape)
-
-    def reborn(self, args: Any) -> Any:
-        """Other tensors at the addresses of these, with their version numbers: as when memory is freed and used again.
-
-        A cache by address, shape and version takes them for the old ones; one that holds weak references does not.
-        """
-        of_id: dict[int, Tensor] = {}
-
-        def again(tensor: Tensor) -> Tensor:
-            if id(tensor) not in of_id:
-                new = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-                new.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
-                while new._version < tensor._version:
-                    torch.autograd.graph.increment_version(new)
-                of_id[id(tensor)] = new.requires_grad_(tensor.requires_grad)
-            return of_id[id(tensor)]
-
-        return pytree.tree_map_only(Tensor, again, args)
 
     def redraw(self) -> None:
         """New values at the same addresses."""

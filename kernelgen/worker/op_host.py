@@ -24,6 +24,8 @@ from typing import Any
 from kernelgen.worker.confinement import confine, end_with_parent
 
 GO, OK, FAILED, TIMED = b"go", b"+", b"!", b"t"
+# Characters of an exception's message that the judge gets. A report of the emulated GPU is long.
+MOST_OF_A_MESSAGE = 20_000
 
 
 def main(fd: int, arena_fd: int, scratch: str) -> None:
@@ -44,6 +46,7 @@ class _Host:
         self._results: list[Any] = []
         self._graphs: dict[Any, Any] = {}
         self._clock = None
+        self._fuzzed: Any = None
 
     def serve(self) -> None:
         receive, send = self._connection.recv_bytes, self._connection.send_bytes
@@ -60,7 +63,7 @@ class _Host:
                     answer = getattr(self, order.pop("do"))(**order)
                     send(OK + json.dumps(answer or {}).encode())
             except Exception as error:
-                problem = {"type": type(error).__name__, "message": str(error).partition("\n")[0][:1000]}
+                problem = {"type": type(error).__name__, "message": str(error)[:MOST_OF_A_MESSAGE]}
                 send(FAILED + json.dumps(problem).encode())
 
     # ---- Loading ----------------------------------------------------------------------------------------------
@@ -138,15 +141,31 @@ class _Host:
         """Map the arena, and take the arguments of each set from it."""
         from torch.utils._pytree import tree_map_only
 
-        from kernelgen.worker.judge.arena import Place, open_cpu, open_cuda
+        from kernelgen.worker.judge.arena import Place, opened
 
         self._calls, self._results, self._graphs = [], [], {}
-        storage = open_cuda(**arena) if "shared" in arena else open_cpu(self._arena_fd, **arena)
+        storage = opened(self._arena_fd, arena)
 
-        def opened(tree: Any) -> Any:
+        def taken(tree: Any) -> Any:
             return tree_map_only(Place, lambda place: place.tensor(storage), tree)
 
-        self._sets, self._cotangents = [opened(args) for args in sets], [opened(grads) for grads in cotangents]
+        self._sets, self._cotangents = [taken(args) for args in sets], [taken(grads) for grads in cotangents]
+
+    # ---- Fuzz -------------------------------------------------------------------------------------------------
+
+    def fuzz(self, call: str, **arguments: Any) -> dict[str, Any]:
+        """An order of `FuzzedOp`."""
+        if self._fuzzed is None:
+            from kernelgen.worker.fuzzed_op import FuzzedOp
+
+            self._fuzzed = FuzzedOp(self._functions["op"], self._arena_fd)
+        return getattr(self._fuzzed, call)(**arguments)
+
+    def set_schedules(self, package: str, schedule: int) -> None:
+        """Of the threads of the emulated GPU."""
+        from kernelgen.worker.emulated import set_schedules
+
+        set_schedules(package, schedule)
 
     # ---- Calls ------------------------------------------------------------------------------------------------
 
@@ -198,7 +217,9 @@ class _Host:
 
     def share(self) -> dict[str, Any]:
         """The IPC handles of the results on a GPU, by call."""
-        return {"results": [[_shared(tensor) for tensor in _tensors(result)] for result in self._results]}
+        from kernelgen.worker.judge.arena import shared_cuda
+
+        return {"results": [[shared_cuda(tensor) for tensor in _tensors(result)] for result in self._results]}
 
     def _call(self, function: Any, index: int, backward: bool) -> Any:
         args = self._sets[index]
@@ -250,9 +271,3 @@ def _layout(tensor: Any) -> list[Any]:
         str(tensor.dtype),
         *map(list, (tensor.shape, tensor.stride())),
     ]
-
-
-def _shared(tensor: Any) -> list[Any]:
-    """What opens a tensor's storage in another process, and where in it the tensor begins, in elements."""
-    facts = tensor.untyped_storage()._share_cuda_()
-    return [[fact.hex() if isinstance(fact, bytes) else fact for fact in facts], tensor.storage_offset()]

@@ -1,4 +1,7 @@
-"""The state that a process has beside its tensors, which a call of an op leaves as it was."""
+"""The state that a process has beside its tensors, which a call of an op leaves as it was.
+
+The op's process says what a call changed, the judge whether that is a fault.
+"""
 
 import contextlib
 import random
@@ -31,28 +34,31 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     ),
     "Python's random numbers": (random.getstate, random.setstate),
 }
-_GENERATOR = "PyTorch's random numbers"
+GENERATOR = "PyTorch's random numbers"
 
 
 @contextlib.contextmanager
-def unchanged(device: str, reference: Callable[..., Any], args: Any) -> Iterator[None]:
-    """The calls inside leave settings and random numbers as they are. What was changed is put back.
-
-    Random numbers may be drawn where the reference draws some from these arguments.
-
-    Raises:
-        MismatchError: a call changed something.
-    """
+def changes(device: str) -> Iterator[list[str]]:
+    """A list that names, afterwards, the settings and generators that the calls inside changed; they are put back."""
+    changed: list[str] = []
     before, drawn = {name: read() for name, (read, _) in _SETTINGS.items()}, _generators(device)
     try:
-        yield
-        changed = [name for name, (read, _) in _SETTINGS.items() if read() != before[name]]
-        if not _same(drawn, _generators(device)) and not _draws(device, reference, args):
-            changed.append(_GENERATOR)
+        yield changed
     finally:
         for name, (read, write) in _SETTINGS.items():
             if read() != before[name]:
+                changed.append(name)
                 write(before[name])
+        if not _same(drawn, _generators(device)):
+            changed.append(GENERATOR)
+
+
+def check(changed: list[str], device: str, reference: Callable[..., Any], args: Any) -> None:
+    """Raises MismatchError if a call changed something; it may draw random numbers where the reference draws some from
+    these arguments."""
+    changed = [name for name in changed if name in _SETTINGS or name == GENERATOR]
+    if changed == [GENERATOR] and _draws(device, reference, args):
+        return
     if changed:
         raise MismatchError("state", f"it changed {' and '.join(changed)}")
 

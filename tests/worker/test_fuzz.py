@@ -13,9 +13,10 @@ import torch
 
 from kernelgen.errors import LabError
 from kernelgen.lab.fuzz import OpReport
-from kernelgen.worker import fuzz, reference_check
+from kernelgen.worker import fuzz, fuzzed_case, reference_check
 from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, cover, drawn
 from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, Make
+from kernelgen.worker.judge import same_process
 from kernelgen.worker.mismatch import Fault, MismatchError
 from kernelgen.worker.op import Op
 
@@ -251,7 +252,8 @@ def test_a_difference_of_large_numbers_that_should_be_0_is_rounding_alone():
 
 def test_the_largest_error_is_given_in_units_of_what_is_allowed():
     op = an_op(lambda a, b: (a + b) * (1 + 2**-24))
-    verdict = fuzz.examine(op, complete(op, {"rows": 20, "columns": 7}), "cpu", 0)
+    caller = same_process.caller_of(op.function, "cpu")
+    verdict = fuzz.examine(op, complete(op, {"rows": 20, "columns": 7}), "cpu", 0, caller)
     assert verdict.fault is None
     assert set(verdict.errors) == {"output 0", "gradient 0", "gradient 1"}
     assert 0 < verdict.errors["output 0"] <= 1
@@ -271,7 +273,9 @@ def test_up_to_five_failures_are_shown_and_the_others_counted():
             for i in range(failed)
         ]
         facts = {"op": "add", "cases": 60, "passed": 60 - failed, "too_large": 0, "failures": failures, "errors": {}}
-        return _text({"ops": [{**facts, "skipped": None, "note": None}], "device": "cpu", "seed": 0, "sizes": None})
+        return _text(
+            {"notes": [], "ops": [{**facts, "skipped": None, "note": None}], "device": "cpu", "seed": 0, "sizes": None}
+        )
 
     assert sum("case" in line for line in text_of(3)[1:]) == 3
     assert sum("    case" in line for line in text_of(7)) == 5
@@ -327,7 +331,7 @@ def test_infinity_and_the_largest_number_may_differ_by_rounding():
 
 
 def test_huge_inputs_are_compared_without_an_oracle(monkeypatch):
-    monkeypatch.setattr(reference_check, "HUGE", 30)
+    monkeypatch.setattr(fuzzed_case, "HUGE", 30)
     monkeypatch.setattr(reference_check, "_CHUNK", 10)
     assert fault_of(torch.add) is None
     assert fault_of(lambda a, b: torch.cat([(a + b)[:4], a[4:]])).startswith("output 0: output 0 is wrong by far")
@@ -401,7 +405,9 @@ def test_nothing_written_yet_is_no_fault():
         raise NotImplementedError("add: reference not written yet: write it in x")
 
     with pytest.raises(LabError, match="not written yet"):
-        fuzz.examine(an_op(reference=unwritten), complete(an_op(), {"rows": 1, "columns": 1}), "cpu", 0)
+        fuzz.run_case(an_op(reference=unwritten), complete(an_op(), {"rows": 1, "columns": 1}), "cpu", 0)
+    with pytest.raises(LabError, match="not written yet"):
+        fuzz.run_case(an_op(unwritten), complete(an_op(), {"rows": 1, "columns": 1}), "cpu", 0)
 
 
 def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch):
@@ -421,7 +427,8 @@ def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch
 
     monkeypatch.setattr(fuzz, "examine", limited)
     cases = [complete(an_op(), {"rows": rows, "columns": 3}) for rows in (5, 60, 70)]
-    fuzz._Run(an_op(), "cpu", {"seed": 0}, Emit()).all(iter(cases))
+    caller = same_process.caller_of(an_op().function, "cpu")
+    fuzz._Run(an_op(), "cpu", caller, {"seed": 0}, Emit()).all(iter(cases))
     assert [event["event"] for event in events] == ["passed", "too large", "too large"]
 
     whole, none = OpReport("add"), OpReport("add")

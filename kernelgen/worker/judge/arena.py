@@ -35,6 +35,22 @@ class Place:
         return empty.set_(part, 0, self.shape, self.stride).requires_grad_(self.requires_grad)
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A tensor in the storage of this number, from an element on; each tensor has a part of its own."""
+
+    storage: int
+    offset: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    requires_grad: bool
+
+    def tensor(self, storage: torch.UntypedStorage) -> Tensor:
+        empty = torch.empty(0, dtype=self.dtype, device=storage.device)
+        return empty.set_(storage, self.offset, self.shape, self.stride).requires_grad_(self.requires_grad)
+
+
 def span(shape: Sequence[int], stride: Sequence[int]) -> int:
     """The elements from the first to the last."""
     return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
@@ -76,6 +92,24 @@ class CudaArena:
         return {"shared": self.storage._share_cuda_()}
 
 
+class LocalArena:
+    """Memory for an op that runs in this very process."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    def resize(self, nbytes: int) -> dict[str, Any]:
+        self.storage = torch.empty(nbytes, dtype=torch.uint8, device=self._device).untyped_storage()
+        return {"storage": self.storage}
+
+
+def opened(fd: int, arena: dict[str, Any]) -> torch.UntypedStorage:
+    """The memory that an arena's `resize` told of."""
+    if "storage" in arena:
+        return arena["storage"]
+    return open_cuda(**arena) if "shared" in arena else open_cpu(fd, **arena)
+
+
 def open_cpu(fd: int, bytes: int) -> torch.UntypedStorage:
     return torch.frombuffer(mmap.mmap(fd, bytes), dtype=torch.uint8).untyped_storage()
 
@@ -83,3 +117,9 @@ def open_cpu(fd: int, bytes: int) -> torch.UntypedStorage:
 def open_cuda(shared: tuple[Any, ...]) -> torch.UntypedStorage:
     torch.cuda.init()
     return torch.UntypedStorage._new_shared_cuda(*shared)
+
+
+def shared_cuda(tensor: Tensor) -> list[Any]:
+    """What opens a tensor's storage in another process, and where in it the tensor begins, in elements."""
+    facts = tensor.untyped_storage()._share_cuda_()
+    return [[fact.hex() if isinstance(fact, bytes) else fact for fact in facts], tensor.storage_offset()]

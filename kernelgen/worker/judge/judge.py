@@ -10,11 +10,11 @@ from kernelgen.errors import LabError
 from kernelgen.worker.judge.arena import CpuArena, CudaArena
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.op_process import CallError, OpProcess, end_orphans
-from kernelgen.worker.op import Op
+from kernelgen.worker.op import EMULATED, Op
 
 
-class Judge:
-    """Has the project of an op imported by another process.
+class LoadedOp:
+    """Has the project of an op imported by another process; `wait` says when.
 
     Args:
         op: as its trusted lab.py describes it. It was loaded before any process of an op was started, which could have
@@ -22,37 +22,73 @@ class Judge:
         request: `package` and `project`; and optionally `trusted`, the checkout that lab.py, the reference and the
             peers are taken from (default: the project), `device`, `tf32`, and `interpreted` for an op that has no
             compiled kernel to require.
-
-    Raises:
-        LabError: the op cannot be loaded or run here; the message says why.
+        variables: what the environment of the op's process has beside this process' own.
     """
 
-    def __init__(self, request: Mapping[str, Any], op: Op) -> None:
+    def __init__(self, request: Mapping[str, Any], op: Op, variables: Mapping[str, str] | None = None) -> None:
         self._request, self._root = request, Path(request["project"])
         self._trusted, self._package = trusted_root(request), request["package"]
         self.op, name = op, op.name
-        self._shared = CpuArena()
+        self.shared = CpuArena()
         self._started: list[OpProcess] = []
-        self.process = self._start(self._root, confined=True)
+        self.process = self._start(self._root, confined=True, variables=variables)
         lab = self._trusted / "src" / self._package / "ops" / name / "lab.py"
         self.process.order("load_op", package=self._package, name=name, lab=str(lab))
+
+    def wait(self) -> None:
+        """Until the op can be called; `device` is known then.
+
+        Raises:
+            LabError: it cannot be loaded or run here; the message says why.
+        """
+        name = self.op.name
         try:
             missing = self.process.answer()["missing"]
-            self.device = self._chosen_device(missing)
-            if not request.get("interpreted"):
+            self.device = known_device(self._request) or ("cuda" if not missing.get("CUDA", "missing") else "cpu")
+            if not self._request.get("interpreted"):
                 facts = {"package": self._package, "name": name, "device": self.device}
                 if problem := self.process.ask("require_kernel", **facts)["problem"]:
                     raise LabError(str(problem))
-            self.process.ask("start_clock", tf32=bool(request.get("tf32")))
-            self._state = self.process.ask("state")
         except CallError as error:
             self.close()
             raise LabError(f"{name} does not load: {error}.") from error
         except LabError:
             self.close()
             raise
+
+    @property
+    def processes(self) -> list[OpProcess]:
+        return self._started
+
+    def close(self) -> None:
+        for process in self._started:
+            process.close()
+        end_orphans([])
+
+    def _start(self, root: Path, **options: Any) -> OpProcess:
+        process = OpProcess(root, self.shared, **options)
+        self._started.append(process)
+        return process
+
+
+class Judge(LoadedOp):
+    """As `LoadedOp`, with what it takes to time the op.
+
+    Raises:
+        LabError: the op cannot be loaded or run here; the message says why.
+    """
+
+    def __init__(self, request: Mapping[str, Any], op: Op) -> None:
+        super().__init__(request, op)
+        self.wait()
+        try:
+            self.process.ask("start_clock", tf32=bool(request.get("tf32")))
+            self._state = self.process.ask("state")
+        except CallError as error:
+            self.close()
+            raise LabError(f"{op.name} does not load: {error}.") from error
         self._is_cuda = torch.device(self.device).type == "cuda"
-        self._arena = CudaArena() if self._is_cuda else self._shared
+        self._arena = CudaArena() if self._is_cuda else self.shared
         self._idle = None if self._is_cuda else self._start(self._trusted)
         self._peers: OpProcess | None = None
 
@@ -76,26 +112,19 @@ class Judge:
             return "it left a process behind that is no child of its own"
         return difference_of_states(self._state, self.process.ask("state"))
 
-    @property
-    def processes(self) -> list[OpProcess]:
-        return self._started
 
-    def close(self) -> None:
-        for process in self._started:
-            process.close()
-        end_orphans([])
+def known_device(request: Mapping[str, Any]) -> str | None:
+    """The device that a request asks for, or the CPU where there is no GPU; None where the op's libraries decide.
 
-    def _start(self, root: Path, *, confined: bool = False) -> OpProcess:
-        process = OpProcess(root, self._shared, confined=confined)
-        self._started.append(process)
-        return process
-
-    def _chosen_device(self, missing: Mapping[str, Any]) -> str:
-        """As `worker.op.chosen_device`, which would import the project."""
-        device = self._request.get("device")
-        if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
-            raise LabError(f"Nothing can run on {device}: torch sees no GPU here; run it with --device cpu.")
-        return device or ("cuda" if torch.cuda.is_available() and not missing.get("CUDA", "missing") else "cpu")
+    Raises:
+        LabError: it asks for a GPU where there is none.
+    """
+    device = request.get("device")
+    if device == EMULATED:
+        return device
+    if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
+        raise LabError(f"Nothing can run on {device}: torch sees no GPU here; run it with --device cpu.")
+    return device or (None if torch.cuda.is_available() else "cpu")
 
 
 def trusted_root(request: Mapping[str, Any]) -> Path:

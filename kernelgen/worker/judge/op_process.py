@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Pipe
 from pathlib import Path
@@ -38,7 +38,15 @@ _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
 
 class CallError(Exception):
-    """The op raised; `str()` is the type and the first line of the message."""
+    """The op raised, or returned what is no result; `str()` says it in a line."""
+
+
+class RaisedError(CallError):
+    """The op raised: `kind` is the exception's type, `message` all that it said."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message.partition(chr(10))[0][:1000]}")
+        self.kind, self.message = kind, message
 
 
 def become_judge() -> None:
@@ -61,13 +69,17 @@ class OpProcess:
         root: the project, where it runs.
         arena: the memory that it shares with the judge.
         confined: it may write to a scratch folder and to caches alone (worker/confinement.py).
+        variables: what its environment has beside this process' own.
     """
 
-    def __init__(self, root: Path, arena: CpuArena, *, confined: bool) -> None:
+    def __init__(
+        self, root: Path, arena: CpuArena, *, confined: bool = False, variables: Mapping[str, str] | None = None
+    ) -> None:
         self._connection, theirs = Pipe()
         os.set_inheritable(theirs.fileno(), True)
         self._scratch = tempfile.mkdtemp(prefix="kernelgen-op-") if confined else ""
         environment = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+        environment |= variables or {}
         command = [sys.executable, "-c", _BOOT, str(_PACKAGE_PARENT), str(theirs.fileno()), str(arena.fd)]
         if confined:
             environment["TMPDIR"] = self._scratch
@@ -137,7 +149,7 @@ class OpProcess:
         try:
             if head == op_host.FAILED:
                 problem = json.loads(payload)
-                raise CallError(f"{problem['type']}: {problem['message']}")
+                raise RaisedError(str(problem["type"]), str(problem["message"]))
             if head == kind and kind == op_host.TIMED and len(payload) % 8 == 0 and payload:
                 return payload
             if head == kind and kind == op_host.OK and isinstance(answer := json.loads(payload), dict):

@@ -18,12 +18,12 @@ def checked_layouts(answer: dict[str, Any]) -> list[list[Layout]]:
         CallError: they are not.
     """
     try:
-        return [[_checked_layout(*facts) for facts in of_call] for of_call in answer["layouts"]]
+        return [[checked_layout(*facts) for facts in of_call] for of_call in answer["layouts"]]
     except (KeyError, TypeError, ValueError):
         raise CallError("TypeError: it returned no plain tensors") from None
 
 
-def _checked_layout(type_: str, dtype: str, shape: list[int], stride: list[int]) -> Layout:
+def checked_layout(type_: str, dtype: str, shape: list[int], stride: list[int]) -> Layout:
     if type_ != "torch.Tensor":
         raise CallError(f"it returned a {type_}, not a plain torch.Tensor")
     of_name = getattr(torch, dtype.removeprefix("torch."), None)
@@ -36,19 +36,41 @@ def _checked_layout(type_: str, dtype: str, shape: list[int], stride: list[int])
 
 
 def rebuilt(process: OpProcess, address: int, dtype: torch.dtype, shape: Any, stride: Any) -> Tensor:
+    """A contiguous copy of what lies there.
+
+    Raises:
+        CallError: there is no such memory.
+    """
     place = Place(0, dtype, shape, stride)
-    return place.tensor(process.read(address, place.nbytes).untyped_storage()).contiguous()
+    tensor = place.tensor(process.read(address, place.nbytes).untyped_storage())
+    # `contiguous` keeps odd strides of dimensions of one element.
+    return tensor if stride == _contiguous(shape) else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def opened_tensor(shared: Any, layout: Layout) -> Tensor:
+    """A result that lies on the GPU, in the memory of its process; or in this process, where the op runs here."""
+    if isinstance(shared, Tensor):
+        return shared.detach()
+    handle, offset = shared
+    facts = [bytes.fromhex(fact) if isinstance(fact, str) else fact for fact in handle]
+    storage = torch.UntypedStorage._new_shared_cuda(*facts)
+    dtype, shape, stride = layout
+    return torch.empty(0, dtype=dtype, device="cuda").set_(storage, offset, shape, stride)
 
 
 def opened(answer: dict[str, Any], layout: list[Layout]) -> list[list[Tensor]]:
     """Copies of results that lie on the GPU."""
-    copies = []
-    for of_call in answer["results"]:
-        tensors = []
-        for (shared, offset), (dtype, shape, stride) in zip(of_call, layout, strict=True):
-            facts = [bytes.fromhex(fact) if isinstance(fact, str) else fact for fact in shared]
-            storage = torch.UntypedStorage._new_shared_cuda(*facts)
-            tensors.append(torch.empty(0, dtype=dtype, device="cuda").set_(storage, offset, shape, stride).clone())
-        copies.append(tensors)
+    copies = [
+        [opened_tensor(shared, facts).clone() for shared, facts in zip(of_call, layout, strict=True)]
+        for of_call in answer["results"]
+    ]
     torch.cuda.synchronize()
     return copies

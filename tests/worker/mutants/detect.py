@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.lab import worker_process
-from kernelgen.lab.fuzz import ENVIRONMENT
 
 
 def first_failures(root: Path, ops: list[str], *, device: str = "cpu", seed: int = 1, **more: Any) -> dict[str, str]:
@@ -21,6 +20,6 @@ def first_failures(root: Path, ops: list[str], *, device: str = "cpu", seed: int
             raise AssertionError(event["message"])
 
     request = {"work": "fuzz", "project": str(root), "package": root.name.replace("-", "_"), "ops": ops}
-    request |= {"seed": seed, "device": device, "fail_fast": True, "environment": ENVIRONMENT, **more}
+    request |= {"seed": seed, "device": device, "fail_fast": True, **more}
     assert worker_process.run(Path(sys.executable), request, on_event, limit_s=60)
     return failures

@@ -1,0 +1,144 @@
+"""What the judge reads of an op for fuzz, and what it does with answers that are none."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from kernelgen.errors import LabError
+from kernelgen.worker import contract
+from kernelgen.worker.judge import same_process
+from kernelgen.worker.judge.arena import LocalArena
+from kernelgen.worker.judge.caller import Caller, Region
+from kernelgen.worker.judge.op_process import RaisedError
+from kernelgen.worker.mismatch import MismatchError
+
+
+class Answering:
+    """A process that answers every order with the same."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def order(self, do: str, **arguments: Any) -> None:
+        pass
+
+    def answer(self) -> dict[str, Any]:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    def read(self, address: int, nbytes: int) -> torch.Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+
+def told(answer: Any) -> Caller:
+    return Caller(Answering(answer), LocalArena("cpu"), "cpu")
+
+
+def an_output(**changes: Any) -> dict[str, Any]:
+    facts = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [3], "stride": [1], "device": "cpu"}
+    facts |= {"address": 64, "shared": None, **changes}
+    return {"calls": [{"kind": "a tensor", "outputs": [list(facts.values())], "grads": []}]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"calls": None},
+        {"calls": [{"kind": "a tensor", "outputs": [["torch.Tensor"]], "grads": []}]},
+        an_output(dtype="torch.save"),
+        an_output(shape=[-3]),
+        an_output(stride=[1, 1]),
+        an_output(address="here"),
+    ],
+)
+def test_an_answer_that_is_none_is_a_fault(answer):
+    with pytest.raises(MismatchError) as raised:
+        told(answer).call("repeat", times=1, mode="no_grad")
+    assert raised.value.fault.check == "outputs"
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        (an_output(type="lab.LazyTensor"), "it returned a lab.LazyTensor, not a plain torch.Tensor"),
+        (an_output(device="cuda:0"), "it returned a tensor on cuda:0 for inputs on cpu"),
+        (an_output(shape=[2**60]), "which cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_a_fault(output, sentence):
+    with pytest.raises(MismatchError, match=sentence):
+        told(output).evaluate()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "expected", "sentence"),
+    [
+        ("ValueError", "no such shape\nand more", MismatchError, "^it raised ValueError: no such shape$"),
+        ("OutOfMemoryError", "CUDA out of memory", torch.OutOfMemoryError, "out of memory"),
+        ("NotImplementedError", "add: kernel not written yet", LabError, "not written yet"),
+        ("RuntimeError", "race\non the emulated GPU\nin a.cu", MismatchError, "(?s)race.*in a.cu"),
+        ("AcceleratorError", "an illegal memory access", RuntimeError, "CUDA error"),
+    ],
+)
+def test_what_the_op_raises(kind, message, expected, sentence):
+    with pytest.raises(expected, match=sentence):
+        told(RaisedError(kind, message)).evaluate()
+
+
+def test_the_op_gets_copies_of_whole_storages_and_what_it_writes_is_seen():
+    wide = torch.arange(20.0)
+    x, y = wide[4:10:2], wide[5:8]
+    seen = []
+
+    def write_before(a, b):
+        seen.append(
+            (a.clone(), b.clone(), a.stride(), a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr())
+        )
+        a.as_strided((1,), (1,), 0).fill_(7)
+        return a + b
+
+    caller = same_process.caller_of(write_before, "cpu")
+    caller.place(((x, y), []))
+    assert not caller.were_changed()
+    assert torch.equal(caller.evaluate().outputs[0], x + y)
+    assert caller.were_changed()
+    assert wide[0] == 0
+    a, b, stride, is_shared = seen[0]
+    assert (a.tolist(), b.tolist(), stride, is_shared) == (x.tolist(), y.tolist(), (2,), True)
+    caller.hand_over()
+    assert not caller.were_changed()
+
+
+def test_an_answer_that_nobody_took_is_not_that_of_the_next_order():
+    calls = iter(range(10))
+    caller = same_process.caller_of(lambda a: a + next(calls), "cpu")
+    caller.place(((torch.zeros(2),), []))
+    caller.order("evaluate", number=0)
+    assert caller.evaluate().outputs[0].tolist() == [1, 1]
+
+
+def test_results_have_plain_strides():
+    """Of an odd stride of a dimension of one element, too, which `contiguous` keeps."""
+    caller = same_process.caller_of(lambda a: (a[:1], a.t()), "cpu")
+    caller.place(((torch.zeros(4, 6)[:, ::3],), []))
+    assert [out.stride() for out in caller.evaluate().outputs] == [(2, 1), (4, 1)]
+
+
+@pytest.mark.parametrize(
+    ("address", "shape", "stride", "shares"),
+    [
+        (100, (4,), (1,), True),
+        (104, (4,), (1,), True),
+        (116, (4,), (1,), False),
+        (104, (4,), (2,), False),
+        (104, (4,), (3,), True),
+        (102, (1,), (1,), True),
+        (100, (0,), (1,), False),
+    ],
+)
+def test_memory_that_two_tensors_share(address, shape, stride, shares):
+    first = Region(100, torch.float32, (3,), (2,)) if stride[0] > 1 else Region(100, torch.float32, (4,), (1,))
+    assert contract._shares_memory(first, Region(address, torch.float32, shape, stride)) is shares
