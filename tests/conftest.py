@@ -140,6 +140,13 @@ def _isolated_environment(tmp_path_factory):
             signal.signal(number, handler)
 
 
+@pytest.fixture
+def cold_start() -> Iterator[None]:
+    """Workers and ops' processes of this test are started as users' are, and not as warm_start.py starts them."""
+    with warm_start.cold():
+        yield
+
+
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]:
     """A folder that one worker of this run fills and all of them use."""

@@ -39,7 +39,8 @@ _LEAVES = re.compile(r"from kernelgen\.worker\.op_host import main")
 _STARTERS = {"bench", "compare", "fuzz", "tune", "verdict"}
 # Read once, by Python or the dynamic linker, when a process starts; but for those that `_become` heeds.
 _READ_AT_START = re.compile(r"^(LD_|PYTHON|ATEN_|MKL_|OMP_|GOMP_|KMP_|OPENBLAS_|MALLOC_|TORCH_(?!CUDA_ARCH|EXT))")
-_HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"}
+_HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "MALLOC_PERTURB_"}
+_M_PERTURB = -6
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
@@ -102,8 +103,8 @@ def _can_be_forked(call: dict[str, Any]) -> bool:
     if parts[0] != sys.executable or len(parts) < 3 or _kind(parts[1:]) is None:
         return False
     environment = os.environ if call["env"] is None else call["env"]
-    if "OMP_NUM_THREADS" in _environment and "OMP_NUM_THREADS" not in environment:
-        return False
+    if {"OMP_NUM_THREADS", "MALLOC_PERTURB_"} & (_environment.keys() - environment.keys()):
+        return False  # The fork has these already.
     return _read_at_start(environment) == _read_at_start(_environment)
 
 
@@ -168,7 +169,7 @@ def serve_first(fd: int) -> None:
     importlib.import_module("torch")
     gc.freeze()
     gc.enable()
-    sys.path.pop(0)
+    del sys.path[:2]  # The folder of this file, and where it was started: each fork has its own.
     _environment.update(os.environ)
     serve(socket.socket(fileno=fd))
 
@@ -282,9 +283,9 @@ def _take_environment(variables: dict[str, str]) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     if variables.get("OMP_NUM_THREADS"):
-        import torch
-
-        torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
+        sys.modules["torch"].set_num_threads(int(variables["OMP_NUM_THREADS"]))
+    if variables.get("MALLOC_PERTURB_"):
+        ctypes.CDLL(None).mallopt(_M_PERTURB, int(variables["MALLOC_PERTURB_"]))
 
 
 def _run(arguments: list[str]) -> int:
