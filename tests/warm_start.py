@@ -34,7 +34,7 @@ from typing import Any
 
 # The commands that import torch sooner or later: kernelgen's own, its workers and the ops' processes.
 _HOSTS = re.compile(r"from kernelgen\.worker\.protocol import main")
-_LEAVES = re.compile(r"from kernelgen\.worker\.op_host import main")
+_LEAVES = re.compile(r"from kernelgen\.worker\.(op_host import main|tune import)")
 # Verbs that start such workers.
 _STARTERS = {"bench", "compare", "fuzz", "tune", "verdict"}
 # Read once, by Python or the dynamic linker, when a process starts; but for those that `_become` heeds.
