@@ -39,16 +39,17 @@ _LEAVES = re.compile(r"from kernelgen\.worker\.(op_host import main|tune import)
 _STARTERS = {"bench", "compare", "fuzz", "tune", "verdict"}
 # Read once, by Python or the dynamic linker, when a process starts; but for those that `_become` heeds.
 _READ_AT_START = re.compile(r"^(LD_|PYTHON|ATEN_|MKL_|OMP_|GOMP_|KMP_|OPENBLAS_|MALLOC_|TORCH_(?!CUDA_ARCH|EXT))")
-_HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "MALLOC_PERTURB_"}
-_M_PERTURB = -6
+_HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"}
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
 _execute_child = subprocess.Popen._execute_child
 _lock = threading.RLock()
-_warm: socket.socket | None = None  # The other end is the warm process.
+# The sockets to warm processes, by the variables that each read when it started.
+_warm: dict[frozenset[tuple[str, str]], socket.socket] = {}
 _enabled = False
-# The variables that the warm process started with.
+_may_start_more = True
+# The variables that this process had at first.
 _environment: dict[str, str] = {}
 
 
@@ -103,13 +104,21 @@ def _can_be_forked(call: dict[str, Any]) -> bool:
     if parts[0] != sys.executable or len(parts) < 3 or _kind(parts[1:]) is None:
         return False
     environment = os.environ if call["env"] is None else call["env"]
-    if {"OMP_NUM_THREADS", "MALLOC_PERTURB_"} & (_environment.keys() - environment.keys()):
-        return False  # The fork has these already.
-    return _read_at_start(environment) == _read_at_start(_environment)
+    if "OMP_NUM_THREADS" in _environment and "OMP_NUM_THREADS" not in environment:
+        return False  # The fork has it already.
+    key = _read_at_start(environment)
+    return key in _warm or (_may_start_more and _but_malloc(key) == _but_malloc(_read_at_start(_environment)))
 
 
-def _read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if _READ_AT_START.match(name) and name not in _HEEDED}
+def _read_at_start(variables: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (name, value) for name, value in variables.items() if _READ_AT_START.match(name) and name not in _HEEDED
+    )
+
+
+def _but_malloc(variables: frozenset[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Fuzzing and comparing set variables of malloc: each of these has a warm process of its own."""
+    return {(name, value) for name, value in variables if not name.startswith("MALLOC_")}
 
 
 def _kind(arguments: Sequence[str]) -> str | None:
@@ -121,19 +130,20 @@ def _kind(arguments: Sequence[str]) -> str | None:
 
 def _ask(order: dict[str, Any], fds: list[int]) -> int:
     """Has the warm process fork one that becomes a child of this one; returns its pid."""
-    global _warm
-    if _warm is None:
-        _warm = _start_warm_process()
+    key = _read_at_start(order["environment"])
+    if key not in _warm:
+        _warm[key] = _start_warm_process(key)
+    warm = _warm[key]
     system = ctypes.CDLL(None)
     before = ctypes.c_int()
     system.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
     # The new process's parent ends at once; then this one is its parent.
     system.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        socket.send_fds(_warm, [json.dumps(order).encode() + b"\n"], fds)
+        socket.send_fds(warm, [json.dumps(order).encode() + b"\n"], fds)
         answer = b""
         while not answer.endswith(b"\n"):
-            part = _warm.recv(100)
+            part = warm.recv(100)
             if not part:
                 raise RuntimeError("The warm process ended.")
             answer += part
@@ -142,11 +152,11 @@ def _ask(order: dict[str, Any], fds: list[int]) -> int:
     return int(answer)
 
 
-def _start_warm_process() -> socket.socket:
+def _start_warm_process(key: frozenset[tuple[str, str]]) -> socket.socket:
     ours, theirs = socket.socketpair()
     code = "import sys; sys.path.insert(0, sys.argv[1]); import warm_start; warm_start.serve_first(int(sys.argv[2]))"
     here = os.path.dirname(os.path.abspath(__file__))
-    environment = {name: value for name, value in _environment.items() if name != "PYTHONPATH"}
+    environment = {name: value for name, value in _environment.items() if name != "PYTHONPATH"} | dict(key)
     with cold():
         subprocess.Popen(
             [sys.executable, "-c", code, here, str(theirs.fileno())],
@@ -238,8 +248,8 @@ def _become(order: dict[str, Any], fds: list[int], middle: int) -> None:
 
 def _keep_a_warm_process(starts_others: bool, fds: list[int]) -> None:
     """Forks a warm process for this one, before anything of its own is here."""
-    global _warm, _enabled
-    _enabled, _warm = starts_others, None
+    global _enabled, _may_start_more
+    _enabled, _may_start_more = starts_others, False
     if not starts_others:
         return
     subprocess.Popen._execute_child = _execute_child_warmly
@@ -250,18 +260,18 @@ def _keep_a_warm_process(starts_others: bool, fds: list[int]) -> None:
             os.close(fd)
         serve(theirs)
     theirs.close()
-    _warm = ours
+    _warm[_read_at_start(_environment)] = ours
 
 
 def _take_fds(fds: list[int], numbers: list[int]) -> None:
     """Moves file descriptors to the numbers that the command expects."""
-    global _warm
     busy = {*fds, *numbers}
-    if _warm is not None and _warm.fileno() in numbers:
-        moved = os.dup(_warm.fileno())
-        while moved in busy:
-            moved = os.dup(moved)
-        _warm = socket.socket(fileno=moved)
+    for key, warm in _warm.items():
+        if warm.fileno() in numbers:
+            moved = fcntl.fcntl(warm.fileno(), fcntl.F_DUPFD_CLOEXEC, max(busy) + 1)
+            warm.close()
+            _warm[key] = socket.socket(fileno=moved)
+            busy.add(moved)
     moved_up = []
     for fd in fds:
         moved_up.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(busy) + 1))
@@ -284,8 +294,6 @@ def _take_environment(variables: dict[str, str]) -> None:
         setattr(sys, f"__{name}__", stream)
     if variables.get("OMP_NUM_THREADS"):
         sys.modules["torch"].set_num_threads(int(variables["OMP_NUM_THREADS"]))
-    if variables.get("MALLOC_PERTURB_"):
-        ctypes.CDLL(None).mallopt(_M_PERTURB, int(variables["MALLOC_PERTURB_"]))
 
 
 def _run(arguments: list[str]) -> int:
