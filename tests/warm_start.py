@@ -161,6 +161,7 @@ def _start_warm_process(key: frozenset[tuple[str, str]]) -> socket.socket:
         subprocess.Popen(
             [sys.executable, "-c", code, here, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
+            cwd="/",  # Not in the folder of a test that looks for the processes that are left there.
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
