@@ -17,7 +17,7 @@ import pytest
 
 from kernelgen.cli import main
 from kernelgen.scaffold import template
-from tests import json_schemas
+from tests import json_schemas, warm_start
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
@@ -133,10 +133,18 @@ def _isolated_environment(tmp_path_factory):
         patch.setenv("COPIER_SETTINGS_PATH", str(world / "settings.yml"))
         patch.delenv("VIRTUAL_ENV", raising=False)
         # A script's background, nohup and many CI runners ignore Ctrl-C or a hangup, and every child inherits that.
+        warm_start.activate()
         before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGHUP, signal.SIG_DFL)
         yield
         for number, handler in zip((signal.SIGINT, signal.SIGHUP), before, strict=True):
             signal.signal(number, handler)
+
+
+@pytest.fixture
+def cold_start() -> Iterator[None]:
+    """Workers and ops' processes of this test are started as users' are, and not as warm_start.py starts them."""
+    with warm_start.cold():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,9 @@ import pytest
 from kernelgen.errors import KernelgenError, LabError
 from kernelgen.lab import worker_process
 
+# How a worker is started is what these tests are about.
+pytestmark = pytest.mark.usefixtures("cold_start")
+
 WORK = """
 import ctypes, os, sys, time
 

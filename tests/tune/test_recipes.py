@@ -1,6 +1,7 @@
 """The recipes' own tunables: the defaults lie in the space and pass its gates, and a lab.py's estimates of a
 configuration agree with the sources and with the compiler's report."""
 
+import functools
 import importlib
 import json
 import os
@@ -110,6 +111,12 @@ class Survey:
         return estimates if isinstance(estimates, list) else [estimates]
 
 
+@functools.cache
+def survey_of(op: str, chip: str | None, backward: bool = False) -> Survey:
+    """A survey that several tests look at: a large space takes seconds."""
+    return Survey(op, chip, backward)
+
+
 def includes(project: Path, op: str) -> list[str]:
     rooms = filter(Path.is_dir, (project / OPS.parent / "include").iterdir())
     folders = (project / OPS / op, *rooms, project / "build" / "release" / "generated")
@@ -121,17 +128,19 @@ def includes(project: Path, op: str) -> list[str]:
 @pytest.mark.parametrize("chip", ["9.0", LIKE_9_0])
 def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op, backward, chip):
     """On the GPU that they were chosen on, by either way. The values are those that a compiler sees."""
-    survey = Survey(op, chip, backward)
-    names = list(survey.space["tunables"])
-    for shapes in survey.classes:
-        header, struct = STRUCTS[op, shapes]
-        printed = "".join(f'  std::printf("%d\\n", int({struct}::{name}));\n' for name in names)
-        head = f'#include <cstdio>\n#include "{header}"\nusing namespace {op}_kernel;\n'
-        (tmp_path / "main.cpp").write_text(f"{head}int main() {{\n{printed}}}\n")
-        command = ["c++", "-std=c++17", *includes(project, op), "main.cpp", "-o", "main"]
-        subprocess.run(command, cwd=tmp_path, check=True)
-        values = map(int, subprocess.check_output(tmp_path / "main", text=True).split())
-        assert dict(zip(names, values, strict=True)) in survey.kept(shapes), shapes
+    survey = survey_of(op, chip, backward)
+    names, classes = list(survey.space["tunables"]), list(survey.classes)
+    lines = [f'#include "{header}"\n' for header in sorted({STRUCTS[op, shapes][0] for shapes in classes})]
+    lines += ["#include <cstdio>\n", f"using namespace {op}_kernel;\nint main() {{\n"]
+    for shapes in classes:
+        lines += [f'  std::printf("%d ", int({STRUCTS[op, shapes][1]}::{name}));\n' for name in names]
+        lines.append('  std::puts("");\n')
+    (tmp_path / "main.cpp").write_text("".join(lines) + "}\n")
+    command = ["c++", "-std=c++17", *includes(project, op), "main.cpp", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    printed = subprocess.check_output(tmp_path / "main", text=True).splitlines()
+    for shapes, values in zip(classes, printed, strict=True):
+        assert dict(zip(names, map(int, values.split()), strict=True)) in survey.kept(shapes), shapes
 
 
 @pytest.mark.parametrize("op", RECIPES)
@@ -139,7 +148,9 @@ def test_the_gates_leave_something_on_every_chip(project, op):
     for chip in ("8.0", "8.9", "9.0", "10.0", "12.0"):
         for backward in (False, True):
             empty = [
-                shapes for shapes, shape_class in Survey(op, chip, backward).classes.items() if not shape_class["kept"]
+                shapes
+                for shapes, shape_class in survey_of(op, chip, backward).classes.items()
+                if not shape_class["kept"]
             ]
             # The gradient of keys for heads of 128 takes more shared memory than GPUs for graphics have.
             graphics = (op, chip, backward) in {("flash_attention", chip, True) for chip in ("8.9", "12.0")}
@@ -147,7 +158,7 @@ def test_the_gates_leave_something_on_every_chip(project, op):
 
 
 def test_flash_attentions_space_is_large_and_the_gates_rule_much_of_it_out(project):
-    forward, backward = (Survey("flash_attention", LIKE_9_0, backward) for backward in (False, True))
+    forward, backward = (survey_of("flash_attention", LIKE_9_0, backward) for backward in (False, True))
     assert {name.split("_")[0] for name in backward.space["tunables"]} == {"keys", "queries"}
     assert {"forward_keys", "min_keys_per_split"} < set(forward.space["tunables"])
     for survey in (forward, backward):
@@ -159,7 +170,7 @@ def test_flash_attentions_space_is_large_and_the_gates_rule_much_of_it_out(proje
 
 
 def test_on_hopper_flash_attentions_own_kernels_for_it_are_tuned(project):
-    forward, backward = (Survey("flash_attention", "9.0", backward) for backward in (False, True))
+    forward, backward = (survey_of("flash_attention", "9.0", backward) for backward in (False, True))
     assert {"consumers", "keys", "rescale_at"} < set(forward.space["tunables"])
     assert {"query_stages", "values_first"} < set(backward.space["tunables"])
     for survey in (forward, backward):
@@ -175,7 +186,7 @@ def test_on_hopper_flash_attentions_own_kernels_for_it_are_tuned(project):
 
 
 def test_what_hopper_leaves_to_the_portable_kernels_is_not_tuned_as_its_own(project):
-    forward, backward = (Survey("flash_attention", "9.0", backward) for backward in (False, True))
+    forward, backward = (survey_of("flash_attention", "9.0", backward) for backward in (False, True))
     cases = set(importlib.import_module(f"{PACKAGE}.ops.flash_attention.lab").CASES)
     tuned = [
         {case for shape_class in survey.classes.values() for case, _ in shape_class["cases"]}
@@ -198,7 +209,7 @@ def test_the_portable_kernels_are_tuned_on_hopper_where_they_are_asked_for(proje
     for op, backward in (("flash_attention", ""), ("flash_attention", "backward"), ("linear_activation", "")):
         environment = {**os.environ, "PYTHONPATH": path, f"{PACKAGE}_{op}_PATH".upper(): "sm80"}
         tunables = subprocess.check_output([sys.executable, "-c", code, op, backward], env=environment, text=True)
-        assert tunables.split() == list(Survey(op, LIKE_9_0, bool(backward)).space["tunables"])
+        assert tunables.split() == list(survey_of(op, LIKE_9_0, bool(backward)).space["tunables"])
 
 
 def test_the_class_of_an_attention_is_that_of_the_tile_it_takes(project, tmp_path):
@@ -223,7 +234,7 @@ def test_the_class_of_an_attention_is_that_of_the_tile_it_takes(project, tmp_pat
 
 @pytest.mark.parametrize("op", [recipe for recipe in RECIPES if recipe != "flash_attention"])
 def test_on_the_cpu_the_grain_is_tuned(project, op):
-    survey = Survey(op, None)
+    survey = survey_of(op, None)
     assert "grain" in survey.space["tunables"]
     assert survey.classes[None]["rejected"] == {}
 
@@ -249,12 +260,12 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
     assert {lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in suite.SIZES["sm90"]} == kinds
     cases = {
         name: {case for case, _ in shape_class["cases"]}
-        for name, shape_class in Survey("linear_activation", "9.0").classes.items()
+        for name, shape_class in survey_of("linear_activation", "9.0").classes.items()
     }
     assert set(cases) == set(taken)  # There is something to tune each by.
     assert cases["wgmma, few small tiles"] == {"16 tokens"}
     assert "odd sizes" not in set().union(*cases.values())  # Whose rows no TMA descriptor describes.
-    assert set(Survey("linear_activation", "8.0").classes) == {"mma.sync, many tiles", "mma.sync, few tiles"}
+    assert set(survey_of("linear_activation", "8.0").classes) == {"mma.sync, many tiles", "mma.sync, few tiles"}
 
 
 @pytest.mark.slow
@@ -347,7 +358,7 @@ def test_corners_of_the_space_compile_to_what_is_estimated(project, tmp_path, mo
     """Of the points that pass: the one with the least and the one with the most shared memory, then registers."""
     op, shapes, backward = kind
     monkeypatch.chdir(project)
-    survey = Survey(op, LIKE_9_0 if (op, shapes) in PORTABLE else "9.0", backward)
+    survey = survey_of(op, LIKE_9_0 if (op, shapes) in PORTABLE else "9.0", backward)
 
     def size(values: dict[str, Any]) -> tuple[int, ...]:
         estimates = survey.estimates(shapes, values)

@@ -1,0 +1,114 @@
+"""A process that is forked from a warm one is what a process that starts as always would be."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests import warm_start
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+
+# The second starts processes like the first in its turn.
+LEAF = "# from kernelgen.worker.op_host import main\n"
+HOST = "# from kernelgen.worker.protocol import main\n"
+FACTS = """
+import json, os, sys
+was_there = "torch" in sys.modules
+import torch
+facts = {"argv": sys.argv, "path": sys.path, "folder": os.getcwd(), "environment": dict(os.environ), "main": __name__}
+facts |= {"parent": os.getppid(), "session": os.getsid(0) == os.getpid(), "modules": "kernelgen" in sys.modules}
+facts |= {"threads": torch.get_num_threads(), "input": sys.stdin.read(), "fds": sorted(map(int, os.listdir("/dev/fd")))}
+print(json.dumps([was_there, facts]))
+print("an error", file=sys.stderr)
+"""
+
+
+def start(code: str, *arguments: str, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def test_what_a_process_sees_is_the_same(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": "/some/path", "OMP_NUM_THREADS": "1", "OF_ITS_OWN": "ü"}
+    kept, other = os.pipe()
+    options = {"cwd": tmp_path, "env": environment, "input": "text", "start_new_session": True, "pass_fds": [kept]}
+    try:
+        warm = start(LEAF + FACTS, "a", "b", **options)
+        with warm_start.cold():
+            cold = start(LEAF + FACTS, "a", "b", **options)
+    finally:
+        os.close(kept)
+        os.close(other)
+    (forked, facts), (imported, expected) = json.loads(warm.stdout), json.loads(cold.stdout)
+    assert (forked, imported) == (True, False)
+    for seen in (facts, expected):
+        assert kept in seen["fds"]
+        assert other not in seen.pop("fds")
+        seen["environment"].pop("LC_CTYPE", None)  # Python sets it at its start where there is no locale.
+    assert facts == expected
+    assert facts["parent"] == os.getpid()
+    assert warm.stderr == cold.stderr == "an error\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("", 0),
+        ("import sys; sys.exit(3)", 3),
+        ("import sys; sys.exit('a sentence')", 1),
+        ("raise ValueError('a bug')", 1),
+        ("import os; os._exit(86)", 86),
+        ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV),
+        ("import os; os.abort()", -signal.SIGABRT),
+        ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL),
+    ],
+)
+def test_it_ends_the_same(end, code):
+    warm = start(LEAF + end)
+    with warm_start.cold():
+        cold = start(LEAF + end)
+    assert warm.returncode == cold.returncode == code
+    last = [result.stderr.splitlines()[-1:] for result in (warm, cold)]
+    assert last[0] == last[1]
+
+
+def test_a_process_starts_others_whose_parent_it_is_and_that_end_with_its_group():
+    code = f"""{HOST}
+import os, subprocess, sys
+inner = "{LEAF.strip()}\\nimport os, sys; print('torch' in sys.modules, os.getppid(), flush=True); sys.stdin.read()"
+process = subprocess.Popen([sys.executable, "-c", inner], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+print(process.stdout.readline().split() == ["True", str(os.getpid())], flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", code]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, start_new_session=True) as process:
+        assert process.stdout.readline() == "True\n"
+        os.killpg(process.pid, signal.SIGKILL)
+        # The pipes close only when nobody holds them: not the warm process of the killed one either.
+        assert process.communicate() == ("", "")
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "PYTHONHASHSEED", "TORCH_LOGS"])
+def test_variables_that_are_read_at_the_start_are(name):
+    value = {"LD_PRELOAD": "libm.so.6", "PYTHONHASHSEED": "7"}.get(name, "")
+    result = start(f"{LEAF}import sys; print('torch' in sys.modules)", env={**os.environ, name: value})
+    assert result.stdout == "False\n", result.stderr
+
+
+def test_memory_that_malloc_gives_is_perturbed_where_that_is_asked_for():
+    code = f"{LEAF}import ctypes; libc = ctypes.CDLL(None); libc.malloc.restype = ctypes.c_void_p\n"
+    code += "print(ctypes.string_at(libc.malloc(5000), 4000) == b'\\xfe' * 4000)"
+    environment = {**os.environ, "MALLOC_PERTURB_": "1"}
+    assert start(code, env=environment).stdout == "True\n"
+    assert start(code).stdout == "False\n"
+
+
+def test_other_commands_start_as_always():
+    code = "import sys; print('torch' in sys.modules)"
+    assert start(code).stdout == "False\n"

@@ -1,0 +1,328 @@
+"""Starts Python processes that need torch as forks of a process that has imported it, which takes a tenth of the time.
+
+`activate` lets `subprocess` start kernelgen's workers, and the processes of ops, from a warm process: a child of this
+one that imported torch and nothing else. The new process is a child of this one like any other, with the pipes, the
+session, the folder, the variables and the exit code that were asked for. One that starts such processes in its turn has
+a warm process of its own, forked before any other code ran in it. What a fork cannot have (variables that Python, the
+linker or a library reads when it is loaded) starts as always, as does everything where the system is not Linux.
+`cold` turns it off.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import fcntl
+import gc
+import importlib
+import inspect
+import json
+import os
+import re
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import types
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+# The commands that import torch sooner or later: kernelgen's own, its workers and the ops' processes.
+_HOSTS = re.compile(r"from kernelgen\.worker\.protocol import main")
+_LEAVES = re.compile(r"from kernelgen\.worker\.(op_host import main|tune import)")
+# Verbs that start such workers.
+_STARTERS = {"bench", "compare", "fuzz", "tune", "verdict"}
+# Read once, by Python or the dynamic linker, when a process starts; but for those that `_become` heeds.
+_READ_AT_START = re.compile(r"^(LD_|PYTHON|ATEN_|MKL_|OMP_|GOMP_|KMP_|OPENBLAS_|MALLOC_|TORCH_(?!CUDA_ARCH|EXT))")
+_HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"}
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+
+_execute_child = subprocess.Popen._execute_child
+_lock = threading.RLock()
+# The sockets to warm processes, by the variables that each read when it started.
+_warm: dict[frozenset[tuple[str, str]], socket.socket] = {}
+_enabled = False
+_may_start_more = True
+# The variables that this process had at first.
+_environment: dict[str, str] = {}
+
+
+def activate() -> None:
+    """Has `subprocess` start what it can from a warm process, which begins when the first such process does."""
+    global _enabled
+    if sys.platform == "linux":
+        _enabled = True
+        _environment.update(os.environ)
+        subprocess.Popen._execute_child = _execute_child_warmly
+
+
+@contextmanager
+def cold():
+    """Every process starts as always meanwhile."""
+    global _enabled
+    before, _enabled = _enabled, False
+    try:
+        yield
+    finally:
+        _enabled = before
+
+
+# ---- The process that starts others ---------------------------------------------------------------------------------
+
+
+def _execute_child_warmly(self: subprocess.Popen, *arguments: Any) -> None:
+    call = inspect.signature(_execute_child).bind(self, *arguments).arguments
+    if not _enabled or not _can_be_forked(call):
+        _execute_child(self, *arguments)
+        return
+    given = (call[name] for name in ("p2cread", "c2pwrite", "errwrite"))
+    streams = [number if fd == -1 else fd for number, fd in enumerate(given)]
+    order = {
+        "arguments": [os.fsdecode(part) for part in call["args"][1:]],
+        "folder": os.path.abspath(os.fsdecode(call["cwd"] or ".")),
+        "environment": dict(os.environ if call["env"] is None else call["env"]),
+        "session": bool(call["start_new_session"]),
+        "fds": sorted(call["pass_fds"]),
+    }
+    with _lock:
+        self.pid = _ask(order, [*streams, *order["fds"]])
+    self._child_created = True
+    self._close_pipe_fds(*(call[name] for name in _PIPES))
+
+
+def _can_be_forked(call: dict[str, Any]) -> bool:
+    args = call["args"]
+    if isinstance(args, (str, bytes, os.PathLike)) or call["shell"] or call["preexec_fn"] or call["executable"]:
+        return False
+    parts = [os.fsdecode(part) for part in args]
+    if parts[0] != sys.executable or len(parts) < 3 or _kind(parts[1:]) is None:
+        return False
+    environment = os.environ if call["env"] is None else call["env"]
+    if "OMP_NUM_THREADS" in _environment and "OMP_NUM_THREADS" not in environment:
+        return False  # The fork has it already.
+    key = _read_at_start(environment)
+    return key in _warm or (_may_start_more and _but_malloc(key) == _but_malloc(_read_at_start(_environment)))
+
+
+def _read_at_start(variables: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (name, value) for name, value in variables.items() if _READ_AT_START.match(name) and name not in _HEEDED
+    )
+
+
+def _but_malloc(variables: frozenset[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Fuzzing and comparing set variables of malloc: each of these has a warm process of its own."""
+    return {(name, value) for name, value in variables if not name.startswith("MALLOC_")}
+
+
+def _kind(arguments: Sequence[str]) -> str | None:
+    """Whether a command starts others in its turn ("host"), or none ("leaf")."""
+    if arguments[0] == "-c":
+        return "host" if _HOSTS.search(arguments[1]) else "leaf" if _LEAVES.search(arguments[1]) else None
+    return "host" if arguments[:2] == ["-m", "kernelgen"] and set(arguments) & _STARTERS else None
+
+
+def _ask(order: dict[str, Any], fds: list[int]) -> int:
+    """Has the warm process fork one that becomes a child of this one; returns its pid."""
+    key = _read_at_start(order["environment"])
+    if key not in _warm:
+        _warm[key] = _start_warm_process(key)
+    warm = _warm[key]
+    system = ctypes.CDLL(None)
+    before = ctypes.c_int()
+    system.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    # The new process's parent ends at once; then this one is its parent.
+    system.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        socket.send_fds(warm, [json.dumps(order).encode() + b"\n"], fds)
+        answer = b""
+        while not answer.endswith(b"\n"):
+            part = warm.recv(100)
+            if not part:
+                raise RuntimeError("The warm process ended.")
+            answer += part
+    finally:
+        system.prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+    return int(answer)
+
+
+def _start_warm_process(key: frozenset[tuple[str, str]]) -> socket.socket:
+    ours, theirs = socket.socketpair()
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import warm_start; warm_start.serve_first(int(sys.argv[2]))"
+    here = os.path.dirname(os.path.abspath(__file__))
+    environment = {name: value for name, value in _environment.items() if name != "PYTHONPATH"} | dict(key)
+    with cold():
+        subprocess.Popen(
+            [sys.executable, "-c", code, here, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            cwd="/",  # Not in the folder of a test that looks for the processes that are left there.
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ).returncode = 0  # It ends when this process does: nobody waits for it.
+    theirs.close()
+    return ours
+
+
+# ---- The warm process -----------------------------------------------------------------------------------------------
+
+
+def serve_first(fd: int) -> None:
+    gc.disable()
+    importlib.import_module("torch")
+    gc.freeze()
+    gc.enable()
+    del sys.path[:2]  # The folder of this file, and where it was started: each fork has its own.
+    _environment.update(os.environ)
+    serve(socket.socket(fileno=fd))
+
+
+def serve(orders: socket.socket) -> None:
+    """Forks a process for each order, until the process that gives orders ends."""
+    unread = b""
+    fds: list[int] = []
+    while True:
+        part, more, _, _ = socket.recv_fds(orders, 1 << 20, 50)
+        if not part:
+            os._exit(0)
+        fds += more
+        unread += part
+        if not unread.endswith(b"\n"):
+            continue
+        order, unread = json.loads(unread), b""
+        read, write = os.pipe()
+        middle = os.fork()
+        if middle == 0:
+            pid = os.fork()
+            if pid == 0:
+                os.close(read)
+                os.close(write)
+                orders.close()
+                _become(order, fds, os.getppid())
+            os.write(write, str(pid).encode())
+            os._exit(0)
+        os.close(write)
+        os.waitpid(middle, 0)
+        pid = os.read(read, 100)
+        os.close(read)
+        for fd in fds:
+            os.close(fd)
+        fds = []
+        orders.sendall(pid + b"\n")
+
+
+# ---- The new process ------------------------------------------------------------------------------------------------
+
+
+def _become(order: dict[str, Any], fds: list[int], middle: int) -> None:
+    """Does what the command does, and ends."""
+    code = 1
+    try:
+        while os.getppid() == middle:
+            time.sleep(0.0005)
+        if order["session"]:
+            os.setsid()
+        _keep_a_warm_process(_kind(order["arguments"]) == "host", fds)
+        _take_fds(fds, [0, 1, 2, *order["fds"]])
+        os.chdir(order["folder"])
+        _take_environment(order["environment"])
+        code = _run(order["arguments"])
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(BaseException):
+            threading._shutdown()
+            atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(code)
+
+
+def _keep_a_warm_process(starts_others: bool, fds: list[int]) -> None:
+    """Forks a warm process for this one, before anything of its own is here."""
+    global _enabled, _may_start_more
+    _enabled, _may_start_more = starts_others, False
+    if not starts_others:
+        return
+    subprocess.Popen._execute_child = _execute_child_warmly
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        ours.close()
+        for fd in fds:
+            os.close(fd)
+        serve(theirs)
+    theirs.close()
+    _warm[_read_at_start(_environment)] = ours
+
+
+def _take_fds(fds: list[int], numbers: list[int]) -> None:
+    """Moves file descriptors to the numbers that the command expects."""
+    busy = {*fds, *numbers}
+    for key, warm in _warm.items():
+        if warm.fileno() in numbers:
+            moved = fcntl.fcntl(warm.fileno(), fcntl.F_DUPFD_CLOEXEC, max(busy) + 1)
+            warm.close()
+            _warm[key] = socket.socket(fileno=moved)
+            busy.add(moved)
+    moved_up = []
+    for fd in fds:
+        moved_up.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(busy) + 1))
+        os.close(fd)
+    for fd, number in zip(moved_up, numbers, strict=True):
+        os.dup2(fd, number)
+        os.close(fd)
+
+
+def _take_environment(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.dont_write_bytecode = bool(variables.get("PYTHONDONTWRITEBYTECODE"))
+    unbuffered = bool(variables.get("PYTHONUNBUFFERED"))
+    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        stream = open(number, "r" if number == 0 else "w", closefd=False)  # noqa: SIM115 - it lasts as long as we do
+        if number:
+            stream.reconfigure(line_buffering=number == 2 or unbuffered, write_through=unbuffered)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    if variables.get("OMP_NUM_THREADS"):
+        sys.modules["torch"].set_num_threads(int(variables["OMP_NUM_THREADS"]))
+
+
+def _run(arguments: list[str]) -> int:
+    """What the interpreter does with its arguments; returns its exit code."""
+    added = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:0] = added
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    try:
+        if arguments[0] == "-c":
+            sys.path.insert(0, "")
+            sys.argv = ["-c", *arguments[2:]]
+            exec(compile(arguments[1], "<string>", "exec"), main.__dict__)
+        else:
+            sys.path.insert(0, os.getcwd())
+            sys.argv = ["-m", *arguments[2:]]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
