@@ -51,7 +51,7 @@ any_number = st.integers(0, 10**6)
 
 
 def versions(repository: Path) -> None:
-    """Four versions of a template: they edit, add, rename, split, delete and chmod files, and rename a recipe."""
+    """Four versions of a template: they edit, add, rename, split, delete and chmod files, add and rename recipes."""
     files = first()
     small.write(repository, files, "v1.0")
     files = {path: edited(text, 2, "second version") if text.count("\n") > 20 else text for path, text in files.items()}
@@ -70,7 +70,8 @@ def versions(repository: Path) -> None:
     del files["docs/new.md"]
     files["README.md.jinja"] = edited(files["README.md.jinja"], 5, "{{ flavour }} version")
     files = {path.replace("ops_by_recipe.alpha", "ops_by_recipe.delta"): text for path, text in files.items()}
-    small.write(repository, files, "v4.0", recipes=("delta", "beta"), questions=question)
+    files |= {f"{op_folder('gamma')}/{name}": lines(f"gamma {name}") for name in ("__init__.py", "kernel.cu")}
+    small.write(repository, files, "v4.0", recipes=("delta", "beta", "gamma"), questions=question)
 
 
 class Life(RuleBasedStateMachine):
@@ -158,7 +159,7 @@ class Life(RuleBasedStateMachine):
     def stamped(self, version: int) -> dict[str, str]:
         return {"_commit": f"v{version}.0", "_src_path": str(self.source)}
 
-    @rule(name=st.sampled_from(NAMES), recipe=st.sampled_from(("alpha", "beta", "delta")))
+    @rule(name=st.sampled_from(NAMES), recipe=st.sampled_from(("alpha", "beta", "gamma", "delta")))
     def add_op(self, name: str, recipe: str) -> None:
         if not self.refused("add-op", name, "--recipe", recipe):
             assert name in self.record()
