@@ -152,7 +152,9 @@ def _dry_run(request: "TuningRequest", task: "Task", reporter: "Reporter", optio
     from kernelgen.tune import cost, text
 
     if not options.json:
-        print(text.of_task(request, task), flush=True)  # The cost takes a while.
+        print(text.of_task(request, task), flush=True)
+    target = f"compute capability {task.chip}" if task.device == "cuda" else "this CPU"
+    note(f"compiling {request.op} for {target}, once as it is and once as a candidate, to say what a search would cost")
     try:
         figures = cost.estimate_cost(request, task, reporter)
     except KernelgenError as error:

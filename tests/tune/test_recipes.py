@@ -275,6 +275,7 @@ def test_a_dry_run_for_a_gpu_that_is_not_here_shows_the_space_and_what_a_candida
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "VIRTUAL_ENV": sys.prefix}
     result = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+    assert "compiling swiglu for compute capability 9.0, once as it is" in result.stderr
     assert "swiglu on 9.0: 20 points\n" in result.stdout
     assert "1 rejected by registers, such as swiglu_forward: " in result.stdout
     assert re.search(r"19 trials, each \d+\.\d s to compile .* and no GPU here to measure on", result.stdout)
