@@ -147,6 +147,9 @@ def _ask(order: dict[str, Any], fds: list[int]) -> int:
             if not part:
                 raise RuntimeError("The warm process ended.")
             answer += part
+    except BaseException:  # Such as Ctrl-C: the answer that is still to come would be taken for the next one's.
+        _warm.pop(key).close()
+        raise
     finally:
         system.prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
     return int(answer)
@@ -201,12 +204,13 @@ def serve(orders: socket.socket) -> None:
         read, write = os.pipe()
         middle = os.fork()
         if middle == 0:
+            parent = os.getpid()  # Asked here, since the child may run only after its parent has ended.
             pid = os.fork()
             if pid == 0:
                 os.close(read)
                 os.close(write)
                 orders.close()
-                _become(order, fds, os.getppid())
+                _become(order, fds, parent)
             os.write(write, str(pid).encode())
             os._exit(0)
         os.close(write)
