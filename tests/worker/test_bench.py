@@ -13,6 +13,7 @@ from kernelgen.protocol import OP
 from kernelgen.worker import bench as measure
 from kernelgen.worker import ceilings, clock, integrity, machine_state
 from kernelgen.worker.judge import trusted
+from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.judge import Judge
 
@@ -118,13 +119,13 @@ def test_every_sample_has_values_that_nobody_saw_before(judge):
     assert float(together.std()) == pytest.approx(1, abs=0.02)
 
 
-def test_inputs_that_are_more_than_normal_numbers_are_drawn_anew(judge):
+def test_inputs_that_are_more_than_normal_numbers_are_drawn_anew():
     def positive(make, n):
         return (make((n,)).abs_(),)
 
     op = described(double_plus_one)
     timed = JudgedCase(
-        type(op)(**{**vars(op), "inputs": positive}), {"n": 1000}, torch.float32, "cpu", {}, judge._shared, None
+        type(op)(**{**vars(op), "inputs": positive}), {"n": 1000}, torch.float32, "cpu", {}, CpuArena(), None
     )
     before = timed.sets[0].args[0].clone()
     timed._renew(timed.sets[0])
