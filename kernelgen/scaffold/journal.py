@@ -138,24 +138,29 @@ def kept(root: Path) -> dict[str, Any] | None:
 
 
 def undo_kept(root: Path, forced: Collection[str]) -> list[str]:
-    """Undo the kept journal; returns the files that were left alone, since they changed after it, none of `forced`."""
-    journal = root / FOLDER / "update"
-    left = _undo(root, journal, forced)
-    forget_kept(root)
-    return left
+    """Undo the kept journal, which stays; returns the files that were left alone, since they changed after it, none of
+    `forced`. Undoing that was interrupted can be done again."""
+    return _undo(root, root / FOLDER / "update", forced)
 
 
 def changed_since_kept(root: Path, forced: Collection[str]) -> list[str]:
-    """The files, those of `forced` aside, that are no longer as the kept journal left them."""
-    manifest = json.loads((root / FOLDER / "update" / "manifest.json").read_text())
-    files = [record for record in manifest["changes"] if record["path"] not in forced]
-    return [record["path"] for record in files if _digest(look(root / record["path"])) != record["new"]]
+    """The files, those of `forced` aside, that hold what neither the kept journal left there nor undoing put back."""
+    journal = root / FOLDER / "update"
+    changed = []
+    for number, record in enumerate(json.loads((journal / "manifest.json").read_text())["changes"]):
+        target = root / record["path"]
+        undone = record["old"] and not os.path.lexists(journal / f"old-{number}")
+        is_there = os.path.lexists(target) and not undone
+        if is_there and record["path"] not in forced and _digest(look(target)) != record["new"]:
+            changed.append(record["path"])
+    return changed
 
 
 def forget_kept(root: Path) -> None:
-    """Remove the kept journal of `root`."""
-    shutil.rmtree(root / FOLDER / "update", ignore_errors=True)
-    _remove_if_empty(root)
+    """Remove the kept journal of `root`, if there is one."""
+    journal = root / FOLDER / "update"
+    if journal.is_dir():
+        _close(journal, None)
 
 
 _UNFINISHED = ("journal", "preparing", "done")

@@ -1,6 +1,7 @@
 """Every verb that writes is killed at each of its writes; the next verb finds the project as it was."""
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -9,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from kernelgen.cli import main
 from kernelgen.scaffold import journal
+from kernelgen.scaffold.mend import mend
 from kernelgen.scaffold.plan import Plan
+from kernelgen.scaffold.project import find
 from tests.conftest import commit_all, git, tree
 from tests.scaffold.small_template import KERNEL, OPS, edit, edited, first, lines, newer
 
-WRITES = {"os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.chmod"}
+WRITES = {"os.rename", "shutil.rmtree", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.chmod"}
 
 
 def killed_at(write: int, work: Callable[[], object], below: Path) -> bool:
@@ -88,6 +92,45 @@ def test_new_can_be_killed_at_every_write(source, run, killed_plans, tmp_path):
     assert stamped.code == 0, stamped.err
     assert killed_plans[0] > len(first())
     assert run("list", "--project", tmp_path / "deep/er/project").code == 0
+
+
+@pytest.mark.parametrize("verb", ("--abort", "--continue"))
+def test_the_end_of_an_update_can_be_killed_at_every_write(project, source, run, tmp_path, verb):
+    edit(project / OPS / "alpha/kernel.cu", 2)
+    commit_all(project)
+    before = tree(project)
+    newer(source, {KERNEL: edited(lines("alpha kernel"), 2, "newer"), "setup.py": None, "deep/new.txt": "new\n"})
+    assert run("update").code == 3
+    if verb == "--continue":
+        edit(project / OPS / "alpha/kernel.cu", 2, "resolved")
+        git(project, "checkout", "--quiet", "--ours", f"{OPS}/alpha/kernel.cu")
+        git(project, "add", "--all", ".")
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(project, unfinished, symlinks=True)
+    for write in count():
+        shutil.rmtree(project)
+        shutil.copytree(unfinished, project, symlinks=True)
+        killed = killed_at(write, lambda: main(["update", verb, "--project", str(project)]), project)
+        again = run("update", verb, "--project", project)
+        assert again.code == 0 or "No update is unfinished here." in again.err
+        assert not (project / ".kernelgen").exists()
+        if verb == "--abort":
+            assert tree(project) == before
+            assert git(project, "status", "--porcelain") == ""
+        else:
+            assert (project / "deep/new.txt").exists()
+        if not killed:
+            break
+    assert write > 1
+
+
+def test_mending_the_record_can_be_killed_at_every_write(project, killed_plans):
+    (project / OPS / "alpha").rename(project / OPS / "renamed")
+    plan, sentences = mend(find(project))
+    plan.apply()
+    assert sentences == ["The record of alpha is of renamed now: its folder has that name."]
+    assert killed_plans[0] > 3
+    assert "renamed" in (project / ".copier-answers.yml").read_text()
 
 
 def test_undoing_can_be_killed_at_every_write(tmp_path):

@@ -63,6 +63,7 @@ def abort(root: Path) -> list[str]:
     repository.check_index(root)
     journal.undo_kept(root, own)
     repository.unmark(root, facts["conflicts"])
+    journal.forget_kept(root)  # Last: whoever is killed before can abort again.
     return facts["conflicts"]
 
 
