@@ -25,10 +25,10 @@ from kernelgen.worker.inputs import Make
 from kernelgen.worker.judge import same_process, trusted
 from kernelgen.worker.judge.arena import CudaArena
 from kernelgen.worker.judge.caller import Caller
-from kernelgen.worker.judge.judge import LoadedOp, known_device, trusted_root
+from kernelgen.worker.judge.judge import LoadedOp, trusted_root
 from kernelgen.worker.judge.op_process import become_judge
 from kernelgen.worker.mismatch import Fault, MismatchError
-from kernelgen.worker.op import EMULATED, Op, dtype_name, tensor_device
+from kernelgen.worker.op import EMULATED, Op, dtype_name, known_device, tensor_device
 from kernelgen.worker.reference_check import tensors
 
 Fails = Callable[[Case], bool]

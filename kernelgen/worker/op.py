@@ -197,8 +197,8 @@ def tensor_device(device: str) -> str:
     return "cpu" if device == EMULATED else device
 
 
-def chosen_device(request: Mapping[str, Any]) -> str:
-    """The device that a request asks for; by default cuda where there are a GPU and a library for it, else the CPU.
+def known_device(request: Mapping[str, Any]) -> str | None:
+    """The device that a request asks for, or the CPU where there is no GPU; None where the op's libraries decide.
 
     Raises:
         LabError: it asks for a GPU where there is none.
@@ -208,10 +208,15 @@ def chosen_device(request: Mapping[str, Any]) -> str:
         return device
     if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
         raise LabError(f"Nothing can run on {device}: torch sees no GPU here; run it with --device cpu.")
-    if device:
+    return device or (None if torch.cuda.is_available() else "cpu")
+
+
+def chosen_device(request: Mapping[str, Any]) -> str:
+    """As `known_device`; where the libraries decide, cuda if there is one for it, else the CPU."""
+    if device := known_device(request):
         return device
     library = importlib.import_module(f"{request['package']}._library")
-    return "cuda" if torch.cuda.is_available() and not library.missing["CUDA"] else "cpu"
+    return "cpu" if library.missing["CUDA"] else "cuda"
 
 
 def require_kernel(package: str, name: str, device: str) -> None:

@@ -10,7 +10,7 @@ from kernelgen.errors import LabError
 from kernelgen.worker.judge.arena import CpuArena, CudaArena
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.op_process import CallError, OpProcess, end_orphans
-from kernelgen.worker.op import EMULATED, Op
+from kernelgen.worker.op import Op, known_device
 
 
 class LoadedOp:
@@ -111,20 +111,6 @@ class Judge(LoadedOp):
         if end_orphans([process.pid for process in self.processes]):
             return "it left a process behind that is no child of its own"
         return difference_of_states(self._state, self.process.ask("state"))
-
-
-def known_device(request: Mapping[str, Any]) -> str | None:
-    """The device that a request asks for, or the CPU where there is no GPU; None where the op's libraries decide.
-
-    Raises:
-        LabError: it asks for a GPU where there is none.
-    """
-    device = request.get("device")
-    if device == EMULATED:
-        return device
-    if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
-        raise LabError(f"Nothing can run on {device}: torch sees no GPU here; run it with --device cpu.")
-    return device or (None if torch.cuda.is_available() else "cpu")
 
 
 def trusted_root(request: Mapping[str, Any]) -> Path:
