@@ -21,8 +21,8 @@ from typing import Any
 
 from kernelgen.emulator import compiler
 from kernelgen.emulator.cache import cache_folder, remove_unused
-from kernelgen.emulator.compile import compile_kernel
-from kernelgen.emulator.compiler import DEVICE, HERE, Compiler, EmulatorError
+from kernelgen.emulator.compile import RULES, compile_kernel
+from kernelgen.emulator.compiler import DEVICE, Compiler, EmulatorError
 from kernelgen.emulator.link import link
 from kernelgen.emulator.lock import locked
 from kernelgen.emulator.runtime import device_objects
@@ -101,7 +101,7 @@ def build(
     includes = _include_folders(op.parents[1] / "include")
     tools = compiler.find()
     digest = hashlib.sha256(repr((entry, sources, defines, tools.kernel_flags(), tools.runtime_flags())).encode())
-    inputs = [HERE / "rewrite.py", *(path for path in sorted(DEVICE.rglob("*")) if path.is_file())]
+    inputs = [*RULES, *(path for path in sorted(DEVICE.rglob("*")) if path.is_file())]
     for path in sorted([*op.rglob("*"), *(path for folder in (*includes, *headers) for path in folder.iterdir())]):
         if path.suffix in (".h", ".cuh", ".cu", ".json"):
             inputs.append(path)

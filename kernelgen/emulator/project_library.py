@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelgen.emulator import compiler, runtime
+from kernelgen.emulator import compile, compiler, runtime
 from kernelgen.emulator.compiler import HERE, TORCH_GLUE, Compiler, EmulatorError
 from kernelgen.emulator.gpus import Gpu
 from kernelgen.emulator.lock import locked
@@ -220,7 +220,7 @@ def _ninja_file(project: Mapping[str, Any], gpu: Gpu, folder: Path, tools: Compi
         "  command = $python -m kernelgen.emulator.link $out $cxx $in $link_flags",
         "  description = link $out",
     ]
-    sources = " ".join(_escaped(HERE / f"{name}.py") for name in ("compile", "compiler", "rewrite"))
+    sources = " ".join(map(_escaped, compile.RULES))
     project_source = folder / "generated" / "emulated_project.cpp"
     statements = [
         (file["is_kernel"], file["path"], file["source"], file["label"], file["flags"]) for file in project["objects"]

@@ -85,7 +85,7 @@ class _State:
 
 
 def _rewrite_part(text: str, state: _State) -> str:
-    text = NOT_INLINE.sub("__attribute__((noinline))", text)
+    text = NOT_INLINE.sub("", text)
     text = _replace(text, ASSEMBLY, _assembly)
     text = _replace(text, SHARED, lambda t, a, b: _shared(t, a, b, state))
     text = _replace(text, CLUSTER, lambda t, a, b: _without_arguments(t, a, b))
@@ -212,20 +212,24 @@ def _assembly(text: str, begin: int, end: int) -> tuple[int, int, str]:
     """asm("add %0, %1" : "=r"(a) : "r"(b)) becomes a program, parsed once, and its operands."""
     close = closing_bracket(text, end - 1)
     template, *sections = split(on_one_line(text[end:close]), ":")
-    operands = []
+    operands, values = [], []
     for is_output, section in zip((True, False), sections, strict=False):
         for operand in filter(str.strip, split(section, ",")):
             parts = re.fullmatch(r'\s*(?:\[\w+\]\s*)?((?:"[^"]*"\s*)+)\((.*)\)\s*', operand, re.DOTALL)
             if parts is None:
                 return begin, close + 1, _error("an operand of this asm statement cannot be read")
             constraint = "".join(re.findall(r'"([^"]*)"', parts[1]))
-            operands.append(f"::emulator::out({parts[2]})" if is_output else _input(constraint, parts[2]))
+            kind = "output<" if is_output else f"input<'{constraint}', "
+            operands.append(f"::emulator::{kind}decltype(({parts[2]}))>()")
+            values.append(f"::emulator::out({parts[2]})" if is_output else _input(constraint, parts[2]))
     if not "".join(STRING.findall(template)).replace('"', "").strip():
         return begin, close + 1, "(void)0"  # Empty assembly only keeps the compiler from optimising.
     new = (
-        f"[&] {{ static ::emulator::Assembly assembly{{{template.strip()}}}; "
-        f"const ::emulator::Operand operands[] = {{{', '.join([*operands, '{}'])}}}; "
-        "::emulator::execute(assembly, operands); }()"
+        # The operands' expressions see these names, so they are none that a kernel uses.
+        f"[&] {{ static constexpr ::emulator::Operand emulator_operands[] = {{{', '.join([*operands, '{}'])}}}; "
+        f"static ::emulator::Assembly emulator_assembly{{{template.strip()}, emulator_operands}}; "
+        f"const uint64_t emulator_values[] = {{{', '.join([*values, '0'])}}}; "
+        "::emulator::execute(emulator_assembly, emulator_values); }()"
     )
     return begin, close + 1, new
 

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from kernelgen.emulator import compiler
-from kernelgen.emulator.compile import compile_kernel
+from kernelgen.emulator.compile import RULES, compile_kernel
 from kernelgen.emulator.library import EmulatedLibrary
 from kernelgen.emulator.link import link
 from kernelgen.emulator.lock import locked
@@ -23,7 +23,7 @@ def build(source: Path | str, capability: int = 90, cache: Path = CACHE) -> Emul
     flags = [f"-DEMULATED_CUDA_ARCH={10 * capability}", f"-I{KERNELS}"]
     objects = device_objects(tools, cache)
     digest = hashlib.sha256(repr((tools.kernel_flags(), flags, objects)).encode())
-    for part in (path, *sorted(KERNELS.glob("*.cuh")), compiler.HERE / "rewrite.py"):
+    for part in (path, *sorted(KERNELS.glob("*.cuh")), *RULES):
         digest.update(part.read_bytes())
     library = cache / f"kernels-{digest.hexdigest()[:20]}" / f"{path.stem}.so"
     with locked(cache / f"{library.parent.name}.lock"):

@@ -144,15 +144,21 @@ def test_dynamic_shared_memory_becomes_an_aligned_pointer():
     assert "unsigned char, 64>" in dynamic("extern __shared__ unsigned char s[] __attribute__((aligned(64)))")
 
 
-def test_assembly_becomes_a_program_and_its_operands():
+def test_assembly_becomes_a_program_its_operands_and_their_values():
     result = rewritten('asm volatile("a %0, [%1], %2;" " b;" : "+f"(x[i]) : "l"(&map), "n"(N ? 1 : 2) : "memory");')
-    assert '::emulator::Assembly assembly{"a %0, [%1], %2;" " b;"}' in result
-    assert "{::emulator::out(x[i]), ::emulator::in<'l'>(&map), ::emulator::in<'n'>(N ? 1 : 2), {}}" in result
+    assert '::emulator::Assembly emulator_assembly{"a %0, [%1], %2;" " b;", emulator_operands}' in result
+    assert "{::emulator::output<decltype((x[i]))>(), ::emulator::input<'l', decltype((&map))>(), " in result
+    assert "{::emulator::out(x[i]), ::emulator::in<'l'>(&map), ::emulator::in<'n'>(N ? 1 : 2), 0}" in result
 
 
 def test_assembly_without_outputs():
     result = rewritten('asm volatile("a %0;" ::"r"(std::max(a, b)) : "memory");')
-    assert "{::emulator::in<'r'>(std::max(a, b)), {}}" in result
+    assert "{::emulator::input<'r', decltype((std::max(a, b)))>(), {}}" in result
+    assert "{::emulator::in<'r'>(std::max(a, b)), 0}" in result
+
+
+def test_any_function_may_be_inlined():
+    assert rewritten("__noinline__ int f();") == " int f();".strip()
 
 
 def test_empty_assembly_goes_away():
@@ -172,7 +178,7 @@ def test_system_headers_stay_as_they_are():
 
 def test_a_raw_string_may_hold_assembly():
     result = rewritten('asm volatile(R"({ a %0; // note\n b; })" : "=r"(x));')
-    assert '::emulator::Assembly assembly{"{ a %0; // note\\n b; }"}' in result
+    assert '::emulator::Assembly emulator_assembly{"{ a %0; // note\\n b; }", emulator_operands}' in result
 
 
 def test_a_toolkits_headers_are_rewritten():

@@ -46,7 +46,7 @@ namespace {
 
 }  // namespace
 
-void execute(Assembly& assembly, const Operand* arguments) {
+void execute(Assembly& assembly, const uint64_t* values) {
   if (!assembly.program) assembly.program = parse(assembly.text, assembly.file, assembly.line);
   const Program& program = *assembly.program;
   if (program.needed > machine.capability) fail_capability(assembly);
@@ -57,17 +57,11 @@ void execute(Assembly& assembly, const Operand* arguments) {
   uint64_t carry = 0;
   for (size_t next = 0; next < program.instructions.size();) {
     const Instruction& instruction = program.instructions[next++];
-    const Call call{instruction, arguments, registers, &carry, &next};
+    const Call call{instruction, assembly.operands, values, registers, &carry, &next};
     if (instruction.is_guarded) {
       const Word& guard = instruction.guard;
-      uint64_t value = 0;
-      if (guard.kind == Word::kRegister) {
-        value = registers[guard.value];
-      } else if (const Operand& argument = arguments[guard.value]; argument.target) {
-        memcpy(&value, argument.target, argument.bytes);
-      } else {
-        value = argument.bits;
-      }
+      const uint64_t value =
+          guard.kind == Word::kRegister ? registers[guard.value] : call.argument(guard.value);
       if ((value != 0) != instruction.guard_value) continue;
     }
     place = __builtin_return_address(0);
@@ -97,25 +91,25 @@ uint64_t Call::get(size_t operand, size_t word) const {
     case Word::kRegister: bits = registers[source.value]; break;
     case Word::kSpecial: bits = special_register(source.value); break;
     case Word::kLabel: fail("'%s' takes a label for a number", instruction.text.c_str());
-    case Word::kArgument: {
-      const Operand& argument = arguments[source.value];
-      if (argument.target) {
-        memcpy(&bits, argument.target, std::min(argument.bytes, 8));
-      } else {
-        bits = argument.bits;
-      }
-    }
+    case Word::kArgument: bits = argument(source.value); break;
   }
   if (source.is_negated) return !bits;
   return bits + uint64_t(source.offset);
 }
 
+uint64_t Call::argument(uint64_t number) const {
+  if (!arguments[number].is_output) return values[number];
+  uint64_t bits = 0;
+  memcpy(&bits, reinterpret_cast<const void*>(values[number]), std::min<size_t>(arguments[number].bytes, 8));
+  return bits;
+}
+
 void* Call::target(size_t operand, size_t word) const {
   const Word& destination = instruction.operands.at(operand).at(word);
-  if (destination.kind != Word::kArgument || !arguments[destination.value].target) {
+  if (destination.kind != Word::kArgument || !arguments[destination.value].is_output) {
     fail("'%s' writes to what is no output of the asm statement", instruction.text.c_str());
   }
-  return arguments[destination.value].target;
+  return reinterpret_cast<void*>(values[destination.value]);
 }
 
 void Call::set(size_t operand, size_t word, uint64_t bits) const {
@@ -124,7 +118,7 @@ void Call::set(size_t operand, size_t word, uint64_t bits) const {
   if (destination.kind == Word::kRegister) {
     registers[destination.value] = bits;
   } else {
-    memcpy(target(operand, word), &bits, std::min(arguments[destination.value].bytes, 8));
+    memcpy(target(operand, word), &bits, std::min<size_t>(arguments[destination.value].bytes, 8));
   }
 }
 

@@ -50,7 +50,8 @@ struct Program {
 // An instruction as a thread executes it.
 struct Call {
   const Instruction& instruction;
-  const Operand* arguments;
+  const Operand* arguments;  // Of the asm statement,
+  const uint64_t* values;    // and the value or the address of each.
   uint64_t* registers;
   uint64_t* carry = nullptr;
   size_t* next = nullptr;  // The index of the instruction that is executed next.
@@ -67,6 +68,8 @@ struct Call {
   T* pointer(size_t operand) const {
     return reinterpret_cast<T*>(get(operand));
   }
+  // What the asm statement's argument of this number holds.
+  uint64_t argument(uint64_t number) const;
   // The address of an output of the asm statement.
   void* target(size_t operand, size_t word = 0) const;
   bool writes(size_t operand, size_t word) const { return instruction.operands.at(operand).size() > word; }

@@ -7,9 +7,10 @@
 #include "ptx_forms.h"
 
 __global__ void executed(const char* text) {
-  ::emulator::Assembly assembly(text, "assembly.cu", 7);
-  const ::emulator::Operand operands[16] = {};
-  ::emulator::execute(assembly, operands);
+  static constexpr ::emulator::Operand operands[16] = {};
+  ::emulator::Assembly assembly(text, operands, "assembly.cu", 7);
+  const uint64_t values[16] = {};
+  ::emulator::execute(assembly, values);
 }
 
 // Kept from one launch to the next, as a program's own assembly is.

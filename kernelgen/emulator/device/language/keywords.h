@@ -42,7 +42,7 @@
 #define __host__
 #define __device__
 // All that a kernel calls is inlined, as nvcc does: the compiler calls no hook for a struct that is passed by value
-// from memory, or returned to it.
+// from memory. compile.py takes this away where no call does that.
 #define __global__ __attribute__((flatten))
 #define __constant__
 #define __managed__
@@ -50,7 +50,7 @@
 #define __maxnreg__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __forceinline__ inline __attribute__((always_inline))
-// __noinline__ is no macro, since the C++ library has an attribute of this name: see rewrite.py.
+// __noinline__ is no macro, since the C++ library has an attribute of this name: rewrite.py removes it.
 #define __nv_pure__
 
 #define __assume(condition) static_cast<void>(0)

@@ -20,6 +20,6 @@ using accumulate_t = typename Accumulate<T>::type;
 
 // The element in that type.
 template <typename T>
-__device__ accumulate_t<T> widen(T value) {
+__device__ __forceinline__ accumulate_t<T> widen(T value) {
   return static_cast<accumulate_t<T>>(value);
 }

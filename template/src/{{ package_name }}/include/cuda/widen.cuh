@@ -10,7 +10,7 @@
 // bfloat16 is the upper half of float32, so each element of a pair in a register takes one instruction. Extracting the
 // 16-bit element first would take two.
 template <typename T, int N>
-__device__ Vector<accumulate_t<T>, N> widen(Vector<T, N> vector) {
+__device__ __forceinline__ Vector<accumulate_t<T>, N> widen(Vector<T, N> vector) {
   Vector<accumulate_t<T>, N> result;
   if constexpr (std::is_same_v<T, bfloat16> && N % 2 == 0) {
 #pragma unroll

@@ -1,0 +1,62 @@
+"""Reads of memory that no hook sees: g++'s thread sanitizer leaves out the structs that a call takes by value.
+
+They are calls in the dump of its pass `tsan`, such as `_8 = widen<__half> (*_85);`.
+"""
+
+import re
+from collections.abc import Iterator
+
+DUMP = "-fdump-tree-tsan1"
+FUNCTION = re.compile(r"^;; Function (.+) \(.*$", re.MULTILINE)
+CALL = re.compile(r"^ +(?:[^=\"(]+ = )?([^=\"( ][^=\"(]*) \((.+)\);(?: \[[\w ]+\])*$", re.MULTILINE)
+# A launch copies the kernel's arguments from the host's memory.
+LAUNCH = "emulator::launch<"
+# Hooks, internal functions of g++, and functions of the emulator, whose arguments no kernel writes to.
+HOOKED = re.compile(r"__builtin|\.|emulator::|cuda[A-Z]|if$|switch$")
+# Values in registers, numbers, strings, addresses.
+IN_REGISTER = re.compile(r"[\w.]*_\d+(?:\(D\))?|[\d.-].*|\"|[&{].*|true|false")
+OWN = re.compile(r"^  [\w:<>,&* \[\]()-]*?(D\.\d+|\w+)(?:\[\w+\])*;$", re.MULTILINE)
+
+
+def unhooked_calls(dump: str) -> list[str]:
+    """The functions of a dump that pass memory by value other than their own variables and parameters."""
+    parts = FUNCTION.split(dump)
+    bodies = list(zip(parts[1::2], parts[2::2], strict=True))
+    functions = {name.rpartition("::")[2] for name, _ in bodies}
+    return [name for name, body in bodies if not name.startswith(LAUNCH) and _reads_unhooked(body, functions)]
+
+
+def _reads_unhooked(body: str, functions: set[str]) -> bool:
+    passed = set(_passed(body)) - functions
+    return bool(passed) and not passed <= _own(body)
+
+
+def _passed(body: str) -> Iterator[str]:
+    """The variables of which a call takes a part by value; "" where it follows a pointer."""
+    for callee, arguments in CALL.findall(body):
+        if HOOKED.match(callee):
+            continue
+        for word in _split(arguments):
+            if not IN_REGISTER.fullmatch(word):
+                is_pointed_to = word.startswith(("*", "MEM")) or "->" in word
+                yield "" if is_pointed_to else re.match(r"(?:D\.\d+|\w*)", word)[0]
+
+
+def _own(body: str) -> set[str]:
+    """The names of the function's parameters and variables, which are its thread's alone."""
+    head, _, rest = body.partition("\n{\n")
+    signature = head.rpartition(" (")[2].rstrip(")")
+    parameters = (re.search(r"\w*$", word)[0] for word in _split(signature))
+    return {*parameters, *OWN.findall(rest.partition("<bb ")[0])}
+
+
+def _split(text: str) -> list[str]:
+    """The words between the commas that no bracket encloses."""
+    words, depth, begin = [], 0, 0
+    for match in re.finditer(r"[\[({<>})\],]", text):
+        if match[0] == "," and depth == 0:
+            words.append(text[begin : match.start()].strip())
+            begin = match.end()
+        elif match[0] != ",":
+            depth += 1 if match[0] in "[({<" else -1
+    return [*words, text[begin:].strip()]

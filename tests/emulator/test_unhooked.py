@@ -1,0 +1,76 @@
+"""Structs that a call copies straight from memory: the compiler's hooks leave them out, the emulated GPU does not."""
+
+import pytest
+import torch
+
+from kernelgen.emulator import compiler
+from kernelgen.emulator.compile import compile_kernel
+from kernelgen.emulator.library import EmulatorError
+from kernelgen.emulator.unhooked import unhooked_calls
+
+from . import standalone
+
+DUMP = """
+;; Function {name} (_Z1kPf, funcdef_no=1, decl_uid=2, cgraph_uid=3, symbol_order=4)
+
+void {name} (struct Tile * p, struct Tile own)
+{{
+  struct Tile local;
+  struct Tile D.17;
+  float _1;
+
+  <bb 2> [local count: 1073741824]:
+  __builtin___tsan_read4 (p_2(D));
+  {call}
+  return;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "_1 = sum (*p_2(D));",
+        "_1 = sum (MEM[(const struct Tile &)p_2(D) + 32]);",
+        "_1 = Tiles<float, 2>::sum (3, p_2(D)->tile);",
+        "sum (tiles_of_the_device);",
+        "D.17 = _Z3sum4Tile.localalias (MEM[(struct Shared0 &)_55].s[1], 1); [return slot optimization]",
+    ],
+)
+def test_a_call_that_copies_memory_is_seen(call):
+    assert unhooked_calls(DUMP.format(name="k", call=call)) == ["k"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "_1 = sum (local);",
+        "_1 = sum (D.17, own);",
+        "_1 = sum (own.values);",
+        "_1 = sum (&*p_2(D), 1.0e+0, _1, p_2(D));",
+        'emulator::run ("k", k, *p_2(D));',
+        ".UBSAN_NULL (_31, 0B, 16);",
+        "if (_1 != 0)",
+        "local = *p_2(D);",
+    ],
+)
+def test_a_call_that_copies_none_is_not(call):
+    assert unhooked_calls(DUMP.format(name="k", call=call)) == []
+
+
+def test_a_launch_copies_from_the_host():
+    assert unhooked_calls(DUMP.format(name="emulator::launch<k()>::_FUN", call="_6 (*p_2(D));")) == []
+
+
+def test_a_race_by_such_a_copy_is_named():
+    kernels = standalone.build("by_value")
+    values, out = torch.arange(64.0), torch.zeros(32)
+    kernels("run_summed", values, out, 0)
+    assert torch.equal(out, 8 * values[32:])
+    with pytest.raises(EmulatorError, match=r"(race|uninitialised)[^$]* tiles"):
+        kernels("run_summed", values, out, 1)
+
+
+def test_a_function_that_cannot_be_inlined_is_named(tmp_path, capfd):
+    compile_kernel(compiler.find(), standalone.KERNELS / "by_value.cu", tmp_path / "x.o", ["-DBY_POINTER"])
+    assert "by_value.cu: summed<true> passes a struct from memory by value to a function that" in capfd.readouterr().err
