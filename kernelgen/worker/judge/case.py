@@ -174,13 +174,14 @@ class JudgedCase:
         self._place(self.sets)
 
     def _renew(self, inputs: JudgedInputs) -> None:
-        """New values in the judge's own tensors."""
+        """New values in the judge's own tensors, and in the op's."""
         if self._has_plain_inputs:
-            for tensor in _distinct(inputs.args):
-                self._noise.fill(tensor)
+            for ours, theirs in zip(_distinct(inputs.args), inputs.shared, strict=True):
+                self._noise.fill(ours, theirs)
             return
         for ours, new in zip(_distinct(inputs.args), _distinct(self._draw()), strict=True):
             ours.data.copy_(new.data)
+        inputs.hand_over()
 
     def _another_set(self) -> JudgedInputs:
         """Tensors for a set, whose values are those that `_run` draws."""
@@ -238,21 +239,18 @@ class JudgedCase:
     def _run(self, name: str, indices: list[int]) -> Sample:
         """One call on each of these sets, with new values."""
         process, chosen = self.functions[name], [self.sets[index] for index in indices]
-        for inputs in chosen:
-            self._renew(inputs)
         order = {"function": name, "indices": indices, "backward": self.backward, "graphs": self.graphs}
         if self.backward:
             for inputs in chosen:
-                inputs.hand_over()
+                self._renew(inputs)
             process.ask("arm", **order)  # The forward runs here: it knows the inputs, and not yet the cotangents.
             for inputs in chosen:
-                for cotangent in inputs.cotangents:
-                    self._noise.fill(cotangent)
-                inputs.hand_over_cotangents()
+                for ours, theirs in zip(inputs.cotangents, inputs.shared_cotangents, strict=True):
+                    self._noise.fill(ours, theirs)
         else:
             process.ask("arm", **order)
             for inputs in chosen:
-                inputs.hand_over()
+                self._renew(inputs)
         if self._is_cuda:
             torch.cuda.synchronize()
         seconds, own, addresses = process.go()

@@ -13,6 +13,8 @@ from torch import Tensor
 
 # Beyond the longest tensor: as many places where a stretch may start.
 _SLACK = 2**16
+# Numbers that are drawn at a time on the CPU, whose caches hold them from one step to the next.
+_PART = 2**16
 
 
 def generator(device: str) -> torch.Generator:
@@ -24,13 +26,24 @@ class NoiseTape:
 
     def __init__(self, device: str, longest: int) -> None:
         self._tape = torch.randn(longest + _SLACK, generator=generator(device), device=device)
+        self._part = _PART if torch.device(device).type == "cpu" else len(self._tape)
 
-    def fill(self, tensor: Tensor) -> None:
-        """New values for a contiguous floating-point tensor."""
+    def fill(self, tensor: Tensor, copy: Tensor | None = None) -> None:
+        """New values for a contiguous floating-point tensor; the same for a copy of it."""
         count, turn = tensor.numel(), math.tau * secrets.randbelow(2**53) / 2**53
-        a, b = (self._tape[start : start + count].view(tensor.shape) for start in (self._start(), self._start()))
-        values = torch.mul(a, math.cos(turn)).add_(b, alpha=math.sin(turn))
-        tensor.data.copy_(values)
+        a, b = (self._tape[start : start + count].split(self._part) for start in (self._start(), self._start()))
+        ours, theirs = (t.detach().view(-1).split(self._part) for t in (tensor, tensor if copy is None else copy))
+        for values, copied, *stretches in zip(ours, theirs, a, b, strict=True):
+            self._mix(*stretches, turn, values)
+            if copy is not None:
+                copied.copy_(values)
+
+    @staticmethod
+    def _mix(a: Tensor, b: Tensor, turn: float, values: Tensor) -> None:
+        drawn = values if values.dtype == a.dtype else torch.empty_like(a)
+        torch.mul(a, math.cos(turn), out=drawn).add_(b, alpha=math.sin(turn))
+        if drawn is not values:
+            values.copy_(drawn)
 
     def _start(self) -> int:
         return secrets.randbelow(_SLACK)
