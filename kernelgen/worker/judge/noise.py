@@ -14,7 +14,7 @@ from torch import Tensor
 # Beyond the longest tensor: as many places where a stretch may start.
 _SLACK = 2**16
 # Numbers that are drawn at a time on the CPU, whose caches hold them from one step to the next.
-_PART = 2**16
+_PART = 2**18
 
 
 def generator(device: str) -> torch.Generator:
@@ -22,17 +22,20 @@ def generator(device: str) -> torch.Generator:
 
 
 class NoiseTape:
-    """Normal numbers for tensors of up to `longest` elements."""
+    """Normal numbers on a device; the tape grows with the longest tensor."""
 
-    def __init__(self, device: str, longest: int) -> None:
-        self._tape = torch.randn(longest + _SLACK, generator=generator(device), device=device)
-        self._part = _PART if torch.device(device).type == "cpu" else len(self._tape)
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._tape = torch.empty(0, device=device)
 
     def fill(self, tensor: Tensor, copy: Tensor | None = None) -> None:
         """New values for a contiguous floating-point tensor; the same for a copy of it."""
         count, turn = tensor.numel(), math.tau * secrets.randbelow(2**53) / 2**53
-        a, b = (self._tape[start : start + count].split(self._part) for start in (self._start(), self._start()))
-        ours, theirs = (t.detach().view(-1).split(self._part) for t in (tensor, tensor if copy is None else copy))
+        if len(self._tape) < count + _SLACK:
+            self._tape = torch.randn(count + _SLACK, generator=generator(self._device), device=self._device)
+        part = _PART if self._tape.device.type == "cpu" else len(self._tape)
+        a, b = (self._tape[start : start + count].split(part) for start in (self._start(), self._start()))
+        ours, theirs = (t.detach().view(-1).split(part) for t in (tensor, tensor if copy is None else copy))
         for values, copied, *stretches in zip(ours, theirs, a, b, strict=True):
             self._mix(*stretches, turn, values)
             if copy is not None:
