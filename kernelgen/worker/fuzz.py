@@ -22,7 +22,7 @@ from kernelgen.worker import calls, emulated, fuzzed_case, protocol, reference_c
 from kernelgen.worker.cases import PLAIN, WORDS, Case, all_cases, as_text, complete, core, settings, sizes_of
 from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.inputs import Make
-from kernelgen.worker.judge import same_process, trusted
+from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.judge import LoadedOp, trusted_root
 from kernelgen.worker.judge.op_process import become_judge
@@ -219,15 +219,6 @@ class _Run:
 
 
 # ---- One case -------------------------------------------------------------------------------------------------
-
-
-def run_case(op: Op, case: Case, device: str, seed: int) -> Fault | None:
-    """What is wrong with an op that runs in this process in a case; None if it is right.
-
-    Raises:
-        LabError: it is no case of this op, or nothing is written yet.
-    """
-    return examine(op, case, device, seed, same_process.caller_of(op.function, device)).fault
 
 
 def examine(op: Op, case: Case, device: str, seed: int, caller: Caller) -> Verdict:

@@ -131,6 +131,7 @@ class TuningWorker(ComparedVersion):
         for case in cases:
             try:
                 fault = fuzz.examine(self.judge.op, case, self.judge.device, seed, caller).fault
+                caller.drain()  # A fault may be clear before the last order is answered.
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
                 continue  # Too large for this GPU, which is no fault of the candidate.

@@ -262,8 +262,9 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
     kinds = {name for op, name in STRUCTS if op == "linear_activation" and name.startswith("wgmma")}
     assert set(taken) == kinds
     monkeypatch.syspath_prepend(project / "tests")
-    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
-        monkeypatch.delitem(sys.modules, name)  # A lab.py that is judged is loaded without its package.
+    if not hasattr(sys.modules[PACKAGE], "__file__"):  # A worker that judges has put a stand-in in its place.
+        for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+            monkeypatch.delitem(sys.modules, name)
     suite = importlib.import_module(f"{PACKAGE}.ops.linear_activation.test_linear_activation").TestLinearActivation
     assert {lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in suite.SIZES["sm90"]} == kinds
     cases = {

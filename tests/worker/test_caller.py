@@ -7,11 +7,12 @@ import torch
 
 from kernelgen.errors import LabError
 from kernelgen.worker import contract
-from kernelgen.worker.judge import same_process
-from kernelgen.worker.judge.arena import LocalArena
+from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.caller import Caller, Region
 from kernelgen.worker.judge.op_process import RaisedError
 from kernelgen.worker.mismatch import MismatchError
+
+from . import same_process
 
 
 class Answering:
@@ -33,7 +34,7 @@ class Answering:
 
 
 def told(answer: Any) -> Caller:
-    return Caller(Answering(answer), LocalArena("cpu"), "cpu")
+    return Caller(Answering(answer), CpuArena(), "cpu")
 
 
 def an_output(**changes: Any) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def test_the_op_gets_copies_of_whole_storages_and_what_it_writes_is_seen():
         a.as_strided((1,), (1,), 0).fill_(7)
         return a + b
 
-    caller = same_process.caller_of(write_before, "cpu")
+    caller = same_process.caller_of(write_before)
     caller.place(((x, y), []))
     assert not caller.were_changed()
     assert torch.equal(caller.evaluate().outputs[0], x + y)
@@ -114,7 +115,7 @@ def test_the_op_gets_copies_of_whole_storages_and_what_it_writes_is_seen():
 
 def test_an_answer_that_nobody_took_is_not_that_of_the_next_order():
     calls = iter(range(10))
-    caller = same_process.caller_of(lambda a: a + next(calls), "cpu")
+    caller = same_process.caller_of(lambda a: a + next(calls))
     caller.place(((torch.zeros(2),), []))
     caller.order("evaluate", number=0)
     assert caller.evaluate().outputs[0].tolist() == [1, 1]
@@ -122,7 +123,7 @@ def test_an_answer_that_nobody_took_is_not_that_of_the_next_order():
 
 def test_results_have_plain_strides():
     """Of an odd stride of a dimension of one element, too, which `contiguous` keeps."""
-    caller = same_process.caller_of(lambda a: (a[:1], a.t()), "cpu")
+    caller = same_process.caller_of(lambda a: (a[:1], a.t()))
     caller.place(((torch.zeros(4, 6)[:, ::3],), []))
     assert [out.stride() for out in caller.evaluate().outputs] == [(2, 1), (4, 1)]
 

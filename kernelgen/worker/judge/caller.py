@@ -74,7 +74,7 @@ class Caller:
 
     def place(self, *sets: tuple[Any, Sequence[Tensor]]) -> None:
         """Gives the op copies of these arguments and cotangents, under the numbers 0, 1, …"""
-        self._drain()
+        self.drain()
         storages: dict[int, tuple[torch.UntypedStorage, bool]] = {}
         for tensor in tensors(sets):
             storage = tensor.untyped_storage()
@@ -114,7 +114,7 @@ class Caller:
 
     def order(self, call: str, **arguments: Any) -> None:
         """Has an order of `FuzzedOp` begun; the judge can compute meanwhile."""
-        self._drain()
+        self.drain()
         self._process.order("fuzz", call=call, **arguments)
         self._pending = True
 
@@ -148,7 +148,7 @@ class Caller:
 
     def set_schedules(self, package: str, schedule: int) -> None:
         """Of the emulated GPU."""
-        self._drain()
+        self.drain()
         self._process.order("set_schedules", package=package, schedule=schedule)
         self._process.answer()
 
@@ -159,7 +159,7 @@ class Caller:
         except RaisedError as error:
             raise _as_fault(error) from None
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Takes an answer that nobody waits for, since the judge knew enough before."""
         if self._pending:
             self._pending = False

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.protocol import OP
-from kernelgen.worker import clock, integrity, reference_check
-from kernelgen.worker.integrity import CheckResult
+from kernelgen.worker import clock, reference_check
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
+from kernelgen.worker.judge.comparison import CheckResult, compare_with_reference
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
 from kernelgen.worker.judge.op_process import CallError, OpProcess
 from kernelgen.worker.judge.results import checked_layouts, opened, rebuilt
@@ -208,7 +208,7 @@ class JudgedCase:
                 inputs = self.sets[last.indices[position]]
                 if inputs.were_changed():
                     return CheckResult("it wrote to its inputs, or to the memory around them")
-                compared = integrity.compare_with_reference(self, inputs, results[position], coarsely=coarsely)
+                compared = compare_with_reference(self, inputs, results[position], coarsely=coarsely)
                 if compared.fault:
                     return CheckResult(self._explained(compared.fault, last, results, position))
             return compared

@@ -56,9 +56,7 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def opened_tensor(shared: Any, layout: Layout) -> Tensor:
-    """A result that lies on the GPU, in the memory of its process; or in this process, where the op runs here."""
-    if isinstance(shared, Tensor):
-        return shared.detach()
+    """A result that lies on the GPU, in the memory of its process."""
     handle, offset = shared
     facts = [bytes.fromhex(fact) if isinstance(fact, str) else fact for fact in handle]
     storage = torch.UntypedStorage._new_shared_cuda(*facts)
