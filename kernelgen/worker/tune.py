@@ -22,6 +22,7 @@ from kernelgen.worker.cases import Case, adversarial, all_cases, as_text
 from kernelgen.worker.compare import ComparedVersion
 from kernelgen.worker.environment import cpu_name
 from kernelgen.worker.judge import trusted
+from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.judge import trusted_root
 from kernelgen.worker.op import Op, dtype_name
@@ -120,18 +121,18 @@ class TuningWorker(ComparedVersion):
             cases = Random(seed).sample(cases, min(count, len(cases)))
         else:
             cases = itertools.islice(all_cases(self.judge.op, names, seed, first + count), first, None)
-        process = self.judge.process
+        process, caller = self.judge.process, self.judge.caller()
         process.ask("perturb_memory", byte=1)
-        fault = self._first_fault(cases, seed)
-        process.ask("perturb_memory", byte=0)
-        return {"fault": fault}
+        try:
+            return {"fault": self._first_fault(cases, seed, caller)}
+        finally:
+            caller.drain()  # A fault may be clear before the last order is answered.
+            process.ask("perturb_memory", byte=0)
 
-    def _first_fault(self, cases: Iterable[Case], seed: int) -> str | None:
-        caller = self.judge.caller()
+    def _first_fault(self, cases: Iterable[Case], seed: int, caller: Caller) -> str | None:
         for case in cases:
             try:
                 fault = fuzz.examine(self.judge.op, case, self.judge.device, seed, caller).fault
-                caller.drain()  # A fault may be clear before the last order is answered.
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
                 continue  # Too large for this GPU, which is no fault of the candidate.

@@ -106,6 +106,7 @@ class JudgedCase:
         for inputs, of_set in zip(sets, places, strict=True):
             inputs.shared = [of_set[id(tensor)].tensor(storage) for tensor in distinct(inputs.args)]
             inputs.shared_cotangents = [of_set[id(tensor)].tensor(storage) for tensor in inputs.cotangents]
+            self._drawing.hand_over(inputs)
         self.sets = list(sets)
         described = [
             pytree.tree_map_only(Tensor, lambda tensor, of_set=of_set: of_set[id(tensor)], inputs.args)

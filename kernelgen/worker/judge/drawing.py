@@ -70,15 +70,22 @@ class Drawing:
         args = _alike(self._args, self.device) if self._is_plain else self._draw()
         return JudgedInputs(args, _alike(self._cotangents, self.device))
 
+    def hand_over(self, inputs: JudgedInputs) -> None:
+        """Gives the op the values of a new set where not any numbers will do, such as indices: what captures a graph
+        calls it before there are new ones."""
+        if not self._is_plain:
+            for ours, theirs in inputs.pairs():
+                theirs.data.copy_(ours.data)
+
     def renew(self, inputs: JudgedInputs) -> None:
         """New values of the arguments, the judge's own and the op's."""
         if self._is_plain:
             for ours, theirs in inputs.pairs():
                 self._noise.fill(ours, theirs)
             return
-        for (ours, theirs), new in zip(inputs.pairs(), distinct(self._draw()), strict=True):
+        for ours, new in zip(distinct(inputs.args), distinct(self._draw()), strict=True):
             ours.data.copy_(new.data)
-            theirs.data.copy_(new.data)
+        self.hand_over(inputs)
 
     def renew_cotangents(self, inputs: JudgedInputs) -> None:
         for ours, theirs in inputs.pairs_of_cotangents():
