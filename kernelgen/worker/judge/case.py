@@ -207,6 +207,7 @@ class JudgedCase:
             results = self._read(last)
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
                 inputs = self.sets[last.indices[position]]
+                self._drawing.recall(inputs)
                 if inputs.were_changed():
                     return CheckResult("it wrote to its inputs, or to the memory around them")
                 compared = compare_with_reference(self, inputs, results[position], coarsely=coarsely)

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from kernelgen.worker import reference_check
 from kernelgen.worker.inputs import Make
-from kernelgen.worker.judge.noise import NoiseTape, generator
+from kernelgen.worker.judge.noise import Mixture, NoiseTape, generator
 from kernelgen.worker.op import Op
 
 
@@ -22,6 +22,8 @@ class JudgedInputs:
     cotangents: list[Tensor]
     shared: list[Tensor] = field(default_factory=list)
     shared_cotangents: list[Tensor] = field(default_factory=list)
+    mixtures: list[Mixture] = field(default_factory=list)
+    mixtures_of_cotangents: list[Mixture] = field(default_factory=list)
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Each argument, and the copy of it."""
@@ -63,6 +65,7 @@ class Drawing:
             outputs = reference_check.tensors(op.reference(*reference_check.copies(args)))
             cotangents = [torch.empty_like(out).contiguous() for out in outputs if out.is_floating_point()]
         self.nbytes = sum(t.numel() * t.element_size() for t in (*distinct(args), *cotangents))
+        noise.reach(max((t.numel() for t in (*distinct(args), *cotangents)), default=0))
         self._args, self._cotangents = _alike((args, cotangents), "meta")
 
     def new_set(self) -> JudgedInputs:
@@ -78,18 +81,24 @@ class Drawing:
                 theirs.data.copy_(ours.data)
 
     def renew(self, inputs: JudgedInputs) -> None:
-        """New values of the arguments, the judge's own and the op's."""
+        """New values of the arguments, which the op sees at once."""
         if self._is_plain:
-            for ours, theirs in inputs.pairs():
-                self._noise.fill(ours, theirs)
+            inputs.mixtures = [self._noise.fill(theirs) for theirs in inputs.shared]
             return
         for ours, new in zip(distinct(inputs.args), distinct(self._draw()), strict=True):
             ours.data.copy_(new.data)
         self.hand_over(inputs)
 
     def renew_cotangents(self, inputs: JudgedInputs) -> None:
-        for ours, theirs in inputs.pairs_of_cotangents():
-            self._noise.fill(ours, theirs)
+        inputs.mixtures_of_cotangents = [self._noise.fill(theirs) for theirs in inputs.shared_cotangents]
+
+    def recall(self, inputs: JudgedInputs) -> None:
+        """Puts the values that `renew` drew into the judge's own tensors, where they are not yet: few are looked at."""
+        if self._is_plain:
+            for ours, mixture in zip(distinct(inputs.args), inputs.mixtures, strict=True):
+                self._noise.fill(ours, mixture)
+        for ours, mixture in zip(inputs.cotangents, inputs.mixtures_of_cotangents, strict=True):
+            self._noise.fill(ours, mixture)
 
     def _draw(self) -> tuple[Any, ...]:
         return self.op.inputs(self._make(Make), **self.sizes)

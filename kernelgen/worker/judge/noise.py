@@ -7,6 +7,7 @@ time: a result that is kept for earlier values is of no use for these.
 
 import math
 import secrets
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,25 +22,34 @@ def generator(device: str) -> torch.Generator:
     return torch.Generator(device).manual_seed(secrets.randbits(63))
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """Where the two stretches start, and t."""
+
+    starts: tuple[int, int]
+    turn: float
+
+
 class NoiseTape:
-    """Normal numbers on a device; the tape grows with the longest tensor."""
+    """Normal numbers on a device."""
 
     def __init__(self, device: str) -> None:
         self._device = device
         self._tape = torch.empty(0, device=device)
 
-    def fill(self, tensor: Tensor, copy: Tensor | None = None) -> None:
-        """New values for a contiguous floating-point tensor; the same for a copy of it."""
-        count, turn = tensor.numel(), math.tau * secrets.randbelow(2**53) / 2**53
-        if len(self._tape) < count + _SLACK:
-            self._tape = torch.randn(count + _SLACK, generator=generator(self._device), device=self._device)
+    def reach(self, longest: int) -> None:
+        """Makes the tape long enough for tensors of so many elements; a new one forgets all mixtures."""
+        if len(self._tape) < longest + _SLACK:
+            self._tape = torch.randn(longest + _SLACK, generator=generator(self._device), device=self._device)
+
+    def fill(self, tensor: Tensor, mixture: Mixture | None = None) -> Mixture:
+        """New values for a contiguous floating-point tensor, or those of a mixture that another one was filled with."""
+        mixture = mixture or Mixture((self._start(), self._start()), math.tau * secrets.randbelow(2**53) / 2**53)
         part = _PART if self._tape.device.type == "cpu" else len(self._tape)
-        a, b = (self._tape[start : start + count].split(part) for start in (self._start(), self._start()))
-        ours, theirs = (t.detach().view(-1).split(part) for t in (tensor, tensor if copy is None else copy))
-        for values, copied, *stretches in zip(ours, theirs, a, b, strict=True):
-            self._mix(*stretches, turn, values)
-            if copy is not None:
-                copied.copy_(values)
+        a, b = (self._tape[start : start + tensor.numel()].split(part) for start in mixture.starts)
+        for values, *stretches in zip(tensor.detach().view(-1).split(part), a, b, strict=True):
+            self._mix(*stretches, mixture.turn, values)
+        return mixture
 
     @staticmethod
     def _mix(a: Tensor, b: Tensor, turn: float, values: Tensor) -> None:
