@@ -25,6 +25,7 @@ import torch
 from compiled import compiled
 from peers import versions
 from project import import_package
+from timed_case import TimedCase
 
 from kernelgen.errors import LabError
 from kernelgen.lab import statistics
@@ -32,7 +33,6 @@ from kernelgen.protocol import OP
 from kernelgen.worker import ceilings
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, load
-from kernelgen.worker.timed_case import TimedCase
 
 # The paths as results name them, and as the environment does.
 VALUES = {"hopper": "sm90", "portable": "sm80"}
@@ -80,8 +80,7 @@ class Case:
         self.sizes = (op.cases if device == "cuda" else op.cpu_cases)[name]
         self.dtype = torch.float16 if name in FLOAT16_CASES else torch.bfloat16
         self.is_decode = self.sizes["queries"] == 1
-        self.timed = TimedCase(op, self.sizes, self.dtype, device, {}, backward=backward, seed=1)
-        self.timed.sets.append(self.timed.draw())
+        self.timed = TimedCase(op, self.sizes, self.dtype, device, backward=backward)
         # The recipe's implementations, and the path that each is forced to take.
         self.paths: dict[str, str | None] = {OP: None} if device == "cpu" else {f"{OP} {path}": path for path in BOUNDS}
         if self.is_decode:  # Split keys are the portable path's.

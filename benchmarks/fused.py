@@ -18,6 +18,7 @@ import torch
 from compiled import compiled
 from peers import versions
 from project import import_package
+from timed_case import TimedCase
 
 from kernelgen.errors import LabError
 from kernelgen.lab import statistics
@@ -25,7 +26,6 @@ from kernelgen.protocol import OP
 from kernelgen.worker import ceilings
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, load
-from kernelgen.worker.timed_case import TimedCase
 
 # The measured cases of each op's lab.py, and the share of this GPU's copy rate to reach, forward and backward. Bounds
 # hold for tensors of 64 MiB and more.
@@ -44,8 +44,7 @@ def timed_case(op: Op, case: str, dtype: torch.dtype, backward: bool) -> tuple[T
     """A case with two sets of inputs, the recipe and the peers that can run, warmed up; and why other peers cannot."""
     # Each case is compiled for its own shape, and torch.compile gives up after a few of them.
     torch._dynamo.reset()
-    timed = TimedCase(op, op.cases[case], dtype, "cuda", {}, backward=backward, seed=1)
-    timed.sets.append(timed.draw())
+    timed = TimedCase(op, op.cases[case], dtype, "cuda", backward=backward)
     left_out = {}
     for name, function in {OP: op.function, **op.peers}.items():
         timed.functions[name] = function

@@ -113,7 +113,7 @@ def checks(project: Path) -> list[Step]:
             if tool != "initcheck"
         ),
         Step("planted faults", [*_pytest(), "tests/stamped/test_faults.py", "-k", "gpu"], ROOT),
-        Step("lab", [*_pytest(), "tests/worker/test_clock.py", "tests/worker/test_integrity.py"], ROOT),
+        Step("lab", [*_pytest(), "tests/worker/test_clock.py", "tests/worker/test_exploits.py", "-k", "gpu"], ROOT),
         Step("mutants", [sys.executable, "-m", "tests.worker.gpu_mutants"], ROOT),
     ]
 

@@ -30,7 +30,7 @@ THROTTLED = "the GPU was throttled in most rounds, so none was set aside: believ
 @dataclass(frozen=True)
 class Schedule:
     """How much is measured: blocks, rounds of a block, samples of a round and worker; the seed of the random order; and
-    how many blocks, spread over the run by chance, end with a check of the results (worker/integrity.py)."""
+    how many blocks, spread over the run by chance, end with a check of the results (worker/judge/case.py)."""
 
     blocks: int
     rounds: int = ROUNDS

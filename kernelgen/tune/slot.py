@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 from kernelgen.errors import LabError
@@ -20,6 +20,7 @@ from kernelgen.lab import pair
 from kernelgen.lab.worker_process import START_LIMIT_S, LostError, WorkerProcess
 from kernelgen.tune.candidates import Candidate
 
+_CHANCE = SystemRandom()
 # What the two workers are called.
 WORKERS = ("the default", "the candidate")
 # The states of a trial whose candidate compiled.
@@ -43,7 +44,7 @@ class Budget:
     rounds: int = 12
     total_rounds: int = 60
     min_rounds: int = 6
-    samples: int = 3
+    samples: int = 2
     proofs: int = 8
     stop_after: int = 4
     stop_margin: float = 0.05
@@ -174,14 +175,12 @@ class MeasuringSlot:
         for case, dtype in cases:
             name = f"{case} · {dtype}"
             self._open(live, case, dtype)
-            logs, stopped = self._rounds(live, budget, rounds, best.get(name))
+            logs, stopped, fault = self._rounds(live, budget, rounds, best.get(name, math.inf))
+            if fault:
+                return TrialResult(WRONG, reason=f"{fault} (in {name})")
             ratios[name] = math.exp(statistics.median(logs))
             if stopped:
                 return _stopped(name, ratios, best)
-            # A check computes the reference, in float64 too. A candidate that is behind the best is checked when it is
-            # confirmed, if ever.
-            if ratios[name] <= best.get(name, math.inf) and (fault := live.after.ask("check")["fault"]):
-                return TrialResult(WRONG, reason=f"{fault} (in {name})")
         return TrialResult(MEASURED, math.exp(statistics.fmean(map(math.log, ratios.values()))), ratios)
 
     def _open(self, live: pair.Pair, case: str, dtype: str) -> None:
@@ -190,18 +189,28 @@ class MeasuringSlot:
         graphs = all(answer["graphs"] for answer in live.both("plan", seconds=opened[0]["fastest"]))
         live.both("fresh", graphs=graphs)
 
-    def _rounds(self, live: pair.Pair, budget: Budget, rounds: int, best: float | None) -> tuple[list[float], bool]:
-        """The logarithms of the rounds' ratios, and whether the candidate was given up."""
+    def _rounds(
+        self, live: pair.Pair, budget: Budget, rounds: int, best: float
+    ) -> tuple[list[float], bool, str | None]:
+        """The logarithms of the rounds' ratios, whether the candidate was given up, and what is wrong with it.
+
+        A check computes the reference, in float64 too. A candidate that is behind the best is checked when it is
+        confirmed, if ever; another one in a round that it cannot foresee.
+        """
         logs: list[float] = []
+        checks = {_CHANCE.randrange(rounds), rounds - 1}
         for number in range(rounds):
             seconds = {}
             for worker in self._random.sample([live.before, live.after], 2):
                 seconds[worker] = statistics.median(worker.ask("time", count=budget.samples)["seconds"])
             logs.append(math.log(seconds[live.after] / seconds[live.before]))
-            may_stop = best is not None and number + 1 >= budget.stop_after
-            if may_stop and lower_end(logs) > math.log(best) + budget.stop_margin:
-                return logs, True
-        return logs, False
+            if number + 1 >= budget.stop_after and lower_end(logs) > math.log(best) + budget.stop_margin:
+                return logs, True, None
+            if number in checks and statistics.median(logs) <= math.log(best):
+                checks = set()
+                if fault := live.after.ask("check")["fault"]:
+                    return logs, False, fault
+        return logs, False, None
 
     def _start_worker(self, name: str) -> WorkerProcess:
         self._workers[name] = WorkerProcess(name, self._python, self._root, dict(self._request), START_LIMIT_S)

@@ -20,7 +20,7 @@ from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.judge import Judge, difference_of_states, trusted_root
 from kernelgen.worker.judge.op_process import CallError, become_judge
-from kernelgen.worker.op import Op, dtype_name
+from kernelgen.worker.op import Op, Sizes, dtype_name
 
 BLOCKS = 10
 # More rounds are taken in place of those in which the GPU was throttled, up to this share of those asked for.
@@ -199,7 +199,7 @@ def measure(timed: JudgedCase, judge: Judge, samples: int, seed: int, tick: Tick
     """
     rounds = _Rounds(timed, judge, seed)
     rounds.run(samples, tick)
-    moved, flops = cost(timed)
+    moved, flops = cost(timed.op, timed.sizes, timed.dtype, timed.backward)
     return {
         "method": timed.method,
         "calls_a_sample": timed.calls_a_sample,
@@ -255,8 +255,7 @@ class _Rounds:
         self.remarks += [result.remark] if result.remark else []
 
 
-def cost(timed: Any) -> tuple[int | None, int | None]:
+def cost(op: Op, sizes: Sizes, dtype: torch.dtype, backward: bool) -> tuple[int | None, int | None]:
     """The fewest bytes to move, and the operations; None where the lab.py does not say."""
-    op = timed.op
-    moved, flops = (op.backward_bytes_moved, op.backward_flops) if timed.backward else (op.bytes_moved, op.flops)
-    return moved and moved(timed.dtype, **timed.sizes), flops and flops(**timed.sizes)
+    moved, flops = (op.backward_bytes_moved, op.backward_flops) if backward else (op.bytes_moved, op.flops)
+    return moved and moved(dtype, **sizes), flops and flops(**sizes)

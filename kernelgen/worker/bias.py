@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.mismatch import MismatchError
-from kernelgen.worker.reference_check import Evaluation, blamed_on, copies, evaluate
+from kernelgen.worker.reference_check import Evaluation, blamed_on, check_kind, check_presence, copies, evaluate
 
 _DRAWS = 32
 # Student's t of 31 degrees of freedom is beyond this once in ten million.
@@ -37,8 +37,10 @@ def check(case: FuzzedCase) -> None:
             plain = evaluate(reference, copies(case.args), copies(cotangents))
             exact = evaluate(reference, copies(case.args, torch.float64), copies(cotangents, torch.float64))
         result = case.caller.answer()[0][0].values
+        check_presence(result, plain)
         for name in _compared(result):
             ours, theirs, right = (evaluation.named()[name] for evaluation in (result, plain, exact))
+            check_kind(name, ours, theirs)
             for direction, sign in (("up", torch.ones_like(right)), ("away from 0", right.sign())):
                 pair = _mean_error(ours, right, sign), _mean_error(theirs, right, sign)
                 means.setdefault((name, direction), []).append(pair)

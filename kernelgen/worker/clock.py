@@ -4,10 +4,8 @@ A clock's `sample(calls)` runs each of the calls once and returns (seconds a cal
 sample work on inputs of their own, so that none finds another's in a cache.
 """
 
-import ctypes
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -21,16 +19,9 @@ WARM_UP_S = 0.2
 class CpuClock:
     """Several calls a sample where one is too short for the clock; the inputs rotate through more than a cache."""
 
-    method = "cpu clock"
     # The length of a sample: some thousand ticks of the clock, and few interruptions.
     SAMPLE_S = 5e-4
     MOST_CALLS = 16
-    ROTATED_BYTES = 32 * 2**20
-    MOST_SETS = 16
-
-    def sets(self, set_bytes: int) -> int:
-        """How many sets of inputs to rotate through."""
-        return max(2, min(self.MOST_SETS, self.ROTATED_BYTES // max(1, set_bytes)))
 
     def plan(self, seconds: float, sets: int) -> int:
         """How many calls a sample takes, each on a set of its own."""
@@ -40,15 +31,6 @@ class CpuClock:
         start = time.perf_counter_ns()
         results = [call() for call in calls]
         return (time.perf_counter_ns() - start) / 1e9 / len(calls), results
-
-    def settle(self, seconds: float) -> None:
-        """Waits until work that a call left behind has had its time."""
-        time.sleep(min(0.05, 2e-3 + 2 * seconds))
-
-    def forget(self) -> None:
-        """Gives free memory back: the next tensors then lie on other pages, so no layout stays for a whole run."""
-        with suppress(AttributeError, OSError):
-            ctypes.CDLL(None).malloc_trim(0)
 
 
 class CudaClock:
@@ -61,9 +43,7 @@ class CudaClock:
     CUDA graphs, so that no launch comes between their kernels.
     """
 
-    method = "cuda events"
     GRAPH_S = 50e-6
-    SETS = 2
     # A call that waits for the GPU takes the CPU as long as the spin and more: without a limit its spins would grow.
     LEAST_SPIN_S, MOST_SPIN_S = 2e-4, 5e-3
     CYCLES_A_SECOND = 2e9  # About; at lower clocks a spin lasts longer.
@@ -73,9 +53,6 @@ class CudaClock:
         self._flush = torch.empty(max(2 * properties.L2_cache_size, 64 * 2**20), dtype=torch.uint8, device="cuda")
         self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._spin_s = self.LEAST_SPIN_S
-
-    def sets(self, set_bytes: int) -> int:
-        return self.SETS
 
     def plan(self, seconds: float, sets: int) -> int:
         return 1
@@ -96,13 +73,6 @@ class CudaClock:
             if not waited or last == self.MOST_SPIN_S:
                 return self._start.elapsed_time(self._end) / 1e3, [result]
             self._spin_s = min(max(self._spin_s, 2 * last), self.MOST_SPIN_S)
-
-    def settle(self, seconds: float) -> None:
-        torch.cuda.synchronize()
-
-    def forget(self) -> None:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
 
 
 def clock_for(device: str) -> CpuClock | CudaClock:

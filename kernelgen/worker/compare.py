@@ -27,7 +27,6 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> "ComparedVersion":
         request: `package`, `project`, `op`; and optionally `trusted`, `device`, `dtype`, `cases`, `backward`, `tf32`,
             and `interpreted` for an op that has no compiled kernel to require.
     """
-    become_judge()
     return ComparedVersion(request)
 
 
@@ -45,8 +44,9 @@ class ComparedVersion:
         self._remarks: list[str] = []
 
     def list(self) -> dict[str, Any]:
-        """The cases and dtypes to measure, and the machine."""
+        """The cases and dtypes to measure, and the machine. The op's process starts."""
         request = self.request
+        become_judge()
         self.close()
         op = trusted.load(trusted_root(request), request["package"], request["op"])
         self.judge = Judge(request, op)

@@ -22,8 +22,7 @@ from kernelgen.worker import calls, emulated, fuzzed_case, protocol, reference_c
 from kernelgen.worker.cases import PLAIN, WORDS, Case, all_cases, as_text, complete, core, settings, sizes_of
 from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.inputs import Make
-from kernelgen.worker.judge import same_process, trusted
-from kernelgen.worker.judge.arena import CudaArena
+from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.judge import LoadedOp, trusted_root
 from kernelgen.worker.judge.op_process import become_judge
@@ -101,10 +100,8 @@ def _fuzz(op: Op, request: dict[str, Any], teller: "_Device", ops_left: int, emi
         first = next(cases, None)  # While the op's process imports torch: it takes a second or two.
         if not hasattr(loaded, "device"):
             loaded.wait()
-        arena = CudaArena() if device.startswith("cuda") else loaded.shared
-        caller = Caller(loaded.process, arena, tensor_device(device))
         if first is not None:
-            _Run(op, device, caller, request, emit).all(chain([first], cases))
+            _Run(op, device, loaded.caller(), request, emit).all(chain([first], cases))
     finally:
         loaded.close()
 
@@ -222,15 +219,6 @@ class _Run:
 
 
 # ---- One case -------------------------------------------------------------------------------------------------
-
-
-def run_case(op: Op, case: Case, device: str, seed: int) -> Fault | None:
-    """What is wrong with an op that runs in this process in a case; None if it is right.
-
-    Raises:
-        LabError: it is no case of this op, or nothing is written yet.
-    """
-    return examine(op, case, device, seed, same_process.caller_of(op.function, device)).fault
 
 
 def examine(op: Op, case: Case, device: str, seed: int, caller: Caller) -> Verdict:

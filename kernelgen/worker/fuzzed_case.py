@@ -20,6 +20,7 @@ from kernelgen.worker.reference_check import (
     Expected,
     agree,
     blamed_on,
+    check_presence,
     compare_coarsely,
     copies,
     same_bits,
@@ -132,7 +133,7 @@ def _draw(
     case.caller.order("draw", number=variant, **how)
     expected.add(case.args, variants[variant])
     results, answer = case.caller.answer()
-    state.check(answer.get("state"), case.make.device, case.op.reference, case.args)
+    state.check(answer["state"], case.make.device, case.op.reference, case.args)
     if case.caller.were_changed():
         raise MismatchError("inputs", "it wrote to its inputs, or to the memory around them")
     return [result.values for result in results]
@@ -163,5 +164,6 @@ def check_huge(case: FuzzedCase) -> None:
     with torch.no_grad(), blamed_on("reference"):
         plains = tensors(case.op.reference(*case.args))
     ((result,), _) = case.caller.answer()
+    check_presence(result.values, Evaluation(plains, []))
     for i, (ours, plain) in enumerate(zip(result.values.outputs, plains, strict=True)):
         compare_coarsely(f"output {i}", ours, plain, ": is an index kept in 32 bits?")

@@ -8,15 +8,19 @@ to the judge are never unpickled: JSON after an OK or FAILED, or, after GO, the 
 (used on CUDA, where the judge checks them) and the addresses of the results.
 """
 
+import ctypes
 import importlib
 import importlib.util
 import json
 import os
 import pickle
+import shutil
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,7 @@ from kernelgen.worker.confinement import confine, end_with_parent
 GO, OK, FAILED, TIMED = b"go", b"+", b"!", b"t"
 # Characters of an exception's message that the judge gets. A report of the emulated GPU is long.
 MOST_OF_A_MESSAGE = 20_000
+_M_PERTURB = -6
 
 
 def main(fd: int, arena_fd: int, scratch: str) -> None:
@@ -47,6 +52,7 @@ class _Host:
         self._graphs: dict[Any, Any] = {}
         self._clock = None
         self._fuzzed: Any = None
+        self._libraries: set[str] = set()
 
     def serve(self) -> None:
         receive, send = self._connection.recv_bytes, self._connection.send_bytes
@@ -86,6 +92,18 @@ class _Host:
         except LabError as error:
             return {"problem": str(error)}
         return {"problem": None}
+
+    def load_library(self, path: str) -> None:
+        """Put a library of the op in force: PyTorch calls the kernel that was registered last."""
+        import torch
+
+        if path not in self._libraries:
+            torch.ops.load_library(path)
+            self._libraries.add(path)
+            return
+        # A library that is open already registers nothing; a copy of it does.
+        with tempfile.TemporaryDirectory() as scratch:
+            torch.ops.load_library(shutil.copy(path, scratch))
 
     def load_peers(self, package: str, name: str, trusted: str) -> dict[str, Any]:
         """Take the peers of a trusted lab.py; nothing of the project is imported."""
@@ -166,6 +184,12 @@ class _Host:
         from kernelgen.worker.emulated import set_schedules
 
         set_schedules(package, schedule)
+
+    def perturb_memory(self, byte: int) -> None:
+        """Has glibc fill what it allocates with the complement of a byte, so that an element nobody writes shows; 0
+        turns that off, for calls that are timed."""
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).mallopt(_M_PERTURB, byte)
 
     # ---- Calls ------------------------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.protocol import OP
 from kernelgen.worker import bench, ceilings, protocol
+from kernelgen.worker.clock import Call
 from kernelgen.worker.environment import describe
-from kernelgen.worker.op import chosen_device, dtype_name, load, require_kernel
-from kernelgen.worker.timed_case import TimedCase
+from kernelgen.worker.inputs import Make
+from kernelgen.worker.op import Op, Sizes, chosen_device, dtype_name, load, require_kernel
+from kernelgen.worker.reference_check import tensors
 
 TIMED_CALLS = 20
 WARM_CALLS = 3
@@ -48,11 +49,11 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
     if not emit.start(op.name, f"{case} · {dtype_name(dtype)}"):
         return
     try:
-        timed = TimedCase(op, sizes, dtype, device, {OP: op.function}, backward=backward, seed=request["seed"])
-        moved, flops = bench.cost(timed)
+        moved, flops = bench.cost(op, sizes, dtype, backward)
         facts = {"op": op.name, "case": case, "sizes": sizes, "dtype": dtype_name(dtype), "backward": backward}
         emit("case", **facts, bytes=moved, flops=flops)
-        call = timed.call(OP, 0)
+        make = Make(device, dtype, seed=request["seed"], requires_grad=backward)
+        call = _call(op, make, sizes, backward)
         for _ in range(WARM_CALLS):
             call()
         if request["counters"]:
@@ -68,7 +69,18 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
         emit("failed", op=op.name, case=case, reason=protocol.in_a_line(error))
 
 
-def _once(call: Any) -> None:
+def _call(op: Op, make: Make, sizes: Sizes, backward: bool) -> Call:
+    """A call of the op on random inputs; for the backward, of its gradient alone."""
+    args = op.inputs(make, **sizes)
+    if not backward:
+        return lambda: op.function(*args)
+    outputs = [out for out in tensors(op.function(*args)) if out.requires_grad]
+    cotangents = [make.cotangent(out) for out in outputs]
+    leaves = [tensor for tensor in tensors(args) if tensor.requires_grad]
+    return lambda: torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True, retain_graph=True)
+
+
+def _once(call: Call) -> None:
     torch.cuda.synchronize()
     torch.cuda.profiler.start()
     call()
@@ -76,7 +88,7 @@ def _once(call: Any) -> None:
     torch.cuda.profiler.stop()
 
 
-def _times(call: Any, device: str) -> list[dict[str, Any]]:
+def _times(call: Call, device: str) -> list[dict[str, Any]]:
     """A call's time by kernel, or by operator on the CPU, as torch's profiler has it; the longest first."""
     from torch.profiler import ProfilerActivity, profile
 

@@ -17,7 +17,7 @@ from kernelgen.errors import KernelgenError, LabError
 # The exit code of a worker that cannot go on, such as one whose CUDA context is dead.
 BROKEN = 86
 # Work that judges an op: its process imports nothing of the project, not even what has torch's name there.
-JUDGES = ("bench", "compare", "fuzz")
+JUDGES = ("bench", "compare", "fuzz", "tune")
 
 
 class Emit:

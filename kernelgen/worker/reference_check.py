@@ -160,7 +160,7 @@ def _check_zero_sign(name: str, ours: Tensor, plain: Tensor, exact: Tensor, limi
 def _compare_draws(draws: list[Draw], allowed_errors: list[AllowedError]) -> dict[str, float]:
     """The largest error of each result, in units of what is allowed."""
     for result, plain, _ in draws:
-        _check_presence(result, plain)
+        check_presence(result, plain)
     errors = {}
     for name in [name for name, value in draws[0][1].named().items() if value is not None]:
         values = [[evaluation.named()[name] for evaluation in draw] for draw in draws]
@@ -169,7 +169,7 @@ def _compare_draws(draws: list[Draw], allowed_errors: list[AllowedError]) -> dic
     return errors
 
 
-def _check_presence(result: Evaluation, plain: Evaluation) -> None:
+def check_presence(result: Evaluation, plain: Evaluation) -> None:
     """As many outputs as the reference has, and the same gradients."""
     counts = len(result.outputs), len(plain.outputs)
     if counts[0] != counts[1]:
@@ -198,7 +198,7 @@ def compare(
     the largest error, in units of what is allowed.
     """
     for result, plain in zip(results, plains, strict=True):
-        _check_kind(name, result, plain)
+        check_kind(name, result, plain)
     dtype = results[0].dtype
     result, plain, exact = map(_together, (results, plains, exacts))
     if not dtype.is_floating_point and not dtype.is_complex:
@@ -232,7 +232,7 @@ def _extent(right: Tensor) -> str:
 
 def compare_coarsely(name: str, result: Tensor, plain: Tensor, hint: str = "") -> None:
     """Compares a result with the reference's in its dtype, for elements that are wrong by far; takes little memory."""
-    _check_kind(name, result, plain)
+    check_kind(name, result, plain)
     pairs = [*zip(result.flatten().split(_CHUNK), plain.flatten().split(_CHUNK), strict=True)]
     allowed = 0.0
     if plain.is_floating_point() and plain.numel():
@@ -247,7 +247,7 @@ def compare_coarsely(name: str, result: Tensor, plain: Tensor, hint: str = "") -
             raise MismatchError(name, f"{name} is wrong by far in element {index} of {result.numel()}{hint}")
 
 
-def _check_kind(name: str, result: Tensor, plain: Tensor) -> None:
+def check_kind(name: str, result: Tensor, plain: Tensor) -> None:
     if (result.shape, result.dtype) != (plain.shape, plain.dtype):
         got, wants = (f"{tuple(t.shape)} {t.dtype}".replace("torch.", "") for t in (result, plain))
         raise MismatchError(name, f"{name} is {got}, the reference's is {wants}")
@@ -331,6 +331,8 @@ def agree(repeatable: bool | float, check: str, sentence: str, first: Evaluation
             raise MismatchError(check, f"{sentence}: {name} is there once and missing once")
         if same_bits(value, other):
             continue
+        if (value.shape, value.dtype) != (other.shape, other.dtype):
+            raise MismatchError(check, f"{sentence}: {name} has another shape or dtype")
         if repeatable is True:
             raise MismatchError(
                 check, f"{sentence}: {name} differs in {int((value != other).sum())} of {value.numel()} elements"

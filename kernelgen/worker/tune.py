@@ -1,14 +1,14 @@
-"""Loads one candidate's library after another, proves it right and times it, as it is ordered to."""
+"""Judges one candidate's library after another, as it is ordered to: proves it right and times it.
+
+The op's process loads the libraries. This one imports nothing of the project, as those of `fuzz` and `compare`.
+"""
 
 import ctypes
 import itertools
 import json
-import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
@@ -18,28 +18,32 @@ from kernelgen.errors import LabError
 from kernelgen.protocol import OP, part
 from kernelgen.worker import fuzz, protocol
 from kernelgen.worker.bench import chosen_cases, chosen_dtypes
-from kernelgen.worker.cases import adversarial, all_cases, as_text
+from kernelgen.worker.cases import Case, adversarial, all_cases, as_text
+from kernelgen.worker.compare import ComparedVersion
 from kernelgen.worker.environment import cpu_name
-from kernelgen.worker.op import dtype_name, load
-from kernelgen.worker.paired import PairedWorker
+from kernelgen.worker.judge import trusted
+from kernelgen.worker.judge.caller import Caller
+from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.judge import trusted_root
+from kernelgen.worker.op import Op, dtype_name
 
-_M_PERTURB, _PR_SET_PDEATHSIG = -6, 1
+_PR_SET_PDEATHSIG = 1
 
 
 def work(request: dict[str, Any], emit: protocol.Emit) -> "TuningWorker":
-    """Takes orders, as `paired.work` does, until the host dies, wherever this process is then."""
+    """Takes orders, as `compare.work` does, until the host dies, wherever this process is then."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     return TuningWorker({"interpreted": True, **request})
 
 
-class TuningWorker(PairedWorker):
+class TuningWorker(ComparedVersion):
     """Each method is an order; its arguments and its result are JSON objects."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         super().__init__(request)
-        self._opened: dict[tuple[str, str], tuple[Any, float]] = {}
-        self._libraries: set[str] = set()
+        self._opened: dict[tuple[str, str], tuple[JudgedCase, float]] = {}
+        self._listed: dict[str, Any] = {}
 
     # ---- What lab.py says -------------------------------------------------------------------------------------
 
@@ -48,7 +52,7 @@ class TuningWorker(PairedWorker):
 
         A case of no class is left out: kernels without these tunables serve it.
         """
-        op = load(self.request["package"], self.request["op"])
+        op = self._op()
         classify = op.shape_classes.get(part(op.tunables, device, capability, self.backward))
         sizes = chosen_cases(op, device, self.request.get("cases"))
         dtypes = [dtype_name(dtype) for dtype in chosen_dtypes(op, device, self.request.get("dtype"))]
@@ -71,9 +75,9 @@ class TuningWorker(PairedWorker):
 
         `device` and `capability` are those of the GPU it would run on; by default, of the one that this worker uses.
         """
-        op = load(self.request["package"], self.request["op"])
+        op = self._op()
         if device is None:
-            device = torch.device(self.device).type
+            device = torch.device(self.judge.device).type
             capability = self.gpu()["capability"] if device == "cuda" else None
         estimate = op.estimates.get(part(op.tunables, device, capability, self.backward))
         if estimate is None:
@@ -94,50 +98,63 @@ class TuningWorker(PairedWorker):
         alike = [number for number, gpu in enumerate(gpus) if gpu.name == gpus[0].name]
         return {"capability": f"{gpus[0].major}.{gpus[0].minor}", "alike": alike}
 
+    def _op(self) -> Op:
+        return trusted.load(trusted_root(self.request), self.request["package"], self.request["op"])
+
     # ---- Candidates -------------------------------------------------------------------------------------------
 
+    def list(self) -> dict[str, Any]:
+        """As `ComparedVersion.list`; asked again, the process that was started goes on."""
+        self._listed = self._listed or super().list()
+        return self._listed
+
     def load(self, library: str) -> dict[str, Any]:
-        """Put a library in force: PyTorch calls the kernel that was registered last."""
-        if library not in self._libraries:
-            torch.ops.load_library(library)
-            self._libraries.add(library)
-            return {}
-        # A library that is open already registers nothing; a copy of it does.
-        with tempfile.TemporaryDirectory() as scratch:
-            torch.ops.load_library(shutil.copy(library, scratch))
-        return {}
+        """Put a library in force."""
+        return self.judge.process.ask("load_library", path=library)
 
     def prove(self, count: int, seed: int, first: int | None = None) -> dict[str, Any]:
         """What is wrong with the library in force, by so many adversarial cases, drawn by chance; or, with `first`, by
         as many of the cases that `kernelgen fuzz` runs, from that one on."""
-        names = list(self.op.dtypes_on(self.device))
+        names = list(self.judge.op.dtypes_on(self.judge.device))
         if first is None:
-            cases = list(adversarial(self.op, names))
+            cases = list(adversarial(self.judge.op, names))
             cases = Random(seed).sample(cases, min(count, len(cases)))
         else:
-            cases = list(itertools.islice(all_cases(self.op, names, seed, first + count), first, None))
-        with _perturbed_memory():
-            for case in cases:
-                try:
-                    fault = fuzz.run_case(self.op, case, self.device, seed)
-                except torch.OutOfMemoryError:
-                    torch.cuda.empty_cache()
-                    continue  # Too large for this GPU, which is no fault of the candidate.
-                if fault is not None:
-                    return {"fault": f"{fault.text} (in {as_text(case)})"}
-        return {"fault": None}
+            cases = itertools.islice(all_cases(self.judge.op, names, seed, first + count), first, None)
+        process, caller = self.judge.process, self.judge.caller()
+        process.ask("perturb_memory", byte=1)
+        try:
+            return {"fault": self._first_fault(cases, seed, caller)}
+        finally:
+            caller.drain()  # A fault may be clear before the last order is answered.
+            process.ask("perturb_memory", byte=0)
+
+    def _first_fault(self, cases: Iterable[Case], seed: int, caller: Caller) -> str | None:
+        for case in cases:
+            try:
+                fault = fuzz.examine(self.judge.op, case, self.judge.device, seed, caller).fault
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                continue  # Too large for this GPU, which is no fault of the candidate.
+            if fault is not None:
+                return f"{fault.text} (in {as_text(case)})"
+        return None
 
     def open(self, case: str, dtype: str) -> dict[str, Any]:
-        """As `PairedWorker.open`. A case is kept for the next candidate, without its inputs."""
-        if self.timed is not None:
-            self.timed.forget_inputs()
+        """As `ComparedVersion.open`; a case is kept for the next candidate, without its inputs."""
+        if self.timed:
+            self.timed.forget()
         if (case, dtype) not in self._opened:
             answer = super().open(case, dtype)
             self._opened[case, dtype] = self.timed, answer["fastest"]
             return answer
+        self._faults, self._remarks = [], []
         self.timed, fastest = self._opened[case, dtype]
-        self.timed.sets = [self.timed.draw()]
         return {"fastest": fastest, "one_thread": False}
+
+    def plan(self, seconds: float) -> dict[str, Any]:
+        """As `ComparedVersion.plan`, once for each case: it calls the op on a GPU."""
+        return super().plan(seconds) if self.timed.sets else {"graphs": self.timed.graphs}
 
     def time(self, count: int) -> dict[str, Any]:
         """As `sample`, without a look at the GPU's state, which takes longer than a short call."""
@@ -159,15 +176,3 @@ def _estimate(op: str, estimate: Any, values: dict[str, Any], dtype: torch.dtype
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
         raise LabError(f"{op}/lab.py: the estimate of {json.dumps(values, sort_keys=True)} raises {problem}") from error
-
-
-@contextmanager
-def _perturbed_memory() -> Iterator[None]:
-    """glibc fills what it allocates with bytes that make huge numbers or NaN: an element nobody writes shows."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(_M_PERTURB, 1)
-    try:
-        yield
-    finally:
-        with suppress(AttributeError, OSError):
-            ctypes.CDLL(None).mallopt(_M_PERTURB, 0)

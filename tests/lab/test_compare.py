@@ -16,7 +16,7 @@ from kernelgen.errors import KernelgenError, LabError
 from kernelgen.lab import compare, pair, results, statistics, trust
 from kernelgen.lab.worker_process import LostError, WorkerProcess
 from kernelgen.toolchain import revision
-from kernelgen.worker import integrity
+from kernelgen.worker.judge import comparison as judging
 from tests.conftest import commit_all, git
 from tests.worker.bench_ops import interpreted_project
 
@@ -218,10 +218,10 @@ def test_results_that_could_not_be_compared_in_full_are_said(tmp_path):
             )
             file.write("    return x * 2 + 1\n")
     result = measured(live(*roots))
-    assert (result.faults, result.remarks) == ([], [integrity.COARSELY])
+    assert (result.faults, result.remarks) == ([], [judging.COARSELY])
     comparison = compare.revisions("old", "new", "here", [result], compare.Thresholds())
-    assert integrity.COARSELY in json.loads(compare.to_json(comparison))["cases"][0]["notes"]
-    assert f"- tested · small · float32: {integrity.COARSELY}" in compare.markdown(comparison)
+    assert judging.COARSELY in json.loads(compare.to_json(comparison))["cases"][0]["notes"]
+    assert f"- tested · small · float32: {judging.COARSELY}" in compare.markdown(comparison)
 
 
 def test_a_crash_is_said_in_a_sentence(tmp_path):

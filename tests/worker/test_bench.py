@@ -11,11 +11,13 @@ from kernelgen.lab import bench as figures
 from kernelgen.lab.remarks import remarks
 from kernelgen.protocol import OP
 from kernelgen.worker import bench as measure
-from kernelgen.worker import ceilings, clock, integrity, machine_state
-from kernelgen.worker.judge import trusted
+from kernelgen.worker import ceilings, clock, machine_state
+from kernelgen.worker.judge import comparison, trusted
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.drawing import Drawing
 from kernelgen.worker.judge.judge import Judge
+from kernelgen.worker.judge.noise import NoiseTape
 
 from .bench_ops import described, double_plus_one, interpreted_project
 
@@ -96,12 +98,12 @@ def test_a_case_is_measured_whole(judge, backward):
 
 
 def test_what_could_not_be_compared_in_full_is_said_once(judge, monkeypatch):
-    monkeypatch.setattr(JudgedCase, "check", lambda *_, **__: integrity.CheckResult(remark=integrity.COARSELY))
+    monkeypatch.setattr(JudgedCase, "check", lambda *_, **__: comparison.CheckResult(remark=comparison.COARSELY))
     case = measured(timed_case(judge), judge, 25, {})
-    assert case["warnings"].count(integrity.COARSELY) == 1
+    assert case["warnings"].count(comparison.COARSELY) == 1
     assert case["watched"] == 9
     case |= {"op": "tested", "case": "small", "backward": False}
-    assert f"tested · small · float32: {integrity.COARSELY}" in remarks([case])
+    assert f"tested · small · float32: {comparison.COARSELY}" in remarks([case])
 
 
 def test_every_sample_has_values_that_nobody_saw_before(judge):
@@ -111,6 +113,8 @@ def test_every_sample_has_values_that_nobody_saw_before(judge):
     drawn = []
     for _ in range(5):
         timed.sample(OP)
+        for inputs in timed.sets:
+            timed._drawing.recall(inputs)
         drawn += [inputs.args[0].clone() for inputs in timed.sets]
         assert all(torch.equal(inputs.args[0], inputs.shared[0]) for inputs in timed.sets)
     assert len({float(x.sum()) for x in drawn}) == len(drawn)
@@ -124,13 +128,14 @@ def test_inputs_that_are_more_than_normal_numbers_are_drawn_anew():
         return (make((n,)).abs_(),)
 
     op = described(double_plus_one)
-    timed = JudgedCase(
-        type(op)(**{**vars(op), "inputs": positive}), {"n": 1000}, torch.float32, "cpu", {}, CpuArena(), None
-    )
-    before = timed.sets[0].args[0].clone()
-    timed._renew(timed.sets[0])
-    assert not torch.equal(timed.sets[0].args[0], before)
-    assert bool((timed.sets[0].args[0] >= 0).all())
+    op = type(op)(**{**vars(op), "inputs": positive})
+    drawing = Drawing(op, {"n": 1000}, torch.float32, "cpu", NoiseTape("cpu"))
+    (inputs,) = JudgedCase(drawing, {}, CpuArena(), None).sets
+    before = inputs.args[0].clone()
+    drawing.renew(inputs)
+    assert not torch.equal(inputs.args[0], before)
+    assert torch.equal(inputs.args[0], inputs.shared[0])
+    assert bool((inputs.args[0] >= 0).all())
 
 
 def test_a_sample_never_takes_a_set_twice_and_rotates(judge):

@@ -1,39 +1,50 @@
 """What the judge reads of an op for fuzz, and what it does with answers that are none."""
 
+import json
+import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker import contract
-from kernelgen.worker.judge import same_process
-from kernelgen.worker.judge.arena import LocalArena
+from kernelgen.worker import contract, fuzz
+from kernelgen.worker.cases import complete
+from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.caller import Caller, Region
-from kernelgen.worker.judge.op_process import RaisedError
-from kernelgen.worker.mismatch import MismatchError
+from kernelgen.worker.judge.op_process import NOT_ASKED_FOR, CallError, OpProcess, RaisedError
+from kernelgen.worker.mismatch import Fault, MismatchError
+from kernelgen.worker.op_host import OK
+
+from . import same_process
+from .same_process import SameProcess
+from .test_fuzz import an_op
 
 
-class Answering:
+class Answering(OpProcess):
     """A process that answers every order with the same."""
 
     def __init__(self, answer: Any) -> None:
         self._answer = answer
 
     def order(self, do: str, **arguments: Any) -> None:
+        self._ordered = do, arguments.get("call", "")
+
+    def stop(self) -> None:
         pass
 
-    def answer(self) -> dict[str, Any]:
+    def _receive(self) -> bytes:
         if isinstance(self._answer, Exception):
             raise self._answer
-        return self._answer
+        return OK + json.dumps(self._answer).encode()
 
     def read(self, address: int, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8)
 
 
 def told(answer: Any) -> Caller:
-    return Caller(Answering(answer), LocalArena("cpu"), "cpu")
+    return Caller(Answering(answer), CpuArena(), "cpu")
 
 
 def an_output(**changes: Any) -> dict[str, Any]:
@@ -45,19 +56,89 @@ def an_output(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "answer",
     [
+        None,
+        7,
         {},
         {"calls": None},
+        {"calls": []},
+        {"calls": [None]},
+        {"calls": [{"kind": None, "outputs": [], "grads": []}]},
+        {"calls": [{"kind": "a tensor", "outputs": [None], "grads": []}]},
         {"calls": [{"kind": "a tensor", "outputs": [["torch.Tensor"]], "grads": []}]},
         an_output(dtype="torch.save"),
         an_output(shape=[-3]),
         an_output(stride=[1, 1]),
         an_output(address="here"),
+        an_output(device=7),
+        an_output(shape=[2**40, 2**40], stride=[0, 0]),
+        an_output(shared=["00", 0]),
     ],
 )
 def test_an_answer_that_is_none_is_a_fault(answer):
     with pytest.raises(MismatchError) as raised:
         told(answer).call("repeat", times=1, mode="no_grad")
     assert raised.value.fault.check == "outputs"
+
+
+FORGED = [None, 7, {}, [None], [["a", "b"]], {"a": 1}]
+
+
+@pytest.mark.parametrize("key", ["calls", "state"])
+@pytest.mark.parametrize("forged", [*FORGED, "missing"])
+def test_a_forged_answer_to_a_draw_is_a_fault(key, forged, monkeypatch):
+    answer = {"calls": 2 * an_output()["calls"], "state": []}
+    answer[key] = forged
+    fault = fault_of({name: value for name, value in answer.items() if value != "missing"}, "draw", monkeypatch)
+    assert fault.text == NOT_ASKED_FOR
+
+
+@pytest.mark.parametrize("key", ["calls", "fake", "cotangents"])
+@pytest.mark.parametrize("forged", [*FORGED, "missing"])
+def test_a_forged_answer_about_the_contract_is_a_fault(key, forged, monkeypatch):
+    if (key, forged) == ("fake", None):
+        return  # All fakes are right.
+    answer = {"calls": 2 * an_output()["calls"], "fake": None, "cotangents": []}
+    answer[key] = forged
+    fault = fault_of({name: value for name, value in answer.items() if value != "missing"}, "contract", monkeypatch)
+    assert fault.text == NOT_ASKED_FOR or fault.check == "fake" == key
+
+
+def test_cotangents_of_any_size_are_no_reason_to_end():
+    huge = ["torch.Tensor", "torch.float32", [2], [2**43], "cpu", 0]
+    answer = {"calls": 2 * an_output()["calls"], "fake": None, "cotangents": [huge]}
+    caller = told(answer)
+    caller._addresses = {}
+    contract.order(caller)
+    op = SimpleNamespace(reference=lambda: torch.zeros(3), contiguous=True)
+    with pytest.raises(MismatchError, match="lies in the memory of an earlier call's results"):
+        contract.check(op, caller, ())
+
+
+def fault_of(answer: Any, call: str, monkeypatch) -> Fault:
+    """What examining an op gives whose process answers one kind of call so, and all else as it should."""
+    op = an_op()
+    caller = same_process.caller_of(op.function)
+    real = SameProcess.answer
+
+    def answered(process: SameProcess) -> dict[str, Any]:
+        do, arguments = pickle.loads(process._ordered)
+        if arguments.get("call") != call:
+            return real(process)
+        forging = Answering(answer)
+        forging.order(do, **arguments)
+        return forging.answer()
+
+    monkeypatch.setattr(SameProcess, "answer", answered)
+    fault = fuzz.examine(op, complete(op, {"rows": 200, "columns": 17}), "cpu", 0, caller).fault
+    assert fault
+    return fault
+
+
+@pytest.mark.parametrize("order", ["load_op", "require_kernel", "graphs", "left", "layouts", "share"])
+@pytest.mark.parametrize("forged", [None, [], 7, {}, {"missing": 0, "captured": 0, "seconds": "", "layouts": [0]}])
+def test_a_forged_answer_to_the_judge_is_the_ops_fault(order, forged):
+    with pytest.raises(CallError, match="did not ask for"):
+        Answering(forged).ask(order)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +181,7 @@ def test_the_op_gets_copies_of_whole_storages_and_what_it_writes_is_seen():
         a.as_strided((1,), (1,), 0).fill_(7)
         return a + b
 
-    caller = same_process.caller_of(write_before, "cpu")
+    caller = same_process.caller_of(write_before)
     caller.place(((x, y), []))
     assert not caller.were_changed()
     assert torch.equal(caller.evaluate().outputs[0], x + y)
@@ -114,7 +195,7 @@ def test_the_op_gets_copies_of_whole_storages_and_what_it_writes_is_seen():
 
 def test_an_answer_that_nobody_took_is_not_that_of_the_next_order():
     calls = iter(range(10))
-    caller = same_process.caller_of(lambda a: a + next(calls), "cpu")
+    caller = same_process.caller_of(lambda a: a + next(calls))
     caller.place(((torch.zeros(2),), []))
     caller.order("evaluate", number=0)
     assert caller.evaluate().outputs[0].tolist() == [1, 1]
@@ -122,7 +203,7 @@ def test_an_answer_that_nobody_took_is_not_that_of_the_next_order():
 
 def test_results_have_plain_strides():
     """Of an odd stride of a dimension of one element, too, which `contiguous` keeps."""
-    caller = same_process.caller_of(lambda a: (a[:1], a.t()), "cpu")
+    caller = same_process.caller_of(lambda a: (a[:1], a.t()))
     caller.place(((torch.zeros(4, 6)[:, ::3],), []))
     assert [out.stride() for out in caller.evaluate().outputs] == [(2, 1), (4, 1)]
 

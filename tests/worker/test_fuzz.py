@@ -16,10 +16,10 @@ from kernelgen.lab.fuzz import OpReport
 from kernelgen.worker import fuzz, fuzzed_case, reference_check
 from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, cover, drawn
 from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, Make
-from kernelgen.worker.judge import same_process
 from kernelgen.worker.mismatch import Fault, MismatchError
 from kernelgen.worker.op import Op
 
+from . import same_process
 from .mutants import CORRECT, project
 from .mutants.cpu import CPU
 from .mutants.cuda import CUDA
@@ -51,7 +51,7 @@ def an_op(function=None, reference=None, **changes) -> Op:
 def fault_of(function, **case) -> str | None:
     op = an_op(function)
     case = complete(op, {"rows": 5, "columns": 7, **case})
-    fault = fuzz.run_case(op, case, "cpu", 3)
+    fault = same_process.run_case(op, case, 3)
     return fault and f"{fault.check}: {fault.text}"
 
 
@@ -121,7 +121,7 @@ def test_a_size_with_a_default_may_be_left_out():
 
     domain = {"rows": (0, 100), "columns": (0, 300), "dims": (2, 3)}
     op = an_op(domain=domain, inputs=inputs, defaults={"dims": 2})
-    assert fuzz.run_case(op, complete(op, {"rows": 2, "columns": 3}), "cpu", 0) is None
+    assert same_process.run_case(op, complete(op, {"rows": 2, "columns": 3}), 0) is None
     assert {case["dims"] for case in core(op, ["float32"])} == {2, 3}
 
 
@@ -166,7 +166,7 @@ def test_a_case_that_is_none(case, sentence):
 
 def test_a_right_op_passes():
     for case in all_cases(an_op(), ["float32", "float16"], 5, 40):
-        assert fuzz.run_case(an_op(), case, "cpu", 5) is None
+        assert same_process.run_case(an_op(), case, 5) is None
 
 
 _counter = iter(range(10**9))
@@ -247,12 +247,12 @@ def test_a_difference_of_large_numbers_that_should_be_0_is_rounding_alone():
     op = an_op(centred, lambda x: centred(x * 3), inputs=lambda make, rows, columns: (make((rows, columns)),))
     case = complete(op, {"rows": 1, "columns": 2, "dtype": "float64", "values": "huge"})
     for seed in range(10):
-        assert fuzz.run_case(op, case, "cpu", seed) is None
+        assert same_process.run_case(op, case, seed) is None
 
 
 def test_the_largest_error_is_given_in_units_of_what_is_allowed():
     op = an_op(lambda a, b: (a + b) * (1 + 2**-24))
-    caller = same_process.caller_of(op.function, "cpu")
+    caller = same_process.caller_of(op.function)
     verdict = fuzz.examine(op, complete(op, {"rows": 20, "columns": 7}), "cpu", 0, caller)
     assert verdict.fault is None
     assert set(verdict.errors) == {"output 0", "gradient 0", "gradient 1"}
@@ -284,7 +284,7 @@ def test_up_to_five_failures_are_shown_and_the_others_counted():
 
 def test_a_reference_that_fails_is_named():
     op = an_op(reference=raising)
-    fault = fuzz.run_case(op, complete(op, {"rows": 1, "columns": 1}), "cpu", 0)
+    fault = same_process.run_case(op, complete(op, {"rows": 1, "columns": 1}), 0)
     assert fault == Fault("reference", "the reference raised ValueError: no such shape")
 
 
@@ -293,20 +293,20 @@ def test_a_tolerance_for_sums_by_atomics():
         return (a + b) * (1 + next(_counter) % 2 * 1.2e-7)
 
     case = complete(an_op(), {"rows": 5, "columns": 7})
-    assert fuzz.run_case(an_op(jitter), case, "cpu", 0)
-    assert fuzz.run_case(an_op(jitter, repeatable=1e-6), case, "cpu", 0) is None
+    assert same_process.run_case(an_op(jitter), case, 0)
+    assert same_process.run_case(an_op(jitter, repeatable=1e-6), case, 0) is None
     assert (
-        fuzz.run_case(an_op(jitter, repeatable=lambda rows, columns: 1e-6 if rows == 5 else True), case, "cpu", 0)
+        same_process.run_case(an_op(jitter, repeatable=lambda rows, columns: 1e-6 if rows == 5 else True), case, 0)
         is None
     )
-    assert fuzz.run_case(an_op(jitter, repeatable=lambda rows, columns: True if rows == 5 else 1e-6), case, "cpu", 0)
+    assert same_process.run_case(an_op(jitter, repeatable=lambda rows, columns: True if rows == 5 else 1e-6), case, 0)
     with pytest.raises(LabError, match=r"add/lab\.py: REPEATABLE should give True or a tolerance, not None"):
-        fuzz.run_case(an_op(jitter, repeatable=lambda **_: None), case, "cpu", 0)
+        same_process.run_case(an_op(jitter, repeatable=lambda **_: None), case, 0)
 
 
 def test_an_op_without_a_gradient():
     op = an_op(lambda a, b: (a + b).detach(), gradient=False)
-    assert fuzz.run_case(op, complete(op, {"rows": 3, "columns": 3}), "cpu", 0) is None
+    assert same_process.run_case(op, complete(op, {"rows": 3, "columns": 3}), 0) is None
 
 
 def test_whole_numbers_have_to_be_equal():
@@ -314,9 +314,9 @@ def test_whole_numbers_have_to_be_equal():
         return (a + b).argmax()
 
     case = complete(an_op(), {"rows": 3, "columns": 3})
-    assert fuzz.run_case(an_op(most, most, gradient=False), case, "cpu", 0) is None
+    assert same_process.run_case(an_op(most, most, gradient=False), case, 0) is None
     wrong = an_op(lambda a, b: most(a, b) + 1, most, gradient=False)
-    assert fuzz.run_case(wrong, case, "cpu", 0).check == "output 0"
+    assert same_process.run_case(wrong, case, 0).check == "output 0"
 
 
 def test_infinity_and_the_largest_number_may_differ_by_rounding():
@@ -405,9 +405,9 @@ def test_nothing_written_yet_is_no_fault():
         raise NotImplementedError("add: reference not written yet: write it in x")
 
     with pytest.raises(LabError, match="not written yet"):
-        fuzz.run_case(an_op(reference=unwritten), complete(an_op(), {"rows": 1, "columns": 1}), "cpu", 0)
+        same_process.run_case(an_op(reference=unwritten), complete(an_op(), {"rows": 1, "columns": 1}), 0)
     with pytest.raises(LabError, match="not written yet"):
-        fuzz.run_case(an_op(unwritten), complete(an_op(), {"rows": 1, "columns": 1}), "cpu", 0)
+        same_process.run_case(an_op(unwritten), complete(an_op(), {"rows": 1, "columns": 1}), 0)
 
 
 def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch):
@@ -427,7 +427,7 @@ def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch
 
     monkeypatch.setattr(fuzz, "examine", limited)
     cases = [complete(an_op(), {"rows": rows, "columns": 3}) for rows in (5, 60, 70)]
-    caller = same_process.caller_of(an_op().function, "cpu")
+    caller = same_process.caller_of(an_op().function)
     fuzz._Run(an_op(), "cpu", caller, {"seed": 0}, Emit()).all(iter(cases))
     assert [event["event"] for event in events] == ["passed", "too large", "too large"]
 

@@ -58,10 +58,14 @@ def test_a_module_that_is_missing_is_no_stand_in(checkout):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_tape_gives_normal_numbers_that_never_repeat(dtype):
-    tape = noise.NoiseTape("cpu", 10_000)
+    tape = noise.NoiseTape("cpu")
     tensors = [torch.empty(10_000, dtype=dtype) for _ in range(20)]
+    tape.reach(10_000)
     for tensor in tensors:
-        tape.fill(tensor)
+        mixture = tape.fill(tensor)
+        again = torch.empty_like(tensor)
+        tape.fill(again, mixture)
+        assert torch.equal(again, tensor)
     together = torch.stack(tensors).double()
     assert float(together.mean()) == pytest.approx(0, abs=0.05)
     assert float(together.std()) == pytest.approx(1, abs=0.05)

@@ -14,7 +14,7 @@ from kernelgen.worker import calls, fuzz
 from kernelgen.worker.cases import Case, all_cases, core
 from kernelgen.worker.op import Op
 
-from . import planted
+from . import planted, same_process
 from .planted import arguments, gradients, numbers, results  # noqa: F401  # They register their faults.
 
 # What fuzz does not find, and why.
@@ -31,7 +31,7 @@ def default_cases(op: Op, seed: int) -> Iterator[Case]:
 
 def first_fault(op: Op, seed: int = 1) -> tuple[str, Case] | None:
     for case in default_cases(op, seed):
-        if fault := fuzz.run_case(op, case, "cpu", seed):
+        if fault := same_process.run_case(op, case, seed):
             return f"{fault.check}: {fault.text}", case
     return None
 

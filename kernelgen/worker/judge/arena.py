@@ -92,21 +92,8 @@ class CudaArena:
         return {"shared": self.storage._share_cuda_()}
 
 
-class LocalArena:
-    """Memory for an op that runs in this very process."""
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-
-    def resize(self, nbytes: int) -> dict[str, Any]:
-        self.storage = torch.empty(nbytes, dtype=torch.uint8, device=self._device).untyped_storage()
-        return {"storage": self.storage}
-
-
 def opened(fd: int, arena: dict[str, Any]) -> torch.UntypedStorage:
     """The memory that an arena's `resize` told of."""
-    if "storage" in arena:
-        return arena["storage"]
     return open_cuda(**arena) if "shared" in arena else open_cpu(fd, **arena)
 
 

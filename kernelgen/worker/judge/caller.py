@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from kernelgen.errors import LabError
 from kernelgen.worker.judge.arena import Part, Place, aligned
-from kernelgen.worker.judge.op_process import CallError, RaisedError
+from kernelgen.worker.judge.op_process import NOT_ASKED_FOR, CallError, RaisedError
 from kernelgen.worker.judge.results import checked_layout, opened_tensor, rebuilt
 from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.reference_check import Evaluation, own, tensors
@@ -67,6 +67,7 @@ class Caller:
     def __init__(self, process: Process, arena: Any, device: str) -> None:
         self._process, self._arena, self._device = process, arena, device
         self._pending = False
+        self._sets, self._count = 0, 0
         self._pairs: list[tuple[Tensor, Tensor]] = []
         self._addresses: dict[int, int] = {}
 
@@ -74,7 +75,8 @@ class Caller:
 
     def place(self, *sets: tuple[Any, Sequence[Tensor]]) -> None:
         """Gives the op copies of these arguments and cotangents, under the numbers 0, 1, …"""
-        self._drain()
+        self.drain()
+        self._sets = len(sets)
         storages: dict[int, tuple[torch.UntypedStorage, bool]] = {}
         for tensor in tensors(sets):
             storage = tensor.untyped_storage()
@@ -93,7 +95,9 @@ class Caller:
         parts = {id(t): _part(t, numbers[t.untyped_storage()._cdata]) for t in tensors(sets)}
         described = pytree.tree_map_only(Tensor, lambda t: parts[id(t)], list(sets))
         answer = self._ask("inputs", arena=handle, storages=spans, sets=described)
-        self._addresses = dict(zip(storages, _numbers(answer.get("addresses"), len(spans)), strict=True))
+        if len(answer["addresses"]) != len(spans):
+            raise MismatchError("outputs", NOT_ASKED_FOR)
+        self._addresses = dict(zip(storages, answer["addresses"], strict=True))
 
     def hand_over(self) -> None:
         """Writes the values of the judge's tensors to the op's."""
@@ -114,9 +118,12 @@ class Caller:
 
     def order(self, call: str, **arguments: Any) -> None:
         """Has an order of `FuzzedOp` begun; the judge can compute meanwhile."""
-        self._drain()
+        self.drain()
         self._process.order("fuzz", call=call, **arguments)
         self._pending = True
+        of_each_set = self._sets * (1 + arguments.get("times", 0))
+        more = {"contract": 2, "repeat": arguments.get("times"), "several_threads": of_each_set}
+        self._count = 1 + len(arguments["modes"]) if call == "draw" else more.get(call, 1)
 
     def answer(self) -> tuple[list[CallResult], dict[str, Any]]:
         """The results of the last order, read now, and what else was said.
@@ -129,13 +136,15 @@ class Caller:
         self._pending = False
         try:
             answer = self._process.answer()
+            if len(answer["calls"]) != self._count:
+                raise CallError(NOT_ASKED_FOR)
             return [self._result(facts) for facts in answer["calls"]], answer
         except RaisedError as error:
             raise _as_fault(error) from None
         except CallError as error:
             raise MismatchError("outputs", str(error)) from None
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise MismatchError("outputs", "its process gave an answer that fuzz did not ask for") from None
+        except ValueError:
+            raise MismatchError("outputs", NOT_ASKED_FOR) from None
 
     def call(self, call: str, **arguments: Any) -> list[CallResult]:
         self.order(call, **arguments)
@@ -148,7 +157,7 @@ class Caller:
 
     def set_schedules(self, package: str, schedule: int) -> None:
         """Of the emulated GPU."""
-        self._drain()
+        self.drain()
         self._process.order("set_schedules", package=package, schedule=schedule)
         self._process.answer()
 
@@ -158,8 +167,10 @@ class Caller:
             return self._process.answer()
         except RaisedError as error:
             raise _as_fault(error) from None
+        except CallError as error:
+            raise MismatchError("outputs", str(error)) from None
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Takes an answer that nobody waits for, since the judge knew enough before."""
         if self._pending:
             self._pending = False
@@ -180,9 +191,9 @@ class Caller:
     ) -> tuple[Region, Tensor]:
         """Where a result lies, and a contiguous copy of it."""
         layout = checked_layout(type_, dtype, shape, stride)
-        if torch.device(device).type != torch.device(self._device).type:
+        if device.partition(":")[0] != torch.device(self._device).type:
             raise CallError(f"it returned a tensor on {device} for inputs on {self._device}")
-        region = Region(int(address), *layout)
+        region = Region(address, *layout)
         if not region.layout().numel():
             return region, torch.empty(layout[1], dtype=layout[0], device=self._device)
         try:
@@ -199,10 +210,13 @@ def region_of(facts: Sequence[Any]) -> Region:
     """Where a tensor lies that is not read.
 
     Raises:
-        CallError: it is none.
+        MismatchError: it is none.
     """
     type_, dtype, shape, stride, _, address = facts
-    return Region(int(address), *checked_layout(type_, dtype, shape, stride))
+    try:
+        return Region(address, *checked_layout(type_, dtype, shape, stride))
+    except (CallError, ValueError) as error:
+        raise MismatchError("outputs", str(error)) from None
 
 
 def _as_fault(error: RaisedError) -> Exception:
@@ -224,9 +238,3 @@ def _part(tensor: Tensor, storage: int) -> Part:
 
 def _as_bytes(storage: torch.UntypedStorage) -> Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-
-
-def _numbers(values: Any, count: int) -> list[int]:
-    if isinstance(values, list) and len(values) == count and all(type(value) is int for value in values):
-        return values
-    raise MismatchError("outputs", "its process gave an answer that fuzz did not ask for")

@@ -10,7 +10,7 @@ import random
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,14 +18,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.protocol import OP
-from kernelgen.worker import clock, integrity, reference_check
-from kernelgen.worker.inputs import Make
-from kernelgen.worker.integrity import CheckResult
+from kernelgen.worker import clock, reference_check
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
-from kernelgen.worker.judge.noise import NoiseTape, generator
+from kernelgen.worker.judge.comparison import CheckResult, compare_with_reference
+from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
 from kernelgen.worker.judge.op_process import CallError, OpProcess
 from kernelgen.worker.judge.results import checked_layouts, opened, rebuilt
-from kernelgen.worker.op import Op
 
 # A sample on the CPU takes about so long: some hundred times what its request and reply vary by.
 SAMPLE_S = 1e-3
@@ -38,29 +36,6 @@ LEFT_S, LEFT_SHARE = 50e-6, 0.10
 # Calls of a sample that are compared with the reference.
 COMPARED = 4
 _CHANCE = random.SystemRandom()
-
-
-@dataclass
-class JudgedInputs:
-    """The judge's own arguments and cotangents of a call, and the copies that the op gets."""
-
-    args: tuple[Any, ...]
-    cotangents: list[Tensor]
-    shared: list[Tensor] = field(default_factory=list)
-    shared_cotangents: list[Tensor] = field(default_factory=list)
-
-    def hand_over(self) -> None:
-        for ours, theirs in zip(_distinct(self.args), self.shared, strict=True):
-            theirs.data.copy_(ours.data)
-
-    def hand_over_cotangents(self) -> None:
-        for ours, theirs in zip(self.cotangents, self.shared_cotangents, strict=True):
-            theirs.data.copy_(ours)
-
-    def were_changed(self) -> bool:
-        pairs = [*zip(_distinct(self.args), self.shared, strict=True)]
-        pairs += zip(self.cotangents, self.shared_cotangents, strict=True)
-        return not all(reference_check.same_bits(ours, theirs) for ours, theirs in pairs)
 
 
 @dataclass(frozen=True)
@@ -77,67 +52,41 @@ class JudgedCase:
     """A case of an op, and of its peers.
 
     Args:
-        op: as the trusted lab.py describes it.
+        drawing: what draws its inputs.
         processes: by function, the process that runs it; further ones are added to `functions`.
         idle: a process without an op, which tells what a request and a reply take; None on CUDA.
-        backward: time the gradient alone; the forward runs before, untimed.
+
+    Of a drawing for the backward the gradient alone is timed; the forward runs before.
     """
 
     def __init__(
         self,
-        op: Op,
-        sizes: Mapping[str, int],
-        dtype: torch.dtype,
-        device: str,
+        drawing: Drawing,
         processes: Mapping[str, OpProcess],
         arena: CpuArena | CudaArena,
         idle: OpProcess | None,
-        *,
-        backward: bool = False,
     ) -> None:
-        self.op, self.sizes, self.dtype, self.device = op, dict(sizes), dtype, device
-        self.functions, self.backward = dict(processes), backward
+        self._drawing, self._arena, self._idle = drawing, arena, idle
+        self.op, self.sizes, self.dtype = drawing.op, drawing.sizes, drawing.dtype
+        self.device, self.backward = drawing.device, drawing.backward
+        self.functions = dict(processes)
         self._processes = list(dict.fromkeys(processes.values()))
         self.calls_a_sample, self.graphs = 1, False
-        self._arena, self._idle, self._turn, self._empty_s = arena, idle, 0, 0.0
+        self._turn, self._empty_s = 0, 0.0
         self._layouts: dict[str, list[Any]] = {}
         self._last: Sample | None = None
-        self._is_cuda = torch.device(device).type == "cuda"
-        first, self._has_plain_inputs = self._first_draw()
-        self._set_count = 2 if self._is_cuda else self._sets_on_cpu(first)
-        longest = max((t.numel() for t in (*_distinct(first.args), *first.cotangents)), default=1)
-        self._noise = NoiseTape(device, longest)
-        self._first = first
+        self._is_cuda = torch.device(self.device).type == "cuda"
+        # The outputs take about as much memory again.
+        fitting = ROTATED_BYTES // max(1, 2 * drawing.nbytes)
+        self._set_count = 2 if self._is_cuda else max(2, min(MOST_SETS, fitting))
         self.sets: list[JudgedInputs] = []
-        self._place([first])
+        self._place([drawing.new_set()])
 
     @property
     def method(self) -> str:
         return ("cuda graphs" if self.graphs else "cuda events") if self._is_cuda else "cpu clock"
 
     # ---- Inputs -----------------------------------------------------------------------------------------------
-
-    def _draw(self) -> tuple[Any, ...]:
-        return self.op.inputs(self._make(Make), **self.sizes)
-
-    def _make(self, kind: type[Make]) -> Any:
-        make = kind(self.device, self.dtype, requires_grad=self.backward)
-        make._generator = generator(self.device)
-        return make
-
-    def _first_draw(self) -> tuple[JudgedInputs, bool]:
-        """A set, and whether all its tensors are normal numbers as `make` drew them."""
-        make = self._make(_RememberingMake)
-        args = self.op.inputs(make, **self.sizes)
-        cotangents: list[Tensor] = []
-        if self.backward:
-            outputs = reference_check.tensors(self.op.reference(*reference_check.copies(args)))
-            cotangents = [torch.randn_like(out.detach()).contiguous() for out in outputs if out.is_floating_point()]
-        return JudgedInputs(args, cotangents), all(map(make.is_as_drawn, _distinct(args)))
-
-    def _sets_on_cpu(self, first: JudgedInputs) -> int:
-        nbytes = sum(t.numel() * t.element_size() for t in (*_distinct(first.args), *first.cotangents))
-        return max(2, min(MOST_SETS, ROTATED_BYTES // max(1, 2 * nbytes)))  # The outputs take about as much again.
 
     def _place(self, sets: Sequence[JudgedInputs]) -> None:
         """Puts sets into the arena, at addresses that differ from those of the sets before, and tells the processes."""
@@ -147,7 +96,7 @@ class JudgedCase:
             # as the process lives (Mytkowicz et al., 2009): so it changes with each block.
             offset += 64 * _CHANCE.randrange(1, 1024)
             of_set: dict[int, Place] = {}
-            for tensor in (*_distinct(inputs.args), *inputs.cotangents):
+            for tensor in (*distinct(inputs.args), *inputs.cotangents):
                 offset = aligned(offset)
                 place = of_set[id(tensor)] = _placed(tensor, offset)
                 offset += place.nbytes + 64
@@ -155,10 +104,9 @@ class JudgedCase:
         handle = self._arena.resize(offset)
         storage = self._arena.storage
         for inputs, of_set in zip(sets, places, strict=True):
-            inputs.shared = [of_set[id(tensor)].tensor(storage) for tensor in _distinct(inputs.args)]
+            inputs.shared = [of_set[id(tensor)].tensor(storage) for tensor in distinct(inputs.args)]
             inputs.shared_cotangents = [of_set[id(tensor)].tensor(storage) for tensor in inputs.cotangents]
-            inputs.hand_over()
-            inputs.hand_over_cotangents()
+            self._drawing.hand_over(inputs)
         self.sets = list(sets)
         described = [
             pytree.tree_map_only(Tensor, lambda tensor, of_set=of_set: of_set[id(tensor)], inputs.args)
@@ -173,32 +121,18 @@ class JudgedCase:
         self._processes.append(process)
         self._place(self.sets)
 
-    def _renew(self, inputs: JudgedInputs) -> None:
-        """New values in the judge's own tensors."""
-        if self._has_plain_inputs:
-            for tensor in _distinct(inputs.args):
-                self._noise.fill(tensor)
-            return
-        for ours, new in zip(_distinct(inputs.args), _distinct(self._draw()), strict=True):
-            ours.data.copy_(new.data)
-
-    def _another_set(self) -> JudgedInputs:
-        """Tensors for a set, whose values are those that `_run` draws."""
-        first = self._first.args
-        args = pytree.tree_map_only(Tensor, _alike, first) if self._has_plain_inputs else self._draw()
-        return JudgedInputs(args, [torch.zeros_like(cotangent) for cotangent in self._first.cotangents])
-
     def fresh(self) -> None:
         """New inputs at new addresses; every function is called on each set once."""
         cores = os.sched_getaffinity(0)
         for process in (*self._processes, *([self._idle] if self._idle else [])):
             process.move(cores)
         self.sets = []
-        self._place([self._another_set() for _ in range(self._set_count)])
+        self._place([self._drawing.new_set() for _ in range(self._set_count)])
         batch = 1 if self._is_cuda else len(self.sets)
         for name in self.functions:
             for first in range(0, len(self.sets), batch):
                 self._run(name, list(range(first, first + batch)))
+            self._learn_layout(name)
         if self._idle:
             self._empty_s = self._time_of_empty_batches()
 
@@ -209,11 +143,19 @@ class JudgedCase:
 
     # ---- Samples ----------------------------------------------------------------------------------------------
 
+    def forget(self) -> None:
+        """Frees its inputs, and lets the op return other layouts from now on; `fresh` has to follow."""
+        self.sets, self._layouts, self._last = [], {}, None
+
+    def _learn_layout(self, name: str) -> None:
+        """The results of the first call say how those of later calls have to lie in memory."""
+        if name not in self._layouts:
+            self._layouts[name] = checked_layouts(self.functions[name].ask("layouts"))[0]
+
     def warm_up(self, name: str) -> float:
         """The fastest call's seconds, after warming up."""
         self._run(name, [0])
-        answer = self.functions[name].ask("layouts")
-        self._layouts[name] = checked_layouts(answer)[0]
+        self._learn_layout(name)
         self._empty_s = self._time_of_empty_batches() if self._idle else 0.0
         end, fastest, times = time.perf_counter() + 2 * clock.WARM_UP_S, float("inf"), 0
         while times < 3 or time.perf_counter() < end:
@@ -238,21 +180,17 @@ class JudgedCase:
     def _run(self, name: str, indices: list[int]) -> Sample:
         """One call on each of these sets, with new values."""
         process, chosen = self.functions[name], [self.sets[index] for index in indices]
-        for inputs in chosen:
-            self._renew(inputs)
         order = {"function": name, "indices": indices, "backward": self.backward, "graphs": self.graphs}
         if self.backward:
             for inputs in chosen:
-                inputs.hand_over()
+                self._drawing.renew(inputs)
             process.ask("arm", **order)  # The forward runs here: it knows the inputs, and not yet the cotangents.
             for inputs in chosen:
-                for cotangent in inputs.cotangents:
-                    self._noise.fill(cotangent)
-                inputs.hand_over_cotangents()
+                self._drawing.renew_cotangents(inputs)
         else:
             process.ask("arm", **order)
             for inputs in chosen:
-                inputs.hand_over()
+                self._drawing.renew(inputs)
         if self._is_cuda:
             torch.cuda.synchronize()
         seconds, own, addresses = process.go()
@@ -269,9 +207,10 @@ class JudgedCase:
             results = self._read(last)
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
                 inputs = self.sets[last.indices[position]]
+                self._drawing.recall(inputs)
                 if inputs.were_changed():
                     return CheckResult("it wrote to its inputs, or to the memory around them")
-                compared = integrity.compare_with_reference(self, inputs, results[position], coarsely=coarsely)
+                compared = compare_with_reference(self, inputs, results[position], coarsely=coarsely)
                 if compared.fault:
                     return CheckResult(self._explained(compared.fault, last, results, position))
             return compared
@@ -347,32 +286,6 @@ class JudgedCase:
                 process.ask("repeat", times=count)
                 seconds.append(time.perf_counter() - begin)
         return (min(walls[2 * times]) - min(walls[times])) / times
-
-
-class _RememberingMake(Make):
-    """Knows which tensors still hold what it drew."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._drawn: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def __call__(self, shape: Sequence[int], differentiable: bool = True) -> Tensor:
-        tensor = super().__call__(shape, differentiable)
-        self._drawn[id(tensor)] = tensor, tensor.detach().clone()
-        return tensor
-
-    def is_as_drawn(self, tensor: Tensor) -> bool:
-        drawn = self._drawn.get(id(tensor))
-        return drawn is not None and tensor.is_floating_point() and reference_check.same_bits(*drawn)
-
-
-def _alike(tensor: Tensor) -> Tensor:
-    return torch.empty_like(tensor).requires_grad_(tensor.requires_grad)
-
-
-def _distinct(args: Any) -> list[Tensor]:
-    """The tensors among some arguments, each once."""
-    return list({id(tensor): tensor for tensor in reference_check.tensors(args)}.values())
 
 
 def _placed(tensor: Tensor, offset: int) -> Place:

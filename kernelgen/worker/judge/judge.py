@@ -8,9 +8,12 @@ import torch
 
 from kernelgen.errors import LabError
 from kernelgen.worker.judge.arena import CpuArena, CudaArena
+from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.drawing import Drawing
+from kernelgen.worker.judge.noise import NoiseTape
 from kernelgen.worker.judge.op_process import CallError, OpProcess, end_orphans
-from kernelgen.worker.op import Op, known_device
+from kernelgen.worker.op import Op, known_device, tensor_device
 
 
 class LoadedOp:
@@ -55,6 +58,15 @@ class LoadedOp:
         except LabError:
             self.close()
             raise
+        self.arena = CudaArena() if self._is_cuda else self.shared
+
+    def caller(self) -> Caller:
+        """What has the op called for fuzz. Inputs that lie in the arena for anything else are gone then."""
+        return Caller(self.process, self.arena, tensor_device(self.device))
+
+    @property
+    def _is_cuda(self) -> bool:
+        return torch.device(tensor_device(self.device)).type == "cuda"
 
     @property
     def processes(self) -> list[OpProcess]:
@@ -87,15 +99,14 @@ class Judge(LoadedOp):
         except CallError as error:
             self.close()
             raise LabError(f"{op.name} does not load: {error}.") from error
-        self._is_cuda = torch.device(self.device).type == "cuda"
-        self._arena = CudaArena() if self._is_cuda else self.shared
         self._idle = None if self._is_cuda else self._start(self._trusted)
         self._peers: OpProcess | None = None
+        self._noise = NoiseTape(self.device)
 
     def case(self, sizes: Mapping[str, int], dtype: torch.dtype, *, backward: bool) -> JudgedCase:
         """A case of the op alone."""
-        processes = {"op": self.process}
-        return JudgedCase(self.op, sizes, dtype, self.device, processes, self._arena, self._idle, backward=backward)
+        drawing = Drawing(self.op, sizes, dtype, self.device, self._noise, backward=backward)
+        return JudgedCase(drawing, {"op": self.process}, self.arena, self._idle)
 
     def peers(self) -> OpProcess:
         """The process that runs the peers, which is started when it is first asked for."""

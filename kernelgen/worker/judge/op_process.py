@@ -24,6 +24,7 @@ from torch import Tensor
 
 from kernelgen.errors import LabError
 from kernelgen.worker import op_host
+from kernelgen.worker.judge import answers
 from kernelgen.worker.judge.arena import CpuArena
 
 # kernelgen alone is imported from its own environment; `src` comes first, as in the project's own processes.
@@ -34,6 +35,7 @@ _BOOT = (
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 # What the op has no business with: credentials, and what would tell it that a test of kernelgen runs it.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTEST_|^TORCH_DEVICE_BACKEND_AUTOLOAD$")
+NOT_ASKED_FOR = "TypeError: the op's process gave an answer that the judge did not ask for"
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
 
@@ -96,12 +98,14 @@ class OpProcess:
         theirs.close()
         self.pid = self._process.pid
         self._stopped = False
+        self._ordered = "", ""
         self._children: list[int] = []
 
     # ---- Orders -----------------------------------------------------------------------------------------------
 
     def order(self, do: str, **arguments: Any) -> None:
         """Gives an order without waiting for it."""
+        self._ordered = do, arguments.get("call", "")
         self._proceed()
         with suppress(OSError):  # Of a process that died; `answer` says so.
             self._connection.send_bytes(pickle.dumps({"do": do, **arguments}))
@@ -110,11 +114,14 @@ class OpProcess:
         """The answer to the last order.
 
         Raises:
-            CallError: it raised.
+            CallError: it raised, or gave an answer that nobody asked for.
         """
         message = self._receive()
         self.stop()
-        return self._unpacked(message, op_host.OK)
+        answer = self._unpacked(message, op_host.OK)
+        if not answers.is_asked_for(answer, *self._ordered):
+            raise CallError(NOT_ASKED_FOR)
+        return answer
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         self.order(do, **arguments)
@@ -154,9 +161,9 @@ class OpProcess:
                 return payload
             if head == kind and kind == op_host.OK and isinstance(answer := json.loads(payload), dict):
                 return answer
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass
-        raise CallError("TypeError: the op's process gave an answer that the judge did not ask for")
+        raise CallError(NOT_ASKED_FOR)
 
     # ---- Stopping ---------------------------------------------------------------------------------------------
 

@@ -1,13 +1,17 @@
 """Results of an op's process, which says where they lie and what they are; only what is checked is believed."""
 
+import ctypes
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernelgen.worker.judge.arena import Place
+from kernelgen.worker.judge.arena import Place, span
 from kernelgen.worker.judge.op_process import CallError, OpProcess
 
+# More than any machine's memory; sizes of more are none that torch can work with.
+_MOST_BYTES = 2**46
 Layout = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
 
 
@@ -32,6 +36,8 @@ def checked_layout(type_: str, dtype: str, shape: list[int], stride: list[int]) 
         raise ValueError(dtype)
     if len(shape) != len(stride):
         raise ValueError(shape)
+    if max(math.prod(shape), span(shape, stride)) * of_name.itemsize > _MOST_BYTES:
+        raise CallError(f"it returned a tensor of shape {tuple(shape)}, which cannot be read")
     return of_name, tuple(shape), tuple(stride)
 
 
@@ -42,7 +48,10 @@ def rebuilt(process: OpProcess, address: int, dtype: torch.dtype, shape: Any, st
         CallError: there is no such memory.
     """
     place = Place(0, dtype, shape, stride)
-    tensor = place.tensor(process.read(address, place.nbytes).untyped_storage())
+    try:
+        tensor = place.tensor(process.read(address, place.nbytes).untyped_storage())
+    except (RuntimeError, MemoryError, OverflowError, ctypes.ArgumentError) as error:
+        raise CallError(f"it returned a tensor of shape {shape}, which cannot be read: {error}") from None
     # `contiguous` keeps odd strides of dimensions of one element.
     return tensor if stride == _contiguous(shape) else tensor.clone(memory_format=torch.contiguous_format)
 
@@ -56,18 +65,25 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def opened_tensor(shared: Any, layout: Layout) -> Tensor:
-    """A result that lies on the GPU, in the memory of its process; or in this process, where the op runs here."""
-    if isinstance(shared, Tensor):
-        return shared.detach()
-    handle, offset = shared
-    facts = [bytes.fromhex(fact) if isinstance(fact, str) else fact for fact in handle]
-    storage = torch.UntypedStorage._new_shared_cuda(*facts)
+    """A result that lies on the GPU, in the memory of its process.
+
+    Raises:
+        CallError: there is no such memory.
+    """
     dtype, shape, stride = layout
-    return torch.empty(0, dtype=dtype, device="cuda").set_(storage, offset, shape, stride)
+    try:
+        handle, offset = shared
+        facts = [bytes.fromhex(fact) if isinstance(fact, str) else fact for fact in handle]
+        storage = torch.UntypedStorage._new_shared_cuda(*facts)
+        return torch.empty(0, dtype=dtype, device="cuda").set_(storage, offset, shape, stride)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise CallError(f"it returned a tensor of shape {shape}, which cannot be read: {error}") from None
 
 
 def opened(answer: dict[str, Any], layout: list[Layout]) -> list[list[Tensor]]:
-    """Copies of results that lie on the GPU."""
+    """Copies of results that lie on the GPU, which `share` told of; each call's have this layout."""
+    if any(len(of_call) != len(layout) for of_call in answer["results"]):
+        raise CallError("it returned another number of tensors than before")
     copies = [
         [opened_tensor(shared, facts).clone() for shared, facts in zip(of_call, layout, strict=True)]
         for of_call in answer["results"]

@@ -1,4 +1,5 @@
-"""Each way for an op to look faster than it is, and honest ops that look like one."""
+"""Each way for an op to look faster than it is, and honest ops that look like one, in one process; what a process
+makes of it is in test_exploits.py."""
 
 import contextlib
 import itertools
@@ -10,36 +11,44 @@ import pytest
 import torch
 
 from kernelgen.protocol import OP
-from kernelgen.worker import integrity
-from kernelgen.worker.clock import CpuClock
-from kernelgen.worker.timed_case import TimedCase
+from kernelgen.worker.judge import case, comparison
+from kernelgen.worker.judge.arena import CpuArena
+from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.comparison import CheckResult
+from kernelgen.worker.judge.drawing import Drawing
+from kernelgen.worker.judge.noise import NoiseTape
 
 from .bench_ops import described, double_plus_one
+from .same_process import SameProcess
 
-CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-
-def faults(function, device="cpu", times=4, *, backward=False) -> str:
+def faults(function, times=4, *, backward=False) -> str:
     """The first fault over a few blocks."""
-    timed = made(function, device, backward=backward)
+    timed = made(function, backward=backward)
     for _ in range(times):
         timed.fresh()
-        if fault := integrity.check_sample(timed, OP).fault:
+        if fault := checked(timed).fault:
             return fault
-    return integrity.check_afterwards(timed, OP) or ""
+    return timed.check_afterwards() or ""
 
 
-def made(function, device="cpu", *, backward=False) -> TimedCase:
-    torch.manual_seed(0)
-    timed = TimedCase(described(function), {"n": 1000}, torch.float32, device, {OP: function}, backward=backward)
+def made(function, *, backward=False) -> JudgedCase:
+    arena = CpuArena()
+    drawing = Drawing(described(function), {"n": 1000}, torch.float32, "cpu", NoiseTape("cpu"), backward=backward)
+    timed = JudgedCase(drawing, {OP: SameProcess(function, arena)}, arena, None)
     timed.plan(timed.warm_up(OP))
     return timed
+
+
+def checked(timed: JudgedCase) -> CheckResult:
+    timed.sample(OP)
+    return timed.check()
 
 
 @contextlib.contextmanager
 def too_little_memory(monkeypatch, *dtypes):
     """The reference fits the memory in no such dtype."""
-    evaluate = integrity.reference_check.evaluate
+    evaluate = comparison.reference_check.evaluate
 
     def short(function, args, cotangents=()):
         if args[0].dtype in dtypes:
@@ -47,7 +56,7 @@ def too_little_memory(monkeypatch, *dtypes):
         return evaluate(function, args, cotangents)
 
     with monkeypatch.context() as patch:
-        patch.setattr(integrity.reference_check, "evaluate", short)
+        patch.setattr(comparison.reference_check, "evaluate", short)
         yield
 
 
@@ -58,21 +67,19 @@ def test_an_honest_op_passes(backward):
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_what_is_compared_in_full_needs_no_remark(backward):
-    assert integrity.check_sample(made(double_plus_one, backward=backward), OP) == integrity.CheckResult()
+    assert checked(made(double_plus_one, backward=backward)) == CheckResult()
 
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_reference_that_is_too_large_in_float64_is_computed_in_the_ops_dtype_and_that_is_said(monkeypatch, backward):
     with too_little_memory(monkeypatch, torch.float64):
-        assert integrity.check_sample(made(double_plus_one, backward=backward), OP) == integrity.CheckResult(
-            remark=integrity.COARSELY
-        )
-    assert "in float64 it does not fit" in integrity.COARSELY
+        assert checked(made(double_plus_one, backward=backward)) == CheckResult(remark=comparison.COARSELY)
+    assert "in float64 it does not fit" in comparison.COARSELY
 
 
 def test_a_reference_that_fits_in_no_dtype_is_said(monkeypatch):
     with too_little_memory(monkeypatch, torch.float64, torch.float32):
-        assert integrity.check_sample(made(double_plus_one), OP) == integrity.CheckResult(remark=integrity.NOT_COMPARED)
+        assert checked(made(double_plus_one)) == CheckResult(remark=comparison.NOT_COMPARED)
         assert "wrote to its inputs" in faults(lambda x: x.mul_(2).add_(1))  # For which no reference is needed.
 
 
@@ -80,8 +87,8 @@ def test_a_result_that_is_too_large_to_be_compared_in_float64(monkeypatch):
     def short(*_):
         raise torch.OutOfMemoryError("tried to allocate 512 GiB")
 
-    monkeypatch.setattr(integrity.reference_check, "compare", short)
-    assert integrity.check_sample(made(double_plus_one), OP).remark == integrity.COARSELY
+    monkeypatch.setattr(comparison.reference_check, "compare", short)
+    assert checked(made(double_plus_one)).remark == comparison.COARSELY
 
 
 def test_a_coarse_comparison_sees_what_was_not_computed(monkeypatch):
@@ -182,12 +189,12 @@ def test_work_left_on_a_thread(monkeypatch):
         left.append((out, x))
         return out
 
-    def settle(clock, seconds):
+    def settle(process, seconds):
         thread = threading.Thread(target=lambda: [out.copy_(double_plus_one(x)) for out, x in left])
         thread.start()
         thread.join()
 
-    monkeypatch.setattr(CpuClock, "settle", settle)  # Which else gives a thread some time, and not always enough.
+    monkeypatch.setattr(SameProcess, "settle", settle)  # Which else gives a thread some time, and not always enough.
     assert "another stream or thread" in faults(later)
 
 
@@ -231,35 +238,6 @@ def test_a_cheat_in_cpp(tmp_path, monkeypatch):
     assert "output 0" in faults(cheat)
 
 
-@CUDA
-@pytest.mark.parametrize("n", [1000, 10_000_000])
-def test_work_left_on_a_side_stream(n):
-    stream = torch.cuda.Stream()
-
-    def elsewhere(x):
-        out = torch.zeros_like(x)
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            torch.cuda._sleep(1_000_000)
-            out.copy_(double_plus_one(x))
-        return out
-
-    assert faults(elsewhere, "cuda") != ""
-
-
-@CUDA
-def test_a_side_stream_that_is_joined_is_fine():
-    def joined(x):
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            out = double_plus_one(x)
-        torch.cuda.current_stream().wait_stream(stream)
-        return out
-
-    assert faults(joined, "cuda") == ""
-
-
 @pytest.mark.parametrize(("leaves_work", "faulty"), [(False, False), (True, True)])
 def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work, faulty, monkeypatch):
     """Most waits are long, as where programs take turns on a GPU; an op that leaves work makes every one long."""
@@ -269,7 +247,8 @@ def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work,
         if next(waits) or leaves_work:
             time.sleep(2e-3)
 
-    gpu = SimpleNamespace(current_stream=lambda: SimpleNamespace(synchronize=lambda: None), synchronize=synchronize)
-    monkeypatch.setattr(integrity.torch, "cuda", gpu)
-    fault = integrity._leaves_work(SimpleNamespace(run=lambda name, indices: (1e-6, [])), "op")
-    assert bool(fault) == faulty
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(synchronize=lambda: None))
+    host = SameProcess(double_plus_one, CpuArena())._host
+    host._clock = SimpleNamespace(sample=lambda calls: None)
+    assert (host.left()["seconds"] > case.LEFT_S) == faulty

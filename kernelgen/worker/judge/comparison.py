@@ -1,0 +1,62 @@
+"""Compares the results of a call that was timed with the reference: in float64 or, where that does not fit the memory,
+coarsely with the reference in the op's own dtype."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelgen.worker import reference_check
+
+NOT_COMPARED = "its results were not compared with the reference, which does not fit this GPU's memory"
+COARSELY = (
+    "its results were compared only coarsely, with the reference in the op's own dtype: in float64 it does not fit "
+    "this GPU's memory"
+)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """A sentence that says what is wrong, if anything is; and one about the check itself."""
+
+    fault: str | None = None
+    remark: str | None = None
+
+
+def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, coarsely: bool = False) -> CheckResult:
+    """What is wrong with the results of a call.
+
+    Args:
+        timed: has `op` and `backward`; `inputs`: the `args` and `cotangents` of the call.
+        coarsely: only what is wrong by far is a fault.
+    """
+    name = "grad" if timed.backward else "output"
+
+    def expected(dtype: torch.dtype | None = None) -> list[Tensor]:
+        copied = reference_check.copies(inputs.args, dtype), reference_check.copies(inputs.cotangents, dtype)
+        evaluation = reference_check.evaluate(timed.op.reference, *copied)
+        tensors = [t for t in (evaluation.grads if timed.backward else evaluation.outputs) if t is not None]
+        if len(results) != len(tensors):
+            raise reference_check.MismatchError(
+                name, f"it returned {len(results)} tensors where its reference returns {len(tensors)}"
+            )
+        return tensors
+
+    def exactly() -> None:
+        for i, triple in enumerate(zip(results, expected(), expected(torch.float64), strict=True)):
+            reference_check.compare(f"{name} {i}", *([tensor] for tensor in triple))
+
+    def roughly() -> None:
+        for i, pair in enumerate(zip(results, expected(), strict=True)):
+            reference_check.compare_coarsely(f"{name} {i}", *pair)
+
+    for check, remark in ((roughly, None),) if coarsely else ((exactly, None), (roughly, COARSELY)):
+        try:
+            check()
+        except reference_check.MismatchError as wrong:
+            return CheckResult(wrong.fault.text)
+        except torch.OutOfMemoryError:  # Which is no fault of the op.
+            continue
+        return CheckResult(remark=remark)
+    return CheckResult(remark=NOT_COMPARED)
