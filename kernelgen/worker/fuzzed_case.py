@@ -51,7 +51,7 @@ class FuzzedCase:
     repeatable: bool | float
 
     def expected(self, dtype: torch.dtype | None = None) -> Expected:
-        return Expected(self.op, dtype or self.make.dtype, self.make.values)
+        return Expected(self.op, dtype or self.make.dtype, self.make.values, self.make.layout)
 
     def cotangents(self) -> list[Tensor]:
         """A gradient for each floating-point output."""

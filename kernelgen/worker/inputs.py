@@ -71,6 +71,7 @@ class Make:
         self.device = device
         self.dtype = dtype
         self.values = values
+        self.layout = layout
         self.alias = alias
         self.requires_grad = requires_grad and (dtype.is_floating_point or dtype.is_complex)
         # Every tensor's whole storage, gaps and margins included, which a call must not change.
