@@ -108,8 +108,8 @@ class Expected:
 
     def check_zero_signs(self, results: Sequence[Evaluation]) -> None:
         """The sign of an output's 0 is the reference's, where it is that of the outputs nearby: where the inputs' zeros
-        are tiny numbers of their signs. Of operations element by element alone: a sum that starts from 0, or adds a bias
-        of 0, has no -0.
+        are tiny numbers of their signs. Of operations element by element alone: a sum that starts from 0, or adds a
+        bias of 0, has no -0.
 
         Raises:
             MismatchError: it is not.
