@@ -1,11 +1,17 @@
 """`kernelgen add-op`."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli import output
 from kernelgen.cli.parser import Parser
-from kernelgen.errors import UsageError
+from kernelgen.errors import KernelgenError, UsageError
+
+if TYPE_CHECKING:
+    from kernelgen.scaffold.project import Project
+
+# The recipes of which the kernels are written too, by what the function decomposes to.
+DERIVED = ("pointwise", "row_wise")
 
 
 def run(arguments: list[str]) -> int:
@@ -25,24 +31,30 @@ def run(arguments: list[str]) -> int:
     from kernelgen.scaffold import ops, project
 
     with project.writing(options.project) as home:
-        entry = _entry(options)
+        entry = _entry(options, home)
         plan = ops.add(home, entry)
         output.note(home.template.note if home.template.dirty else "")
         folder = home.relative(home.op_folder(options.name))
         edit = ops.to_write(plan) or ops.kernels(plan)
-        steps = [f"edit {', '.join(edit)}", "kernelgen build", f"pytest {folder}"]
+        written = entry["recipe"] in DERIVED
+        steps = [*([] if written else [f"edit {', '.join(edit)}"]), "kernelgen build", f"pytest {folder}"]
         if output.finish(plan, plan.apply, dry_run=options.dry_run, as_json=options.json, op=entry, next=steps):
             print(output.steps(steps))
     return 0
 
 
-def _entry(options: argparse.Namespace) -> dict[str, Any]:
+def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     """The op's element of the answers' `ops`; with a schema, also everything that the schema implies."""
     if options.schema and options.function:
         raise UsageError("--schema and --from both give the schema; leave one of them out.")
     derived = options.schema is not None or options.function is not None
     if derived and options.recipe not in (None, "blank"):
-        raise UsageError(f"--schema and --from stamp the blank recipe; leave out --recipe {options.recipe}.")
+        raise UsageError(f"--schema and --from choose the recipe; leave out --recipe {options.recipe}.")
+    if options.recipe in DERIVED:
+        raise UsageError(
+            f"The recipe {options.recipe} is for functions that decompose; write "
+            f"`kernelgen add-op {options.name} --from FILE.py:FUNCTION`."
+        )
     entry = {"name": options.name, "recipe": options.recipe or "blank"}
     if not derived:
         return entry
@@ -58,4 +70,27 @@ def _entry(options: argparse.Namespace) -> dict[str, Any]:
     if function.packages:
         packages = ", ".join(function.packages)
         output.note(f"{function.name} imports {packages}; add them to `dependencies` in pyproject.toml.")
-    return entry | {"schema": function.schema.entry(), "reference": function.source_as(options.name)}
+    entry |= {"schema": function.schema.entry(), "reference": function.source_as(options.name)}
+    return entry if options.recipe == "blank" else _with_kernels(entry, home)
+
+
+def _with_kernels(entry: dict[str, Any], home: "Project") -> dict[str, Any]:
+    """The entry of a recipe that writes the kernels too, where the function decomposes; else the same entry."""
+    from kernelgen.lab.trace import NotTracedError, trace
+    from kernelgen.scaffold.formula.entry import pointwise, row_wise
+    from kernelgen.toolchain.python import find_python
+
+    recipes = [recipe for recipe in DERIVED if recipe in home.renderer().recipes()]
+    name, schema = entry["name"], entry["schema"]
+    try:
+        if not recipes:
+            raise NotTracedError("that the project's template has no recipe for it; `kernelgen update` brings one")
+        with output.progress(f"tracing {name}"):
+            python = find_python(home.root)
+            traced = trace(python, home.root, entry["reference"], name, schema["arguments"], recipes)
+        recipe = traced["assumption"]["recipe"]
+        facts = {"pointwise": pointwise, "row_wise": row_wise}[recipe](schema, traced)
+    except KernelgenError as reason:
+        output.note(f"The kernels of {name} are yours to write. In the way was {str(reason).rstrip('.')}.")
+        return entry
+    return entry | {"recipe": recipe, "traced": facts}

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kernelgen.scaffold.plan import Plan
@@ -12,6 +13,19 @@ def note(text: str) -> None:
     """Print a line to stderr, apart from the output itself; nothing if it is empty."""
     if text:
         print(f"kernelgen: {text}", file=sys.stderr)
+
+
+@contextmanager
+def progress(text: str) -> Iterator[None]:
+    """Show a line at a terminal for as long as something takes."""
+    shown = sys.stderr.isatty()
+    if shown:
+        print(f"kernelgen: {text} …", file=sys.stderr, end="", flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print("\r\033[K", file=sys.stderr, end="", flush=True)
 
 
 def finish(plan: Plan, apply: Callable[[], None], *, dry_run: bool, as_json: bool, **facts: Any) -> bool:

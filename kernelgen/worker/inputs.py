@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,8 +54,9 @@ _MARGIN = 64
 class Make:
     """Draws an op's inputs. The same arguments draw the same numbers.
 
-    `make(shape)` gives a tensor that takes a gradient if the op has one and the dtype can; `make.integers(shape,
-    below)` gives indices. `redraw()` puts new values where the tensors drawn so far lie, as a training loop does.
+    `make(shape)` gives a tensor that takes a gradient if the op has one and the dtype can. With `between`, its numbers
+    are drawn evenly from there, of whatever kind the others are. `make.integers(shape, below)` gives indices.
+    `redraw()` puts new values where the tensors drawn so far lie, as a training loop does.
     """
 
     def __init__(
@@ -79,11 +81,15 @@ class Make:
         self._generator = torch.Generator(device).manual_seed(seed)
         self._layouts = _layout_of_each(layout)
         self._fill: list[Callable[[], object]] = []
-        self._shared: dict[tuple[tuple[int, ...], bool], tuple[Tensor, int]] = {}
+        self._between: tuple[float, float] | None = None
+        self._shared: dict[tuple[Any, ...], tuple[Tensor, int]] = {}
 
-    def __call__(self, shape: Sequence[int], differentiable: bool = True) -> Tensor:
+    def __call__(
+        self, shape: Sequence[int], differentiable: bool = True, between: tuple[float, float] | None = None
+    ) -> Tensor:
         """A tensor of this shape; `differentiable=False` for an input without a gradient."""
-        shape, key = tuple(shape), (tuple(shape), differentiable)
+        shape, key = tuple(shape), (tuple(shape), differentiable, between)
+        self._between = between
         if self.alias != "none" and key in self._shared:
             return self._alias_of(*self._shared[key], shape, key)
         if self.alias == "overlapping":
@@ -159,8 +165,8 @@ class Make:
         storage.fill_(float("nan") if self.dtype.is_floating_point else 0)
         view = cut(storage)
         # Views that overlap this view read the margin too.
-        target = storage if self.alias == "overlapping" else view
-        self._add(storage, lambda: target.copy_(self._values(target.shape)))
+        target, between = storage if self.alias == "overlapping" else view, self._between
+        self._add(storage, lambda: target.copy_(self._values(target.shape, between)))
         return view
 
     def _add(self, storage: Tensor, fill: Callable[[], object]) -> None:
@@ -169,9 +175,12 @@ class Make:
         with torch.no_grad():
             fill()
 
-    def _values(self, shape: torch.Size) -> Tensor:
+    def _values(self, shape: torch.Size, between: tuple[float, float] | None = None) -> Tensor:
         if not self.dtype.is_floating_point:
             return torch.randint(-8, 8, shape, generator=self._generator, device=self.device).to(self.dtype)
+        if between:
+            low, high = between
+            return (low + (high - low) * self._uniform(torch.empty(shape, device=self.device))).to(self.dtype)
         normal = torch.randn(shape, generator=self._generator, device=self.device, dtype=_drawn_in(self.dtype))
         return self._special(normal).to(self.dtype)
 
@@ -223,7 +232,7 @@ class CountingMake:
     def __init__(self) -> None:
         self.elements = 0
 
-    def __call__(self, shape: Sequence[int], differentiable: bool = True) -> Tensor:
+    def __call__(self, shape: Sequence[int], differentiable: bool = True, between: Any = None) -> Tensor:
         tensor = torch.empty(tuple(shape), device="meta", requires_grad=differentiable)
         self.elements += tensor.numel()
         return tensor

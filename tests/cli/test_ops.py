@@ -259,3 +259,42 @@ def test_verbs_that_write_sources_can_show_their_plan_first(run, verb):
     options = run(verb, "--help").out
     assert "--dry-run" in options
     assert "--json" in options
+
+
+def functions(folder: Path) -> Path:
+    file = folder / "functions.py"
+    file.write_text(
+        "from torch import Tensor\n\n\n"
+        "def gate(x: Tensor, up: Tensor, scale: float = 1.0) -> Tensor:\n    return x.sigmoid() * up * scale\n\n\n"
+        "def products(x: Tensor) -> Tensor:\n    return x @ x.mT\n"
+    )
+    return file
+
+
+def test_a_function_that_decomposes_needs_no_hand(project, run, tmp_path):
+    added = run("add-op", "gate", "--from", f"{functions(tmp_path)}:gate", "--json")
+    assert added.code == 0, added.err
+    assert added.json["op"]["recipe"] == "pointwise"
+    assert added.json["next"] == ["kernelgen build", f"pytest {OPS}/gate"]
+    listed = {op["name"]: op for op in run("list", "--json").json["ops"]}
+    assert listed["gate"]["state"] == "pristine"
+    assert listed["gate"]["backends"] == ["cpu", "cuda"]
+
+
+def test_the_operator_that_was_in_the_way_is_named(project, run, tmp_path):
+    added = run("add-op", "products", "--from", f"{functions(tmp_path)}:products", "--json")
+    assert added.code == 0, added.err
+    assert added.json["op"]["recipe"] == "blank"
+    assert "In the way was the operator aten.bmm." in added.err
+
+
+def test_the_skeleton_is_to_be_had(project, run, tmp_path):
+    added = run("add-op", "gate", "--recipe", "blank", "--from", f"{functions(tmp_path)}:gate", "--json")
+    assert added.json["op"]["recipe"] == "blank"
+    assert not added.err
+
+
+def test_a_recipe_of_functions_needs_one(project, run):
+    refused = run("add-op", "gate", "--recipe", "pointwise")
+    assert refused.code == 2
+    assert "`kernelgen add-op gate --from FILE.py:FUNCTION`" in refused.err

@@ -1,6 +1,7 @@
 """What kernelgen writes is, byte for byte, what copier writes."""
 
 import json
+import re
 from pathlib import Path
 
 import copier
@@ -12,6 +13,7 @@ from tests.conftest import ROOT, git, tree
 RECIPES = sorted(
     folder.name.split("ops_by_recipe.")[1].split(" ")[0]
     for folder in (ROOT / "template").glob("src/*/ops/*ops_by_recipe.*")
+    if not re.search(r"ops_by_recipe\.(pointwise|row_wise)", folder.name)  # They are stamped from functions.
 )
 SCHEMAS = [
     "(Tensor x, Tensor? bias, float eps=1e-6) -> Tensor",
@@ -74,11 +76,19 @@ def test_add_op_from_a_function_writes_what_copier_writes(checkout, stamp, run, 
     source.write_text(
         "import torch\nfrom torch import Tensor\n\nSCALE = 2.0\n\n\n"
         "def scaled(x: Tensor, by: float = 1.0) -> Tensor:\n"
-        '    """Scale {{ x }}."""\n    return x * by * SCALE  # {% if %} "quoted" \\n\n'
+        '    """Scale {{ x }}."""\n    return x * by * SCALE  # {% if %} "quoted" \\n\n\n\n'
+        "def share(x: Tensor) -> Tensor:\n    return x.softmax(-1)\n"
     )
     project = stamp()
-    added = run("add-op", "scaled", "--from", f"{source}:scaled", "--project", project)
-    assert added.code == 0, added.err
+    for name, function, recipe in (
+        ("scaled", "scaled", []),
+        ("share", "share", []),
+        ("skeleton", "scaled", ["--recipe", "blank"]),
+    ):
+        added = run("add-op", name, "--from", f"{source}:{function}", *recipe, "--project", project)
+        assert added.code == 0, added.err
+    recorded = parse_yaml((project / ".copier-answers.yml").read_bytes())["ops"]
+    assert [op["recipe"] for op in recorded] == ["pointwise", "row_wise", "blank"]
     assert_as_copier_would(checkout, project, tmp_path)
 
 

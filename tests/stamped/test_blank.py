@@ -48,7 +48,8 @@ def make(home: Path) -> None:
     make_checkout(home / "checkout")
     kernelgen(home, "new", project, "--defaults", "--data", "ops=[]")
     for name in FROM_FUNCTIONS:
-        kernelgen(home, "add-op", name, "--from", f"{FUNCTIONS}:{name}", "--project", project)
+        source = f"{FUNCTIONS}:{name}"
+        kernelgen(home, "add-op", name, "--recipe", "blank", "--from", source, "--project", project)
     kernelgen(home, "add-op", "accumulate", "--schema", ACCUMULATE, "--project", project)
     edit(
         project / OPS / "accumulate" / "reference.py",

@@ -17,6 +17,7 @@ A test fails where the op lacks what the test is about. An op that is to go with
 """
 
 from .backends import TOO_LARGE, backend_of, compute_capability, cuda_devices, devices_under_test, is_too_large
+from .broadcast import broadcast_cases, changed, row_cases, row_huge_cases
 from .devices import DeviceTests
 from .evaluation import evaluate
 from .gradients import GradientTests
@@ -40,6 +41,8 @@ __all__ = [
     "assert_accurate",
     "assert_equal",
     "backend_of",
+    "broadcast_cases",
+    "changed",
     "compute_capability",
     "copies",
     "cuda_devices",
@@ -48,6 +51,8 @@ __all__ = [
     "is_too_large",
     "on_copies",
     "refusal",
+    "row_cases",
+    "row_huge_cases",
     "tensors",
 ]
 

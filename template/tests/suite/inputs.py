@@ -27,17 +27,25 @@ class Make:
         self.requires_grad = requires_grad
         self._layouts = itertools.cycle(LAYOUTS[:-1] if layout == "mixed" else [layout])
 
-    def __call__(self, shape: Sequence[int], *, differentiable: bool = True) -> Tensor:
-        """A tensor of normally distributed numbers; `differentiable=False` for what the op takes no gradient of."""
-        tensor = self._drawn(tuple(shape), next(self._layouts))
+    def __call__(
+        self, shape: Sequence[int], *, differentiable: bool = True, between: tuple[float, float] | None = None
+    ) -> Tensor:
+        """A tensor of normally distributed numbers, or of numbers between two others.
+
+        `differentiable=False` is for what the op takes no gradient of.
+        """
+        tensor = self._drawn(tuple(shape), next(self._layouts), between)
         return tensor.detach().requires_grad_(self.requires_grad and differentiable)
 
     def integers(self, shape: Sequence[int], below: int, dtype: torch.dtype = torch.int64) -> Tensor:
         """Whole numbers in [0, below); contiguous."""
         return torch.randint(below, tuple(shape), device=self.device, dtype=dtype)
 
-    def _drawn(self, shape: tuple[int, ...], layout: str) -> Tensor:
+    def _drawn(self, shape: tuple[int, ...], layout: str, between: tuple[float, float] | None) -> Tensor:
         def normal(*sizes: int) -> Tensor:
+            if between:
+                low, high = between
+                return low + (high - low) * torch.rand(sizes, device=self.device, dtype=self.dtype)
             return torch.randn(sizes, device=self.device, dtype=self.dtype)
 
         if layout == "contiguous" or not shape:

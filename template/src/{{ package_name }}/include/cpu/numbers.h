@@ -36,18 +36,30 @@ class Numbers {
     return room_.data();
   }
 
-  // Where to write the numbers that `store` converts to these elements.
+  // The same of elements that lie `step` apart; with 0, one number `count` times.
+  const Number* load(const T* elements, int64_t step, int64_t count) {
+    if (step == 1) return load(elements, count);
+    room_.resize(static_cast<size_t>(count));
+    if (step == 0) {
+      room_.assign(static_cast<size_t>(count), static_cast<Number>(*elements));
+    } else {
+      for (int64_t i = 0; i < count; ++i) room_[static_cast<size_t>(i)] = static_cast<Number>(elements[i * step]);
+    }
+    return room_.data();
+  }
+
+  // Where to write the numbers that `store` converts to these elements. Null: numbers that nobody needs.
   Number* room(T* elements, int64_t count) {
     if constexpr (kAreNumbers) {
-      return elements;
-    } else {
-      room_.resize(static_cast<size_t>(count));
-      return room_.data();
+      if (elements) return elements;
     }
+    room_.resize(static_cast<size_t>(count));
+    return room_.data();
   }
 
   void store(T* elements, int64_t count) const {
     if constexpr (!kAreNumbers) {
+      if (!elements) return;
       for (int64_t i = 0; i < count; ++i) elements[i] = static_cast<T>(room_[static_cast<size_t>(i)]);
     }
   }

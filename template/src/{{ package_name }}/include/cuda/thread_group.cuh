@@ -46,6 +46,11 @@ struct LaneGroup {
     return warp_sum<kLanes>(value);
   }
 
+  template <typename T>
+  __device__ T max(T value) {
+    return warp_max<kLanes>(value);
+  }
+
  private:
   __device__ int groups() const { return blockDim.x / kLanes; }
 };
@@ -73,6 +78,19 @@ struct BlockGroup {
     return sum_by(value, 0, [] { __syncthreads(); });
   }
 
+  template <typename T>
+  __device__ T max(T value) {
+    __shared__ T largest[2][kWarp];
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    T* const warp_largest = largest[max_buffer_ ^= 1];
+    value = warp_max(value);
+    if (lane == 0) {
+      warp_largest[warp] = value;
+    }
+    __syncthreads();
+    return warp_max(warp_largest[lane < warps ? lane : 0]);
+  }
+
  protected:
   // The block's warps from `begin` on leave a sum each; synchronise() is the barrier of the group's threads.
   template <typename T, typename Synchronise>
@@ -91,6 +109,7 @@ struct BlockGroup {
 
  private:
   int buffer_ = 0;
+  int max_buffer_ = 0;
 };
 
 // Some warps of a block: blockDim.x threads, in blocks of blockDim.y groups. Each group has a named barrier. Its number

@@ -1,0 +1,120 @@
+"""How fast the kernels are that `add-op --from` writes, beside torch.compile(dynamic=False) of the same functions.
+
+    python benchmarks/from_functions.py --project DIR [--device cpu] [--samples 30] [--ops gelu_bias] [--json FILE]
+
+DIR is stamped with an op of each function below, and built, if it is not there. This Python has torch and the lab.
+The op, the function and torch.compile take turns in each case of the op's lab.py, forward and backward; on a GPU with a
+cold L2 cache. A ratio is torch.compile's time over the op's: above 1, the op is faster.
+"""
+
+import argparse
+import ast
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import results_file
+import torch
+from project import import_package
+
+from kernelgen.lab import statistics
+from kernelgen.protocol import OP
+from kernelgen.worker.environment import describe
+from kernelgen.worker.op import Op, load
+from kernelgen.worker.timed_case import TimedCase
+
+FOLDER = Path(__file__).parents[1] / "tests" / "worker"
+FILES = (FOLDER / "functions_to_trace.py", FOLDER / "row_functions_to_trace.py")
+# The file of each function.
+FUNCTIONS = {
+    node.name: file for file in FILES for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)
+}
+# Of these, those that are measured: activations, gates, losses, tensors that are broadcast, and reductions of rows.
+NAMES = (
+    *("gelu", "gelu_bias", "silu", "mish", "softplus", "hardswish", "relu_squared", "quick_gelu", "soft_cap"),
+    *("swiglu", "geglu", "gated_residual", "scale_shift", "adaln", "huber", "bce_with_logits", "focal", "gaussian"),
+    *("softmax", "log_softmax", "rms", "layer", "log_sum_exp", "smooth_cross_entropy", "gated_rms", "kl"),
+)
+COMPILED = "torch.compile"
+
+
+def make(project: Path, names: list[str]) -> None:
+    """Stamps and builds a project with an op of each function."""
+    kernelgen = [sys.executable, "-m", "kernelgen"]
+    subprocess.run([*kernelgen, "new", project, "--defaults", "--data", "recipes=[]"], check=True)
+    for name in names:
+        subprocess.run(
+            [*kernelgen, "add-op", name, "--from", f"{FUNCTIONS[name]}:{name}", "--project", project],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+    subprocess.run([*kernelgen, "build", "--project", project], check=True)
+
+
+def row(op: Op, case: str, dtype: torch.dtype, device: str, backward: bool, samples: int) -> dict[str, Any]:
+    torch._dynamo.reset()
+    sizes = (op.cases if device == "cuda" else op.cpu_cases)[case]
+    timed = TimedCase(op, sizes, dtype, device, {}, backward=backward, seed=1)
+    timed.sets.append(timed.draw())
+    timed.functions |= {OP: op.function, **op.peers}
+    seconds: dict[str, list[float]] = {name: [] for name in timed.functions}
+    for name in seconds:
+        for _ in range(6):
+            timed.sample(name)
+    for _ in range(samples):
+        for name in random.sample(list(seconds), len(seconds)):
+            seconds[name].append(timed.sample(name))
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    return {
+        "op": op.name,
+        "case": case,
+        "dtype": str(dtype).removeprefix("torch."),
+        "direction": "backward" if backward else "forward",
+        "implementations": {
+            name: {"median_us": 1e6 * m.value, "low_us": 1e6 * m.low, "high_us": 1e6 * m.high}
+            for name, m in medians.items()
+        },
+        "ratio": medians[COMPILED].value / medians[OP].value,
+    }
+
+
+def rows(project: Path, names: list[str], device: str, samples: int) -> list[dict[str, Any]]:
+    package = import_package(project).__name__
+    measured = []
+    for name in names:
+        op = load(package, name)
+        for case in op.cases if device == "cuda" else op.cpu_cases:
+            for dtype in op.bench_dtypes:
+                for backward in (False, True) if op.gradient else (False,):
+                    measured.append(row(op, case, dtype, device, backward, samples))
+                    print("{op:16} {case:26} {dtype:9} {direction:9} {ratio:6.2f}".format(**measured[-1]), flush=True)
+    return measured
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--project", type=Path, required=True)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--samples", type=int, default=30)
+    parser.add_argument("--ops", nargs="+", choices=list(FUNCTIONS), default=list(NAMES))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    project = options.project.resolve()
+    if not project.exists():
+        make(project, options.ops)
+    measured = rows(project, options.ops, options.device, options.samples)
+    logs = [math.log(row["ratio"]) for row in measured]
+    worst = min(measured, key=lambda row: row["ratio"])
+    print(f"\ngeometric mean {math.exp(sum(logs) / len(logs)):.3f}, worst {worst['ratio']:.3f}")
+    print("worst: {op}, {case}, {dtype}, {direction}".format(**worst))
+    if options.json:
+        environment = describe(options.device, project, {"samples": options.samples})
+        value = {"command": " ".join(sys.argv), "environment": environment, "rows": measured}
+        results_file.write(options.json, value)
+
+
+if __name__ == "__main__":
+    main()

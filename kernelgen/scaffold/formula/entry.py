@@ -1,0 +1,259 @@
+"""What `traced` holds of an op's entry, for recipes to write kernels from: docs/ops-entry.md lists the keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernelgen.errors import KernelgenError
+from kernelgen.scaffold.formula import rows
+from kernelgen.scaffold.formula.graph import Graph, Node, Value
+from kernelgen.scaffold.formula.lines import lines
+from kernelgen.scaffold.schema.parser import parse
+
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+# What the stamped sources call things: no parameter or result may have such a name.
+_USED = {"rows", "grid", "index", "part", "first", "stream", "context", "shape", "kernel", "type", "values", "math"}
+_USED |= {"forward", "backward", "result", "x_needed", "N", "T", "K"}
+
+
+def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
+    """The formula of a function of this schema (its entry) that was traced to pointwise operators alone."""
+    dtypes = traced["assumption"]["dtypes"]
+    tensors = [
+        _value(argument, dtypes[argument["name"]])
+        | {"place": place, "between": argument["name"] in traced["assumption"]["between"]}
+        for place, argument in enumerate(schema["arguments"])
+        if argument["kind"] == "tensor"
+    ]
+    scalars = [_scalar(a) for a in schema["arguments"] if a["kind"] == "other"]
+    outputs = traced["paths"][0]["forward"]["outputs"]
+    results = [_value(result, output["dtype"]) for result, output in zip(schema["returns"], outputs, strict=True)]
+    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]}
+    names = [*parameters.values(), *(result["cpp"] for result in results)]
+    forward = _body(
+        [(p["flags"], Graph(p["forward"], parameters)) for p in traced["paths"]], parameters, names, results
+    )
+    facts = {
+        "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
+        "broadcasts": traced["assumption"]["broadcasts"],
+        "tensors": tensors,
+        "scalars": scalars,
+        "results": results,
+        "forward": forward,
+        "operations": max(len(path["forward"]["nodes"]) for path in traced["paths"]),
+        "backward": _backward(schema, traced["paths"], tensors, scalars, results, parameters),
+    }
+    return _plain(facts)
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """Data of which no part is the same object as another: YAML would write anchors, which two ops would share."""
+    return json.loads(json.dumps(value))
+
+
+def _value(of: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """A tensor: its names, the type of its elements (T or bool), and of one in a formula."""
+    types = {"float": ("T", "Number"), "bool": ("bool", "bool")}
+    element, number = types[dtype]
+    names = {key: of[key] for key in ("name", "python", "cpp")}
+    return names | {"dtype": dtype, "element": element, "number": number}
+
+
+def _scalar(argument: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("name", "python", "cpp", "type", "cpp_type")
+    return {key: argument[key] for key in keys} | {"number": "bool" if argument["type"] == "bool" else "Number"}
+
+
+def _body(
+    paths: Sequence[tuple[Mapping[str, bool], Graph]],
+    parameters: Mapping[str, str],
+    names: Sequence[str],
+    results: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """The lines of a formula: under conditions where a bool argument chooses between several."""
+    outputs = [result["cpp"] for result in results]
+    if len(paths) == 1:
+        return lines(paths[0][1], outputs, names)
+    bodies = [(flags, lines(graph, outputs, names, indent=4)) for flags, graph in paths]
+    if all(body == bodies[0][1] for _, body in bodies):
+        return lines(paths[0][1], outputs, names)
+    text: list[str] = []
+    for i, (flags, body) in enumerate(bodies):
+        chosen = " && ".join(("" if value else "!") + parameters[name] for name, value in flags.items())
+        condition = f"if ({chosen}) {{" if i == 0 else f"}} else if ({chosen}) {{"
+        text.append("} else {" if i == len(bodies) - 1 else condition)
+        text += [f"  {line}" for line in body]
+    return [*text, "}"]
+
+
+def _backward(
+    schema: Mapping[str, Any],
+    paths: Sequence[Mapping[str, Any]],
+    tensors: Sequence[Mapping[str, Any]],
+    scalars: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+    parameters: Mapping[str, str],
+) -> dict[str, Any] | None:
+    """The gradient: an operator of its own, whose results are as large as those of the op."""
+    if paths[0]["backward"] is None:
+        return None
+    floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
+    outputs = paths[0]["backward"]["outputs"]
+    inputs = [tensor for tensor, output in zip(floating, outputs, strict=True) if output is not None]
+    if not inputs:
+        return None
+    differentiable = [i for i, result in enumerate(results) if result["dtype"] == "float"]
+    grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
+    entry = parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry()
+    words = {a["name"]: a["cpp"] for a in entry["arguments"]}
+    parameters = {name: words[name] for name in parameters}
+    named = dict(zip(differentiable, (words[grad] for grad in grads), strict=True))
+    gradients = [
+        _value(result, "float") | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed")}
+        for result, tensor in zip(entry["returns"], inputs, strict=True)
+    ]
+    places_of = {argument["name"]: argument for argument in entry["arguments"]}
+    dtype_of = {tensor["name"]: tensor["dtype"] for tensor in tensors}
+    by_output = iter(gradients)
+    places = [None if output is None else next(by_output) for output in outputs]
+    graphs = []
+    for path in paths:
+        graph = Graph(path["backward"], parameters, named)
+        graph.outputs = [output for output, place in zip(graph.outputs, places, strict=True) if place]
+        graphs.append((path["flags"], graph))
+    names = [*words.values(), *(gradient["cpp"] for gradient in gradients)]
+    return {
+        "schema": entry,
+        "grads": [_value(places_of[grad], "float") for grad in grads],
+        "tensors": [_value(places_of[name], dtype_of.get(name, "float")) for name in (*grads, *dtype_of)],
+        "scalars": [_scalar(places_of[scalar["name"]]) for scalar in scalars],
+        "gradients": gradients,
+        "places": [tensor["place"] for tensor in inputs],
+        "operations": max(len(path["backward"]["nodes"]) for path in paths),
+        "lines": _body(graphs, parameters, names, gradients),
+    }
+
+
+def _schema_text(
+    schema: Mapping[str, Any],
+    tensors: Sequence[Mapping[str, Any]],
+    scalars: Sequence[Mapping[str, Any]],
+    grads: Sequence[str],
+    inputs: Sequence[Mapping[str, Any]],
+) -> str:
+    """Gradients of the results, the op's arguments, and which gradients are needed where there are several."""
+    words = [f"Tensor {name}" for name in (*grads, *(tensor["name"] for tensor in tensors))]
+    words += [f"{scalar['type']} {scalar['name']}" for scalar in scalars]
+    if len(inputs) == 1:
+        return f"({', '.join(words)}) -> Tensor grad_{inputs[0]['name']}"
+    words += [f"bool {tensor['name']}_needed" for tensor in inputs]
+    return f"({', '.join(words)}) -> ({', '.join('Tensor grad_' + tensor['name'] for tensor in inputs)})"
+
+
+def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a function with reductions of the last dimension, of tensors of floating-point numbers.
+
+    Raises:
+        KernelgenError: a result is neither of rows nor a number for each row; or there is a bool.
+    """
+    path = traced["paths"][0]
+    if len(traced["paths"]) > 1 or "bool" in traced["assumption"]["dtypes"].values():
+        raise KernelgenError("a bool among the arguments, beside a reduction of rows")
+    tensors = [
+        _value(argument, "float")
+        | {"place": place, "between": argument["name"] in traced["assumption"]["between"]}
+        | {"kind": "element", "shape": _shape(argument["name"], traced["assumption"])}
+        for place, argument in enumerate(schema["arguments"])
+        if argument["kind"] == "tensor"
+    ]
+    scalars = [_scalar(a) for a in schema["arguments"] if a["kind"] == "other"]
+    outputs = path["forward"]["outputs"]
+    if any(output["kind"] not in ("element", "row") or output["dtype"] != "float" for output in outputs):
+        raise KernelgenError("a result that is neither of rows nor a number for each row")
+    results = [
+        _value(result, "float") | {"kind": output["kind"], "keeps": output["keeps"], "needed": None}
+        for result, output in zip(schema["returns"], outputs, strict=True)
+    ]
+    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | {"columns": "columns"}
+    inputs = [tensor["cpp"] for tensor in tensors]
+    kinds = [(result["cpp"], result["kind"]) for result in results]
+    names = [*parameters.values(), *(result["cpp"] for result in results)]
+    facts = {
+        "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
+        "short_rows": traced["assumption"]["short_rows"],
+        "tensors": tensors,
+        "scalars": scalars,
+        "results": results,
+        "forward": rows.lines(Graph(path["forward"], parameters), inputs, kinds, [], names),
+        "operations": len(path["forward"]["nodes"]),
+        "backward": _row_backward(schema, path, tensors, scalars, results, parameters),
+    }
+    return _plain(facts)
+
+
+def _shape(name: str, assumption: Mapping[str, Any]) -> str:
+    """What a tensor may be: `rows`, a `vector` of the last dimension, or `either`."""
+    if assumption["kinds"][name] == "column":
+        return "vector"
+    return "either" if name in assumption["vectors"] else "rows"
+
+
+def _row_backward(
+    schema: Mapping[str, Any],
+    path: Mapping[str, Any],
+    tensors: Sequence[Mapping[str, Any]],
+    scalars: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+    parameters: Mapping[str, str],
+) -> dict[str, Any] | None:
+    outputs = path["backward"]["outputs"]
+    inputs = [tensor for tensor, output in zip(tensors, outputs, strict=True) if output is not None]
+    if not inputs:
+        return None
+    grads = ["grad"] if len(results) == 1 else [f"grad_{result['name']}" for result in results]
+    entry = parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry()
+    words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
+    places = {argument["name"]: argument for argument in entry["arguments"]}
+    gradients = [
+        _value(result, "float")
+        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "kind": "element"}
+        for result, tensor in zip(entry["returns"], inputs, strict=True)
+    ]
+    given = [
+        _value(places[grad], "float") | {"kind": result["kind"], "shape": "rows"}
+        for grad, result in zip(grads, results, strict=True)
+    ]
+    own = [
+        _value(places[tensor["name"]], "float") | {"kind": "element", "shape": tensor["shape"]} for tensor in tensors
+    ]
+    graph = Graph(
+        path["backward"],
+        {name: words.get(name, cpp) for name, cpp in parameters.items()},
+        {i: words[grad] for i, grad in enumerate(grads)},
+    )
+    graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
+    inner = [tensor["cpp"] for tensor in (*given, *own) if tensor["kind"] == "element"]
+    numbers = [grad["cpp"] for grad in given if grad["kind"] == "row"]
+    names = [*words.values(), *(gradient["cpp"] for gradient in gradients)]
+    kinds = [(gradient["cpp"], "element") for gradient in gradients]
+    return {
+        "schema": entry,
+        "grads": given,
+        "tensors": [*given, *own],
+        "scalars": [_scalar(places[scalar["name"]]) for scalar in scalars],
+        "gradients": gradients,
+        "places": [tensor["place"] for tensor in inputs],
+        "operations": len(path["backward"]["nodes"]),
+        "lines": rows.lines(graph, inner, kinds, numbers, names),
+    }
+
+
+def _before_column_sum(output: Value) -> Value:
+    """The terms of a sum over the rows: the gradient of a vector, which is summed in Python."""
+    if isinstance(output, Node) and output.op == "column_sum":
+        return output.arguments[0]
+    if output.kind == "column":
+        raise KernelgenError("a gradient that is computed of a sum over the rows")
+    return output

@@ -1,0 +1,163 @@
+"""A traced graph, simplified: nothing is computed twice, or in vain.
+
+A value of a graph is a `Node`, a `Name` (an argument of the op, or an incoming gradient) or a `Number`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Number:
+    value: float | bool
+
+    kind = "scalar"
+
+    @property
+    def dtype(self) -> str:
+        return "bool" if isinstance(self.value, bool) else "float"
+
+
+@dataclass(frozen=True)
+class Name:
+    """A parameter of the formula: `text` is its C++ name."""
+
+    text: str
+    dtype: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator's result; `index` is its place in the graph, and `name` that of the variable that held it."""
+
+    index: int
+    op: str
+    arguments: tuple[Value, ...]
+    dtype: str
+    kind: str
+    name: str | None = None
+
+
+Value = Node | Name | Number
+
+_COMMUTATIVE = {"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or", "logical_xor"}
+
+
+class Graph:
+    """A graph as traced, with the parameters' C++ names.
+
+    Args:
+        traced: `nodes` and `outputs`, as kernelgen/worker/trace/graph.py describes them.
+        parameters: the C++ name of each argument that is a number or a tensor.
+        grads: the C++ names of the gradients of the results, in the results' order.
+    """
+
+    def __init__(
+        self, traced: Mapping[str, Any], parameters: Mapping[str, str], grads: Mapping[int, str] | None = None
+    ) -> None:
+        self._parameters, self._grads = parameters, grads or {}
+        self._known: dict[tuple[Any, ...], Node] = {}
+        self._values: list[Value] = []
+        for node in traced["nodes"]:
+            arguments = tuple(map(self._value, node["arguments"]))
+            self._values.append(self._node(node["op"], arguments, node["dtype"], node["kind"], node["name"]))
+        self.outputs = [None if output is None else self._value(output) for output in traced["outputs"]]
+
+    def nodes(self) -> list[Node]:
+        """The nodes that the outputs need, each after its arguments, in the order in which they were traced."""
+        reached: dict[int, Node] = {}
+        pending = [output for output in self.outputs if isinstance(output, Node)]
+        while pending:
+            node = pending.pop()
+            if node.index not in reached:
+                reached[node.index] = node
+                pending += [argument for argument in node.arguments if isinstance(argument, Node)]
+        return [reached[index] for index in sorted(reached)]
+
+    def _value(self, argument: Mapping[str, Any]) -> Value:
+        if "node" in argument:
+            return self._values[argument["node"]]
+        if "constant" in argument:
+            return Number(argument["constant"])
+        if "grad" in argument:
+            return Name(self._grads[argument["grad"]], "float", argument["kind"])
+        name = argument.get("input") or argument["scalar"]
+        return Name(self._parameters[name], argument["dtype"], argument["kind"])
+
+    def _node(self, op: str, arguments: tuple[Value, ...], dtype: str, kind: str, name: str | None) -> Value:
+        simpler = _simplified(op, arguments)
+        if isinstance(simpler, (Node, Name, Number)):
+            return simpler
+        op, arguments = simpler
+        key = (op, tuple(sorted(map(_key, arguments))) if op in _COMMUTATIVE else tuple(map(_key, arguments)), kind)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Node(len(self._known), op, arguments, dtype, kind, name)
+        return known
+
+
+def _key(value: Value) -> str:
+    return f"node {value.index}" if isinstance(value, Node) else repr(value)
+
+
+def _simplified(op: str, arguments: Sequence[Value]) -> Value | tuple[str, tuple[Value, ...]]:
+    """A value that is the same, or an operator and arguments that are."""
+    first, second = (*arguments, None, None)[:2]
+    if op in ("add", "mul") and isinstance(first, Number):
+        first, second = second, first
+    if op == "to_float" and isinstance(first, Number):
+        return Number(float(first.value))
+    if isinstance(first, Number) and isinstance(second, Number) and op in _FOLDED and _is_finite(first, second):
+        return Number(_FOLDED[op](float(first.value), float(second.value)))
+    if op in ("mul", "div") and second == Number(1.0) and first.dtype == "float":
+        return first
+    if op in ("mul", "div") and second == Number(-1.0) and first.dtype == "float":
+        return "neg", (first,)
+    if op in ("add", "sub") and second == Number(0.0) and first.dtype == "float":
+        return first
+    if op == "where" and isinstance(first, Number):
+        return arguments[1] if first.value else arguments[2]
+    if op == "where" and arguments[1] == arguments[2]:
+        return arguments[1]
+    if op == "pow":
+        return _power(first, second)
+    if op == "neg" and isinstance(first, Number):
+        return Number(-first.value)
+    if op == "neg" and isinstance(first, Node) and first.op == "neg":
+        return first.arguments[0]
+    return op, tuple(arguments)
+
+
+_FOLDED = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b if b else math.nan,
+}
+
+
+def _power(base: Value, exponent: Value) -> Value | tuple[str, tuple[Value, ...]]:
+    if exponent == Number(0.0):
+        return Number(1.0)
+    if exponent == Number(1.0):
+        return base
+    if exponent == Number(2.0):
+        return "mul", (base, base)
+    if exponent == Number(0.5):
+        return "sqrt", (base,)
+    if exponent == Number(-0.5):
+        return "rsqrt", (base,)
+    if exponent == Number(-1.0):
+        return "div", (Number(1.0), base)
+    if exponent == Number(3.0):
+        return "cube", (base,)
+    return "pow", (base, exponent)
+
+
+def _is_finite(*numbers: Number) -> bool:
+    return all(math.isfinite(number.value) for number in numbers)

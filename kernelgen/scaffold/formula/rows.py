@@ -1,0 +1,161 @@
+"""A graph with reductions of rows as lines of C++: each reduction and the results are passes over the row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
+from kernelgen.scaffold.formula.lines import WIDTH, Writer
+
+_PASSES = {"row_sum": "sum", "row_amax": "max", "row_amin": "min"}
+# The deepest indentation of a pass's lines.
+_INNER = 8
+# The names that a formula of rows uses.
+_USED = ("row", "columns", "Row")
+
+
+@dataclass
+class Part:
+    """What a pass computes: values, from those that are known before it."""
+
+    outputs: list[Value]
+    known: frozenset[int] = frozenset()
+
+    def nodes(self) -> list[Node]:
+        reached: dict[int, Node] = {}
+        pending = list(self.outputs)
+        while pending:
+            value = pending.pop()
+            if isinstance(value, Node) and value.index not in reached and value.index not in self.known:
+                reached[value.index] = value
+                pending += value.arguments
+        return [reached[index] for index in sorted(reached)]
+
+
+def lines(
+    graph: Graph,
+    inputs: Sequence[str],
+    results: Sequence[tuple[str, str]],
+    row_inputs: Sequence[str],
+    taken: Iterable[str],
+) -> list[str]:
+    """The body of a function of a row.
+
+    Args:
+        inputs: the C++ names of the tensors, in the order in which the row passes their elements on.
+        results: the C++ name of each of the graph's outputs, and its kind, element or row.
+        row_inputs: the names of the tensors with a number for each row.
+        taken: names that variables cannot have.
+    """
+    return _Rows(graph, inputs, results, row_inputs, taken).write()
+
+
+class _Rows:
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Sequence[str],
+        results: Sequence[tuple[str, str]],
+        row_inputs: Sequence[str],
+        taken: Iterable[str],
+    ) -> None:
+        self.graph, self.inputs, self.results, self.row_inputs = graph, inputs, results, row_inputs
+        self.taken = {*taken, *_USED}
+        self.of_row = [node for node in graph.nodes() if node.kind in ("row", "scalar")]
+        self.writer = Writer(Part(self._values_of_row()), self.taken, 2)
+        self.names: dict[int, str] = {}
+        self.text: list[str] = []
+
+    def write(self) -> list[str]:
+        if any(_uses(node, "columns") for node in self.graph.nodes()):
+            self.text.append("const Number columns = row.size();")
+        for i, name in enumerate(self.row_inputs):
+            self.text.append(f"const Number {name} = row.number({i});")
+        for node in self.of_row:
+            if node.op in _PASSES:
+                self._reduction(node)
+            elif self._is_needed_by_elements(node):
+                self._declare(node)
+        self._element_results()
+        pairs = zip(self.results, self.graph.outputs, strict=True)
+        for i, value in enumerate(value for (_, kind), value in pairs if kind == "row"):
+            expression = self.writer.expression(value, 16)
+            self.text += [*self.writer.take(), f"row.put({i}, {expression.text});"]
+        return self.text
+
+    def _values_of_row(self) -> list[Value]:
+        """What is computed once a row: the results of the row, and what passes over elements need."""
+        outputs = [v for (_, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind == "row"]
+        needed = [node for node in self.of_row if node.op in _PASSES or self._is_needed_by_elements(node)]
+        values: list[Value] = [*outputs, *needed]
+        for node in needed:
+            if node.op not in _PASSES:
+                values += node.arguments
+        return values
+
+    def _is_needed_by_elements(self, node: Node) -> bool:
+        users = [other for other in self.graph.nodes() if node in other.arguments]
+        return any(user.kind == "element" or user.op in _PASSES for user in users)
+
+    def _declare(self, node: Node) -> None:
+        expression = self.writer.declare(node)
+        self.text += self.writer.take()
+        self.names[node.index] = expression.text
+
+    def _reduction(self, node: Node) -> None:
+        name = self.writer.reserve(node)
+        body = self._body([node.arguments[0]], lambda expressions: [f"return {expressions[0]};"])
+        start = f"const Number {name} = row.{_PASSES[node.op]}([&]({self._parameters([node.arguments[0]])}) {{"
+        self._call(start, body)
+        self.writer.known(node, name)
+        self.names[node.index] = name
+
+    def _element_results(self) -> None:
+        chosen = [(n, v) for (n, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind == "element"]
+        if not chosen:
+            return
+        names, values = [name for name, _ in chosen], [value for _, value in chosen]
+        assigned = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(names, texts, strict=True)])
+        parameters = ", ".join([self._parameters(values), *(f"Number& {name}" for name in names)])
+        self._call(f"row.write([&]({parameters}) {{", assigned)
+
+    def _body(self, values: list[Value], finish: Callable[[list[str]], list[str]]) -> list[str]:
+        """The lines of a lambda over elements."""
+        part = Part(values, frozenset(self.names))
+        writer = Writer(part, {*self.taken, *self.names.values(), *self.inputs}, _INNER)
+        for index, name in self.names.items():
+            writer.known_index(index, name)
+        body: list[str] = []
+        texts = []
+        for value in values:
+            expression = writer.expression(value, 24)
+            body += writer.take()
+            texts.append(expression.text)
+        return [*body, *finish(texts)]
+
+    def _parameters(self, values: list[Value]) -> str:
+        part = Part(values, frozenset(self.names))
+        used = {argument.text for node in part.nodes() for argument in node.arguments if isinstance(argument, Name)}
+        used |= {value.text for value in values if isinstance(value, Name)}
+        return ", ".join(f"Number {name}" if name in used else "Number" for name in self.inputs)
+
+    def _call(self, start: str, body: list[str]) -> None:
+        """A call with a lambda, in the form that clang-format chooses."""
+        line = f"{start} {body[0]} }});"
+        before, assigned, call = line.partition("= ") if line.startswith("const") else (line, "", "")
+        if len(body) == 1 and len(line) + 2 <= WIDTH:
+            self.text.append(line)
+        elif len(body) == 1 and assigned and len(call) + 6 <= WIDTH:
+            self.text += [f"{before}=", f"    {call}"]
+        elif len(body) == 1 and len(line) - line.index("[") + 6 <= WIDTH:
+            self.text += [line[: line.index("[")], f"    {line[line.index('[') :]}"]
+        elif len(start) + 2 <= WIDTH:
+            self.text += [start, *(f"  {line}" for line in body), "});"]
+        else:
+            before, _, parameters = start.partition("[")
+            self.text += [before, f"    [{parameters}", *(f"      {line}" for line in body), "    });"]
+
+
+def _uses(node: Node, name: str) -> bool:
+    return any(isinstance(argument, Name) and argument.text == name for argument in node.arguments)

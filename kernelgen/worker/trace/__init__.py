@@ -1,0 +1,112 @@
+"""Traces a reference to the pointwise operators and reductions of rows that it is made of: forward, and its gradient.
+
+The request's `source` is the text of a file, `function` names a function in it, and `arguments` are those of its
+schema's entry. The answer is an event, "trace", with what scaffold/formula/ reads (see graph.py), or "refused" with
+`reason`, a phrase that names what was in the way.
+"""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kernelgen.worker.protocol import Emit
+from kernelgen.worker.trace.arguments import Assumption, assumptions
+from kernelgen.worker.trace.check import between, broadcasts, check, takes_float64, takes_short_rows, vectors
+from kernelgen.worker.trace.function import Function, load
+from kernelgen.worker.trace.graph import UNKNOWN_OPERATOR, RefusedError, first_line, trace, unknown_operator
+from kernelgen.worker.trace.symbols import merge
+
+
+def work(request: dict[str, Any], emit: Emit) -> None:
+    try:
+        emit("trace", **traced(request))
+    except RefusedError as refused:
+        emit("refused", reason=str(refused))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What the function warns of concerns its author when it runs, not now; nor does torch's log of what fails here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable()
+        try:
+            yield
+        finally:
+            logging.disable(logging.NOTSET)
+
+
+def traced(request: dict[str, Any]) -> dict[str, Any]:
+    """The first assumption about dtypes and shapes that holds, and the graphs under it."""
+    with _quiet():
+        return _traced(request)
+
+
+def _traced(request: dict[str, Any]) -> dict[str, Any]:
+    arguments = request["arguments"]
+    function = load(request["source"], request["function"], arguments)
+    reasons = []
+    for assumption in assumptions(arguments, request["recipes"]):
+        try:
+            return _under(assumption, function)
+        except RefusedError as refused:
+            reasons.append(refused)
+        except Exception as error:  # It does not take such arguments.
+            reasons.append(RefusedError(f"a {type(error).__name__} while it was called ({first_line(error)})"))
+    # The assumption that came furthest says most; of several the first, which is the plain case.
+    reason = max(reasons, key=lambda reason: reason.progress)
+    if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
+        raise RefusedError(f"the operator {name}")
+    raise reason
+
+
+def foreign_operator(function: Function, arguments: list[dict[str, Any]], recipes: list[str]) -> str | None:
+    """The first operator of the function, as its author knows it, that is neither pointwise nor a reduction."""
+    for assumption in assumptions(arguments, recipes):
+        try:
+            return unknown_operator(function, assumption.sample(0))
+        except Exception:  # It does not take such arguments.
+            continue
+    return None
+
+
+def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
+    """The graphs, for each choice of the bool arguments."""
+    paths = [_path(choice, function) for choice in assumption.with_flags()]
+    if len({str(_signature(path)) for path in paths}) > 1:
+        raise RefusedError("results or gradients that depend on a bool argument", 3)
+    facts = {
+        **assumption.as_dict(),
+        "between": between(function, assumption),
+        "short_rows": assumption.recipe == "row_wise"
+        and takes_short_rows(function, assumption, paths[0]["forward"], paths[0]["backward"]),
+        "vectors": vectors(function, assumption) if assumption.recipe == "row_wise" else [],
+        "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
+    }
+    return {"assumption": facts, "takes_float64": takes_float64(function, assumption), "paths": paths}
+
+
+def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
+    samples = [assumption.sample(k) for k in range(4)]
+    forward = merge([trace(function, sample, "forward") for sample in samples], samples)
+    backward = None
+    if any(output["dtype"] == "float" for output in forward["outputs"]):
+        backward = merge([trace(function, sample, "backward") for sample in samples], samples)
+    if assumption.recipe == "pointwise":
+        _refuse_rows(forward, backward)
+    check(function, assumption, forward, backward)
+    return {"flags": assumption.flags, "forward": forward, "backward": backward}
+
+
+def _refuse_rows(*graphs: dict[str, Any] | None) -> None:
+    for node in (node for graph in graphs if graph for node in graph["nodes"]):
+        if node["kind"] not in ("element", "scalar") or node["op"] == "column_sum":
+            raise RefusedError(f"{node['op'].replace('_', ' ')}, which is not element by element", 3)
+
+
+def _signature(path: dict[str, Any]) -> Any:
+    """What has to be the same for all paths: dtypes of the results, and which gradients there are."""
+    results = [(output["dtype"], output["kind"]) for output in path["forward"]["outputs"]]
+    return results, path["backward"] and [output is None for output in path["backward"]["outputs"]]

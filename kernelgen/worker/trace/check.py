@@ -1,0 +1,220 @@
+"""Computes a traced graph and compares it with the function that it was traced from."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from kernelgen.worker.trace.function import Function
+from kernelgen.worker.trace.graph import RefusedError, Sample
+from kernelgen.worker.trace.symbols import COLUMNS
+
+_ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}
+
+
+def check(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None) -> None:
+    """Raises RefusedError where the graph is not the function, as at a number where the function takes another path."""
+    for sample in assumption.special_samples():
+        values = {k: v.double() if _is_float(v) else v for k, v in sample.values.items()}
+        leaves = {k: v.requires_grad_() if _is_float(v) else v for k, v in values.items()}
+        try:
+            results = function.call(*leaves.values())
+        except (RuntimeError, ValueError, ZeroDivisionError, OverflowError):
+            continue  # It does not take this number.
+        results = list(results) if isinstance(results, (tuple, list)) else [results]
+        ours = evaluate(forward, {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}, [], sample)
+        _compare(ours, [result.detach() for result in results], sample)
+        if backward is None:
+            continue
+        grads = [torch.full_like(r, 0.7) + 0.1 * torch.arange(r.numel()).view(r.shape).cos() for r in results]
+        wanted = [value for value in leaves.values() if _is_float(value)]
+        pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if result.requires_grad]
+        expected = torch.autograd.grad([p[0] for p in pairs], wanted, [p[1] for p in pairs], allow_unused=True)
+        detached = {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}
+        _compare(evaluate(backward, detached, grads, sample), list(expected), sample)
+
+
+def takes_float64(function: Function, assumption: Any) -> bool:
+    """Whether the function computes in float64 for float64 arguments: not where it casts to float32 by name.
+
+    Raises:
+        RefusedError: its results for bfloat16 arguments are not bfloat16.
+    """
+    sample = assumption.sample(0)
+    with _Dtypes() as dtypes:
+        function.call(*(v.double() if _is_float(v) else v for v in sample.values.values()))
+    results = function.call(*(v.bfloat16() if _is_float(v) else v for v in sample.values.values()))
+    for result in results if isinstance(results, (tuple, list)) else [results]:
+        if result.dtype not in (torch.bfloat16, torch.bool):
+            raise RefusedError(
+                f"a result of dtype {str(result.dtype).removeprefix('torch.')} for bfloat16 arguments", 3
+            )
+    return not dtypes.seen & {torch.float32, torch.float16, torch.bfloat16}
+
+
+def between(function: Function, assumption: Any) -> list[str]:
+    """The tensors whose numbers have to be drawn between 0 and 1, because others give NaN or infinity: log, for one."""
+    floating = [name for name, dtype in assumption.dtypes.items() if dtype == "float"]
+    if _is_finite(function, assumption, ()):
+        return []
+    chosen = list(floating)
+    for name in floating:
+        fewer = [other for other in chosen if other != name]
+        if _is_finite(function, assumption, fewer):
+            chosen = fewer
+    return chosen
+
+
+def _is_finite(function: Function, assumption: Any, drawn_between: Sequence[str]) -> bool:
+    values = assumption.large_sample().values
+    leaves = {
+        name: (value.sigmoid() if name in drawn_between else value).requires_grad_() if _is_float(value) else value
+        for name, value in values.items()
+    }
+    results = function.call(*leaves.values())
+    results = [r for r in (results if isinstance(results, (tuple, list)) else [results]) if r.requires_grad]
+    if not results:
+        return True
+    wanted = [value for value in leaves.values() if _is_float(value)]
+    grads = torch.autograd.grad([result.sum() for result in results], wanted, allow_unused=True)
+    return all(bool(tensor.isfinite().all()) for tensor in (*results, *grads) if tensor is not None)
+
+
+def broadcasts(function: Function, assumption: Any) -> bool:
+    """Whether the function takes tensors of other shapes that broadcast.
+
+    Raises:
+        RefusedError: it takes them, and computes something else of them than PyTorch's rules say.
+    """
+    sample = assumption.sample(0)
+    full = sample.shape
+    for name in sample.tensors() if len(sample.tensors()) > 1 else ():
+        for index in ((0, 0), (..., slice(0, 1)), (0, 0, 0)):
+            smaller = sample.values[name][index]
+            try:
+                results = _results(function, {**sample.values, name: smaller})
+            except (RuntimeError, ValueError, IndexError):
+                return False
+            expected = _results(function, {**sample.values, name: smaller.expand(full)})
+            if not all(_same_values(a, b) for a, b in zip(results, expected, strict=True)):
+                raise RefusedError(f"that it treats {name} in another way where its shape is {tuple(smaller.shape)}", 4)
+    return True
+
+
+def vectors(function: Function, assumption: Any) -> list[str]:
+    """The tensors of whole rows that may as well be a vector of the last dimension, which each row then meets."""
+    sample = assumption.sample(0)
+    found = []
+    for name in list(sample.tensors())[1:]:
+        if assumption.kinds[name] != "element":
+            continue
+        smaller = sample.values[name][(0,) * (len(sample.shape) - 1)]
+        try:
+            results = _results(function, {**sample.values, name: smaller})
+        except (RuntimeError, ValueError, IndexError):
+            continue
+        expected = _results(function, {**sample.values, name: smaller.expand(sample.shape)})
+        if all(_same_values(a, b) for a, b in zip(results, expected, strict=True)):
+            found.append(name)
+    return found
+
+
+def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any]) -> bool:
+    """Whether rows of one element have a result: a difference from the mean, for one, is then nothing but noise."""
+    sample = assumption.sample(0)
+    short = {k: v[..., :1].double() if _is_float(v) else v for k, v in sample.values.items()}
+    sample = replace(sample, values=short, columns=1, shape=(*sample.shape[:-1], 1))
+    leaves = {k: v.clone().requires_grad_() if _is_float(v) else v for k, v in short.items()}
+    results = _results(function, leaves)
+    pairs = list(zip(evaluate(forward, short, [], sample), results, strict=True))
+    if backward:
+        wanted = [value for value in leaves.values() if _is_float(value)]
+        grads = [torch.full_like(result, 0.7) for result in results]
+        expected = torch.autograd.grad(results, wanted, grads, allow_unused=True)
+        pairs += zip(evaluate(backward, short, grads, sample), expected, strict=True)
+    # Noise is what the order of operations decides: it differs where the formula is another.
+    return all(
+        bool(right.isfinite().all())
+        and torch.allclose(left.squeeze(), right.squeeze().expand_as(left.squeeze()), 1e-13, 0)
+        for left, right in (
+            (left.double(), right.double()) for left, right in pairs if left is not None and right is not None
+        )
+    )
+
+
+def _same_values(left: Tensor, right: Tensor) -> bool:
+    return left.shape == right.shape and torch.allclose(left.double(), right.double(), 1e-5, 1e-6, equal_nan=True)
+
+
+def _results(function: Function, values: dict[str, Any]) -> list[Tensor]:
+    results = function.call(*values.values())
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+class _Dtypes(TorchDispatchMode):
+    """Notes the dtypes of all that is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **kwargs or {})
+        self.seen |= {leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, Tensor)}
+        return result
+
+
+def evaluate(graph: dict[str, Any], values: dict[str, Any], grads: list[Tensor], sample: Sample) -> list[Tensor | None]:
+    """The outputs of a graph, each broadcast to the shape that its kind says."""
+    values = {**values, COLUMNS: sample.columns}
+    computed: list[Tensor] = []
+
+    def of(argument: dict[str, Any]) -> Tensor:
+        if "node" in argument:
+            return computed[argument["node"]]
+        if "grad" in argument:
+            value = grads[argument["grad"]]
+        elif "constant" in argument:
+            value = argument["constant"]
+        else:
+            value = values[argument.get("input") or argument["scalar"]]
+        if not isinstance(value, Tensor):
+            return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
+        return value.unsqueeze(-1) if argument["kind"] == "row" and value.ndim < len(sample.shape) else value
+
+    for node in graph["nodes"]:
+        computed.append(_compute(node["op"], [of(argument) for argument in node["arguments"]], sample))
+    return [None if output is None else of(output) for output in graph["outputs"]]
+
+
+def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
+    if op in _ROWS:
+        return _ROWS[op](arguments[0].expand(sample.shape), dim=-1, keepdim=True)
+    if op == "column_sum":
+        return arguments[0].expand(sample.shape).sum(list(range(len(sample.shape) - 1)))
+    if op == "to_float":
+        return arguments[0].double()
+    return getattr(torch, op)(*arguments)
+
+
+def _compare(ours: list[Tensor | None], theirs: list[Tensor | None], sample: Sample) -> None:
+    for left, right in zip(ours, theirs, strict=True):
+        if left is None or right is None:
+            same = (left is None and (right is None or not right.any())) or (right is None and not left.any())
+        else:
+            if left.ndim > right.ndim and left.shape[-1] == 1:
+                left = left.squeeze(-1)
+            left = left.expand(right.shape) if left.dtype == right.dtype else left.to(right.dtype).expand(right.shape)
+            same = torch.allclose(left.double(), right.double(), rtol=1e-6, atol=1e-9, equal_nan=True)
+        if not same:
+            scalars = {k: v for k, v in sample.values.items() if not isinstance(v, Tensor)}
+            at = " where " + ", ".join(f"{name} is {value}" for name, value in scalars.items()) if scalars else ""
+            raise RefusedError(f"another path that it takes{at}", 4)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()

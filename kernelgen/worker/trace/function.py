@@ -1,0 +1,69 @@
+"""The reference as a function that tells which of its variables holds which tensor, so that kernels keep the names."""
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+# The function that the instrumented source calls after each assignment.
+_NOTE = "__kernelgen_note__"
+
+
+class Function:
+    """A function; while `on_name` is set, it is called with each variable's name and tensor."""
+
+    def __init__(self) -> None:
+        self.on_name: Callable[[str, Tensor], None] | None = None
+        self.call: Callable[..., Any]
+
+    def note(self, name: str, value: Any) -> None:
+        if self.on_name is not None and isinstance(value, Tensor):
+            self.on_name(name, value)
+
+
+def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
+    """The function `name` of a source, to be called with its arguments in the schema's order."""
+    function = Function()
+    tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
+    scope = {_NOTE: function.note, "__name__": "reference"}
+    exec(compile(tree, "reference.py", "exec"), scope)
+    plain = scope[name]
+    positional = [argument["name"] for argument in arguments if not argument["keyword_only"]]
+
+    def call(*values: Any) -> Any:
+        rest = zip(arguments[len(positional) :], values[len(positional) :], strict=True)
+        return plain(*values[: len(positional)], **{argument["name"]: value for argument, value in rest})
+
+    function.call = call
+    return function
+
+
+class _Notes(ast.NodeTransformer):
+    """Adds a call of the note after each assignment to a plain name inside a function."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.decorator_list = []
+        self.generic_visit(node)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
+        names = [name for target in node.targets for name in _names(target)]
+        return [node, *map(_note, names)]
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
+        return [node, *map(_note, _names(node.target))] if node.value else [node]
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
+        return [node, *map(_note, _names(node.target))]
+
+
+def _names(target: ast.expr) -> list[str]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [name for item in target.elts for name in _names(item)]
+    return [target.id] if isinstance(target, ast.Name) else []
+
+
+def _note(name: str) -> ast.stmt:
+    values: list[ast.expr] = [ast.Constant(name), ast.Name(name, ast.Load())]
+    return ast.Expr(ast.Call(ast.Name(_NOTE, ast.Load()), values, []))

@@ -1,0 +1,339 @@
+"""A function's graph, forward or backward, in the few operators that kernels are written in.
+
+A graph is plain data:
+
+- `nodes`: each has an `op` (of operators.py), `arguments`, a `dtype` (float or bool), a `kind`, and the `name` of the
+  variable that held it, or null. An argument is {"node": i}, {"input": name}, {"scalar": name}, or {"constant": value}.
+  The kind is `element`, `column` (a vector of the last dimension), `row` (a number of each row) or `scalar`.
+- `outputs`: of the forward, the results; of the backward, the gradient of each input of a floating-point dtype. Each is
+  an argument as above with its `dtype` and `kind`, or null where there is no gradient.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelgen.worker.trace.function import Function
+from kernelgen.worker.trace.operators import CASTS, REDUCTIONS, SAME, decompositions, operator_of
+
+_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
+_COMPARISONS |= {"isnan", "isinf"}
+
+
+# How far a trace came that met an operator that is unknown here.
+UNKNOWN_OPERATOR = 2
+
+
+class RefusedError(Exception):
+    """No kernel can be written; the message names what was in the way, and `progress` how far the trace came."""
+
+    def __init__(self, reason: str, progress: int = 0) -> None:
+        super().__init__(reason)
+        self.progress = progress
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Arguments to trace with: their values by name, what each tensor is, and the shape of most."""
+
+    values: dict[str, Any]
+    kinds: dict[str, str]
+    columns: int
+    shape: tuple[int, ...]
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self.values.items() if isinstance(value, Tensor)}
+
+
+@dataclass
+class Graph:
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    outputs: list[dict[str, Any] | None] = field(default_factory=list)
+
+
+def trace(function: Function, sample: Sample, direction: str) -> Graph:
+    """The graph of a function, or of its gradient by the gradients of its results and its arguments."""
+    tensors = sample.tensors()
+    names: dict[str, str] = {}
+
+    def forward(*values: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip(tensors, values, strict=True))
+        outputs = function.call(*(given.get(name, value) for name, value in sample.values.items()))
+        outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+        for output in outputs:
+            if not isinstance(output, Tensor):
+                raise RefusedError(f"a result that is no tensor but a {type(output).__name__}", 1)
+        return tuple(outputs)
+
+    def backward(*values: Tensor) -> tuple[Tensor | None, ...]:
+        inputs = [value.requires_grad_(value.is_floating_point()) for value in values[len(grads) :]]
+        with torch.enable_grad():
+            outputs = [output for output in forward(*inputs) if output.requires_grad]
+        wanted = [value for value in inputs if value.requires_grad]
+        return torch.autograd.grad(outputs, wanted, values[: len(grads)], allow_unused=True)
+
+    def note(name: str, tensor: Tensor) -> None:
+        mode = get_proxy_mode()
+        proxy = get_proxy_slot(tensor, mode.tracer, None) if mode else None
+        if proxy is not None:
+            names[proxy.proxy.node.name] = name
+
+    values = [value.clone() for value in tensors.values()]
+    labels = [{"input": name, "kind": sample.kinds[name]} for name in tensors]
+    grads: list[Tensor] = []
+    if direction == "backward":
+        leaves = [value.clone().requires_grad_(value.is_floating_point()) for value in values]
+        results = forward(*leaves)
+        grads = [torch.ones_like(output) for output in results if output.requires_grad]
+        places = [i for i, output in enumerate(results) if output.requires_grad]
+        labels = [{"grad": i, "kind": _kind(results[i].shape, sample)} for i in places] + labels
+    function.on_name = note
+    try:
+        traced = make_fx(
+            backward if direction == "backward" else forward, decomposition_table=decompositions(), tracing_mode="fake"
+        )(*grads, *values)
+    except RefusedError:
+        raise
+    except Exception as error:
+        raise RefusedError(_phrase(error), 0) from error
+    finally:
+        function.on_name = None
+    return _Reader(sample, labels, names).read(traced.graph)
+
+
+def unknown_operator(function: Function, sample: Sample) -> str | None:
+    """The first operator of the function, before any is taken apart, that is neither pointwise nor known here."""
+    seen: list[Any] = []
+
+    class Operators(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **kwargs or {})
+
+    with Operators():
+        function.call(*sample.values.values())
+    foreign = [func for func in seen if torch.Tag.pointwise not in func.tags and operator_of(func) is None]
+    # A view matters only where nothing else does.
+    return next((_spelled(func) for func in sorted(foreign, key=lambda func: func.is_view)), None)
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:160]
+
+
+def _phrase(error: Exception) -> str:
+    text = first_line(error)
+    if "data-dependent" in str(error) or "DataDependent" in type(error).__name__:
+        return f"a branch or a value in Python that depends on the tensors' elements ({text})"
+    return f"a {type(error).__name__} while it was traced ({text})"
+
+
+def _kind(shape: torch.Size, sample: Sample) -> str:
+    """What a tensor of this shape is, beside one of the sample's shape; raises RefusedError where it is nothing."""
+    full, sizes = tuple(sample.shape), tuple(shape)
+    if sizes == full:
+        return "element"
+    if all(size == 1 for size in sizes):
+        return "scalar"
+    if sizes in (full[:-1], (*full[:-1], 1)):
+        return "row"
+    if sizes[-1] == full[-1] and all(size == 1 for size in sizes[:-1]):
+        return "column"
+    raise RefusedError(f"a tensor of another shape, {sizes} for arguments of shape {full}", UNKNOWN_OPERATOR)
+
+
+class _Reader:
+    """Turns a graph of torch.fx into a Graph."""
+
+    def __init__(self, sample: Sample, labels: list[dict[str, Any]], names: dict[str, str]) -> None:
+        self.sample, self.names = sample, names
+        self.labels = iter(labels)
+        self.graph = Graph()
+        # By node of torch.fx: the argument that stands for it.
+        self.known: dict[fx.Node, dict[str, Any]] = {}
+
+    def read(self, graph: fx.Graph) -> Graph:
+        graph.eliminate_dead_code()
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self.known[node] = next(self.labels) | {"dtype": _dtype(node.meta["val"])}
+            elif node.op == "call_function":
+                self.known[node] = self._call(node)
+            elif node.op == "get_attr":
+                self.known[node] = self._attribute(node)
+            elif node.op == "output":
+                self.graph.outputs = [None if out is None else self._output(out) for out in node.args[0]]
+        return self.graph
+
+    def _output(self, node: fx.Node) -> dict[str, Any]:
+        kind = _kind(node.meta["val"].shape, self.sample)
+        dtype = node.meta["val"].dtype
+        if dtype not in (torch.float32, torch.bool):
+            raise RefusedError(f"a result of dtype {str(dtype).removeprefix('torch.')}", 2)
+        # A row's number may have a last dimension of 1.
+        keeps = kind == "row" and node.meta["val"].ndim == len(self.sample.shape)
+        return self.known[node] | {"kind": kind, "dtype": _dtype(node.meta["val"]), "keeps": keeps}
+
+    def _attribute(self, node: fx.Node) -> dict[str, Any]:
+        value = getattr(node.graph.owning_module, node.target)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise RefusedError("a constant tensor", 1)
+        return _constant(value.item())
+
+    def _call(self, node: fx.Node) -> dict[str, Any]:
+        name = operator_of(node.target)
+        if name is None:
+            raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+        value = node.meta["val"]
+        if not isinstance(value, Tensor):
+            raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+        if name in SAME:
+            return self._noted(node, self._same(node, value))
+        if name in CASTS:
+            return self._noted(node, self._cast(node, value))
+        if name in ("full", "full_like", "scalar_tensor", "zeros_like", "ones_like", "zeros", "ones"):
+            return _filled(name, node)
+        if name in REDUCTIONS:
+            return self._reduced(name, node, value)
+        return self._pointwise(name, node, value)
+
+    def _pointwise(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
+        if name in ("clamp", "clamp_min", "clamp_max"):
+            return self._clamped(name, node, value)
+        arguments = [self._argument(argument) for argument in node.args]
+        keywords = dict(node.kwargs)
+        if name in ("add", "sub") and keywords.get("alpha", 1) != 1:
+            arguments[1] = self._add("mul", [arguments[1], self._argument(keywords["alpha"])], value)
+        if name == "rsub":
+            scale = keywords.get("alpha", node.args[2] if len(node.args) > 2 else 1)
+            first = arguments[0] if scale == 1 else self._add("mul", [arguments[0], self._argument(scale)], value)
+            name, arguments = "sub", [arguments[1], first]
+        rounding = keywords.get("rounding_mode")
+        if name.startswith(("bitwise_", "logical_")) and name != "logical_not":
+            name = name.replace("bitwise_", "logical_")
+            if value.dtype != torch.bool or any(a["dtype"] != "bool" for a in arguments):
+                raise RefusedError(f"the operator {_spelled(node.target)} of numbers", 2)
+        result = self._add(name, arguments, value, self.names.get(node.name))
+        if rounding:
+            result = self._add(rounding, [result], value, self.names.get(node.name))
+        return result
+
+    def _clamped(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
+        low, high = {"clamp": (1, 2), "clamp_min": (1, 9), "clamp_max": (9, 1)}[name]
+
+        def bound(place: int, keyword: str) -> Any:
+            return node.args[place] if len(node.args) > place else node.kwargs.get(keyword)
+
+        result = self._argument(node.args[0])
+        for operator, limit in (("maximum", bound(low, "min")), ("minimum", bound(high, "max"))):
+            if limit is not None:
+                result = self._add(operator, [result, self._argument(limit)], value)
+        return self._noted(node, result)
+
+    def _reduced(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
+        source = node.args[0].meta["val"]
+        if _kind(source.shape, self.sample) != "element":
+            raise RefusedError(f"{name} of something else than whole rows", 2)
+        dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        dims = list(range(source.ndim)) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
+        dims = sorted(dim % source.ndim for dim in dims)
+        argument = self._argument(node.args[0])
+        if dims == [source.ndim - 1]:
+            return self._rows(name, argument, node, value)
+        if dims == list(range(source.ndim - 1)) and name == "sum":
+            return self._add("column_sum", [argument], value, self.names.get(node.name), "column")
+        raise RefusedError(f"{name} over other dimensions than the last", 2)
+
+    def _rows(self, name: str, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
+        columns = _constant(self.sample.columns)
+        if name == "mean":
+            total = self._add("row_sum", [argument], value, None, "row")
+            return self._add("div", [total, columns], value, self.names.get(node.name), "row")
+        if name == "var":
+            return self._variance(argument, node, value)
+        return self._add(f"row_{name}", [argument], value, self.names.get(node.name), "row")
+
+    def _variance(self, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
+        correction = node.kwargs.get("correction", node.args[2] if len(node.args) > 2 else 1)
+        count = _constant(self.sample.columns)
+        total = self._add("row_sum", [argument], value, None, "row")
+        mean = self._add("div", [total, count], value, "mean", "row")
+        wide = node.args[0].meta["val"]
+        centred = self._add("sub", [argument, mean], wide, "centred")
+        squares = self._add("row_sum", [self._add("mul", [centred, centred], wide)], value, None, "row")
+        freedom = _constant(self.sample.columns - correction)
+        return self._add("div", [squares, freedom], value, self.names.get(node.name) or "variance", "row")
+
+    def _same(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
+        """A view or a copy of the same elements, or one number spread over others."""
+        source = node.args[1] if operator_of(node.target) == "copy_" else node.args[0]
+        before, after = _kind(source.meta["val"].shape, self.sample), _kind(value.shape, self.sample)
+        known = self._argument(source)
+        stretched = before == "scalar" or value.ndim <= len(self.sample.shape)
+        if before != after and not (after == "element" and stretched):
+            raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+        return known if before == after else known | {"kind": before}
+
+    def _cast(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
+        known = self._argument(node.args[0])
+        target = _dtype(value)
+        if not (value.dtype.is_floating_point or value.dtype == torch.bool or known["dtype"] == "bool"):
+            raise RefusedError(f"a cast to {str(value.dtype).removeprefix('torch.')}", 2)
+        if known["dtype"] == target:
+            return known
+        if target == "bool":
+            return self._add("ne", [known, _constant(0.0)], value)
+        return self._add("to_float", [known], value)
+
+    def _noted(self, node: fx.Node, known: dict[str, Any]) -> dict[str, Any]:
+        name = self.names.get(node.name)
+        if name and "node" in known and not self.graph.nodes[known["node"]]["name"]:
+            self.graph.nodes[known["node"]]["name"] = name
+        return known
+
+    def _argument(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, fx.Node):
+            return self.known[value]
+        if isinstance(value, (bool, int, float)):
+            return _constant(value)
+        raise RefusedError(f"an argument {value!r}", 2)
+
+    def _add(
+        self, op: str, arguments: list[dict[str, Any]], value: Tensor, name: str | None = None, kind: str | None = None
+    ) -> dict[str, Any]:
+        kinds = {argument.get("kind", "scalar") for argument in arguments} - {"scalar"}
+        kind = kind or (kinds.pop() if len(kinds) == 1 else "element" if kinds else "scalar")
+        dtype = "bool" if op in _COMPARISONS else _dtype(value)
+        self.graph.nodes.append({"op": op, "arguments": arguments, "dtype": dtype, "kind": kind, "name": name})
+        return {"node": len(self.graph.nodes) - 1, "dtype": dtype, "kind": kind}
+
+
+def _filled(name: str, node: fx.Node) -> dict[str, Any]:
+    values = {"zeros_like": 0.0, "ones_like": 1.0, "zeros": 0.0, "ones": 1.0}
+    value = values.get(name, node.args[0] if name == "scalar_tensor" else node.args[-1])
+    if not isinstance(value, (bool, int, float)):
+        raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+    is_bool = node.meta["val"].dtype == torch.bool
+    return _constant(bool(value) if is_bool else float(value))
+
+
+def _constant(value: Any) -> dict[str, Any]:
+    return {"constant": value, "dtype": "bool" if isinstance(value, bool) else "float", "kind": "scalar"}
+
+
+def _dtype(value: Tensor) -> str:
+    if value.dtype == torch.bool:
+        return "bool"
+    # Whole numbers are what decompositions choose from, such as 1 and -1.
+    if value.dtype.is_floating_point or value.dtype in (torch.int32, torch.int64):
+        return "float"
+    raise RefusedError(f"numbers of dtype {str(value.dtype).removeprefix('torch.')}", 2)
+
+
+def _spelled(target: Callable[..., Any]) -> str:
+    return str(target).removesuffix(".default").removesuffix(".Tensor")

@@ -1,0 +1,53 @@
+"""The operators that kernels are written in, and how PyTorch's others are taken apart into them."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+
+UNARY = (
+    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2"),
+    *("expm1", "floor", "isinf", "isnan", "log", "log10", "log1p", "log2", "logical_not", "bitwise_not", "neg"),
+    *("reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
+)
+BINARY = (
+    *("add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "clamp", "clamp_max", "clamp_min", "copysign", "div"),
+    *("eq", "fmod", "ge", "gt", "hypot", "le", "logical_and", "logical_or", "logical_xor", "lt", "maximum", "minimum"),
+    *("mul", "ne", "pow", "remainder", "rsub", "sub", "where"),
+)
+REDUCTIONS = ("sum", "mean", "amax", "amin", "var")
+# The same elements, elsewhere or in another shape.
+SAME = (
+    *("alias", "broadcast_in_dim", "clone", "contiguous", "copy", "copy_", "detach", "expand", "lift_fresh"),
+    *("lift_fresh_copy", "reshape", "squeeze", "unsqueeze", "view", "view_of", "_unsafe_view"),
+)
+CASTS = ("_to_copy", "convert_element_type", "to")
+FILLED = ("full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like")
+
+_KNOWN = {*UNARY, *BINARY, *REDUCTIONS, *SAME, *CASTS, *FILLED}
+# Spelled otherwise.
+_SYNONYMS = {"true_divide": "div", "bitwise_not": "logical_not", "mul_": "mul", "absolute": "abs"}
+
+
+def operator_of(target: Callable[..., Any]) -> str | None:
+    """The name here of an operator of PyTorch's; None where it has none."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
+        return None
+    name = target._schema.name.partition("::")[2]
+    if name.startswith("empty"):
+        return "zeros"  # A decomposition fills what it makes.
+    name = _SYNONYMS.get(name, name)
+    return name if name in _KNOWN else None
+
+
+@functools.cache
+def decompositions() -> dict[Any, Any]:
+    """PyTorch's decompositions of all operators but those above."""
+    return {
+        operator: decomposition
+        for operator, decomposition in decomposition_table.items()
+        if isinstance(operator, torch._ops.OpOverload)
+        and (operator.namespace == "aten" and operator._schema.name.partition("::")[2] not in _KNOWN)
+    }

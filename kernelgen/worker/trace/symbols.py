@@ -1,0 +1,135 @@
+"""Graphs of several samples as one, in which a constant that depends on an argument is an expression of it."""
+
+from typing import Any
+
+from kernelgen.worker.trace.graph import Graph, RefusedError, Sample
+
+# The size of the last dimension, among the scalars.
+COLUMNS = "columns"
+_TOLERANCE = 1e-9
+
+
+def merge(graphs: list[Graph], samples: list[Sample]) -> dict[str, Any]:
+    """The graph that all of them are.
+
+    Raises:
+        RefusedError: they differ in more than constants, or in constants that no simple expression gives.
+    """
+    first = graphs[0]
+    if any(_skeleton(graph) != _skeleton(first) for graph in graphs):
+        raise RefusedError("another path that it takes for other sizes or numbers", 3)
+    merger = _Merger(samples)
+    for i in range(len(first.nodes)):
+        merger.node([graph.nodes[i] for graph in graphs])
+    outputs = [merger.argument([graph.outputs[i] for graph in graphs]) for i in range(len(first.outputs))]
+    return {"nodes": merger.nodes, "outputs": outputs}
+
+
+def _skeleton(graph: Graph) -> Any:
+    """A graph without the values of its constants."""
+    nodes = [{**node, "arguments": list(map(_bare, node["arguments"]))} for node in graph.nodes]
+    return nodes, list(map(_bare, graph.outputs))
+
+
+def _bare(argument: dict[str, Any] | None) -> Any:
+    return argument and {**argument, "constant": None} if argument and "constant" in argument else argument
+
+
+class _Merger:
+    def __init__(self, samples: list[Sample]) -> None:
+        self.nodes: list[dict[str, Any]] = []
+        self.places: list[int] = []  # Of a node of the samples' graphs, among `nodes`.
+        self.scalars = {COLUMNS: [float(sample.columns) for sample in samples]}
+        for name, value in samples[0].values.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                self.scalars[name] = [float(sample.values[name]) for sample in samples]
+
+    def node(self, versions: list[dict[str, Any]]) -> None:
+        arguments = [
+            self.argument([version["arguments"][i] for version in versions])
+            for i in range(len(versions[0]["arguments"]))
+        ]
+        self.nodes.append({**versions[0], "arguments": arguments})
+        self.places.append(len(self.nodes) - 1)
+
+    def argument(self, versions: list[dict[str, Any] | None]) -> dict[str, Any] | None:
+        first = versions[0]
+        if first is None:
+            return None
+        if "node" in first:
+            return {**first, "node": self.places[first["node"]]}
+        if "constant" not in first or all(version["constant"] == first["constant"] for version in versions):
+            return first
+        return self._expression([version["constant"] for version in versions])
+
+    def _expression(self, values: list[float]) -> dict[str, Any]:
+        """What gives these values: a·s + b of a scalar s, of its square, its inverse, and a few others."""
+        for name, scalars in self.scalars.items():
+            symbol = {"scalar": name, "dtype": "float", "kind": "scalar"}
+            if line := _line(scalars, values):
+                return self._linear(symbol, *line)
+            if all(scalars) and (line := _line([1 / s for s in scalars], values)):
+                return self._linear(self._add("div", _number(1), symbol), *line)
+            if line := _line([s * s for s in scalars], values):
+                return self._linear(self._add("mul", symbol, symbol), *line)
+            if all(s != 1 for s in scalars) and (line := _line([1 / (s - 1) for s in scalars], values)):
+                less = self._add("sub", symbol, _number(1))
+                return self._linear(self._add("div", _number(1), less), *line)
+        for left, lefts in self.scalars.items():
+            for right, rights in self.scalars.items():
+                if found := self._of_two(left, lefts, right, rights, values):
+                    return found
+        raise RefusedError(
+            "a number that depends on the sizes or on the scalar arguments in a way that is not known here", 3
+        )
+
+    def _of_two(
+        self, left: str, lefts: list[float], right: str, rights: list[float], values: list[float]
+    ) -> dict[str, Any] | None:
+        first, second = ({"scalar": name, "dtype": "float", "kind": "scalar"} for name in (left, right))
+        for op, function in (
+            ("mul", lambda a, b: a * b),
+            ("div", lambda a, b: a / b if b else 0.0),
+            ("add", lambda a, b: a + b),
+            ("sub", lambda a, b: a - b),
+        ):
+            if line := _line([function(a, b) for a, b in zip(lefts, rights, strict=True)], values):
+                return self._linear(self._add(op, first, second), *line)
+        return None
+
+    def _linear(self, symbol: dict[str, Any], slope: float, offset: float) -> dict[str, Any]:
+        if slope == 1:
+            scaled = symbol
+        elif slope == -1 and offset:
+            return self._add("sub", _number(offset), symbol)
+        elif slope == -1:
+            scaled = self._add("neg", symbol)
+        else:
+            scaled = self._add("mul", _number(slope), symbol)
+        if not offset:
+            return scaled
+        return self._add("add", scaled, _number(offset)) if offset > 0 else self._add("sub", scaled, _number(-offset))
+
+    def _add(self, op: str, *arguments: dict[str, Any]) -> dict[str, Any]:
+        self.nodes.append({"op": op, "arguments": list(arguments), "dtype": "float", "kind": "scalar", "name": None})
+        return {"node": len(self.nodes) - 1, "dtype": "float", "kind": "scalar"}
+
+
+def _line(xs: list[float], ys: list[float]) -> tuple[float, float] | None:
+    """The (a, b) with y = a·x + b for all pairs, or None."""
+    if xs[0] == xs[1]:
+        return None
+    slope = (ys[1] - ys[0]) / (xs[1] - xs[0])
+    slope = round(slope, 12) if abs(slope - round(slope, 6)) < _TOLERANCE else slope
+    offset = ys[0] - slope * xs[0]
+    scale = max(map(abs, ys)) + abs(offset)
+    if abs(offset) <= _TOLERANCE * scale:
+        offset = 0.0
+    elif abs(offset - round(offset, 6)) < _TOLERANCE:
+        offset = round(offset, 6)
+    fits = all(abs(slope * x + offset - y) <= 8 * _TOLERANCE * scale for x, y in zip(xs, ys, strict=True))
+    return (slope, offset) if fits and slope else None
+
+
+def _number(value: float) -> dict[str, Any]:
+    return {"constant": float(value), "dtype": "float", "kind": "scalar"}

@@ -1,0 +1,139 @@
+"""The hooks of an op that computes each row by itself, a row being the last dimension.
+
+As of ops that compute each element by itself (see _pointwise.py), with results that may be a number for each row, and
+tensors that may be a vector of the last dimension.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _library
+from ._pointwise import PointwiseOp, bare, several
+
+
+def register(
+    name: str,
+    reference: Callable[..., Any],
+    *,
+    results: Sequence[str] = ("rows",),
+    gradients: Sequence[int] = (),
+    vectors: bool = False,
+) -> None:
+    """Registers all hooks of an op.
+
+    Args:
+        results: what each result is: `rows`, `numbers` (one for each row), or `kept`, those with a last dimension of 1.
+        gradients: the positions of the arguments that have a gradient.
+        vectors: whether the reference takes vectors alone where each row could have its own.
+    """
+    RowOp(name, reference, results, gradients, vectors).register(name)
+
+
+class RowOp(PointwiseOp):
+    def __init__(
+        self,
+        name: str,
+        reference: Callable[..., Any],
+        results: Sequence[str],
+        gradients: Sequence[int],
+        vectors: bool,
+    ) -> None:
+        super().__init__(name, reference, [None] * len(results), gradients)
+        self.kinds, self.vectors = results, vectors
+
+    def register(self, name: str) -> None:
+        _library.register_fake(name, self.fake)
+        _library.register_autocast(name, _library.widest_dtype)
+        _library.register_sharding(name, self.sharding)
+        if not self.vectors:
+            _library.register_vmap(name, self.vmap)
+        if not self.gradients:
+            _library.refuse_autograd(name)
+            return
+        backward = f"{name}_backward"
+        _library.register_autograd(name, self.backward, self.setup_context)
+        _library.register_fake(backward, self.fake_backward)
+        _library.register_sharding(backward, self.sharding_backward)
+        if self.vectors:
+            # The gradient of a vector is that of each row here, which PyTorch does not give.
+            _library.refuse_double_backward(backward)
+        else:
+            _library.register_reference_autograd(backward, self.reference_backward)
+            _library.register_vmap(backward, self.vmap_backward)
+
+    def fake(self, *args: Any) -> Any:
+        like = args[self.tensors[0]]
+        shapes = {"rows": like.shape, "numbers": like.shape[:-1], "kept": (*like.shape[:-1], 1)}
+        return bare(like.new_empty(shapes[kind]) for kind in self.kinds)
+
+    def fake_backward(self, *args: Any) -> Any:
+        return bare(args[0].new_empty(self.rows(args) if needed else 0) for needed in self.needed(args))
+
+    def rows(self, args: Sequence[Any]) -> torch.Size:
+        """The shape of all rows, in a call of the backward operator."""
+        return args[len(self.kinds)].shape
+
+    def reference_backward(self, *args: Any) -> Any:
+        """The backward operator by PyTorch's gradient of the reference, which can be differentiated again."""
+        count, shape = len(self.kinds), self.rows(args)
+        needed = self.needed(args)
+        tensors = {i: t.expand(shape) for i, t in zip(self.tensors, args[count : count + len(self.tensors)])}
+        others = dict(zip(self.others, args[count + len(self.tensors) :]))
+        wanted = [i for i, need in zip(self.gradients, needed) if need]
+        with torch.enable_grad():
+            for i in wanted:
+                tensors[i] = tensors[i] if tensors[i].requires_grad else tensors[i].detach().requires_grad_()
+            outputs = several(self.reference(*(value for _, value in sorted({**tensors, **others}.items()))))
+            leaves = [tensors[i] for i in wanted]
+            grads = torch.autograd.grad(outputs, leaves, args[:count], create_graph=True, materialize_grads=True)
+        by_place = dict(zip(wanted, grads))
+        return bare(by_place.get(i, args[0].new_empty(0)) for i in self.gradients)
+
+    def vmap(self, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        results = self.forward_operator(*_with_batch(info, in_dims, args, self.tensors[0]))
+        return results, (0 if isinstance(results, Tensor) else (0,) * len(results))
+
+    def vmap_backward(self, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        grads = self.backward_operator(*_with_batch(info, in_dims, args, len(self.kinds)))
+        dims = tuple(0 if needed else None for needed in self.needed(args))
+        return grads, (dims[0] if isinstance(grads, Tensor) else dims)
+
+    def sharding(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
+        return [([layout] * len(self.kinds), layouts) for layout, layouts in self._layouts(args, args[self.tensors[0]])]
+
+    def sharding_backward(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
+        from torch.distributed.tensor import Replicate
+
+        return [
+            ([layout if needed else Replicate() for needed in self.needed(args)], layouts)
+            for layout, layouts in self._layouts(args, args[len(self.kinds)])
+        ]
+
+    def _layouts(self, args: Sequence[Any], rows: Any) -> list[tuple[Any, list[Any]]]:
+        """Rows may be sharded in any way; each is on one device, and vectors are replicated."""
+        from torch.distributed.tensor import Replicate, Shard
+
+        def layout_of(arg: Any, layout: Any) -> Any:
+            if not hasattr(arg, "shape"):
+                return None
+            return layout if rows.shape[:-1] in (arg.shape, arg.shape[:-1]) else Replicate()
+
+        every = (Replicate(), *map(Shard, range(len(rows.shape) - 1)))
+        return [(layout, [layout_of(arg, layout) for arg in args]) for layout in every]
+
+
+def _with_batch(info: Any, in_dims: Sequence[int | None], args: Sequence[Any], first: int) -> list[Any]:
+    """The arguments with the batch as one more dimension, before all others; vectors as rows that are all the same."""
+    rows = _library.batch_first(info, args[first], in_dims[first]).shape
+    batched = []
+    for arg, dim in zip(args, in_dims):
+        if isinstance(arg, Tensor):
+            arg = _library.batch_first(info, arg, dim)
+            if arg.ndim == 2 and len(rows) > 2 and arg.shape[-1] == rows[-1] and arg.shape != rows[:-1]:
+                arg = arg.reshape(rows[0], *[1] * (len(rows) - 2), rows[-1])
+            arg = arg.expand(rows) if arg.ndim == len(rows) and arg.shape[-1] == rows[-1] else arg
+        batched.append(arg)
+    return batched

@@ -1,0 +1,69 @@
+// Functions of numbers, for formulas that the CPU computes as well: cpu/functions.h has the same names.
+//
+// A number is float32 or float64. NaN stays NaN, as in PyTorch.
+
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#define FORMULA __device__ inline
+
+namespace math {
+
+template <typename Number>
+constexpr Number kInfinity = std::numeric_limits<Number>::infinity();
+template <typename Number>
+constexpr Number kNaN = std::numeric_limits<Number>::quiet_NaN();
+
+// clang-format off
+template <typename Number> FORMULA Number abs(Number x) { return std::fabs(x); }
+template <typename Number> FORMULA Number acos(Number x) { return std::acos(x); }
+template <typename Number> FORMULA Number acosh(Number x) { return std::acosh(x); }
+template <typename Number> FORMULA Number asin(Number x) { return std::asin(x); }
+template <typename Number> FORMULA Number asinh(Number x) { return std::asinh(x); }
+template <typename Number> FORMULA Number atan(Number x) { return std::atan(x); }
+template <typename Number> FORMULA Number atan2(Number y, Number x) { return std::atan2(y, x); }
+template <typename Number> FORMULA Number atanh(Number x) { return std::atanh(x); }
+template <typename Number> FORMULA Number ceil(Number x) { return std::ceil(x); }
+template <typename Number> FORMULA Number copy_sign(Number x, Number y) { return std::copysign(x, y); }
+template <typename Number> FORMULA Number cos(Number x) { return std::cos(x); }
+template <typename Number> FORMULA Number cosh(Number x) { return std::cosh(x); }
+template <typename Number> FORMULA Number erf(Number x) { return std::erf(x); }
+template <typename Number> FORMULA Number erfc(Number x) { return std::erfc(x); }
+template <typename Number> FORMULA Number exp(Number x) { return std::exp(x); }
+template <typename Number> FORMULA Number exp2(Number x) { return std::exp2(x); }
+template <typename Number> FORMULA Number expm1(Number x) { return std::expm1(x); }
+template <typename Number> FORMULA Number floor(Number x) { return std::floor(x); }
+template <typename Number> FORMULA Number hypot(Number x, Number y) { return std::hypot(x, y); }
+template <typename Number> FORMULA bool is_infinite(Number x) { return std::fabs(x) == kInfinity<Number>; }
+template <typename Number> FORMULA bool is_nan(Number x) { return x != x; }
+template <typename Number> FORMULA Number log(Number x) { return std::log(x); }
+template <typename Number> FORMULA Number log10(Number x) { return std::log10(x); }
+template <typename Number> FORMULA Number log1p(Number x) { return std::log1p(x); }
+template <typename Number> FORMULA Number log2(Number x) { return std::log2(x); }
+template <typename Number> FORMULA Number maximum(Number x, Number y) { return x > y || x != x ? x : y; }
+template <typename Number> FORMULA Number minimum(Number x, Number y) { return x < y || x != x ? x : y; }
+template <typename Number> FORMULA Number pow(Number x, Number y) { return std::pow(x, y); }
+template <typename Number> FORMULA Number relu(Number x) { return x < 0 ? Number(0) : x; }
+template <typename Number> FORMULA Number remainder_of_truncated(Number x, Number y) { return std::fmod(x, y); }
+template <typename Number> FORMULA Number round(Number x) { return std::nearbyint(x); }
+template <typename Number> FORMULA Number rsqrt(Number x) { return 1 / std::sqrt(x); }
+template <typename Number> FORMULA Number sigmoid(Number x) { return 1 / (1 + std::exp(-x)); }
+template <typename Number> FORMULA Number sign(Number x) { return Number(x > 0) - Number(x < 0); }
+template <typename Number> FORMULA Number sin(Number x) { return std::sin(x); }
+template <typename Number> FORMULA Number sinh(Number x) { return std::sinh(x); }
+template <typename Number> FORMULA Number sqrt(Number x) { return std::sqrt(x); }
+template <typename Number> FORMULA Number tan(Number x) { return std::tan(x); }
+template <typename Number> FORMULA Number tanh(Number x) { return std::tanh(x); }
+template <typename Number> FORMULA Number trunc(Number x) { return std::trunc(x); }
+// clang-format on
+
+// What Python's % gives: it has the sign of y.
+template <typename Number>
+FORMULA Number remainder(Number x, Number y) {
+  const Number rest = std::fmod(x, y);
+  return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+}
+
+}  // namespace math

@@ -1,0 +1,60 @@
+// Tensors that are broadcast to one shape, as rows with strides. Plain C++: the CPU's kernels use it too.
+
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define OPERAND_FUNCTION __host__ __device__ inline
+#else
+#define OPERAND_FUNCTION inline
+#endif
+
+// The most dimensions that rows may have beside their own. Neighbours that lie alike in all tensors count as one.
+constexpr int kRowDimensions = 6;
+
+// The elements of type T that a vector holds: an access of 16 bytes.
+template <typename T>
+constexpr int kOperandVector = 16 / sizeof(T);
+
+// The shape that all tensors are broadcast to: `count` rows of n elements.
+struct Rows {
+  int64_t count = 1;
+  int64_t n = 1;
+  int dimensions = 0;                  // of the rows
+  int64_t sizes[kRowDimensions] = {};  // the innermost first
+};
+
+// The place of a row along each dimension of the rows.
+struct RowIndex {
+  int64_t places[kRowDimensions] = {};
+
+  OPERAND_FUNCTION RowIndex(const Rows& rows, int64_t row) {
+    for (int d = 0; d < kRowDimensions; ++d) {
+      if (d + 1 < rows.dimensions) {
+        const int64_t next = row / rows.sizes[d];
+        places[d] = row - next * rows.sizes[d];
+        row = next;
+      } else if (d < rows.dimensions) {
+        places[d] = row;  // Most tensors have one such dimension, and no division.
+      }
+    }
+  }
+};
+
+// A tensor as the rows see it.
+template <typename T>
+struct Operand {
+  const T* data = nullptr;
+  int64_t step = 0;                      // between neighbouring elements of a row; 0 where they are one number
+  int64_t strides[kRowDimensions] = {};  // between rows
+  bool vectors = false;                  // whether rows can be read by vectors
+
+  OPERAND_FUNCTION const T* row(const RowIndex& index) const {
+    const T* pointer = data;
+    for (int d = 0; d < kRowDimensions; ++d) {
+      pointer += index.places[d] * strides[d];
+    }
+    return pointer;
+  }
+};

@@ -1,0 +1,38 @@
+// Rows cut into pieces, for the CPU's threads.
+
+#pragma once
+
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+
+#include "numbers.h"
+#include "operand.h"
+
+// Calls f(buffers, row, first, count) for pieces of at most `elements` elements of each row, in parallel. Each thread
+// has buffers of its own.
+template <typename Buffers, typename F>
+void for_each_piece(const Rows& rows, int64_t elements, const F& f) {
+  const int64_t pieces = (rows.n + elements - 1) / elements;
+  const int64_t grain = std::max<int64_t>(1, elements / std::min(rows.n, elements));
+  torch::stable::parallel_for(0, rows.count * pieces, grain, [&](int64_t begin, int64_t end) {
+    Buffers buffers;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % pieces * elements;
+      f(buffers, i / pieces, first, std::min(elements, rows.n - first));
+    }
+  });
+}
+
+// Elements of a row, from `first` on, as numbers.
+template <typename T>
+const typename Numbers<T>::Number* load(
+    Numbers<T>& buffer, const Operand<T>& operand, const RowIndex& index, int64_t first, int64_t count) {
+  return buffer.load(operand.row(index) + first * operand.step, operand.step, count);
+}
+
+// Where the element `first` of a row of results is; null where `results` is, which nobody needs.
+template <typename T>
+T* row_of(T* results, const Rows& rows, int64_t row, int64_t first) {
+  return results ? results + row * rows.n + first : nullptr;
+}

@@ -1,0 +1,121 @@
+"""Traced graphs become lines of C++ that a person would keep."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from kernelgen.scaffold.formula.entry import pointwise, row_wise
+from kernelgen.scaffold.formula.expressions import number
+from kernelgen.scaffold.schema.from_python import reference
+from tests.worker.test_trace import NAMES, POINTWISE, ROW_NAMES, ROWS, trace, trace_text
+
+
+def formula(path: Path, name: str) -> dict:
+    return pointwise(reference.read(path, name).schema.entry(), trace(path, name))
+
+
+def formula_of(folder: Path, body: str, signature: str = "x: Tensor", result: str = "Tensor") -> dict:
+    traced = trace_text(folder, body, signature, result)
+    return pointwise(reference.read(folder / "text.py", "f").schema.entry(), traced)
+
+
+def test_gelu_with_a_bias():
+    found = formula(POINTWISE, "gelu_bias")
+    assert found["forward"] == [
+        "const Number sum = x + bias;",
+        "const Number tanh_value = "
+        "math::tanh(Number(0.7978845608028654) * (sum + Number(0.044715) * (sum * sum * sum)));",
+        "out = 0.5f * sum * (tanh_value + 1);",
+    ]
+    assert found["backward"]["lines"][-1] == "grad_bias = grad_x;"
+    assert found["backward"]["schema"]["text"] == (
+        "(Tensor grad, Tensor x, Tensor bias, bool x_needed, bool bias_needed) -> (Tensor grad_x, Tensor grad_bias)"
+    )
+
+
+def test_names_of_the_reference_are_kept():
+    found = formula(POINTWISE, "focal")
+    assert [line.split(" = ")[0] for line in found["forward"]] == [
+        "const Number difference",
+        "const Number cross_entropy",
+        "const Number probability",
+        "out",
+    ]
+
+
+def test_two_results_and_a_mask():
+    found = formula(POINTWISE, "hysteresis")
+    assert found["forward"] == ["const bool higher = x > y;", "out0 = higher ? x : 0.5f * y;", "out1 = higher;"]
+    assert [result["dtype"] for result in found["results"]] == ["float", "bool"]
+    assert [grad["name"] for grad in found["backward"]["grads"]] == ["grad_out0"]
+
+
+def test_a_bool_argument_is_a_branch():
+    assert formula(POINTWISE, "signed_sine")["forward"] == [
+        "if (negate) {",
+        "  out = -math::sin(x);",
+        "} else {",
+        "  out = math::sin(x);",
+        "}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("return x * 1.0 + 0.0", "out = x;"),
+        ("return x**2 - x**3", "out = x * x - x * x * x;"),
+        ("return x - (x.exp() - x.sin())", "out = x - (math::exp(x) - math::sin(x));"),
+        ("return x / (x.exp() * x.sin())", "out = x / (math::exp(x) * math::sin(x));"),
+        ("return -(x.exp() + 1)", "out = -(math::exp(x) + 1);"),
+        ("return x + -x.exp()", "out = x - math::exp(x);"),
+        ("return torch.where(x > 0, x, 1.0) * x", "out = (x > 0 ? x : 1) * x;"),
+        ("return (x > 0) * x", "out = (x > 0) * x;"),
+        ("return x.clamp(max=0.1)", "out = math::minimum(x, Number(0.1));"),
+    ],
+)
+def test_expressions_have_the_parentheses_they_need(tmp_path, body, line):
+    assert formula_of(tmp_path, body)["forward"] == [line]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2.0, "2"), (-3.0, "-3"), (0.5, "0.5f"), (0.1, "Number(0.1)"), (float("inf"), "math::kInfinity<Number>")],
+)
+def test_numbers_are_exact_in_both_types(value, text):
+    assert number(value).text == text
+
+
+def test_a_word_of_cpp_is_no_variable(tmp_path):
+    found = formula_of(tmp_path, "register = x.exp()\n    return register * register")
+    assert found["forward"][0] == "const Number register_ = math::exp(x);"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_line_is_too_long(name):
+    found = formula(POINTWISE, name)
+    for line in [*found["forward"], *(found["backward"] or {"lines": []})["lines"]]:
+        assert len(line) <= 118
+
+
+def test_softmax_is_three_passes():
+    found = row_wise(reference.read(ROWS, "softmax").schema.entry(), trace(ROWS, "softmax"))
+    assert found["forward"] == [
+        "const Number row_max = row.max([&](Number x) { return x; });",
+        "const Number row_sum = row.sum([&](Number x) { return math::exp(x - row_max); });",
+        "row.write([&](Number x, Number& out) { out = math::exp(x - row_max) / row_sum; });",
+    ]
+
+
+def test_a_loss_is_a_number_for_each_row():
+    found = row_wise(reference.read(ROWS, "soft_cross_entropy").schema.entry(), trace(ROWS, "soft_cross_entropy"))
+    assert found["forward"][-1] == "row.put(0, -row_sum_2);"
+    assert found["backward"]["lines"][0] == "const Number grad = row.number(0);"
+
+
+@pytest.mark.parametrize("name", ROW_NAMES)
+def test_no_line_of_rows_is_too_long(name):
+    found = row_wise(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))
+    assert all(len(line) <= 118 for line in [*found["forward"], *found["backward"]["lines"]])

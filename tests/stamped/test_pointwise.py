@@ -1,0 +1,100 @@
+"""Ops of the recipes `pointwise` and `row_wise`: formatted, green on the CPU, and right on the emulated GPU."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelgen.emulator.library import has_toolkit
+from kernelgen.scaffold.formula.entry import pointwise, row_wise
+from kernelgen.scaffold.schema.from_python import reference
+from tests.worker.test_trace import NAMES, POINTWISE, ROW_NAMES, ROWS, trace
+
+from .conftest import REPOSITORY, build, own_tests, quickly, run, stamp
+
+# A vector or masks, several results, a bool argument, no broadcasting, no float64, no gradient, numbers in (0, 1).
+BUILT = ("gelu_bias", "choose", "hysteresis", "signed_sine", "focal", "upcast", "is_close", "entropy", "power")
+ROWS_BUILT = ("softmax", "rms", "layer", "log_sum_exp")
+FUZZED = ("gelu_bias", "choose", "hysteresis", "signed_sine", *ROWS_BUILT)
+
+needs_headers = pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")
+
+
+def entry(function: str, name: str | None = None) -> dict[str, Any]:
+    """What `add-op --from` records."""
+    of_rows = function in ROW_NAMES
+    path = ROWS if of_rows else POINTWISE
+    read = reference.read(path, function)
+    schema = read.schema.entry()
+    return {
+        "name": name or function,
+        "recipe": "row_wise" if of_rows else "pointwise",
+        "schema": schema,
+        "reference": read.source_as(name or function),
+        "traced": (row_wise if of_rows else pointwise)(schema, trace(path, function)),
+    }
+
+
+@pytest.fixture(scope="module")
+def every_op(tmp_path_factory) -> Path:
+    """An op of each function of the corpus, and some with names that are as long as they may be, not built."""
+    ops = [entry(name) for name in (*NAMES, *ROW_NAMES)] + [
+        entry(name, f"{name}_{'x' * (35 - len(name))}") for name in (*BUILT, *ROWS_BUILT)
+    ]
+    ops.sort(key=lambda op: op["name"])
+    return stamp(tmp_path_factory.mktemp("pointwise") / "every-op", ops=ops)
+
+
+def test_what_is_stamped_is_formatted(every_op):
+    sources = [path for path in every_op.rglob("*") if path.suffix in (".cpp", ".cu", ".cuh", ".h")]
+    style = f"--style=file:{REPOSITORY / 'template' / '.clang-format'}"
+    formatted = run(
+        [str(Path(sys.executable).parent / "clang-format"), style, "--dry-run", "--Werror", *sources], every_op
+    )
+    assert formatted.returncode == 0, formatted.stderr
+
+
+@pytest.mark.parametrize("check", (["check"], ["format", "--check"]))
+def test_what_is_stamped_is_clean(every_op, check):
+    done = run([sys.executable, "-m", "ruff", *check, "."], every_op)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nothing_is_left_to_do(every_op):
+    for path in (every_op / "src/demo_kernels/ops").rglob("*"):
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            assert "to do" not in text, path
+            assert "NOT_WRITTEN" not in text, path
+
+
+@pytest.fixture(scope="module")
+def project(made_once) -> Path:
+    """Built for the CPU."""
+
+    def make(folder: Path) -> None:
+        stamp(folder / "p", ops=sorted((entry(name) for name in (*BUILT, *ROWS_BUILT)), key=lambda op: op["name"]))
+        done = build(folder / "p", USE_CUDA="0", **quickly())
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return made_once("pointwise", make) / "p"
+
+
+@pytest.mark.slow
+def test_the_suite_is_green(project):
+    outcomes = own_tests(project, "src", USE_CUDA="0")
+    assert {outcome.op for outcome in outcomes} == {*BUILT, *ROWS_BUILT}
+    failed = [outcome for outcome in outcomes if outcome.status not in ("passed", "skipped")]
+    assert not failed, "\n".join(f"{outcome.op} {outcome.test} {outcome.case}: {outcome.message}" for outcome in failed)
+
+
+@pytest.mark.slow
+@needs_headers
+@pytest.mark.parametrize("device", ("cpu", "emulated"))
+def test_fuzz_finds_nothing(project, device):
+    command = [sys.executable, "-m", "kernelgen", "fuzz", *FUZZED, "--device", device, "--count", "60", "--json"]
+    done = run(command, project)
+    report = json.loads(done.stdout)
+    assert done.returncode == 0, report

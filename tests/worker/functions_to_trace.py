@@ -1,0 +1,190 @@
+"""Pointwise functions of the kind that people bring to `kernelgen add-op --from`."""
+
+import math
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+
+def gelu_bias(x: Tensor, bias: Tensor) -> Tensor:
+    return F.gelu(x + bias, approximate="tanh")
+
+
+def gelu(x: Tensor) -> Tensor:
+    return F.gelu(x)
+
+
+def silu(x: Tensor) -> Tensor:
+    return F.silu(x)
+
+
+def relu(x: Tensor) -> Tensor:
+    return F.relu(x)
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    return F.relu(x) ** 2
+
+
+def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
+    return F.leaky_relu(x, slope)
+
+
+def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    return F.elu(x, alpha)
+
+
+def celu(x: Tensor) -> Tensor:
+    return F.celu(x)
+
+
+def selu(x: Tensor) -> Tensor:
+    return F.selu(x)
+
+
+def mish(x: Tensor) -> Tensor:
+    return F.mish(x)
+
+
+def softplus(x: Tensor, beta: float = 1.0) -> Tensor:
+    return F.softplus(x, beta)
+
+
+def hardswish(x: Tensor) -> Tensor:
+    return F.hardswish(x)
+
+
+def hardtanh(x: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
+    return F.hardtanh(x, low, high)
+
+
+def softsign(x: Tensor) -> Tensor:
+    return F.softsign(x)
+
+
+def log_sigmoid(x: Tensor) -> Tensor:
+    return F.logsigmoid(x)
+
+
+def tanh_shrink(x: Tensor) -> Tensor:
+    return F.tanhshrink(x)
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(gate) * up
+
+
+def geglu(gate: Tensor, up: Tensor) -> Tensor:
+    return F.gelu(gate, approximate="tanh") * up
+
+
+def gated_residual(x: Tensor, gate: Tensor, residual: Tensor) -> Tensor:
+    weight = torch.sigmoid(gate)
+    return residual + weight * x
+
+
+def layer_scale(x: Tensor, gamma: Tensor, residual: Tensor) -> Tensor:
+    return residual + gamma * x
+
+
+def scale_shift(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    return x * (1 + scale) + shift
+
+
+def squared_error(prediction: Tensor, target: Tensor) -> Tensor:
+    return F.mse_loss(prediction, target, reduction="none")
+
+
+def huber(prediction: Tensor, target: Tensor, delta: float = 1.0) -> Tensor:
+    return F.huber_loss(prediction, target, reduction="none", delta=delta)
+
+
+def smooth_l1(prediction: Tensor, target: Tensor) -> Tensor:
+    return F.smooth_l1_loss(prediction, target, reduction="none")
+
+
+def bce_with_logits(logits: Tensor, target: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+
+
+def focal(logits: Tensor, target: Tensor, gamma: float = 2.0) -> Tensor:
+    cross_entropy = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+    probability = torch.exp(-cross_entropy)
+    return (1 - probability) ** gamma * cross_entropy
+
+
+def clamp(x: Tensor, low: float = -0.5, high: float = 0.5) -> Tensor:
+    return x.clamp(low, high)
+
+
+def choose(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(mask, x, y)
+
+
+def masked_scale(x: Tensor, mask: Tensor, p: float = 0.1) -> Tensor:
+    return x.masked_fill(mask, 0.0) / (1 - p)
+
+
+def is_close(x: Tensor, y: Tensor, tolerance: float = 0.1) -> Tensor:
+    return (x - y).abs() <= tolerance
+
+
+def cube(x: Tensor) -> Tensor:
+    return x**3
+
+
+def power(x: Tensor, n: int = 3) -> Tensor:
+    return x**n
+
+
+def soft_cap(x: Tensor, cap: float = 30.0) -> Tensor:
+    return cap * torch.tanh(x / cap)
+
+
+def polar(r: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
+    return r * torch.cos(angle), r * torch.sin(angle)
+
+
+def signed_sine(x: Tensor, negate: bool = False) -> Tensor:
+    return -torch.sin(x) if negate else torch.sin(x)
+
+
+def gaussian(x: Tensor, mean: Tensor, log_sigma: Tensor) -> Tensor:
+    z = (x - mean) * torch.exp(-log_sigma)
+    return -0.5 * z * z - log_sigma - 0.5 * math.log(2 * math.pi)
+
+
+def hysteresis(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    higher = x > y
+    return torch.where(higher, x, 0.5 * y), higher
+
+
+def upcast(x: Tensor) -> Tensor:
+    return torch.log1p(x.float() ** 2).to(x.dtype)
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.702 * x)
+
+
+def entropy(p: Tensor) -> Tensor:
+    return -p * torch.log(p)
+
+
+def log_cosh(prediction: Tensor, target: Tensor) -> Tensor:
+    error = prediction - target
+    return error + F.softplus(-2 * error) - math.log(2)
+
+
+def logit(p: Tensor) -> Tensor:
+    return torch.logit(p, 1e-6)
+
+
+def lerp(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
+    return torch.lerp(start, end, weight)
+
+
+def adaln(x: Tensor, shift: Tensor, scale: Tensor, gate: Tensor, residual: Tensor) -> Tensor:
+    modulated = x * (1 + scale) + shift
+    return residual + gate * modulated

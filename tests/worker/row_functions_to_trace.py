@@ -1,0 +1,75 @@
+"""Functions with reductions of rows, of the kind that people bring to `kernelgen add-op --from`."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+
+def softmax(x: Tensor) -> Tensor:
+    return F.softmax(x, dim=-1)
+
+
+def log_softmax(x: Tensor) -> Tensor:
+    return F.log_softmax(x, dim=-1)
+
+
+def softmax_temperature(x: Tensor, temperature: float = 2.0) -> Tensor:
+    return torch.softmax(x / temperature, -1)
+
+
+def rms(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    variance = x.pow(2).mean(-1, keepdim=True)
+    return x * torch.rsqrt(variance + eps) * weight
+
+
+def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], weight, bias)
+
+
+def log_sum_exp(x: Tensor) -> Tensor:
+    return x.logsumexp(-1)
+
+
+def unit(x: Tensor) -> Tensor:
+    return F.normalize(x, dim=-1)
+
+
+def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    return -(target * F.log_softmax(logits, -1)).sum(-1)
+
+
+def smooth_cross_entropy(logits: Tensor, target: Tensor, smoothing: float = 0.1) -> Tensor:
+    log_probabilities = F.log_softmax(logits, -1)
+    nll = -(target * log_probabilities).sum(-1)
+    uniform = -log_probabilities.mean(-1)
+    return (1 - smoothing) * nll + smoothing * uniform
+
+
+def mean_square(x: Tensor) -> Tensor:
+    return (x * x).mean(-1)
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum(-1) * torch.rsqrt((a * a).sum(-1) * (b * b).sum(-1) + 1e-6)
+
+
+def gated_rms(x: Tensor, gate: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
+    y = x * F.silu(gate)
+    return y * torch.rsqrt((y * y).mean(-1, keepdim=True) + eps) * weight
+
+
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    return (F.softmax(p, -1) * (F.log_softmax(p, -1) - F.log_softmax(q, -1))).sum(-1)
+
+
+def standardise(x: Tensor) -> Tensor:
+    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6)
+
+
+def amax_scale(x: Tensor) -> tuple[Tensor, Tensor]:
+    scale = x.abs().amax(-1, keepdim=True) / 7
+    return x / scale, scale.squeeze(-1)
+
+
+def rows_bias(x: Tensor, bias: Tensor) -> Tensor:
+    return x.softmax(-1) + bias[None, :]

@@ -1,0 +1,128 @@
+"""Functions are traced to the operators that kernels are written in, or it is said what was in the way."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kernelgen.scaffold.schema.from_python import reference  # noqa: E402
+from kernelgen.worker.trace import traced  # noqa: E402
+from kernelgen.worker.trace.graph import RefusedError  # noqa: E402
+
+POINTWISE = Path(__file__).with_name("functions_to_trace.py")
+ROWS = POINTWISE.with_name("row_functions_to_trace.py")
+
+
+def names_in(path: Path) -> list[str]:
+    return [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+
+
+NAMES, ROW_NAMES = names_in(POINTWISE), names_in(ROWS)
+
+
+def trace(path: Path, name: str) -> dict:
+    function = reference.read(path, name)
+    arguments = function.schema.entry()["arguments"]
+    request = {
+        "source": function.source,
+        "function": name,
+        "arguments": arguments,
+        "recipes": ["pointwise", "row_wise"],
+    }
+    return json.loads(json.dumps(traced(request)))
+
+
+def trace_text(folder: Path, body: str, signature: str = "x: Tensor", result: str = "Tensor") -> dict:
+    """The trace of a function with this body; nan != nan where it stands in a comparison of texts."""
+    path = folder / "text.py"
+    head = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import Tensor\n\n\n"
+    path.write_text(f"{head}def f({signature}) -> {result}:\n    {body}\n")
+    return trace(path, "f")
+
+
+def test_the_corpus_is_large_enough():
+    assert len(NAMES) >= 35
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_function_of_the_corpus_is_taken(name):
+    """The worker itself compares the graphs with the function, at several numbers for each scalar."""
+    facts = trace(POINTWISE, name)
+    assert all(path["forward"]["nodes"] for path in facts["paths"])
+
+
+@pytest.mark.parametrize("name", ROW_NAMES)
+def test_every_function_of_rows_is_taken(name):
+    assert trace(ROWS, name)["assumption"]["recipe"] == "row_wise"
+
+
+def test_a_weight_may_be_a_vector(tmp_path):
+    assert trace(ROWS, "rms")["assumption"]["vectors"] == ["weight"]
+    assert trace(ROWS, "layer")["assumption"]["kinds"] == {"x": "element", "weight": "column", "bias": "column"}
+
+
+def test_scalars_stay_symbols(tmp_path):
+    facts = trace_text(tmp_path, "return x * (1 - p) + p / 2", "x: Tensor, p: float = 0.5")
+    text = json.dumps(facts["paths"][0]["forward"])
+    assert '"scalar": "p"' in text
+    assert "0.37" not in text
+
+
+def test_a_bool_argument_gives_a_path_each(tmp_path):
+    facts = trace_text(tmp_path, "return x.exp() if fast else x.sin()", "x: Tensor, fast: bool = True")
+    assert [(path["flags"], path["forward"]["nodes"][0]["op"]) for path in facts["paths"]] == [
+        ({"fast": True}, "exp"),
+        ({"fast": False}, "sin"),
+    ]
+
+
+def test_a_mask_is_a_bool_tensor(tmp_path):
+    facts = trace_text(tmp_path, "return x.masked_fill(~mask, -1.0)", "x: Tensor, mask: Tensor")
+    assert facts["assumption"]["dtypes"] == {"x": "float", "mask": "bool"}
+
+
+def test_what_is_not_differentiable_has_no_backward(tmp_path):
+    assert trace_text(tmp_path, "return x > 0.5")["paths"][0]["backward"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "between"), [("return x.log()", ["x"]), ("return x.exp()", []), ("return x.sqrt() * y", ["x"])]
+)
+def test_numbers_are_drawn_where_the_function_is_defined(tmp_path, body, between):
+    signature = "x: Tensor, y: Tensor" if "y" in body else "x: Tensor"
+    assert trace_text(tmp_path, body, signature)["assumption"]["between"] == between
+
+
+def test_a_cast_to_float32_means_no_float64(tmp_path):
+    assert not trace_text(tmp_path, "return x.float().exp().to(x.dtype)")["takes_float64"]
+
+
+def test_pytorch_may_refuse_to_broadcast(tmp_path):
+    both = "x: Tensor, y: Tensor"
+    loss = 'return F.binary_cross_entropy_with_logits(x, y, reduction="none")'
+    assert not trace_text(tmp_path, loss, both)["assumption"]["broadcasts"]
+    assert trace_text(tmp_path, "return x * y", both)["assumption"]["broadcasts"]
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "reason"),
+    [
+        ("return x @ x.mT", "x: Tensor", "the operator aten.bmm"),
+        ("return x / x.sum()", "x: Tensor", "sum over other dimensions than the last"),
+        ("return x.cumsum(-1)", "x: Tensor", "the operator aten.cumsum"),
+        ("return x.sort(-1).values", "x: Tensor", "the operator aten.sort"),
+        ("return x.exp() if alpha == 0 else x * alpha", "x: Tensor, alpha: float", "where alpha is 0.0"),
+        ("return x if x.sum() > 0 else -x", "x: Tensor", "depends on the tensors' elements"),
+        ("return x * x.shape[-1] ** 3", "x: Tensor", "depends on the sizes"),
+        ("return x.exp() if mode == 'exp' else x", "x: Tensor, mode: str = 'exp'", "mode, which is a str"),
+        ("return xs[0] + xs[1]", "xs: list[Tensor]", "xs, which is a Tensor[]"),
+        ("return x.float()", "x: Tensor", "a result of dtype float32 for bfloat16 arguments"),
+        ("return x + torch.rand_like(x)", "x: Tensor", "the operator aten.rand_like"),
+    ],
+)
+def test_what_was_in_the_way_is_named(tmp_path, body, signature, reason):
+    with pytest.raises(RefusedError, match=reason.replace("[", r"\[").replace("]", r"\]")):
+        trace_text(tmp_path, body, signature)
