@@ -19,12 +19,12 @@ from typing import Any
 import results_file
 import torch
 from project import import_package
+from timed_case import TimedCase
 
 from kernelgen.lab import statistics
 from kernelgen.protocol import OP
 from kernelgen.worker.environment import describe
-from kernelgen.worker.op import Op, load
-from kernelgen.worker.timed_case import TimedCase
+from kernelgen.worker.op import Op, dtype_name, load
 
 FOLDER = Path(__file__).parents[1] / "tests" / "worker"
 FILES = (FOLDER / "functions_to_trace.py", FOLDER / "row_functions_to_trace.py")
@@ -57,8 +57,7 @@ def make(project: Path, names: list[str]) -> None:
 def row(op: Op, case: str, dtype: torch.dtype, device: str, backward: bool, samples: int) -> dict[str, Any]:
     torch._dynamo.reset()
     sizes = (op.cases if device == "cuda" else op.cpu_cases)[case]
-    timed = TimedCase(op, sizes, dtype, device, {}, backward=backward, seed=1)
-    timed.sets.append(timed.draw())
+    timed = TimedCase(op, sizes, dtype, device, backward=backward)
     timed.functions |= {OP: op.function, **op.peers}
     seconds: dict[str, list[float]] = {name: [] for name in timed.functions}
     for name in seconds:
@@ -71,7 +70,7 @@ def row(op: Op, case: str, dtype: torch.dtype, device: str, backward: bool, samp
     return {
         "op": op.name,
         "case": case,
-        "dtype": str(dtype).removeprefix("torch."),
+        "dtype": dtype_name(dtype),
         "direction": "backward" if backward else "forward",
         "implementations": {
             name: {"median_us": 1e6 * m.value, "low_us": 1e6 * m.low, "high_us": 1e6 * m.high}
@@ -81,15 +80,16 @@ def row(op: Op, case: str, dtype: torch.dtype, device: str, backward: bool, samp
     }
 
 
-def rows(project: Path, names: list[str], device: str, samples: int) -> list[dict[str, Any]]:
+def rows(project: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     package = import_package(project).__name__
     measured = []
-    for name in names:
+    for name in options.ops:
         op = load(package, name)
-        for case in op.cases if device == "cuda" else op.cpu_cases:
-            for dtype in op.bench_dtypes:
+        cases = op.cases if options.device == "cuda" else op.cpu_cases
+        for case in (case for case in cases if case in (options.cases or cases)):
+            for dtype in (dtype for dtype in op.bench_dtypes if dtype_name(dtype) in options.dtypes):
                 for backward in (False, True) if op.gradient else (False,):
-                    measured.append(row(op, case, dtype, device, backward, samples))
+                    measured.append(row(op, case, dtype, options.device, backward, options.samples))
                     print("{op:16} {case:26} {dtype:9} {direction:9} {ratio:6.2f}".format(**measured[-1]), flush=True)
     return measured
 
@@ -100,12 +100,14 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--ops", nargs="+", choices=list(FUNCTIONS), default=list(NAMES))
+    parser.add_argument("--cases", nargs="+", help="of lab.py (default: all)")
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     project = options.project.resolve()
     if not project.exists():
         make(project, options.ops)
-    measured = rows(project, options.ops, options.device, options.samples)
+    measured = rows(project, options)
     logs = [math.log(row["ratio"]) for row in measured]
     worst = min(measured, key=lambda row: row["ratio"])
     print(f"\ngeometric mean {math.exp(sum(logs) / len(logs)):.3f}, worst {worst['ratio']:.3f}")
