@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 DUMP = "-fdump-tree-tsan1"
-FUNCTION = re.compile(r"^;; Function (.+) \(.*$", re.MULTILINE)
+FUNCTION = re.compile(r"^;; Function (.+) \(\w+, funcdef_no.*$", re.MULTILINE)
 CALL = re.compile(r"^ +(?:[^=\"(]+ = )?([^=\"( ][^=\"(]*) \((.+)\);(?: \[[\w ]+\])*$", re.MULTILINE)
-# A launch copies the kernel's arguments from the host's memory.
-LAUNCH = "emulator::launch<"
+# The host copies a kernel's arguments to launch it; these do so, and what calls them.
+LAUNCHES = "emulator::run", "emulator::launch<"
 # Hooks, internal functions of g++, and functions of the emulator, whose arguments no kernel writes to.
 HOOKED = re.compile(r"__builtin|\.|emulator::|cuda[A-Z]|if$|switch$")
 # Values in registers, numbers, strings, addresses.
@@ -23,7 +23,19 @@ def unhooked_calls(dump: str) -> list[str]:
     parts = FUNCTION.split(dump)
     bodies = list(zip(parts[1::2], parts[2::2], strict=True))
     functions = {name.rpartition("::")[2] for name, _ in bodies}
-    return [name for name, body in bodies if not name.startswith(LAUNCH) and _reads_unhooked(body, functions)]
+    host = _host_functions(bodies)
+    return [name for name, body in bodies if name not in host and _reads_unhooked(body, functions)]
+
+
+def _host_functions(bodies: list[tuple[str, str]]) -> set[str]:
+    """The functions that launch kernels, by themselves or by what they call."""
+    new = {name for name, body in bodies if name.startswith(LAUNCHES) or f"{LAUNCHES[0]} (" in body}
+    host: set[str] = set()
+    while new:
+        host |= new
+        calls = [f" {name} (" for name in new]
+        new = {name for name, body in bodies if name not in host and any(call in body for call in calls)}
+    return host
 
 
 def _reads_unhooked(body: str, functions: set[str]) -> bool:

@@ -59,7 +59,10 @@ def test_a_call_that_copies_none_is_not(call):
 
 
 def test_a_launch_copies_from_the_host():
-    assert unhooked_calls(DUMP.format(name="emulator::launch<k()>::_FUN", call="_6 (*p_2(D));")) == []
+    launch = DUMP.format(name="emulator::launch<k()>::_FUN", call="_6 (*p_2(D));")
+    launcher = DUMP.format(name="n::forward<float>", call='emulator::run ("k", k, &D.17);\n  check (*p_2(D));')
+    caller = DUMP.format(name="visit", call="_5 = n::forward<float> (*p_2(D));")
+    assert unhooked_calls(launch + launcher + caller) == []
 
 
 def test_a_race_by_such_a_copy_is_named():

@@ -12,7 +12,17 @@
 #include "row_tensors.h"
 #include "thread_group.cuh"
 
-template <typename Group, int N, bool kVectors, typename T, int kInputs, int kNumbers, int kResults, int kRowResults>
+// kHeld: the accesses of a row that a thread keeps in registers, which are all; 0: every pass reads the row again.
+template <
+    typename Group,
+    int N,
+    bool kVectors,
+    int kHeld,
+    typename T,
+    int kInputs,
+    int kNumbers,
+    int kResults,
+    int kRowResults>
 class FormulaRow {
  public:
   using Number = accumulate_t<T>;
@@ -25,6 +35,11 @@ class FormulaRow {
 #pragma unroll
     for (int i = 0; i < kInputs; ++i) {
       rows_[i] = tensors.inputs[i].row(index);
+    }
+    // All loads are in flight before the first pass.
+#pragma unroll
+    for (int access = 0; access < kHeld; ++access) {
+      read_access(position(access), held_[access]);
     }
   }
 
@@ -64,21 +79,38 @@ class FormulaRow {
   }
 
  private:
+  __device__ int64_t elements() const { return valid_ ? tensors_.rows.n : 0; }
+  __device__ int64_t position(int access) const { return (group_.rank() + int64_t(access) * group_.size()) * N; }
+
+  __device__ void read_access(int64_t first, Vector<T, N> (&vectors)[kInputs]) const {
+#pragma unroll
+    for (int i = 0; i < kInputs; ++i) {
+      vectors[i] = read<N, kVectors, false>(tensors_.inputs[i], rows_[i], first, elements());
+    }
+  }
+
   // Calls f(first, k, inputs...) for each element, which is number k of the access from `first` on.
   template <typename F, typename G>
   __device__ void each(F f, G finish) {
-    const int64_t n = valid_ ? tensors_.rows.n : 0;
-    for (int64_t first = int64_t(group_.rank()) * N; first < n; first += int64_t(group_.size()) * N) {
-      Vector<T, N> vectors[kInputs];
-#pragma unroll
-      for (int i = 0; i < kInputs; ++i) {
-        vectors[i] = read<N, kVectors, false>(tensors_.inputs[i], rows_[i], first, n);
-      }
+    const int64_t n = elements();
+    const auto visit = [&](int64_t first, const Vector<T, N>(&vectors)[kInputs]) {
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         if (first + k < n) call(f, first, k, vectors, std::make_index_sequence<kInputs>());
       }
       finish(first, n);
+    };
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int access = 0; access < kHeld; ++access) {
+        if (position(access) < n) visit(position(access), held_[access]);
+      }
+    } else {
+      for (int64_t first = position(0); first < n; first += int64_t(group_.size()) * N) {
+        Vector<T, N> vectors[kInputs];
+        read_access(first, vectors);
+        visit(first, vectors);
+      }
     }
   }
 
@@ -118,12 +150,13 @@ class FormulaRow {
   const int64_t row_;
   const bool valid_;
   const T* rows_[kInputs];
+  Vector<T, N> held_[kHeld + 1][kInputs];
 };
 
-constexpr int kShortRow = 8;  // Accesses of a row for each thread, up to which the lanes of a warp take it.
 constexpr int64_t kMostRowBlocks = 1 << 20;
 
-// Calls visit(group, vectors, blocks) with the threads that take a row, and whether all tensors can be read by vectors.
+// Calls visit(group, vectors, held, blocks) with the threads that take a row, whether all tensors can be read by
+// vectors, and how many accesses of a row each thread keeps in registers.
 template <int kThreads, typename T, int kInputs, int kNumbers, int kResults, int kRowResults, typename Visit>
 cudaError_t visit_rows(const RowTensors<T, kInputs, kNumbers, kResults, kRowResults>& tensors, const Visit& visit) {
   constexpr int N = kOperandVector<T>;
@@ -132,10 +165,22 @@ cudaError_t visit_rows(const RowTensors<T, kInputs, kNumbers, kResults, kRowResu
   for (const Operand<T>& input : tensors.inputs) {
     vectors = vectors && input.vectors;
   }
-  const auto visit_group = [&](auto group, int64_t groups) {
-    const int64_t blocks = std::clamp<int64_t>((rows.count + groups - 1) / groups, 1, kMostRowBlocks);
-    return vectors ? visit(group, std::true_type(), blocks) : visit(group, std::false_type(), blocks);
+  const auto blocks = [&](int64_t groups) {
+    return std::clamp<int64_t>((rows.count + groups - 1) / groups, 1, kMostRowBlocks);
   };
-  if (rows.n <= int64_t(kShortRow) * kWarp * N) return visit_group(LaneGroup<kWarp>(), kThreads / kWarp);
-  return visit_group(BlockGroup(), 1);
+  const auto fits = [&](int threads, int held) { return rows.n <= int64_t(threads) * held * N; };
+  const std::true_type by_vectors;
+  const std::false_type by_elements;
+  const std::integral_constant<int, 0> none;
+  const std::integral_constant<int, 2> two;
+  const std::integral_constant<int, 4> four;
+  const std::integral_constant<int, 8> eight;
+  const int64_t warps = kThreads / kWarp;
+  if (!vectors && fits(kWarp, eight)) return visit(LaneGroup<kWarp>(), by_elements, none, blocks(warps));
+  if (!vectors) return visit(BlockGroup(), by_elements, none, blocks(1));
+  if (fits(kWarp, two)) return visit(LaneGroup<kWarp>(), by_vectors, two, blocks(warps));
+  if (fits(kThreads, two)) return visit(BlockGroup(), by_vectors, two, blocks(1));
+  if (fits(kThreads, four)) return visit(BlockGroup(), by_vectors, four, blocks(1));
+  if (fits(kThreads, eight)) return visit(BlockGroup(), by_vectors, eight, blocks(1));
+  return visit(BlockGroup(), by_vectors, none, blocks(1));
 }

@@ -1,13 +1,17 @@
 // Functions of numbers, for formulas that the CPU computes as well: cpu/functions.h has the same names.
 //
-// A number is float32 or float64. NaN stays NaN, as in PyTorch.
+// A number is float32 or float64. NaN stays NaN, as in PyTorch. Where the elements have 16 bits, exponentials are the
+// GPU's approximations, whose errors are far below a rounding of the element.
 
 #pragma once
 
 #include <cmath>
 #include <limits>
 
-#define FORMULA __device__ inline
+#include "float_types.cuh"
+
+// An object is compiled for the elements INSTANCE_T, and has functions of its own for them.
+#define FORMULA static __device__ __forceinline__
 
 namespace math {
 
@@ -15,6 +19,47 @@ template <typename Number>
 constexpr Number kInfinity = std::numeric_limits<Number>::infinity();
 template <typename Number>
 constexpr Number kNaN = std::numeric_limits<Number>::quiet_NaN();
+
+constexpr bool kIsApproximate = sizeof(INSTANCE_T) == 2;
+
+template <typename Number>
+FORMULA Number exp(Number x) {
+  if constexpr (kIsApproximate) {
+    return __expf(x);
+  } else {
+    return std::exp(x);
+  }
+}
+
+template <typename Number>
+FORMULA Number rsqrt(Number x) {
+  if constexpr (kIsApproximate) {
+    return ::rsqrtf(x);
+  } else {
+    return 1 / std::sqrt(x);
+  }
+}
+
+template <typename Number>
+FORMULA Number sigmoid(Number x) {
+  if constexpr (kIsApproximate) {
+    return __fdividef(1, 1 + __expf(-x));
+  } else {
+    return 1 / (1 + std::exp(-x));
+  }
+}
+
+template <typename Number>
+FORMULA Number tanh(Number x) {
+  if constexpr (kIsApproximate) {
+    // Near 0 the difference would cancel; there two terms of the series are exact enough.
+    const Number y = __expf(-2 * std::fabs(x));
+    const Number far = std::copysign(__fdividef(1 - y, 1 + y), x);
+    return std::fabs(x) < Number(0.0625) ? x - x * x * x / 3 : far;
+  } else {
+    return std::tanh(x);
+  }
+}
 
 // clang-format off
 template <typename Number> FORMULA Number abs(Number x) { return std::fabs(x); }
@@ -31,7 +76,6 @@ template <typename Number> FORMULA Number cos(Number x) { return std::cos(x); }
 template <typename Number> FORMULA Number cosh(Number x) { return std::cosh(x); }
 template <typename Number> FORMULA Number erf(Number x) { return std::erf(x); }
 template <typename Number> FORMULA Number erfc(Number x) { return std::erfc(x); }
-template <typename Number> FORMULA Number exp(Number x) { return std::exp(x); }
 template <typename Number> FORMULA Number exp2(Number x) { return std::exp2(x); }
 template <typename Number> FORMULA Number expm1(Number x) { return std::expm1(x); }
 template <typename Number> FORMULA Number floor(Number x) { return std::floor(x); }
@@ -48,14 +92,11 @@ template <typename Number> FORMULA Number pow(Number x, Number y) { return std::
 template <typename Number> FORMULA Number relu(Number x) { return x < 0 ? Number(0) : x; }
 template <typename Number> FORMULA Number remainder_of_truncated(Number x, Number y) { return std::fmod(x, y); }
 template <typename Number> FORMULA Number round(Number x) { return std::nearbyint(x); }
-template <typename Number> FORMULA Number rsqrt(Number x) { return 1 / std::sqrt(x); }
-template <typename Number> FORMULA Number sigmoid(Number x) { return 1 / (1 + std::exp(-x)); }
 template <typename Number> FORMULA Number sign(Number x) { return Number(x > 0) - Number(x < 0); }
 template <typename Number> FORMULA Number sin(Number x) { return std::sin(x); }
 template <typename Number> FORMULA Number sinh(Number x) { return std::sinh(x); }
 template <typename Number> FORMULA Number sqrt(Number x) { return std::sqrt(x); }
 template <typename Number> FORMULA Number tan(Number x) { return std::tan(x); }
-template <typename Number> FORMULA Number tanh(Number x) { return std::tanh(x); }
 template <typename Number> FORMULA Number trunc(Number x) { return std::trunc(x); }
 // clang-format on
 
