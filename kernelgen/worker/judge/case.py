@@ -33,6 +33,8 @@ ROTATED_BYTES = 32 * 2**20
 EMPTY_BATCHES = 15
 # Work left on another stream shows as time that the GPU still needs after the current stream is through.
 LEFT_S, LEFT_SHARE = 50e-6, 0.10
+# How often the wall clock has to disagree with the events of a call.
+WALL_TRIES = 3
 # Calls of a sample that are compared with the reference.
 COMPARED = 4
 _CHANCE = random.SystemRandom()
@@ -261,12 +263,17 @@ class JudgedCase:
     def _disagrees_with_the_wall(self, name: str) -> str | None:
         """A fault if a call takes longer by the judge's clock than by the GPU's events, which the op could reach."""
         process = self.functions[name]
-        own = statistics.median(self._run(name, [0]).seconds for _ in range(5))
-        captured = not self.backward and process.ask("graphs", function=name, index=0)["captured"]
-        process.ask("arm", function=name, indices=[0], backward=self.backward, graphs=captured)
-        wall = self._wall_of_a_call(process, own)
-        # A GPU that is kept busy may clock lower; and without a graph the CPU's launches may take longer than its work.
-        if wall > (2 * own + 10e-6 if captured else 5 * own + 1e-3):
+        # Another program on this GPU prolongs the one and not the other; what an op hides, it hides each time.
+        for _ in range(WALL_TRIES):
+            own = statistics.median(self._run(name, [0]).seconds for _ in range(5))
+            captured = not self.backward and process.ask("graphs", function=name, index=0)["captured"]
+            process.ask("arm", function=name, indices=[0], backward=self.backward, graphs=captured)
+            wall = self._wall_of_a_call(process, own)
+            # A GPU that is kept busy may clock lower; and without a graph the CPU's launches may take longer than its
+            # work.
+            if wall <= (2 * own + 10e-6 if captured else 5 * own + 1e-3):
+                break
+        else:
             return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
         process.ask("arm", function=name, indices=[0], backward=self.backward, graphs=False)
         if (left := process.ask("left")["seconds"]) > max(LEFT_S, LEFT_SHARE * own):
