@@ -273,7 +273,7 @@ def test_each_class_of_shapes_is_tuned_by_itself_and_has_values_of_its_own(stead
         'SHAPE_CLASSES = {"cpu": _class}\n'
     )
     edit(steady / OP / "lab.py", ("(1, 2, 3, 4, 6, 8)", "(1, 4)"))
-    record = tune("--seeds", 2, "--trials", 0, "--blocks", 10, "--best", 1, "--json").json
+    record = tune("--seeds", 2, "--trials", 0, "--blocks", 14, "--best", 1, "--json").json
     assert [part["shapes"] for part in record["searches"]] == ["small", "large"]
     assert all({case.split(" ")[0] for case in trial["ratios"]} == {"small"} for trial in trials(record))
     assert record["written"] is not None
