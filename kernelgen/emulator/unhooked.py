@@ -22,7 +22,8 @@ def unhooked_calls(dump: str) -> list[str]:
     """The functions of a dump that pass memory by value other than their own variables and parameters."""
     parts = FUNCTION.split(dump)
     bodies = list(zip(parts[1::2], parts[2::2], strict=True))
-    functions = {name.rpartition("::")[2] for name, _ in bodies}
+    # As an address of a function is spelt: without the arguments of a template.
+    functions = {re.sub(r"<.*", "", name).rpartition("::")[2] for name, _ in bodies}
     host = _host_functions(bodies)
     return [name for name, body in bodies if name not in host and _reads_unhooked(body, functions)]
 

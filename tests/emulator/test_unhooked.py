@@ -58,6 +58,11 @@ def test_a_call_that_copies_none_is_not(call):
     assert unhooked_calls(DUMP.format(name="k", call=call)) == []
 
 
+def test_an_address_of_a_function_is_no_memory():
+    kernel = DUMP.format(name="n::{anonymous}::kernel<Tile<8, n::T>, float>", call="return;")
+    assert unhooked_calls(kernel + DUMP.format(name="blocks", call="_1 = persistent_blocks<float> (kernel, 3);")) == []
+
+
 def test_a_launch_copies_from_the_host():
     launch = DUMP.format(name="emulator::launch<k()>::_FUN", call="_6 (*p_2(D));")
     launcher = DUMP.format(name="n::forward<float>", call='emulator::run ("k", k, &D.17);\n  check (*p_2(D));')
