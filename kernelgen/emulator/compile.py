@@ -68,7 +68,8 @@ def _compile(compiler: Compiler, names: str, prelude: str, own: str, target: Pat
             run(command)
     finally:
         rewritten.unlink(missing_ok=True)
-    return unhooked_calls(dump.read_text(encoding="utf-8", errors="replace"))
+    # g++ writes none for a source without functions.
+    return unhooked_calls(dump.read_text(encoding="utf-8", errors="replace")) if dump.exists() else []
 
 
 def main(arguments: Sequence[str]) -> int:

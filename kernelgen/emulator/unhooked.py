@@ -21,6 +21,8 @@ OWN = re.compile(r"^  [\w:<>,&* \[\]()-]*?(D\.\d+|\w+)(?:\[\w+\])*;$", re.MULTIL
 def unhooked_calls(dump: str) -> list[str]:
     """The functions of a dump that pass memory by value other than their own variables and parameters."""
     parts = FUNCTION.split(dump)
+    if len(parts) == 1 and dump.strip():
+        return ["a function"]  # Another g++ writes its dumps otherwise: nothing is known.
     bodies = list(zip(parts[1::2], parts[2::2], strict=True))
     # As an address of a function is spelt: without the arguments of a template.
     functions = {re.sub(r"<.*", "", name).rpartition("::")[2] for name, _ in bodies}

@@ -70,6 +70,17 @@ def test_a_launch_copies_from_the_host():
     assert unhooked_calls(launch + launcher + caller) == []
 
 
+def test_a_dump_that_cannot_be_read_is_no_proof():
+    assert unhooked_calls("") == []
+    assert unhooked_calls(";; k (in another form)") == ["a function"]
+
+
+def test_a_source_without_functions_compiles(tmp_path):
+    (tmp_path / "empty.cu").write_text("constexpr int kNothing = 0;\n")
+    compile_kernel(compiler.find(), tmp_path / "empty.cu", tmp_path / "empty.o", [])
+    assert (tmp_path / "empty.o").exists()
+
+
 def test_a_race_by_such_a_copy_is_named():
     kernels = standalone.build("by_value")
     values, out = torch.arange(64.0), torch.zeros(32)

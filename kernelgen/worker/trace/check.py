@@ -108,7 +108,7 @@ def broadcasts(function: Function, assumption: Any) -> bool:
 def vectors(function: Function, assumption: Any) -> list[str]:
     """The tensors of whole rows that may as well be a vector of the last dimension, which each row then meets."""
     sample = assumption.sample(0)
-    found = []
+    may_be_vectors = []
     for name in list(sample.tensors())[1:]:
         if assumption.kinds[name] != "element":
             continue
@@ -119,8 +119,8 @@ def vectors(function: Function, assumption: Any) -> list[str]:
             continue
         expected = _results(function, {**sample.values, name: smaller.expand(sample.shape)})
         if all(_same_values(a, b) for a, b in zip(results, expected, strict=True)):
-            found.append(name)
-    return found
+            may_be_vectors.append(name)
+    return may_be_vectors
 
 
 def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any]) -> bool:
@@ -212,8 +212,8 @@ def _compare(ours: list[Tensor | None], theirs: list[Tensor | None], sample: Sam
             same = torch.allclose(left.double(), right.double(), rtol=1e-6, atol=1e-9, equal_nan=True)
         if not same:
             scalars = {k: v for k, v in sample.values.items() if not isinstance(v, Tensor)}
-            at = " where " + ", ".join(f"{name} is {value}" for name, value in scalars.items()) if scalars else ""
-            raise RefusedError(f"another path that it takes{at}", 4)
+            values = " where " + ", ".join(f"{name} is {value}" for name, value in scalars.items()) if scalars else ""
+            raise RefusedError(f"another path that it takes{values}", 4)
 
 
 def _is_float(value: Any) -> bool:

@@ -77,8 +77,8 @@ class _Merger:
                 return self._linear(self._add("div", _number(1), less), *line)
         for left, lefts in self.scalars.items():
             for right, rights in self.scalars.items():
-                if found := self._of_two(left, lefts, right, rights, values):
-                    return found
+                if expression := self._of_two(left, lefts, right, rights, values):
+                    return expression
         raise RefusedError(
             "a number that depends on the sizes or on the scalar arguments in a way that is not known here", 3
         )

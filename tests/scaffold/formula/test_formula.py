@@ -22,22 +22,22 @@ def formula_of(folder: Path, body: str, signature: str = "x: Tensor", result: st
 
 
 def test_gelu_with_a_bias():
-    found = formula(POINTWISE, "gelu_bias")
-    assert found["forward"] == [
+    traced = formula(POINTWISE, "gelu_bias")
+    assert traced["forward"] == [
         "const Number sum = x + bias;",
         "const Number tanh_value = "
         "math::tanh(Number(0.7978845608028654) * (sum + Number(0.044715) * (sum * sum * sum)));",
         "out = 0.5f * sum * (tanh_value + 1);",
     ]
-    assert found["backward"]["lines"][-1] == "grad_bias = grad_x;"
-    assert found["backward"]["schema"]["text"] == (
+    assert traced["backward"]["lines"][-1] == "grad_bias = grad_x;"
+    assert traced["backward"]["schema"]["text"] == (
         "(Tensor grad, Tensor x, Tensor bias, bool x_needed, bool bias_needed) -> (Tensor grad_x, Tensor grad_bias)"
     )
 
 
 def test_names_of_the_reference_are_kept():
-    found = formula(POINTWISE, "focal")
-    assert [line.split(" = ")[0] for line in found["forward"]] == [
+    traced = formula(POINTWISE, "focal")
+    assert [line.split(" = ")[0] for line in traced["forward"]] == [
         "const Number difference",
         "const Number cross_entropy",
         "const Number probability",
@@ -46,10 +46,10 @@ def test_names_of_the_reference_are_kept():
 
 
 def test_two_results_and_a_mask():
-    found = formula(POINTWISE, "hysteresis")
-    assert found["forward"] == ["const bool higher = x > y;", "out0 = higher ? x : 0.5f * y;", "out1 = higher;"]
-    assert [result["dtype"] for result in found["results"]] == ["float", "bool"]
-    assert [grad["name"] for grad in found["backward"]["grads"]] == ["grad_out0"]
+    traced = formula(POINTWISE, "hysteresis")
+    assert traced["forward"] == ["const bool higher = x > y;", "out0 = higher ? x : 0.5f * y;", "out1 = higher;"]
+    assert [result["dtype"] for result in traced["results"]] == ["float", "bool"]
+    assert [grad["name"] for grad in traced["backward"]["grads"]] == ["grad_out0"]
 
 
 def test_a_bool_argument_is_a_branch():
@@ -89,20 +89,20 @@ def test_numbers_are_exact_in_both_types(value, text):
 
 
 def test_a_word_of_cpp_is_no_variable(tmp_path):
-    found = formula_of(tmp_path, "register = x.exp()\n    return register * register")
-    assert found["forward"][0] == "const Number register_ = math::exp(x);"
+    traced = formula_of(tmp_path, "register = x.exp()\n    return register * register")
+    assert traced["forward"][0] == "const Number register_ = math::exp(x);"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_line_is_too_long(name):
-    found = formula(POINTWISE, name)
-    for line in [*found["forward"], *(found["backward"] or {"lines": []})["lines"]]:
+    traced = formula(POINTWISE, name)
+    for line in [*traced["forward"], *(traced["backward"] or {"lines": []})["lines"]]:
         assert len(line) <= 118
 
 
 def test_softmax_is_three_passes():
-    found = row_wise(reference.read(ROWS, "softmax").schema.entry(), trace(ROWS, "softmax"))
-    assert found["forward"] == [
+    traced = row_wise(reference.read(ROWS, "softmax").schema.entry(), trace(ROWS, "softmax"))
+    assert traced["forward"] == [
         "const Number row_max = row.max([&](Number x) { return x; });",
         "const Number row_sum = row.sum([&](Number x) { return math::exp(x - row_max); });",
         "row.write([&](Number x, Number& out) { out = math::exp(x - row_max) / row_sum; });",
@@ -110,12 +110,12 @@ def test_softmax_is_three_passes():
 
 
 def test_a_loss_is_a_number_for_each_row():
-    found = row_wise(reference.read(ROWS, "soft_cross_entropy").schema.entry(), trace(ROWS, "soft_cross_entropy"))
-    assert found["forward"][-1] == "row.put(0, -row_sum_2);"
-    assert found["backward"]["lines"][0] == "const Number grad = row.number(0);"
+    traced = row_wise(reference.read(ROWS, "soft_cross_entropy").schema.entry(), trace(ROWS, "soft_cross_entropy"))
+    assert traced["forward"][-1] == "row.put(0, -row_sum_2);"
+    assert traced["backward"]["lines"][0] == "const Number grad = row.number(0);"
 
 
 @pytest.mark.parametrize("name", ROW_NAMES)
 def test_no_line_of_rows_is_too_long(name):
-    found = row_wise(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))
-    assert all(len(line) <= 118 for line in [*found["forward"], *found["backward"]["lines"]])
+    traced = row_wise(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))
+    assert all(len(line) <= 118 for line in [*traced["forward"], *traced["backward"]["lines"]])
