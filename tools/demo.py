@@ -80,7 +80,7 @@ def account(seconds: dict[str, float]) -> None:
     print(
         "\n\033[1mNext\033[0m\n"
         f"  cd {PROJECT.name} && . ../.venv/bin/activate\n"
-        "  $EDITOR src/demo_kernels/ops/scaled_softplus/kernel.cu     # its CUDA kernel is not written yet\n"
+        "  $EDITOR src/demo_kernels/ops/scaled_softplus/kernel.cu     # written from the function: yours to change\n"
         "  kernelgen build                                           # seconds: only what changed is compiled\n"
         "  pytest src/demo_kernels/ops/scaled_softplus\n"
         "  less README.md                                            # the project's own documentation"
