@@ -15,7 +15,7 @@ template <typename Number, int kInputs, int kNumbers, int kResults, int kRowResu
 class FormulaRow {
  public:
   int64_t n = 0;
-  const Number* inputs[kInputs];
+  const Number* inputs[kInputs + 1];
   Number numbers[kNumbers + 1];
   Number* results[kResults + 1];
   Number row_results[kRowResults + 1];

@@ -1,89 +1,208 @@
 // Kernels that compute each element by itself, from tensors that are broadcast to one shape: which elements a thread
 // takes, and how it reads and writes them.
+//
+// An access is N neighbouring elements of the results, which lie contiguously. A tensor that lies as they do is read by
+// vectors of N elements; so is one whose rows do, where no access crosses a row's end.
 
 #pragma once
 
+#include <algorithm>
+#include <limits>
+
 #include "accumulate.cuh"
+#include "divisor.cuh"
 #include "evict_last.cuh"
+#include "gradient_sums.cuh"
 #include "operand.h"
 #include "vector.cuh"
 #include "widen.cuh"
 
-// A row is cut into chunks of width * unroll accesses, one for `width` threads. A block takes a chunk of each of
-// threads / width rows.
-struct RowGrid {
-  int width;   // threads of a chunk, a power of 2
-  int chunks;  // of a row
+// An element of the results, and where its row and column are in the tensors.
+struct Place {
+  int64_t element = 0;
+  int64_t column = 0;
+  RowIndex row;
+};
 
-  RowGrid(int64_t accesses, int threads, int unroll) : width(1) {
-    while (width < threads && int64_t(width) * unroll < accesses) {
-      width *= 2;
+// All elements of the results, and the way from an element's number to its place.
+class Elements {
+ public:
+  // `flat`: all tensors lie as the results do, so no place is needed.
+  Elements(const Rows& rows, bool flat)
+      : count_(rows.count * rows.n),
+        columns_(rows.n),
+        dimensions_(rows.dimensions),
+        is_flat_(flat),
+        is_narrow_(count_ <= std::numeric_limits<int>::max()) {
+    if (is_narrow_) by_columns_ = Divisor(static_cast<int>(rows.n));
+    for (int d = 0; d < dimensions_; ++d) {
+      sizes_[d] = rows.sizes[d];
+      if (is_narrow_) by_sizes_[d] = Divisor(static_cast<int>(rows.sizes[d]));
     }
-    const int64_t chunk = int64_t(width) * unroll;
-    chunks = static_cast<int>((accesses + chunk - 1) / chunk);
   }
 
-  unsigned blocks(int threads, int64_t rows) const {
-    const int64_t rows_per_block = threads / width;
-    return static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block * chunks);
+  int64_t blocks(int64_t elements_per_block) const { return (count_ + elements_per_block - 1) / elements_per_block; }
+
+  __device__ int64_t count() const { return count_; }
+  __device__ int64_t columns() const { return columns_; }
+  __device__ bool is_flat() const { return is_flat_; }
+  __device__ int dimensions() const { return dimensions_; }
+
+  __device__ Place place(int64_t element) const {
+    Place place;
+    place.element = element;
+    if (is_flat_) return place;
+    int64_t row = divide(element, columns_, by_columns_);
+    place.column = element - row * columns_;
+    place.row.places[0] = row;
+    if (dimensions_ > 1) {
+#pragma unroll
+      for (int d = 0; d + 1 < kRowDimensions; ++d) {
+        if (d + 1 < dimensions_) {
+          const int64_t next = divide(row, sizes_[d], by_sizes_[d]);
+          place.row.places[d] = row - next * sizes_[d];
+          place.row.places[d + 1] = row = next;
+        }
+      }
+    }
+    return place;
   }
+
+  // Of rows of one dimension.
+  __device__ Place place(int64_t row, int64_t column) const {
+    Place place;
+    place.element = row * columns_ + column;
+    place.column = column;
+    place.row.places[0] = row;
+    return place;
+  }
+
+  // Moves a place on to the next element.
+  __device__ void advance(Place& place) const {
+    ++place.element;
+    if (is_flat_ || ++place.column < columns_) return;
+    place.column = 0;
+    ++place.row.places[0];
+    if (dimensions_ > 1) {
+#pragma unroll
+      for (int d = 0; d + 1 < kRowDimensions; ++d) {
+        if (d + 1 >= dimensions_ || place.row.places[d] < sizes_[d]) break;
+        place.row.places[d] = 0;
+        ++place.row.places[d + 1];
+      }
+    }
+  }
+
+  // Where the elements are no multiple of N, the first threads take one of the last elements each.
+  template <int N>
+  __device__ bool has_rest() const {
+    return blockIdx.x == 0 && threadIdx.x < count_ % N;
+  }
+
+  template <int N>
+  __device__ Place rest() const {
+    return place(count_ / N * N + threadIdx.x);
+  }
+
+ private:
+  __device__ int64_t divide(int64_t number, int64_t by, const Divisor& divisor) const {
+    return is_narrow_ ? divisor.divide(static_cast<int>(number)) : number / by;
+  }
+
+  int64_t count_, columns_;
+  int64_t sizes_[kRowDimensions] = {};
+  int dimensions_;
+  bool is_flat_, is_narrow_;
+  Divisor by_columns_, by_sizes_[kRowDimensions];
 };
 
-// What a thread takes: kUnroll accesses of N elements of one row, `step` elements apart.
-template <int kThreads, int kUnroll, int N>
-struct RowPart {
-  int64_t row;
-  int64_t first;  // element of the first access
-  int64_t step;
-
-  __device__ explicit RowPart(const RowGrid& grid) {
-    const int64_t chunk = blockIdx.x % grid.chunks;
-    row = int64_t(blockIdx.x / grid.chunks) * (kThreads / grid.width) + threadIdx.x / grid.width;
-    first = (chunk * kUnroll * grid.width + threadIdx.x % grid.width) * N;
-    step = int64_t(grid.width) * N;
+// A tensor's element at a place.
+template <typename T>
+__device__ const T* address(const Operand<T>& operand, const Elements& elements, const Place& place) {
+  if (operand.flat) return operand.data + place.element;
+  int64_t offset = place.column * operand.step + place.row.places[0] * operand.strides[0];
+  if (elements.dimensions() > 1) {
+#pragma unroll
+    for (int d = 1; d < kRowDimensions; ++d) {
+      offset += place.row.places[d] * operand.strides[d];
+    }
   }
+  return operand.data + offset;
+}
 
-  __device__ int64_t element(int access) const { return first + access * step; }
-
-  // Whether all accesses are inside a row of n elements.
-  __device__ bool is_whole(int64_t n) const { return element(kUnroll - 1) + N <= n; }
-};
-
-// N elements of a row from `first` on; zeros past its end. kVectors: the row can be read by vectors. kWhole: no access
-// is past its end.
-template <int N, bool kVectors, bool kWhole, typename T>
-__device__ Vector<T, N> read(const Operand<T>& operand, const T* row, int64_t first, int64_t n) {
+// The elements of an access that begins at a place; zeros past the last element. kVectors: the access is a vector of the
+// tensor, or a single number of it, and is all or nothing.
+template <int N, bool kVectors, typename T>
+__device__ Vector<T, N> read(const Operand<T>& operand, const Elements& elements, const Place& place) {
+  const int64_t left = elements.count() - place.element;
   Vector<T, N> values{};
-  if constexpr (kVectors && kWhole) {
-    values = load_evict_last<N>(row + first, 0);
-  } else if ((kVectors || operand.vectors) && first + N <= n) {
-    values = load_evict_last<N>(row + first, 0);
-  } else {
+  if constexpr (kVectors) {
+    const T* const from = address(operand, elements, place);
+    if (operand.step != 0) return load_evict_last<N>(from, 0, left >= N);
+    const T value = left >= N ? *from : T();
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      if (kWhole || first + k < n) values[k] = row[(first + k) * operand.step];
+      values[k] = value;
+    }
+  } else {
+    const T* const from = operand.data + place.element;
+    if (operand.flat && left >= N && reinterpret_cast<uintptr_t>(from) % sizeof(values) == 0) {
+      return load_evict_last<N>(from, 0);
+    }
+    Place next = place;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (k < left) values[k] = *address(operand, elements, next);
+      elements.advance(next);
     }
   }
   return values;
 }
 
-// The same for results, whose rows are contiguous.
-template <int N, bool kVectors, bool kWhole, typename T>
-__device__ void write(T* row, int64_t first, int64_t n, const Vector<T, N>& values) {
-  if constexpr (kVectors && kWhole) {
-    store_evict_last(row + first, 0, values);
-  } else if (kVectors && first + N <= n) {
-    store_evict_last(row + first, 0, values);
-  } else {
+// The same for results.
+template <int N, bool kVectors, typename T>
+__device__ void write(T* results, const Elements& elements, int64_t element, const Vector<T, N>& values) {
+  const int64_t left = elements.count() - element;
+  if (left >= N) {
+    store_evict_last(results + element, 0, values);
+  } else if constexpr (!kVectors) {
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      if (kWhole || first + k < n) row[first + k] = values[k];
+      if (k < left) results[element + k] = values[k];
     }
   }
 }
 
-// Whether all operands can be read by vectors of N elements, and rows of results be written by them.
-template <int N, typename... Operands>
-bool all_vectors(const Rows& rows, const Operands&... operands) {
-  return (rows.count == 1 || rows.n % N == 0) && (operands.vectors && ...);
+// ---- Gradients that are sums over the rows ---------------------------------------------------------------------
+//
+// A block has a thread for each access of some columns, and such threads for several rows; it goes down the rows and
+// writes a row of partial sums of its own.
+
+// Threads of a block along the columns and along the rows, and blocks likewise.
+struct SumGrid {
+  dim3 threads, blocks;
+
+  SumGrid(int64_t rows, int64_t accesses) {
+    const int width = sum_width(accesses);
+    threads = dim3(width, kSumThreads / width);
+    blocks = dim3((accesses + width - 1) / width, sum_rows(rows, accesses));
+  }
+};
+
+// Adds up the sums of the block's threads for the same columns, and writes them to the block's row of partial sums.
+template <typename T, int N>
+__device__ void write_partial_sums(
+    const Vector<accumulate_t<T>, N>& sums, const Gradient<T>& gradient, int64_t columns) {
+  if (!gradient.partial) return;
+  __shared__ Vector<accumulate_t<T>, N> shared[kSumThreads];
+  __syncthreads();  // Others may still read the sums of the gradient before.
+  shared[threadIdx.y * blockDim.x + threadIdx.x] = sums;
+  __syncthreads();
+  const int64_t access = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (threadIdx.y != 0 || access * N >= columns) return;
+  Vector<accumulate_t<T>, N> total = sums;
+  for (int y = 1; y < blockDim.y; ++y) {
+    total += shared[y * blockDim.x + threadIdx.x];
+  }
+  store(gradient.partial + blockIdx.y * gradient.partial_stride, access, total);
 }

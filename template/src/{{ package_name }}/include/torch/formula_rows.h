@@ -11,13 +11,15 @@
 #include "row_tensors.h"
 
 // Calls f(row) with a FormulaRow for each row, in parallel; `elements` are worth a thread of their own.
-template <typename T, int kInputs, int kNumbers, int kResults, int kRowResults, typename F>
-void for_each_row(
-    const RowTensors<T, kInputs, kNumbers, kResults, kRowResults>& tensors, int64_t elements, const F& f) {
+template <typename Tensors, typename F>
+void for_each_row(const Tensors& tensors, int64_t elements, const F& f) {
+  using T = typename Tensors::Element;
+  constexpr int kInputs = Tensors::kInputs, kNumbers = Tensors::kNumbers;
+  constexpr int kResults = Tensors::kResults, kRowResults = Tensors::kRowResults;
   const Rows& rows = tensors.rows;
   const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(1, rows.n));
   torch::stable::parallel_for(0, rows.count, grain, [&](int64_t begin, int64_t end) {
-    Numbers<T> inputs[kInputs], results[kResults + 1];
+    Numbers<T> inputs[kInputs + 1], results[kResults + 1];
     FormulaRow<accumulate_t<T>, kInputs, kNumbers, kResults, kRowResults> row;
     row.n = rows.n;
     for (int64_t i = begin; i < end; ++i) {
@@ -28,7 +30,10 @@ void for_each_row(
       for (int k = 0; k < kNumbers; ++k) {
         row.numbers[k] = static_cast<accumulate_t<T>>(tensors.numbers[k][i]);
       }
-      const auto result = [&](int k) { return tensors.results[k] ? tensors.results[k] + i * rows.n : nullptr; };
+      const auto result = [&](int k) {
+        T* const values = tensors.results[k].values;
+        return values ? values + i * rows.n : nullptr;
+      };
       for (int k = 0; k < kResults; ++k) {
         row.results[k] = results[k].room(result(k), rows.n);
       }
