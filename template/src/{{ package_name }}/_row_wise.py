@@ -7,7 +7,6 @@ tensors that may be a vector of the last dimension.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from . import _library

@@ -275,8 +275,8 @@ bool reads_vectors(const Tensors& tensors) {
   return vectors;
 }
 
-// Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads. kSummed: only for
-// rows that a block can hold; `otherwise` is returned for others.
+// Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads. kSummed: only
+// for rows that a block can hold; `otherwise` is returned for others.
 template <int kSummed, int kThreads, typename Tensors, typename Result, typename Visit>
 Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) {
   using T = typename Tensors::Element;

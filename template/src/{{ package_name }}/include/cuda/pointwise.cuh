@@ -130,8 +130,8 @@ __device__ const T* address(const Operand<T>& operand, const Elements& elements,
   return operand.data + offset;
 }
 
-// The elements of an access that begins at a place; zeros past the last element. kVectors: the access is a vector of the
-// tensor, or a single number of it, and is all or nothing.
+// The elements of an access that begins at a place; zeros past the last element. kVectors: the access is a vector of
+// the tensor, or a single number of it, and is all or nothing.
 template <int N, bool kVectors, typename T>
 __device__ Vector<T, N> read(const Operand<T>& operand, const Elements& elements, const Place& place) {
   const int64_t left = elements.count() - place.element;

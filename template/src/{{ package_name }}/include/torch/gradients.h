@@ -93,7 +93,7 @@ class BroadcastGradients {
 
   // Whether all rows have the tensor in common: it has their last dimensions, and all of a row's elements.
   bool is_vector(const std::vector<int64_t>& sizes) const {
-    if (shape_.rows().count == 1) return false;
+    if (shape_.rows().count <= 1) return false;
     int64_t elements = 1;
     auto full = shape_.sizes().rbegin();
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size, ++full) {
