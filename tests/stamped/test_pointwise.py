@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernelgen.emulator.library import has_toolkit
-from kernelgen.scaffold.formula.entry import pointwise, row_wise
+from kernelgen.scaffold.formula.entry import kernels
 from kernelgen.scaffold.schema.from_python import reference
 from tests.worker.test_trace import NAMES, POINTWISE, ROW_NAMES, ROWS, trace
 
@@ -30,14 +30,8 @@ def entry(function: str, name: str | None = None) -> dict[str, Any]:
     of_rows = function in ROW_NAMES
     path = ROWS if of_rows else POINTWISE
     read = reference.read(path, function)
-    schema = read.schema.entry()
-    return {
-        "name": name or function,
-        "recipe": "row_wise" if of_rows else "pointwise",
-        "schema": schema,
-        "reference": read.source_as(name or function),
-        "traced": (row_wise if of_rows else pointwise)(schema, trace(path, function)),
-    }
+    facts = kernels(read.schema.entry(), trace(path, function))
+    return {"name": name or function, "reference": read.source_as(name or function), **facts}
 
 
 @pytest.fixture(scope="module")

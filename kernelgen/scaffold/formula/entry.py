@@ -10,9 +10,45 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import rows
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import lines
+from kernelgen.scaffold.schema.identifiers import identifiers
 from kernelgen.scaffold.schema.parser import parse
 
+# The size of a row, among the scalars of a trace.
+COLUMNS = "row size"
+# What the stamped sources call things: no argument can have such a name in C++.
+_SOURCES = """
+    rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
+    gradients type error row column columns tensors buffers count grain partial_rows launch forward backward math
+    address read write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient
+    Place Rows Vector N T
+"""
+_TAKEN = frozenset(_SOURCES.split())
 DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of an op of this schema (its entry) once its function is traced: `recipe`, `schema`, `traced`.
+
+    Raises:
+        KernelgenError: no recipe writes kernels of such a function; the message is a phrase that names what is in the
+            way.
+    """
+    recipe = traced["assumption"]["recipe"]
+    schema = _with_free_names(schema)
+    return {
+        "recipe": recipe,
+        "schema": schema,
+        "traced": {"pointwise": pointwise, "row_wise": row_wise}[recipe](schema, traced),
+    }
+
+
+def _with_free_names(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The same schema with other C++ names where the stamped sources have such names already."""
+    values = [*schema["arguments"], *schema["returns"]]
+    taken = _TAKEN | {f"{value['cpp']}_operand" for value in values} | {f"{value['cpp']}_number" for value in values}
+    names = iter(identifiers([value["cpp"] for value in values], taken))
+    renamed = {key: [{**value, "cpp": next(names)} for value in schema[key]] for key in ("arguments", "returns")}
+    return {**schema, **renamed}
 
 
 def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +148,7 @@ def _backward(
         return None
     differentiable = [i for i, result in enumerate(results) if result["dtype"] == "float"]
     grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
-    entry = parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry()
+    entry = _with_free_names(parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry())
     words = {a["name"]: a["cpp"] for a in entry["arguments"]}
     parameters = {name: words[name] for name in parameters}
     named = dict(zip(differentiable, (words[grad] for grad in grads), strict=True))
@@ -181,7 +217,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     path = traced["paths"][0]
     if len(traced["paths"]) > 1 or "bool" in traced["assumption"]["dtypes"].values():
         raise KernelgenError("a bool among the arguments, beside a reduction of rows")
-    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | {"columns": "columns"}
+    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | {COLUMNS: "columns"}
     graph = Graph(path["forward"], parameters)
     tensors = [
         _value(argument, "float")
@@ -235,7 +271,7 @@ def _row_backward(
     if not inputs:
         return None
     grads = ["grad"] if len(results) == 1 else [f"grad_{result['name']}" for result in results]
-    entry = parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry()
+    entry = _with_free_names(parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry())
     words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
     places = {argument["name"]: argument for argument in entry["arguments"]}
     graph = Graph(

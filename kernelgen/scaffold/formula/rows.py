@@ -117,7 +117,8 @@ class _Rows:
             return
         names, values = [name for name, _ in chosen], [value for _, value in chosen]
         assigned = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(names, texts, strict=True)])
-        parameters = ", ".join([self._parameters(values), *(f"Number& {name}" for name in names)])
+        given = self._parameters(values)
+        parameters = ", ".join([*([given] if given else []), *(f"Number& {name}" for name in names)])
         self._call(f"row.write([&]({parameters}) {{", assigned)
 
     def _body(self, values: list[Value], finish: Callable[[list[str]], list[str]]) -> list[str]:

@@ -75,8 +75,7 @@ class Assumption:
             if argument["kind"] == "tensor":
                 values[name] = _tensor(self.dtypes[name], shapes[self.kinds[name]], seed=100 * k + len(values))
             elif base in ("float", "int"):
-                numbers = _FLOATS if base == "float" else _INTEGERS
-                values[name] = chosen.get(name, numbers[position % len(numbers)][k])
+                values[name] = chosen.get(name, _number(base, position, k))
                 position += 1
             else:
                 values[name] = self.flags[name]
@@ -116,6 +115,14 @@ def _kinds(recipe: str, tensors: list[str]) -> Iterator[dict[str, str]]:
         for kinds in itertools.product(("element", "column"), repeat=len(tensors) - 1):
             if any(kind != "element" for kind in kinds):
                 yield dict(zip(tensors, ("element", *kinds), strict=True))
+
+
+def _number(base: str, position: int, k: int) -> float | int:
+    """The scalar at a position among the arguments, in the k-th sample: another number for each."""
+    numbers = _FLOATS if base == "float" else _INTEGERS
+    value = numbers[position % len(numbers)][k]
+    turn = position // len(numbers)
+    return value + 0.0137 * turn * (k + 2) if base == "float" else value + turn * (7 + 4 * k)
 
 
 def _base(argument: dict[str, Any]) -> str:
