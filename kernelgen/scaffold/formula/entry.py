@@ -245,6 +245,8 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "scalars": scalars,
         "results": results,
         "forward": rows.lines(graph, inputs, kinds, [], names),
+        "late": _late(graph, tensors),
+        "accesses": _accesses(graph, tensors),
         "operations": len(path["forward"]["nodes"]),
         "backward": _row_backward(schema, path, tensors, scalars, results, parameters),
     }
@@ -256,6 +258,19 @@ def _shape(name: str, assumption: Mapping[str, Any]) -> str:
     if assumption["kinds"][name] == "column":
         return "vector"
     return "either" if name in assumption["vectors"] else "rows"
+
+
+def _late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
+    """A bit for each tensor of rows that is read, and only by the last pass, and may be a vector."""
+    early = rows.read_by_reductions(graph)
+    read = [tensor for tensor in tensors if tensor["kind"] == "element" and tensor["used"]]
+    return sum(1 << i for i, t in enumerate(read) if t["shape"] != "rows" and t["cpp"] not in early)
+
+
+def _accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
+    """How many accesses of a row a thread has registers for, of each tensor that it holds."""
+    held = sum(t["kind"] == "element" and t["used"] for t in tensors) - _late(graph, tensors).bit_count()
+    return 4 if held < 3 else 2
 
 
 def _row_backward(
@@ -311,6 +326,8 @@ def _row_backward(
         "operations": len(path["backward"]["nodes"]),
         # A bit for each gradient that may be a sum over the rows.
         "summed": sum(1 << i for i, tensor in enumerate(inputs) if tensor["shape"] != "rows"),
+        "late": _late(graph, [*given, *own]),
+        "accesses": _accesses(graph, [*given, *own]),
         "lines": rows.lines(graph, inner, kinds, numbers, names),
     }
 

@@ -28,7 +28,13 @@ _INFIX = {
 }
 _PREFIX = {"neg": "-", "logical_not": "!"}
 # The functions of `math` (include/cuda/functions.cuh, include/cpu/functions.h) that are not called as in PyTorch.
-_FUNCTIONS = {"isnan": "is_nan", "isinf": "is_infinite", "copysign": "copy_sign", "fmod": "remainder_of_truncated"}
+_FUNCTIONS = {
+    "div": "quotient",
+    "isnan": "is_nan",
+    "isinf": "is_infinite",
+    "copysign": "copy_sign",
+    "fmod": "remainder_of_truncated",
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,9 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
         inner = operands[0].within(PREFIX)
         # `--x` is something else.
         return Expression(f"-({inner})" if inner.startswith("-") else _PREFIX[op] + inner, PREFIX)
-    if op in _INFIX:
+    if op == "inverse":
+        return Expression(f"Number(1.0 / {operands[0].within(PREFIX)})")
+    if op in _INFIX and not _is_quotient_of_elements(node):
         return _infix(node, operands)
     if op == "where":
         condition, chosen, other = operands
@@ -82,6 +90,11 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
         for argument, operand in zip(node.arguments, operands, strict=True)
     ]
     return Expression(f"math::{_FUNCTIONS.get(op, op)}({', '.join(texts)})")
+
+
+def _is_quotient_of_elements(node: Node) -> bool:
+    """A division for each element, which takes GPUs long where it has to be exact."""
+    return node.op == "div" and node.kind == "element" and not isinstance(node.arguments[1], Number)
 
 
 def _infix(node: Node, operands: list[Expression]) -> Expression:

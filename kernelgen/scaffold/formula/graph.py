@@ -98,10 +98,13 @@ class Graph:
         for node in self.nodes():
             arguments = tuple(replaced[a.index] if isinstance(a, Node) else a for a in node.arguments)
             op = node.op
-            if op == "div" and node.kind == "element" and node.index not in exact and _has_inverse(arguments[1]):
+            if op == "div" and node.kind == "element" and node.index not in exact:
                 divisor = arguments[1]
-                inverse = self._node("div", (Number(1.0), divisor), "float", divisor.kind, "inverse")
-                op, arguments = "mul", (arguments[0], inverse)
+                if isinstance(divisor, Number) and divisor.value and math.isfinite(divisor.value):
+                    op, arguments = "mul", (arguments[0], self._node("inverse", (divisor,), "float", "scalar", None))
+                elif _has_inverse(divisor):
+                    inverse = self._node("div", (Number(1.0), divisor), "float", divisor.kind, "inverse")
+                    op, arguments = "mul", (arguments[0], inverse)
             replaced[node.index] = self._node(op, arguments, node.dtype, node.kind, node.name)
         self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
 

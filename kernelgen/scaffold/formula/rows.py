@@ -51,6 +51,17 @@ def lines(
     return _Rows(graph, inputs, results, row_inputs, taken).write()
 
 
+def read_by_reductions(graph: Graph) -> set[str]:
+    """The C++ names of the tensors that some reduction reads."""
+    read: set[str] = set()
+    for node in graph.nodes():
+        if node.op in _PASSES:
+            nodes = Part([node.arguments[0]]).nodes()
+            values = [node.arguments[0], *(argument for inner in nodes for argument in inner.arguments)]
+            read |= {value.text for value in values if isinstance(value, Name)}
+    return read
+
+
 class _Rows:
     def __init__(
         self,

@@ -49,6 +49,7 @@ template <typename Number> FORMULA Number log2(Number x) { return std::log2(x); 
 template <typename Number> FORMULA Number maximum(Number x, Number y) { return x > y || x != x ? x : y; }
 template <typename Number> FORMULA Number minimum(Number x, Number y) { return x < y || x != x ? x : y; }
 template <typename Number> FORMULA Number pow(Number x, Number y) { return std::pow(x, y); }
+template <typename Number> FORMULA Number quotient(Number x, Number y) { return x / y; }
 template <typename Number> FORMULA Number relu(Number x) { return x < 0 ? Number(0) : x; }
 template <typename Number> FORMULA Number remainder_of_truncated(Number x, Number y) { return std::fmod(x, y); }
 template <typename Number> FORMULA Number round(Number x) { return std::nearbyint(x); }

@@ -15,64 +15,109 @@
 #include "tile.cuh"
 #include "widen.cuh"
 
-// A thread's part of a row of every input, in registers: kHeld accesses of N elements.
-template <typename Group, int N, int kHeld, typename Tensors>
+// Which elements of a row an access has. Of rows that start at multiples of 16 bytes, access i has those from i * N on.
+// Index: int where a block holds the row, which is short then.
+template <int N, bool kAligned, typename Index>
+struct RowStart {
+  __device__ RowStart(int64_t, int64_t n) : accesses(static_cast<Index>(n / N)) {}
+
+  __device__ Index first(Index access) const { return access * N; }
+
+  Index accesses;  // of the row
+};
+
+// Others lie one after the other, or each as it likes: the accesses are aligned, so a row's first and last one may have
+// elements of the rows before and after it.
+template <int N, typename Index>
+struct RowStart<N, false, Index> {
+  __device__ RowStart(int64_t row, int64_t n)
+      : shift(static_cast<int>(row * n % N)), accesses(n == 0 ? 0 : static_cast<Index>((n + shift + N - 1) / N)) {}
+
+  __device__ Index first(Index access) const { return access * N - shift; }
+
+  int shift;
+  Index accesses;
+};
+
+// N elements of an input's row from `first` on; zeros where they are not the row's. Nothing waits for a load here: there
+// are predicates, but no branches.
+template <int N, bool kAligned, typename Index, typename T>
+__device__ Vector<T, N> read_row(const Operand<T>& input, const T* row, Index first, Index n, int64_t end) {
+  if constexpr (kAligned) {
+    return load_evict_last<N>(row + first, 0, first < n);
+  } else {
+    // `end` is the number of elements from the row's first one to the last one of the tensor.
+    const bool is_aligned = reinterpret_cast<uintptr_t>(input.data) % sizeof(Vector<T, N>) == 0;
+    const bool is_vector = input.flat && is_aligned && first + N <= end && first < n;
+    Vector<T, N> values = load_evict_last<N>(row + first, 0, is_vector);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const bool is_inside = first + k >= 0 && first + k < n;
+      const T value = !is_vector && is_inside ? row[(first + k) * input.step] : T();
+      if (!is_vector) values[k] = value;
+    }
+    return values;
+  }
+}
+
+// A thread's part of a row of every input but the late ones, in registers: kHeld accesses of N elements.
+template <typename Kernel, typename Tensors>
 struct HeldRow {
   using T = typename Tensors::Element;
+  static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
 
   Vector<T, N> accesses[kHeld + 1][Tensors::kInputs + 1];
 
   // Loads row number `row`, all of it at once; past the last row there is nothing.
+  template <typename Group>
   __device__ void load(const Group& group, const Tensors& tensors, int64_t row) {
-    const bool valid = row < tensors.rows.count;
-    const RowIndex index(tensors.rows, valid ? row : 0);
-    const int left = (valid ? static_cast<int>(tensors.rows.n / N) : 0) - group.template first_access<kHeld>();
+    const int64_t count = tensors.rows.count;
+    const int n = row < count ? static_cast<int>(tensors.rows.n) : 0;
+    const RowIndex index(tensors.rows, row < count ? row : 0);
+    const RowStart<N, Kernel::kAligned, int> start(row, n);
 #pragma unroll
-    for (int i = 0; i < Tensors::kInputs; ++i) {
-      const Operand<T>& input = tensors.inputs[i];
-      const T* const first = input.row(index) + group.template first_access<kHeld>() * N * input.step;
+    for (int access = 0; access < kHeld; ++access) {
+      const int first = start.first(group.template first_access<kHeld>() + access * Group::kStep);
 #pragma unroll
-      for (int access = 0; access < kHeld; ++access) {
-        const int offset = access * Group::kStep;
-        if constexpr (N > 1) {
-          accesses[access][i] = load_evict_last<N>(first, offset, offset < left);
-        } else {
-          accesses[access][i][0] = offset < left ? first[offset * input.step] : T();
-        }
+      for (int i = 0; i < Tensors::kInputs; ++i) {
+        if (Tensors::kLate >> i & 1) continue;
+        const Operand<T>& input = tensors.inputs[i];
+        accesses[access][i] = read_row<N, Kernel::kAligned>(input, input.row(index), first, n, (count - row) * n);
       }
     }
   }
 };
 
-// The sums over the rows of each result of which kSummed has a bit.
-template <int N, int kHeld, int kSummed, typename Tensors>
+// The sums over the rows of each result of which Kernel::kSummed has a bit.
+template <typename Kernel, typename Tensors>
 struct RowSums {
   using Sum = accumulate_t<typename Tensors::Element>;
+  static constexpr int kHeld = Kernel::kSummed ? Kernel::kHeld : 1;
 
-  ColumnSums<Sum, N, (kSummed ? kHeld : 1)> results[Tensors::kResults + 1];
+  ColumnSums<Sum, Kernel::kN, kHeld> results[Tensors::kResults + 1];
 
   // Writes the block's row of partial sums.
   template <typename Group>
   __device__ void write(const Group& group, const Tensors& tensors) {
-    constexpr int kShared = Group::kSharesBlock ? kLaneGroupThreads * kHeld * N : 1;
+    constexpr int kShared = Group::kSharesBlock ? kLaneGroupThreads * kHeld * Kernel::kN : 1;
     __shared__ Sum shared[kShared];
 #pragma unroll
     for (int i = 0; i < Tensors::kResults; ++i) {
       const auto& gradient = tensors.results[i];
-      if (!(kSummed >> i & 1) || !gradient.partial) continue;
+      if (!(Kernel::kSummed >> i & 1) || !gradient.partial) continue;
       results[i].write(group, shared, gradient.partial + blockIdx.x * gradient.partial_stride, tensors.rows.n);
     }
   }
 };
 
-// kHeld: the accesses of a row that a thread holds, which are all; 0: every pass reads the row again.
-template <typename Group, int N, int kHeld, int kSummed, typename Tensors>
+template <typename Kernel, typename Tensors>
 class FormulaRow {
  public:
   using T = typename Tensors::Element;
   using Number = accumulate_t<T>;
-  using Held = HeldRow<Group, N, kHeld, Tensors>;
-  using Sums = RowSums<N, kHeld, kSummed, Tensors>;
+  using Group = typename Kernel::Group;
+  using Held = HeldRow<Kernel, Tensors>;
+  using Sums = RowSums<Kernel, Tensors>;
 
   // Past the last row it has no elements.
   __device__ FormulaRow(Group& group, const Tensors& tensors, int64_t row, Held& held, Sums& sums)
@@ -82,15 +127,8 @@ class FormulaRow {
         sums_(sums),
         row_(row),
         valid_(row < tensors.rows.count),
-        accesses_(valid_ ? static_cast<Index>(tensors.rows.n / N) : 0) {
-    if constexpr (kHeld == 0) {
-      const RowIndex index(tensors.rows, valid_ ? row : 0);
-#pragma unroll
-      for (int i = 0; i < Tensors::kInputs; ++i) {
-        rows_[i] = tensors.inputs[i].row(index);
-      }
-    }
-  }
+        index_(tensors.rows, valid_ ? row : 0),
+        start_(row, valid_ ? tensors.rows.n : 0) {}
 
   __device__ Number size() const { return static_cast<Number>(tensors_.rows.n); }
 
@@ -99,14 +137,14 @@ class FormulaRow {
   template <typename F>
   __device__ Number sum(F term) {
     Number total = 0;
-    each([&](int, int, auto... values) { total += term(values...); });
+    each<false>([&](int, int, auto... values) { total += term(values...); });
     return group_.sum(total);
   }
 
   template <typename F>
   __device__ Number max(F term) {
     Number largest = -math::kInfinity<Number>;
-    each([&](int, int, auto... values) { largest = math::maximum(largest, term(values...)); });
+    each<false>([&](int, int, auto... values) { largest = math::maximum(largest, term(values...)); });
     return group_.max(largest);
   }
 
@@ -128,53 +166,58 @@ class FormulaRow {
   }
 
  private:
+  static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
+  static constexpr bool kAligned = Kernel::kAligned;
   using Access = Vector<T, N>[Tensors::kInputs + 1];
-  using Index = std::conditional_t<kHeld == 0, int64_t, int>;  // of an access: what a block holds is short
+  using Index = std::conditional_t<(kHeld > 0), int, int64_t>;
 
-  // Calls f(access, k, inputs...) for each element: number k of an access. Calls finish(access, index) after each
-  // access, which is number `index` of the row.
-  template <typename F, typename G>
+  __device__ Index elements() const { return valid_ ? static_cast<Index>(tensors_.rows.n) : 0; }
+
+  __device__ Vector<T, N> read(int i, Index first) const {
+    const Operand<T>& input = tensors_.inputs[i];
+    const int64_t end = (tensors_.rows.count - row_) * tensors_.rows.n;
+    return read_row<N, kAligned>(input, input.row(index_), first, elements(), end);
+  }
+
+  // Calls f(access, k, inputs...) for each element: number k of an access. Calls finish(first) after each access, which
+  // begins with element number `first` of the row. kLast: the pass that reads the late inputs.
+  template <bool kLast, typename F, typename G>
   __device__ void each(F f, G finish) {
-    const auto visit = [&](int access, Index index, const Access& vectors) {
+    const auto visit = [&](int access, Index first, const Access& vectors) {
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        call(f, access, k, vectors, std::make_index_sequence<Tensors::kInputs>());
+        const bool is_inside = kAligned || (first + k >= 0 && first + k < elements());
+        if (is_inside) call(f, access, k, vectors, std::make_index_sequence<Tensors::kInputs>());
       }
-      finish(access, index);
+      finish(first);
     };
     if constexpr (kHeld > 0) {
-      const int first = group_.template first_access<kHeld>();
 #pragma unroll
       for (int access = 0; access < kHeld; ++access) {
-        // Elements of 16 bits are widened again in each pass: kept as float32, they would take twice the registers.
+        const Index index = group_.template first_access<kHeld>() + access * Group::kStep;
 #pragma unroll
         for (int i = 0; i < Tensors::kInputs; ++i) {
-          forget_conversions(held_.accesses[access][i]);
+          // Elements of 16 bits are widened again in each pass: kept as float32, they would take twice the registers.
+          if (!(Tensors::kLate >> i & 1)) forget_conversions(held_.accesses[access][i]);
+          if (kLast && (Tensors::kLate >> i & 1)) held_.accesses[access][i] = read(i, start_.first(index));
         }
-        const int index = first + access * Group::kStep;
-        if (index < accesses_) visit(access, index, held_.accesses[access]);
+        if (index < start_.accesses) visit(access, start_.first(index), held_.accesses[access]);
       }
     } else {
-      // Some loads are in flight at once.
-#pragma unroll(N > 1 ? 1 : 4)
-      for (Index index = group_.rank(); index < accesses_; index += group_.size()) {
+      for (Index index = group_.rank(); index < start_.accesses; index += group_.size()) {
         Access vectors;
 #pragma unroll
         for (int i = 0; i < Tensors::kInputs; ++i) {
-          if constexpr (N > 1) {
-            vectors[i] = ::load<N>(rows_[i], index);
-          } else {
-            vectors[i][0] = rows_[i][index * tensors_.inputs[i].step];
-          }
+          if (kLast || !(Tensors::kLate >> i & 1)) vectors[i] = read(i, start_.first(index));
         }
-        visit(0, index, vectors);
+        visit(0, start_.first(index), vectors);
       }
     }
   }
 
-  template <typename F>
+  template <bool kLast, typename F>
   __device__ void each(F f) {
-    each(f, [](int, Index) {});
+    each<kLast>(f, [](Index) {});
   }
 
   template <typename F, size_t... kPlaces>
@@ -191,16 +234,26 @@ class FormulaRow {
 #pragma unroll
       for (int i = 0; i < Tensors::kResults; ++i) {
         results[i][k] = static_cast<T>(numbers[i]);
-        if constexpr (kSummed != 0) {
-          if (kSummed >> i & 1) sums_.results[i].sums[access][k] += numbers[i];
+        if constexpr (Kernel::kSummed != 0) {
+          if (Kernel::kSummed >> i & 1) sums_.results[i].sums[access][k] += numbers[i];
         }
       }
     };
-    each(compute, [&](int, Index index) {
+    each<true>(compute, [&](Index first) {
+      const Index n = elements();
 #pragma unroll
       for (int i = 0; i < Tensors::kResults; ++i) {
         T* const values = tensors_.results[i].values;
-        if (values) store_evict_last(values + row_ * tensors_.rows.n, index, results[i]);
+        if (!values) continue;
+        T* const row = values + row_ * n;
+        if (kAligned || (first >= 0 && first + N <= n)) {
+          store_evict_last(row + first, 0, results[i]);
+        } else {
+#pragma unroll
+          for (int k = 0; k < N; ++k) {
+            if (first + k >= 0 && first + k < n) row[first + k] = results[i][k];
+          }
+        }
       }
     });
   }
@@ -211,8 +264,8 @@ class FormulaRow {
   Sums& sums_;
   const int64_t row_;
   const bool valid_;
-  const Index accesses_;
-  const T* rows_[kHeld > 0 ? 1 : Tensors::kInputs + 1];
+  const RowIndex index_;
+  const RowStart<N, kAligned, Index> start_;
 };
 
 // Calls formula(row) for the rows of a group. kSummed: the results of which sums over the rows are written as well; the
@@ -220,7 +273,7 @@ class FormulaRow {
 template <typename Kernel, typename Tensors, typename Formula>
 __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
   using Group = typename Kernel::Group;
-  using Row = FormulaRow<Group, Kernel::kN, Kernel::kHeld, Kernel::kSummed, Tensors>;
+  using Row = FormulaRow<Kernel, Tensors>;
   Group group;
   typename Row::Held held;
   typename Row::Sums sums;
@@ -246,22 +299,20 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
 
 // ---- Which group takes a row ------------------------------------------------------------------------------------
 
-// What a kernel over rows is compiled for.
-template <typename Group_, int kN_, int kHeld_, int kSummed_>
+// What a kernel over rows is compiled for: the group that takes a row, the N elements of an access, the accesses that a
+// thread holds (0: every pass reads the row again), whether rows start at multiples of 16 bytes, and the results of which
+// sums over the rows are written, a bit each.
+template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_>
 struct RowKernel {
   using Group = Group_;
   static constexpr int kN = kN_;
   static constexpr int kHeld = kHeld_;
+  static constexpr bool kAligned = kAligned_;
   static constexpr int kSummed = kSummed_;
 
   int threads;  // of a block
   int64_t groups_per_block;
 };
-
-// Elements of a row that a thread holds, of each input: by vectors 16, in 64 bytes at most; one by one, each in a
-// register of its own, 8.
-template <typename T, int N>
-constexpr int kHeldElements = N == 1 ? 8 : std::min<int>(16, 64 / sizeof(T));
 
 // Whether the rows can be read by vectors.
 template <typename Tensors>
@@ -275,25 +326,25 @@ bool reads_vectors(const Tensors& tensors) {
   return vectors;
 }
 
-// Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads. kSummed: only
-// for rows that a block can hold; `otherwise` is returned for others.
-template <int kSummed, int kThreads, typename Tensors, typename Result, typename Visit>
+// Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
+// accesses each. kSummed: only for aligned rows that a block can hold; `otherwise` is returned for others.
+template <int kSummed, int kThreads, int kHeld, typename Tensors, typename Result, typename Visit>
 Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) {
-  using T = typename Tensors::Element;
-  constexpr int N = kOperandVector<T>, kByVectors = kHeldElements<T, N>, kOneByOne = kHeldElements<T, 1>;
-  const int64_t n = tensors.rows.n;
-  const bool vectors = reads_vectors(tensors);
-  const int held = vectors ? kByVectors : kOneByOne;
-  const bool is_held = n <= int64_t(kThreads) * held;
-  const int threads = is_held ? threads_for(std::max<int64_t>(n, 1), held) : kThreads;
-  if (vectors && n <= kWarp * kByVectors) {
-    return visit(RowKernel<LaneGroup<kWarp>, N, kByVectors / N, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kWarp});
+  constexpr int N = kOperandVector<typename Tensors::Element>;
+  const bool aligned = reads_vectors(tensors);
+  const int64_t accesses = tensors.rows.n / N + (aligned ? 0 : 2);
+  // Elements that are looked at one by one take registers of their own.
+  constexpr int kUnaligned = std::max(1, kHeld / 2);
+  const int held = aligned ? kHeld : kUnaligned;
+  const bool is_held = accesses <= int64_t(kThreads) * held;
+  const int threads = is_held ? threads_for(std::max<int64_t>(accesses, 1), held) : kThreads;
+  if (aligned && accesses <= kWarp * kHeld) {
+    return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
-  if (vectors && is_held) return visit(RowKernel<BlockGroup, N, kByVectors / N, kSummed>{threads, 1});
-  if (is_held) return visit(RowKernel<BlockGroup, 1, kOneByOne, kSummed>{threads, 1});
+  if (aligned && is_held) return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed>{threads, 1});
   if constexpr (kSummed == 0) {
-    if (vectors) return visit(RowKernel<BlockGroup, N, 0, 0>{threads, 1});
-    return visit(RowKernel<BlockGroup, 1, 0, 0>{threads, 1});
+    if (is_held) return visit(RowKernel<BlockGroup, N, kUnaligned, false, 0>{threads, 1});
+    return visit(RowKernel<BlockGroup, N, 0, false, 0>{threads, 1});
   }
   return otherwise;
 }
@@ -306,9 +357,9 @@ struct RowBounds {
 };
 
 // Calls launch(kernel, blocks) with a group for each row.
-template <int kThreads, typename Tensors, typename Launch>
+template <int kThreads, int kHeld, typename Tensors, typename Launch>
 cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
-  return visit_rows<0, kThreads>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
+  return visit_rows<0, kThreads, kHeld>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
     constexpr int64_t kMost = 1 << 30;
     const int64_t blocks = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
     launch(kernel, static_cast<unsigned>(std::min(kMost, blocks)));
@@ -327,9 +378,9 @@ bool has_sums(const Tensors& tensors) {
 
 // The rows of partial sums of such gradients, one a block: as many blocks as the multiprocessors hold at once, so that
 // each adds up several rows. 0 for rows that a block cannot hold.
-template <int kSummed, int kThreads, int kResidentThreads, typename Tensors>
+template <int kSummed, int kThreads, int kHeld, int kResidentThreads, typename Tensors>
 int64_t rows_of_partial_sums(const Tensors& tensors) {
-  return visit_rows<kSummed, kThreads>(tensors, int64_t(0), [&](const auto& kernel) {
+  return visit_rows<kSummed, kThreads, kHeld>(tensors, int64_t(0), [&](const auto& kernel) {
     const int64_t per_multiprocessor = std::max(1, kResidentThreads / kernel.threads);
     const int64_t useful = tensors.rows.count / (kRowsPerGroup * kernel.groups_per_block);
     return std::clamp<int64_t>(useful, 1, per_multiprocessor * attribute(cudaDevAttrMultiProcessorCount));
@@ -337,10 +388,10 @@ int64_t rows_of_partial_sums(const Tensors& tensors) {
 }
 
 // Calls launch(kernel, blocks), then adds up the partial sums.
-template <int kSummed, int kThreads, int kResidentThreads, typename Tensors, typename Launch>
+template <int kSummed, int kThreads, int kHeld, int kResidentThreads, typename Tensors, typename Launch>
 cudaError_t launch_sums(const Tensors& tensors, cudaStream_t stream, const Launch& launch) {
-  const int64_t blocks = rows_of_partial_sums<kSummed, kThreads, kResidentThreads>(tensors);
-  cudaError_t error = visit_rows<kSummed, kThreads>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
+  const int64_t blocks = rows_of_partial_sums<kSummed, kThreads, kHeld, kResidentThreads>(tensors);
+  cudaError_t error = visit_rows<kSummed, kThreads, kHeld>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
     launch(kernel, static_cast<unsigned>(blocks));
     return cudaGetLastError();
   });

@@ -22,10 +22,29 @@ constexpr Number kNaN = std::numeric_limits<Number>::quiet_NaN();
 
 constexpr bool kIsApproximate = sizeof(INSTANCE_T) == 2;
 
+namespace detail {
+
+// 2^x and 1 / x as one instruction each. Subnormal numbers count as 0.
+FORMULA float exp2_approximate(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+FORMULA float inverse_approximate(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+}  // namespace detail
+
 template <typename Number>
 FORMULA Number exp(Number x) {
   if constexpr (kIsApproximate) {
-    return __expf(x);
+    return detail::exp2_approximate(x * detail::kLog2E);
   } else {
     return std::exp(x);
   }
@@ -43,7 +62,7 @@ FORMULA Number rsqrt(Number x) {
 template <typename Number>
 FORMULA Number sigmoid(Number x) {
   if constexpr (kIsApproximate) {
-    return __fdividef(1, 1 + __expf(-x));
+    return detail::inverse_approximate(1 + detail::exp2_approximate(x * -detail::kLog2E));
   } else {
     return 1 / (1 + std::exp(-x));
   }
@@ -53,11 +72,23 @@ template <typename Number>
 FORMULA Number tanh(Number x) {
   if constexpr (kIsApproximate) {
     // Near 0 the difference would cancel; there two terms of the series are exact enough.
-    const Number y = __expf(-2 * std::fabs(x));
-    const Number far = std::copysign(__fdividef(1 - y, 1 + y), x);
-    return std::fabs(x) < Number(0.0625) ? x - x * x * x / 3 : far;
+    const Number y = detail::exp2_approximate(x * (2 * detail::kLog2E));
+    const Number far = 1 - 2 * detail::inverse_approximate(1 + y);
+    return std::fabs(x) < Number(0.0625) ? x - x * x * x * (Number(1) / 3) : far;
   } else {
     return std::tanh(x);
+  }
+}
+
+// x / y. Where the elements have 16 bits, the last bits of float32 do not matter.
+template <typename Number>
+FORMULA Number quotient(Number x, Number y) {
+  if constexpr (kIsApproximate) {
+    Number result;
+    asm("div.full.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+    return result;
+  } else {
+    return x / y;
   }
 }
 

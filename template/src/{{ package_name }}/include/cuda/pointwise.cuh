@@ -17,6 +17,33 @@
 #include "vector.cuh"
 #include "widen.cuh"
 
+// Elements of tensors that all lie as the results do.
+class FlatElements {
+ public:
+  static constexpr bool kVectors = true;
+  template <typename T>
+  using Tensor = const T*;
+
+  explicit FlatElements(const Rows& rows) : count_(rows.count * rows.n) {}
+
+  __device__ int64_t count() const { return count_; }
+  __device__ int64_t place(int64_t element) const { return element; }
+
+ private:
+  int64_t count_;
+};
+
+template <typename T>
+__device__ const T* address(const T* tensor, const FlatElements&, int64_t element) {
+  return tensor + element;
+}
+
+// The N elements from `element` on; zeros past the last access.
+template <int N, typename T>
+__device__ Vector<T, N> read(const T* tensor, const FlatElements& elements, int64_t element) {
+  return load_evict_last<N>(tensor + element, 0, element + N <= elements.count());
+}
+
 // An element of the results, and where its row and column are in the tensors.
 struct Place {
   int64_t element = 0;
@@ -24,15 +51,19 @@ struct Place {
   RowIndex row;
 };
 
-// All elements of the results, and the way from an element's number to its place.
-class Elements {
+// All elements of the results, and the way from an element's number to its place. kVectors_: an access is a vector of each
+// tensor, or a single number of it.
+template <bool kVectors_>
+class BroadcastElements {
  public:
-  // `flat`: all tensors lie as the results do, so no place is needed.
-  Elements(const Rows& rows, bool flat)
+  static constexpr bool kVectors = kVectors_;
+  template <typename T>
+  using Tensor = Operand<T>;
+
+  explicit BroadcastElements(const Rows& rows)
       : count_(rows.count * rows.n),
         columns_(rows.n),
         dimensions_(rows.dimensions),
-        is_flat_(flat),
         is_narrow_(count_ <= std::numeric_limits<int>::max()) {
     if (is_narrow_) by_columns_ = Divisor(static_cast<int>(rows.n));
     for (int d = 0; d < dimensions_; ++d) {
@@ -41,17 +72,13 @@ class Elements {
     }
   }
 
-  int64_t blocks(int64_t elements_per_block) const { return (count_ + elements_per_block - 1) / elements_per_block; }
-
   __device__ int64_t count() const { return count_; }
   __device__ int64_t columns() const { return columns_; }
-  __device__ bool is_flat() const { return is_flat_; }
   __device__ int dimensions() const { return dimensions_; }
 
   __device__ Place place(int64_t element) const {
     Place place;
     place.element = element;
-    if (is_flat_) return place;
     int64_t row = divide(element, columns_, by_columns_);
     place.column = element - row * columns_;
     place.row.places[0] = row;
@@ -80,7 +107,7 @@ class Elements {
   // Moves a place on to the next element.
   __device__ void advance(Place& place) const {
     ++place.element;
-    if (is_flat_ || ++place.column < columns_) return;
+    if (++place.column < columns_) return;
     place.column = 0;
     ++place.row.places[0];
     if (dimensions_ > 1) {
@@ -93,17 +120,6 @@ class Elements {
     }
   }
 
-  // Where the elements are no multiple of N, the first threads take one of the last elements each.
-  template <int N>
-  __device__ bool has_rest() const {
-    return blockIdx.x == 0 && threadIdx.x < count_ % N;
-  }
-
-  template <int N>
-  __device__ Place rest() const {
-    return place(count_ / N * N + threadIdx.x);
-  }
-
  private:
   __device__ int64_t divide(int64_t number, int64_t by, const Divisor& divisor) const {
     return is_narrow_ ? divisor.divide(static_cast<int>(number)) : number / by;
@@ -112,13 +128,13 @@ class Elements {
   int64_t count_, columns_;
   int64_t sizes_[kRowDimensions] = {};
   int dimensions_;
-  bool is_flat_, is_narrow_;
+  bool is_narrow_;
   Divisor by_columns_, by_sizes_[kRowDimensions];
 };
 
 // A tensor's element at a place.
-template <typename T>
-__device__ const T* address(const Operand<T>& operand, const Elements& elements, const Place& place) {
+template <bool kVectors, typename T>
+__device__ const T* address(const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
   if (operand.flat) return operand.data + place.element;
   int64_t offset = place.column * operand.step + place.row.places[0] * operand.strides[0];
   if (elements.dimensions() > 1) {
@@ -130,21 +146,23 @@ __device__ const T* address(const Operand<T>& operand, const Elements& elements,
   return operand.data + offset;
 }
 
-// The elements of an access that begins at a place; zeros past the last element. kVectors: the access is a vector of
-// the tensor, or a single number of it, and is all or nothing.
+// The elements of an access that begins at a place; zeros past the last element.
 template <int N, bool kVectors, typename T>
-__device__ Vector<T, N> read(const Operand<T>& operand, const Elements& elements, const Place& place) {
+__device__ Vector<T, N> read(const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
   const int64_t left = elements.count() - place.element;
-  Vector<T, N> values{};
   if constexpr (kVectors) {
+    // Predicates, not branches: where a branch ends, the thread would wait for the load.
     const T* const from = address(operand, elements, place);
-    if (operand.step != 0) return load_evict_last<N>(from, 0, left >= N);
-    const T value = left >= N ? *from : T();
+    const bool is_number = operand.step == 0;
+    Vector<T, N> values = load_evict_last<N>(from, 0, left >= N && !is_number);
+    const T number = left >= N && is_number ? *from : T();
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      values[k] = value;
+      if (is_number) values[k] = number;
     }
+    return values;
   } else {
+    Vector<T, N> values{};
     const T* const from = operand.data + place.element;
     if (operand.flat && left >= N && reinterpret_cast<uintptr_t>(from) % sizeof(values) == 0) {
       return load_evict_last<N>(from, 0);
@@ -155,22 +173,34 @@ __device__ Vector<T, N> read(const Operand<T>& operand, const Elements& elements
       if (k < left) values[k] = *address(operand, elements, next);
       elements.advance(next);
     }
+    return values;
   }
-  return values;
 }
 
 // The same for results.
-template <int N, bool kVectors, typename T>
+template <int N, typename Elements, typename T>
 __device__ void write(T* results, const Elements& elements, int64_t element, const Vector<T, N>& values) {
   const int64_t left = elements.count() - element;
   if (left >= N) {
     store_evict_last(results + element, 0, values);
-  } else if constexpr (!kVectors) {
+  } else if constexpr (!Elements::kVectors) {
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       if (k < left) results[element + k] = values[k];
     }
   }
+}
+
+// Where the elements are no multiple of N, and an access is all or nothing, the first threads take one of the last
+// elements each.
+template <int N, typename Elements>
+__device__ bool has_rest(const Elements& elements) {
+  return Elements::kVectors && blockIdx.x == 0 && threadIdx.x < elements.count() % N;
+}
+
+// The blocks that take so many elements each.
+inline unsigned element_blocks(const Rows& rows, int64_t elements) {
+  return static_cast<unsigned>((rows.count * rows.n + elements - 1) / elements);
 }
 
 // ---- Gradients that are sums over the rows ---------------------------------------------------------------------
@@ -182,10 +212,11 @@ __device__ void write(T* results, const Elements& elements, int64_t element, con
 struct SumGrid {
   dim3 threads, blocks;
 
-  SumGrid(int64_t rows, int64_t accesses) {
+  // `resident`: blocks that a multiprocessor holds at once.
+  SumGrid(int64_t rows, int64_t accesses, int resident) {
     const int width = sum_width(accesses);
     threads = dim3(width, kSumThreads / width);
-    blocks = dim3((accesses + width - 1) / width, sum_rows(rows, accesses));
+    blocks = dim3((accesses + width - 1) / width, sum_rows(rows, accesses, resident));
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "clones.h"
 #include "formula_row.h"
 #include "numbers.h"
 #include "row_tensors.h"
@@ -18,7 +19,7 @@ void for_each_row(const Tensors& tensors, int64_t elements, const F& f) {
   constexpr int kResults = Tensors::kResults, kRowResults = Tensors::kRowResults;
   const Rows& rows = tensors.rows;
   const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(1, rows.n));
-  torch::stable::parallel_for(0, rows.count, grain, [&](int64_t begin, int64_t end) {
+  const auto visit = [&](int64_t begin, int64_t end) {
     Numbers<T> inputs[kInputs + 1], results[kResults + 1];
     FormulaRow<accumulate_t<T>, kInputs, kNumbers, kResults, kRowResults> row;
     row.n = rows.n;
@@ -45,5 +46,7 @@ void for_each_row(const Tensors& tensors, int64_t elements, const F& f) {
         tensors.row_results[k][i] = static_cast<T>(row.row_results[k]);
       }
     }
-  });
+  };
+  const auto call = [&](int64_t begin, int64_t end) { call_cloned(visit, begin, end); };
+  torch::stable::parallel_for(0, rows.count, grain, call);
 }
