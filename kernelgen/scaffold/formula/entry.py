@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelgen.errors import KernelgenError
@@ -267,6 +267,14 @@ def _late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
     return sum(1 << i for i, t in enumerate(read) if t["shape"] != "rows" and t["cpp"] not in early)
 
 
+def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str]) -> int:
+    """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector. One that may be
+    either is mostly one of rows where the forward reduces it, as a target, and a vector where it does not, as a weight.
+    """
+    is_weight = [t["shape"] == "vector" or (t["shape"] == "either" and t["cpp"] not in early) for t in inputs]
+    return sum(1 << i for i, is_one in enumerate(is_weight) if is_one)
+
+
 def _accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
     """How many accesses of a row a thread has registers for, of each tensor that it holds."""
     held = sum(t["kind"] == "element" and t["used"] for t in tensors) - _late(graph, tensors).bit_count()
@@ -285,6 +293,7 @@ def _row_backward(
     inputs = [tensor for tensor, output in zip(tensors, outputs, strict=True) if output is not None]
     if not inputs:
         return None
+    early = rows.read_by_reductions(Graph(path["forward"], parameters))
     grads = ["grad"] if len(results) == 1 else [f"grad_{result['name']}" for result in results]
     entry = _with_free_names(parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry())
     words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
@@ -324,8 +333,7 @@ def _row_backward(
         "gradients": gradients,
         "places": [tensor["place"] for tensor in inputs],
         "operations": len(path["backward"]["nodes"]),
-        # A bit for each gradient that may be a sum over the rows.
-        "summed": sum(1 << i for i, tensor in enumerate(inputs) if tensor["shape"] != "rows"),
+        "summed": _summed(inputs, early),
         "late": _late(graph, [*given, *own]),
         "accesses": _accesses(graph, [*given, *own]),
         "lines": rows.lines(graph, inner, kinds, numbers, names),

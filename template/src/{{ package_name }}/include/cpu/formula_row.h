@@ -29,6 +29,16 @@ class FormulaRow {
     return pairwise_sum<Number>(0, n, [&](int64_t i) { return call(term, i, std::make_index_sequence<kInputs>()); });
   }
 
+  // Two sums: term(inputs..., first term, second term). A pass each, which compilers can vectorise.
+  template <typename F>
+  void sums(Number& first, Number& second, F term) const {
+    Number terms[2];
+    const auto first_term = [&](auto... values) { return term(values..., terms[0], terms[1]), terms[0]; };
+    const auto second_term = [&](auto... values) { return term(values..., terms[0], terms[1]), terms[1]; };
+    first = sum(first_term);
+    second = sum(second_term);
+  }
+
   template <typename F>
   Number max(F term) const {
     constexpr int64_t kLanes = 16;  // Independent maxima, which the compiler can keep in vector registers.

@@ -39,8 +39,8 @@ struct RowStart<N, false, Index> {
   Index accesses;
 };
 
-// N elements of an input's row from `first` on; zeros where they are not the row's. Nothing waits for a load here: there
-// are predicates, but no branches.
+// N elements of an input's row from `first` on; zeros where they are not the row's. Nothing waits for a load here:
+// there are predicates, but no branches.
 template <int N, bool kAligned, typename Index, typename T>
 __device__ Vector<T, N> read_row(const Operand<T>& input, const T* row, Index first, Index n, int64_t end) {
   if constexpr (kAligned) {
@@ -139,6 +139,21 @@ class FormulaRow {
     Number total = 0;
     each<false>([&](int, int, auto... values) { total += term(values...); });
     return group_.sum(total);
+  }
+
+  // Two sums by one pass: term(inputs..., first term, second term).
+  template <typename F>
+  __device__ void sums(Number& first, Number& second, F term) {
+    Vector<Number, 2> totals{};
+    each<false>([&](int, int, auto... values) {
+      Number first_term, second_term;
+      term(values..., first_term, second_term);
+      totals[0] += first_term;
+      totals[1] += second_term;
+    });
+    totals = group_.sum(totals);
+    first = totals[0];
+    second = totals[1];
   }
 
   template <typename F>
@@ -300,8 +315,8 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
 // ---- Which group takes a row ------------------------------------------------------------------------------------
 
 // What a kernel over rows is compiled for: the group that takes a row, the N elements of an access, the accesses that a
-// thread holds (0: every pass reads the row again), whether rows start at multiples of 16 bytes, and the results of which
-// sums over the rows are written, a bit each.
+// thread holds (0: every pass reads the row again), whether rows start at multiples of 16 bytes, and the results of
+// which sums over the rows are written, a bit each.
 template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_>
 struct RowKernel {
   using Group = Group_;

@@ -33,7 +33,8 @@ inline int sum_width(int64_t accesses) {
 inline int64_t sum_rows(int64_t rows, int64_t accesses, int resident) {
   const int width = sum_width(accesses), height = kSumThreads / width;
   const int64_t tiles = (accesses + width - 1) / width;
-  return std::clamp<int64_t>(resident * kSumMultiprocessors / tiles, 1, std::max<int64_t>(1, (rows + height - 1) / height));
+  return std::clamp<int64_t>(
+      resident * kSumMultiprocessors / tiles, 1, std::max<int64_t>(1, (rows + height - 1) / height));
 }
 
 // The same of a kernel over these operands; 0 if they cannot be read by vectors.

@@ -51,8 +51,8 @@ struct Place {
   RowIndex row;
 };
 
-// All elements of the results, and the way from an element's number to its place. kVectors_: an access is a vector of each
-// tensor, or a single number of it.
+// All elements of the results, and the way from an element's number to its place. kVectors_: an access is a vector of
+// each tensor, or a single number of it.
 template <bool kVectors_>
 class BroadcastElements {
  public:
@@ -134,7 +134,8 @@ class BroadcastElements {
 
 // A tensor's element at a place.
 template <bool kVectors, typename T>
-__device__ const T* address(const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
+__device__ const T* address(
+    const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
   if (operand.flat) return operand.data + place.element;
   int64_t offset = place.column * operand.step + place.row.places[0] * operand.strides[0];
   if (elements.dimensions() > 1) {
@@ -148,7 +149,8 @@ __device__ const T* address(const Operand<T>& operand, const BroadcastElements<k
 
 // The elements of an access that begins at a place; zeros past the last element.
 template <int N, bool kVectors, typename T>
-__device__ Vector<T, N> read(const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
+__device__ Vector<T, N> read(
+    const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
   const int64_t left = elements.count() - place.element;
   if constexpr (kVectors) {
     // Predicates, not branches: where a branch ends, the thread would wait for the load.

@@ -6,8 +6,8 @@
 #include "operand.h"
 
 // What a kernel reads and writes, beside its scalars: tensors of rows, tensors with a number for each row, results of
-// rows, and results with a number for each row. A result that is null is not needed. kLate has a bit for each input that
-// only the last pass reads, and that all rows may have in common.
+// rows, and results with a number for each row. A result that is null is not needed. kLate has a bit for each input
+// that only the last pass reads, and that all rows may have in common.
 template <typename T, int kInputs_, int kNumbers_, int kResults_, int kRowResults_, int kLate_>
 struct RowTensors {
   using Element = T;
