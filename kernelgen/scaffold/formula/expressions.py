@@ -29,7 +29,6 @@ _INFIX = {
 _PREFIX = {"neg": "-", "logical_not": "!"}
 # The functions of `math` (include/cuda/functions.cuh, include/cpu/functions.h) that are not called as in PyTorch.
 _FUNCTIONS = {
-    "div": "quotient",
     "isnan": "is_nan",
     "isinf": "is_infinite",
     "copysign": "copy_sign",
@@ -74,7 +73,7 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
         return Expression(f"-({inner})" if inner.startswith("-") else _PREFIX[op] + inner, PREFIX)
     if op == "inverse":
         return Expression(f"Number(1.0 / {operands[0].within(PREFIX)})")
-    if op in _INFIX and not _is_quotient_of_elements(node):
+    if op in _INFIX:
         return _infix(node, operands)
     if op == "where":
         condition, chosen, other = operands
@@ -90,11 +89,6 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
         for argument, operand in zip(node.arguments, operands, strict=True)
     ]
     return Expression(f"math::{_FUNCTIONS.get(op, op)}({', '.join(texts)})")
-
-
-def _is_quotient_of_elements(node: Node) -> bool:
-    """A division for each element, which takes GPUs long where it has to be exact."""
-    return node.op == "div" and node.kind == "element" and not isinstance(node.arguments[1], Number)
 
 
 def _infix(node: Node, operands: list[Expression]) -> Expression:

@@ -89,9 +89,10 @@ class Graph:
         return {value.text for value in values if isinstance(value, Name)}
 
     def _multiply_by_inverses(self) -> None:
-        """Elements divided by what they have in common become products with its inverse, which is computed once.
+        """Elements divided by what they have in common become products with its inverse, which is computed once; other
+        divisions of elements become a `quotient`, which may be an approximation.
 
-        A product has one more rounding, so what decides a step stays a quotient.
+        Either has another last bit, so what decides a step stays a division.
         """
         exact = self._arguments_of_steps()
         replaced: dict[int, Value] = {}
@@ -105,6 +106,8 @@ class Graph:
                 elif _has_inverse(divisor):
                     inverse = self._node("div", (Number(1.0), divisor), "float", divisor.kind, "inverse")
                     op, arguments = "mul", (arguments[0], inverse)
+                else:
+                    op = "quotient"
             replaced[node.index] = self._node(op, arguments, node.dtype, node.kind, node.name)
         self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
 
