@@ -16,7 +16,18 @@ from tests.worker.test_trace import NAMES, POINTWISE, ROW_NAMES, ROWS, trace
 from .conftest import REPOSITORY, build, own_tests, quickly, run, stamp
 
 # A vector or masks, several results, a bool argument, no broadcasting, no float64, no gradient, numbers in (0, 1).
-BUILT = ("gelu_bias", "choose", "hysteresis", "signed_sine", "focal", "upcast", "is_close", "entropy", "power")
+BUILT = (
+    "gelu_bias",
+    "choose",
+    "hysteresis",
+    "signed_sine",
+    "focal",
+    "upcast",
+    "is_close",
+    "entropy",
+    "power",
+    "awkward",
+)
 ROWS_BUILT = ("softmax", "rms", "layer", "log_sum_exp")
 FUZZED = ("gelu_bias", "choose", "hysteresis", "signed_sine", *ROWS_BUILT)
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.

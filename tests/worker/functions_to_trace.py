@@ -188,3 +188,11 @@ def lerp(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
 def adaln(x: Tensor, shift: Tensor, scale: Tensor, gate: Tensor, residual: Tensor) -> Tensor:
     modulated = x * (1 + scale) + shift
     return residual + gate * modulated
+
+
+def awkward(
+    rows: Tensor, elements: Tensor, N: float = 2.0, place: float = 1.0, first: int = 3, T: float = 1.0
+) -> Tensor:  # noqa: N803
+    """Names that the stamped sources use themselves."""
+    kernel = rows * N + elements * place
+    return kernel * first + T
