@@ -87,6 +87,14 @@ class Thresholds:
         """Whether other processes might show a regression where these do not: half of one is shown."""
         return self.shown(difference, p) and difference.ratio.value >= 1 + self.slower / 2
 
+    def is_decided(self, ratios: Sequence[float]) -> bool:
+        """Whether more blocks would hardly change the verdict on one case: its interval lies wholly beyond a threshold,
+        or so close to 1 that half of a regression is ruled out."""
+        ratio = statistics.paired_difference(ratios).ratio
+        close = 1 + self.slower / 2
+        is_equal = 1 / close < ratio.low and ratio.high < close
+        return is_equal or ratio.high <= 1 / (1 + self.faster) or ratio.low >= 1 + self.slower
+
     def agreed(self, first: Difference, p: float, second: Difference) -> str:
         """The verdict on a case that was measured twice, by different processes."""
         verdicts = {self.verdict(first, p), self.verdict(second, second.p)}
@@ -366,10 +374,14 @@ def software(environment: Mapping[str, Any]) -> str:
 
 def interleaved(measured: Sequence[PairedResult], schedule: Schedule, pairs: int) -> list[str]:
     """How two revisions took turns, and what the GPU's clocks were meanwhile, in sentences."""
-    samples = schedule.blocks * schedule.rounds * schedule.samples
+    ends = [end(result.blocks for result in measured) for end in (min, max)]
+    blocks, samples = (
+        " to ".join(f"{count * factor}" for count in dict.fromkeys(ends))
+        for factor in (1, schedule.rounds * schedule.samples)
+    )
     who = "a pair" if pairs == 1 else f"{pairs} pairs"
     sentences = [
-        f"Interleaved: {schedule.blocks} blocks with fresh inputs, {schedule.rounds} rounds each, {samples} samples of "
+        f"Interleaved: {blocks} blocks with fresh inputs, {schedule.rounds} rounds each, {samples} samples of "
         f"each side in all, by {who} of processes; intervals of the ratio at 99%."
     ]
     states = [end.get("state", {}) for result in measured for end in result.about.values()]

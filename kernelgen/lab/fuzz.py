@@ -1,6 +1,7 @@
 """Fuzzes ops and collects what fails: `kernelgen fuzz`, from its request to its report."""
 
 import json
+import os
 import random
 import shlex
 import time
@@ -16,6 +17,9 @@ from kernelgen.lab.trust import changes_of_rule, trusted
 # The judge and the op work at once: a thread of OpenMP that waits leaves its core to the other process.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
+# On a GPU all workers share its memory.
+_MOST_PARTS = 3
+
 Event = dict[str, Any]
 
 
@@ -28,7 +32,7 @@ class OpReport:
         problem: why nothing could be run; `note`: why cases were left out.
         failures: by case, as JSON: the check that failed, a sentence, and the smallest case that fails.
         errors: by result, the largest error in units of what is allowed, and its case; of the cases that passed.
-        planned: how many cases there are to be, None where time decides; `default`: how many without any option.
+        planned: by part, how many cases there are to be, None where time decides; and how many without any option.
         shrinking: whether a failing case is being made smaller.
     """
 
@@ -39,19 +43,28 @@ class OpReport:
     note: str | None = None
     failures: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: dict[str, dict[str, Any]] = field(default_factory=dict)
-    planned: int | None = None
-    default: int = 0
+    planned: dict[int, tuple[int | None, int]] = field(default_factory=dict)
     shrinking: bool = False
 
     @property
     def cases(self) -> int:
         return self.passed + len(self.failures)
 
+    @property
+    def cases_planned(self) -> int | None:
+        """How many there are to be; None where time decides."""
+        cases = [planned for planned, _ in self.planned.values()]
+        return None if None in cases or not cases else sum(cases)
+
+    @property
+    def cases_by_default(self) -> int:
+        return sum(default for _, default in self.planned.values())
+
     def add(self, event: Event) -> None:
         kind = event["event"]
         self.shrinking = kind == "shrinking" or (self.shrinking and bool(event.get("shrinking")))
         if kind == "planned":
-            self.planned, self.default = event["cases"], event["default"]
+            self.planned[event["part"]] = event["cases"], event["default"]
         elif kind == "passed":
             self.passed += 1
             self._add_errors(event["errors"], event["case"])
@@ -132,6 +145,11 @@ class FuzzReport:
         return shlex.join([*words, *self.options])
 
 
+def _parts() -> int:
+    """How many workers share the cases: each has a judge and an op, which take turns to some extent."""
+    return max(1, min(_MOST_PARTS, len(os.sched_getaffinity(0)) // 4)) if hasattr(os, "sched_getaffinity") else 1
+
+
 def fuzz(
     selection: Selection,
     named: Sequence[str],
@@ -175,7 +193,7 @@ def fuzz(
             text = f"{event['op']}: {event['check']} is wrong; looking for a smaller case"
             tell(f"{text}, for {event['seconds']:g} s at most")
         if op := report.ops.get(event.get("op", "")):
-            show(f"{'shrinking a case of' if op.shrinking else 'fuzzing'} {op.name}", op.cases, op.planned)
+            show(f"{'shrinking a case of' if op.shrinking else 'fuzzing'} {op.name}", op.cases, op.cases_planned)
 
     deadline = None if seconds is None else time.time() + seconds
     facts = {
@@ -189,11 +207,13 @@ def fuzz(
         if trust:
             report.notes += changes_of_rule(rule, selection.root, selection.package, selection.ops, trust)
         request = selection.request("fuzz", trusted=str(rule), **facts, **options)
-        report.finished = worker_process.run(selection.python, request, on_event, limit_s)
+        parts = _parts() if options.get("case") is None and not variables else 1
+        requests = [{**request, "part": (number, parts)} for number in range(parts)]
+        report.finished = worker_process.run_at_once(selection.python, requests, on_event, limit_s)
     if report.finished and all(options.get(name) is None for name in ("case", "dtype")):
         for op in report.ops.values():
             # A domain may have fewer cases than are run by default.
-            is_whole = op.cases >= op.default or (seconds is None and not options.get("count"))
+            is_whole = op.cases >= op.cases_by_default or (seconds is None and not options.get("count"))
             if op.passed and is_whole and not (op.failures or op.problem or op.note):
                 proven.record(selection.root, selection.package, op.name, report.name, op.passed, seed)
     return report

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kernelgen.errors import LabError
@@ -31,10 +32,11 @@ class PairedMeasurement:
         tolerant: an op that cannot be measured costs itself alone, and a case in which a worker is lost itself alone;
             `notes` say so. Otherwise either ends the measurement.
         stops_early: measure no further once a case became slower or wrong.
+        with_ceilings: measure the machine's ceilings, too.
         show: is told the key of the case that is measured, and the share of it that is done.
 
     Attributes:
-        environment: the machine, as a worker describes it.
+        environment: the machine, as a worker describes it; `ceilings`: how fast it is, if they were measured.
         measured, repeated: the results of all cases, and of those that were doubtful.
     """
 
@@ -51,8 +53,10 @@ class PairedMeasurement:
     limit_s: float = 120.0
     tolerant: bool = True
     stops_early: bool = False
+    with_ceilings: bool = False
     show: Callable[[str, float], None] = lambda key, share: None
     environment: dict[str, Any] = field(default_factory=dict)
+    ceilings: dict[str, Any] = field(default_factory=dict)
     measured: list[PairedResult] = field(default_factory=list)
     repeated: list[PairedResult] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -126,6 +130,8 @@ class PairedMeasurement:
                     raise
                 self.notes.append(str(error))  # The kernel is not written, or the op has no such case.
                 return
+            if self.with_ceilings and not self.ceilings:
+                self.ceilings = workers.after.ask("ceilings")
             schedule = Schedule(self.schedule.blocks, seed=seed).share(number, self.pairs)
             parts = [PairedResult(op, case, dtype, self.backward) for case, dtype in listed]
             parts = [part for part in parts if self.cases is None or part.key in self.cases]
@@ -134,7 +140,8 @@ class PairedMeasurement:
                 if part.key in self._lost or not wanted(part.key):
                     continue
                 try:
-                    yield pair.measure(workers, part, schedule, lambda share, key=part.key: self.show(key, share))
+                    show = partial(self.show, part.key)
+                    yield pair.measure(workers, part, schedule, show, self._is_decided)
                 except LostError as lost:
                     if not self.tolerant:
                         raise
@@ -146,12 +153,16 @@ class PairedMeasurement:
         """A new pair of workers, and its cases and dtypes."""
         seed = seed * max(pair.PAIRS.values()) + number  # No pair draws another's inputs.
         workers = stack.enter_context(closing(self.start(op, seed)))
-        answer = workers.both("list")[1]
+        answer = workers.list()
         self.environment = answer["environment"]
         for worker in workers.workers:
             worker.allow(self.limit_s)
         self.prepare(workers, seed)
         return workers, answer["cases"]
+
+    def _is_decided(self, ratios: Sequence[float]) -> bool:
+        """Of several pairs of workers each measures its share, since they differ by more than their blocks do."""
+        return self.pairs == 1 and self.thresholds.is_decided(ratios)
 
     def _looks_slower(self, result: PairedResult) -> bool:
         """Or is wrong. As strict as a comparison of all cases can be (Bonferroni's correction)."""

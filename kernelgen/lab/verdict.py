@@ -1,15 +1,16 @@
 """One answer about one op: does it build, is it right, is it faster?
 
 The steps are those of the other verbs, in the order in which a failure makes the rest pointless: build, fuzz, the op's
-own tests, and last the time, as `compare --against` or `bench` measures it. The tests run beside fuzz, since neither
-takes times.
+own tests, and last the time, as `compare --against` or `bench` measures it. What takes no times runs at once: fuzz, the
+tests, and the build of the other revision and the start of its processes.
 """
 
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from xml.etree import ElementTree
 
 from kernelgen.errors import KernelgenError, LabError
 from kernelgen.lab import bench, compare, compare_revisions
-from kernelgen.lab.compare import Thresholds
+from kernelgen.lab.compare import Comparison, Thresholds
 from kernelgen.lab.fuzz import FuzzReport, fuzz
+from kernelgen.lab.pair import PairedResult
+from kernelgen.lab.paired_measurement import PairedMeasurement
 from kernelgen.lab.selection import Selection
 from kernelgen.protocol import OP
 from kernelgen.toolchain import current
@@ -101,12 +104,16 @@ def judge(selection: Selection, request: Request, tell: Callable[[str], None] = 
 
 def _steps(selection: Selection, request: Request) -> Iterator[tuple[str, Callable[[], Step]]]:
     yield "build", lambda: _build(selection, request)
-    with _TestRun(selection) as tests:
-        yield "fuzz", lambda: _fuzz(selection, request)
-        yield "tests", tests.step
-    yield "share", lambda: _share(selection, request)
-    if request.against:
-        yield "compare", lambda: _compare(selection, request)
+    with ExitStack() as stack:
+        rival = stack.enter_context(_Rival(selection, request)) if request.against else None
+        with _TestRun(selection) as tests:
+            yield "fuzz", lambda: _fuzz(selection, request)
+            yield "tests", tests.step
+        if rival:
+            yield "compare", rival.step
+            yield "share", rival.share
+        else:
+            yield "share", lambda: _share(selection, request)
 
 
 # ---- Right? ---------------------------------------------------------------------------------------------------
@@ -193,16 +200,20 @@ def _share(selection: Selection, request: Request) -> Step:
     run = bench.measure(
         selection, request.limit_s, trust=trust, tf32=False, seed=request.seed, samples=BENCH_SAMPLES, **options
     )
-    facts = {"cases": [_figures(case) for case in run.results["cases"]]}
     faults = [fault for case in run.results["cases"] for fault in case["faults"]]
     faults += [f"{case['case']}: {case['reason']}" for case in run.results["failures"]]
+    return _step_of_share([_figures(case) for case in run.results["cases"]], faults, run.results["notes"])
+
+
+def _step_of_share(figures: list[dict[str, Any]], faults: list[str], notes: list[str]) -> Step:
+    facts = {"cases": figures}
     if faults:
         return Step("share", FAILED, "; ".join(dict.fromkeys(faults)), facts=facts)
-    if not facts["cases"]:
-        return Step("share", OPEN, "; ".join(run.results["notes"]) or "no case was measured", facts=facts)
-    shares = [case["share"] for case in facts["cases"] if case["share"]]
+    if not figures:
+        return Step("share", OPEN, "; ".join(notes) or "no case was measured", facts=facts)
+    shares = [case["share"] for case in figures if case["share"]]
     if not shares:
-        return Step("share", PASSED, f"{len(facts['cases'])} cases measured; lab.py counts no bytes", facts=facts)
+        return Step("share", PASSED, f"{len(figures)} cases measured; lab.py counts no bytes", facts=facts)
     text = f"{min(shares):.0%} to {max(shares):.0%} of what a copy or a matrix product does here"
     return Step("share", PASSED, f"{text}, {len(shares)} cases", facts=facts)
 
@@ -213,13 +224,64 @@ def _figures(case: Mapping[str, Any]) -> dict[str, Any]:
     return {"case": case["case"], "dtype": case["dtype"], "seconds": op["median"], "share": share or None}
 
 
-def _compare(selection: Selection, request: Request) -> Step:
-    names = ("against", "trust", "device", "cases", "seed", "blocks", "limit_s")
-    asked = compare_revisions.Request(**{name: getattr(request, name) for name in names})
-    comparison = compare_revisions.measure(selection, asked, Thresholds(), selection.ops)
+def _figures_of(result: PairedResult, rates: Mapping[str, Any]) -> dict[str, Any]:
+    fractions = bench.fractions(result.after, result.bytes, result.flops, result.dtype, rates)
+    share = max((fraction for fraction in fractions.values() if fraction), default=None)
+    return {"case": result.case, "dtype": result.dtype, "seconds": [result.after], "share": share}
+
+
+def _beyond(result: PairedResult, rates: Mapping[str, Any]) -> str | None:
+    """A sentence if it was faster than this machine is."""
+    fractions = bench.fractions(result.after, result.bytes, result.flops, result.dtype, rates)
+    method = {end["method"] for end in result.about.values()}.pop()
+    return bench.beyond_ceilings(
+        {"median": [result.after], **fractions}, {"method": method, "bytes": result.bytes}, rates
+    )
+
+
+class _Rival:
+    """The other revision, which is checked out, built and loaded beside whatever runs until `step` measures it."""
+
+    def __init__(self, selection: Selection, request: Request) -> None:
+        names = ("against", "trust", "device", "cases", "seed", "blocks", "limit_s")
+        self._selection, self._against = selection, request.against
+        self._asked = compare_revisions.Request(**{name: getattr(request, name) for name in names})
+        self._stack = ExitStack()
+        self._measured: PairedMeasurement | None = None
+
+    def __enter__(self) -> "_Rival":
+        self._pool = ThreadPoolExecutor(1)
+        self._loading = self._pool.submit(self._load)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.shutdown()
+        self._stack.close()
+
+    def _load(self) -> compare_revisions.Revisions:
+        revisions = self._stack.enter_context(compare_revisions.built(self._selection, self._asked))
+        revisions.load(self._selection.ops[0])
+        return revisions
+
+    def step(self) -> Step:
+        revisions, ops = self._loading.result(), self._selection.ops
+        comparison, self._measured = compare_revisions.compare(revisions, Thresholds(), ops, with_ceilings=True)
+        return _step_of_comparison(comparison, self._against)
+
+    def share(self) -> Step:
+        """The share of the ceilings that the op reached while it was compared."""
+        if not self._measured:
+            return Step("share", OPEN, "nothing was measured")
+        rates = self._measured.ceilings
+        figures = [_figures_of(result, rates) for result in self._measured.measured]
+        faults = [text for result in self._measured.measured if (text := _beyond(result, rates))]
+        return _step_of_share(figures, faults, [])
+
+
+def _step_of_comparison(comparison: Comparison, against: str) -> Step:
     verdicts = [verdict.verdict for verdict in comparison.verdicts]
     counts = {word: verdicts.count(word) for word in dict.fromkeys(verdicts)}
-    text = f"against {request.against}: {', '.join(f'{word} in {count}' for word, count in counts.items())}"
+    text = f"against {against}: {', '.join(f'{word} in {count}' for word, count in counts.items())}"
     facts = {"faster": compare.IMPROVEMENT in verdicts, "comparison": comparison.as_dict()}
     if comparison.exit_code == compare.EXIT_REGRESSED:
         return Step("compare", FAILED, text, facts=facts)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,7 @@ def run(
     on_event: Callable[[Event], None],
     limit_s: float = 60.0,
     under: Sequence[str] = (),
+    started: Callable[[WorkerProcess], object] = lambda worker: None,
 ) -> bool:
     """Has a request worked on, and passes each event to `on_event`; returns False if Ctrl-C ended it early.
 
@@ -211,6 +213,7 @@ def run(
             "reason"} for a case in which the worker died or hung, and {"event": "given up", "op", "reason"}.
         limit_s: how long a worker may send nothing once it has started a case.
         under: a command that runs the worker's, such as a profiler's.
+        started: is told of each worker.
 
     Raises:
         KernelgenError: what the worker raised; or it died before its first case.
@@ -223,6 +226,7 @@ def run(
         while True:
             resumed = {**request, "finished": finished, "closed": closed}
             worker = WorkerProcess("the worker", python, Path(request["project"]), resumed, START_LIMIT_S, under)
+            started(worker)
             before = len(finished)
             try:
                 _follow(worker, on_event, limit_s, finished, closed)
@@ -243,6 +247,36 @@ def run(
                 on_event({"event": "given up", "op": op, "reason": reason})
     except KeyboardInterrupt:
         return False
+
+
+def run_at_once(
+    python: Path, requests: Sequence[Mapping[str, Any]], on_event: Callable[[Event], None], limit_s: float = 60.0
+) -> bool:
+    """As `run`, of several requests at once; `on_event` is called by one thread at a time."""
+    if len(requests) == 1:
+        return run(python, requests[0], on_event, limit_s)
+    workers: list[WorkerProcess] = []
+    turn, is_over = threading.Lock(), threading.Event()
+
+    def started(worker: WorkerProcess) -> None:
+        workers.append(worker)
+        if is_over.is_set():
+            worker.kill()
+
+    def in_turn(event: Event) -> None:
+        with turn:
+            on_event(event)
+
+    with ThreadPoolExecutor(len(requests)) as pool:
+        running = [pool.submit(run, python, request, in_turn, limit_s, started=started) for request in requests]
+        try:
+            return False not in [work.result() for work in running]
+        except KeyboardInterrupt:
+            return False
+        finally:
+            is_over.set()  # Where all went well, nothing is left to end.
+            for worker in workers:
+                worker.kill()
 
 
 def _follow(

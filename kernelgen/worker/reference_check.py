@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.errors import LabError
-from kernelgen.worker.mismatch import MismatchError
+from kernelgen.worker.mismatch import MismatchError, NotWrittenError
 from kernelgen.worker.op import Op
 from kernelgen.worker.random_rounding import RandomRounding
 
@@ -443,7 +443,7 @@ def blamed_on(whom: str) -> Iterator[None]:
         raise
     except NotImplementedError as error:
         if "not written yet" in str(error):
-            raise LabError(str(error)) from None
+            raise NotWrittenError(str(error)) from None
         raise MismatchError(whom, _raised(whom, error)) from error
     except Exception as error:
         from kernelgen.worker import protocol

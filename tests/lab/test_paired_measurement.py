@@ -49,7 +49,7 @@ def measurement(monkeypatch):
             seeds.append(seed)
             return Pair(FakeWorker([*ratios], device), FakeWorker([*ratios], device))
 
-        def measure(workers, part, schedule, tick):
+        def measure(workers, part, schedule, tick, is_decided):
             repeated = schedule.seed >= pair.pairs_for(measured.schedule.blocks, device)
             if isinstance(level := ratios[part.case][repeated], Exception):
                 raise level
@@ -146,9 +146,9 @@ def test_a_wrong_result_stops_it(measurement, monkeypatch):
     measured = measurement({"a": [1.0, 1.0], "b": [1.0]}, stops_early=True)
     right = pair.measure
 
-    def wrong(workers, part: PairedResult, schedule, tick):
+    def wrong(workers, part: PairedResult, schedule, tick, is_decided):
         part.faults.append("new: it is wrong")
-        return right(workers, part, schedule, tick)
+        return right(workers, part, schedule, tick, is_decided)
 
     monkeypatch.setattr(pair, "measure", wrong)
     assert measured.compare().exit_code == 1

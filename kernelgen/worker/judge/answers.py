@@ -28,7 +28,7 @@ _SHAPES: dict[str, Any] = {
     "graphs": {"captured": bool},
     "left": {"seconds": float},
     "layouts": {"layouts": [[_LAYOUT]]},
-    "share": {"results": [[([object], int)]]},
+    "allocations": {"allocations": [(int, int, str)]},
 }
 _SHAPES_OF_FUZZ: dict[str, Any] = {
     "inputs": {"addresses": [int]},

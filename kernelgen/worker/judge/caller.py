@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from kernelgen.errors import LabError
 from kernelgen.worker.judge.arena import Part, Place, aligned
 from kernelgen.worker.judge.op_process import NOT_ASKED_FOR, CallError, RaisedError
 from kernelgen.worker.judge.results import checked_layout, opened_tensor, rebuilt
-from kernelgen.worker.mismatch import MismatchError
+from kernelgen.worker.mismatch import MismatchError, NotWrittenError
 from kernelgen.worker.reference_check import Evaluation, own, tensors
 
 # In each report of the emulated GPU, which is shown whole.
@@ -130,7 +129,7 @@ class Caller:
 
         Raises:
             MismatchError: it raised, or returned what are no tensors.
-            LabError: it is not written yet.
+            NotWrittenError: it is not written yet.
             torch.OutOfMemoryError: it ran out of memory.
         """
         self._pending = False
@@ -223,7 +222,7 @@ def _as_fault(error: RaisedError) -> Exception:
     if error.kind == "OutOfMemoryError":
         return torch.OutOfMemoryError(error.message)
     if error.kind == "NotImplementedError" and "not written yet" in error.message:
-        return LabError(error.message)
+        return NotWrittenError(error.message)
     if "CUDA error" in error.message or error.kind == "AcceleratorError":
         return RuntimeError(f"CUDA error: {error}")  # Its process can compute no more.
     if _EMULATED in error.message:

@@ -19,11 +19,13 @@ from torch.utils import _pytree as pytree
 
 from kernelgen.protocol import OP
 from kernelgen.worker import clock, reference_check
+from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
 from kernelgen.worker.judge.comparison import CheckResult, compare_with_reference
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
+from kernelgen.worker.judge.gpu_memory import GpuMemory
 from kernelgen.worker.judge.op_process import CallError, OpProcess
-from kernelgen.worker.judge.results import checked_layouts, opened, rebuilt
+from kernelgen.worker.judge.results import checked_layouts, rebuilt
 
 # A sample on the CPU takes about so long: some hundred times what its request and reply vary by.
 SAMPLE_S = 1e-3
@@ -33,8 +35,20 @@ ROTATED_BYTES = 32 * 2**20
 EMPTY_BATCHES = 15
 # Work left on another stream shows as time that the GPU still needs after the current stream is through.
 LEFT_S, LEFT_SHARE = 50e-6, 0.10
-# How often the wall clock has to disagree with the events of a call.
-WALL_TRIES = 3
+# How often the wall clock has to disagree with the events of a call; and over how many calls it is read, each on inputs
+# of its own, as far as they fit so much memory.
+WALL_TRIES, WALL_CALLS, WALL_BYTES = 3, 64, 16 * 2**30
+# Samples that are taken until the results of one lie in memory that was open when the clock stopped.
+READING_TRIES = 4
+READ_LATE = (
+    "its results were read after its process went on: they lie in other allocations with every call, or in such as "
+    "CUDA does not share"
+)
+# A process of the op holds no more of the GPU's memory for its context, its results and its own use: so much, and so
+# many times its inputs.
+HELD_BYTES, HELD_COPIES = 4 * 2**30, 16
+# Work for the GPU that takes the judge longer than this waits for somebody else's. So often it waits.
+QUIET_S, QUIET_TRIES = 2e-4, 50
 # Calls of a sample that are compared with the reference.
 COMPARED = 4
 _CHANCE = random.SystemRandom()
@@ -57,6 +71,7 @@ class JudgedCase:
         drawing: what draws its inputs.
         processes: by function, the process that runs it; further ones are added to `functions`.
         idle: a process without an op, which tells what a request and a reply take; None on CUDA.
+        taken: the bytes of the GPU's memory that were taken before there was a process of the op.
 
     Of a drawing for the backward the gradient alone is timed; the forward runs before.
     """
@@ -67,8 +82,9 @@ class JudgedCase:
         processes: Mapping[str, OpProcess],
         arena: CpuArena | CudaArena,
         idle: OpProcess | None,
+        taken: int = 0,
     ) -> None:
-        self._drawing, self._arena, self._idle = drawing, arena, idle
+        self._drawing, self._arena, self._idle, self._taken = drawing, arena, idle, taken
         self.op, self.sizes, self.dtype = drawing.op, drawing.sizes, drawing.dtype
         self.device, self.backward = drawing.device, drawing.backward
         self.functions = dict(processes)
@@ -77,7 +93,13 @@ class JudgedCase:
         self._turn, self._empty_s = 0, 0.0
         self._layouts: dict[str, list[Any]] = {}
         self._last: Sample | None = None
+        # By process, the function that is armed there for all sets.
+        self._armed: dict[OpProcess, str] = {}
         self._is_cuda = torch.device(self.device).type == "cuda"
+        if self._is_cuda:
+            self._memories = {process: GpuMemory() for process in self._processes}
+            self._flush = clock.CudaClock()
+            self._probe = torch.zeros(1, device=self.device)
         # The outputs take about as much memory again.
         fitting = ROTATED_BYTES // max(1, 2 * drawing.nbytes)
         self._set_count = 2 if self._is_cuda else max(2, min(MOST_SETS, fitting))
@@ -115,12 +137,15 @@ class JudgedCase:
             for inputs, of_set in zip(sets, places, strict=True)
         ]
         cotangents = [[of_set[id(t)] for t in inputs.cotangents] for inputs, of_set in zip(sets, places, strict=True)]
+        self._armed.clear()
         for process in self._processes:
             process.ask("inputs", arena=handle, sets=described, cotangents=cotangents)
 
     def join(self, process: OpProcess) -> None:
         """Lets another process see the inputs."""
         self._processes.append(process)
+        if self._is_cuda:
+            self._memories[process] = GpuMemory()
         self._place(self.sets)
 
     def fresh(self) -> None:
@@ -168,6 +193,7 @@ class JudgedCase:
         """Chooses how samples are taken of calls that take about so long."""
         if self._is_cuda:
             short = seconds < clock.CudaClock.GRAPH_S and not self.backward
+            self._armed.clear()
             self.graphs = short and all(
                 process.ask("graphs", function=name, index=0)["captured"] for name, process in self.functions.items()
             )
@@ -182,31 +208,52 @@ class JudgedCase:
     def _run(self, name: str, indices: list[int]) -> Sample:
         """One call on each of these sets, with new values."""
         process, chosen = self.functions[name], [self.sets[index] for index in indices]
-        order = {"function": name, "indices": indices, "backward": self.backward, "graphs": self.graphs}
+        numbers: list[int] = []
         if self.backward:
             for inputs in chosen:
                 self._drawing.renew(inputs)
-            process.ask("arm", **order)  # The forward runs here: it knows the inputs, and not yet the cotangents.
+            self._arm(name, indices)  # The forward runs here: it knows the inputs, and not yet the cotangents.
             for inputs in chosen:
                 self._drawing.renew_cotangents(inputs)
         else:
-            process.ask("arm", **order)
+            if not self._is_cuda:
+                self._arm(name, indices)  # Which frees the results of the last sample, before the clock runs.
+            elif self._armed.get(process) != name:
+                self._arm(name, list(range(len(self.sets))))
+                self._armed[process] = name
+            numbers = indices if self._is_cuda else []
             for inputs in chosen:
                 self._drawing.renew(inputs)
         if self._is_cuda:
-            torch.cuda.synchronize()
-        seconds, own, addresses = process.go()
-        a_call = own if self._is_cuda else max(seconds - self._empty_s, 1e-9) / len(indices)
+            self._flush.flush()
+            self._wait_for_the_gpu()
+        seconds, own, addresses = process.go(numbers)
+        # The clock of the op's process takes single calls alone.
+        a_call = own if self._is_cuda and own else max(seconds - self._empty_s, 1e-9) / len(indices)
         self._last = Sample(name, indices, a_call, addresses)
         return self._last
+
+    def _arm(self, name: str, indices: list[int]) -> None:
+        order = {"function": name, "indices": indices, "backward": self.backward, "graphs": self.graphs}
+        self.functions[name].ask("arm", **order)
+
+    def _wait_for_the_gpu(self) -> None:
+        """Until it is through with what the judge gave it, and with what another process did, which may be the rival's
+        or work that the op left."""
+        torch.cuda.synchronize()
+        for _ in range(QUIET_TRIES):
+            begin = time.perf_counter()
+            self._probe.zero_()
+            torch.cuda.synchronize()
+            if time.perf_counter() - begin < QUIET_S:
+                return
 
     # ---- Checks -----------------------------------------------------------------------------------------------
 
     def check(self, *, coarsely: bool = False) -> CheckResult:
         """Whether the results of the last sample are the op's, all of them, computed when the clock stopped."""
-        last = self._last
         try:
-            results = self._read(last)
+            last, results, late = self._read(self._last)
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
                 inputs = self.sets[last.indices[position]]
                 self._drawing.recall(inputs)
@@ -215,18 +262,30 @@ class JudgedCase:
                 compared = compare_with_reference(self, inputs, results[position], coarsely=coarsely)
                 if compared.fault:
                     return CheckResult(self._explained(compared.fault, last, results, position))
-            return compared
+            return CheckResult(remark=compared.remark or late)
         except CallError as error:
             return CheckResult(str(error))
 
     def _explained(self, fault: str, last: Sample, results: list[list[Tensor]], position: int) -> str:
         """The fault, and what further calls say of its cause."""
         self.functions[last.name].settle(min(0.05, 2e-3 + 2 * last.seconds))
-        if not _same(self._read(last)[position], results[position]):
+        if not _same(self._copies(last)[position], results[position]):
             return f"its results changed after it had returned: work was left on another stream or thread ({fault})"
-        if _same(self._read(self._run(last.name, last.indices))[position], results[position]):
+        if _same(self._copies(self._run(last.name, last.indices))[position], results[position]):
             return f"it returned what it had for earlier values at the same addresses ({fault})"
         return fault
+
+    def hoards(self) -> str | None:
+        """A fault if the op's process holds so much of the GPU's memory that the judge lacks it."""
+        if not self._is_cuda:
+            return None
+        for process in self._processes:
+            process.ask("free_memory")
+        torch.cuda.empty_cache()
+        held = gpu_memory.taken() - self._taken
+        if held <= HELD_BYTES + HELD_COPIES * self._drawing.nbytes:
+            return None
+        return f"it holds {held / 2**30:.1f} GiB of the GPU's memory, so that its results cannot be compared"
 
     def check_afterwards(self, name: str = OP) -> str | None:
         """The checks that need calls of their own, for when all samples are taken."""
@@ -238,8 +297,27 @@ class JudgedCase:
             return fault
         return None
 
-    def _read(self, sample: Sample) -> list[list[Tensor]]:
-        """Copies of a sample's results, by call.
+    def _read(self, sample: Sample) -> tuple[Sample, list[list[Tensor]], str | None]:
+        """Copies of a sample's results, by call, as they were when the clock stopped; and a remark where nobody can say
+        that. On a GPU it may take further samples, and returns the last.
+
+        Raises:
+            CallError: as `_copies`.
+        """
+        if not self._is_cuda:
+            return sample, self._copies(sample), None
+        process, memory = self.functions[sample.name], self._memories[self.functions[sample.name]]
+        for _ in range(READING_TRIES):
+            copies = self._copies(sample, only_open=True)
+            if copies and memory.covers(process.ask("allocations")["allocations"]):
+                return sample, copies, None
+            self._open(process)
+            sample = self._run(sample.name, sample.indices)
+        return sample, self._copies(sample), READ_LATE
+
+    def _copies(self, sample: Sample, *, only_open: bool = False) -> list[list[Tensor]]:
+        """Copies of a sample's results as they are now, by call; on a GPU none with `only_open`, if they lie elsewhere
+        than in memory that is open.
 
         Raises:
             CallError: they are not plain tensors in memory, or not as many or as large as those of earlier calls.
@@ -248,33 +326,53 @@ class JudgedCase:
         if len(sample.addresses) != len(layout) * len(sample.indices):
             raise CallError(f"it returned {len(sample.addresses)} tensors in {len(sample.indices)} calls")
         # Read first: what the process says of its results, it says after the clock stopped.
-        copies = []
-        if not self._is_cuda:
-            of_calls = [layout] * len(sample.indices)
-            addresses = iter(sample.addresses)
-            copies = [[rebuilt(process, next(addresses), *facts) for facts in of_call] for of_call in of_calls]
+        pairs = zip(sample.addresses, layout * len(sample.indices), strict=True)
+        of_calls = [(address, *facts) for address, facts in pairs]
+        if self._is_cuda:
+            memory = self._memories[process]
+            copies = [memory.read(*facts) for facts in of_calls]
+            if any(copy is None for copy in copies) and not only_open:
+                self._open(process)
+                copies = [memory.read(*facts) for facts in of_calls]
+        else:
+            copies = [rebuilt(process, *facts) for facts in of_calls]
         said = checked_layouts(process.ask("layouts"))
         if any(of_call != layout for of_call in said):
             raise CallError("the shapes, strides or dtypes of its results differ from call to call")
-        if self._is_cuda:
-            copies = opened(process.ask("share"), layout)
-        return copies
+        if any(copy is None for copy in copies):
+            if only_open:
+                return []
+            raise CallError("its results lie in memory that CUDA does not share with another process")
+        return [copies[begin : begin + len(layout)] for begin in range(0, len(copies), len(layout))]
+
+    def _open(self, process: OpProcess) -> None:
+        """Opens the memory that the results of a process lie in."""
+        try:
+            self._memories[process].open(process.ask("allocations")["allocations"])
+        except (RuntimeError, ValueError) as error:
+            raise CallError(f"its results cannot be read: {error}") from None
+
+    # ---- On a GPU: the clock of the op's process, which the op could reach -----------------------------------------
 
     def _disagrees_with_the_wall(self, name: str) -> str | None:
-        """A fault if a call takes longer by the judge's clock than by the GPU's events, which the op could reach."""
+        """A fault if calls take longer by the judge's clock than by the GPU's events."""
         process = self.functions[name]
         # Another program on this GPU prolongs the one and not the other; what an op hides, it hides each time.
+        own = statistics.median(self._run(name, [0]).seconds for _ in range(5))
+        graphs = self.graphs
+        self.graphs = not self.backward and process.ask("graphs", function=name, index=0)["captured"]
+        self._place([self._drawing.new_set() for _ in range(self._calls_of_the_wall())])
         for _ in range(WALL_TRIES):
-            own = statistics.median(self._run(name, [0]).seconds for _ in range(5))
-            captured = not self.backward and process.ask("graphs", function=name, index=0)["captured"]
-            process.ask("arm", function=name, indices=[0], backward=self.backward, graphs=captured)
-            wall = self._wall_of_a_call(process, own)
+            wall = min(self._wall_of_a_call(name) for _ in range(3))
             # A GPU that is kept busy may clock lower; and without a graph the CPU's launches may take longer than its
             # work.
-            if wall <= (2 * own + 10e-6 if captured else 5 * own + 1e-3):
+            if wall <= (2 * own + 10e-6 if self.graphs else 5 * own + 1e-3):
                 break
         else:
             return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
+        if fault := self.check().fault:  # Or the calls that the wall clock saw had done nothing.
+            return fault
+        self.graphs = graphs
         process.ask("arm", function=name, indices=[0], backward=self.backward, graphs=False)
         if (left := process.ask("left")["seconds"]) > max(LEFT_S, LEFT_SHARE * own):
             return (
@@ -282,17 +380,14 @@ class JudgedCase:
             )
         return None
 
-    @staticmethod
-    def _wall_of_a_call(process: OpProcess, own: float) -> float:
-        """Seconds of one of many calls, back to back: the slope between a batch and one of twice as many."""
-        times = max(10, min(10_000, round(0.02 / max(own, 1e-7))))
-        walls: dict[int, list[float]] = {times: [], 2 * times: []}
-        for _ in range(3):
-            for count, seconds in walls.items():
-                begin = time.perf_counter()
-                process.ask("repeat", times=count)
-                seconds.append(time.perf_counter() - begin)
-        return (min(walls[2 * times]) - min(walls[times])) / times
+    def _calls_of_the_wall(self) -> int:
+        """How many, of which the judge has inputs, the op has copies and results."""
+        memory = min(WALL_BYTES, torch.cuda.mem_get_info()[0] // 4)
+        return max(2, min(WALL_CALLS, memory // max(1, 3 * self._drawing.nbytes)))
+
+    def _wall_of_a_call(self, name: str) -> float:
+        """Seconds of one of many calls, one after the other, each on new values."""
+        return self._run(name, list(range(len(self.sets)))).seconds
 
 
 def _placed(tensor: Tensor, offset: int) -> Place:

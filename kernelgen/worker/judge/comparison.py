@@ -28,7 +28,7 @@ def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, co
     """What is wrong with the results of a call.
 
     Args:
-        timed: has `op` and `backward`; `inputs`: the `args` and `cotangents` of the call.
+        timed: has `op`, `backward` and `hoards`; `inputs`: the `args` and `cotangents` of the call.
         coarsely: only what is wrong by far is a fault.
     """
     name = "grad" if timed.backward else "output"
@@ -56,7 +56,9 @@ def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, co
             check()
         except reference_check.MismatchError as wrong:
             return CheckResult(wrong.fault.text)
-        except torch.OutOfMemoryError:  # Which is no fault of the op.
+        except torch.OutOfMemoryError:
+            if fault := timed.hoards():
+                return CheckResult(fault)
             continue
         return CheckResult(remark=remark)
     return CheckResult(remark=NOT_COMPARED)

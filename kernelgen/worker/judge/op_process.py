@@ -127,20 +127,23 @@ class OpProcess:
         self.order(do, **arguments)
         return self.answer()
 
-    def go(self) -> tuple[float, float, list[int]]:
-        """Runs what was armed: seconds by the judge's clock, by the process's own, and the results' addresses."""
+    def go(self, numbers: Sequence[int] = ()) -> tuple[float, float, list[int]]:
+        """Runs what was armed, or the calls of these numbers: seconds by the judge's clock, by the process's own, and
+        the results' addresses.
+
+        The clock runs until the process is stopped: what it does behind its reply is in its time, too.
+        """
         start = time.perf_counter()
-        self._send_go()
+        self._send_go(numbers)
         message = self._receive()
-        seconds = time.perf_counter() - start
-        self.stop()
+        seconds = self.stop() - start
         payload = self._unpacked(message, op_host.TIMED)
         own, *addresses = struct.unpack(f"d{len(payload) // 8 - 1}q", payload)
         return seconds, own, addresses
 
-    def _send_go(self) -> None:
+    def _send_go(self, numbers: Sequence[int]) -> None:
         with suppress(OSError):
-            self._connection.send_bytes(op_host.GO)
+            self._connection.send_bytes(op_host.GO + struct.pack(f"{len(numbers)}i", *numbers))
         self._proceed()
 
     def _receive(self) -> bytes:
@@ -167,12 +170,13 @@ class OpProcess:
 
     # ---- Stopping ---------------------------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Returns when neither the process nor any that it started runs."""
+    def stop(self) -> float:
+        """Returns when neither the process nor any that it started runs; and when that was, by `time.perf_counter`."""
         if self._stopped:
-            return
+            return time.perf_counter()
         os.kill(self.pid, signal.SIGSTOP)
         _, status = os.waitpid(self.pid, os.WUNTRACED)
+        end = time.perf_counter()
         if not os.WIFSTOPPED(status):
             self._ended(status)
         self._stopped = True
@@ -180,6 +184,7 @@ class OpProcess:
         for child in self._children:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGSTOP)
+        return time.perf_counter() if self._children else end
 
     def _proceed(self) -> None:
         if self._stopped:
