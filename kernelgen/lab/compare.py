@@ -106,7 +106,8 @@ class Thresholds:
 
 @dataclass
 class Verdict:
-    """The verdict on one case; `before` and `after` are median seconds, `p` is corrected for the number of cases."""
+    """The verdict on one case; `before` and `after` are median seconds, NaN if there are none, and `p` is corrected for
+    the number of cases."""
 
     case: str
     verdict: str
@@ -119,6 +120,7 @@ class Verdict:
     def as_dict(self) -> dict[str, Any]:
         facts = asdict(self)
         del facts["difference"], facts["p"]
+        facts |= {name: None for name in ("before", "after") if math.isnan(facts[name])}
         if shown := self.difference:
             facts |= {"ratio": shown.ratio.as_list(), "intervals_apart": shown.apart, "cliffs_delta": shown.delta}
             facts |= {"p": shown.p, "p_holm": self.p, "count": shown.count}
@@ -189,6 +191,11 @@ def revisions(
         _say_what_would_decide(verdict, thresholds, "blocks")
         verdicts.append(verdict)
     return Comparison(before, after, machine, verdicts, thresholds)
+
+
+def lost(case: str, reason: str, *, is_new: bool) -> Verdict:
+    """The verdict on a case in which a version crashed. The new one is wrong; of the old one nothing follows."""
+    return Verdict(case, WRONG if is_new else INCONCLUSIVE, math.nan, math.nan, notes=[reason])
 
 
 def _confirm(verdict: Verdict, second: Difference, thresholds: Thresholds) -> None:
@@ -332,6 +339,8 @@ HEADINGS = ("case", "before", "after", "time, 99% interval", "Cliff's δ", "p (H
 
 def _row(verdict: Verdict) -> tuple[str, ...]:
     difference = verdict.difference
+    if difference is None:
+        return (verdict.case, *["-"] * 5, verdict.verdict)
     ends = ", ".join(f"{100 * (end - 1):+.1f}" for end in (difference.ratio.low, difference.ratio.high))
     change = f"{100 * (difference.ratio.value - 1):+.1f}% ({ends})"
     times = (results.seconds(verdict.before), results.seconds(verdict.after))

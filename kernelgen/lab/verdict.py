@@ -5,6 +5,8 @@ own tests, and last the time, as `compare --against` or `bench` measures it. Wha
 tests, and the build of the other revision and the start of its processes.
 """
 
+import os
+import random
 import subprocess
 import tempfile
 import time
@@ -31,17 +33,24 @@ PASSED, FAILED, OPEN = "passed", "failed", "open"
 # Enough for a share of the ceilings. Whether an op is faster, blocks of a comparison say.
 BENCH_SAMPLES = 30
 MOST_NAMED = 3
+_CONFINED = (
+    "import sys; sys.path[0] = sys.argv[1]; from pathlib import Path; "
+    "from kernelgen.worker.confinement import confine; "
+    "sys.platform == 'linux' and confine(Path(sys.argv[2])); sys.path[0] = ''; import pytest; "
+    "sys.exit(pytest.main(sys.argv[3:]))"
+)
+_PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked: the options of `kernelgen verdict`."""
+    """What is asked: the options of `kernelgen verdict`. A `seed` that an op knew beforehand could be prepared for."""
 
     against: str | None = None
     trust: str | None = None
     device: str | None = None
     cases: list[str] | None = None
-    seed: int = 0
+    seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
     blocks: int | None = None
     limit_s: float = 120.0
 
@@ -145,15 +154,21 @@ def _step_of_fuzz(report: FuzzReport) -> Step:
 
 
 class _TestRun:
-    """The tests in the op's folder, which run in a process of their own until the context ends."""
+    """The tests in the op's folder, which run in a process of their own until the context ends. They run code of the op
+    beside its judge: like the op's process they can write to scratch and caches alone, where Linux can refuse it."""
 
     def __init__(self, selection: Selection) -> None:
         self._scratch = tempfile.TemporaryDirectory()
         self._file, self._output = (Path(self._scratch.name) / name for name in ("tests.xml", "output.txt"))
         folder = selection.root / "src" / selection.package / "ops" / selection.ops[0]
-        command = [str(selection.python), "-m", "pytest", "-q", "--no-build", f"--junitxml={self._file}", str(folder)]
+        command = [str(selection.python), "-c", _CONFINED, str(_PACKAGE_PARENT), self._scratch.name]
+        command += ["-q", "--no-build", "-p", "no:cacheprovider", f"--junitxml={self._file}", str(folder)]
+        scratch = dict.fromkeys(("TMPDIR", "HYPOTHESIS_STORAGE_DIRECTORY"), self._scratch.name)
+        variables = {**os.environ, **scratch, "PYTHONDONTWRITEBYTECODE": "1"}
         with self._output.open("w") as output:
-            self._process = subprocess.Popen(command, cwd=selection.root, stdout=output, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen(
+                command, cwd=selection.root, stdout=output, stderr=subprocess.STDOUT, env=variables
+            )
 
     def __enter__(self) -> "_TestRun":
         return self

@@ -5,6 +5,7 @@ kernelgen/protocol.py describes the messages between the two.
 
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -33,6 +34,7 @@ _BOOT = (
     "from kernelgen.worker.protocol import main; main()"
 )
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class LostError(LabError):
@@ -40,7 +42,7 @@ class LostError(LabError):
 
     def __init__(self, worker: str, reason: str) -> None:
         super().__init__(f"{worker} {reason}.")
-        self.reason = reason
+        self.worker, self.reason = worker, reason
 
 
 class WorkerProcess:
@@ -178,7 +180,8 @@ class WorkerProcess:
 
     def _pass_errors_on(self) -> None:
         for raw in self._process.stderr:
-            line = raw.decode(errors="replace")
+            # An op may print what moves the cursor, and with it what was printed before.
+            line = _CONTROL.sub("", raw.decode(errors="replace"))
             if line.strip():
                 self._last_errors.append(line.strip())
                 sys.stderr.write(line)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker.calls import CALLS, is_for
+from kernelgen.worker.calls import CALLS, MOST_ENUMERATED, is_for
 from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, count_differentiable, work_of
 from kernelgen.worker.op import RESERVED, Op, dtype_name
 
@@ -29,13 +29,11 @@ Case = dict[str, Any]
 WORDS = {"layout": LAYOUTS, "values": VALUES, "alias": ALIASES, "requires_grad": ("all",), "call": CALLS}
 PLAIN = {key: words[0] for key, words in WORDS.items()}
 
-# A size whose domain has no more values is an enumeration: all its values are covered.
-_MOST_ENUMERATED = 8
 # The values of a size that are covered where lab.py names no EDGES.
 _EDGES = (0, 1, 33, 64, 257, 1025)
 # The size of the cases that are called in a special way: threads share the work of large inputs only. And how many of
 # the dtypes are called so.
-_CALL_SIZES = {"averaged": 64, "thread counts": 257, "repeated": 5}
+_CALL_SIZES = {"averaged": 64, "thread counts": 257, "repeated": 16}
 _CALL_DTYPES = {"averaged": 4, "thread counts": 2}
 # No pairs of these are covered: which numbers lie there is nothing that the reading of a layout depends on.
 _UNPAIRED = {"layout", "values", "alias"}
@@ -182,7 +180,7 @@ def _factors(op: Op, dtypes: list[str]) -> dict[str, list[Any]]:
     """The values of each key that the core pairs."""
     factors: dict[str, list[Any]] = {"dtype": list(dtypes)}
     for name, (low, high) in op.domain.items():
-        if high - low < _MOST_ENUMERATED:
+        if high - low < MOST_ENUMERATED:  # All its values are covered.
             factors[name] = list(range(low, high + 1))
         else:
             edges = op.edges.get(name, _EDGES)

@@ -268,7 +268,7 @@ def examine(op: Op, case: Case, device: str, seed: int, caller: Caller) -> Verdi
         with reference_check.blamed_on("inputs"):
             args = op.inputs(make, **sizes)
         _freeze(args, case["requires_grad"])
-        fuzzed = FuzzedCase(op, make, args, caller, op.repeatable_at(sizes))
+        fuzzed = FuzzedCase(op, make, args, caller, op.repeatable_at(sizes), sizes)
         if any(tensor.numel() >= fuzzed_case.HUGE for tensor in tensors(args)):
             fuzzed_case.check_huge(fuzzed)
             return Verdict(None)

@@ -3,7 +3,8 @@
 The judge computes what the reference says while the op's process runs.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -42,13 +43,14 @@ _MODES = (["no_grad"], ["inference_mode", "no_grad"])
 
 @dataclass
 class FuzzedCase:
-    """A case; `args` are the judge's own, drawn by `make`."""
+    """A case; `args` are the judge's own, drawn by `make` at these sizes."""
 
     op: Op
     make: Make
     args: tuple[Any, ...]
     caller: Caller
     repeatable: bool | float
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def expected(self, dtype: torch.dtype | None = None) -> Expected:
         return Expected(self.op, dtype or self.make.dtype, self.make.values, self.make.layout)

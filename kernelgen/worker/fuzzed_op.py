@@ -5,6 +5,7 @@ process' memory. What an answer says of containers, fakes and the state of the p
 """
 
 import contextlib
+import ctypes
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -95,30 +96,67 @@ class FuzzedOp:
             self._synchronize()
         return {"calls": self._described(results), "state": changed}
 
-    def evaluate(
-        self, number: int, *, threads: int = 0, autocast: str = "", compiled: bool = False, renewed: bool = False
-    ) -> Described:
-        """A call with gradients: with a number of threads, under autocast of a type of device, or compiled."""
+    def evaluate(self, number: int, *, threads: int = 0, autocast: str = "", renewed: bool = False) -> Described:
+        """A call with gradients: with a number of threads, or under autocast of a type of device."""
         self._results = []
         if renewed:
             self._renew()
         args, cotangents = self._sets[number]
-        function, usual = self._function, torch.get_num_threads()
+        usual = torch.get_num_threads()
         if threads:
             torch.set_num_threads(threads)
-        if compiled:
-            torch._dynamo.reset()
-            function = torch.compile(function, backend="aot_eager")
         try:
             with torch.autocast(autocast, dtype=torch.bfloat16) if autocast else contextlib.nullcontext():
-                result = self._call(args, cotangents, function)
+                result = self._call(args, cotangents)
             self._synchronize()
             return {"calls": self._described([result])}
         finally:
             if threads:
                 torch.set_num_threads(usual)
-            if compiled:
-                torch._dynamo.reset()
+
+    def compiled(self) -> Described:
+        """A call with gradients on each set, by one compiled function: sizes that change become symbols, which its fakes
+        have to take, too."""
+        from kernelgen.worker.fakes import FakeChecker
+
+        self._results = []
+        with FakeChecker(symbolic=True) as checker:
+            call(self._function, *self._sets[0])
+        torch._dynamo.reset()
+        try:
+            function = torch.compile(self._function, backend="aot_eager")
+            results = [self._call(args, cotangents, function) for args, cotangents in self._sets]
+            self._synchronize()
+            return {"calls": self._described(results), "fake": checker.fault}
+        finally:
+            torch._dynamo.reset()
+
+    def in_a_graph(self, number: int, *, times: int = 1, only: int | None = None, changed: str = "") -> Described:
+        """A call in the middle of a graph of autograd: its inputs are no leaves.
+
+        Args:
+            times: how often the gradients are computed from one graph.
+            only: the number of the floating-point output that takes a gradient, alone.
+            changed: "inputs" or "outputs" are zeros by the time of the backward.
+        """
+        self._results = []
+        leaves_and_others, cotangents = self._sets[number]
+        leaves = list({id(t): t for t in tensors(leaves_and_others) if t.requires_grad}.values())
+        args = pytree.tree_map_only(Tensor, lambda t: t.view_as(t) if t.requires_grad else t, leaves_and_others)
+        result = self._function(*args)
+        floating = [out for out in tensors(result) if out.is_floating_point()]
+        pairs = list(zip(floating, cotangents, strict=False))
+        pairs = [(out, grad) for out, grad in (pairs if only is None else pairs[only : only + 1]) if out.requires_grad]
+        for tensor in tensors({"inputs": args, "outputs": result}.get(changed)):
+            if tensor.is_floating_point():
+                tensor.detach().zero_()
+        grads: list[list[Tensor | None]] = [[None] * len(leaves)] * times
+        if pairs:
+            outs, weights = zip(*pairs, strict=True)
+            options = {"allow_unused": True, "retain_graph": times > 1}
+            grads = [list(torch.autograd.grad(outs, leaves, weights, **options)) for _ in range(times)]
+        self._synchronize()
+        return {"calls": self._described([(result, of_time) for of_time in grads])}
 
     def forward(self) -> Described:
         """The outputs alone, of a call in memory filled with NaN."""
@@ -129,9 +167,11 @@ class FuzzedOp:
         return {"calls": self._described([result])}
 
     def repeat(self, times: int, mode: str) -> Described:
+        """So many calls, and the bytes that were allocated when the results of earlier calls had gone."""
         self._results = []
+        held = torch.cuda.memory_allocated() if self._device.startswith("cuda") else bytes_of_malloc()
         with _MODES[mode]():
-            return {"calls": self._described([self._call(self._sets[0][0]) for _ in range(times)])}
+            return {"calls": self._described([self._call(self._sets[0][0]) for _ in range(times)]), "held": held}
 
     def contract(self) -> Described:
         """Two calls, the first beside the fakes of all its operators, and the cotangents of both, which are ones."""
@@ -251,6 +291,22 @@ class FuzzedOp:
             floating = [(dtype, shape) for dtype, shape in sizes if dtype.is_floating_point for _ in range(2)]
             blocks = [torch.full(shape, float("nan"), dtype=dtype, device=self._device) for dtype, shape in floating]
             del blocks
+
+
+class _Mallinfo(ctypes.Structure):
+    _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _names)
+
+
+def bytes_of_malloc() -> int | None:
+    """The bytes that this process has from malloc; None if its C library does not say."""
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2  # Of glibc since 2.33.
+    except (AttributeError, OSError):
+        return None
+    mallinfo.restype = _Mallinfo
+    info = mallinfo()
+    return info.uordblks + info.hblkhd
 
 
 def kind(result: Any) -> str:

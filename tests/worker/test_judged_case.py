@@ -162,6 +162,25 @@ def test_every_other_call_returns_a_stale_buffer():
     assert faults(stale) != ""
 
 
+def test_what_normal_numbers_make_unnecessary_is_missed_where_it_is_left_out():
+    """Their variance is 1, their mean 0, to about the precision of bfloat16."""
+
+    def norm(x):
+        return x * torch.rsqrt(x.double().square().mean(-1, keepdim=True)).to(x.dtype)
+
+    def judged(function):
+        lab = {"REFERENCE": norm, "inputs": lambda make, n: (make((4, n)),)}
+        op = described(function, **lab)
+        drawing = Drawing(op, {"n": 8192}, torch.bfloat16, "cpu", NoiseTape("cpu"))
+        arena = CpuArena()
+        timed = JudgedCase(drawing, {OP: SameProcess(function, arena)}, arena, None)
+        timed.plan(timed.warm_up(OP))
+        return [checked(timed).fault for _ in range(3)]
+
+    assert judged(norm) == [None] * 3
+    assert all("float64 reference says" in fault for fault in judged(lambda x: x * 1))
+
+
 def test_a_part_of_the_work_skipped():
     def partial(x):
         out = torch.zeros_like(x)

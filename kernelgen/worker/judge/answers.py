@@ -33,6 +33,8 @@ _SHAPES: dict[str, Any] = {
 _SHAPES_OF_FUZZ: dict[str, Any] = {
     "inputs": {"addresses": [int]},
     "draw": {**_CALLS, "state": [str]},
+    "compiled": {**_CALLS, "fake": Maybe(str)},
+    "repeat": {**_CALLS, "held": Maybe(int)},
     "contract": {**_CALLS, "fake": Maybe(str), "cotangents": [_TENSOR]},
 }
 

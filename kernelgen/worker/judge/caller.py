@@ -120,8 +120,9 @@ class Caller:
         self.drain()
         self._process.order("fuzz", call=call, **arguments)
         self._pending = True
-        of_each_set = self._sets * (1 + arguments.get("times", 0))
-        more = {"contract": 2, "repeat": arguments.get("times"), "several_threads": of_each_set}
+        times = arguments.get("times", 0)
+        more = {"contract": 2, "repeat": times, "in_a_graph": times or 1}
+        more |= {"several_threads": self._sets * (1 + times), "compiled": self._sets}
         self._count = 1 + len(arguments["modes"]) if call == "draw" else more.get(call, 1)
 
     def answer(self) -> tuple[list[CallResult], dict[str, Any]]:
