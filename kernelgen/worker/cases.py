@@ -41,6 +41,8 @@ _UNPAIRED = {"layout", "values", "alias"}
 _MOST_ELEMENTS, _MOST_FLOPS = 2**15, 2**24
 # A special call is made many times, and has no more operations.
 _MOST_FLOPS_OF_A_CALL = 2**26
+# The elements and operations of the largest cases for timing that are fuzzed, too, by device.
+_MOST_MEASURED = {"cuda": (2**29, 2**37), "cpu": (2**20, 2**26)}
 # All sizes are at their largest at once where that has no more operations, which take a CPU a second.
 _MOST_FLOPS_AT_ALL = 2**30
 # Cases that hypothesis draws at a time.
@@ -174,6 +176,17 @@ def _special_calls(op: Op, dtypes: list[str], calls: Sequence[str]) -> Iterator[
             sizes = [_sizes_near(op, size) for size in (_CALL_SIZES.get(call, 33), 33, 5)]
             few = next((some for some in sizes if work_of(op, some)[1] <= _MOST_FLOPS_OF_A_CALL), sizes[-1])
             yield {**few, **PLAIN, "dtype": dtype, "call": call}
+
+
+def measured(op: Op, dtypes: list[str], device: str) -> Iterator[Case]:
+    """The cases that are timed, with values that no timing has: what is right in small sizes may not be in these."""
+    elements, flops = _MOST_MEASURED.get(device, (0, 0))
+    kinds = zip(cycle(dtypes), cycle(("nan", "wide range", "large mean", "infinite")))
+    for sizes in (op.cases if device == "cuda" else op.cpu_cases).values():
+        work = work_of(op, sizes)
+        if 0 < work[0] <= elements and work[1] <= flops:
+            dtype, values = next(kinds)
+            yield {**sizes, **PLAIN, "dtype": dtype, "values": values}
 
 
 def _factors(op: Op, dtypes: list[str]) -> dict[str, list[Any]]:

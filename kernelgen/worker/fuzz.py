@@ -19,14 +19,14 @@ import torch
 
 from kernelgen.errors import LabError
 from kernelgen.worker import calls, emulated, fuzzed_case, protocol, reference_check
-from kernelgen.worker.cases import PLAIN, WORDS, Case, all_cases, as_text, complete, core, settings, sizes_of
+from kernelgen.worker.cases import PLAIN, WORDS, Case, all_cases, as_text, complete, core, measured, settings, sizes_of
 from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.inputs import Make, work_of
 from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.judge import LoadedOp, trusted_root
 from kernelgen.worker.judge.op_process import become_judge
-from kernelgen.worker.mismatch import Fault, MismatchError, NotWrittenError, TooLargeError
+from kernelgen.worker.mismatch import Fault, MismatchError, NotWrittenError, OpOutOfMemoryError, TooLargeError
 from kernelgen.worker.op import EMULATED, Op, dtype_name, known_device, tensor_device
 from kernelgen.worker.reference_check import tensors
 
@@ -143,7 +143,8 @@ def _cases(op: Op, request: dict[str, Any], device: str, ops_left: int, emit: pr
     fit = partial(emulated.fitted, op) if device == EMULATED else None
     deadline, count = request.get("deadline"), request.get("count")
     until = time.time() + (deadline - time.time()) / ops_left if deadline else float("inf")
-    first = list(core(op, dtypes, calls.on_device(device.partition(":")[0])))
+    kind = device.partition(":")[0]
+    first = [*core(op, dtypes, calls.on_device(kind)), *measured(op, dtypes, kind)]
     by_default = _EMULATED_CASES if device == EMULATED else len(first) + _DRAWN
     count = count or (by_default if deadline is None else 10**9)
     number, parts = request.get("part", (0, 1))
@@ -225,8 +226,8 @@ class _Run:
             self.emit("shrunk", op=self.op.name, case=as_text(case), **facts)
 
 
-def _out_of_memory(op: Op, case: Case, device: str) -> Fault:
-    """The fault of an op that ran out of memory, or took the judge's.
+def _out_of_memory(op: Op, case: Case, device: str, *, is_judge: bool) -> Fault:
+    """The fault of an op that ran out of memory, which a small case gives it no reason for.
 
     Raises:
         TooLargeError: the case is too large for this machine.
@@ -235,7 +236,7 @@ def _out_of_memory(op: Op, case: Case, device: str) -> Fault:
     elements, _ = work_of(op, sizes_of(op, case))
     inputs = elements * getattr(torch, case["dtype"]).itemsize
     free, total = _memory(device)
-    if inputs * _MOST_COPIES > total:
+    if inputs * _MOST_COPIES > total or (is_judge and inputs * _MOST_COPIES <= free):
         raise TooLargeError
     if inputs * _MOST_COPIES > free:
         gib = f"{(total - free) / 2**30:.1f} of {total / 2**30:.1f} GiB"
@@ -277,9 +278,9 @@ def examine(op: Op, case: Case, device: str, seed: int, caller: Caller) -> Verdi
         return Verdict(None, errors)
     except MismatchError as wrong:
         return Verdict(wrong.fault)
-    except torch.OutOfMemoryError:
+    except (OpOutOfMemoryError, torch.OutOfMemoryError) as error:
         torch.cuda.empty_cache()
-        return Verdict(_out_of_memory(op, case, device))
+        return Verdict(_out_of_memory(op, case, device, is_judge=isinstance(error, torch.OutOfMemoryError)))
 
 
 def _freeze(args: Any, which: str) -> None:

@@ -115,7 +115,7 @@ class FuzzedOp:
                 torch.set_num_threads(usual)
 
     def compiled(self) -> Described:
-        """A call with gradients on each set, by one compiled function: sizes that change become symbols, which its fakes
+        """A call with gradients on each set, by one compiled function: sizes that change become symbols, which fakes
         have to take, too."""
         from kernelgen.worker.fakes import FakeChecker
 

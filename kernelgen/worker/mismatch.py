@@ -25,5 +25,9 @@ class NotWrittenError(LabError):
     """The op or its reference says that it is not written yet."""
 
 
+class OpOutOfMemoryError(Exception):
+    """The op's process says that it ran out of memory."""
+
+
 class TooLargeError(Exception):
     """A case takes more memory than this machine has."""

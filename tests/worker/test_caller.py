@@ -14,7 +14,7 @@ from kernelgen.worker.cases import complete
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.caller import Caller, Region
 from kernelgen.worker.judge.op_process import NOT_ASKED_FOR, CallError, OpProcess, RaisedError
-from kernelgen.worker.mismatch import Fault, MismatchError
+from kernelgen.worker.mismatch import Fault, MismatchError, OpOutOfMemoryError
 from kernelgen.worker.op_host import OK
 
 from . import same_process
@@ -158,7 +158,8 @@ def test_what_cannot_be_read_is_a_fault(output, sentence):
     ("kind", "message", "expected", "sentence"),
     [
         ("ValueError", "no such shape\nand more", MismatchError, "^it raised ValueError: no such shape$"),
-        ("OutOfMemoryError", "CUDA out of memory", torch.OutOfMemoryError, "out of memory"),
+        ("OutOfMemoryError", "CUDA out of memory", OpOutOfMemoryError, "out of memory"),
+        ("ValueError", "\x1b[2K\rall is well", MismatchError, r"^it raised ValueError: \[2Kall is well$"),
         ("NotImplementedError", "add: kernel not written yet", LabError, "not written yet"),
         ("RuntimeError", "race\non the emulated GPU\nin a.cu", MismatchError, "(?s)race.*in a.cu"),
         ("AcceleratorError", "an illegal memory access", RuntimeError, "CUDA error"),

@@ -16,7 +16,7 @@ from kernelgen.lab.fuzz import OpReport
 from kernelgen.worker import fuzz, fuzzed_case, reference_check
 from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, cover, drawn
 from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, Make
-from kernelgen.worker.mismatch import Fault, MismatchError
+from kernelgen.worker.mismatch import Fault, MismatchError, TooLargeError
 from kernelgen.worker.op import Op
 
 from . import same_process
@@ -410,25 +410,64 @@ def test_nothing_written_yet_is_no_fault():
         same_process.run_case(an_op(unwritten), complete(an_op(), {"rows": 1, "columns": 1}), 0)
 
 
-def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch):
-    examine, events = fuzz.examine, []
+class OutOfMemoryError(Exception):
+    """As an op may call one of its own, too."""
 
-    def limited(op, case, *rest):
-        if case["rows"] > 50:
-            raise torch.OutOfMemoryError
-        return examine(op, case, *rest)
+
+def test_an_op_has_no_memory_only_where_that_can_be_true(monkeypatch):
+    def excused(a, b):
+        raise OutOfMemoryError("tried to allocate 512 GiB")
+
+    def verdict(free, total):
+        monkeypatch.setattr(fuzz, "_memory", lambda device: (free, total))
+        return same_process.run_case(an_op(excused), complete(an_op(), {"rows": 10, "columns": 100}), 0)
+
+    assert verdict(2**30, 2**30).check == "memory"
+    with pytest.raises(TooLargeError):
+        verdict(2**10, 2**10)
+    with pytest.raises(LabError, match=r"1\.0 of 1\.0 GiB of memory are taken"):
+        verdict(0, 2**30)
+
+
+def test_an_op_that_passed_a_case_cannot_say_that_it_is_not_written():
+    def at_times(a, b):
+        if len(a) > 50:
+            raise NotImplementedError("add: kernel not written yet")
+        return a + b
+
+    events = events_of(an_op(at_times), [5, 60])
+    assert [event["event"] for event in events] == ["passed", "failure"]
+    assert "it passed another case" in events[1]["text"]
+
+
+def events_of(op, rows: list[int]) -> list[dict]:
+    """What is sent of cases with so many rows."""
+    events = []
 
     class Emit:
         def start(self, op, case):
             return True
 
         def __call__(self, event, **facts):
-            events.append({"event": event, **facts})
+            if event != "start":
+                events.append({"event": event, **facts})
+
+    cases = [complete(op, {"rows": count, "columns": 3}) for count in rows]
+    caller = same_process.caller_of(op.function)
+    fuzz._Run(op, "cpu", caller, {"seed": 0, "fail_fast": True}, Emit()).all(iter(cases))
+    return events
+
+
+def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch):
+    examine = fuzz.examine
+
+    def limited(op, case, *rest):
+        if case["rows"] > 50:
+            raise TooLargeError
+        return examine(op, case, *rest)
 
     monkeypatch.setattr(fuzz, "examine", limited)
-    cases = [complete(an_op(), {"rows": rows, "columns": 3}) for rows in (5, 60, 70)]
-    caller = same_process.caller_of(an_op().function)
-    fuzz._Run(an_op(), "cpu", caller, {"seed": 0}, Emit()).all(iter(cases))
+    events = events_of(an_op(), [5, 60, 70])
     assert [event["event"] for event in events] == ["passed", "too large", "too large"]
 
     whole, none = OpReport("add"), OpReport("add")

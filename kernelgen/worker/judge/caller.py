@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from kernelgen.worker.judge.arena import Part, Place, aligned
 from kernelgen.worker.judge.op_process import NOT_ASKED_FOR, CallError, RaisedError
 from kernelgen.worker.judge.results import checked_layout, opened_tensor, rebuilt
-from kernelgen.worker.mismatch import MismatchError, NotWrittenError
+from kernelgen.worker.mismatch import MismatchError, NotWrittenError, OpOutOfMemoryError
 from kernelgen.worker.reference_check import Evaluation, own, tensors
 
 # In each report of the emulated GPU, which is shown whole.
@@ -131,7 +131,7 @@ class Caller:
         Raises:
             MismatchError: it raised, or returned what are no tensors.
             NotWrittenError: it is not written yet.
-            torch.OutOfMemoryError: it ran out of memory.
+            OpOutOfMemoryError: it says that it ran out of memory.
         """
         self._pending = False
         try:
@@ -221,7 +221,7 @@ def region_of(facts: Sequence[Any]) -> Region:
 
 def _as_fault(error: RaisedError) -> Exception:
     if error.kind == "OutOfMemoryError":
-        return torch.OutOfMemoryError(error.message)
+        return OpOutOfMemoryError(error.message)
     if error.kind == "NotImplementedError" and "not written yet" in error.message:
         return NotWrittenError(error.message)
     if "CUDA error" in error.message or error.kind == "AcceleratorError":

@@ -47,6 +47,12 @@ READ_LATE = (
 # A process of the op holds no more of the GPU's memory for its context, its results and its own use: so much, and so
 # many times its inputs.
 HELD_BYTES, HELD_COPIES = 4 * 2**30, 16
+# Variables by which a user has libraries pin their threads.
+_PINNING = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}
+HELD_BACK = (
+    "the cores or the priority of its threads were changed, by itself or by another process such as its rival: leave "
+    "both to the system"
+)
 # Work for the GPU that takes the judge longer than this waits for somebody else's. So often it waits.
 QUIET_S, QUIET_TRIES = 2e-4, 50
 # Calls of a sample that are compared with the reference.
@@ -253,6 +259,12 @@ class JudgedCase:
     def check(self, *, coarsely: bool = False) -> CheckResult:
         """Whether the results of the last sample are the op's, all of them, computed when the clock stopped."""
         try:
+            if (
+                not self._is_cuda
+                and not _PINNING & os.environ.keys()
+                and self.functions[self._last.name].is_held_back()
+            ):
+                return CheckResult(HELD_BACK)
             last, results, late = self._read(self._last)
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
                 inputs = self.sets[last.indices[position]]
@@ -274,6 +286,10 @@ class JudgedCase:
         if _same(self._copies(self._run(last.name, last.indices))[position], results[position]):
             return f"it returned what it had for earlier values at the same addresses ({fault})"
         return fault
+
+    def _is_held_back(self, process: OpProcess) -> bool:
+        """On a GPU the cores of a process have no part in the time."""
+        return not self._is_cuda and not _PINNING & os.environ.keys() and process.is_held_back()
 
     def hoards(self) -> str | None:
         """A fault if the op's process holds so much of the GPU's memory that the judge lacks it."""

@@ -4,8 +4,8 @@ Of a long tape of normal numbers, two stretches that start anywhere are turned i
 as normal as a and b are. Where the stretches start, and t, come from the system's entropy for every tensor and every
 time: a result that is kept for earlier values is of no use for these.
 
-Of many normal numbers the mean is about 0 and the variance about 1, so an op that leaves out to compute them is right in
-16 bits. Therefore each run of some hundred to some thousand numbers has a mean and a scale of its own.
+Of many normal numbers the mean is about 0 and the variance about 1, so an op that does not compute them is right in 16
+bits. Therefore each run of some hundred to some thousand numbers has a mean and a scale of its own.
 """
 
 import math

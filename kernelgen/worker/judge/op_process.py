@@ -35,6 +35,8 @@ _BOOT = (
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 # What the op has no business with: credentials, and what would tell it that a test of kernelgen runs it.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTEST_|^TORCH_DEVICE_BACKEND_AUTOLOAD$")
+# What would move the cursor of a terminal that shows it.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 NOT_ASKED_FOR = "TypeError: the op's process gave an answer that the judge did not ask for"
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
@@ -159,7 +161,7 @@ class OpProcess:
         try:
             if head == op_host.FAILED:
                 problem = json.loads(payload)
-                raise RaisedError(str(problem["type"]), str(problem["message"]))
+                raise RaisedError(*(_CONTROL.sub("", str(problem[name])) for name in ("type", "message")))
             if head == kind and kind == op_host.TIMED and len(payload) % 8 == 0 and payload:
                 return payload
             if head == kind and kind == op_host.OK and isinstance(answer := json.loads(payload), dict):
@@ -202,6 +204,17 @@ class OpProcess:
     def move(self, cores: set[int]) -> None:
         with suppress(OSError):
             os.sched_setaffinity(self.pid, cores)
+
+    def is_held_back(self) -> bool:
+        """Whether a thread of it may run on fewer cores than the judge, or comes after it: any process of the same user
+        can do that to it, such as a rival that it is compared with."""
+        cores, own = os.sched_getaffinity(0), (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
+        for thread in map(int, os.listdir(f"/proc/{self.pid}/task")):
+            with suppress(ProcessLookupError):
+                theirs = os.sched_getscheduler(thread), os.getpriority(os.PRIO_PROCESS, thread)
+                if theirs != own or not cores <= os.sched_getaffinity(thread):
+                    return True
+        return False
 
     def close(self) -> None:
         for pid in (*descendants(self.pid), self.pid):
