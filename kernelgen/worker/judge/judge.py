@@ -92,8 +92,9 @@ class Judge(LoadedOp):
     """
 
     def __init__(self, request: Mapping[str, Any], op: Op) -> None:
-        self._taken = gpu_memory.taken() if known_device(request) != "cpu" and torch.cuda.is_available() else 0
         super().__init__(request, op)
+        # By others: the op's process takes seconds to import torch, before it can take any.
+        self._taken = gpu_memory.taken() if known_device(request) != "cpu" and torch.cuda.is_available() else 0
         self.wait()
         try:
             self.process.ask("start_clock", tf32=bool(request.get("tf32")))
