@@ -1,11 +1,13 @@
 """`kernelgen verdict`: one answer from a build, fuzz, tests and times."""
 
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from kernelgen.lab import verdict
+from kernelgen.lab.selection import Selection
 from kernelgen.lab.verdict import FAILED, OPEN, PASSED, Request, Step, Verdict
 
 ASK = (
@@ -47,6 +49,31 @@ def test_failed_tests_are_named():
 def test_tests_that_were_all_skipped_show_nothing():
     step = verdict._step_of_tests(report('<testcase name="a"><skipped/></testcase>'))
     assert (step.outcome, step.text) == (OPEN, "no test ran; 1 were skipped")
+
+
+EDITS = """
+import tempfile
+from pathlib import Path
+
+def test_edits():
+    Path(__file__).with_name("lab.py").write_text("OP = None")
+
+def test_is_right():
+    (Path(tempfile.gettempdir()) / "note").touch()
+"""
+CONFTEST = "def pytest_addoption(parser):\n    parser.addoption('--no-build', action='store_true')\n"
+
+
+def test_tests_of_an_op_cannot_edit_what_judges_it(tmp_path):
+    folder = tmp_path / "src" / "pkg" / "ops" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "test_mine.py").write_text(EDITS)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    with verdict._TestRun(Selection(tmp_path, "pkg", Path(sys.executable), ["mine"])) as tests:
+        step = tests.step()
+    if (folder / "lab.py").exists():
+        pytest.skip("this kernel has no Landlock")
+    assert (step.outcome, step.text) == (FAILED, "1 of 2 failed: test_edits")
 
 
 def outcomes(answer: dict) -> dict[str, str]:

@@ -122,6 +122,9 @@ def test_a_process_is_stopped_between_orders(tmp_path):
         assert process.go()[2] == []
         state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
         assert state == "T"
+        assert not process.is_held_back()
+        os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + 1)
+        assert process.is_held_back()
     finally:
         process.close()
     assert not Path(f"/proc/{process.pid}").exists()
