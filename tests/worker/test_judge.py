@@ -12,7 +12,7 @@ import torch
 from kernelgen.errors import LabError
 from kernelgen.worker.judge import arena, noise, results, trusted
 from kernelgen.worker.judge.arena import CpuArena, Place
-from kernelgen.worker.judge.op_process import CallError, OpProcess, descendants
+from kernelgen.worker.judge.op_process import CallError, OpProcess, RaisedError, descendants
 
 LAB = """
 import torch
@@ -113,6 +113,11 @@ def test_a_message_that_is_none_is_a_fault_of_the_op(message):
     for kind in (b"+", b"t"):
         with pytest.raises(CallError):
             OpProcess._unpacked(message, kind)
+
+
+def test_what_an_op_raises_moves_no_cursor():
+    with pytest.raises(RaisedError, match=r"^ValueError: \[2Kall is well$"):
+        OpProcess._unpacked(b'!{"type": "ValueError", "message": "\\u001b[2K\\rall is well"}', b"+")
 
 
 def test_a_process_is_stopped_between_orders(tmp_path):
