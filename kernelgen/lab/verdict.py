@@ -19,12 +19,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 from kernelgen.errors import KernelgenError, LabError
-from kernelgen.lab import bench, compare, compare_revisions
+from kernelgen.lab import bench, compare, compare_revisions, trusted_tests
 from kernelgen.lab.compare import Comparison, Thresholds
 from kernelgen.lab.fuzz import FuzzReport, fuzz
 from kernelgen.lab.pair import PairedResult
 from kernelgen.lab.paired_measurement import PairedMeasurement
 from kernelgen.lab.selection import Selection
+from kernelgen.lab.trust import WORKING_TREE, trusted
 from kernelgen.protocol import OP
 from kernelgen.toolchain import current
 from kernelgen.toolchain.build import Build, environment
@@ -36,8 +37,9 @@ MOST_NAMED = 3
 _CONFINED = (
     "import sys; sys.path[0] = sys.argv[1]; from pathlib import Path; "
     "from kernelgen.worker.confinement import confine; "
-    "sys.platform == 'linux' and confine(Path(sys.argv[2])); sys.path[0] = ''; import pytest; "
-    "sys.exit(pytest.main(sys.argv[3:]))"
+    "sys.platform == 'linux' and confine(Path(sys.argv[2])); sys.path[0] = ''; import importlib.util, os, pytest; "
+    "more = ['-n', '4'] if (os.cpu_count() or 1) >= 8 and importlib.util.find_spec('xdist') else []; "
+    "sys.exit(pytest.main(sys.argv[3:] + more))"
 )
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 
@@ -115,7 +117,7 @@ def _steps(selection: Selection, request: Request) -> Iterator[tuple[str, Callab
     yield "build", lambda: _build(selection, request)
     with ExitStack() as stack:
         rival = stack.enter_context(_Rival(selection, request)) if request.against else None
-        with _TestRun(selection) as tests:
+        with _TestRun(selection, request.trust or request.against) as tests:
             yield "fuzz", lambda: _fuzz(selection, request)
             yield "tests", tests.step
         if rival:
@@ -154,21 +156,34 @@ def _step_of_fuzz(report: FuzzReport) -> Step:
 
 
 class _TestRun:
-    """The tests in the op's folder, which run in a process of their own until the context ends. They run code of the op
-    beside its judge: like the op's process they can write to scratch and caches alone, where Linux can refuse it."""
+    """The tests in the op's folder, which run in a process of their own until the context ends; those of the revision
+    `trust`, if there is one. They run code of the op beside its judge: like the op's process they can write to scratch
+    and caches alone, where Linux can refuse it."""
 
-    def __init__(self, selection: Selection) -> None:
-        self._scratch = tempfile.TemporaryDirectory()
-        self._file, self._output = (Path(self._scratch.name) / name for name in ("tests.xml", "output.txt"))
-        folder = selection.root / "src" / selection.package / "ops" / selection.ops[0]
-        command = [str(selection.python), "-c", _CONFINED, str(_PACKAGE_PARENT), self._scratch.name]
+    def __init__(self, selection: Selection, trust: str | None = None) -> None:
+        self._selection, self._trust, self._stack = selection, trust, ExitStack()
+        self._scratch = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        self._file, self._output = self._scratch / "tests.xml", self._scratch / "output.txt"
+        self._changed: list[str] = []
+        root = selection.root
+        if trust not in (None, WORKING_TREE):
+            root = self._linked(self._stack.enter_context(trusted(selection.root, trust)))
+        folder = root / "src" / selection.package / "ops" / selection.ops[0]
+        command = [str(selection.python), "-c", _CONFINED, str(_PACKAGE_PARENT), str(self._scratch)]
         command += ["-q", "--no-build", "-p", "no:cacheprovider", f"--junitxml={self._file}", str(folder)]
-        scratch = dict.fromkeys(("TMPDIR", "HYPOTHESIS_STORAGE_DIRECTORY"), self._scratch.name)
+        scratch = dict.fromkeys(("TMPDIR", "HYPOTHESIS_STORAGE_DIRECTORY"), str(self._scratch))
         variables = {**os.environ, **scratch, "PYTHONDONTWRITEBYTECODE": "1"}
         with self._output.open("w") as output:
-            self._process = subprocess.Popen(
-                command, cwd=selection.root, stdout=output, stderr=subprocess.STDOUT, env=variables
-            )
+            self._process = subprocess.Popen(command, cwd=root, stdout=output, stderr=subprocess.STDOUT, env=variables)
+
+    def _linked(self, rule: Path) -> Path:
+        """The project with the tests of a rule; its changes since are noted."""
+        root, package, op = self._selection.root, self._selection.package, self._selection.ops[0]
+        folder = self._scratch / "project"
+        folder.mkdir()
+        trusted_tests.link(folder, root, rule, package, op)
+        self._changed = trusted_tests.changes(root, rule, package, op)
+        return folder
 
     def __enter__(self) -> "_TestRun":
         return self
@@ -176,7 +191,7 @@ class _TestRun:
     def __exit__(self, *exception: object) -> None:
         self._process.kill()
         self._process.wait()
-        self._scratch.cleanup()
+        self._stack.close()
 
     def step(self) -> Step:
         """Waits for them."""
@@ -184,7 +199,13 @@ class _TestRun:
         if not self._file.is_file():
             last = self._output.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
             return Step("tests", OPEN, f"pytest did not run: {last[0]}")
-        return _step_of_tests(ElementTree.parse(self._file).getroot())
+        step = _step_of_tests(ElementTree.parse(self._file).getroot())
+        if self._changed:
+            more = f" and {len(self._changed) - MOST_NAMED} more" if len(self._changed) > MOST_NAMED else ""
+            step.text += (
+                f"; these are the tests of {self._trust}: {', '.join(self._changed[:MOST_NAMED])}{more} changed"
+            )
+        return step
 
 
 def _step_of_tests(root: ElementTree.Element) -> Step:
@@ -199,7 +220,10 @@ def _step_of_tests(root: ElementTree.Element) -> Step:
     if failed:
         names = ", ".join(str(case.get("name")) for case in failed[:MOST_NAMED])
         more = f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
-        return Step("tests", FAILED, f"{len(failed)} of {len(cases)} failed: {names}{more}", facts=counts)
+        reason = next((str(part.get("message")) for part in failed[0] if part.get("message")), "")
+        text = f"{len(failed)} of {len(cases)} failed: {names}{more}"
+        first = reason.strip().splitlines()[:1]
+        return Step("tests", FAILED, "\n".join([text, *first]), facts=counts)
     if not counts["passed"]:
         return Step("tests", OPEN, f"no test ran; {skipped} were skipped", facts=counts)
     return Step("tests", PASSED, f"{counts['passed']} passed, {skipped} skipped", facts=counts)

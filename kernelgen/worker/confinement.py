@@ -53,7 +53,11 @@ def _caches() -> list[Path]:
     shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     (shared / "torch").mkdir(parents=True, exist_ok=True)
     others = [folder for folder in shared.iterdir() if folder.is_dir() and folder.name not in _KEPT]
-    return [*named, *others, *(Path.home() / name for name in (".triton", ".nv"))]
+    of_kernels = [Path.home() / name for name in (".triton", ".nv")]
+    for folder in (*named, *of_kernels):
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)  # Nobody could make it later.
+    return [*named, *others, *of_kernels]
 
 
 def _allow_writes(system: ctypes.CDLL, folders: Iterable[Path]) -> None:

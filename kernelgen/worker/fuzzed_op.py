@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.worker import state
-from kernelgen.worker.judge.arena import Part, opened, shared_cuda
+from kernelgen.worker.judge import gpu_memory
+from kernelgen.worker.judge.arena import Part, opened
 from kernelgen.worker.reference_check import call, ones_like, own, tensors
 
 _SWITCH_S = 1e-5
@@ -94,7 +95,7 @@ class FuzzedOp:
                 with _MODES[mode]():
                     results.append(self._call(args))
             self._synchronize()
-        return {"calls": self._described(results), "state": changed}
+        return self._answer(results, state=changed)
 
     def evaluate(self, number: int, *, threads: int = 0, autocast: str = "", renewed: bool = False) -> Described:
         """A call with gradients: with a number of threads, or under autocast of a type of device."""
@@ -109,7 +110,7 @@ class FuzzedOp:
             with torch.autocast(autocast, dtype=torch.bfloat16) if autocast else contextlib.nullcontext():
                 result = self._call(args, cotangents)
             self._synchronize()
-            return {"calls": self._described([result])}
+            return self._answer([result])
         finally:
             if threads:
                 torch.set_num_threads(usual)
@@ -127,7 +128,7 @@ class FuzzedOp:
             function = torch.compile(self._function, backend="aot_eager")
             results = [self._call(args, cotangents, function) for args, cotangents in self._sets]
             self._synchronize()
-            return {"calls": self._described(results), "fake": checker.fault}
+            return self._answer(results, fake=checker.fault)
         finally:
             torch._dynamo.reset()
 
@@ -156,7 +157,7 @@ class FuzzedOp:
             options = {"allow_unused": True, "retain_graph": times > 1}
             grads = [list(torch.autograd.grad(outs, leaves, weights, **options)) for _ in range(times)]
         self._synchronize()
-        return {"calls": self._described([(result, of_time) for of_time in grads])}
+        return self._answer([(result, of_time) for of_time in grads])
 
     def forward(self) -> Described:
         """The outputs alone, of a call in memory filled with NaN."""
@@ -164,14 +165,14 @@ class FuzzedOp:
         with poisoned_memory(), torch.no_grad():
             result = call(self._function, self._sets[0][0])  # Too large for a copy.
             self._synchronize()
-        return {"calls": self._described([result])}
+        return self._answer([result])
 
     def repeat(self, times: int, mode: str) -> Described:
         """So many calls, and the bytes that were allocated when the results of earlier calls had gone."""
         self._results = []
         held = torch.cuda.memory_allocated() if self._device.startswith("cuda") else bytes_of_malloc()
         with _MODES[mode]():
-            return {"calls": self._described([self._call(self._sets[0][0]) for _ in range(times)]), "held": held}
+            return self._answer([self._call(self._sets[0][0]) for _ in range(times)], held=held)
 
     def contract(self) -> Described:
         """Two calls, the first beside the fakes of all its operators, and the cotangents of both, which are ones."""
@@ -184,7 +185,7 @@ class FuzzedOp:
         second, others = self._with_ones(args)
         self._synchronize()
         cotangents = [self._layout(tensor) for tensor in (*ones, *others)]
-        return {"calls": self._described([first, second]), "fake": checker.fault, "cotangents": cotangents}
+        return self._answer([first, second], fake=checker.fault, cotangents=cotangents)
 
     def on_a_side_stream(self) -> Described:
         """As `contract`, on a stream where the inputs' values come late: a kernel on another does not wait for them."""
@@ -200,7 +201,7 @@ class FuzzedOp:
             result, _ = self._with_ones(self._sets[0][0])
             result = self._copied(*result)
         self._synchronize()
-        return {"calls": self._described([result])}
+        return self._answer([result])
 
     def several_threads(self, times: int) -> Described:
         """A call on each set alone; then each set in a thread of its own, so many times, on CUDA on its own stream."""
@@ -215,7 +216,7 @@ class FuzzedOp:
         finally:
             sys.setswitchinterval(interval)
         self._synchronize()
-        return {"calls": self._described([*alone, *together])}
+        return self._answer([*alone, *together])
 
     def _call_often(self, args: Any, times: int) -> list[Called]:
         on_cuda = self._device.startswith("cuda")
@@ -247,9 +248,9 @@ class FuzzedOp:
 
     # ---- Results ----------------------------------------------------------------------------------------------
 
-    def _described(self, results: Sequence[Called]) -> list[Described]:
+    def _answer(self, results: Sequence[Called], **more: Any) -> Described:
         self._results = list(results)
-        return [
+        described = [
             {
                 "kind": kind(result),
                 "outputs": [self._facts(out) for out in tensors(result)],
@@ -257,9 +258,10 @@ class FuzzedOp:
             }
             for result, grads in results
         ]
+        return {"calls": described, "allocations": self._allocations(), **more}
 
     def _facts(self, tensor: Tensor) -> list[Any]:
-        return [*self._layout(tensor), self._shared(tensor)]
+        return [*self._layout(tensor), self._place(tensor)]
 
     @staticmethod
     def _layout(tensor: Tensor) -> list[Any]:
@@ -268,12 +270,20 @@ class FuzzedOp:
         shape_and_strides = list(tensor.shape), list(tensor.stride())
         return [type_, str(tensor.dtype), *shape_and_strides, str(tensor.device), tensor.data_ptr()]
 
-    def _shared(self, tensor: Tensor) -> Any:
-        """On CUDA what opens a tensor's storage elsewhere, and its place there; or its place in the arena, in bytes."""
+    def _place(self, tensor: Tensor) -> int | None:
+        """On CUDA where a tensor begins in the arena, in bytes; None if it lies elsewhere."""
         if not tensor.is_cuda or not tensor.numel():
             return None
         offset = tensor.data_ptr() - self._arena.data_ptr()
-        return offset if 0 <= offset < self._arena.nbytes() else shared_cuda(tensor)
+        return offset if 0 <= offset < self._arena.nbytes() else None
+
+    def _allocations(self) -> list[Any]:
+        """What opens the results on CUDA in another process."""
+        if not self._device.startswith("cuda"):
+            return []
+        results = [tensor for result, grads in self._results for tensor in (*tensors(result), *grads)]
+        there = [tensor for tensor in results if tensor is not None and tensor.is_cuda and tensor.numel()]
+        return gpu_memory.shared(tensor.data_ptr() for tensor in there if self._place(tensor) is None)
 
     def _synchronize(self) -> None:
         if self._device.startswith("cuda"):

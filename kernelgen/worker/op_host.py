@@ -68,6 +68,8 @@ class _Host:
                     order = pickle.loads(message)
                     answer = getattr(self, order.pop("do"))(**order)
                     send(OK + json.dumps(answer or {}).encode())
+            except BrokenPipeError:
+                os._exit(0)
             except Exception as error:
                 problem = {"type": type(error).__name__, "message": str(error)[:MOST_OF_A_MESSAGE]}
                 send(FAILED + json.dumps(problem).encode())

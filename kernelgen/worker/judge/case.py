@@ -38,6 +38,8 @@ LEFT_S, LEFT_SHARE = 50e-6, 0.10
 # How often the wall clock has to disagree with the events of a call; and over how many calls it is read, each on inputs
 # of its own, as far as they fit so much memory.
 WALL_TRIES, WALL_CALLS, WALL_BYTES = 3, 64, 16 * 2**30
+# What a request and a reply take, in seconds.
+WALL_OF_A_BATCH = 3e-4
 # Samples that are taken until the results of one lie in memory that was open when the clock stopped.
 READING_TRIES = 4
 READ_LATE = (
@@ -345,21 +347,25 @@ class JudgedCase:
         pairs = zip(sample.addresses, layout * len(sample.indices), strict=True)
         of_calls = [(address, *facts) for address, facts in pairs]
         if self._is_cuda:
-            memory = self._memories[process]
-            copies = [memory.read(*facts) for facts in of_calls]
-            if any(copy is None for copy in copies) and not only_open:
-                self._open(process)
-                copies = [memory.read(*facts) for facts in of_calls]
+            copies = self._copied_from_gpu(process, of_calls, only_open=only_open)
         else:
             copies = [rebuilt(process, *facts) for facts in of_calls]
         said = checked_layouts(process.ask("layouts"))
         if any(of_call != layout for of_call in said):
             raise CallError("the shapes, strides or dtypes of its results differ from call to call")
-        if any(copy is None for copy in copies):
+        return [copies[begin : begin + len(layout)] for begin in range(0, len(copies), len(layout))]
+
+    def _copied_from_gpu(self, process: OpProcess, results: list[Any], *, only_open: bool) -> list[Tensor]:
+        memory = self._memories[process]
+        try:
+            copies = [memory.read(*facts) for facts in results]
+        except RuntimeError:
             if only_open:
                 return []
-            raise CallError("its results lie in memory that CUDA does not share with another process")
-        return [copies[begin : begin + len(layout)] for begin in range(0, len(copies), len(layout))]
+            self._open(process)
+            copies = [memory.read(*facts) for facts in results]
+        torch.cuda.synchronize()  # Before the process goes on, and writes there.
+        return copies
 
     def _open(self, process: OpProcess) -> None:
         """Opens the memory that the results of a process lie in."""
@@ -382,7 +388,8 @@ class JudgedCase:
             wall = min(self._wall_of_a_call(name) for _ in range(3))
             # A GPU that is kept busy may clock lower; and without a graph the CPU's launches may take longer than its
             # work.
-            if wall <= (2 * own + 10e-6 if self.graphs else 5 * own + 1e-3):
+            launch = WALL_OF_A_BATCH / len(self.sets) + (10e-6 if self.graphs else 1e-3)
+            if wall <= (1.7 if self.graphs else 5) * own + launch:
                 break
         else:
             return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"

@@ -18,6 +18,8 @@ from kernelgen.worker.judge.arena import Place
 # Address, bytes and handle of an allocation, as an op's process tells of it.
 Allocation = tuple[int, int, str]
 _LAZY_PEER_ACCESS = 1
+# Bytes of allocations that stay open though the last results do not lie there: the op may have freed them.
+_MOST_KEPT = 2**30
 
 
 class _Handle(ctypes.Structure):
@@ -53,8 +55,12 @@ class GpuMemory:
     def __init__(self) -> None:
         self._opened: list[_Opened] = []
 
-    def read(self, address: int, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int]) -> Tensor | None:
-        """A contiguous copy of a tensor of the op's process; None if it does not lie in what is open."""
+    def read(self, address: int, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
+        """A contiguous copy of a tensor of the op's process, which the current stream makes.
+
+        Raises:
+            RuntimeError: it does not lie in what is open.
+        """
         place = Place(0, dtype, tuple(shape), tuple(stride))
         if not place.nbytes:
             return torch.empty(tuple(shape), dtype=dtype, device="cuda")
@@ -63,7 +69,7 @@ class GpuMemory:
                 seen = _bytes_at(opened.here + address - opened.begin, place.nbytes)
                 whole = torch.empty(place.nbytes, dtype=torch.uint8, device="cuda").copy_(seen)
                 return place.tensor(whole.untyped_storage()).contiguous()
-        return None
+        raise RuntimeError("it lies in memory that CUDA does not share")
 
     def covers(self, allocations: Sequence[Allocation]) -> bool:
         """Whether all of these are open, and are what they were."""
@@ -71,15 +77,18 @@ class GpuMemory:
         return known.issuperset(map(tuple, allocations))
 
     def open(self, allocations: Sequence[Allocation]) -> None:
-        """Opens these, and closes what else is open.
+        """Opens these. What was open at the same addresses is closed, as is the rest if it is too much to keep.
 
         Raises:
             RuntimeError: there is no such memory.
         """
         wanted = set(map(tuple, allocations))
-        for opened in [opened for opened in self._opened if (opened.begin, opened.nbytes, opened.handle) not in wanted]:
-            self._opened.remove(opened)
-            _driver().cuIpcCloseMemHandle(ctypes.c_uint64(opened.here))
+        others = [opened for opened in self._opened if (opened.begin, opened.nbytes, opened.handle) not in wanted]
+        is_too_much = sum(opened.nbytes for opened in others) > _MOST_KEPT
+        for opened in others:
+            end = opened.begin + opened.nbytes
+            if is_too_much or any(opened.begin < begin + nbytes and begin < end for begin, nbytes, _ in wanted):
+                self._close(opened)
         known = {opened.handle for opened in self._opened}
         for begin, nbytes, handle in wanted:
             if handle not in known:
@@ -88,8 +97,13 @@ class GpuMemory:
                 _check(_driver().cuIpcOpenMemHandle_v2(ctypes.byref(here), raw, _LAZY_PEER_ACCESS))
                 self._opened.append(_Opened(begin, nbytes, handle, here.value))
 
+    def _close(self, opened: _Opened) -> None:
+        self._opened.remove(opened)
+        _driver().cuIpcCloseMemHandle(ctypes.c_uint64(opened.here))
+
     def close(self) -> None:
-        self.open([])
+        for opened in [*self._opened]:
+            self._close(opened)
 
 
 def taken() -> int:

@@ -35,6 +35,8 @@ _BOOT = (
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 # What the op has no business with: credentials, and what would tell it that a test of kernelgen runs it.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTEST_|^TORCH_DEVICE_BACKEND_AUTOLOAD$")
+# By which PyTorch allocates memory on a GPU that CUDA does not share with another process.
+_ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 # What would move the cursor of a terminal that shows it.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 NOT_ASKED_FOR = "TypeError: the op's process gave an answer that the judge did not ask for"
@@ -82,7 +84,8 @@ class OpProcess:
         self._connection, theirs = Pipe()
         os.set_inheritable(theirs.fileno(), True)
         self._scratch = tempfile.mkdtemp(prefix="kernelgen-op-") if confined else ""
-        environment = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+        without = {name for name in os.environ if _SECRET.search(name) or name in _ALLOCATORS}
+        environment = {name: value for name, value in os.environ.items() if name not in without}
         environment |= variables or {}
         command = [sys.executable, "-c", _BOOT, str(_PACKAGE_PARENT), str(theirs.fileno()), str(arena.fd)]
         if confined:

@@ -62,19 +62,3 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
-
-
-def opened_tensor(shared: Any, layout: Layout) -> Tensor:
-    """A result that lies on the GPU, in the memory of its process.
-
-    Raises:
-        CallError: there is no such memory.
-    """
-    dtype, shape, stride = layout
-    try:
-        handle, offset = shared
-        facts = [bytes.fromhex(fact) if isinstance(fact, str) else fact for fact in handle]
-        storage = torch.UntypedStorage._new_shared_cuda(*facts)
-        return torch.empty(0, dtype=dtype, device="cuda").set_(storage, offset, shape, stride)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise CallError(f"it returned a tensor of shape {shape}, which cannot be read: {error}") from None
