@@ -19,7 +19,7 @@ import torch
 
 from kernelgen.errors import LabError
 from kernelgen.worker.calls import CALLS, MOST_ENUMERATED, is_for
-from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, count_differentiable, work_of
+from kernelgen.worker.inputs import ALIASES, FAR_ROWS, LAYOUTS, VALUES, count_differentiable, work_of
 from kernelgen.worker.op import RESERVED, Op, dtype_name
 
 Case = dict[str, Any]
@@ -69,7 +69,7 @@ def complete(op: Op, given: Case) -> Case:
     for key, known in WORDS.items():
         if key == "requires_grad" and re.fullmatch(r"\d+(,\d+)*", str(case[key])):
             continue
-        if case[key] not in known:
+        if case[key] not in known and (key, case[key]) != ("layout", FAR_ROWS):
             wanted = ", ".join(known) + (', or numbers of inputs such as "0,2"' if key == "requires_grad" else "")
             raise LabError(f"A case's {key} is one of {wanted}; not {case[key]!r}.")
     if not isinstance(getattr(torch, str(case["dtype"]), None), torch.dtype):
@@ -187,6 +187,14 @@ def measured(op: Op, dtypes: list[str], device: str) -> Iterator[Case]:
         if 0 < work[0] <= elements and work[1] <= flops:
             dtype, values = next(kinds)
             yield {**sizes, **PLAIN, "dtype": dtype, "values": values}
+
+
+def huge(op: Op, dtype: str | None) -> Iterator[Case]:
+    """For a GPU, where an index needs more than 32 bits: of the smallest dtype, unless one is given."""
+    if op.huge:
+        plain = {**PLAIN, "dtype": dtype or dtype_name(min(op.dtypes, key=lambda dtype: dtype.itemsize))}
+        yield {**op.huge, **plain}
+        yield {**_sizes_near(op, 33), **plain, "layout": FAR_ROWS}
 
 
 def _factors(op: Op, dtypes: list[str]) -> dict[str, list[Any]]:

@@ -19,7 +19,19 @@ import torch
 
 from kernelgen.errors import LabError
 from kernelgen.worker import calls, emulated, fuzzed_case, protocol, reference_check
-from kernelgen.worker.cases import PLAIN, WORDS, Case, all_cases, as_text, complete, core, measured, settings, sizes_of
+from kernelgen.worker.cases import (
+    PLAIN,
+    WORDS,
+    Case,
+    all_cases,
+    as_text,
+    complete,
+    core,
+    huge,
+    measured,
+    settings,
+    sizes_of,
+)
 from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.inputs import Make, work_of
 from kernelgen.worker.judge import trusted
@@ -27,7 +39,7 @@ from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.judge import LoadedOp, trusted_root
 from kernelgen.worker.judge.op_process import become_judge
 from kernelgen.worker.mismatch import Fault, MismatchError, NotWrittenError, OpOutOfMemoryError, TooLargeError
-from kernelgen.worker.op import EMULATED, Op, dtype_name, known_device, tensor_device
+from kernelgen.worker.op import EMULATED, Op, known_device, tensor_device
 from kernelgen.worker.reference_check import tensors
 
 Fails = Callable[[Case], bool]
@@ -155,9 +167,8 @@ def _cases(op: Op, request: dict[str, Any], device: str, ops_left: int, emit: pr
         if i and time.time() > until:
             return
         yield case
-    if op.huge and device == "cuda" and number == parts - 1:
-        smallest = min(op.dtypes, key=lambda dtype: dtype.itemsize)
-        yield {**op.huge, **PLAIN, "dtype": dtype or dtype_name(smallest)}
+    if device == "cuda" and number == parts - 1:
+        yield from huge(op, dtype)
 
 
 class _Run:

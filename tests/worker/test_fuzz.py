@@ -13,9 +13,9 @@ import torch
 
 from kernelgen.errors import LabError
 from kernelgen.lab.fuzz import OpReport
-from kernelgen.worker import fuzz, fuzzed_case, reference_check
-from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, cover, drawn
-from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, Make
+from kernelgen.worker import fuzz, fuzzed_case, inputs, reference_check
+from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, cover, drawn, huge
+from kernelgen.worker.inputs import ALIASES, FAR_ROWS, LAYOUTS, VALUES, Make
 from kernelgen.worker.mismatch import Fault, MismatchError, TooLargeError
 from kernelgen.worker.op import Op
 
@@ -328,6 +328,23 @@ def test_infinity_and_the_largest_number_may_differ_by_rounding():
         reference_check.compare("output 0", [infinite], [largest / 2], [edge / 2])
     with pytest.raises(Exception, match="65504"):
         reference_check.compare("output 0", [largest], [infinite], [edge * 1000])
+
+
+def test_rows_that_lie_far_apart_show_an_index_of_too_few_bits(monkeypatch):
+    monkeypatch.setattr(inputs, "_FAR", 2**17)
+
+    def of_16_bits(a, b):
+        offsets = torch.arange(len(a)).unsqueeze(1) * a.stride(0) % 2**16 + torch.arange(a.shape[1]) * a.stride(1)
+        return a.as_strided((2**16 + a.shape[1],), (1,)).take(offsets) + b if a.stride(0) > 2**10 else a + b
+
+    sizes = {"rows": 33, "columns": 33, "layout": FAR_ROWS}
+    assert same_process.run_case(an_op(), complete(an_op(), sizes), 0) is None
+    assert "float64 reference says" in fault_of(of_16_bits, **sizes)
+    assert FAR_ROWS not in {case["layout"] for case in core(an_op(), ["float32"])}
+    assert [case["layout"] for case in huge(an_op(huge={"rows": 2**30, "columns": 3}), None)] == [
+        "contiguous",
+        FAR_ROWS,
+    ]
 
 
 def test_huge_inputs_are_compared_without_an_oracle(monkeypatch):
