@@ -208,6 +208,8 @@ def fuzz(
             report.notes += changes_of_rule(rule, selection.root, selection.package, selection.ops, trust)
         request = selection.request("fuzz", trusted=str(rule), **facts, **options)
         parts = _parts() if options.get("case") is None and not variables else 1
+        if parts > 1:  # Else each part would start as many threads as there are cores.
+            request["environment"].setdefault("OMP_NUM_THREADS", str(os.cpu_count() // parts))
         requests = [{**request, "part": (number, parts)} for number in range(parts)]
         report.finished = worker_process.run_at_once(selection.python, requests, on_event, limit_s)
     if report.finished and all(options.get(name) is None for name in ("case", "dtype")):

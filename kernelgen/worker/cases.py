@@ -7,11 +7,13 @@ conditions at once (Kuhn, Wallace & Gallo, Software fault interactions, 2004). T
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, cycle
 from itertools import count as counter
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -21,6 +23,12 @@ from kernelgen.errors import LabError
 from kernelgen.worker.calls import CALLS, MOST_ENUMERATED, is_for
 from kernelgen.worker.inputs import ALIASES, FAR_ROWS, LAYOUTS, VALUES, count_differentiable, work_of
 from kernelgen.worker.op import RESERVED, Op, dtype_name
+
+# Where hypothesis keeps its files; by default it would make a folder in the project.
+os.environ.setdefault(
+    "HYPOTHESIS_STORAGE_DIRECTORY",
+    str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelgen" / "hypothesis"),
+)
 
 Case = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Fuzzes ops: runs their cases, and makes a case that fails as small as possible.
+"""Fuzzes ops: runs their cases, and has a case that fails made as small as possible.
 
 A case and a seed are all that it takes to repeat a failure.
 """
@@ -7,12 +7,10 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from random import Random
 from typing import Any
 
 import torch
@@ -20,8 +18,6 @@ import torch
 from kernelgen.errors import LabError
 from kernelgen.worker import calls, emulated, fuzzed_case, protocol, reference_check
 from kernelgen.worker.cases import (
-    PLAIN,
-    WORDS,
     Case,
     all_cases,
     as_text,
@@ -29,7 +25,6 @@ from kernelgen.worker.cases import (
     core,
     huge,
     measured,
-    settings,
     sizes_of,
 )
 from kernelgen.worker.fuzzed_case import FuzzedCase
@@ -41,22 +36,14 @@ from kernelgen.worker.judge.op_process import become_judge
 from kernelgen.worker.mismatch import Fault, MismatchError, NotWrittenError, OpOutOfMemoryError, TooLargeError
 from kernelgen.worker.op import EMULATED, Op, known_device, tensor_device
 from kernelgen.worker.reference_check import tensors
-
-Fails = Callable[[Case], bool]
-
-# Where hypothesis keeps its files; by default it would make a folder in the project.
-os.environ.setdefault(
-    "HYPOTHESIS_STORAGE_DIRECTORY",
-    str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelgen" / "hypothesis"),
-)
+from kernelgen.worker.shrinking import SHRINK_S, shrink
 
 # glibc then fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows.
 _VARIABLES = {"MALLOC_PERTURB_": "1"}
 # Cases that are drawn beyond the core; and all cases of an op on the emulated GPU, which is slow.
 _DRAWN, _EMULATED_CASES = 20, 60
-# Failures of one check mostly have one cause, so the first is shrunk: for so many checks of an op, each for so long.
+# Failures of one check mostly have one cause, so the first is shrunk: for so many checks of an op.
 _MOST_SHRUNK = 3
-_SHRINK_S = 8.0
 # As many times a case's inputs, in copies, float64 and intermediate results, as no op needs on the inputs of fuzz.
 _MOST_COPIES = 256
 
@@ -204,7 +191,7 @@ class _Run:
                 return
             if fault.check not in self.shrunk and len(self.shrunk) < _MOST_SHRUNK:
                 self.shrunk.add(fault.check)
-                self.emit("shrinking", op=self.op.name, check=fault.check, seconds=_SHRINK_S)
+                self.emit("shrinking", op=self.op.name, check=fault.check, seconds=SHRINK_S)
                 self.shrink(case)
 
     def examine(self, case: Case) -> Verdict:
@@ -302,40 +289,3 @@ def _freeze(args: Any, which: str) -> None:
     chosen = {int(number) for number in re.findall(r"\d+", which)}
     for i, leaf in enumerate(leaves):
         leaf.requires_grad_(i in chosen)
-
-
-# ---- Smaller cases --------------------------------------------------------------------------------------------
-
-
-def shrink(op: Op, case: Case, fails: Fails, limit_s: float = _SHRINK_S) -> Case:
-    """The simplest failing case that hypothesis finds among those no larger than this one; at worst this one.
-
-    It tries no further case once the time is up.
-    """
-    import hypothesis
-    from hypothesis import strategies as st
-
-    end, known = time.monotonic() + limit_s, {as_text(case): True}
-
-    def timely(smaller: Case) -> bool:
-        text = as_text(smaller)
-        if text not in known:
-            known[text] = time.monotonic() < end and fails(smaller)
-        return known[text]
-
-    def below(key: str) -> st.SearchStrategy[Any]:
-        if key == "dtype":
-            return st.just(case[key])
-        if key in WORDS:
-            return st.sampled_from(list(dict.fromkeys([PLAIN[key], case[key]])))
-        # The second strategy makes it likely that the failing case itself is drawn. It is no `just`, since the shrinker
-        # cannot make the value of that smaller.
-        return st.integers(min(op.domain[key][0], case[key]), case[key]) | st.integers(case[key], case[key])
-
-    if not fails(case):
-        return case
-    strategy = st.fixed_dictionaries({key: below(key) for key in case})
-    try:
-        return hypothesis.find(strategy, timely, settings=settings(200), random=Random(0))
-    except hypothesis.errors.NoSuchExample:
-        return case

@@ -18,6 +18,7 @@ from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, co
 from kernelgen.worker.inputs import ALIASES, FAR_ROWS, LAYOUTS, VALUES, Make
 from kernelgen.worker.mismatch import Fault, MismatchError, TooLargeError
 from kernelgen.worker.op import Op
+from kernelgen.worker.shrinking import shrink
 
 from . import same_process
 from .mutants import CORRECT, project
@@ -134,13 +135,13 @@ def test_what_fails_is_shrunk():
 
     start = {"rows": 90, "columns": 250, "dtype": "float16", "layout": "strided", "values": "nan", "alias": "same"}
     plain = {"values": "normal", "alias": "none"}
-    assert fuzz.shrink(an_op(), start, fails) == start | plain | {"rows": 0, "columns": 17}
+    assert shrink(an_op(), start, fails) == start | plain | {"rows": 0, "columns": 17}
     assert len(tried) < 300
 
 
 def test_shrinking_ends_in_time():
     case = complete(an_op(), {"rows": 90, "columns": 250})
-    assert fuzz.shrink(an_op(), case, lambda case: True, limit_s=0) == case
+    assert shrink(an_op(), case, lambda case: True, limit_s=0) == case
 
 
 @pytest.mark.parametrize(

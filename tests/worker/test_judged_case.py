@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kernelgen.protocol import OP
-from kernelgen.worker.judge import case, comparison
+from kernelgen.worker.judge import comparison, wall
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.comparison import CheckResult
@@ -270,4 +270,4 @@ def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work,
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(synchronize=lambda: None))
     host = SameProcess(double_plus_one, CpuArena())._host
     host._clock = SimpleNamespace(sample=lambda calls: None)
-    assert (host.left()["seconds"] > case.LEFT_S) == faulty
+    assert (host.left()["seconds"] > wall.LEFT_S) == faulty

@@ -23,9 +23,10 @@ from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
 from kernelgen.worker.judge.comparison import CheckResult, compare_with_reference
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
-from kernelgen.worker.judge.gpu_memory import GpuMemory
 from kernelgen.worker.judge.op_process import CallError, OpProcess
-from kernelgen.worker.judge.results import checked_layouts, rebuilt
+from kernelgen.worker.judge.reading import reader_of
+from kernelgen.worker.judge.results import checked_layouts
+from kernelgen.worker.judge.wall import fault_by_the_wall
 
 # A sample on the CPU takes about so long: some hundred times what its request and reply vary by.
 SAMPLE_S = 1e-3
@@ -33,13 +34,6 @@ MOST_CALLS = MOST_SETS = 64
 ROTATED_BYTES = 32 * 2**20
 # Empty batches that are timed in each block, of a process without an op.
 EMPTY_BATCHES = 15
-# Work left on another stream shows as time that the GPU still needs after the current stream is through.
-LEFT_S, LEFT_SHARE = 50e-6, 0.10
-# How often the wall clock has to disagree with the events of a call; and over how many calls it is read, each on inputs
-# of its own, as far as they fit so much memory.
-WALL_TRIES, WALL_CALLS, WALL_BYTES = 3, 64, 16 * 2**30
-# What a request and a reply take, in seconds.
-WALL_OF_A_BATCH = 3e-4
 # Samples that are taken until the results of one lie in memory that was open when the clock stopped.
 READING_TRIES = 4
 READ_LATE = (
@@ -92,7 +86,7 @@ class JudgedCase:
         idle: OpProcess | None,
         taken: int = 0,
     ) -> None:
-        self._drawing, self._arena, self._idle, self._taken = drawing, arena, idle, taken
+        self.drawing, self._arena, self._idle, self._taken = drawing, arena, idle, taken
         self.op, self.sizes, self.dtype = drawing.op, drawing.sizes, drawing.dtype
         self.device, self.backward = drawing.device, drawing.backward
         self.functions = dict(processes)
@@ -104,15 +98,15 @@ class JudgedCase:
         # By process, the function that is armed there for all sets.
         self._armed: dict[OpProcess, str] = {}
         self._is_cuda = torch.device(self.device).type == "cuda"
+        self._readers = {process: reader_of(process, self.device) for process in self._processes}
         if self._is_cuda:
-            self._memories = {process: GpuMemory() for process in self._processes}
             self._flush = clock.CudaClock()
             self._probe = torch.zeros(1, device=self.device)
         # The outputs take about as much memory again.
         fitting = ROTATED_BYTES // max(1, 2 * drawing.nbytes)
         self._set_count = 2 if self._is_cuda else max(2, min(MOST_SETS, fitting))
         self.sets: list[JudgedInputs] = []
-        self._place([drawing.new_set()])
+        self.place([drawing.new_set()])
 
     @property
     def method(self) -> str:
@@ -120,7 +114,7 @@ class JudgedCase:
 
     # ---- Inputs -----------------------------------------------------------------------------------------------
 
-    def _place(self, sets: Sequence[JudgedInputs]) -> None:
+    def place(self, sets: Sequence[JudgedInputs]) -> None:
         """Puts sets into the arena, at addresses that differ from those of the sets before, and tells the processes."""
         offset, places = 0, []
         for inputs in sets:
@@ -138,7 +132,7 @@ class JudgedCase:
         for inputs, of_set in zip(sets, places, strict=True):
             inputs.shared = [of_set[id(tensor)].tensor(storage) for tensor in distinct(inputs.args)]
             inputs.shared_cotangents = [of_set[id(tensor)].tensor(storage) for tensor in inputs.cotangents]
-            self._drawing.hand_over(inputs)
+            self.drawing.hand_over(inputs)
         self.sets = list(sets)
         described = [
             pytree.tree_map_only(Tensor, lambda tensor, of_set=of_set: of_set[id(tensor)], inputs.args)
@@ -152,9 +146,8 @@ class JudgedCase:
     def join(self, process: OpProcess) -> None:
         """Lets another process see the inputs."""
         self._processes.append(process)
-        if self._is_cuda:
-            self._memories[process] = GpuMemory()
-        self._place(self.sets)
+        self._readers[process] = reader_of(process, self.device)
+        self.place(self.sets)
 
     def fresh(self) -> None:
         """New inputs at new addresses; every function is called on each set once."""
@@ -162,11 +155,11 @@ class JudgedCase:
         for process in (*self._processes, *([self._idle] if self._idle else [])):
             process.move(cores)
         self.sets = []
-        self._place([self._drawing.new_set() for _ in range(self._set_count)])
+        self.place([self.drawing.new_set() for _ in range(self._set_count)])
         batch = 1 if self._is_cuda else len(self.sets)
         for name in self.functions:
             for first in range(0, len(self.sets), batch):
-                self._run(name, list(range(first, first + batch)))
+                self.run(name, list(range(first, first + batch)))
             self._learn_layout(name)
         if self._idle:
             self._empty_s = self._time_of_empty_batches()
@@ -189,12 +182,12 @@ class JudgedCase:
 
     def warm_up(self, name: str) -> float:
         """The fastest call's seconds, after warming up."""
-        self._run(name, [0])
+        self.run(name, [0])
         self._learn_layout(name)
         self._empty_s = self._time_of_empty_batches() if self._idle else 0.0
         end, fastest, times = time.perf_counter() + 2 * clock.WARM_UP_S, float("inf"), 0
         while times < 3 or time.perf_counter() < end:
-            fastest, times = min(fastest, self._run(name, [0]).seconds), times + 1
+            fastest, times = min(fastest, self.run(name, [0]).seconds), times + 1
         return fastest
 
     def plan(self, seconds: float) -> None:
@@ -211,18 +204,18 @@ class JudgedCase:
     def sample(self, name: str) -> float:
         """Seconds a call."""
         first, self._turn = self._turn, self._turn + self.calls_a_sample
-        return self._run(name, [index % len(self.sets) for index in range(first, self._turn)]).seconds
+        return self.run(name, [index % len(self.sets) for index in range(first, self._turn)]).seconds
 
-    def _run(self, name: str, indices: list[int]) -> Sample:
-        """One call on each of these sets, with new values."""
+    def run(self, name: str, indices: list[int]) -> Sample:
+        """One call of a function on each of these sets, with new values."""
         process, chosen = self.functions[name], [self.sets[index] for index in indices]
         numbers: list[int] = []
         if self.backward:
             for inputs in chosen:
-                self._drawing.renew(inputs)
+                self.drawing.renew(inputs)
             self._arm(name, indices)  # The forward runs here: it knows the inputs, and not yet the cotangents.
             for inputs in chosen:
-                self._drawing.renew_cotangents(inputs)
+                self.drawing.renew_cotangents(inputs)
         else:
             if not self._is_cuda:
                 self._arm(name, indices)  # Which frees the results of the last sample, before the clock runs.
@@ -231,7 +224,7 @@ class JudgedCase:
                 self._armed[process] = name
             numbers = indices if self._is_cuda else []
             for inputs in chosen:
-                self._drawing.renew(inputs)
+                self.drawing.renew(inputs)
         if self._is_cuda:
             self._flush.flush()
             self._wait_for_the_gpu()
@@ -270,7 +263,7 @@ class JudgedCase:
             last, results, late = self._read(self._last)
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
                 inputs = self.sets[last.indices[position]]
-                self._drawing.recall(inputs)
+                self.drawing.recall(inputs)
                 if inputs.were_changed():
                     return CheckResult("it wrote to its inputs, or to the memory around them")
                 compared = compare_with_reference(self, inputs, results[position], coarsely=coarsely)
@@ -283,9 +276,9 @@ class JudgedCase:
     def _explained(self, fault: str, last: Sample, results: list[list[Tensor]], position: int) -> str:
         """The fault, and what further calls say of its cause."""
         self.functions[last.name].settle(min(0.05, 2e-3 + 2 * last.seconds))
-        if not _same(self._copies(last)[position], results[position]):
+        if not _same(self._copies_of_now(last)[position], results[position]):
             return f"its results changed after it had returned: work was left on another stream or thread ({fault})"
-        if _same(self._copies(self._run(last.name, last.indices))[position], results[position]):
+        if _same(self._copies_of_now(self.run(last.name, last.indices))[position], results[position]):
             return f"it returned what it had for earlier values at the same addresses ({fault})"
         return fault
 
@@ -301,19 +294,17 @@ class JudgedCase:
             process.ask("free_memory")
         torch.cuda.empty_cache()
         held = gpu_memory.taken() - self._taken
-        if held <= HELD_BYTES + HELD_COPIES * self._drawing.nbytes:
+        if held <= HELD_BYTES + HELD_COPIES * self.drawing.nbytes:
             return None
         return f"it holds {held / 2**30:.1f} GiB of the GPU's memory, so that its results cannot be compared"
 
     def check_afterwards(self, name: str = OP) -> str | None:
         """The checks that need calls of their own, for when all samples are taken."""
         if not self._is_cuda and self.calls_a_sample == 1:
-            self._run(name, [0, 1])
+            self.run(name, [0, 1])
             if fault := self.check().fault:
                 return fault
-        if self._is_cuda and (fault := self._disagrees_with_the_wall(name)):
-            return fault
-        return None
+        return fault_by_the_wall(self, name) if self._is_cuda else None
 
     def _read(self, sample: Sample) -> tuple[Sample, list[list[Tensor]], str | None]:
         """Copies of a sample's results, by call, as they were when the clock stopped; and a remark where nobody can say
@@ -322,20 +313,27 @@ class JudgedCase:
         Raises:
             CallError: as `_copies`.
         """
-        if not self._is_cuda:
-            return sample, self._copies(sample), None
-        process, memory = self.functions[sample.name], self._memories[self.functions[sample.name]]
+        reader = self._readers[self.functions[sample.name]]
         for _ in range(READING_TRIES):
-            copies = self._copies(sample, only_open=True)
-            if copies and memory.covers(process.ask("allocations")["allocations"]):
+            copies = self._copies(sample)
+            if copies and reader.is_current():
                 return sample, copies, None
-            self._open(process)
-            sample = self._run(sample.name, sample.indices)
-        return sample, self._copies(sample), READ_LATE
+            reader.open()
+            sample = self.run(sample.name, sample.indices)
+        return sample, self._copies_of_now(sample), READ_LATE
 
-    def _copies(self, sample: Sample, *, only_open: bool = False) -> list[list[Tensor]]:
-        """Copies of a sample's results as they are now, by call; on a GPU none with `only_open`, if they lie elsewhere
-        than in memory that is open.
+    def _copies_of_now(self, sample: Sample) -> list[list[Tensor]]:
+        """Copies of a sample's results as they are now, whatever has run since."""
+        copies = self._copies(sample)
+        if copies is None:
+            self._readers[self.functions[sample.name]].open()
+            copies = self._copies(sample)
+        if copies is None:
+            raise CallError("its results lie in memory that cannot be read")
+        return copies
+
+    def _copies(self, sample: Sample) -> list[list[Tensor]] | None:
+        """Copies of a sample's results as they are now, by call; None if they lie where the judge cannot read yet.
 
         Raises:
             CallError: they are not plain tensors in memory, or not as many or as large as those of earlier calls.
@@ -345,72 +343,11 @@ class JudgedCase:
             raise CallError(f"it returned {len(sample.addresses)} tensors in {len(sample.indices)} calls")
         # Read first: what the process says of its results, it says after the clock stopped.
         pairs = zip(sample.addresses, layout * len(sample.indices), strict=True)
-        of_calls = [(address, *facts) for address, facts in pairs]
-        if self._is_cuda:
-            copies = self._copied_from_gpu(process, of_calls, only_open=only_open)
-        else:
-            copies = [rebuilt(process, *facts) for facts in of_calls]
+        copies = self._readers[process].read([(address, *facts) for address, facts in pairs])
         said = checked_layouts(process.ask("layouts"))
         if any(of_call != layout for of_call in said):
             raise CallError("the shapes, strides or dtypes of its results differ from call to call")
-        return [copies[begin : begin + len(layout)] for begin in range(0, len(copies), len(layout))]
-
-    def _copied_from_gpu(self, process: OpProcess, results: list[Any], *, only_open: bool) -> list[Tensor]:
-        memory = self._memories[process]
-        try:
-            copies = [memory.read(*facts) for facts in results]
-        except RuntimeError:
-            if only_open:
-                return []
-            self._open(process)
-            copies = [memory.read(*facts) for facts in results]
-        torch.cuda.synchronize()  # Before the process goes on, and writes there.
-        return copies
-
-    def _open(self, process: OpProcess) -> None:
-        """Opens the memory that the results of a process lie in."""
-        try:
-            self._memories[process].open(process.ask("allocations")["allocations"])
-        except (RuntimeError, ValueError) as error:
-            raise CallError(f"its results cannot be read: {error}") from None
-
-    # ---- On a GPU: the clock of the op's process, which the op could reach -----------------------------------------
-
-    def _disagrees_with_the_wall(self, name: str) -> str | None:
-        """A fault if calls take longer by the judge's clock than by the GPU's events."""
-        process = self.functions[name]
-        # Another program on this GPU prolongs the one and not the other; what an op hides, it hides each time.
-        own = statistics.median(self._run(name, [0]).seconds for _ in range(5))
-        graphs = self.graphs
-        self.graphs = not self.backward and process.ask("graphs", function=name, index=0)["captured"]
-        self._place([self._drawing.new_set() for _ in range(self._calls_of_the_wall())])
-        for _ in range(WALL_TRIES):
-            wall = min(self._wall_of_a_call(name) for _ in range(3))
-            # A GPU that is kept busy may clock lower; and without a graph the CPU's launches may take longer than its
-            # work.
-            launch = WALL_OF_A_BATCH / len(self.sets) + (10e-6 if self.graphs else 1e-3)
-            if wall <= (1.7 if self.graphs else 5) * own + launch:
-                break
-        else:
-            return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
-        if fault := self.check().fault:  # Or the calls that the wall clock saw had done nothing.
-            return fault
-        self.graphs = graphs
-        process.ask("arm", function=name, indices=[0], backward=self.backward, graphs=False)
-        if (left := process.ask("left")["seconds"]) > max(LEFT_S, LEFT_SHARE * own):
-            return (
-                f"the GPU worked on for {left * 1e6:.0f} µs after the timed stream was through: work was left elsewhere"
-            )
-        return None
-
-    def _calls_of_the_wall(self) -> int:
-        """How many, of which the judge has inputs, the op has copies and results."""
-        memory = min(WALL_BYTES, torch.cuda.mem_get_info()[0] // 4)
-        return max(2, min(WALL_CALLS, memory // max(1, 3 * self._drawing.nbytes)))
-
-    def _wall_of_a_call(self, name: str) -> float:
-        """Seconds of one of many calls, one after the other, each on new values."""
-        return self._run(name, list(range(len(self.sets)))).seconds
+        return copies and [copies[begin : begin + len(layout)] for begin in range(0, len(copies), len(layout))]
 
 
 def _placed(tensor: Tensor, offset: int) -> Place:
