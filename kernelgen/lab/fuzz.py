@@ -29,7 +29,7 @@ class OpReport:
 
     Attributes:
         too_large: cases that did not fit this GPU's memory.
-        problem: why nothing could be run; `note`: why cases were left out.
+        skipped: why it was not run, or not all of it; `note`: why cases were left out.
         failures: by case, as JSON: the check that failed, a sentence, and the smallest case that fails.
         errors: by result, the largest error in units of what is allowed, and its case; of the cases that passed.
         planned: by part, how many cases there are to be, None where time decides; and how many without any option.
@@ -39,12 +39,19 @@ class OpReport:
     name: str
     passed: int = 0
     too_large: int = 0
-    problem: str | None = None
+    skipped: str | None = None
     note: str | None = None
     failures: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: dict[str, dict[str, Any]] = field(default_factory=dict)
     planned: dict[int, tuple[int | None, int]] = field(default_factory=dict)
     shrinking: bool = False
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing could be run."""
+        if not self.skipped and self.too_large and not self.cases:
+            return "every case was too large for this GPU's memory"
+        return self.skipped
 
     @property
     def cases(self) -> int:
@@ -81,11 +88,9 @@ class OpReport:
             facts = {"check": "crash", "text": f"it {event['reason']}", "case": json.loads(event["case"])}
             self.failures[event["case"]] = {**facts, "shrunk": False}
         elif kind == "skipped":
-            self.problem = event["message"]
+            self.skipped = event["message"]
         elif kind == "given up":
             self.note = event["reason"]
-        elif kind == "close" and self.too_large and not self.cases:
-            self.problem = "every case was too large for this GPU's memory"
 
     def _add_errors(self, errors: dict[str, float], case: str) -> None:
         for name, error in errors.items():
