@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kernelgen.lab import trusted_tests, verdict
+from kernelgen.lab import op_tests, trusted_tests
+from kernelgen.lab.op_tests import OpTests
 from kernelgen.lab.selection import Selection
-from kernelgen.lab.verdict import FAILED, OPEN, PASSED, Request, Step, Verdict
+from kernelgen.lab.step import FAILED, OPEN, PASSED, Step
+from kernelgen.lab.verdict import Request, Verdict
 
 ASK = (
     "verdict",
@@ -42,13 +44,13 @@ def report(*cases: str) -> ElementTree.Element:
 
 def test_failed_tests_are_named():
     failed = [f'<testcase name="f{i}"><failure/></testcase>' for i in range(4)]
-    step = verdict._step_of_tests(report('<testcase name="a"/>', *failed))
+    step = op_tests.step_of(report('<testcase name="a"/>', *failed))
     assert (step.outcome, step.text) == (FAILED, "4 of 5 failed: f0, f1, f2 and 1 more")
     assert step.facts["failed"] == ["f0", "f1", "f2", "f3"]
 
 
 def test_tests_that_were_all_skipped_show_nothing():
-    step = verdict._step_of_tests(report('<testcase name="a"><skipped/></testcase>'))
+    step = op_tests.step_of(report('<testcase name="a"><skipped/></testcase>'))
     assert (step.outcome, step.text) == (OPEN, "no test ran; 1 were skipped")
 
 
@@ -70,7 +72,7 @@ def test_tests_of_an_op_cannot_edit_what_judges_it(tmp_path):
     folder.mkdir(parents=True)
     (folder / "test_mine.py").write_text(EDITS)
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    with verdict._TestRun(Selection(tmp_path, "pkg", Path(sys.executable), ["mine"])) as tests:
+    with OpTests(Selection(tmp_path, "pkg", Path(sys.executable), ["mine"])) as tests:
         step = tests.step()
     if (folder / "lab.py").exists():
         pytest.skip("this kernel has no Landlock")
