@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker import bias
+from kernelgen.worker.evaluation import Evaluation, copies, evaluate, same_bits, tensors
 from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.inputs import Make
 from kernelgen.worker.mismatch import MismatchError
-from kernelgen.worker.reference_check import Evaluation, Expected, agree, copies, evaluate, same_bits, tensors
+from kernelgen.worker.reference_check import Expected, agree
 
 # What is counted, or kept, may be wrong after a thousand calls only.
 _REPEATS = 1100

@@ -11,7 +11,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelgen.worker.reference_check import significant_strides, tensors
+from kernelgen.worker.evaluation import significant_strides, tensors
 
 # PyTorch's own operators, whose fakes are not the op's.
 _PYTORCH = {"aten", "prim", "prims", "c10d", "_c10d_functional", "inductor", "profiler", "higher_order"}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker import calls, emulated, fuzzed_case, protocol, reference_check
+from kernelgen.worker import calls, emulated, fuzzed_case, protocol
 from kernelgen.worker.cases import (
     Case,
     all_cases,
@@ -27,6 +27,7 @@ from kernelgen.worker.cases import (
     measured,
     sizes_of,
 )
+from kernelgen.worker.evaluation import blamed_on, tensors
 from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.inputs import Make, work_of
 from kernelgen.worker.judge import trusted
@@ -35,7 +36,6 @@ from kernelgen.worker.judge.judge import LoadedOp, trusted_root
 from kernelgen.worker.judge.op_process import become_judge
 from kernelgen.worker.mismatch import Fault, MismatchError, NotWrittenError, OpOutOfMemoryError, TooLargeError
 from kernelgen.worker.op import EMULATED, Op, known_device, tensor_device
-from kernelgen.worker.reference_check import tensors
 from kernelgen.worker.shrinking import SHRINK_S, shrink
 
 # glibc then fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows.
@@ -264,7 +264,7 @@ def examine(op: Op, case: Case, device: str, seed: int, caller: Caller) -> Verdi
     words = {key: case[key] for key in ("layout", "values", "alias")}
     make = Make(device, dtype, seed=seed, requires_grad=op.gradient, **words)
     try:
-        with reference_check.blamed_on("inputs"):
+        with blamed_on("inputs"):
             args = op.inputs(make, **sizes)
         _freeze(args, case["requires_grad"])
         fuzzed = FuzzedCase(op, make, args, caller, op.repeatable_at(sizes), sizes)

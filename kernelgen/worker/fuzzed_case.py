@@ -11,22 +11,12 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker import contract, state
+from kernelgen.worker.evaluation import Evaluation, blamed_on, copies, same_bits, tensors
 from kernelgen.worker.inputs import Make
 from kernelgen.worker.judge.caller import Caller, CallResult
 from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op import Op
-from kernelgen.worker.reference_check import (
-    STALE,
-    Evaluation,
-    Expected,
-    agree,
-    blamed_on,
-    check_presence,
-    compare_coarsely,
-    copies,
-    same_bits,
-    tensors,
-)
+from kernelgen.worker.reference_check import STALE, Expected, agree, check_presence, compare_coarsely
 
 # The largest error of a few elements is luck, that of a thousand is not: small tensors are drawn several times.
 _ENOUGH = 1000

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.worker import state
+from kernelgen.worker.evaluation import call, ones_like, own, tensors
 from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import Part, opened
-from kernelgen.worker.reference_check import call, ones_like, own, tensors
 
 _SWITCH_S = 1e-5
 # About a hundredth of a second of the GPU's cycles.

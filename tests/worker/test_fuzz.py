@@ -15,6 +15,7 @@ from kernelgen.errors import LabError
 from kernelgen.lab.fuzz import OpReport
 from kernelgen.worker import fuzz, fuzzed_case, inputs, reference_check
 from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, cover, drawn, huge
+from kernelgen.worker.evaluation import copies
 from kernelgen.worker.inputs import ALIASES, FAR_ROWS, LAYOUTS, VALUES, Make
 from kernelgen.worker.mismatch import Fault, MismatchError, TooLargeError
 from kernelgen.worker.op import Op
@@ -410,7 +411,7 @@ def test_the_reference_is_not_right_by_luck_at_neighbours_of_the_inputs():
 
 def test_neighbours_are_off_by_a_rounding():
     x = torch.ones(3, 5, dtype=torch.float16, requires_grad=True)
-    ((twice, again), other) = reference_check._moved(reference_check.copies(((x, x), torch.ones(40))), 2**-10, seed=0)
+    ((twice, again), other) = reference_check._moved(copies(((x, x), torch.ones(40))), 2**-10, seed=0)
     assert twice is again
     assert twice.requires_grad
     assert sorted(set((twice.detach().double() - 1).flatten().tolist())) == [-(2**-10), 2**-10]

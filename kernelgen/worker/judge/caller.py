@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from kernelgen.worker.evaluation import Evaluation, own, tensors
 from kernelgen.worker.judge.arena import Part, Place, aligned
 from kernelgen.worker.judge.gpu_memory import GpuMemory
 from kernelgen.worker.judge.op_process import NOT_ASKED_FOR, CallError, RaisedError
 from kernelgen.worker.judge.results import checked_layout, rebuilt
 from kernelgen.worker.mismatch import MismatchError, NotWrittenError, OpOutOfMemoryError
-from kernelgen.worker.reference_check import Evaluation, own, tensors
 
 # In each report of the emulated GPU, which is shown whole.
 _EMULATED = "on the emulated GPU"

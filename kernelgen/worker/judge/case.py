@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.protocol import OP
-from kernelgen.worker import clock, reference_check
+from kernelgen.worker import clock
+from kernelgen.worker.evaluation import same_bits
 from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
 from kernelgen.worker.judge.comparison import CheckResult, compare_with_reference
@@ -358,4 +359,4 @@ def _placed(tensor: Tensor, offset: int) -> Place:
 
 
 def _same(first: list[Tensor], second: list[Tensor]) -> bool:
-    return all(reference_check.same_bits(a, b) for a, b in zip(first, second, strict=True))
+    return all(same_bits(a, b) for a, b in zip(first, second, strict=True))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker import reference_check
+from kernelgen.worker.evaluation import copies, evaluate
 
 NOT_COMPARED = "its results were not compared with the reference, which does not fit this GPU's memory"
 COARSELY = (
@@ -34,8 +35,8 @@ def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, co
     name = "grad" if timed.backward else "output"
 
     def expected(dtype: torch.dtype | None = None) -> list[Tensor]:
-        copied = reference_check.copies(inputs.args, dtype), reference_check.copies(inputs.cotangents, dtype)
-        evaluation = reference_check.evaluate(timed.op.reference, *copied)
+        copied = copies(inputs.args, dtype), copies(inputs.cotangents, dtype)
+        evaluation = evaluate(timed.op.reference, *copied)
         tensors = [t for t in (evaluation.grads if timed.backward else evaluation.outputs) if t is not None]
         if len(results) != len(tensors):
             raise reference_check.MismatchError(
