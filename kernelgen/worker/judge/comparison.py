@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kernelgen.worker import reference_check
 from kernelgen.worker.evaluation import copies, evaluate
+from kernelgen.worker.mismatch import MismatchError
 
 NOT_COMPARED = "its results were not compared with the reference, which does not fit this GPU's memory"
 COARSELY = (
@@ -39,9 +40,7 @@ def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, co
         evaluation = evaluate(timed.op.reference, *copied)
         tensors = [t for t in (evaluation.grads if timed.backward else evaluation.outputs) if t is not None]
         if len(results) != len(tensors):
-            raise reference_check.MismatchError(
-                name, f"it returned {len(results)} tensors where its reference returns {len(tensors)}"
-            )
+            raise MismatchError(name, f"it returned {len(results)} tensors where its reference returns {len(tensors)}")
         return tensors
 
     def exactly() -> None:
@@ -55,7 +54,7 @@ def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, co
     for check, remark in ((roughly, None),) if coarsely else ((exactly, None), (roughly, COARSELY)):
         try:
             check()
-        except reference_check.MismatchError as wrong:
+        except MismatchError as wrong:
             return CheckResult(wrong.fault.text)
         except torch.OutOfMemoryError:
             if fault := timed.hoards():
