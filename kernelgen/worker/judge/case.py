@@ -44,8 +44,6 @@ READ_LATE = (
 # A process of the op holds no more of the GPU's memory for its context, its results and its own use: so much, and so
 # many times its inputs.
 HELD_BYTES, HELD_COPIES = 4 * 2**30, 16
-# Variables by which a user has libraries pin their threads.
-_PINNING = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}
 HELD_BACK = (
     "the cores or the priority of its threads were changed, by itself or by another process such as its rival: leave "
     "both to the system"
@@ -282,10 +280,6 @@ class JudgedCase:
         if _same(self._copies_of_now(self.run(last.name, last.indices))[position], results[position]):
             return f"it returned what it had for earlier values at the same addresses ({fault})"
         return fault
-
-    def _is_held_back(self, process: OpProcess) -> bool:
-        """On a GPU the cores of a process have no part in the time."""
-        return not self._is_cuda and not _PINNING & os.environ.keys() and process.is_held_back()
 
     def hoards(self) -> str | None:
         """A fault if the op's process holds so much of the GPU's memory that the judge lacks it."""

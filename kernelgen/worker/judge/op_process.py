@@ -35,6 +35,8 @@ _BOOT = (
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 # What the op has no business with: credentials, and what would tell it that a test of kernelgen runs it.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTEST_|^TORCH_DEVICE_BACKEND_AUTOLOAD$")
+# Variables by which a user has libraries pin their threads.
+_PINNING = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}
 # By which PyTorch allocates memory on a GPU that CUDA does not share with another process.
 _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 # What would move the cursor of a terminal that shows it.
@@ -205,19 +207,26 @@ class OpProcess:
         self.stop()
 
     def move(self, cores: set[int]) -> None:
-        with suppress(OSError):
-            os.sched_setaffinity(self.pid, cores)
+        """Has all of its threads run on these cores; or the first one alone, where the user has libraries pin theirs."""
+        for thread in [self.pid] if _PINNING & os.environ.keys() else self._threads():
+            with suppress(OSError):
+                os.sched_setaffinity(thread, cores)
 
     def is_held_back(self) -> bool:
         """Whether a thread of it may run on fewer cores than the judge, or comes after it: any process of the same user
         can do that to it, such as a rival that it is compared with."""
+        if _PINNING & os.environ.keys():
+            return False
         cores, own = os.sched_getaffinity(0), (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
-        for thread in map(int, os.listdir(f"/proc/{self.pid}/task")):
+        for thread in self._threads():
             with suppress(ProcessLookupError):
                 theirs = os.sched_getscheduler(thread), os.getpriority(os.PRIO_PROCESS, thread)
                 if theirs != own or not cores <= os.sched_getaffinity(thread):
                     return True
         return False
+
+    def _threads(self) -> list[int]:
+        return [*map(int, os.listdir(f"/proc/{self.pid}/task"))]
 
     def close(self) -> None:
         for pid in (*descendants(self.pid), self.pid):
