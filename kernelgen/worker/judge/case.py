@@ -253,11 +253,8 @@ class JudgedCase:
     def check(self, *, coarsely: bool = False) -> CheckResult:
         """Whether the results of the last sample are the op's, all of them, computed when the clock stopped."""
         try:
-            if (
-                not self._is_cuda
-                and not _PINNING & os.environ.keys()
-                and self.functions[self._last.name].is_held_back()
-            ):
+            # On a GPU the cores of a process have no part in the time.
+            if not self._is_cuda and self.functions[self._last.name].is_held_back():
                 return CheckResult(HELD_BACK)
             last, results, late = self._read(self._last)
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
