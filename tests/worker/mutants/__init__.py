@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import locked
-from tests.stamped.conftest import CACHE, build, quickly, stamp, template_hash
+from tests.stamped.conftest import CACHE, build, edit, quickly, stamp, template_hash
 
 # Recipes as they are, in the same project: no fuzz run may complain of them.
 CORRECT = tuple(
@@ -37,10 +37,10 @@ class Mutant:
         path.write_text(text.replace(self.old, self.new, 1))
 
 
-def project(mutants: Sequence[Mutant], *, cuda: bool) -> Path:
-    """A built project with each mutant as an op of its name, and the correct recipes."""
-    key = hashlib.sha256(f"{template_hash()} {mutants}".encode()).hexdigest()[:16]
-    folder = CACHE.parent / "mutants" / ("cuda" if cuda else "cpu")
+def project(name: str, mutants: Sequence[Mutant], correct: Sequence[str] = CORRECT, *, cuda: bool = False) -> Path:
+    """A built project with each mutant as an op of its name, and correct recipes. The last of this name is kept."""
+    key = hashlib.sha256(f"{template_hash()} {mutants} {correct}".encode()).hexdigest()[:16]
+    folder = CACHE.parent / "mutants" / name
     home = folder / key
     with locked(folder / "lock"):
         if not (home / "built").exists():
@@ -48,10 +48,13 @@ def project(mutants: Sequence[Mutant], *, cuda: bool) -> Path:
             for old in folder.glob("????????????????"):
                 shutil.rmtree(old)
             ops = [{"name": mutant.name, "recipe": mutant.recipe} for mutant in mutants]
-            ops += [{"name": name, "recipe": name.removeprefix("right_")} for name in CORRECT]
+            ops += [{"name": name, "recipe": name.removeprefix("right_")} for name in correct]
             root = stamp(folder / "unfinished" / "mutant-kernels", project_name="mutant-kernels", ops=ops)
             for mutant in mutants:
                 mutant.apply(root / "src" / "mutant_kernels" / "ops" / mutant.name)
+            # Without any optimisation attention takes most of the tests' time.
+            flags = "CXX_FLAGS: dict[str, list[str]] = {}", 'CXX_FLAGS = {"right_flash_attention": ["-O1"]}'
+            edit(root / "setup.py", flags)
             (folder / "unfinished").rename(home)
             # Compiled fast rather than to be fast; there is one architecture, that of the GPU at hand.
             variables = {"USE_CUDA": str(int(cuda)), **quickly()}
