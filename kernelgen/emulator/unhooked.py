@@ -14,9 +14,10 @@ LAUNCHES = "emulator::run", "emulator::launch<"
 # Hooks, internal functions of g++, and functions of the emulator, whose arguments no kernel writes to.
 HOOKED = re.compile(r"__builtin|\.|emulator::|cuda[A-Z]|if$|switch$")
 # Values in registers, numbers, strings, addresses.
-IN_REGISTER = re.compile(r"[\w.]*_\d+(?:\(D\))?|[\d.-].*|\".*|[&{].*|true|false")
+IN_REGISTER = re.compile(r"[\w.]*_\d+(?:\(D\))?|[\d.-].*|\"\"|[&{].*|true|false")
 # Such as `tile`, `D.17` of the compiler, or its `iftmp.416`; a member follows after another point.
 VARIABLE = r"(?:[A-Za-z_]\w*\.\d+|\w*)"
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 OWN = re.compile(r"^  [\w:<>,&* \[\]()-]*?([\w.]+)(?:\[\w+\])*;$", re.MULTILINE)
 
 
@@ -53,7 +54,7 @@ def _passed(body: str) -> Iterator[str]:
     for callee, arguments in CALL.findall(body):
         if HOOKED.match(callee):
             continue
-        for word in _split(arguments):
+        for word in _split(STRING.sub('""', arguments)):
             if not IN_REGISTER.fullmatch(word):
                 is_pointed_to = word.startswith(("*", "MEM")) or "->" in word
                 yield "" if is_pointed_to else re.match(VARIABLE, word)[0]
