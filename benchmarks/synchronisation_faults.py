@@ -12,8 +12,8 @@ A kernel of tests/emulator/styles is built by nvcc as it is, and again with rand
 each library solves its problems --count times. A fault in a recipe is planted in a project: `kernelgen fuzz` and
 `kernelgen fuzz --perturb` draw --count cases, and compute-sanitizer runs the op over the cases of its tests.
 
-Every run is a process of its own with a limit of time, since a fault may hang it; the limit has to suffice for the right
-kernels. A fault is seen where the process reports a wrong result or an error, or does not end. Outcomes go into
+Every run is a process of its own with a limit of time, since a fault may hang it; the right kernels have to end in it,
+too. A fault is seen where the process reports a wrong result or an error, or does not end. Outcomes go into
 benchmarks/results/synchronisation_faults.json as they come; --table prints what is there. The emulated GPU's column is
 from tests/emulator/faults/results.json. --build-only needs nvcc, and no GPU.
 """
