@@ -6,6 +6,7 @@
 #pragma once
 
 #include "language/core.h"
+#include "language/heap.h"
 #include "language/half.h"
 #include "language/half_atomics.h"
 #include "language/runtime_templates.h"

@@ -64,3 +64,5 @@ using ::emulator_memset;
 #include "small_vectors.h"
 #include "synchronisation.h"
 #include "warps.h"
+
+#include "builtin_atomics.h"  // After fences.
