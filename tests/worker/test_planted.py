@@ -16,7 +16,7 @@ from kernelgen.worker.op import Op
 from tests.conftest import with_sample
 
 from . import planted, same_process
-from .planted import arguments, gradients, numbers, results  # noqa: F401  # They register their faults.
+from .planted import arguments, gradients, graphs, numbers, results  # noqa: F401  # They register their faults.
 
 # What fuzz does not find, and why.
 MISSED: dict[str, str] = {}
