@@ -9,6 +9,7 @@ from kernelgen.errors import KernelgenError, UsageError
 
 if TYPE_CHECKING:
     from kernelgen.scaffold.project import Project
+    from kernelgen.scaffold.schema.model import Schema
 
 # The recipes of which the kernels are written too, by what the function decomposes to.
 DERIVED = ("pointwise", "row_wise")
@@ -24,6 +25,14 @@ def run(arguments: list[str]) -> int:
         "--schema", metavar="S", help='the op\'s schema, such as "(Tensor x, float eps=1e-6) -> Tensor"'
     )
     parser.add_argument("--from", dest="function", metavar="FILE.py:FUNCTION", help="a type-hinted PyTorch function")
+    parser.add_argument(
+        "--shapes", metavar="S", help='the shapes of its tensors, such as "x: ... D; weight: D float32 -> ... D"'
+    )
+    parser.add_argument(
+        "--backward",
+        choices=("own", "composed", "none"),
+        help="the gradient: an operator of its own, PyTorch's of the reference, or none (default: composed if it can be)",
+    )
     parser.add_project()
     parser.add_writing()
     options = parser.parse_args(arguments)
@@ -62,7 +71,7 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     if options.schema is not None:
         from kernelgen.scaffold.schema.parser import parse
 
-        return entry | {"schema": parse(options.schema).entry()}
+        return _with_shapes(entry, parse(options.schema), options, home)
 
     from kernelgen.scaffold.schema.from_python import reference
 
@@ -71,7 +80,24 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
         packages = ", ".join(function.packages)
         output.note(f"{function.name} imports {packages}; add them to `dependencies` in pyproject.toml.")
     entry |= {"schema": function.schema.entry(), "reference": function.source_as(options.name)}
-    return entry if options.recipe == "blank" else _with_kernels(entry, home)
+    if options.recipe != "blank" and options.shapes is None and options.backward is None:
+        entry = _with_kernels(entry, home)
+    if entry["recipe"] in DERIVED:
+        return entry
+    return _with_shapes(entry, function.schema, options, home, function.docstring)
+
+
+def _with_shapes(
+    entry: dict[str, Any], schema: "Schema", options: argparse.Namespace, home: "Project", docstring: str = ""
+) -> dict[str, Any]:
+    """The entry of the recipe that knows the shapes."""
+    from kernelgen.scaffold.shapes import entry as shapes_entry
+    from kernelgen.scaffold.shapes.parser import parse
+
+    if options.shapes is None:
+        return entry | {"schema": schema.entry()}
+    facts = shapes_entry.shaped(options.name, parse(options.shapes, schema), options.backward, docstring)
+    return entry | {"recipe": "shaped"} | facts
 
 
 def _with_kernels(entry: dict[str, Any], home: "Project") -> dict[str, Any]:

@@ -1,0 +1,89 @@
+"""What `shapes` holds of an op's entry, for the recipe `shaped` to insert: docs/ops-entry.md lists the keys."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kernelgen.errors import UsageError
+from kernelgen.scaffold.shapes import glue, hooks, kernel, trials
+from kernelgen.scaffold.shapes.cases import Case
+from kernelgen.scaffold.shapes.dtypes import CLASSES
+from kernelgen.scaffold.shapes.operator import Operator, backward_of
+from kernelgen.scaffold.shapes.parser import Shapes
+
+BACKWARDS = ("composed", "own", "none")
+
+
+def shaped(name: str, shapes: Shapes, backward: str | None, docstring: str = "", drawn: list[Case] | None = None) -> dict[str, Any]:
+    """The keys `schema` and `shapes` of an op's entry.
+
+    `backward` is one of BACKWARDS; by default composed, or none for an op that writes to its arguments. `drawn` are
+    the cases of its tests, by default all that the shapes allow.
+
+    Raises:
+        UsageError: the op cannot have such a gradient, or takes no tensor that is always given.
+    """
+    forward = Operator(name, "forward", shapes)
+    backward = backward or ("composed" if _has_gradient(forward) else "none")
+    operators, places = [forward], []
+    if backward != "none":
+        backward_operator, places = backward_of(forward)
+        operators += [backward_operator] if backward == "own" else []
+    drawn = trials.test_cases(forward) if drawn is None else drawn
+    if len(drawn) < 2:
+        raise UsageError(f"No sizes go with these shapes: {shapes.text}")
+    facts = {
+        "text": shapes.text,
+        "summary": hooks.summary(docstring, name),
+        "docstring": hooks.docstring(forward, docstring),
+        "backward": backward,
+        "places": places,
+        "sizes": forward.size_names,
+        "instantiate": _instantiate(forward),
+        "operators": [_operator(operator) for operator in operators],
+        "autocast": trials.has_autocast(forward),
+        "batched": trials.batched(forward),
+        "batched_backward": (trials.batched(operators[1]) or []) if len(operators) > 1 else [],
+        "tests": trials.tests(forward, drawn, backward),
+        "lab": trials.lab(forward, operators[1] if len(operators) > 1 else None),
+    }
+    # No part is the same object as another: YAML would write anchors.
+    return json.loads(json.dumps({"schema": forward.entry, "shapes": facts}))
+
+
+def _has_gradient(forward: Operator) -> bool:
+    try:
+        backward_of(forward)
+    except UsageError:
+        return False
+    return True
+
+
+def _instantiate(operator: Operator) -> str:
+    axes = [f"{CLASSES[name].parameter} = {', '.join(_types(name))}" for name in operator.classes]
+    return "; ".join(axes)
+
+
+def _types(dtype_class: str) -> list[str]:
+    from kernelgen.scaffold.shapes.dtypes import ELEMENTS
+
+    return [ELEMENTS[dtype].kernel for dtype in CLASSES[dtype_class].dtypes]
+
+
+def _operator(operator: Operator) -> dict[str, Any]:
+    return {
+        "name": operator.name,
+        "direction": operator.direction,
+        "schema": operator.schema.text,
+        "checks": glue.checks(operator),
+        "cpu": glue.function(operator, "cpu"),
+        "cuda": glue.function(operator, "cuda"),
+        "loop": kernel.cpu(operator),
+        "declaration": kernel.declaration(operator),
+        "kernel": kernel.cuda(operator),
+        "launcher": kernel.launcher(operator),
+        "instance": kernel.instantiation(operator),
+        "python_checks": hooks.checks(operator),
+        "fake": hooks.fake(operator),
+    }
