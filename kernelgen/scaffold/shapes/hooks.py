@@ -23,8 +23,7 @@ def dtypes_text(value: Value) -> str:
 
 def checks(operator: Operator) -> list[str]:
     """The function that refuses what the operator does not take, and returns the sizes that its results have."""
-    names = [operator.python(a.name) for a in operator.schema.arguments]
-    head = lines.python(f"def {_function('check', operator)}(", [f"{name}: Any" for name in names], ") -> Any:")
+    head = lines.python(f"def {_function('check', operator)}(", _parameters(operator), ") -> Any:")
     tensors = sorted(operator.tensors, key=lambda tensor: tensor.name != operator.first.name)
     pairs = [
         f'**{{"{tensor.name}": {tensor.python}}}' if keyword.iskeyword(tensor.name) else f"{tensor.name}={tensor.python}"
@@ -39,6 +38,18 @@ def checks(operator: Operator) -> list[str]:
         below = "\n".join(line for other in blocks[i:] for line in other)
         body += [_without_unused(line, below) for line in block]
     return [*head, *body]
+
+
+def _parameters(operator: Operator) -> list[str]:
+    """The parameters of a hook: with the defaults, which PyTorch leaves out of a call."""
+    parameters, keyword_only = [], False
+    for argument in operator.schema.arguments:
+        if argument.keyword_only and not keyword_only:
+            parameters.append("*")
+            keyword_only = True
+        default = f" = {argument.default.python}" if argument.default else ""
+        parameters.append(f"{operator.python(argument.name)}: Any{default}")
+    return parameters
 
 
 def _function(what: str, operator: Operator) -> str:
@@ -120,8 +131,11 @@ def _sizes_of_results(operator: Operator) -> list[str]:
 
 def fake(operator: Operator) -> list[str]:
     """Results without data: what torch.compile traces."""
-    names = [operator.python(a.name) for a in operator.schema.arguments]
-    body = lines.python(f"def {_function('fake', operator)}(", [f"{name}: Any" for name in names], ") -> Any:")
+    names = [
+        f"{a.name}={operator.python(a.name)}" if a.keyword_only else operator.python(a.name)
+        for a in operator.schema.arguments
+    ]
+    body = lines.python(f"def {_function('fake', operator)}(", _parameters(operator), ") -> Any:")
     sizes = _sizes_of_results(operator)
     targets = f"({sizes[0]},) = " if len(sizes) == 1 else f"{', '.join(sizes)} = " if sizes else ""
     body += lines.python(f"    {targets}{_function('check', operator)}(", names, ")")

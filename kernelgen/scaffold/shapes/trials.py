@@ -10,7 +10,7 @@ from kernelgen.scaffold.shapes.binding import Divisible, Tensor, steps
 from kernelgen.scaffold.shapes.cases import LEADING, Case, Sizes, cases, measured, shape_in, sizes_of
 from kernelgen.scaffold.shapes.dtypes import CLASSES, ELEMENTS, is_floating
 from kernelgen.scaffold.shapes.expressions import Size, named, product
-from kernelgen.scaffold.shapes.hooks import dtypes_text, sizes_in
+from kernelgen.scaffold.shapes.hooks import sizes_in
 from kernelgen.scaffold.shapes.operator import Operator, Value
 from kernelgen.scaffold.shapes.parser import Condition, Shape
 
@@ -97,7 +97,7 @@ def _refusals(operator: Operator) -> list[dict[str, str]]:
     for place, value in enumerate(tensors):
         start = f"{operator.name}: {value.name} has"
         if value.dtype not in CLASSES or operator.representative(value.dtype).name == value.name:
-            message = f"{start} dtype complex64; it takes {dtypes_text(value)}"
+            message = f"{start} dtype complex64; it takes"
             refused.append({"args": f"changed(args, {place}, torch.Tensor.cfloat)", "message": message})
         if not value.shape.leading:
             change = "lambda tensor: tensor[None]"

@@ -1,9 +1,10 @@
-"""What ops have in common of which the shapes are known: checks in Python, and a gradient that is an operator of its own.
+"""What ops with known shapes have in common: checks in Python, and a gradient that is an operator of its own.
 
 The checks say what `arguments.h` says in C++, for calls without data and for as long as the reference answers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -120,7 +121,7 @@ def reference_backward(name: str, reference: Callable[..., Any], gradients: Sequ
         count = len(args) - len(arguments) - (len(flags) if len(gradients) > 1 else 0)
         inputs = list(args[count : count + len(arguments)])
         wanted = [i for i, needed in zip(gradients, flags) if needed and inputs[i] is not None]
-        with torch.enable_grad():
+        with torch.enable_grad(), _autograd():
             for i in wanted:
                 # A view, so that one tensor passed as two arguments has two gradients.
                 own = inputs[i].requires_grad
@@ -140,6 +141,20 @@ def reference_backward(name: str, reference: Callable[..., Any], gradients: Sequ
         return _bare([by_place[i] if i in by_place else args[0].new_empty(0) for i in gradients])
 
     return backward
+
+
+@contextmanager
+def _autograd() -> Iterator[None]:
+    """PyTorch's autograd inside a kernel, where the dispatcher may have left it behind."""
+    keys = (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView)
+    before = [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in keys]
+    for key in keys:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+    try:
+        yield
+    finally:
+        for key, excluded in zip(keys, before):
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, excluded)
 
 
 def register_backward(name: str, gradients: Sequence[int]) -> None:
@@ -176,7 +191,7 @@ def register_backward(name: str, gradients: Sequence[int]) -> None:
 
 
 def register_vmap(name: str, batched: Sequence[int], gradients: Sequence[int] = ()) -> None:
-    """A batch is one more leading dimension of the tensors at the positions `batched`; that of any other is looped over.
+    """A batch is one more leading dimension of the tensors at the positions `batched`; one of another is looped over.
 
     `gradients` are those of a backward operator, whose last arguments say which are asked for.
     """
