@@ -9,10 +9,13 @@ from kernelgen.errors import KernelgenError, UsageError
 
 if TYPE_CHECKING:
     from kernelgen.scaffold.project import Project
+    from kernelgen.scaffold.schema.from_python.reference import Reference
     from kernelgen.scaffold.schema.model import Schema
 
 # The recipes of which the kernels are written too, by what the function decomposes to.
 DERIVED = ("pointwise", "row_wise")
+# The recipe of an op whose shapes are known, and the kernels not.
+SHAPED = "shaped"
 
 
 def run(arguments: list[str]) -> int:
@@ -64,8 +67,15 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
             f"The recipe {options.recipe} is for functions that decompose; write "
             f"`kernelgen add-op {options.name} --from FILE.py:FUNCTION`."
         )
+    if options.recipe == SHAPED:
+        raise UsageError(
+            f"The recipe {SHAPED} is for ops whose shapes are known; write `kernelgen add-op {options.name} --schema S "
+            "--shapes S`."
+        )
     entry = {"name": options.name, "recipe": options.recipe or "blank"}
     if not derived:
+        if options.shapes is not None or options.backward is not None:
+            raise UsageError("--shapes and --backward go with --schema or --from.")
         return entry
 
     if options.schema is not None:
@@ -80,24 +90,72 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
         packages = ", ".join(function.packages)
         output.note(f"{function.name} imports {packages}; add them to `dependencies` in pyproject.toml.")
     entry |= {"schema": function.schema.entry(), "reference": function.source_as(options.name)}
-    if options.recipe != "blank" and options.shapes is None and options.backward is None:
+    if options.recipe != "blank" and options.backward is None:
         entry = _with_kernels(entry, home)
-    if entry["recipe"] in DERIVED:
-        return entry
-    return _with_shapes(entry, function.schema, options, home, function.docstring)
+    return entry if entry["recipe"] in DERIVED else _with_learned_shapes(entry, function, options, home)
 
 
-def _with_shapes(
-    entry: dict[str, Any], schema: "Schema", options: argparse.Namespace, home: "Project", docstring: str = ""
-) -> dict[str, Any]:
-    """The entry of the recipe that knows the shapes."""
-    from kernelgen.scaffold.shapes import entry as shapes_entry
+def _with_shapes(entry: dict[str, Any], schema: "Schema", options: argparse.Namespace, home: "Project") -> dict[str, Any]:
+    """The entry of an op that is made from a schema, whose shapes are given or assumed."""
+    from kernelgen.scaffold.shapes.entry import assumed, shaped
     from kernelgen.scaffold.shapes.parser import parse
 
-    if options.shapes is None:
+    text = assumed(schema) if options.shapes is None else options.shapes
+    if text is None or not _knows_shapes(home, options):
         return entry | {"schema": schema.entry()}
-    facts = shapes_entry.shaped(options.name, parse(options.shapes, schema), options.backward, docstring)
-    return entry | {"recipe": "shaped"} | facts
+    shapes = parse(text, schema)
+    if options.shapes is None:
+        output.note(f'assumed --shapes "{shapes.text}": give others where the tensors have other shapes or dtypes')
+    return entry | {"recipe": SHAPED} | shaped(options.name, shapes, options.backward)
+
+
+def _with_learned_shapes(
+    entry: dict[str, Any], function: "Reference", options: argparse.Namespace, home: "Project"
+) -> dict[str, Any]:
+    """The entry of an op that is made from a function, whose shapes are learned by calls of it."""
+    from kernelgen.lab.shapes import NotLearnedError, learn
+    from kernelgen.scaffold.shapes.entry import shaped
+    from kernelgen.scaffold.shapes.parser import parse
+    from kernelgen.toolchain.python import find_python
+
+    if not _knows_shapes(home, options):
+        return entry
+    try:
+        with output.progress(f"calling {options.name}"):
+            python = find_python(home.root)
+            learned = learn(python, home.root, entry["reference"], options.name, function.schema, options.shapes)
+    except NotLearnedError as reason:
+        if options.shapes is None:
+            output.note(f"The shapes of {options.name} are not known, so write them as --shapes. In the way was {reason}.")
+            return entry
+        output.note(f"--shapes was not held against the function: {reason}.")
+        facts = shaped(options.name, parse(options.shapes, function.schema), options.backward, docstring=function.docstring)
+        return entry | {"recipe": SHAPED} | facts
+    if learned.assumed:
+        output.note(f'assumed --shapes "{learned.shapes.text}": give others where the tensors have other shapes')
+    facts = shaped(
+        options.name,
+        learned.shapes,
+        options.backward,
+        docstring=function.docstring,
+        drawn=learned.cases,
+        least=learned.least,
+        differentiable=learned.differentiable,
+    )
+    return entry | {"recipe": SHAPED} | facts
+
+
+def _knows_shapes(home: "Project", options: argparse.Namespace) -> bool:
+    """Whether the project's template has the recipe.
+
+    Raises:
+        UsageError: it has not, and the options need it.
+    """
+    if SHAPED in home.renderer().recipes():
+        return True
+    if options.shapes is not None or options.backward is not None:
+        raise UsageError("The project's template knows no --shapes and no --backward; `kernelgen update` brings them.")
+    return False
 
 
 def _with_kernels(entry: dict[str, Any], home: "Project") -> dict[str, Any]:

@@ -3,36 +3,51 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kernelgen.errors import UsageError
+from kernelgen.scaffold.schema.model import Schema
 from kernelgen.scaffold.shapes import glue, hooks, kernel, trials
 from kernelgen.scaffold.shapes.cases import Case
-from kernelgen.scaffold.shapes.dtypes import CLASSES
+from kernelgen.scaffold.shapes.dtypes import CLASSES, ELEMENTS
 from kernelgen.scaffold.shapes.operator import Operator, backward_of
 from kernelgen.scaffold.shapes.parser import Shapes
 
 BACKWARDS = ("composed", "own", "none")
 
 
-def shaped(name: str, shapes: Shapes, backward: str | None, docstring: str = "", drawn: list[Case] | None = None) -> dict[str, Any]:
+def shaped(
+    name: str,
+    shapes: Shapes,
+    backward: str | None = None,
+    *,
+    docstring: str = "",
+    drawn: list[Case] | None = None,
+    least: Mapping[str, int] | None = None,
+    differentiable: Collection[str] | None = None,
+) -> dict[str, Any]:
     """The keys `schema` and `shapes` of an op's entry.
 
-    `backward` is one of BACKWARDS; by default composed, or none for an op that writes to its arguments. `drawn` are
-    the cases of its tests, by default all that the shapes allow.
+    Args:
+        backward: one of BACKWARDS; by default composed, or none where no gradient can be.
+        drawn: the cases of its tests, by default all that the shapes allow.
+        least: the smallest of each size that it takes, where that is not 0.
+        differentiable: the arguments that gradients reach, if that is known.
 
     Raises:
         UsageError: the op cannot have such a gradient, or takes no tensor that is always given.
     """
     forward = Operator(name, "forward", shapes)
-    backward = backward or ("composed" if _has_gradient(forward) else "none")
+    forward.first  # Refuses an op without one, before anything else does.
+    backward = backward or ("composed" if _has_gradient(forward, differentiable) else "none")
     operators, places = [forward], []
     if backward != "none":
-        backward_operator, places = backward_of(forward)
+        backward_operator, places = backward_of(forward, differentiable)
         operators += [backward_operator] if backward == "own" else []
     drawn = trials.test_cases(forward) if drawn is None else drawn
     if len(drawn) < 2:
-        raise UsageError(f"No sizes go with these shapes: {shapes.text}")
+        raise UsageError(f"No sizes of 2 and more go with these shapes: {shapes.text}")
     facts = {
         "text": shapes.text,
         "summary": hooks.summary(docstring, name),
@@ -46,15 +61,26 @@ def shaped(name: str, shapes: Shapes, backward: str | None, docstring: str = "",
         "batched": trials.batched(forward),
         "batched_backward": (trials.batched(operators[1]) or []) if len(operators) > 1 else [],
         "tests": trials.tests(forward, drawn, backward),
-        "lab": trials.lab(forward, operators[1] if len(operators) > 1 else None),
+        "lab": trials.lab(forward, operators[1] if len(operators) > 1 else None, least or {}),
     }
     # No part is the same object as another: YAML would write anchors.
     return json.loads(json.dumps({"schema": forward.entry, "shapes": facts}))
 
 
-def _has_gradient(forward: Operator) -> bool:
+def assumed(schema: Schema) -> str | None:
+    """Shapes for an op of which the schema alone is known: all tensors have the same; None where that cannot be."""
+    tensors = [a for a in schema.arguments if a.type.is_tensor]
+    if not any(a.type.kind == "tensor" for a in tensors) or any(r.type.text() != "Tensor" for r in schema.returns):
+        return None
+    if any(a.keyword_only and a.type.kind == "tensor" or (a.mutated and a.type.kind != "tensor") for a in tensors):
+        return None
+    results = f" -> {', '.join(['...'] * len(schema.returns))}" if schema.returns else ""
+    return f"{', '.join(a.name for a in tensors)}: ...{results}"
+
+
+def _has_gradient(forward: Operator, differentiable: Collection[str] | None) -> bool:
     try:
-        backward_of(forward)
+        backward_of(forward, differentiable)
     except UsageError:
         return False
     return True
@@ -66,8 +92,6 @@ def _instantiate(operator: Operator) -> str:
 
 
 def _types(dtype_class: str) -> list[str]:
-    from kernelgen.scaffold.shapes.dtypes import ELEMENTS
-
     return [ELEMENTS[dtype].kernel for dtype in CLASSES[dtype_class].dtypes]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -201,9 +202,11 @@ def _plain(type: Type) -> str:
     return replace(type, optional=False).cpp
 
 
-def backward_of(forward: Operator) -> tuple[Operator, list[int]]:
+def backward_of(forward: Operator, differentiable: Collection[str] | None = None) -> tuple[Operator, list[int]]:
     """The operator NAME_backward: it takes the gradients of the results, all arguments, and where there are several
     gradients a bool for each; and the positions of the op's arguments that have a gradient.
+
+    `differentiable`: the arguments that gradients reach, if that is known.
 
     Raises UsageError where no gradient can be.
     """
@@ -213,9 +216,11 @@ def backward_of(forward: Operator) -> tuple[Operator, list[int]]:
         for i, a in enumerate(schema.arguments)
         if a.type.kind in ("tensor", "optional_tensor") and not a.keyword_only and shapes.arguments[a.name].dtype == "float"
     ]
-    differentiable = [i for i, shape in enumerate(shapes.results) if is_floating(shape.dtype)]
-    if not schema.functional or not places or not differentiable:
-        reason = "writes to its arguments" if not schema.functional else "has no argument or no result of dtype float"
+    if differentiable is not None:
+        places = [i for i in places if schema.arguments[i].name in differentiable]
+    floating = [i for i, shape in enumerate(shapes.results) if is_floating(shape.dtype)]
+    if not schema.functional or not places or not floating:
+        reason = "writes to its arguments" if not schema.functional else "has no argument or no result that gradients reach"
         raise UsageError(f"{forward.op} {reason}, so it has no gradient; write --backward none.")
     taken = {a.name for a in schema.arguments}
 
@@ -226,14 +231,14 @@ def backward_of(forward: Operator) -> tuple[Operator, list[int]]:
         return name
 
     returns = forward.entry["returns"]
-    grads = [unused(f"grad_{returns[i]['name']}") for i in differentiable]
+    grads = [unused(f"grad_{returns[i]['name']}") for i in floating]
     names = [schema.arguments[i].name for i in places]
     flags = [unused(f"needs_{name}") for name in names] if len(names) > 1 else []
     arguments = [Argument(name, Type("Tensor")) for name in grads]
     arguments += [replace(a, default=None, keyword_only=False) for a in schema.arguments]
     arguments += [Argument(name, Type("bool")) for name in flags]
     results = tuple(Return(Type("Tensor"), unused(f"grad_{name}")) for name in names)
-    said = {name: replace(shapes.results[i], below=None) for name, i in zip(grads, differentiable, strict=True)}
+    said = {name: replace(shapes.results[i], below=None) for name, i in zip(grads, floating, strict=True)}
     said |= shapes.arguments
     result_shapes = tuple(replace(shapes.arguments[name], below=None) for name in names)
     derived = Shapes(Schema(tuple(arguments), results), said, result_shapes, shapes.conditions)

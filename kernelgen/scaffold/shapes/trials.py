@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from kernelgen.scaffold.shapes import lines
@@ -15,7 +16,7 @@ from kernelgen.scaffold.shapes.operator import Operator, Value
 from kernelgen.scaffold.shapes.parser import Condition, Shape
 
 # Why a case is missing, in the words of the suite.
-RULED_OUT = "its shapes rule it out"
+RULED_OUT = "its shapes or its reference rule it out"
 # Elements of the largest tensor in the cases that are measured on a GPU and on the CPU.
 _MEASURED = {"small": 1 << 18, "large": 1 << 25}
 _MEASURED_ON_CPU = {"small": 1 << 14, "large": 1 << 20}
@@ -163,7 +164,7 @@ def batched(operator: Operator) -> list[int] | None:
 # ---- lab.py
 
 
-def lab(operator: Operator, backward: Operator | None) -> dict[str, Any]:
+def lab(operator: Operator, backward: Operator | None, least: Mapping[str, int]) -> dict[str, Any]:
     sizes = sizes_of(operator.shapes)
     arguments = _arguments(operator, LEADING)
     names = [f"{name}: int" for name in sizes.names]
@@ -177,7 +178,7 @@ def lab(operator: Operator, backward: Operator | None) -> dict[str, Any]:
     if backward:
         functions += ["", "", *_function("backward_flops", names, "", repairs, _elements(backward.written))]
     return {
-        "domain": [f'"{name}": {_range(sizes, name)}' for name in sizes.names],
+        "domain": [f'"{name}": {_range(sizes, name, least)}' for name in sizes.names],
         "cases": _measured(sizes, _MEASURED),
         "cpu_cases": _measured(sizes, _MEASURED_ON_CPU),
         "signature": lines.python("def inputs(", ["make: Any", *names], ") -> tuple[Any, ...]:"),
@@ -201,13 +202,14 @@ def _wrapped_return(value: str) -> list[str]:
     return ["    return (", f"        {terms[0]}", *(f"        + {term}" for term in terms[1:]), "    )"]
 
 
-def _range(sizes: Sizes, name: str) -> str:
+def _range(sizes: Sizes, name: str, learned: Mapping[str, int]) -> str:
     if name in sizes.by_name:
         return f"({sizes.samples[name]}, {sizes.samples[name]})"
     if name in sizes.scalars:
-        return "(1, 8)"
+        bounded = any(name in (c.left, *c.right.names) for c in sizes.shapes.conditions)
+        return "(1, 8)" if bounded else f"({min(1, sizes.samples[name])}, {sizes.samples[name]})"
     bounds = {n for shape in sizes.shapes.shapes if shape.below for n in shape.below.names}
-    least = 1 if name in bounds else 0
+    least = max(learned.get(name, 0), 1 if name in bounds else 0)
     return f"({least}, {_LARGEST_FUZZED if name in sizes.rows or len(sizes.names) < 3 else 8})"
 
 
@@ -270,3 +272,21 @@ def _elements(values: list[Value]) -> str:
 def test_cases(operator: Operator) -> list[Case]:
     """The cases that tests may hold: a caller may leave out some that the reference does not take."""
     return cases(sizes_of(operator.shapes))
+
+
+def call(operator: Operator, case: Case) -> list[dict[str, Any]]:
+    """The arguments of a call in a case, for a worker to make: kernelgen/worker/shapes.py says how."""
+    values = {tensor.name: tensor for tensor in operator.tensors}
+    made: list[dict[str, Any]] = []
+    for argument, entry in zip(operator.schema.arguments, operator.entry["arguments"], strict=True):
+        value = values.get(argument.name)
+        if value is not None:
+            dtype = {"float": "float32", "int": "int64"}.get(value.dtype, value.dtype)
+            below = value.shape.below.evaluate(case) if value.shape.below else 2 if dtype == "bool" else 8
+            shape = list(shape_in(value.shape, case))
+            made.append({"shape": shape, "dtype": dtype, "below": below, "list": value.is_list})
+        elif argument.name in operator.size_names:
+            made.append({"sample": str(case[argument.name])})
+        else:
+            made.append({"sample": entry["sample"]})
+    return made
