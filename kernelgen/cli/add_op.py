@@ -34,7 +34,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "--backward",
         choices=("own", "composed", "none"),
-        help="the gradient: an operator of its own, PyTorch's of the reference, or none (default: composed if it can be)",
+        help="the gradient: an operator of its own, PyTorch's of the reference, or none (default: composed, if any)",
     )
     parser.add_project()
     parser.add_writing()
@@ -95,7 +95,9 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     return entry if entry["recipe"] in DERIVED else _with_learned_shapes(entry, function, options, home)
 
 
-def _with_shapes(entry: dict[str, Any], schema: "Schema", options: argparse.Namespace, home: "Project") -> dict[str, Any]:
+def _with_shapes(
+    entry: dict[str, Any], schema: "Schema", options: argparse.Namespace, home: "Project"
+) -> dict[str, Any]:
     """The entry of an op that is made from a schema, whose shapes are given or assumed."""
     from kernelgen.scaffold.shapes.entry import assumed, shaped
     from kernelgen.scaffold.shapes.parser import parse
@@ -126,10 +128,14 @@ def _with_learned_shapes(
             learned = learn(python, home.root, entry["reference"], options.name, function.schema, options.shapes)
     except NotLearnedError as reason:
         if options.shapes is None:
-            output.note(f"The shapes of {options.name} are not known, so write them as --shapes. In the way was {reason}.")
+            output.note(
+                f"The shapes of {options.name} are not known, so write them as --shapes. In the way was {reason}."
+            )
             return entry
         output.note(f"--shapes was not held against the function: {reason}.")
-        facts = shaped(options.name, parse(options.shapes, function.schema), options.backward, docstring=function.docstring)
+        facts = shaped(
+            options.name, parse(options.shapes, function.schema), options.backward, docstring=function.docstring
+        )
         return entry | {"recipe": SHAPED} | facts
     if learned.assumed:
         output.note(f'assumed --shapes "{learned.shapes.text}": give others where the tensors have other shapes')

@@ -1,4 +1,4 @@
-"""Has a function called in the project's Python, to learn the shapes of its tensors or to hold given ones against it."""
+"""Has a function called in the project's Python, to learn the shapes of its tensors or to check given ones."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +24,8 @@ class NotLearnedError(KernelgenError):
 
 @dataclass(frozen=True)
 class Learned:
-    """Shapes that the function has; `cases` are those of the tests that it takes, `least` the smallest of each size that
-    it takes, `differentiable` the arguments that gradients reach. `assumed`: the shapes were not given."""
+    """Shapes of a function; `cases` are those of the tests that it takes, `least` the smallest of each size that it takes,
+    `differentiable` the arguments that gradients reach. `assumed`: the shapes were not given."""
 
     shapes: Shapes
     cases: list[Case]
@@ -50,7 +50,9 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
         drawn = trials.test_cases(operator)
         results = worker.ask("results", calls=[trials.call(operator, case) for case in drawn])["results"]
         taken = [
-            case for i, (case, result) in enumerate(zip(drawn, results, strict=True)) if _is_taken(operator, case, result, i)
+            case
+            for i, (case, result) in enumerate(zip(drawn, results, strict=True))
+            if _is_taken(operator, case, result, i)
         ]
         sizes = sizes_of(shapes)
         trial_sizes = [(name, size) for name in sizes.free if name not in sizes.scalars for size in range(3)]
@@ -84,7 +86,8 @@ def _is_taken(operator: Operator, case: Case, result: dict[str, Any], place: int
     for value, (shape, dtype), (got_shape, got_dtype) in zip(operator.results, expected, returned, strict=True):
         if shape != got_shape:
             raise UsageError(
-                f"--shapes says that {value.name} is {value.shape}, so {shape} of {arguments}; the function returns {got_shape}."
+                f"--shapes says that {value.name} is {value.shape}, so {shape} of {arguments}; the function returns "
+                f"{got_shape}."
             )
         if dtype != got_dtype and value.dtype != "int":
             raise UsageError(f"--shapes says that {value.name} is of {dtype}; the function returns {got_dtype}.")

@@ -1,7 +1,7 @@
-"""Learns the shapes of a function by calling it on small tensors, and says what it returns on arguments of given shapes.
+"""Learns the shapes of a function by calls with small tensors, and says what it returns for arguments of given shapes.
 
-The request has the `source` of a file, the `function` in it and its `arguments` (a schema's entry). Orders are `learn` and
-`results`; the answers are what scaffold/shapes/ reads.
+The request has the `source` of a file, the `function` in it and its `arguments` (a schema's entry). Orders are `learn`,
+`results` and `gradients`; lab/shapes.py gives them.
 """
 
 import itertools
@@ -9,7 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,7 +26,6 @@ _SAMPLES = (
     {"N": 31, "M": 13, "H": 5, "B": 3, "K": 19},
 )
 # What a tensor's shape may be: the plain ones first.
-_SAME = ("M N", "B M N", "N", "B H M N", "()")
 _FIRST = ("M N", "B M N", "N", "B H M N")
 _OTHERS = ("M N", "N", "M", "B M N", "B H M N", "N K", "K N", "B N K", "B M", "M N/2", "()")
 _MOST_TRIES = 3000
@@ -140,10 +139,14 @@ class Assumption:
 
     shapes: tuple[str, ...]
     dtypes: tuple[str, ...]
-    leading: tuple[int, ...] | None = None  # instead of the sizes before the last
+    leading: tuple[int, ...] | None = None  # in place of M where a shape begins with it
+    before: tuple[int, ...] = ()  # in front of every shape
 
-    def with_leading(self, leading: tuple[int, ...]) -> "Assumption":
-        return Assumption(self.shapes, self.dtypes, leading)
+    def shape(self, words: str, sizes: dict[str, int]) -> tuple[int, ...]:
+        shape = [] if words == "()" else words.split()
+        if self.leading is not None and shape[:1] == ["M"]:
+            return (*self.leading, *(_size(word, sizes) for word in shape[1:]))
+        return (*self.before, *(_size(word, sizes) for word in shape))
 
 
 class Learner:
@@ -175,10 +178,12 @@ class Learner:
     def assumptions(self) -> Iterator[Assumption]:
         count = len(self.required)
         for dtypes in self.dtypes():
-            for shape in _SAME:
-                yield Assumption((shape,) * count, dtypes)
-            for shapes in itertools.product(_FIRST, *[_OTHERS] * (count - 1)):
-                yield Assumption(shapes, dtypes)
+            yield Assumption((_FIRST[0],) * count, dtypes)
+            for first in _FIRST:
+                yield Assumption((first,) * count, dtypes)
+                for others in itertools.product(_OTHERS, repeat=count - 1):
+                    yield Assumption((first, *others), dtypes)
+            yield Assumption(("()",) * count, dtypes)
 
     def dtypes(self) -> Iterator[tuple[str, ...]]:
         """All of floating-point numbers, or one of them indices or a mask."""
@@ -194,7 +199,10 @@ class Learner:
         sample: int,
         dtype: torch.dtype = torch.float32,
         optional: dict[str, tuple[str, str]] | None = None,
+        fill: str = "",
+        number: int = 0,
     ) -> list[Tensor]:
+        """The results of a call, with the tensor `fill` full of a number."""
         sizes = self.sizes(sample)
         generator = torch.Generator().manual_seed(sample)
         values = []
@@ -205,7 +213,9 @@ class Learner:
             if name in said:
                 shape, kind = said[name]
                 of = dtype if kind == "float" else getattr(torch, kind)
-                tensor = _tensor(_sizes(shape, sizes, assumption.leading), of, 2, generator)
+                tensor = _tensor(assumption.shape(shape, sizes), of, 2, generator)
+                if name == fill:
+                    tensor.fill_(number)
                 values.append([tensor, tensor.clone()] if "list" in argument["kind"] else tensor)
             elif argument["kind"] != "other":
                 values.append([] if argument["kind"] in ("tensor_list", "optional_tensor_list") else None)
@@ -240,12 +250,11 @@ class Learner:
         dtypes = [self.dtype_of(assumption, number) for number in range(len(results[0]))]
         shapes = list(assumption.shapes)
         optional = {name: self.of_optional(name, assumption, results[0]) for name in self.optional}
-        if self.leads(assumption, outputs, results[0]):
-            shapes = [_leading(shape) for shape in shapes]
-            outputs = [_leading(output) for output in outputs]
-            optional = {name: _leading(shape) for name, shape in optional.items()}
+        of_leading = self.leading(assumption, outputs, results[0])
+        shapes, outputs = [of_leading(shape) for shape in shapes], [of_leading(output) for output in outputs]
+        optional = {name: of_leading(shape) for name, shape in optional.items()}
         groups = [
-            f"{name}: {shape}{'' if dtype == 'float' else f' {dtype}'}"
+            f"{name}: {shape}{'' if dtype == 'float' else f' {dtype}{self.bound(name, assumption)}'}"
             for name, shape, dtype in zip(self.required, shapes, assumption.dtypes, strict=True)
         ]
         groups += [f"{name}: {shape}" for name, shape in optional.items()]
@@ -285,37 +294,52 @@ class Learner:
                 return shape
         raise NotLearnedError(f"{name}, whose shape could not be learned")
 
-    def leads(self, assumption: Assumption, outputs: list[str], results: list[Tensor]) -> bool:
-        """Whether any leading dimensions will do where the assumption has M."""
-        shapes = [*assumption.shapes, *outputs]
-        if any(shape.partition(" ")[0] != "M" and shape not in ("N", "()") for shape in shapes):
-            return False
-        if not any(shape.startswith("M") for shape in assumption.shapes) or not all(o.startswith("M") for o in outputs):
-            return False
-        for leading in ((), (3, 2), (2, 2, 3)):
+    def bound(self, name: str, assumption: Assumption) -> str:
+        """What the whole numbers of a tensor are below, if it is one of the sizes."""
+        if assumption.dtypes[self.required.index(name)] != "int64":
+            return ""
+        for size_name, size in self.sizes(0).items():
             try:
-                others = self.outputs(assumption.with_leading(leading), 0)
+                self.outputs(assumption, 0, fill=name, number=size - 1)
+            except Exception:  # It is too large already.
+                continue
+            try:
+                self.outputs(assumption, 0, fill=name, number=size)
+            except Exception:  # As an index that is out of range.
+                return f" < {size_name}"
+        return ""
+
+    def leading(self, assumption: Assumption, outputs: list[str], results: list[Tensor]) -> Callable[[str], str]:
+        """How shapes are spelled where any leading dimensions will do: in place of M, or in front of all."""
+        shapes, optional = assumption.shapes, bool(self.optional)
+        fits = all(shape.split()[0] == "M" or shape in ("N", "()") for shape in (*shapes, *outputs))
+        if fits and shapes[0].startswith("M") and all(output.split()[0] == "M" for output in outputs):
+            sizes = ((), (3, 2), (2, 2, 3))
+            expected = [[(*more, *result.shape[1:]) for result in results] for more in sizes]
+            if self.gives([replace(assumption, leading=more) for more in sizes], expected):
+                return lambda shape: f"...{shape[1:]}" if shape.split()[0] == "M" else shape
+        if not optional and len(set(shapes)) == 1 and shapes[0] == "M N":
+            more_dims = ((2,), (3, 2))
+            expected = [[(*more, *result.shape) for result in results] for more in more_dims]
+            if self.gives([replace(assumption, before=more) for more in more_dims], expected):
+                return lambda shape: "..." if shape == "()" else f"... {shape}"
+        return lambda shape: shape
+
+    def gives(self, assumptions: list[Assumption], expected: list[list[tuple[int, ...]]]) -> bool:
+        """Whether the results have these shapes."""
+        for assumption, shapes in zip(assumptions, expected, strict=True):
+            try:
+                results = self.outputs(assumption, 0)
             except Exception:  # It does not take such arguments.
                 return False
-            if [o.shape for o in others] != [torch.Size((*leading, *r.shape[1:])) for r in results]:
+            if [tuple(result.shape) for result in results] != shapes:
                 return False
         return True
-
-
-def _sizes(shape: str, sizes: dict[str, int], leading: tuple[int, ...] | None) -> tuple[int, ...]:
-    words = [] if shape == "()" else shape.split()
-    if leading is not None and words[:1] == ["M"]:
-        return (*leading, *(_size(word, sizes) for word in words[1:]))
-    return tuple(_size(word, sizes) for word in words)
 
 
 def _size(word: str, sizes: dict[str, int]) -> int:
     name, slash, divisor = word.partition("/")
     return sizes[name] // int(divisor) if slash else sizes[name]
-
-
-def _leading(shape: str) -> str:
-    return f"...{shape[1:]}" if shape.split()[0] == "M" else shape
 
 
 def _dims(samples: list[tuple[dict[str, int], list[int]]], names: list[str]) -> str | None:

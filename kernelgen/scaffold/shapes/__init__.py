@@ -1,1 +1,1 @@
-"""Shapes of an op's tensors: their language, what it says of arguments and results, and the glue that follows from it."""
+"""Shapes of an op's tensors: their language, and the glue, tests and cases that follow from what it says."""

@@ -115,9 +115,7 @@ def _first(
     leading: dict[str, tuple[int, ...]] = {}
     if LEADING in sizes.names:
         leading = {LEADING: (1,) if rank else ((5, 2) if avoid else (3, 4))}
-    fixed = {
-        name: sizes.samples[name] if scalar is None or name in sizes.by_name else scalar for name in sizes.scalars
-    }
+    fixed = {name: sizes.samples[name] if scalar is None or name in sizes.by_name else scalar for name in sizes.scalars}
     free = [name for name in sizes.free if name not in fixed]
     pools = []
     for place, name in enumerate(free):

@@ -39,7 +39,7 @@ def shaped(
         UsageError: the op cannot have such a gradient, or takes no tensor that is always given.
     """
     forward = Operator(name, "forward", shapes)
-    forward.first  # Refuses an op without one, before anything else does.
+    forward.check()
     backward = backward or ("composed" if _has_gradient(forward, differentiable) else "none")
     operators, places = [forward], []
     if backward != "none":
@@ -72,7 +72,7 @@ def assumed(schema: Schema) -> str | None:
     tensors = [a for a in schema.arguments if a.type.is_tensor]
     if not any(a.type.kind == "tensor" for a in tensors) or any(r.type.text() != "Tensor" for r in schema.returns):
         return None
-    if any(a.keyword_only and a.type.kind == "tensor" or (a.mutated and a.type.kind != "tensor") for a in tensors):
+    if any((a.keyword_only and a.type.kind == "tensor") or (a.mutated and a.type.kind != "tensor") for a in tensors):
         return None
     results = f" -> {', '.join(['...'] * len(schema.returns))}" if schema.returns else ""
     return f"{', '.join(a.name for a in tensors)}: ...{results}"

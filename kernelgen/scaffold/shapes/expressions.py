@@ -1,4 +1,4 @@
-"""Sizes as expressions of named sizes, such as `D/2`, `2*D` and `N+1`: their value, and their text in C++ and Python."""
+"""Sizes as expressions of named sizes, such as `D/2`, `2*D` and `N+1`: their value, their text in C++ and Python."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ class Size:
         inner, other = (self.left, self.right) if within_left else (self.right, self.left)
         if self.operation == "*" and not other.value:
             return None  # A factor that may be 0 says nothing.
-        inverse = {"+": "-", "-": "+" if within_left else "", "*": "//", "/": "*" if within_left else ""}[self.operation]
+        inverse = {"+": "-", "-": "+" if within_left else "", "*": "//", "/": "*" if within_left else ""}[
+            self.operation
+        ]
         return inner.solved_for(name, operation(inverse, result, other)) if inverse else None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kernelgen.scaffold.shapes import lines
 from kernelgen.scaffold.shapes.binding import OWN, Divisible, Scalar, Tensor
 from kernelgen.scaffold.shapes.dtypes import CLASSES, ELEMENTS
-from kernelgen.scaffold.shapes.expressions import Size
 from kernelgen.scaffold.shapes.operator import Operator, Value
 from kernelgen.scaffold.shapes.parser import Condition, Shape
 
@@ -178,7 +177,9 @@ def function(operator: Operator, backend: str) -> list[str]:
     head = lines.cpp(f"[[maybe_unused]] {entry['cpp_return']} {operator.name}_{backend}(", parameters, ") {")
     unpassed = [operator.cpp(argument.name) for argument in operator.unpassed]
     if unpassed:
-        head.append(f"  // No kernel is passed {', '.join(unpassed)}: choose by {'it' if len(unpassed) == 1 else 'them'} here.")
+        head.append(
+            f"  // No kernel is passed {', '.join(unpassed)}: choose by {'it' if len(unpassed) == 1 else 'them'} here."
+        )
     return [*head, *body, "}"]
 
 

@@ -26,7 +26,9 @@ def checks(operator: Operator) -> list[str]:
     head = lines.python(f"def {_function('check', operator)}(", _parameters(operator), ") -> Any:")
     tensors = sorted(operator.tensors, key=lambda tensor: tensor.name != operator.first.name)
     pairs = [
-        f'**{{"{tensor.name}": {tensor.python}}}' if keyword.iskeyword(tensor.name) else f"{tensor.name}={tensor.python}"
+        f'**{{"{tensor.name}": {tensor.python}}}'
+        if keyword.iskeyword(tensor.name)
+        else f"{tensor.name}={tensor.python}"
         for tensor in tensors
     ]
     head += lines.python(f'    check = _shaped.Check("{operator.name}", ', pairs, ")")

@@ -1,5 +1,5 @@
-"""The skeleton of an operator's kernel, for CUDA and for the CPU: the rows that it visits, where each tensor's part of a
-row lies, and loops with their bounds. The mathematics is left to write."""
+"""The skeleton of an operator's kernel, for CUDA and for the CPU: the rows that it visits, where each tensor's part of
+a row lies, and loops with their bounds. The mathematics is left to write."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TO_WRITE = "To be written"
 
 @dataclass(frozen=True)
 class Visit:
-    """What a warp, or a turn of the CPU's loop, works on: a row for each place in `rows`; or, without `rows`, an element
-    of all that is written (`flat`)."""
+    """What a warp, or a turn of the CPU's loop, works on: a row for each place in `rows`; or, without `rows`, an
+    element of all that is written (`flat`)."""
 
     operator: Operator
 
@@ -61,7 +61,7 @@ class Visit:
         return places
 
     def row_of(self, value: Value) -> tuple[str, set[str]] | None:
-        """Where a tensor's part of the row begins, as an offset, and the places that this needs; None for its beginning."""
+        """The offset of a tensor's part of the row, and the places that it needs; None where there is no offset."""
         dims = value.dims
         if self.rows and dims[: len(self.rows)] == self.rows:
             rest = dims[len(self.rows) :]
@@ -91,7 +91,20 @@ class Visit:
         """Names that mean something else in a kernel."""
         taken = {value.cpp for value in self.operator.tensors + self.operator.results}
         taken |= {name for scalar in self.operator.scalars for _, name in scalar.parameters}
-        return taken | {"i", "j", "n", "t", "row", "rows", "lane", "sizes", "step", "begin", "end", *self.operator.size_names}
+        return taken | {
+            "i",
+            "j",
+            "n",
+            "t",
+            "row",
+            "rows",
+            "lane",
+            "sizes",
+            "step",
+            "begin",
+            "end",
+            *self.operator.size_names,
+        }
 
     def has_rows(self, value: Value) -> bool:
         """Whether each row is a part of the tensor."""
@@ -125,7 +138,9 @@ def _places(visit: Visit, needed: set[str]) -> list[str]:
     for i, dim in reversed(list(enumerate(visit.rows))):
         place = visit.places[dim.name]
         if place in needed:
-            divided = "row" if inner == ONE else f"row / {inner.cpp(member) if inner.name else '(' + inner.cpp(member) + ')'}"
+            divided = (
+                "row" if inner == ONE else f"row / {inner.cpp(member) if inner.name else '(' + inner.cpp(member) + ')'}"
+            )
             declared.append(f"const int64_t {place} = {divided}{f' % {member(dim.name)}' if i else ''};")
         inner = dim if inner == ONE else operation("*", dim, inner)
     return list(reversed(declared))
@@ -247,8 +262,9 @@ def cuda(operator: Operator) -> list[str]:
         note = _unwritten_note(operator, f"{TO_WRITE}: each warp computes a row at a time; {_row_is(visit)}.")
         body = [
             "  const int lane = threadIdx.x % kWarp;",
-            f"  const int64_t rows = {product(visit.rows).cpp(member)}, step = int64_t(gridDim.x) * (Tuned::threads / kWarp);",
-            "  for (int64_t row = (int64_t(blockIdx.x) * Tuned::threads + threadIdx.x) / kWarp; row < rows; row += step) {",
+            f"  const int64_t rows = {product(visit.rows).cpp(member)}, warps = Tuned::threads / kWarp;",
+            "  const int64_t first = blockIdx.x * warps + threadIdx.x / kWarp;",
+            "  for (int64_t row = first; row < rows; row += gridDim.x * warps) {",
             *_rows(visit, "    "),
             *_writes(visit, "    ", "for (int64_t j = lane; j < {n}; j += kWarp) {", "lane == 0"),
             "  }",

@@ -1,4 +1,4 @@
-"""Calls and declarations broken over lines, as clang-format (AlwaysBreak) and ruff format break them, at 120 columns."""
+"""Calls and declarations broken over lines of 120 columns, as clang-format (AlwaysBreak) and ruff format do."""
 
 from __future__ import annotations
 

@@ -17,7 +17,21 @@ from kernelgen.scaffold.shapes.parser import Shape, Shapes
 
 # What the glue and the kernels call things.
 _USED = CPP_WORDS | {"sizes", "first", "context", "kernel", "type", "forward", "backward", "stream", "leading", "error"}
-_USED |= {"T", "I", "Tuned", "Sizes", "tuned_values", "threads", "blocks", "rows", "row", "lane", "warp", "warps", "begin"}
+_USED |= {
+    "T",
+    "I",
+    "Tuned",
+    "Sizes",
+    "tuned_values",
+    "threads",
+    "blocks",
+    "rows",
+    "row",
+    "lane",
+    "warp",
+    "warps",
+    "begin",
+}
 _USED |= {"end", "i", "j", "n", "checks", "dtypes", "widen", "none"}
 _USED_IN_PYTHON = PYTHON_WORDS | {"check", "leading"}
 
@@ -140,15 +154,17 @@ class Operator:
     @cached_property
     def first(self) -> Value:
         """The tensor that gives the device."""
-        required = [tensor for tensor in self.tensors if tensor.kind == "tensor"]
-        if not required:
+        return next(tensor for tensor in self.tensors if tensor.kind == "tensor")
+
+    def check(self) -> None:
+        """Raises UsageError for a schema that has no glue of this kind."""
+        if all(tensor.kind != "tensor" for tensor in self.tensors):
             raise UsageError(f"{self.schema.text} takes no tensor that is always given, which --shapes needs.")
         by_name = [a.name for a in self.schema.arguments if a.keyword_only and a.type.kind == "tensor"]
         if by_name:
             raise UsageError(f"{by_name[0]} is a tensor that is passed by name alone; write it before the '*'.")
         if any(tensor.mutated and tensor.kind != "tensor" for tensor in self.tensors):
             raise UsageError("--shapes describes a tensor that is written to only where it is always given, and alone.")
-        return required[0]
 
     @cached_property
     def size_names(self) -> list[str]:
@@ -178,9 +194,7 @@ class Operator:
     def unpassed(self) -> list[Argument]:
         """The arguments that no kernel is passed: words, dtypes, lists of numbers and the like."""
         passed = {scalar.name for scalar in self.scalars} | {tensor.name for tensor in self.tensors}
-        return [
-            a for a in self.schema.arguments if a.name not in {*passed, *self.needed, *self.size_names}
-        ]
+        return [a for a in self.schema.arguments if a.name not in {*passed, *self.needed, *self.size_names}]
 
     @cached_property
     def classes(self) -> list[str]:
@@ -214,13 +228,17 @@ def backward_of(forward: Operator, differentiable: Collection[str] | None = None
     places = [
         i
         for i, a in enumerate(schema.arguments)
-        if a.type.kind in ("tensor", "optional_tensor") and not a.keyword_only and shapes.arguments[a.name].dtype == "float"
+        if a.type.kind in ("tensor", "optional_tensor")
+        and not a.keyword_only
+        and shapes.arguments[a.name].dtype == "float"
     ]
     if differentiable is not None:
         places = [i for i in places if schema.arguments[i].name in differentiable]
     floating = [i for i, shape in enumerate(shapes.results) if is_floating(shape.dtype)]
     if not schema.functional or not places or not floating:
-        reason = "writes to its arguments" if not schema.functional else "has no argument or no result that gradients reach"
+        reason = (
+            "writes to its arguments" if not schema.functional else "has no argument or no result that gradients reach"
+        )
         raise UsageError(f"{forward.op} {reason}, so it has no gradient; write --backward none.")
     taken = {a.name for a in schema.arguments}
 

@@ -1,13 +1,13 @@
 """Reads shapes, such as `q: B S H D; cos, sin: S D/2 float32 -> B S H D`, against the schema whose tensors they are of.
 
-    shapes    := arguments ["->" results]
-    arguments := what of some tensors, or a condition, with ";" between them
-    of some   := NAME {"," NAME} ":" what             in results NAMEs name results; without them, "," separates results
-    what      := [dims] [dtype] ["<" size]            "<" bounds whole numbers, such as indices
-    dims      := "()" | ["..."] {size}                "..." is any leading dimensions, the same wherever it stands
-    dtype     := "float" | "int" | "float32" | …      float and int: one dtype for all that say so, of any width
-    condition := NAME (">=" | "<=") size
-    size      := sums, products and quotients of names and whole numbers; a/b leaves no remainder, a//b is rounded down
+shapes    := arguments ["->" results]
+arguments := what of some tensors, or a condition, with ";" between them
+of some   := NAME {"," NAME} ":" what             in results NAMEs name results; without them, "," separates results
+what      := [dims] [dtype] ["<" size]            "<" bounds whole numbers, such as indices
+dims      := "()" | ["..."] {size}                "..." is any leading dimensions, the same wherever it stands
+dtype     := "float" | "int" | "float32" | …      float and int: one dtype for all that say so, of any width
+condition := NAME (">=" | "<=") size
+size      := sums, products and quotients of names and whole numbers; a/b leaves no remainder, a//b is rounded down
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kernelgen.scaffold.schema.errors import line_with_caret
 from kernelgen.errors import UsageError
+from kernelgen.scaffold.schema.errors import line_with_caret
 from kernelgen.scaffold.schema.identifiers import CPP_WORDS
 from kernelgen.scaffold.schema.model import Argument, Schema
 from kernelgen.scaffold.shapes.dtypes import CLASSES, ELEMENTS
@@ -44,7 +44,7 @@ class ShapesError(UsageError):
 
 @dataclass(frozen=True)
 class Shape:
-    """What is said of a tensor: its dimensions, after any leading ones; its dtype; and what its whole numbers are below.
+    """What is said of a tensor: its dimensions, after any leading ones; its dtype; and a bound of its whole numbers.
 
     `offset` is where in the text its dimensions begin, `offsets` where each of them does.
     """
@@ -350,7 +350,9 @@ class _Parser:
             results.append(shape)
         for name, shape in arguments.items():
             if shape.dtype in CLASSES and shape.dtype not in classes:
-                raise self.error(f"The dtype of {name} is that of another tensor, which has to be there.", self.tokens[0])
+                raise self.error(
+                    f"The dtype of {name} is that of another tensor, which has to be there.", self.tokens[0]
+                )
         self.check_leading(arguments, results)
         conditions = tuple(condition for condition, _ in self.conditions)
         return Shapes(schema, arguments, tuple(results), conditions, self.text)

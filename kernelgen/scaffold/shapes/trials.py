@@ -37,7 +37,7 @@ def tests(operator: Operator, drawn: list[Case], backward: str) -> dict[str, Any
 
 
 def dtypes(operator: Operator) -> list[str]:
-    """Those that the tests draw tensors in. With whole numbers among the results ties decide, which 16 bits are full of."""
+    """Those that the tests draw tensors in. Ties decide over whole numbers among the results; 16 bits are full of ties."""
     if any(not is_floating(result.dtype) for result in operator.results):
         return ["float32", "float64"]
     return list(CLASSES["float"].dtypes)
@@ -124,7 +124,9 @@ def _leads(operator: Operator) -> str:
 def _lacks(operator: Operator, drawn: list[Case], backward: str) -> list[list[str]]:
     lacks = [["forward-mode AD", "PyTorch has no formula for operators of its users"]]
     if backward == "none":
-        lacks.insert(0, ["gradient", "it is for inference" if operator.schema.functional else "it writes to its arguments"])
+        lacks.insert(
+            0, ["gradient", "it is for inference" if operator.schema.functional else "it writes to its arguments"]
+        )
     shapes = [shape_in(shape, case) for case in drawn for shape in operator.shapes.arguments.values()]
     counts = [math.prod(shape) for shape in shapes]
     missing = {
@@ -155,7 +157,9 @@ def batched(operator: Operator) -> list[int] | None:
     """The places of the tensors that a batch is one more leading dimension of; None where a result has none."""
     if not operator.schema.functional or not operator.results or any(t.is_list for t in operator.tensors):
         return None
-    if not all(result.shape.leading for result in operator.results) or any(a.keyword_only for a in operator.schema.arguments):
+    if not all(result.shape.leading for result in operator.results) or any(
+        a.keyword_only for a in operator.schema.arguments
+    ):
         return None
     names = [a.name for a in operator.schema.arguments]
     return [names.index(t.name) for t in operator.tensors if t.shape.leading]
@@ -172,7 +176,11 @@ def lab(operator: Operator, backward: Operator | None, least: Mapping[str, int])
     moved = "Every tensor is read once or written once: change it if the op does otherwise."
     functions = _function("bytes_moved", ["dtype: torch.dtype", *names], moved, repairs, _bytes(operator))
     if backward:
-        functions += ["", "", *_function("backward_bytes_moved", ["dtype: torch.dtype", *names], "", repairs, _bytes(backward))]
+        functions += [
+            "",
+            "",
+            *_function("backward_bytes_moved", ["dtype: torch.dtype", *names], "", repairs, _bytes(backward)),
+        ]
     guess = "The arithmetic operations of a call: to be written; one for each element of a result is a guess."
     functions += ["", "", *_function("flops", names, guess, repairs, _elements(operator.written))]
     if backward:
