@@ -24,7 +24,7 @@ class NotLearnedError(KernelgenError):
 
 @dataclass(frozen=True)
 class Learned:
-    """Shapes of a function; `cases` are those of the tests that it takes, `least` the smallest of each size that it takes,
+    """Shapes of a function; `cases` are those of the tests that it takes, `least` the smallest of each size,
     `differentiable` the arguments that gradients reach. `assumed`: the shapes were not given."""
 
     shapes: Shapes

@@ -37,7 +37,7 @@ def tests(operator: Operator, drawn: list[Case], backward: str) -> dict[str, Any
 
 
 def dtypes(operator: Operator) -> list[str]:
-    """Those that the tests draw tensors in. Ties decide over whole numbers among the results; 16 bits are full of ties."""
+    """Those that the tests draw tensors in. Ties decide over whole numbers among results; 16 bits are full of them."""
     if any(not is_floating(result.dtype) for result in operator.results):
         return ["float32", "float64"]
     return list(CLASSES["float"].dtypes)
