@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from kernelgen.scaffold.shapes.binding import Scalar, steps
 from kernelgen.scaffold.shapes.expressions import InexactError
@@ -28,6 +29,15 @@ class Sizes:
     rows: tuple[str, ...]
     samples: Mapping[str, int]
     by_name: tuple[str, ...] = ()
+
+    @cached_property
+    def multiples(self) -> dict[str, int]:
+        """What a size has to be a multiple of, for divisions by numbers."""
+        multiples: dict[str, int] = {}
+        for dividend, divisor in (pair for shape in self.shapes.shapes for dim in shape.dims for pair in dim.divisions):
+            if dividend.name and divisor.value:
+                multiples[dividend.name] = math.lcm(multiples.get(dividend.name, 1), divisor.value)
+        return multiples
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -122,6 +132,8 @@ def _first(
         pool = list(rows if name in sizes.rows else others)
         turn = place % 4 if name not in sizes.rows and scalar is None and len(pool) > 4 else 0
         pool = pool[turn:4] + pool[:turn] + pool[4:] if turn else pool
+        multiple = sizes.multiples.get(name, 1)
+        pool = list(dict.fromkeys(-(-size // multiple) * multiple for size in pool))
         if avoid:
             pool = [size for size in pool if size != avoid.get(name) and size > 1] or pool
         pools.append(pool)
@@ -169,7 +181,7 @@ def _large(sizes: Sizes, typical: Case | None, elements: int) -> Case | None:
 
 
 def _grown(sizes: Sizes, case: Case, elements: int, grow: Callable[[Case, int], Case]) -> Case | None:
-    for count in (101, 307, 1009, 2003, 3001, 10_007, 128, 512, 1024, 2048, 4096, 16_384):
+    for count in (101, 307, 1009, 2003, 3001, 10_007, 128, 512, 1024, 2048, 4096, 16_384, 131_072):
         grown = grow(case, count)
         if is_valid(sizes.shapes, grown) and max(_elements(sizes.shapes, grown), default=0) >= elements:
             return grown

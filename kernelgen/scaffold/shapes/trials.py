@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelgen.scaffold.shapes import lines
-from kernelgen.scaffold.shapes.binding import Divisible, Tensor, steps
+from kernelgen.scaffold.shapes.binding import Divisible, Tensor
 from kernelgen.scaffold.shapes.cases import LEADING, Case, Sizes, cases, measured, shape_in, sizes_of
 from kernelgen.scaffold.shapes.dtypes import CLASSES, ELEMENTS, is_floating
 from kernelgen.scaffold.shapes.expressions import Size, named, product
@@ -237,15 +237,10 @@ def _repairs(operator: Operator, sizes: Sizes) -> list[str]:
     for condition in (step for step in operator.steps if isinstance(step, Condition)):
         function = "max" if condition.symbol == ">=" else "min"
         repairs.append(f"{condition.left} = {function}({condition.left}, {condition.right.python()})")
-    multiples: dict[str, int] = {}
-    for division in (step for step in steps(sizes.shapes) if isinstance(step, Divisible)):
-        name, divisor = division.dividend.name, division.divisor
-        if divisor.value:
-            multiples[name] = math.lcm(multiples.get(name, 1), divisor.value)
-        elif divisor.name:
-            repairs.append(f"{divisor.name} = max({divisor.name}, 1)")
-            repairs.append(f"{name} += -{name} % {divisor.name}")
-    return repairs + [f"{name} += -{name} % {multiple}" for name, multiple in multiples.items()]
+    for division in (step for step in operator.steps if isinstance(step, Divisible) and step.divisor.name):
+        name, divisor = division.dividend.name, division.divisor.name
+        repairs += [f"{divisor} = max({divisor}, 1)", f"{name} += -{name} % {divisor}"]
+    return repairs + [f"{name} += -{name} % {multiple}" for name, multiple in sizes.multiples.items()]
 
 
 def _count(shape: Shape) -> Size:
