@@ -89,6 +89,10 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     if function.packages:
         packages = ", ".join(function.packages)
         output.note(f"{function.name} imports {packages}; add them to `dependencies` in pyproject.toml.")
+    if options.shapes is not None:
+        from kernelgen.scaffold.shapes.parser import parse
+
+        parse(options.shapes, function.schema)  # What is wrong with it is said before anything is traced.
     entry |= {"schema": function.schema.entry(), "reference": function.source_as(options.name)}
     if options.recipe != "blank" and options.backward is None:
         entry = _with_kernels(entry, home)
