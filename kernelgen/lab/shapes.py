@@ -48,6 +48,8 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
         shapes = parse(answer["shapes"], schema)
         operator = Operator(function, "forward", shapes)
         drawn = trials.test_cases(operator)
+        if given is None and len(drawn) < 2:
+            raise NotLearnedError("that all its sizes are fixed")
         results = worker.ask("results", calls=[trials.call(operator, case) for case in drawn])["results"]
         taken = [
             case

@@ -76,7 +76,7 @@ def test_add_op_with_shapes_writes_what_copier_writes(checkout, stamp, run, tmp_
     for name, schema, shapes, backward in (
         ("gate", "(Tensor x, Tensor? b, SymInt k) -> (Tensor, Tensor)", "x: T E; b: E; E >= k -> T k, T k int32", "none"),
         ("rotary", "(Tensor q, Tensor cos) -> Tensor", "q: ... S H D; cos: S D/2 -> ... S H D", "own"),
-        ("total", "(Tensor(a!) xor, Tensor[] xs, *, str mode='a\"b') -> ()", "xor: ... D; xs: D int64 < D", "none"),
+        ("total", "(Tensor(a!) xor, Tensor[] xs, *, str m='a\"b') -> ()", "xor: ... D; xs: D int64 < D", "none"),
     ):  # fmt: skip
         options = ["--schema", schema, "--shapes", shapes, "--backward", backward, "--project", project]
         added = run("add-op", name, *options)

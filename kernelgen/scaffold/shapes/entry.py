@@ -47,7 +47,7 @@ def shaped(
         operators += [backward_operator] if backward == "own" else []
     drawn = trials.test_cases(forward) if drawn is None else drawn
     if len(drawn) < 2:
-        raise UsageError(f"No sizes of 2 and more go with these shapes: {shapes.text}")
+        raise UsageError(f"The tests need shapes of several sizes, and these have but one: {shapes.text}")
     facts = {
         "text": shapes.text,
         "summary": hooks.summary(docstring, name),

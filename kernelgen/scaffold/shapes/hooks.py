@@ -64,8 +64,10 @@ def _without_unused(line: str, text: str) -> str:
     if not equals:
         return line
 
+    code = re.sub(r'"[^"]*"', "", text)
+
     def kept(match: re.Match[str]) -> str:
-        return match[0] if len(re.findall(rf"\b{match[0]}\b", text)) > 1 else "_"
+        return match[0] if len(re.findall(rf"\b{match[0]}\b", code)) > 1 else "_"
 
     targets = re.sub(r"\w+", kept, targets)
     return f"    check.{value}" if re.fullmatch(r"[\s(_,*)]*", targets) else targets + equals + value

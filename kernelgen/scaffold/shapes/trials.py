@@ -196,17 +196,16 @@ def lab(operator: Operator, backward: Operator | None, least: Mapping[str, int])
     }
 
 
-def _function(name: str, parameters: list[str], docstring: str, repairs: list[str], value: str) -> list[str]:
+def _function(name: str, parameters: list[str], docstring: str, repairs: list[str], terms: list[str]) -> list[str]:
     head = lines.python(f"def {name}(", parameters, ") -> int:")
     body = [f'    """{docstring}"""'] if docstring else []
-    return [*head, *body, *(f"    {repair}" for repair in repairs), *_wrapped_return(value)]
+    return [*head, *body, *(f"    {repair}" for repair in repairs), *_returned_sum(terms)]
 
 
-def _wrapped_return(value: str) -> list[str]:
-    line = f"    return {value}"
+def _returned_sum(terms: list[str]) -> list[str]:
+    line = f"    return {' + '.join(terms)}"
     if len(line) <= lines.WIDTH:
         return [line]
-    terms = value.split(" + ")
     return ["    return (", f"        {terms[0]}", *(f"        + {term}" for term in terms[1:]), "    )"]
 
 
@@ -247,13 +246,13 @@ def _count(shape: Shape) -> Size:
     return product([named(LEADING)] * shape.leading + list(shape.dims))
 
 
-def _bytes(operator: Operator) -> str:
+def _bytes(operator: Operator) -> list[str]:
     """The bytes of a call: every tensor once, one that is written to twice."""
     counts: dict[tuple[Size, str], int] = {}
     for value in operator.read + operator.written + [v for v in operator.written if v.mutated]:
         key = _count(value.shape), "dtype.itemsize" if value.dtype == "float" else str(_itemsize(value.dtype))
         counts[key] = counts.get(key, 0) + (2 if value.is_list else 1)
-    return " + ".join(_term(size, itemsize, count) for (size, itemsize), count in counts.items()) or "0"
+    return [_term(size, itemsize, count) for (size, itemsize), count in counts.items()]
 
 
 def _term(size: Size, itemsize: str, count: int) -> str:
@@ -267,9 +266,9 @@ def _itemsize(dtype: str) -> int:
     return 8 if dtype == "int" else ELEMENTS[dtype].bytes
 
 
-def _elements(values: list[Value]) -> str:
+def _elements(values: list[Value]) -> list[str]:
     sizes = [_count(value.shape) for value in values]
-    return " + ".join(_term(size, "1", sizes.count(size)) for size in dict.fromkeys(sizes))
+    return [_term(size, "1", sizes.count(size)) for size in dict.fromkeys(sizes)]
 
 
 def test_cases(operator: Operator) -> list[Case]:
