@@ -97,7 +97,7 @@ class _Binding:
 
     def binds(self, shape: Shape) -> tuple[tuple[int, str, Size], ...] | None:
         """The sizes that a tensor gives, by dimension; None where a dimension leaves one open."""
-        known, found = set(self.known), {}
+        known, given = set(self.known), {}
         open_dims = dict(enumerate(shape.dims))
         while open_dims:
             progress = False
@@ -108,12 +108,12 @@ class _Binding:
                     continue
                 if unknown:
                     known.add(unknown[0])
-                    found[i] = (i, unknown[0], solved)
+                    given[i] = (i, unknown[0], solved)
                 del open_dims[i]
                 progress = True
             if not progress:
                 return None
-        return tuple(found[i] for i in sorted(found, key=lambda i: (bool(shape.dims[i].operation), i)))
+        return tuple(given[i] for i in sorted(given, key=lambda i: (bool(shape.dims[i].operation), i)))
 
     def add(self, name: str, binds: tuple[tuple[int, str, Size], ...]) -> None:
         shape, argument = self.shapes.arguments[name], self.arguments[name]

@@ -279,7 +279,7 @@ def _guard(value: Value) -> str:
 
 
 def _row_is(visit: Visit) -> str:
-    names = ", ".join(visit.places)
+    names = ", ".join("the leading dimensions" if name == "leading" else name for name in visit.places)
     return f"a row is a place along {names}" if names else "there is one row"
 
 
