@@ -20,7 +20,7 @@ SHAPED = "shaped"
 
 def run(arguments: list[str]) -> int:
     parser = Parser("add-op", "Add an op to a project: a recipe under a new name, or one of your own.")
-    parser.add_argument("name", metavar="NAME", help="the op's name, such as fused_add")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the op's name; asked for at a terminal")
     parser.add_argument(
         "--recipe", metavar="R", help="the recipe to stamp it from (default: blank; `kernelgen list` shows all)"
     )
@@ -40,15 +40,23 @@ def run(arguments: list[str]) -> int:
     parser.add_writing()
     options = parser.parse_args(arguments)
 
+    from kernelgen.cli import questions
     from kernelgen.scaffold import ops, project
 
+    is_asked = options.name is None
+    if is_asked:
+        questions.need_terminal("add-op", "NAME")
     with project.writing(options.project) as home:
+        if is_asked:
+            questions.ask_op(options, home, (*DERIVED, SHAPED))
         entry = _entry(options, home)
         plan = ops.add(home, entry)
         output.note(home.template.note if home.template.dirty else "")
         folder = home.relative(home.op_folder(options.name))
         edit = ops.to_write(plan) or ops.kernels(plan)
         written = entry["recipe"] in DERIVED
+        if is_asked and not options.dry_run and not questions.confirm(plan):
+            return 0
         steps = [*([] if written else [f"edit {', '.join(edit)}"]), "kernelgen build", f"pytest {folder}"]
         if output.finish(plan, plan.apply, dry_run=options.dry_run, as_json=options.json, op=entry, next=steps):
             print(output.steps(steps))
@@ -151,6 +159,7 @@ def _with_learned_shapes(
         drawn=learned.cases,
         least=learned.least,
         differentiable=learned.differentiable,
+        independent=learned.independent,
     )
     return entry | {"recipe": SHAPED} | facts
 

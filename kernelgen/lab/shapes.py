@@ -24,13 +24,17 @@ class NotLearnedError(KernelgenError):
 
 @dataclass(frozen=True)
 class Learned:
-    """Shapes of a function; `cases` are those of the tests that it takes, `least` the smallest of each size,
-    `differentiable` the arguments that gradients reach. `assumed`: the shapes were not given."""
+    """Shapes of a function; `assumed`: they were not given.
+
+    `cases` are those of the tests that it takes, `least` the smallest of each size, `differentiable` the arguments that
+    gradients reach, `independent` whether leading dimensions may be a batch.
+    """
 
     shapes: Shapes
     cases: list[Case]
     least: dict[str, int]
     differentiable: list[str]
+    independent: bool
     assumed: bool
 
 
@@ -66,8 +70,12 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
         for (name, size), valid in zip(trial_sizes, allowed, strict=True):
             if valid and "error" not in next(answers):
                 least.setdefault(name, size)
-        names = worker.ask("gradients", call=trials.call(operator, drawn[0]))["names"]
-    return Learned(shapes, taken, {name: least.get(name, 3) for name, _ in trial_sizes}, names, given is None)
+        call = trials.call(operator, drawn[0])
+        names = worker.ask("gradients", call=call)["names"]
+        batched = trials.batched(operator)
+        independent = batched is not None and worker.ask("independent", call=call, places=batched)["holds"]
+    least = {name: least.get(name, 3) for name, _ in trial_sizes}
+    return Learned(shapes, taken, least, names, independent, given is None)
 
 
 def _is_taken(operator: Operator, case: Case, result: dict[str, Any], place: int) -> bool:

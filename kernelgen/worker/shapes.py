@@ -95,6 +95,12 @@ class Orders:
             grads = torch.autograd.grad([r.sum() for r in results], list(leaves.values()), allow_unused=True)
             return {"names": [name for name, grad in zip(leaves, grads, strict=True) if grad is not None]}
 
+    def independent(self, call: list[dict[str, Any]], places: list[int]) -> dict[str, Any]:
+        """Whether each part along the first dimension of the arguments at `places` gives its part of the results."""
+        with _quiet(), torch.no_grad():
+            values = [_made(argument, torch.Generator().manual_seed(0)) for argument in call]
+            return {"holds": _is_independent(self.function, self.arguments, values, places)}
+
     def _result(self, call: list[dict[str, Any]]) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(0)
         try:
@@ -111,6 +117,25 @@ def _call(function: Callable[..., Any], arguments: list[dict[str, Any]], values:
     pairs = list(zip(arguments, values, strict=True))
     by_name = {argument["name"]: value for argument, value in pairs if argument["keyword_only"]}
     return function(*(value for argument, value in pairs if not argument["keyword_only"]), **by_name)
+
+
+def _is_independent(
+    function: Callable[..., Any], arguments: list[dict[str, Any]], values: Sequence[Any], places: Sequence[int]
+) -> bool:
+    def part(value: Any, i: int) -> Any:
+        return [item[i] for item in value] if isinstance(value, list) else value[i]
+
+    try:
+        whole = pytree.tree_leaves(_call(function, arguments, values))
+        for i in range(len(whole[0])):
+            parts = [part(value, i) if place in places else value for place, value in enumerate(values)]
+            results = pytree.tree_leaves(_call(function, arguments, parts))
+            pairs = zip(results, whole, strict=True)
+            if not all(torch.allclose(own, of[i], rtol=1e-4, atol=1e-5, equal_nan=True) for own, of in pairs):
+                return False
+    except Exception:  # It does not take such arguments.
+        return False
+    return True
 
 
 def _made(argument: dict[str, Any], generator: torch.Generator) -> Any:
@@ -203,9 +228,26 @@ class Learner:
         number: int = 0,
     ) -> list[Tensor]:
         """The results of a call, with the tensor `fill` full of a number."""
+        values = self.values(assumption, sample, dtype, optional, fill, number)
+        results = _call(self.function, self.arguments, values)
+        results = [results] if isinstance(results, Tensor) else list(results)
+        if not all(isinstance(result, Tensor) for result in results):
+            raise NotLearnedError("that it returns something else than tensors")
+        return results
+
+    def values(
+        self,
+        assumption: Assumption,
+        sample: int,
+        dtype: torch.dtype = torch.float32,
+        optional: dict[str, tuple[str, str]] | None = None,
+        fill: str = "",
+        number: int = 0,
+    ) -> list[Any]:
+        """The arguments of such a call."""
         sizes = self.sizes(sample)
         generator = torch.Generator().manual_seed(sample)
-        values = []
+        values: list[Any] = []
         said = dict(zip(self.required, zip(assumption.shapes, assumption.dtypes, strict=True), strict=True))
         said |= optional or {}
         for argument in self.arguments:
@@ -223,11 +265,7 @@ class Learner:
                 values.append(sizes[name])
             else:
                 values.append(eval(argument["sample"], {"torch": torch}))
-        results = _call(self.function, self.arguments, values)
-        results = [results] if isinstance(results, Tensor) else list(results)
-        if not all(isinstance(result, Tensor) for result in results):
-            raise NotLearnedError("that it returns something else than tensors")
-        return results
+        return values
 
     def sizes(self, sample: int) -> dict[str, int]:
         """With the int arguments: their default, or 2, in the first sample, another number in the others."""
@@ -316,14 +354,26 @@ class Learner:
         if fits and shapes[0].startswith("M") and all(output.split()[0] == "M" for output in outputs):
             sizes = ((), (3, 2), (2, 2, 3))
             expected = [[(*more, *result.shape[1:]) for result in results] for more in sizes]
-            if self.gives([replace(assumption, leading=more) for more in sizes], expected):
+            begin = [name for name, shape in zip(self.required, shapes, strict=True) if shape.split()[0] == "M"]
+            several = replace(assumption, leading=(3, 2))
+            if self.is_independent(several, begin) and self.gives(
+                [replace(assumption, leading=more) for more in sizes], expected
+            ):
                 return lambda shape: f"...{shape[1:]}" if shape.split()[0] == "M" else shape
         if not optional and len(set(shapes)) == 1 and shapes[0] == "M N":
             more_dims = ((2,), (3, 2))
             expected = [[(*more, *result.shape) for result in results] for more in more_dims]
-            if self.gives([replace(assumption, before=more) for more in more_dims], expected):
+            several = replace(assumption, before=(3, 2))
+            if self.is_independent(several, self.required) and self.gives(
+                [replace(assumption, before=more) for more in more_dims], expected
+            ):
                 return lambda shape: "..." if shape == "()" else f"... {shape}"
         return lambda shape: shape
+
+    def is_independent(self, assumption: Assumption, names: Sequence[str]) -> bool:
+        """Whether the parts along the first dimension of these tensors have nothing to do with one another."""
+        places = [i for i, argument in enumerate(self.arguments) if argument["name"] in names]
+        return _is_independent(self.function, self.arguments, self.values(assumption, 0), places)
 
     def gives(self, assumptions: list[Assumption], expected: list[list[tuple[int, ...]]]) -> bool:
         """Whether the results have these shapes."""

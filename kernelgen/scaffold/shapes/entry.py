@@ -26,6 +26,7 @@ def shaped(
     drawn: list[Case] | None = None,
     least: Mapping[str, int] | None = None,
     differentiable: Collection[str] | None = None,
+    independent: bool = True,
 ) -> dict[str, Any]:
     """The keys `schema` and `shapes` of an op's entry.
 
@@ -34,6 +35,7 @@ def shaped(
         drawn: the cases of its tests, by default all that the shapes allow.
         least: the smallest of each size that it takes, where that is not 0.
         differentiable: the arguments that gradients reach, if that is known.
+        independent: whether what lies at each place of the leading dimensions has nothing to do with the rest.
 
     Raises:
         UsageError: the op cannot have such a gradient, or takes no tensor that is always given.
@@ -46,6 +48,7 @@ def shaped(
         backward_operator, places = backward_of(forward, differentiable)
         operators += [backward_operator] if backward == "own" else []
     drawn = trials.test_cases(forward) if drawn is None else drawn
+    batched = trials.batched(forward) if independent else None
     if len(drawn) < 2:
         raise UsageError(f"The tests need shapes of several sizes, and these have but one: {shapes.text}")
     facts = {
@@ -58,9 +61,9 @@ def shaped(
         "instantiate": _instantiate(forward),
         "operators": [_operator(operator) for operator in operators],
         "autocast": trials.has_autocast(forward),
-        "batched": trials.batched(forward),
+        "batched": batched,
         "batched_backward": (trials.batched(operators[1]) or []) if len(operators) > 1 else [],
-        "tests": trials.tests(forward, drawn, backward),
+        "tests": trials.tests(forward, drawn, backward, batched),
         "lab": trials.lab(forward, operators[1] if len(operators) > 1 else None, least or {}),
     }
     # No part is the same object as another: YAML would write anchors.

@@ -17,13 +17,14 @@ from kernelgen.scaffold.shapes.parser import Condition, Shape
 
 # Why a case is missing, in the words of the suite.
 RULED_OUT = "its shapes or its reference rule it out"
+NO_VMAP = ["vmap", "to do: _library.register_vmap; PyTorch calls it in a loop"]
 # Elements of the largest tensor in the cases that are measured on a GPU and on the CPU.
 _MEASURED = {"small": 1 << 18, "large": 1 << 25}
 _MEASURED_ON_CPU = {"small": 1 << 14, "large": 1 << 20}
 _LARGEST_FUZZED = 300
 
 
-def tests(operator: Operator, drawn: list[Case], backward: str) -> dict[str, Any]:
+def tests(operator: Operator, drawn: list[Case], backward: str, batched: list[int] | None) -> dict[str, Any]:
     sizes = sizes_of(operator.shapes)
     arguments = _arguments(operator, f"*{LEADING}")
     return {
@@ -32,7 +33,7 @@ def tests(operator: Operator, drawn: list[Case], backward: str) -> dict[str, Any
         "cases": [_case(sizes, case) for case in drawn],
         "inputs": _unpacked(sizes, arguments) + _returned(arguments, "        "),
         "refusals": _refusals(operator),
-        "lacks": _lacks(operator, drawn, backward),
+        "lacks": _lacks(operator, drawn, backward) + ([] if batched is not None else [NO_VMAP]),
     }
 
 
@@ -88,7 +89,10 @@ def _drawn(value: Value, leading: str) -> str:
         drawn = f"make.integers({shape}, {below}{dtype})"
     if not value.is_list:
         return drawn
-    return f"[{drawn}, None]" if value.kind.startswith("optional") else f"[{drawn}, {drawn}]"
+    if not value.kind.startswith("optional"):
+        return f"[{drawn}, {drawn}]"
+    # PyTorch finds no gradient in a list that holds None.
+    return f"[{drawn.replace(f'make({shape})', f'make({shape}, differentiable=False)')}, None]"
 
 
 def _refusals(operator: Operator) -> list[dict[str, str]]:
@@ -138,8 +142,6 @@ def _lacks(operator: Operator, drawn: list[Case], backward: str) -> list[list[st
     lacks += [[feature, RULED_OUT] for feature, lacking in missing.items() if lacking]
     if not has_autocast(operator):
         lacks.append(["autocast", "its tensors have dtypes of their own"])
-    if batched(operator) is None:
-        lacks.append(["vmap", "to do: _library.register_vmap; PyTorch calls it in a loop"])
     if "float" not in operator.classes:
         lacks.append(["float64", "no tensor takes it"])
     lacks.append(["sharding", "to do: _library.register_sharding"])
