@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from kernelgen.errors import UsageError
 from kernelgen.scaffold.schema.model import Schema
-from kernelgen.scaffold.shapes import glue, hooks, kernel, trials
+from kernelgen.scaffold.shapes import glue, hooks, kernel, lines, trials
 from kernelgen.scaffold.shapes.cases import Case
 from kernelgen.scaffold.shapes.dtypes import CLASSES, ELEMENTS
 from kernelgen.scaffold.shapes.operator import Operator, backward_of
@@ -53,6 +54,7 @@ def shaped(
         raise UsageError(f"The tests need shapes of several sizes, and these have but one: {shapes.text}")
     facts = {
         "text": shapes.text,
+        "text_lines": textwrap.wrap(shapes.text, lines.WIDTH - 3),
         "summary": hooks.summary(docstring, name),
         "docstring": hooks.docstring(forward, docstring),
         "backward": backward,

@@ -215,10 +215,8 @@ def _call(operator: Operator, backend: str) -> list[str]:
     arguments += [argument for scalar in operator.scalars for argument in scalar.arguments]
     arguments.append("sizes")
     if backend == "cuda":
-        template = f"<{', '.join(CLASSES[name].parameter for name in operator.classes)}>" if operator.classes else ""
-        start = f"{indent}const cudaError_t error = kernel::{operator.direction}{template}("
-        body += lines.cpp(start, [*arguments, "context.stream()"], ");")
-        body.append(f"{indent}STD_CUDA_CHECK(error);")
+        start = f"{indent}STD_CUDA_CHECK(kernel::{operator.direction}("
+        body += lines.cpp(start, [*arguments, "context.stream()"], "));")
     else:
         body += lines.cpp(f"{indent}{operator.direction}(", arguments, ");")
     return [*body, *reversed(ends)]

@@ -3,6 +3,7 @@ a row lies, and loops with their bounds. The mathematics is left to write."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -229,7 +230,12 @@ def template(operator: Operator, more: Sequence[str] = ()) -> list[str]:
 def _unwritten_note(operator: Operator, what: str) -> list[str]:
     reads = ", ".join(f"{value.cpp}: {value.shape}" for value in operator.read)
     writes = ", ".join(f"{value.cpp}: {value.shape}" for value in operator.written)
-    return [f"// {what}", "//", f"// {reads} -> {writes}."]
+    return _comment([what, "", f"{reads} -> {writes}."])
+
+
+def _comment(paragraphs: list[str]) -> list[str]:
+    wrapped = [line for text in paragraphs for line in textwrap.wrap(text, lines.WIDTH - 3) or [""]]
+    return [f"// {line}".rstrip() for line in wrapped]
 
 
 # ---- CUDA
@@ -243,12 +249,9 @@ def cuda(operator: Operator) -> list[str]:
     own[-1] = "Sizes sizes"
     head = template(operator, ["typename Tuned"])
     name = f"{operator.op}_{operator.direction}"
-    line = f"__global__ void __launch_bounds__(Tuned::threads) {name}("
-    start = [line] if len(line + ", ".join(own) + ") {") <= lines.WIDTH else []
-    if start:
-        head += lines.cpp(line, own, ") {")
-    else:
-        head += ["__global__ void __launch_bounds__(Tuned::threads)", *lines.cpp(f"    {name}(", own, ") {")]
+    bounds = "__global__ void __launch_bounds__(Tuned::threads)"
+    in_line, below = lines.cpp(f"{bounds} {name}(", own, ") {"), lines.cpp(f"    {name}(", own, ") {")
+    head += [bounds, *below] if len(in_line) > 1 and len(below) == 1 else in_line
     if visit.flat:
         note = _unwritten_note(operator, f"{TO_WRITE}: each thread computes an element at a time.")
         count = product(operator.written[0].dims).cpp(member)
@@ -270,7 +273,7 @@ def cuda(operator: Operator) -> list[str]:
             "  }",
         ]
     if lists:
-        note.insert(1, f"// The launcher has {', '.join(t.cpp for t in lists)}: pass a kernel what it needs of it.")
+        note += _comment([f"The launcher has {', '.join(t.cpp for t in lists)}: pass a kernel what it needs of it."])
     return [*note, *head, *_typed(body, operator, glue=False), "}"]
 
 
@@ -290,19 +293,14 @@ def launcher(operator: Operator) -> list[str]:
     own = [value.cpp for value in operator.read + operator.written if not value.is_list]
     own += [name for scalar in operator.scalars for _, name in scalar.parameters] + ["sizes"]
     types = ", ".join(["Tuned", *(CLASSES[name].parameter for name in operator.classes)])
-    unit = "Tuned::threads" if visit.flat else "(Tuned::threads / kWarp)"
-    group = "Tuned::threads" if visit.flat else "Tuned::threads / kWarp"
+    what, per_block = ("elements", "Tuned::threads") if visit.flat else ("rows", "Tuned::threads / kWarp")
     return [
         *template(operator),
         *lines.cpp(f"cudaError_t {operator.direction}(", [*parameters(operator), "cudaStream_t stream"], ") {"),
         f"  return tuned::{operator.op}::visit<Defaults>([&](auto tuned_values) {{",
         "    using Tuned = decltype(tuned_values);",
-        f"    const int64_t {'elements' if visit.flat else 'rows'} = {count};",
-        *lines.cpp(
-            "    const int64_t blocks = std::clamp<int64_t>(",
-            [f"({'elements' if visit.flat else 'rows'} + {group} - 1) / {unit}", "1", "kMaxBlocks"],
-            ");",
-        ),
+        f"    const int64_t {what} = {count}, per_block = {per_block};",
+        f"    const int64_t blocks = std::clamp<int64_t>(({what} + per_block - 1) / per_block, 1, kMaxBlocks);",
         f"    const auto kernel = {operator.op}_{operator.direction}<{types}>;",
         *lines.cpp("    kernel<<<blocks, Tuned::threads, 0, stream>>>(", own, ");"),
         "    return cudaGetLastError();",

@@ -152,7 +152,8 @@ def _lacks(operator: Operator, drawn: list[Case], backward: str) -> list[list[st
 def has_autocast(operator: Operator) -> bool:
     """Whether autocast may cast all tensors of floating-point numbers to one dtype."""
     floating = [t for t in operator.tensors if is_floating(t.dtype)]
-    return operator.schema.functional and bool(floating) and all(t.dtype == "float" for t in floating)
+    alike = all(tensor.dtype == "float" and not tensor.is_list for tensor in floating)
+    return operator.schema.functional and bool(floating) and alike
 
 
 def batched(operator: Operator) -> list[int] | None:

@@ -23,8 +23,7 @@ struct Argument {
   const Tensor& tensor;
 };
 
-[[noreturn]] inline void refuse(
-    const char* op, const char* name, const std::string& got, const std::string& takes) {
+[[noreturn]] inline void refuse(const char* op, const char* name, const std::string& got, const std::string& takes) {
   throw std::runtime_error(std::string(op) + ": " + name + " " + got + "; it takes " + takes);
 }
 
@@ -145,9 +144,7 @@ inline void shape_is(const Argument& argument, std::initializer_list<int64_t> sh
 inline void rank_is(const Argument& argument, int64_t rank, const char* shape) {
   if (argument.tensor.dim() != rank) {
     refuse(
-        argument,
-        "has shape " + shape_text(argument.tensor.sizes()),
-        std::to_string(rank) + " dimensions, " + shape);
+        argument, "has shape " + shape_text(argument.tensor.sizes()), std::to_string(rank) + " dimensions, " + shape);
   }
 }
 
@@ -162,8 +159,7 @@ inline void rank_is_at_least(const Argument& argument, int64_t rank, const char*
 
 inline void shape_is(const Argument& argument, const std::vector<int64_t>& sizes, const char* shape) {
   if (!equal(argument.tensor.sizes(), sizes)) {
-    refuse(
-        argument, "has shape " + shape_text(argument.tensor.sizes()), shape_text(sizes) + ", which is " + shape);
+    refuse(argument, "has shape " + shape_text(argument.tensor.sizes()), shape_text(sizes) + ", which is " + shape);
   }
 }
 
@@ -193,24 +189,20 @@ inline int64_t is_size(const char* op, const char* name, int64_t value) {
 // A size of the argument `of`.
 inline void is_multiple(const char* op, const char* of, const char* name, int64_t value, int64_t divisor) {
   if (divisor == 0 || value % divisor != 0) {
-    refuse(op, of, std::string("has ") + name + " = " + std::to_string(value), "a multiple of " + std::to_string(divisor));
+    refuse(
+        op, of, std::string("has ") + name + " = " + std::to_string(value), "a multiple of " + std::to_string(divisor));
   }
 }
 
 inline void is_at_least(const char* op, const char* name, int64_t value, const char* bound, int64_t least) {
   if (value < least) {
-    refuse(
-        op,
-        name,
-        "is " + std::to_string(value),
-        std::string(bound) + " or more, which is " + std::to_string(least));
+    refuse(op, name, "is " + std::to_string(value), std::string(bound) + " or more, which is " + std::to_string(least));
   }
 }
 
 inline void is_at_most(const char* op, const char* name, int64_t value, const char* bound, int64_t most) {
   if (value > most) {
-    refuse(
-        op, name, "is " + std::to_string(value), std::string(bound) + " or less, which is " + std::to_string(most));
+    refuse(op, name, "is " + std::to_string(value), std::string(bound) + " or less, which is " + std::to_string(most));
   }
 }
 
