@@ -215,8 +215,9 @@ def _call(operator: Operator, backend: str) -> list[str]:
     arguments += [argument for scalar in operator.scalars for argument in scalar.arguments]
     arguments.append("sizes")
     if backend == "cuda":
-        start = f"{indent}STD_CUDA_CHECK(kernel::{operator.direction}("
-        body += lines.cpp(start, [*arguments, "context.stream()"], "));")
+        call = f"kernel::{operator.direction}("
+        body += lines.assigned(f"{indent}const cudaError_t error =", call, [*arguments, "context.stream()"], ");")
+        body.append(f"{indent}STD_CUDA_CHECK(error);")
     else:
         body += lines.cpp(f"{indent}{operator.direction}(", arguments, ");")
     return [*body, *reversed(ends)]

@@ -17,6 +17,14 @@ def cpp(start: str, items: Sequence[str], end: str) -> list[str]:
     return [start, *(" " * indent + item + "," for item in items[:-1]), " " * indent + items[-1] + end]
 
 
+def assigned(start: str, call: str, items: Sequence[str], end: str) -> list[str]:
+    """A C++ call whose value is assigned: it moves to a line of its own where it fits there and not beside the name."""
+    indent = len(start) - len(start.lstrip()) + 4
+    below = " " * indent + call + ", ".join(items) + end
+    whole = cpp(f"{start} {call}", items, end)
+    return [start, below] if len(whole) > 1 and len(below) <= WIDTH else whole
+
+
 def python(start: str, items: Sequence[str], end: str) -> list[str]:
     indent = len(start) - len(start.lstrip())
     joined = ", ".join(items)
