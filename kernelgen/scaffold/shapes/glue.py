@@ -111,7 +111,7 @@ def _comes_later(operator: Operator, value: Value, other: Value) -> bool:
 
 def _accepts(argument: str, dtypes: tuple[str, ...], indent: str) -> list[str]:
     kinds = [f"ScalarType::{ELEMENTS[dtype].scalar_type}" for dtype in dtypes]
-    return lines.cpp(f"{indent}checks::dtype_is_one_of({argument}, {{", kinds, "});")
+    return lines.cpp(f"{indent}checks::dtype_is_one_of(", [argument, f"{{{', '.join(kinds)}}}"], ");")
 
 
 def _shape_is(operator: Operator, argument: str, shape: Shape, indent: str) -> list[str]:
