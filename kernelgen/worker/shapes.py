@@ -275,6 +275,7 @@ class Learner:
     # ---- What is said of the assumption that holds
 
     def described(self, assumption: Assumption, results: list[list[Tensor]]) -> str:
+        self.refuse_other_shapes(assumption, results[0])
         odd = self.tried(assumption, 2)
         samples = [(self.sizes(i), outs) for i, outs in enumerate([*results, *([odd] if odd else [])])]
         outputs = []
@@ -298,6 +299,21 @@ class Learner:
         groups += [f"{name}: {shape}" for name, shape in optional.items()]
         ends = [f"{o}{'' if dtype == 'float' else f' {dtype}'}" for o, dtype in zip(outputs, dtypes, strict=True)]
         return f"{'; '.join(groups)} -> {', '.join(ends)}"
+
+    def refuse_other_shapes(self, assumption: Assumption, results: list[Tensor]) -> None:
+        """Raises NotLearnedError where a bool, or a list of whole numbers, decides over the shapes of the results."""
+        others = {"bool": lambda sample: str(not eval(sample)), "int[]": lambda _: "[0]", "SymInt[]": lambda _: "[0]"}
+        for argument in self.arguments:
+            if argument["type"] not in others:
+                continue
+            changed = {**argument, "sample": others[argument["type"]](argument["sample"])}
+            arguments = [changed if other is argument else other for other in self.arguments]
+            try:
+                outputs = Learner(self.function, arguments).outputs(assumption, 0)
+            except Exception:  # It does not take that.
+                continue
+            if [output.shape for output in outputs] != [result.shape for result in results]:
+                raise NotLearnedError(f"{argument['name']}, which decides over shapes")
 
     def tried(self, assumption: Assumption, sample: int) -> list[Tensor] | None:
         try:

@@ -96,13 +96,21 @@ def _text(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def checked(check: Callable[..., Any], reference: Callable[..., Any]) -> Callable[..., Any]:
-    """The reference, which refuses first what the op does not take."""
+def checked(fake: Callable[..., Any], reference: Callable[..., Any]) -> Callable[..., Any]:
+    """The reference, which refuses first what the op does not take, and returns what the fake says.
+
+    Other results would be wrong without a word under torch.compile, which believes the fake.
+    """
 
     @wraps(reference)
     def checked_reference(*args: Any, **kwargs: Any) -> Any:
-        check(*args, **kwargs)
-        return reference(*args, **kwargs)
+        expected = fake(*args, **kwargs)
+        results = reference(*args, **kwargs)
+        for result, other in zip(tree_leaves(results), tree_leaves(expected)):
+            if (result.shape, result.dtype) != (other.shape, other.dtype):
+                got, says = (f"shape {tuple(t.shape)} and dtype {_text(t.dtype)}" for t in (result, other))
+                raise RuntimeError(f"{reference.__name__}: the reference returns {got}; the op's shapes say {says}")
+        return results
 
     return checked_reference
 
