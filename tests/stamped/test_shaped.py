@@ -12,7 +12,6 @@ from kernelgen.scaffold.shapes.parser import parse
 
 from .conftest import REPOSITORY, Outcome, build, edit, own_tests, python, quickly, run, stamp
 
-IMPORTS = "import torch\nfrom torch import Tensor\n\n\n"
 # Tensors, optional ones and lists of both, all kinds of other arguments, results of other dtypes.
 EVERY = (
     "(Tensor x, Tensor[] many, Tensor?[] some, Tensor[]? maybe, Tensor? bias, int[2] pair, SymInt n, SymInt[] sizes,"
@@ -46,7 +45,7 @@ OPS: dict[str, tuple[str, str, str | None, str]] = {
         "(Tensor x, Tensor table) -> Tensor",
         "x: ... S 2*H; table: S H float32 -> ... S 2*H",
         "own",
-        "def pairs(x, table):\n    left, right = x.chunk(2, -1)\n"
+        "import torch\n\n\ndef pairs(x, table):\n    left, right = x.chunk(2, -1)\n"
         "    return torch.cat((left * table, right * table), -1).to(x.dtype)\n",
     ),
 }
@@ -62,7 +61,7 @@ PAIRED_BACK = (
 def entry(name: str) -> dict[str, Any]:
     schema, shapes, backward, reference = OPS[name]
     facts = shaped(name, parse(shapes, parse_schema(schema)), backward, docstring=f"Of {name}.")
-    return {"name": name, "recipe": "shaped", "reference": IMPORTS + reference, **facts}
+    return {"name": name, "recipe": "shaped", "reference": reference, **facts}
 
 
 @pytest.fixture(scope="module")

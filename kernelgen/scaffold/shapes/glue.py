@@ -154,7 +154,7 @@ def function(operator: Operator, backend: str) -> list[str]:
     parameters = [f"{e['cpp_type']} {operator.cpp(e['name'])}" for e in entry["arguments"]]
     checked = [operator.cpp(e["name"]) for e in entry["arguments"] if e["name"] not in operator.needed]
     check = "check_arguments" if operator.direction == "forward" else "check_backward_arguments"
-    body = lines.cpp(f"  const Sizes sizes = {check}(", checked, ");")
+    body = lines.assigned("  const Sizes sizes =", f"{check}(", checked, ");")
     if backend == "cuda":
         body.append(f"  const CudaContext context({operator.first.cpp});")
     for tensor in operator.tensors:
@@ -196,7 +196,7 @@ def _allocation(operator: Operator, result: Value) -> list[str]:
             items.append(f"{representative.cpp}.scalar_type()")
     else:
         items.append(f"ScalarType::{ELEMENTS[result.dtype].scalar_type}")
-    return lines.cpp(f"  const Tensor {result.cpp} = empty_contiguous(", items, ");")
+    return lines.assigned(f"  const Tensor {result.cpp} =", "empty_contiguous(", items, ");")
 
 
 def _call(operator: Operator, backend: str) -> list[str]:

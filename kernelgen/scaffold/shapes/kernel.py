@@ -147,7 +147,7 @@ def _places(visit: Visit, needed: set[str]) -> list[str]:
     return list(reversed(declared))
 
 
-def _rows(visit: Visit, indent: str) -> list[str]:
+def _rows(visit: Visit, indent: str, glue: bool) -> list[str]:
     """Where each tensor's part of the row begins."""
     pointers, needed = [], set()
     operator = visit.operator
@@ -162,7 +162,8 @@ def _rows(visit: Visit, indent: str) -> list[str]:
             pointer = f"{value.cpp} ? {pointer} : nullptr"
         const = "" if value in operator.written else "[[maybe_unused]] const "
         pointers.append(f"{const}{{{value.cpp}}}* const {visit.row_names[value.cpp]} = {pointer};")
-    return [indent + line for line in _places(visit, needed) + pointers]
+    typed = _typed(_places(visit, needed) + pointers, operator, glue)
+    return [part for line in typed for part in lines.declared(indent + line)]
 
 
 def _typed(texts: list[str], operator: Operator, glue: bool) -> list[str]:
@@ -256,7 +257,8 @@ def cuda(operator: Operator) -> list[str]:
         note = _unwritten_note(operator, f"{TO_WRITE}: each thread computes an element at a time.")
         count = product(operator.written[0].dims).cpp(member)
         body = [
-            f"  const int64_t n = {count}, step = int64_t(gridDim.x) * Tuned::threads;",
+            *lines.declared(f"  const int64_t n = {count};"),
+            "  const int64_t step = int64_t(gridDim.x) * Tuned::threads;",
             "  for (int64_t i = int64_t(blockIdx.x) * Tuned::threads + threadIdx.x; i < n; i += step) {",
             *(f"    {_guard(v)}{v.cpp}[i] = {_zero(v)};" for v in operator.written),
             "  }",
@@ -265,10 +267,11 @@ def cuda(operator: Operator) -> list[str]:
         note = _unwritten_note(operator, f"{TO_WRITE}: each warp computes a row at a time; {_row_is(visit)}.")
         body = [
             "  const int lane = threadIdx.x % kWarp;",
-            f"  const int64_t rows = {product(visit.rows).cpp(member)}, warps = Tuned::threads / kWarp;",
+            *lines.declared(f"  const int64_t rows = {product(visit.rows).cpp(member)};"),
+            "  const int64_t warps = Tuned::threads / kWarp;",
             "  const int64_t first = blockIdx.x * warps + threadIdx.x / kWarp;",
             "  for (int64_t row = first; row < rows; row += gridDim.x * warps) {",
-            *_rows(visit, "    "),
+            *_rows(visit, "    ", glue=False),
             *_writes(visit, "    ", "for (int64_t j = lane; j < {n}; j += kWarp) {", "lane == 0"),
             "  }",
         ]
@@ -299,7 +302,8 @@ def launcher(operator: Operator) -> list[str]:
         *lines.cpp(f"cudaError_t {operator.direction}(", [*parameters(operator), "cudaStream_t stream"], ") {"),
         f"  return tuned::{operator.op}::visit<Defaults>([&](auto tuned_values) {{",
         "    using Tuned = decltype(tuned_values);",
-        f"    const int64_t {what} = {count}, per_block = {per_block};",
+        *lines.declared(f"    const int64_t {what} = {count};"),
+        f"    const int64_t per_block = {per_block};",
         f"    const int64_t blocks = std::clamp<int64_t>(({what} + per_block - 1) / per_block, 1, kMaxBlocks);",
         f"    const auto kernel = {operator.op}_{operator.direction}<{types}>;",
         *lines.cpp("    kernel<<<blocks, Tuned::threads, 0, stream>>>(", own, ");"),
@@ -339,7 +343,7 @@ def cpu(operator: Operator) -> list[str]:
     if visit.flat:
         note = _unwritten_note(operator, f"{TO_WRITE}: each turn computes an element.")
         body = [
-            f"  const int64_t n = {product(operator.written[0].dims).cpp(member)};",
+            *lines.declared(f"  const int64_t n = {product(operator.written[0].dims).cpp(member)};"),
             "  torch::stable::parallel_for(0, n, grain(), [&](int64_t begin, int64_t end) {",
             "    for (int64_t i = begin; i < end; ++i) {",
             *(f"      {_guard(v)}{v.cpp}[i] = {_zero(v)};" for v in operator.written),
@@ -349,11 +353,12 @@ def cpu(operator: Operator) -> list[str]:
         work = max((v.dims[len(visit.rows) :] for v in operator.written), key=len)
         elements = product(work).cpp(member)
         body = [
-            f"  const int64_t rows = {product(visit.rows).cpp(member)};",
-            f"  const int64_t rows_per_thread = std::max<int64_t>(1, grain() / std::max<int64_t>(1, {elements}));",
+            *lines.declared(f"  const int64_t rows = {product(visit.rows).cpp(member)};"),
+            *lines.declared(f"  const int64_t elements = {elements};"),
+            "  const int64_t rows_per_thread = std::max<int64_t>(1, grain() / std::max<int64_t>(1, elements));",
             "  torch::stable::parallel_for(0, rows, rows_per_thread, [&](int64_t begin, int64_t end) {",
             "    for (int64_t row = begin; row < end; ++row) {",
-            *_rows(visit, "      "),
+            *_rows(visit, "      ", glue=True),
             *_writes(visit, "      ", "for (int64_t j = 0; j < {n}; ++j) {", ""),
         ]
     return [*note, *head, *_typed(body, operator, glue=True), "    }", "  });", "}"]

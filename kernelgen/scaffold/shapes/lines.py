@@ -25,6 +25,14 @@ def assigned(start: str, call: str, items: Sequence[str], end: str) -> list[str]
     return [start, below] if len(whole) > 1 and len(below) <= WIDTH else whole
 
 
+def declared(line: str) -> list[str]:
+    """A C++ declaration in one line, or broken after its `=`."""
+    if len(line) <= WIDTH:
+        return [line]
+    name, _, value = line.partition(" = ")
+    return [f"{name} =", " " * (len(line) - len(line.lstrip()) + 4) + value]
+
+
 def python(start: str, items: Sequence[str], end: str) -> list[str]:
     indent = len(start) - len(start.lstrip())
     joined = ", ".join(items)
