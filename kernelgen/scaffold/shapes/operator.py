@@ -32,7 +32,7 @@ _USED |= {
     "warps",
     "begin",
 }
-_USED |= {"end", "i", "j", "n", "checks", "dtypes", "widen", "none"}
+_USED |= {"end", "i", "j", "n", "checks", "dtypes", "widen", "none", "elements", "grain"}
 _USED_IN_PYTHON = PYTHON_WORDS | {"check", "leading"}
 
 
