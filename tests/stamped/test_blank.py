@@ -17,7 +17,7 @@ from kernelgen.cli import add_op, main
 from kernelgen.scaffold import template
 
 from ..conftest import ROOT, make_checkout
-from .conftest import Outcome, build, edit, python, run, write_cpu
+from .conftest import Outcome, build, edit, python, quickly, run, write_cpu
 
 FUNCTIONS = Path(__file__).with_name("functions.py")
 FROM_FUNCTIONS = ["affine", "blend", "halves", "mixture", "parts", "total", "waves", "widened"]
@@ -60,7 +60,7 @@ def make(home: Path) -> None:
     for name in {*NAMES, "my_gate"} - {"affine"}:
         # One op shows that a stamped kernel compiles; the others would only take time.
         (project / OPS / name / "kernel.cu").unlink()
-    result = build(project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0")
+    result = build(project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0", **quickly())
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -299,7 +299,7 @@ def test_a_kernel_in_cpp_takes_over_from_the_reference(home, copy_of):
   }
   return out;""",
     )
-    assert build(project, TORCH_CUDA_ARCH_LIST="8.0").returncode == 0
+    assert build(project, TORCH_CUDA_ARCH_LIST="8.0", **quickly()).returncode == 0
     listed = json.loads(kernelgen(home, "list", "--json", "--project", project))
     assert next(op["backends"] for op in listed["ops"] if op["name"] == "affine") == ["cpu"]
     code = """
