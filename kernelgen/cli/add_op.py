@@ -104,7 +104,11 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     entry |= {"schema": function.schema.entry(), "reference": function.source_as(options.name)}
     if options.recipe != "blank" and options.backward is None:
         entry = _with_kernels(entry, home)
-    return entry if entry["recipe"] in DERIVED else _with_learned_shapes(entry, function, options, home)
+    if entry["recipe"] not in DERIVED:
+        return _with_learned_shapes(entry, function, options, home)
+    if options.shapes is not None:
+        output.note(f"The kernels of {options.name} are written, for all shapes that it takes: --shapes was left out.")
+    return entry
 
 
 def _with_shapes(
