@@ -11,6 +11,7 @@ import pytest
 from kernelgen.emulator.library import has_toolkit
 from kernelgen.scaffold.formula.entry import kernels
 from kernelgen.scaffold.schema.from_python import reference
+from tests.conftest import with_sample
 from tests.worker.test_trace import NAMES, POINTWISE, ROW_NAMES, ROWS, trace
 
 from .conftest import REPOSITORY, build, own_tests, quickly, run, stamp
@@ -32,6 +33,9 @@ ROWS_BUILT = ("softmax", "rms", "layer", "log_sum_exp")
 FUZZED = ("gelu_bias", "choose", "hysteresis", "signed_sine", *ROWS_BUILT)
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
 EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast")
+# One of each recipe, with vectors beside the tensors.
+SAMPLE = ("gelu_bias", "layer")
+in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))
 
 needs_headers = pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")
 
@@ -78,22 +82,28 @@ def test_nothing_is_left_to_do(every_op):
             assert "NOT_WRITTEN" not in text, path
 
 
-@pytest.fixture(scope="module")
-def project(made_once) -> Path:
+def members(part: str, functions: Sequence[str]) -> list[str]:
+    """The functions of the sample, or all others."""
+    return sorted(function for function in functions if (function in SAMPLE) == (part == "sample"))
+
+
+@pytest.fixture
+def project(made_once, part) -> Path:
     """Built for the CPU."""
 
     def make(folder: Path) -> None:
-        stamp(folder / "p", ops=sorted((entry(name) for name in (*BUILT, *ROWS_BUILT)), key=lambda op: op["name"]))
+        stamp(folder / "p", ops=[entry(name) for name in members(part, (*BUILT, *ROWS_BUILT))])
         done = build(folder / "p", USE_CUDA="0", **quickly())
         assert done.returncode == 0, done.stdout + done.stderr
 
-    return made_once("pointwise", make) / "p"
+    return made_once(f"pointwise-{part}", make) / "p"
 
 
 @pytest.mark.slow
-def test_the_suite_is_green(project):
+@in_parts
+def test_the_suite_is_green(project, part):
     outcomes = own_tests(project, "src", USE_CUDA="0")
-    assert {outcome.op for outcome in outcomes} == {*BUILT, *ROWS_BUILT}
+    assert sorted({outcome.op for outcome in outcomes}) == members(part, (*BUILT, *ROWS_BUILT))
     failed = [outcome for outcome in outcomes if outcome.status not in ("passed", "skipped")]
     assert not failed, "\n".join(f"{outcome.op} {outcome.test} {outcome.case}: {outcome.message}" for outcome in failed)
 
@@ -105,12 +115,14 @@ def no_fault(project: Path, ops: Sequence[str], *arguments: str) -> None:
 
 
 @pytest.mark.slow
-def test_fuzz_finds_nothing(project):
-    no_fault(project, FUZZED, "--device", "cpu", "--count", "60")
+@in_parts
+def test_fuzz_finds_nothing(project, part):
+    no_fault(project, members(part, FUZZED), "--device", "cpu", "--count", "60")
 
 
 @pytest.mark.slow
 @needs_headers
-def test_fuzz_finds_nothing_on_the_emulated_gpu(tmp_path):
-    project = stamp(tmp_path / "p", ops=[entry(name) for name in EMULATED])
-    no_fault(project, EMULATED, "--device", "emulated", "--count", "30")
+@in_parts
+def test_fuzz_finds_nothing_on_the_emulated_gpu(tmp_path, part):
+    project = stamp(tmp_path / "p", ops=[entry(name) for name in members(part, EMULATED)])
+    no_fault(project, members(part, EMULATED), "--device", "emulated", "--count", "30")

@@ -23,6 +23,7 @@ from kernelgen.toolchain import resources
 from kernelgen.tune import gates, lab_file, space
 from kernelgen.tune.device_limits import DEVICE_LIMITS
 from kernelgen.worker.tune import TuningWorker
+from tests.conftest import with_sample
 from tests.stamped.conftest import REPOSITORY, stamp
 
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
@@ -357,13 +358,17 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
 }
 
 
+# Both directions, and both generations.
+SAMPLE = {("flash_attention", "heads of 128", True), ("flash_attention", "wgmma, heads of 64", False)}
 # Classes that a GPU of compute capability 9.0 serves only where it is told to.
 PORTABLE = {("flash_attention", "heads of 64"), ("flash_attention", "heads of 128")}
 
 
 @pytest.mark.slow
 @needs_nvcc
-@pytest.mark.parametrize("kind", COMPILED_IN, ids=lambda kind: f"{kind[0]} {kind[1] or ''}{' backward' * kind[2]}")
+@pytest.mark.parametrize(
+    "kind", with_sample(COMPILED_IN, SAMPLE), ids=lambda kind: f"{kind[0]} {kind[1] or ''}{' backward' * kind[2]}"
+)
 def test_corners_of_the_space_compile_to_what_is_estimated(project, tmp_path, monkeypatch, kind):
     """Of the points that pass: the one with the least and the one with the most shared memory, then registers."""
     op, shapes, backward = kind
