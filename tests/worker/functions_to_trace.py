@@ -191,8 +191,8 @@ def adaln(x: Tensor, shift: Tensor, scale: Tensor, gate: Tensor, residual: Tenso
 
 
 def awkward(
-    rows: Tensor, elements: Tensor, N: float = 2.0, place: float = 1.0, first: int = 3, T: float = 1.0
+    rows: Tensor, elements: Tensor, k: float = 2.0, place: float = 1.0, first: int = 3, index: float = 1.0
 ) -> Tensor:
     """Names that the stamped sources use themselves."""
-    kernel = rows * N + elements * place
-    return kernel * first + T
+    kernel = rows * k + elements * place
+    return kernel * first + index
