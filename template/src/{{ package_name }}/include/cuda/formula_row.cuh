@@ -104,7 +104,7 @@ struct RowSums {
 #pragma unroll
     for (int i = 0; i < Tensors::kResults; ++i) {
       const auto& gradient = tensors.results[i];
-      if (!(Kernel::kSummed >> i & 1) || !gradient.partial) continue;
+      if (!(Kernel::kSummed >> i & 1) || !gradient.partial || gradient.values) continue;
       results[i].write(group, shared, gradient.partial + blockIdx.x * gradient.partial_stride, tensors.rows.n);
     }
   }
@@ -385,9 +385,9 @@ cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
 // ---- Gradients that are sums over the rows ----------------------------------------------------------------------
 
 template <typename Tensors>
-bool has_sums(const Tensors& tensors) {
+bool sums_by_kernel(const Tensors& tensors) {
   return std::any_of(tensors.results, tensors.results + Tensors::kResults, [](const auto& result) {
-    return result.partial != nullptr;
+    return result.is_summed_by_kernel();
   });
 }
 
@@ -402,6 +402,15 @@ int64_t rows_of_partial_sums(const Tensors& tensors) {
   });
 }
 
+// Adds up all such gradients after a kernel that has ended with `error`.
+template <typename Tensors>
+cudaError_t add_all_sums(const Tensors& tensors, cudaError_t error, cudaStream_t stream) {
+  for (const auto& gradient : tensors.results) {
+    if (error == cudaSuccess) error = add_partial_sums(gradient, tensors.rows.count, tensors.rows.n, stream);
+  }
+  return error;
+}
+
 // Calls launch(kernel, blocks), then adds up the partial sums.
 template <int kSummed, int kThreads, int kHeld, int kResidentThreads, typename Tensors, typename Launch>
 cudaError_t launch_sums(const Tensors& tensors, cudaStream_t stream, const Launch& launch) {
@@ -410,8 +419,5 @@ cudaError_t launch_sums(const Tensors& tensors, cudaStream_t stream, const Launc
     launch(kernel, static_cast<unsigned>(blocks));
     return cudaGetLastError();
   });
-  for (const auto& gradient : tensors.results) {
-    if (error == cudaSuccess) error = add_partial_sums(gradient, blocks, tensors.rows.n, stream);
-  }
-  return error;
+  return add_all_sums(tensors, error, stream);
 }

@@ -33,32 +33,44 @@ class BroadcastGradients {
       : shape_(shape), like_(like) {
     for (const Wanted& gradient : wanted) {
       const auto sizes = gradient.tensor.sizes();
-      wanted_.push_back({gradient.needed, std::vector<int64_t>(sizes.begin(), sizes.end()), std::nullopt, false});
+      wanted_.push_back({gradient.needed, std::vector<int64_t>(sizes.begin(), sizes.end()), {}, {}});
     }
   }
 
-  // The rows of partial sums of `columns` sums that a kernel leaves of each vector, if it can add up rows; else 0.
-  // Allocates the gradients.
+  // Allocates the gradients; PyTorch adds up those that were broadcast.
   template <typename T>
-  void allocate(int64_t partial_rows) {
-    int64_t vectors = 0;
+  void allocate() {
     for (Item& item : wanted_) {
-      if (!item.needed) continue;
-      item.is_summed = partial_rows > 0 && is_vector(item.sizes);
-      vectors += item.is_summed;
-      item.result = empty_contiguous(like_, item.is_summed ? item.sizes : shape_.sizes());
+      if (item.needed) item.values = empty_contiguous(like_, shape_.sizes());
     }
-    if (vectors == 0) return;
-    const int64_t columns = shape_.rows().n;
+  }
+
+  // The same, with sums over the rows of vectors. `partial_rows`: the rows of partial sums that a kernel leaves of
+  // those with a bit in `summed`, if it can add up rows; else 0. The values of others are written, and added up
+  // afterwards.
+  template <typename T>
+  void allocate_sums(int64_t partial_rows, unsigned summed) {
+    const int64_t columns = shape_.rows().n, stored_rows = stored_sum_rows(shape_.rows().count, columns);
+    int64_t sums = 0;
+    for (size_t i = 0; i < wanted_.size(); ++i) {
+      Item& item = wanted_[i];
+      if (!item.needed) continue;
+      const bool by_kernel = partial_rows > 0 && summed >> i & 1;
+      const bool is_summed = is_vector(item.sizes);
+      if (is_summed) item.sums = empty_contiguous(like_, item.sizes);
+      if (!is_summed || !by_kernel) item.values = empty_contiguous(like_, shape_.sizes());
+      if (!is_summed) continue;
+      item.partial_rows = by_kernel ? partial_rows : stored_rows;
+      sums += item.partial_rows * columns;
+    }
+    if (sums == 0) return;
     using Sum = typename Gradient<T>::Sum;
-    const auto dtype = sizeof(Sum) == 8 ? ScalarType::Double : ScalarType::Float;
-    stride_ = vectors * columns;
-    partial_ = empty_contiguous(like_, {partial_rows, stride_}, dtype);
-    Sum* sums = dtypes::mutable_data<Sum>(*partial_);
+    partial_ = empty_contiguous(like_, {sums}, sizeof(Sum) == 8 ? ScalarType::Double : ScalarType::Float);
+    Sum* partial = dtypes::mutable_data<Sum>(*partial_);
     for (Item& item : wanted_) {
-      if (!item.is_summed) continue;
-      item.partial = sums;
-      sums += columns;
+      if (!item.sums) continue;
+      item.partial = partial;
+      partial += item.partial_rows * columns;
     }
   }
 
@@ -67,11 +79,11 @@ class BroadcastGradients {
   Gradient<T> gradient(size_t i) const {
     const Item& item = wanted_[i];
     Gradient<T> gradient;
-    if (!item.needed) return gradient;
-    T* const data = dtypes::mutable_data<T>(*item.result);
-    (item.is_summed ? gradient.sums : gradient.values) = data;
+    if (item.values) gradient.values = dtypes::mutable_data<T>(*item.values);
+    if (item.sums) gradient.sums = dtypes::mutable_data<T>(*item.sums);
     gradient.partial = static_cast<typename Gradient<T>::Sum*>(item.partial);
-    gradient.partial_stride = stride_;
+    gradient.partial_stride = shape_.rows().n;
+    gradient.partial_rows = item.partial_rows;
     return gradient;
   }
 
@@ -79,16 +91,16 @@ class BroadcastGradients {
   checks::Tensor result(size_t i) const {
     const Item& item = wanted_[i];
     if (!item.needed) return empty_contiguous(like_, {0});
-    return item.is_summed ? *item.result : sum_to(*item.result, item.sizes);
+    return item.sums ? *item.sums : sum_to(*item.values, item.sizes);
   }
 
  private:
   struct Item {
     bool needed;
     std::vector<int64_t> sizes;
-    std::optional<checks::Tensor> result;
-    bool is_summed;
+    std::optional<checks::Tensor> values, sums;  // of all rows; of the tensor's shape
     void* partial = nullptr;
+    int64_t partial_rows = 0;
   };
 
   // Whether all rows have the tensor in common: it has their last dimensions, and all of a row's elements.
@@ -107,5 +119,4 @@ class BroadcastGradients {
   const checks::Tensor like_;
   std::vector<Item> wanted_;
   std::optional<checks::Tensor> partial_;
-  int64_t stride_ = 0;
 };
