@@ -163,8 +163,10 @@ def _backward(
     same_as = _same_as([graph for _, graph in graphs], list(named.values()))
     gradients = [
         _value(result, "float")
-        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "same_as": same}
-        for result, tensor, same in zip(entry["returns"], inputs, same_as, strict=True)
+        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "same_as": same, "copy_of": copy}
+        for result, tensor, same, copy in zip(
+            entry["returns"], inputs, same_as, _copies([graph for _, graph in graphs]), strict=True
+        )
     ]
     names = [*words.values(), *(gradient["cpp"] for gradient in gradients)]
     return {
@@ -190,6 +192,13 @@ def _same_as(graphs: Sequence[Graph], grads: Sequence[str]) -> list[int | None]:
     by_path = [[value.text if isinstance(value, Name) else None for value in graph.outputs] for graph in graphs]
     same = [names[0] if len(set(names)) == 1 else None for names in zip(*by_path, strict=True)]
     return [grads.index(name) if name in grads else None for name in same]
+
+
+def _copies(graphs: Sequence[Graph]) -> list[int | None]:
+    """For each gradient, the place of the first one that is the same on every path; None where it is itself."""
+    values = list(zip(*(graph.outputs for graph in graphs), strict=True))
+    first = [values.index(value) for value in values]
+    return [place if place != i else None for i, place in enumerate(first)]
 
 
 def _schema_text(

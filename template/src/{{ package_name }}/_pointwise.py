@@ -21,6 +21,7 @@ def register(
     results: Sequence[torch.dtype | None] = (None,),
     gradients: Sequence[int] = (),
     same_as: Sequence[int | None] = (),
+    copies: Sequence[int | None] = (),
 ) -> None:
     """Registers all hooks of an op.
 
@@ -28,8 +29,9 @@ def register(
         results: the dtype of each result; None for that of the arguments.
         gradients: the positions of the arguments that have a gradient.
         same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
+        copies: for each of these the place among them of an earlier one that it equals; None where there is none.
     """
-    PointwiseOp(name, reference, results, gradients, same_as).register(name)
+    PointwiseOp(name, reference, results, gradients, same_as, copies).register(name)
 
 
 class PointwiseOp:
@@ -40,11 +42,13 @@ class PointwiseOp:
         results: Sequence[torch.dtype | None],
         gradients: Sequence[int],
         same_as: Sequence[int | None],
+        copies: Sequence[int | None] = (),
     ) -> None:
         self.forward_operator, self.backward_operator = _operator(name), _operator(f"{name}_backward")
         arguments = self.forward_operator._schema.arguments
         self.reference, self.results, self.gradients = reference, results, gradients
         self.same_as = same_as or [None] * len(gradients)
+        self.copies = copies or [None] * len(gradients)
         # Positions of the arguments; the backward takes tensors first, after the gradients of `differentiable` results.
         self.tensors = [i for i, argument in enumerate(arguments) if isinstance(argument.type, torch.TensorType)]
         self.others = [i for i in range(len(arguments)) if i not in self.tensors]
@@ -93,6 +97,11 @@ class PointwiseOp:
             if need and same is not None and grads[same].shape == shapes[i]:
                 by_argument[i], need = grads[same], False
             needed.append(need)
+        copied = []
+        for place, (i, copy) in enumerate(zip(self.gradients, self.copies)):
+            if copy is not None and needed[place] and needed[copy] and shapes[i] == shapes[self.gradients[copy]]:
+                copied.append((i, self.gradients[copy]))
+                needed[place] = False
         if any(needed):
             flags = needed if len(needed) > 1 else []
             given = [grads[i] for i in self.differentiable]
@@ -100,6 +109,8 @@ class PointwiseOp:
             for i, grad, need in zip(self.gradients, computed, needed):
                 if need:
                     by_argument[i] = grad
+        for i, original in copied:
+            by_argument[i] = by_argument[original]
         return tuple(by_argument)
 
     def reference_backward(self, *args: Any) -> Any:
