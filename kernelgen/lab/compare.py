@@ -89,9 +89,9 @@ class Thresholds:
 
     def is_decided(self, ratios: Sequence[float]) -> bool:
         """Whether more blocks would hardly change the verdict on one case: its interval lies wholly beyond a threshold,
-        or so close to 1 that half of a regression is ruled out."""
+        or so close to 1 that three quarters of a regression are ruled out."""
         ratio = statistics.paired_difference(ratios).ratio
-        close = 1 + self.slower / 2
+        close = 1 + 0.75 * self.slower
         is_equal = 1 / close < ratio.low and ratio.high < close
         return is_equal or ratio.high <= 1 / (1 + self.faster) or ratio.low >= 1 + self.slower
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker.judge.arena import Place
+from kernelgen.worker.judge.results import contiguous
 
 # Address, bytes and handle of an allocation, as an op's process tells of it.
 Allocation = tuple[int, int, str]
@@ -68,7 +69,7 @@ class GpuMemory:
             if opened.begin <= address and address + place.nbytes <= opened.begin + opened.nbytes:
                 seen = _bytes_at(opened.here + address - opened.begin, place.nbytes)
                 whole = torch.empty(place.nbytes, dtype=torch.uint8, device="cuda").copy_(seen)
-                return place.tensor(whole.untyped_storage()).contiguous()
+                return contiguous(place.tensor(whole.untyped_storage()))
         raise RuntimeError("it lies in memory that CUDA does not share")
 
     def covers(self, allocations: Sequence[Allocation]) -> bool:

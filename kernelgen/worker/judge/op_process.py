@@ -207,7 +207,7 @@ class OpProcess:
         self.stop()
 
     def move(self, cores: set[int]) -> None:
-        """Has all of its threads run on these cores; or the first one alone, where the user has libraries pin theirs."""
+        """Has all of its threads run on these cores; or the first alone, where the user has libraries pin theirs."""
         for thread in [self.pid] if _PINNING & os.environ.keys() else self._threads():
             with suppress(OSError):
                 os.sched_setaffinity(thread, cores)

@@ -49,16 +49,17 @@ def rebuilt(process: OpProcess, address: int, dtype: torch.dtype, shape: Any, st
     """
     place = Place(0, dtype, shape, stride)
     try:
-        tensor = place.tensor(process.read(address, place.nbytes).untyped_storage())
+        return contiguous(place.tensor(process.read(address, place.nbytes).untyped_storage()))
     except (RuntimeError, MemoryError, OverflowError, ctypes.ArgumentError) as error:
         raise CallError(f"it returned a tensor of shape {shape}, which cannot be read: {error}") from None
-    # `contiguous` keeps odd strides of dimensions of one element.
-    return tensor if stride == _contiguous(shape) else tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+def contiguous(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy with the strides of a new tensor: `Tensor.contiguous` keeps odd ones of dimensions of one
+    element."""
     strides, step = [], 1
-    for size in reversed(shape):
+    for size in reversed(tensor.shape):
         strides.append(step)
         step *= max(size, 1)
-    return tuple(reversed(strides))
+    is_new = list(tensor.stride()) == strides[::-1]
+    return tensor if is_new else tensor.clone(memory_format=torch.contiguous_format)

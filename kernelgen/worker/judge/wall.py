@@ -8,8 +8,8 @@ import torch
 # How often the clock has to disagree; and over how many calls it is read, each on inputs of its own, as far as they fit
 # so much memory.
 TRIES, CALLS, BYTES = 3, 64, 16 * 2**30
-# What a request and a reply take, in seconds; and a launch of a graph, or of kernels from Python.
-BATCH_S, GRAPH_S, LAUNCHES_S = 3e-4, 10e-6, 1e-3
+# What a request and a reply take, in seconds; and a launch of a graph on a busy CPU, or of kernels from Python.
+BATCH_S, GRAPH_S, LAUNCHES_S = 3e-4, 30e-6, 1e-3
 # A GPU that is kept busy may clock lower; without a graph the CPU's launches may take longer than its work.
 OF_GRAPHS, OF_LAUNCHES = 1.7, 5.0
 # Work left on another stream shows as time that the GPU still needs after the current stream is through.

@@ -5,8 +5,9 @@
 
 namespace {
 
-// A message by a built-in store and load, whose orders the arguments give.
-__global__ void builtin_atomics(int* cells, float* sum, int* flag, int* message, int* received, int store, int load) {
+// A message by a built-in store and load; without the order of one it is none. nvcc takes literals for orders alone.
+template <bool kReleases, bool kAcquires>
+__global__ void builtin_atomics(int* cells, float* sum, int* flag, int* message, int* received) {
   __nv_atomic_fetch_add(&cells[0], 1, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE);
   __nv_atomic_fetch_max(&cells[1], int(threadIdx.x), __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_BLOCK);
   __nv_atomic_add(&cells[2], 2, __NV_ATOMIC_RELAXED);
@@ -15,9 +16,19 @@ __global__ void builtin_atomics(int* cells, float* sum, int* flag, int* message,
   __nv_atomic_compare_exchange_n(&cells[3], &expected, 5, false, __NV_ATOMIC_SEQ_CST, __NV_ATOMIC_RELAXED);
   if (threadIdx.x == 0) {
     *message = 9;
-    __nv_atomic_store_n(flag, 1, store, __NV_THREAD_SCOPE_DEVICE);
+    if constexpr (kReleases) {
+      __nv_atomic_store_n(flag, 1, __NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_DEVICE);
+    } else {
+      __nv_atomic_store_n(flag, 1, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE);
+    }
   } else if (threadIdx.x == 40) {
-    while (__nv_atomic_load_n(flag, load, __NV_THREAD_SCOPE_DEVICE) == 0) {
+    int is_set = 0;
+    while (!is_set) {
+      if constexpr (kAcquires) {
+        is_set = __nv_atomic_load_n(flag, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_DEVICE);
+      } else {
+        is_set = __nv_atomic_load_n(flag, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE);
+      }
     }
     *received = *message;
   }
@@ -84,8 +95,12 @@ __global__ void start_early(int* out) {
 
 extern "C" {
 
-cudaError_t run_builtins(int* cells, float* sum, int* flag, int* message, int* received, int64_t store, int64_t load) {
-  builtin_atomics<<<1, 64>>>(cells, sum, flag, message, received, int(store), int(load));
+cudaError_t run_builtins(
+    int* cells, float* sum, int* flag, int* message, int* received, int64_t releases, int64_t acquires) {
+  const auto kernel = !releases   ? builtin_atomics<false, true>
+                      : !acquires ? builtin_atomics<true, false>
+                                  : builtin_atomics<true, true>;
+  kernel<<<1, 64>>>(cells, sum, flag, message, received);
   return cudaGetLastError();
 }
 cudaError_t run_exchange(ulonglong2* place, ulonglong2* taken) {
