@@ -19,8 +19,8 @@ from tests.docs.pages import Command
 SCRIPT = '#!/bin/sh\nexec {python} {arguments} "$@"\n'
 # A verb starts several processes that import torch.
 KERNELGEN = (
-    "import runpy, sys; sys.path.insert(0, {tests!r}); import warm_start; del sys.path[0]; warm_start.activate(); "
-    "runpy.run_module('kernelgen', run_name='__main__', alter_sys=True)"
+    "import runpy, sys; sys.path.insert(0, {tests!r}); import warm_start; del sys.path[0]; "
+    "warm_start.activate(programs=False); runpy.run_module('kernelgen', run_name='__main__', alter_sys=True)"
 )
 
 
