@@ -1,0 +1,23 @@
+// A matrix whose rows are contiguous. Plain C++: the host's sources use it too.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+// `stride`: elements from one row to the next; 0 where one row stands for all.
+template <typename T>
+struct RowMatrix {
+  T* data;
+  int64_t stride;
+
+  __host__ __device__ T* row(int64_t i) const { return data + i * stride; }
+
+  // The elements by which row i starts past a multiple of N elements.
+  template <int N>
+  __host__ __device__ int offset(int64_t i) const {
+    const auto first = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) / sizeof(T));
+    return (first + static_cast<uint32_t>(i) * static_cast<uint32_t>(stride)) % N;
+  }
+};
