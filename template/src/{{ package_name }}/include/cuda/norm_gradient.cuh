@@ -51,7 +51,8 @@ struct GradientTensors {
 // Rows of several tensors on their way to shared memory, in stages (cp.async, from compute capability 8.0 on): memory is
 // busy while the kernel computes, and no register waits for data in flight. A thread has kAccesses accesses of each row;
 // the lanes of a warp that share a row have one more vector beside theirs, since they may read shifted ones.
-template <typename Access, int kAccesses, int kStages>
+// `kWholeWarps`: these are all 32.
+template <typename Access, int kAccesses, int kStages, bool kWholeWarps>
 class RowStages {
  public:
   // The dynamic shared memory of a block, in bytes, where `lanes` threads of a warp share a row.
@@ -61,7 +62,7 @@ class RowStages {
 
   // Fills the stages with zeros: what is never fetched, past the last vector, reads as zeros.
   __device__ RowStages(void* shared, int tensors, int lanes)
-      : lanes_(lanes), tensor_(kAccesses * lanes + 1), stage_(tensors * tensor_) {
+      : lanes_(lanes), stage_(tensors * tensor()) {
     const int thread = threadIdx.y * blockDim.x + threadIdx.x, lane = thread % lanes;
     first_ = static_cast<Access*>(shared) + thread / lanes * kStages * stage_ + lane;
     for (int i = 0; i < kStages * stage_ - lane; i += lanes) {
@@ -72,7 +73,7 @@ class RowStages {
 
   // Starts the copy of an access of a tensor's row into the stage to write; number kAccesses is that of the first lane.
   __device__ void fetch(int tensor, int access, const Access* from) {
-    __pipeline_memcpy_async(first_ + (write_ + tensor * tensor_ + access * lanes_), from, sizeof(Access));
+    __pipeline_memcpy_async(first_ + (write_ + tensor * this->tensor() + access * lanes()), from, sizeof(Access));
   }
 
   // Ends the stage to write, also where nothing was fetched for it.
@@ -87,7 +88,7 @@ class RowStages {
 
   // An access in the stage to read, or what lies `by` elements behind its first.
   __device__ Access access(int tensor, int access, int by = 0) const {
-    const Access* const from = first_ + (read_ + tensor * tensor_ + access * lanes_);
+    const Access* const from = first_ + (read_ + tensor * this->tensor() + access * lanes());
     return by ? shifted(from[0], from[1], by) : from[0];
   }
 
@@ -95,10 +96,12 @@ class RowStages {
   __device__ void release() { read_ = after(read_); }
 
  private:
+  __device__ int lanes() const { return kWholeWarps ? kWarp : lanes_; }
+  __device__ int tensor() const { return kAccesses * lanes() + 1; }
   __device__ int after(int stage) const { return stage == (kStages - 1) * stage_ ? 0 : stage + stage_; }
 
   // The lanes' part of the shared memory is laid out by stage, tensor, access and lane; `first_` is the lane's.
-  int lanes_, tensor_, stage_;
+  int lanes_, stage_;
   int read_ = 0, write_ = 0;
   Access* first_;
 };
@@ -116,8 +119,8 @@ class GradientOfRows {
       : tensors_(tensors),
         mathematics_(mathematics),
         shared_(shared),
-        stages_(shared, tensors.grad_sum.data ? 3 : 2, group_.lanes()) {
-    const int rank = group_.rank(), lanes = group_.lanes();
+        stages_(shared, tensors.grad_sum.data ? 3 : 2, lanes()) {
+    const int rank = group_.rank(), lanes = this->lanes();
     first_access_ = rank / lanes * lanes * kAccesses + rank % lanes;
     const int offset = aligned() ? 0 : offset_of(group_.first());
     const auto shift_of = [&](const RowMatrix<const T>& matrix) {
@@ -174,7 +177,8 @@ class GradientOfRows {
   }
 
   __device__ int shift(Tensor tensor) const { return Config::kPeeled ? shifts_[tensor] : 0; }
-  __device__ int index(int access) const { return first_access_ + access * group_.lanes(); }
+  __device__ int index(int access) const { return first_access_ + access * lanes(); }
+  __device__ int lanes() const { return Config::kWholeWarps ? kWarp : group_.lanes(); }
 
   __device__ void fetch_from(Tensor tensor, const RowMatrix<const T>& matrix, int64_t row) {
     const int by = shift(tensor), count = vectors_ == 0 ? 0 : vectors_ + (by != 0);
@@ -183,7 +187,7 @@ class GradientOfRows {
     for (int access = 0; access < kAccesses; ++access) {
       if (index(access) < count) stages_.fetch(tensor, access, from + index(access));
     }
-    if (by && group_.rank() % group_.lanes() == 0 && index(kAccesses) < count) {
+    if (by && group_.rank() % lanes() == 0 && index(kAccesses) < count) {
       stages_.fetch(tensor, kAccesses, from + index(kAccesses));
     }
   }
@@ -222,7 +226,7 @@ class GradientOfRows {
 
   __device__ void work_on(int64_t row, const Row& numbers) {
     // The terms of the input's gradient are kept in registers if there is room beside the sums, else computed again.
-    constexpr bool kKeepsTerms = (kParameters == 1 ? 1 : 2) * kAccesses * N * sizeof(Sum) <= 128;
+    constexpr bool kKeepsTerms = kParameters * kAccesses * N * sizeof(Sum) <= 128;
     const bool valid = row < tensors_.rows, has_edge = Config::kPeeled && valid && has_edge_;
     const T edge_x = has_edge ? tensors_.input.row(row)[edge_] : T(0.0f);
     const T edge_dy = has_edge ? tensors_.grad.row(row)[edge_] : T(0.0f);
@@ -232,6 +236,7 @@ class GradientOfRows {
     Vector<Sum, N> kept_terms[kKeepsTerms ? kAccesses : 1];
 #pragma unroll
     for (int access = 0; valid && access < kAccesses; ++access) {
+      if constexpr (!kKeepsTerms) forget_conversions(weights_[access]);
       const auto x = read(kInput, access), dy = read(kGrad, access), weight = widen(weights_[access]);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
@@ -338,7 +343,7 @@ class GradientOfRows {
   const Mathematics& mathematics_;
   void* shared_;
   RowGroup<true> group_;
-  RowStages<Vector<T, N>, kAccesses, kStages> stages_;
+  RowStages<Vector<T, N>, kAccesses, kStages, Config::kWholeWarps> stages_;
   int shifts_[3] = {};
   int first_access_, begin_, vectors_;
   int edge_;

@@ -37,9 +37,10 @@ struct NormTensors {
 
 // A thread's part of its rows: kAccesses accesses of N elements, where neighbouring threads access neighbouring memory.
 // Of a peeled row, 32 threads have an element of its edges besides. `kShort`: a thread may have several rows.
-template <typename Group, typename T, int N, int kAccesses, RowForm kForm, bool kShort>
+template <typename T, int N, int kAccesses, RowForm kForm, bool kShort, bool kBias>
 class NormRows {
  public:
+  using Group = RowGroup<false>;
   using Sum = accumulate_t<T>;
   static constexpr int kNumbers = kShort ? kAccesses : 1;
   // A number for each access, which is that of its row.
@@ -68,9 +69,9 @@ class NormRows {
       const auto shift_of = [&](const RowMatrix<const T>& matrix) {
         return matrix.data ? (matrix.template offset<N>(first_row_) - out) & (N - 1) : 0;
       };
-      const int shifts[] = {
-          shift_of(tensors.input), shift_of(tensors.residual), shift_of(tensors.weight), shift_of(tensors.bias)};
-      const PeeledRow<N> peeled(layout.n, out, shifts[0] | shifts[1] | shifts[2] | shifts[3]);
+      bool shifted = shift_of(tensors.input) | shift_of(tensors.residual) | shift_of(tensors.weight);
+      if constexpr (kBias) shifted |= shift_of(tensors.bias) != 0;
+      const PeeledRow<N> peeled(layout.n, out, shifted);
       begin_ = peeled.begin;
       vectors_ = left > 0 ? peeled.vectors : 0;
       has_edge_ = left > 0 && rank < peeled.edges();
@@ -116,12 +117,12 @@ class NormRows {
   // Writes f(element, access, weight, bias) to the output.
   template <typename F>
   __device__ void write(F f) {
-    constexpr int kFew = kShort || kPeeled || kAccesses != 4 ? 1 : 2;  // Weights that are held besides, in accesses.
+    constexpr int kFew = kShort || kBias || kAccesses != 4 ? 1 : 2;  // Weights that are held besides, in accesses.
 #pragma unroll
     for (int begin = 0; begin < kAccesses; begin += kFew) {
       Vector<T, N> weights[kFew], biases[kFew];
       load_or<kFew>(tensors_.weight, 1, begin, weights);
-      load_or<kFew>(tensors_.bias, -0.0f, begin, biases);
+      if constexpr (kBias) load_or<kFew>(tensors_.bias, -0.0f, begin, biases);
 #pragma unroll
       for (int i = 0; i < kFew; ++i) {
         if constexpr (!kFitsWidened) forget_conversions(held_[begin + i]);
@@ -130,14 +131,14 @@ class NormRows {
         const auto weight = widen(weights[i]), bias = widen(biases[i]);
 #pragma unroll
         for (int k = 0; k < N; ++k) {
-          values[k] = f(values[k], begin + i, weight[k], bias[k]);
+          values[k] = f(values[k], begin + i, weight[k], kBias ? bias[k] : Sum(0));
         }
         store_evict_last(vectors_of(tensors_.output, begin + i), index(begin + i), narrow<T>(values));
       }
     }
     if (has_edge()) {
       const Sum weight = tensors_.weight.data ? widen(tensors_.weight.data[edge_index_]) : Sum(1);
-      const Sum bias = tensors_.bias.data ? widen(tensors_.bias.data[edge_index_]) : Sum(-0.0);
+      const Sum bias = kBias && tensors_.bias.data ? widen(tensors_.bias.data[edge_index_]) : Sum(-0.0);
       tensors_.output.row(first_row_)[edge_index_] = static_cast<T>(f(widen(edge_), 0, weight, bias));
     }
   }
@@ -219,7 +220,7 @@ class NormRows {
 
   // Adds the residual, rounds to T, and stores the result in `sum` as well.
   __device__ void add() {
-    constexpr int kAdded = kPeeled && kBatch > 2 ? 2 : kBatch;
+    constexpr int kAdded = (kPeeled || kAccesses > 4) && kBatch > 2 ? 2 : kBatch;
 #pragma unroll
     for (int begin = 0; begin < kAccesses; begin += kAdded) {
       Vector<T, N> others[kAdded];
