@@ -15,16 +15,15 @@
 
 namespace row_norm {
 
-// What the persistent kernel is compiled for, and the stages of its pipeline: half as many where a thread holds twice
-// as many accesses.
-template <typename Tuned, int N_, int kAccesses_>
+// What the persistent kernel is compiled for: N elements an access, the accesses that a thread holds of a row (0: it is too
+// long for registers), whether rows are peeled, whether lanes of a warp may have rows of their own; and the stages of its
+// pipeline: half as many where a thread holds twice as many accesses.
+template <typename Tuned, int N_, int kAccesses_, bool kPeeled_, bool kLanes_ = false>
 struct BackwardConfig {
   static constexpr int kN = N_, kAccesses = kAccesses_;
+  static constexpr bool kPeeled = kPeeled_, kWholeWarps = !kLanes_;
   static constexpr int kThreads = Tuned::backward_threads;
   static constexpr int kBlocks = std::max(1, Tuned::backward_resident_threads / kThreads);
-  // Where a thread holds twice as many accesses, it has no registers left for the edges of peeled rows.
-  static constexpr bool kPeeled = kAccesses <= Tuned::backward_accesses;
-  static constexpr bool kWholeWarps = !kPeeled;
   static constexpr int kStages = std::max(2, Tuned::backward_stages / (kAccesses / Tuned::backward_accesses));
 
   template <typename T>
@@ -51,13 +50,29 @@ int64_t resident_groups(void (*kernel)(Parameters...), const Grid& grid, size_t 
   return blocks * attribute(cudaDevAttrMultiProcessorCount) * grid.block.y;
 }
 
+// Few rows: clusters of blocks that add up their sums leave fewer partial sums, or none if one cluster takes all rows.
+template <typename T>
+void gather_in_clusters(const GradientTensors<T>& tensors, Grid& grid) {
+  constexpr int64_t kBytes = 1 << 17;  // What a block reads in about the time that a second kernel takes.
+  constexpr int kFew = 4;              // Larger clusters leave multiprocessors idle.
+  const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+  if (!tensors.parameters[0] && !tensors.parameters[1]) return;
+  if (grid.blocks <= 1 || grid.blocks > multiprocessors || attribute(cudaDevAttrComputeCapabilityMajor) < 9) return;
+  const int64_t bytes = tensors.rows * tensors.n * int64_t(sizeof(T)) * (tensors.grad_sum.data ? 3 : 2);
+  grid.cluster = bytes <= kBytes * kMaxCluster ? kMaxCluster : kFew;
+  grid.cluster = std::min<int>(grid.cluster, power_of_two_above(grid.blocks));
+  grid.cluster_of_rows = true;
+  grid.blocks = grid.cluster == kMaxCluster ? kMaxCluster : (grid.blocks + grid.cluster - 1) / grid.cluster * grid.cluster;
+}
+
 // Calls visit(config, grid, shared) for the persistent kernel of a gradient; with Config::kAccesses of 0, of the one for
 // long rows. `Kernels::persistent<Config>()` is the former.
 template <typename Tuned, typename Kernels, typename T, typename Visit>
 cudaError_t visit_backward(const GradientTensors<T>& tensors, const Visit& visit) {
   constexpr int N = kVectorLength<T>, kAccesses = Tuned::backward_accesses;
-  using Usual = BackwardConfig<Tuned, N, kAccesses>;
-  using More = BackwardConfig<Tuned, N, 2 * kAccesses>;
+  using Usual = BackwardConfig<Tuned, N, kAccesses, false, true>;
+  using Peeled = BackwardConfig<Tuned, N, kAccesses, true>;
+  using More = BackwardConfig<Tuned, N, 2 * kAccesses, false>;
   constexpr int kMostGroups = 4;  // A block ends with its last group; with more of them the others would idle longer.
   constexpr int kLaneThreads = 2 * kLaneGroupThreads;
   const int64_t vectors = tensors.n / N, rows = tensors.rows;
@@ -77,21 +92,25 @@ cudaError_t visit_backward(const GradientTensors<T>& tensors, const Visit& visit
     const int64_t resident = resident_groups(
         Kernels::template persistent<Config>(), grid, shared, Tuned::backward_resident_threads);
     int64_t blocks = std::min(resident / groups, (rows + groups - 1) / groups);
-    if (!tensors.aligned && blocks * groups < rows) {
+    if (Config::kPeeled && blocks * groups < rows) {
       // All rows of a group have the same offsets if as many rows as there are groups are whole vectors.
       const int64_t step = N / std::gcd(groups, N);
       blocks = std::max(step, blocks / step * step);
     }
     grid.blocks = blocks * grid.cluster;
+    if (grid.cluster == 1) gather_in_clusters(tensors, grid);
     return visit(config, grid, shared);
   };
   if (vectors <= kWarp * kAccesses) {
-    const int lanes = tensors.aligned ? std::min(kWarp, power_of_two_above((vectors + kAccesses - 1) / kAccesses)) : kWarp;
-    return visit_persistent(Usual(), Grid{dim3(lanes, kWarp / lanes)}, std::min(most, kLaneThreads) / kWarp);
+    const int factor = std::min(most, kLaneThreads) / kWarp;
+    if (!tensors.aligned) return visit_persistent(Peeled(), Grid{dim3(kWarp)}, factor);
+    const int lanes = std::min(kWarp, power_of_two_above((vectors + kAccesses - 1) / kAccesses));
+    return visit_persistent(Usual(), Grid{dim3(lanes, kWarp / lanes)}, factor);
   }
   if (vectors <= int64_t(most) * kAccesses) {
-    const int threads = threads_for(vectors, kAccesses);
-    return visit_persistent(Usual(), Grid{dim3(threads)}, std::min(most / threads, kMostGroups));
+    const int threads = threads_for(vectors, kAccesses), factor = std::min(most / threads, kMostGroups);
+    if (!tensors.aligned) return visit_persistent(Peeled(), Grid{dim3(threads)}, factor);
+    return visit_persistent(Usual(), Grid{dim3(threads)}, factor);
   }
   const auto visit_cluster = [&](auto config) {
     using Config = decltype(config);
@@ -103,9 +122,9 @@ cudaError_t visit_backward(const GradientTensors<T>& tensors, const Visit& visit
     if (fits && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
       return visit_persistent(config, Grid{dim3(threads), 0, cluster}, 1);
     }
-    return visit(BackwardConfig<Tuned, N, 0>(), Grid{dim3(Tuned::backward_threads), rows}, 0);
+    return visit(BackwardConfig<Tuned, N, 0, true>(), Grid{dim3(Tuned::backward_threads), rows}, 0);
   };
-  return tensors.aligned ? visit_cluster(More()) : visit_cluster(Usual());
+  return tensors.aligned ? visit_cluster(More()) : visit_cluster(Peeled());
 }
 
 // Launches the gradient of the input, and the two steps of the parameters' gradients; with `scratch` null it only says
@@ -134,6 +153,7 @@ cudaError_t launch_backward(
       finished |= partials == 1;
       if (scratch_size) return cudaSuccess;
       tensors.partial = finished ? nullptr : scratch;
+      tensors.cluster_of_rows = grid.cluster_of_rows;
       return launch(Kernels::template persistent<Config>(), grid, shared, stream, tensors, mathematics);
     } else {
       partials = row_groups(tensors.rows, columns);

@@ -42,10 +42,11 @@ struct GradientTensors {
   RowMatrix<const T> weight;  // One row for all.
   RowMatrix<T> grad_input;
   T* parameters[2];  // The gradients of the parameters, where one group computes them,
-  Sum* partial;      // or a row of partial sums for each block of groups, or each cluster: all of the first parameter, then
-                     // all of the second.
+  Sum* partial;      // or a row of partial sums for each block, or each cluster: all of the first parameter, then all of
+                     // the second.
   int64_t rows, n;
   bool aligned;  // Every row of every tensor starts at a multiple of 16 bytes and is whole vectors.
+  bool cluster_of_rows;  // The blocks of a cluster take rows of their own, and add up their sums; else they share rows.
 };
 
 // Rows of several tensors on their way to shared memory, in stages (cp.async, from compute capability 8.0 on): memory is
@@ -119,23 +120,20 @@ class GradientOfRows {
       : tensors_(tensors),
         mathematics_(mathematics),
         shared_(shared),
+        group_(!tensors.cluster_of_rows),
         stages_(shared, tensors.grad_sum.data ? 3 : 2, lanes()) {
     const int rank = group_.rank(), lanes = this->lanes();
     first_access_ = rank / lanes * lanes * kAccesses + rank % lanes;
-    const int offset = aligned() ? 0 : offset_of(group_.first());
+    const int offset = Config::kPeeled ? offset_of(group_.first()) : 0;
     const auto shift_of = [&](const RowMatrix<const T>& matrix) {
-      if (aligned() || !matrix.data) return 0;
+      if (!Config::kPeeled || !matrix.data) return 0;
       return (matrix.template offset<N>(group_.first()) - offset) & (N - 1);
     };
-    shifts_[kInput] = shift_of(tensors.input);
-    shifts_[kGrad] = shift_of(tensors.grad);
-    shifts_[kGradSum] = shift_of(tensors.grad_sum);
-    const bool any = shifts_[kInput] | shifts_[kGrad] | shifts_[kGradSum] | shift_of(tensors.weight);
-    const PeeledRow<N> peeled(tensors.n, offset, any);
+    shifts_ = shift_of(tensors.input) | shift_of(tensors.grad) << 4 | shift_of(tensors.grad_sum) << 8;
+    const PeeledRow<N> peeled(tensors.n, offset, shifts_ | shift_of(tensors.weight));
     begin_ = peeled.begin;
     vectors_ = peeled.vectors;
-    has_edge_ = !aligned() && rank < peeled.edges();
-    edge_ = peeled.edge(rank);
+    edge_ = Config::kPeeled && rank < peeled.edges() ? peeled.edge(rank) : -1;
   }
 
   __device__ void run() {
@@ -148,7 +146,7 @@ class GradientOfRows {
     load_weights();
     auto next = load_row(group_.first());  // A row ahead.
     for (int64_t row = group_.first(); row - group_.groups_before_in_warp() < rows; row += count) {
-      if (!aligned()) __syncwarp();  // Other lanes have read what the next copies replace.
+      if (Config::kPeeled) __syncwarp();  // Other lanes have read what the next copies replace.
       fetch(row + (kStages - 1) * count);
       const auto current = next;
       next = load_row(row + count);
@@ -168,7 +166,6 @@ class GradientOfRows {
 
   using Row = typename Mathematics::Row;
 
-  __device__ bool aligned() const { return !Config::kPeeled || tensors_.aligned; }
 
   // By how many elements a row lies past aligned vectors where the accesses are to be aligned.
   __device__ int offset_of(int64_t row) const {
@@ -176,7 +173,8 @@ class GradientOfRows {
                                     : tensors_.input.template offset<N>(row);
   }
 
-  __device__ int shift(Tensor tensor) const { return Config::kPeeled ? shifts_[tensor] : 0; }
+  __device__ bool has_edge() const { return Config::kPeeled && edge_ >= 0; }
+  __device__ int shift(Tensor tensor) const { return Config::kPeeled ? shifts_ >> 4 * tensor & 15 : 0; }
   __device__ int index(int access) const { return first_access_ + access * lanes(); }
   __device__ int lanes() const { return Config::kWholeWarps ? kWarp : group_.lanes(); }
 
@@ -214,7 +212,7 @@ class GradientOfRows {
         weights_[access] = load_or<N>(tensors_.weight.data, index(access), 1);
       }
     }
-    edge_weight_ = has_edge_ ? widen(RowPlace<1>{0, edge_}.load_or(tensors_.weight, 1)[0]) : Sum(0);
+    edge_weight_ = has_edge() ? widen(RowPlace<1>{0, edge_}.load_or(tensors_.weight, 1)[0]) : Sum(0);
   }
 
   // An access of the stage to read; zeros past the last vector.
@@ -226,12 +224,12 @@ class GradientOfRows {
 
   __device__ void work_on(int64_t row, const Row& numbers) {
     // The terms of the input's gradient are kept in registers if there is room beside the sums, else computed again.
-    constexpr bool kKeepsTerms = kParameters * kAccesses * N * sizeof(Sum) <= 128;
-    const bool valid = row < tensors_.rows, has_edge = Config::kPeeled && valid && has_edge_;
+    constexpr bool kKeepsTerms = kParameters * kAccesses * N * sizeof(Sum) <= (Config::kPeeled ? 64 : 128);
+    const bool valid = row < tensors_.rows, has_edge = valid && this->has_edge();
     const T edge_x = has_edge ? tensors_.input.row(row)[edge_] : T(0.0f);
     const T edge_dy = has_edge ? tensors_.grad.row(row)[edge_] : T(0.0f);
     stages_.wait();
-    if (!aligned()) __syncwarp();  // The copies of other lanes have arrived.
+    if (Config::kPeeled) __syncwarp();  // The copies of other lanes have arrived.
     Vector<Sum, kSums> sums{};
     Vector<Sum, N> kept_terms[kKeepsTerms ? kAccesses : 1];
 #pragma unroll
@@ -304,39 +302,54 @@ class GradientOfRows {
     }
   }
 
-  // Writes a parameter's sums over the rows of this block, or of this block's part of a cluster. In shared memory they
-  // are laid out by columns, of which neighbouring threads then write neighbouring ones.
+  // Writes a parameter's sums over the rows of this block, or of this cluster. In shared memory they are laid out by
+  // columns, of which neighbouring threads then write neighbouring ones.
   __device__ void write_sums(int parameter) {
     Sum* const parts = static_cast<Sum*>(shared_);
-    const int64_t n = tensors_.n;
-    const bool alone = blockDim.y == 1;
-    const int64_t part = int64_t(blockDim.x) * kAccesses * N;
-    const int64_t first = alone ? begin_ + cluster::rank() * part : 0;
+    const int64_t n = tensors_.n, part = int64_t(blockDim.x) * kAccesses * N;
+    // A group that is alone in its block, or has several, has the columns of its vectors here; its edges need no sum.
+    const bool alone = blockDim.y == 1 && !tensors_.cluster_of_rows;
+    const int64_t first = alone ? begin_ + group_.block() * part : 0;
     const int64_t end = alone ? min(begin_ + int64_t(vectors_) * N, first + part) : n;
-    // Of the block's group `i`: where its column `first` is. Vectors stay aligned.
-    const auto sums_of = [&](int i) {
-      const int64_t row = group_.first() - threadIdx.y + i;
-      return alone ? parts : parts + i * ((n + 2 * N - 1) / N * N) + (aligned() ? 0 : offset_of(row));
+    // Where column `first` is in the sums of a group: vectors stay aligned.
+    const auto sums_of = [&](int block, int group) {
+      if (alone) return parts;
+      const int64_t row = (blockIdx.x - own_block() + block) * int64_t(blockDim.y) + group;
+      Sum* const of_block = tensors_.cluster_of_rows ? cluster::shared_of(block, parts) : parts;
+      return of_block + group * ((n + 2 * N - 1) / N * N) + (Config::kPeeled ? offset_of(row) : 0);
     };
-    Sum* const mine = sums_of(threadIdx.y);
-    __syncthreads();  // Other threads may still read `shared`.
+    Sum* const mine = sums_of(own_block(), threadIdx.y);
+    synchronise();  // Other threads may still read `shared`.
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
       if (index(access) < vectors_) {
-        store(mine + (begin_ - first), index(access) - (alone ? cluster::rank() * part / N : 0), sums_[parameter][access]);
+        store(mine + begin_ - first + int64_t(index(access)) * N, 0, sums_[parameter][access]);
       }
     }
-    if (has_edge_ && alone) write_sum(parameter, edge_, edge_sums_[parameter]);
-    if (has_edge_ && !alone) mine[edge_] = edge_sums_[parameter];
-    __syncthreads();
-    const int threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
-    for (int64_t column = first + thread; column < end; column += threads) {
-      Sum sum = sums_of(0)[column - first];
-      for (int i = 1; i < blockDim.y; ++i) {
-        sum += sums_of(i)[column - first];
+    if (has_edge() && alone) write_sum(parameter, edge_, edge_sums_[parameter]);
+    if (has_edge() && !alone) mine[edge_] = edge_sums_[parameter];
+    synchronise();
+    const int blocks = tensors_.cluster_of_rows ? cluster::size() : 1, threads = blockDim.x * blockDim.y;
+    const int thread = (own_block() * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    for (int64_t column = first + thread; column < end; column += blocks * threads) {
+      Sum sum = 0;
+      for (int block = 0; block < blocks; ++block) {
+        for (int group = 0; group < blockDim.y; ++group) {
+          sum += sums_of(block, group)[column - first];
+        }
       }
       write_sum(parameter, column, sum);
     }
+    if (tensors_.cluster_of_rows) synchronise();  // A block ends when no other reads its sums.
+  }
+
+  // The block's number among those whose sums are added up.
+  __device__ int own_block() const { return tensors_.cluster_of_rows ? cluster::rank() : 0; }
+
+  __device__ void synchronise() const {
+    if (!tensors_.cluster_of_rows) return __syncthreads();
+    cluster::arrive();
+    cluster::wait();
   }
 
   const GradientTensors<T>& tensors_;
@@ -344,10 +357,9 @@ class GradientOfRows {
   void* shared_;
   RowGroup<true> group_;
   RowStages<Vector<T, N>, kAccesses, kStages, Config::kWholeWarps> stages_;
-  int shifts_[3] = {};
+  int shifts_;  // Four bits for each tensor.
   int first_access_, begin_, vectors_;
-  int edge_;
-  bool has_edge_;
+  int edge_;  // -1 for none.
   Vector<T, N> weights_[kAccesses];
   Sum edge_weight_;
   Vector<Sum, N> sums_[kParameters][kAccesses] = {};

@@ -15,11 +15,13 @@ namespace row_norm {
 
 constexpr int kMaxCluster = 8;
 
-// The blocks of a kernel: blockDim.y groups of blockDim.x threads, or clusters of `cluster` blocks for one group.
+// The blocks of a kernel, with blockDim.y groups of blockDim.x threads each. A cluster of blocks is one group; or, with
+// `cluster_of_rows`, each of its blocks has groups of its own.
 struct Grid {
   dim3 block;
   int64_t blocks = 0;
   int cluster = 1;
+  bool cluster_of_rows = false;
 };
 
 // The launch configuration of a kernel; it refers to `cluster`.
