@@ -234,7 +234,7 @@ class GradientOfRows {
     Vector<Sum, N> kept_terms[kKeepsTerms ? kAccesses : 1];
 #pragma unroll
     for (int access = 0; valid && access < kAccesses; ++access) {
-      if constexpr (!kKeepsTerms) forget_conversions(weights_[access]);
+      if constexpr (kAccesses > 2) forget_conversions(weights_[access]);
       const auto x = read(kInput, access), dy = read(kGrad, access), weight = widen(weights_[access]);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
