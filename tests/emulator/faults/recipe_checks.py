@@ -27,8 +27,8 @@ from tests.stamped.conftest import stamp
 
 
 def _norms(compiled, reference, memory) -> None:
-    for rows, n in ((9, 1021), (3, 4100), (37, 20), (9, 512)):
-        recipes.check_norm(compiled, reference, memory, "rms_norm", True, rows, n, 90, torch.float32)
+    for rows, n, shift in ((9, 1021, 0), (9, 1021, 1), (3, 4100, 0), (37, 20, 0), (9, 512, 0)):
+        recipes.check_norm(compiled, reference, memory, "rms_norm", True, rows, n, 90, torch.float32, shift)
 
 
 def _elementwise(compiled, reference, memory) -> None:

@@ -27,7 +27,7 @@ struct BackwardConfig {
   static constexpr int kStages = std::max(2, Tuned::backward_stages / (kAccesses / Tuned::backward_accesses));
 
   template <typename T>
-  static size_t shared(const dim3& block, int tensors) {
+  static constexpr size_t shared(const dim3& block, int tensors) {
     const int lanes = std::min<int>(kWarp, block.x);
     return RowStages<Vector<T, kN>, kAccesses, kStages, kWholeWarps>::bytes(block.x * block.y, lanes, tensors);
   }
