@@ -1,5 +1,6 @@
 // The sources' explicit instantiations; EXPORT instantiates the other types. `stride` is that of the rows that are read.
 #define INSTANCE_T float32
+#define INSTANCE_ROWS kAligned
 #include "backward.cu"
 #include "forward.cu"
 

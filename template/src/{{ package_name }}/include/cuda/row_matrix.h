@@ -21,3 +21,10 @@ struct RowMatrix {
     return (first + static_cast<uint32_t>(i) * static_cast<uint32_t>(stride)) % N;
   }
 };
+
+// Whether rows of n elements lie one after the other, each at a multiple of 16 bytes. A null matrix does not matter.
+template <typename T>
+bool in_vectors(const RowMatrix<T>& matrix, int64_t n) {
+  const bool aligned = reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 && n * sizeof(T) % 16 == 0;
+  return !matrix.data || (matrix.stride == n && aligned);
+}

@@ -1,67 +1,204 @@
-// The grids of kernels whose launch decides how threads share rows (row_group.cuh), and their launch.
+// The launch of a normalisation of rows and of its gradient, for contiguous rows: which thread group takes a row, in how
+// many blocks, with how much shared memory. The kernels, and so the mathematics, are the op's. Accesses are vectors where
+// every row of every tensor is aligned. Short rows that are not are read by single elements, all others are peeled
+// (peeled_norm.cuh).
+//
+// `Tuned` is the op's Defaults (tuning.h), or what tuned.json has in their place. A gradient is described by a struct:
+//
+//     template <typename T>
+//     struct Gradient {
+//       using Element = T;
+//       static constexpr int kParameters = 1;  // with gradients that are sums over the rows
+//       int64_t rows() const, n() const;       // of the input
+//       int tensors() const;                   // that the persistent kernel's pipeline reads
+//       bool needs_input() const, needs_parameters() const;
+//
+//       // The persistent kernel, which writes rows of partial sums to `partial` unless that is null; and its launch.
+//       template <typename Config> static constexpr auto kernel();
+//       template <typename Kernel, typename Tile>
+//       cudaError_t launch(Kernel, const Tile&, int64_t blocks, size_t shared, Sum* partial, cudaStream_t) const;
+//
+//       // For rows that are too long for registers: the input's gradient, and a term of the parameters' sums, by row
+//       // and one of kParameters * n columns.
+//       template <typename Tuned, typename Tile> void launch_long(const Tile&, int64_t blocks, cudaStream_t) const;
+//       auto term() const;
+//
+//       Columns<T> parameters() const;  // Where the gradients of the parameters are written.
+//     };
 
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <algorithm>
+#include <type_traits>
 
-#include <cstdint>
-#include <limits>
-
+#include "column_sums.cuh"
+#include "pipeline.cuh"
+#include "row.cuh"
 #include "row_matrix.h"
 #include "tile.cuh"
 #include "vector.cuh"
 
 namespace row_norm {
 
-constexpr int kMaxCluster = 8;
-
-// The blocks of a kernel, with blockDim.y groups of blockDim.x threads each. A cluster of blocks is one group; or, with
-// `cluster_of_rows`, each of its blocks has groups of its own.
-struct Grid {
-  dim3 block;
-  int64_t blocks = 0;
-  int cluster = 1;
-  bool cluster_of_rows = false;
+// What a forward kernel is compiled for: its thread group, the N elements of an access, the accesses that a thread
+// holds; and its launch bounds: the most threads of a block, and the blocks that a multiprocessor has registers for.
+template <typename Tuned, typename Tile>
+struct ForwardConfig {
+  using Group = typename Tile::Group;
+  static constexpr int kN = Tile::kN;
+  static constexpr int kAccesses = Tile::kAccesses;
+  static constexpr int kThreads = block_threads<Group>(Tuned::forward_threads);
+  static constexpr int kBlocks = Tuned::forward_resident_threads / kThreads;
 };
 
-// The launch configuration of a kernel; it refers to `cluster`.
-inline cudaLaunchConfig_t configure(
-    const Grid& grid, size_t shared, cudaStream_t stream, cudaLaunchAttribute* cluster) {
-  cluster->id = cudaLaunchAttributeClusterDimension;
-  cluster->val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
-  cudaLaunchConfig_t configuration = {};
-  configuration.gridDim = static_cast<unsigned>(grid.blocks);
-  configuration.blockDim = grid.block;
-  configuration.dynamicSmemBytes = shared;
-  configuration.stream = stream;
-  configuration.attrs = cluster;
-  configuration.numAttrs = grid.cluster > 1;
-  return configuration;
+// The accesses that a thread holds of a row that its block can hold: twice as many where an access is a single element.
+template <typename Tuned, int N>
+constexpr int kForwardAccesses = (N == 1 ? 2 : 1) * Tuned::forward_accesses;
+template <typename Tuned, int N>
+constexpr int kBackwardAccesses = (N == 1 ? 2 : 1) * Tuned::backward_accesses;
+
+// The same for a persistent backward kernel, and the stages of its pipeline: half as many where a thread holds twice as
+// many accesses.
+template <typename Tuned, typename Tile>
+struct BackwardConfig {
+  using Group = typename Tile::Group;
+  static constexpr int kN = Tile::kN;
+  static constexpr int kAccesses = Tile::kAccesses;
+  static constexpr int kThreads = persistent_threads<Group>(Tuned::backward_threads);
+  static constexpr int kBlocks = Tuned::backward_resident_threads / kThreads;
+  static constexpr int kStages = std::max(2, Tuned::backward_stages / (kAccesses / kBackwardAccesses<Tuned, Tile::kN>));
+};
+
+// Whether a matrix has rows of n elements, one after the other.
+template <typename T>
+bool contiguous(const RowMatrix<T>& matrix, int64_t n) {
+  return !matrix.data || matrix.stride == n;
 }
 
-// Launches a kernel with `shared` bytes of dynamic shared memory.
-template <typename... Parameters, typename... Arguments>
-cudaError_t launch(
-    void (*kernel)(Parameters...), const Grid& grid, size_t shared, cudaStream_t stream, const Arguments&... arguments) {
-  if (grid.blocks == 0) return cudaSuccess;
-  if (grid.blocks > std::numeric_limits<int>::max()) return cudaErrorInvalidConfiguration;
-  const auto error = allow_shared(kernel, shared);
-  if (error != cudaSuccess) return error;
-  cudaLaunchAttribute cluster;
-  const auto configuration = configure(grid, shared, stream, &cluster);
-  return cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...);
+// Calls visit(tile) for the thread group of a row. No group of several blocks reads single elements.
+template <int N, int kAccesses, int kMore, typename Visit>
+cudaError_t visit_group(int64_t accesses, int most, const Visit& visit) {
+  if constexpr (N == 1) {
+    return visit_block_tile<N, kAccesses, kMore>(accesses, most, visit);
+  } else {
+    return visit_tile<N, kAccesses, kMore>(accesses, most, visit);
+  }
 }
 
-// Whether every row of a matrix starts at a multiple of N elements.
-template <int N, typename T>
-bool rows_aligned(const RowMatrix<T>& matrix) {
-  return !matrix.data || (vector_aligned(matrix.data) && matrix.stride % N == 0);
+// Rows that are not aligned are peeled if they have so many elements; of shorter ones too much is at their edges.
+constexpr int64_t kLeastPeeled = 1024, kLeastPeeledBackward = 320;
+
+// Whether the forward reads single elements of rows that are not aligned.
+template <typename Tuned>
+bool reads_elements_forward(int64_t n) {
+  return n < kLeastPeeled && n <= int64_t(kForwardAccesses<Tuned, 1>) * Tuned::forward_threads;
 }
 
-inline int power_of_two_above(int64_t count) {
-  int power = 1;
-  while (power < count) power *= 2;
-  return power;
+// Calls visit(tile, blocks, full) for the forward of rows of n elements, in accesses of N: a group a row. If `full`, no
+// access of a thread is past the end of its row.
+template <typename Tuned, int N, typename Visit>
+cudaError_t visit_forward(int64_t rows, int64_t n, const Visit& visit) {
+  constexpr int kAccesses = kForwardAccesses<Tuned, N>, kMore = (N == 1 ? 1 : 2) * kAccesses;
+  return visit_group<N, kAccesses, kMore>(n / N, Tuned::forward_threads, [&](const auto& tile) {
+    using Tile = std::decay_t<decltype(tile)>;
+    const bool full = kHasFullRows<Tile::kAccesses> && is_full(tile, rows, n);
+    return visit(tile, blocks_for_rows(tile, rows), full);
+  });
+}
+
+// The dynamic shared memory of the backward's pipeline for so many threads, in bytes.
+template <typename Tuned, typename Tile, typename Gradient>
+size_t pipeline_bytes(const Gradient& gradient, int threads) {
+  constexpr int kStages = BackwardConfig<Tuned, Tile>::kStages;
+  using Pipeline = RowPipeline<typename Gradient::Element, Tile::kN, Tile::kAccesses, kStages>;
+  return Pipeline::bytes(threads, gradient.tensors());
+}
+
+// The most threads of a block of the backward: as many as shared memory has room for.
+template <typename Tuned, int N, typename Gradient>
+int most_backward_threads(const Gradient& gradient) {
+  constexpr int kAccesses = kBackwardAccesses<Tuned, N>;
+  const size_t per_thread = std::max(
+      pipeline_bytes<Tuned, Tile<BlockGroup, N, kAccesses>>(gradient, 1),
+      pipeline_bytes<Tuned, Tile<BlockGroup, N, 2 * kAccesses>>(gradient, 1));
+  return threads_with_shared(Tuned::backward_threads, per_thread);
+}
+
+// Whether the backward reads single elements of rows that are not aligned: of short ones, and of few.
+template <typename Tuned, typename Gradient>
+bool reads_elements_backward(const Gradient& gradient) {
+  constexpr int64_t kFewElements = 1 << 23;
+  const int64_t n = gradient.n();
+  const int64_t most = 2 * kBackwardAccesses<Tuned, 1> * int64_t(most_backward_threads<Tuned, 1>(gradient));
+  return n <= most && (n < kLeastPeeledBackward || n * gradient.rows() < kFewElements);
+}
+
+// Calls visit(tile, blocks, shared) for the backward: of the persistent kernel, or with Tile::kAccesses of 0 of that
+// for long rows.
+template <typename Tuned, int N, typename Gradient, typename Visit>
+cudaError_t visit_backward(const Gradient& gradient, const Visit& visit) {
+  constexpr int kAccesses = kBackwardAccesses<Tuned, N>, kMore = 2 * kAccesses;
+  const int most = most_backward_threads<Tuned, N>(gradient);
+  return visit_group<N, kAccesses, kMore>(gradient.n() / N, most, [&](const auto& smallest) {
+    if constexpr (std::decay_t<decltype(smallest)>::kAccesses > 0) {
+      const auto tile = fill_block<kAccesses>(smallest, most, gradient.rows());
+      using Tile = std::decay_t<decltype(tile)>;
+      const auto kernel = Gradient::template kernel<BackwardConfig<Tuned, Tile>>();
+      const size_t shared = pipeline_bytes<Tuned, Tile>(gradient, tile.threads);
+      const int per_multiprocessor = Tuned::backward_resident_threads / tile.threads;
+      return visit(tile, persistent_blocks(kernel, tile, gradient.rows(), per_multiprocessor, shared), shared);
+    } else {
+      return visit(smallest, blocks_for_rows(smallest, gradient.rows()), 0);
+    }
+  });
+}
+
+// The rows of partial sums that the backward writes, for the tile and blocks of visit_backward.
+template <typename Gradient, typename Tile>
+int64_t partial_rows(const Gradient& gradient, const Tile& tile, int64_t blocks) {
+  if constexpr (Tile::kAccesses > 0) {
+    return blocks / tile.blocks_per_group;
+  } else {
+    return row_groups(gradient.rows(), Gradient::kParameters * gradient.n());
+  }
+}
+
+// The scratch memory that launch_backward needs, in numbers of type accumulate_t<T>.
+template <typename Tuned, int N, typename Gradient>
+int64_t scratch_size(const Gradient& gradient) {
+  if (!gradient.needs_parameters()) return 0;
+  int64_t partials = 0;
+  visit_backward<Tuned, N>(gradient, [&](const auto& tile, int64_t blocks, size_t) {
+    partials = partial_rows(gradient, tile, blocks);
+    return cudaSuccess;
+  });
+  return Gradient::kParameters * gradient.n() * partials;
+}
+
+// Launches the gradient of the input, and the two steps of the parameters' gradients.
+template <typename Tuned, int N, typename Gradient>
+cudaError_t launch_backward(
+    const Gradient& gradient, accumulate_t<typename Gradient::Element>* scratch, cudaStream_t stream) {
+  using Sum = accumulate_t<typename Gradient::Element>;
+  const int64_t columns = Gradient::kParameters * gradient.n();
+  Sum* const partial = gradient.needs_parameters() ? scratch : nullptr;
+  int64_t partials = 0;
+  const cudaError_t error = visit_backward<Tuned, N>(gradient, [&](const auto& tile, int64_t blocks, size_t shared) {
+    partials = partial_rows(gradient, tile, blocks);
+    using Tile = std::decay_t<decltype(tile)>;
+    if constexpr (Tile::kAccesses > 0) {
+      const auto kernel = Gradient::template kernel<BackwardConfig<Tuned, Tile>>();
+      return gradient.launch(kernel, tile, blocks, shared, partial, stream);
+    } else {
+      if (gradient.needs_input()) gradient.template launch_long<Tuned>(tile, blocks, stream);
+      if (!partial) return cudaGetLastError();
+      const Columns<Sum> out{partial, nullptr, partials * columns};
+      return launch_sum_columns<Sum>(gradient.term(), out, gradient.rows(), columns, partials, stream);
+    }
+  });
+  // Without rows there are no partial sums, so `partial` is null; the parameters' gradients are zeros then.
+  if (error != cudaSuccess || !gradient.needs_parameters()) return error;
+  return launch_sum_columns<Sum>(Stored<Sum>{partial, columns}, gradient.parameters(), partials, columns, 1, stream);
 }
 
 }  // namespace row_norm

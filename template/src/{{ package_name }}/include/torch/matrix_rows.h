@@ -13,10 +13,10 @@
 #include "row_stride.h"
 
 // A tensor whose rows, the last dimension, are contiguous and the same number of elements apart: the tensor itself where
-// that is so, as in slices of a wider one, else a copy.
+// that is so, as in slices of a wider one, else a copy. Rows of fewer than `least` elements are one after the other.
 class MatrixRows {
  public:
-  explicit MatrixRows(const torch::stable::Tensor& tensor) : MatrixRows(tensor, row_stride(tensor)) {}
+  MatrixRows(const torch::stable::Tensor& tensor, int64_t least) : MatrixRows(tensor, stride_of(tensor, least)) {}
 
   template <typename T>
   RowMatrix<const T> data() const {
@@ -28,12 +28,17 @@ class MatrixRows {
       : tensor_(stride ? tensor : torch::stable::contiguous(tensor)),
         stride_(stride.value_or(tensor.size(tensor.dim() - 1))) {}
 
+  static std::optional<int64_t> stride_of(const torch::stable::Tensor& tensor, int64_t least) {
+    if (tensor.is_contiguous()) return tensor.size(tensor.dim() - 1);
+    return tensor.size(tensor.dim() - 1) < least ? std::nullopt : row_stride(tensor);
+  }
+
   torch::stable::Tensor tensor_;
   int64_t stride_;
 };
 
-inline std::optional<MatrixRows> matrix_rows(const std::optional<torch::stable::Tensor>& tensor) {
-  return tensor ? std::optional<MatrixRows>(*tensor) : std::nullopt;
+inline std::optional<MatrixRows> matrix_rows(const std::optional<torch::stable::Tensor>& tensor, int64_t least) {
+  return tensor ? std::optional<MatrixRows>(std::in_place, *tensor, least) : std::nullopt;
 }
 
 // Null where there is no tensor.
