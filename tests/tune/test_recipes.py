@@ -23,6 +23,7 @@ from kernelgen.toolchain import resources
 from kernelgen.tune import gates, lab_file, space
 from kernelgen.tune.device_limits import DEVICE_LIMITS
 from kernelgen.worker.tune import TuningWorker
+from tests.conftest import with_sample
 from tests.stamped.conftest import REPOSITORY, stamp
 
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
@@ -347,23 +348,27 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         {"::Halves>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "gradient", True): ("backward.cu T=float16", {}),
-    ("rms_norm", None, False): ("forward.cu T=bfloat16", {}),
+    ("rms_norm", None, False): ("forward.cu T=bfloat16 ROWS=kAligned", {}),
     ("rms_norm", None, True): (
-        "backward.cu T=bfloat16",
-        {"backward<": "(BackwardConfig<{0}, 8, {0}::backward_accesses, true>::shared<float16>(dim3(32), 2))"},
+        "backward.cu T=bfloat16 ROWS=kAligned",
+        {"LaneGroup": "(RowPipeline<float16, 8, {0}::backward_accesses, {0}::backward_stages>::bytes(128, 2))"},
     ),
     ("swiglu", None, False): ("kernel.cu T=float32", {}),
     ("swiglu", None, True): ("kernel.cu T=bfloat16", {}),
 }
 
 
+# Both directions, and both generations.
+SAMPLE = {("flash_attention", "heads of 128", True), ("flash_attention", "wgmma, heads of 64", False)}
 # Classes that a GPU of compute capability 9.0 serves only where it is told to.
 PORTABLE = {("flash_attention", "heads of 64"), ("flash_attention", "heads of 128")}
 
 
 @pytest.mark.slow
 @needs_nvcc
-@pytest.mark.parametrize("kind", COMPILED_IN, ids=lambda kind: f"{kind[0]} {kind[1] or ''}{' backward' * kind[2]}")
+@pytest.mark.parametrize(
+    "kind", with_sample(COMPILED_IN, SAMPLE), ids=lambda kind: f"{kind[0]} {kind[1] or ''}{' backward' * kind[2]}"
+)
 def test_corners_of_the_space_compile_to_what_is_estimated(project, tmp_path, monkeypatch, kind):
     """Of the points that pass: the one with the least and the one with the most shared memory, then registers."""
     op, shapes, backward = kind

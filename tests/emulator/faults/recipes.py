@@ -34,7 +34,9 @@ def _header(
 _FROM_FUZZING = {
     "off_by_one_tail": Kind.TAIL,
     "alignment_assumed": Kind.ALIGNMENT,
-    "last_row_left_out": Kind.TAIL,
+    "sum_of_one_warp": Kind.INDEX,
+    "last_columns_not_fetched": Kind.TAIL,
+    "last_partial_sum": Kind.TAIL,
 }
 
 _WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
@@ -104,8 +106,8 @@ ATTENTION = [
 
 HEADERS = [
     _header(
-        *("rows_beyond_the_last", Kind.TENSOR_END, "norm_forward.cuh"),
-        *("if (full && layout.rows % rows == 0)", "if (full)", "rms_norm"),
+        *("rows_beyond_the_last", Kind.TENSOR_END, "tile.cuh"),
+        *(" && rows % tile.groups_per_block == 0", "", "rms_norm"),
     ),
     _header(
         *("sums_share_a_buffer", Kind.BLOCK_BARRIER, "thread_group.cuh"),
@@ -144,39 +146,24 @@ HEADERS = [
         **WRONG_RESULT,
     ),
     _header(
-        *("past_the_row_s_end", Kind.TENSOR_END, "norm_forward.cuh"),
-        *("aligned && vectors == int64_t", "aligned && vectors <= int64_t", "rms_norm"),
+        *("past_the_row_s_end", Kind.TENSOR_END, "tile.cuh"),
+        *("return n == threads", "return n <= threads", "rms_norm"),
     ),
     _header(
-        "sum_of_one_warp", Kind.INDEX, "row_group.cuh", "? value : sum_of_warps(value)", "? value : value", "rms_norm"
+        "sum_of_one_warp_of_many", Kind.INDEX, "row_group.cuh", "? value : sum_of_warps", "? value : T", "rms_norm"
     ),
     _header(
-        *("last_columns_not_fetched", Kind.TAIL, "norm_gradient.cuh"),
+        *("last_vectors_not_fetched", Kind.TAIL, "peeled_gradient.cuh"),
         *("if (index(access) < count)", "if (index(access) < count - 1)", "rms_norm"),
+        **WRONG_RESULT,
     ),
     _header(
-        *("blocks_share_a_partial_sum", Kind.TWO_WRITERS, "norm_gradient.cuh"),
+        *("neighbours_copies_not_waited_for", Kind.WARP_BARRIER, "peeled_gradient.cuh"),
+        *("__syncwarp();  // The copies", "//", "rms_norm"),
+    ),
+    _header(
+        *("partial_sums_share_a_row", Kind.TWO_WRITERS, "peeled_gradient.cuh"),
         *("const int64_t row = blockIdx.x / cluster::size();", "const int64_t row = 0;", "rms_norm"),
-    ),
-    _header(
-        *("neighbours_copies_not_waited_for", Kind.WARP_BARRIER, "norm_gradient.cuh"),
-        *("if (Config::kPeeled) __syncwarp();  // The copies", "//", "rms_norm"),
-    ),
-    _header(
-        *("copies_replaced_while_being_read", Kind.WARP_BARRIER, "norm_gradient.cuh"),
-        *("if (Config::kPeeled) __syncwarp();  // Other", "//", "rms_norm"),
-    ),
-    _header(
-        *("sums_of_a_cluster_not_waited_for", Kind.WIDE_BARRIER, "norm_gradient.cuh"),
-        *("    synchronise();\n    const int blocks", "    const int blocks", "rms_norm"),
-    ),
-    _header(
-        *("a_block_ends_while_others_read", Kind.ENDED_BLOCK, "norm_gradient.cuh"),
-        *("if (tensors_.cluster_of_rows) synchronise();", "", "rms_norm"),
-    ),
-    _header(
-        *("rows_of_unlike_offsets", Kind.ALIGNMENT, "norm_backward.cuh"),
-        *("blocks = std::max(step, blocks / step * step);", "", "rms_norm"),
     ),
     _header(
         *("pipeline_one_row_short", Kind.ASYNC_WAIT, "pipeline.cuh"),

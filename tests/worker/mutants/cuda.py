@@ -17,7 +17,7 @@ def _gradient(name: str, old: str, new: str) -> Mutant:
 
 _FMA = "return static_cast<T>(fma(widen(a), widen(b), widen(c)));"
 _RESULT = "const auto r = fma(widen(a), widen(b), widen(c));\n  return static_cast<T>("
-_SCALE = "rsqrt(squares * inv_n + eps);"
+_SCALE = "rsqrt(group.sum(squares) * inv_n + eps);"
 
 CUDA = [
     # Which elements are read and written.
@@ -45,30 +45,32 @@ CUDA = [
         "  return static_cast<T>(clock64() % 2 ? r : r * decltype(r)(1.0000002));",
     ),
     # Rows and their sums.
-    _rms_norm("wrong_stride", "{a.output, a.n}", "{a.output, a.n - a.n % 2}"),
-    _rms_norm("ragged_rows_ignored", "tensors, a.rows, a.n, [&]", "tensors, a.rows, a.n - a.n % 8, [&]"),
-    _rms_norm("sum_off_by_a_percent", _SCALE, "rsqrt(Sum(1.01) * squares * inv_n + eps);"),
-    _rms_norm("eps_outside_the_root", _SCALE, "1 / (sqrt(squares * inv_n) + eps);"),
-    _rms_norm("low_precision_root", _SCALE, "Sum(1.0001) * rsqrt(squares * inv_n + eps);"),
-    _rms_norm("sum_kept_by_no_first_block", "x.write_numbers(rstd", "if (blockIdx.x > 0) x.write_numbers(rstd"),
+    _rms_norm("index_of_32_bits", "x(group, input + row * n,", "x(group, input + int(row) * int(n),"),
+    _rms_norm("wrong_stride", "x(group, input + row * n,", "x(group, input + row * (n - n % 2),"),
+    _rms_norm("sum_off_by_a_percent", _SCALE, "rsqrt(Sum(1.01) * group.sum(squares) * inv_n + eps);"),
+    _rms_norm("sum_of_one_warp", "group.sum(squares)", "warp_sum(squares)"),
+    _rms_norm("eps_outside_the_root", _SCALE, "1 / (sqrt(group.sum(squares) * inv_n) + eps);"),
+    _rms_norm("low_precision_root", _SCALE, "Sum(1.0001) * rsqrt(group.sum(squares) * inv_n + eps);"),
+    _rms_norm("weight_alignment_assumed", "in_vectors<const T>({a.weight, a.n}, a.n) &&", "", "kernel.h"),
+    _rms_norm("ragged_rows_ignored", "aligned = in_vectors", "aligned = a.n % 2 == 0 || in_vectors", "kernel.h"),
+    _rms_norm("strides_ignored", "input = x.data<T>()", "input = {x.data<T>().data, n}", "cuda.cpp"),
+    _rms_norm("edges_not_weighted", "value * scale * weight;", "value * scale;"),
+    _rms_norm(
+        "sum_kept_by_no_first_row", "if (valid && group.rank() == 0) {", "if (valid && group.rank() == 0 && row) {"
+    ),
     _rms_norm("wrong_stream_of_sums", "context.stream()", "nullptr", "cuda.cpp"),
-    _rms_norm("residual_added_to_itself", "a.input, a.res", "a.residual.data ? a.residual : a.input, a.res"),
-    _rms_norm(
-        "strides_ignored", "arguments.input = x.data<T>();", "arguments.input = {x.data<T>().data, n};", "cuda.cpp"
-    ),
+    _rms_norm("residual_added_twice", "x.add(residual + row * n, sum", "x.add(sum + row * n, sum"),
     # Gradients.
-    _gradient("gradient_without_weight", "slope = scaled * weight;", "slope = scaled;"),
-    _gradient("gradient_lacks_a_factor", "* row.rstd * row.rstd", "* row.rstd"),
-    _gradient("gradient_of_the_sum_lost", "  tensors.grad_sum = a.grad_sum;\n", ""),
-    _gradient("first_row_again_and_again", "return {rstd[row]}", "return {rstd[0]}"),
-    _gradient("gradient_of_the_weight_lacks_a_factor", "{scaled * x}", "{dy * x}"),
-    _gradient("last_row_left_out", "tensors.rows = a.rows", "tensors.rows = a.rows - (a.rows > 1)"),
-    _rms_norm(
-        "noncontiguous_gradient",
-        "arguments.grad = dy.data<T>();",
-        "arguments.grad = {dy.data<T>().data, n};",
-        "cuda.cpp",
+    _gradient("gradient_without_weight", "slopes[access][k] = scaled * factor[k];", "slopes[access][k] = scaled;"),
+    _gradient("gradient_lacks_a_factor", "* scale * scale;", "* scale;"),
+    _gradient("gradient_of_the_sum_lost", "result += widen(pipeline.access(kGradSum, access));", ""),
+    _gradient("first_row_again_and_again", "    pipeline.release();\n", ""),
+    _gradient("last_columns_not_fetched", "Group::kStep < accesses) {", "Group::kStep < accesses - 1) {"),
+    _gradient("blocks_share_a_sum", "kSharesBlock ? blockIdx.x : group.first()", "kSharesBlock ? 0 : 0"),
+    _gradient(
+        "last_partial_sum", "  if (partial) {", "  if (partial && (gridDim.x == 1 || blockIdx.x + 1 < gridDim.x)) {"
     ),
+    _rms_norm("noncontiguous_gradient", "grad = dy.data<T>()", "grad = {dy.data<T>().data, n}", "cuda.cpp"),
     # A race that shows: nothing else takes as long as the tiles take to come.
     Mutant(
         "cuda_tiles_not_waited_for",
