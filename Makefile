@@ -1,9 +1,10 @@
-# `make demo` shows the whole way from nothing to a tested project; `make test` runs kernelgen's own tests.
+# `make demo` shows the whole way from nothing to a tested project; `make test` runs kernelgen's own tests, but for the
+# most of its corpora, which `make corpora` runs.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test clean
+.PHONY: demo test corpora clean
 
 demo: .venv/ready
 	@$(BIN)/python tools/demo.py
@@ -11,7 +12,10 @@ demo: .venv/ready
 test: .venv/ready
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check kernelgen tests benchmarks tools
-	@$(BIN)/python -m pytest -n auto --dist worksteal --durations=10
+	@$(BIN)/python -m pytest -n auto --dist worksteal --durations=10 -m "not corpus"
+
+corpora: .venv/ready
+	@$(BIN)/python -m pytest -n auto --dist worksteal --durations=10 -m corpus
 
 # Everything that the two commands need, in an environment of its own.
 .venv/ready: pyproject.toml

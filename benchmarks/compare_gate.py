@@ -129,8 +129,14 @@ def compare(before: Path, after: Path, options: argparse.Namespace, first: int, 
 def compare_once(live: list[pair.Pair], options: argparse.Namespace, seed: int) -> dict:
     begin = time.perf_counter()
     schedule = pair.Schedule(options.blocks, options.rounds, options.samples, seed)
+    is_decided = Thresholds().is_decided if len(live) == 1 else lambda ratios: False  # As in the command.
     parts = [
-        pair.measure(workers, pair.PairedResult(OP, "planted", "float32"), schedule.share(number, len(live)))
+        pair.measure(
+            workers,
+            pair.PairedResult(OP, "planted", "float32"),
+            schedule.share(number, len(live)),
+            is_decided=is_decided,
+        )
         for number, workers in enumerate(live)
     ]
     result = pair.merged(parts)
@@ -154,7 +160,7 @@ def start(before: Path, after: Path, device: str) -> pair.Pair:
     python = Path(sys.executable)
     roots = (("before", before), ("after", after))
     live = pair.Pair(*(WorkerProcess(name, python, root, request) for name, root in roots))
-    live.both("list")
+    live.list()
     return live
 
 

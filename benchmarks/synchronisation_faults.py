@@ -12,17 +12,19 @@ A kernel of tests/emulator/styles is built by nvcc as it is, and again with rand
 each library solves its problems --count times. A fault in a recipe is planted in a project: `kernelgen fuzz` and
 `kernelgen fuzz --perturb` draw --count cases, and compute-sanitizer runs the op over the cases of its tests.
 
-Every run is a process of its own with a limit of time: a fault may hang it. A fault is seen where the process reports a
-wrong result or an error, or does not end. Outcomes go into benchmarks/results/synchronisation_faults.json as they come;
---table prints what is there. The emulated GPU's column is from tests/emulator/faults/results.json. --build-only needs
-nvcc, and no GPU.
+Every run is a process of its own with a limit of time, since a fault may hang it; the right kernels have to end in it,
+too. A fault is seen where the process reports a wrong result or an error, or does not end. Outcomes go into
+benchmarks/results/synchronisation_faults.json as they come; --table prints what is there. The emulated GPU's column is
+from tests/emulator/faults/results.json. --build-only needs nvcc, and no GPU.
 """
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -69,13 +71,23 @@ class Run:
 
     def fails(self, limit_s: float) -> bool:
         environment = {**_environment(), **self.variables}
+        # A group of its own: what hangs is a process that the command started.
+        process = subprocess.Popen(
+            self.command,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
-            process = subprocess.run(
-                self.command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=limit_s
-            )
+            return process.wait(limit_s) != 0
         except subprocess.TimeoutExpired:
             return True
-        return process.returncode != 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 @dataclass(frozen=True)
@@ -173,8 +185,12 @@ def build(project: Path) -> None:
     Raises:
         subprocess.CalledProcessError: a compiler refuses it.
     """
-    _run([*KERNELGEN, "build", "--project", str(project), "--python", sys.executable])
-    _run([sys.executable, "-m", "build_tools", "build"], folder=project, PERTURB="0")
+    release = [*KERNELGEN, "build", "--project", str(project), "--python", sys.executable]
+    perturbed = [sys.executable, "-m", "build_tools", "build"]
+    with ThreadPoolExecutor(2) as pool:
+        builds = [pool.submit(_run, release), pool.submit(_run, perturbed, folder=project, PERTURB="0")]
+        for done in builds:
+            done.result()
 
 
 def _run(command: list[str], folder: Path = ROOT, **variables: str) -> None:
@@ -208,8 +224,9 @@ def main() -> int:
     chosen = [kernel for kernel in kernels(out) if _is_wanted(kernel, options.only)]
     for op in sorted({RECIPES[kernel.subject][0] for kernel in chosen if isinstance(kernel, RecipeKernel)}):
         built_project(op, out)
-    with ThreadPoolExecutor(options.jobs) as pool:
-        runs = {pool.submit(_seen, kernel, options): kernel for kernel in chosen}
+    # A thread a kernel waits for the kernel's processes, of which --jobs run at once.
+    with ThreadPoolExecutor(options.jobs) as processes, ThreadPoolExecutor(len(chosen) or 1) as pool:
+        runs = {pool.submit(_seen, kernel, options, processes): kernel for kernel in chosen}
         for run in as_completed(runs):
             tools, name = run.result(), runs[run].name
             print(f"{name:48} {', '.join(tools) or 'nothing'}", flush=True)
@@ -228,15 +245,17 @@ def _read() -> dict[str, list[str]]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
-def _seen(kernel: Kernel, options: argparse.Namespace) -> list[str]:
+def _seen(kernel: Kernel, options: argparse.Namespace, processes: ThreadPoolExecutor) -> list[str]:
     """The tools that see something on this GPU; a reason where it does not compile."""
     try:
-        kernel.build()
+        processes.submit(kernel.build).result()
     except subprocess.CalledProcessError as error:
         return [f"does not compile: {(error.stderr or error.stdout).strip()[-300:]}"]
     if options.build_only:
         return []
-    return [run.tool for run in kernel.runs(options.count) if run.fails(options.limit)]
+    runs = kernel.runs(options.count)
+    failures = processes.map(lambda run: run.fails(options.limit), runs)
+    return [run.tool for run, failed in zip(runs, failures, strict=True) if failed]
 
 
 def table() -> str:
@@ -260,7 +279,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     folder = ROOT / "build" / "gpu" / "synchronisation"
     parser.add_argument("--out", type=Path, default=folder, help="default: build/gpu/synchronisation")
-    parser.add_argument("--jobs", type=int, default=6, help="kernels at once (6)")
+    parser.add_argument("--jobs", type=int, default=6, help="processes at once (6)")
     parser.add_argument("--count", type=int, default=60, help="calls of each problem, or cases of an op (60)")
     parser.add_argument("--limit", type=float, default=180, metavar="S", help="until a run counts as hung (180)")
     text = "StyleKernel, RecipeKernel, or parts of names (default: all)"

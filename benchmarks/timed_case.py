@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelgen.worker import clock, reference_check
+from kernelgen.worker import clock, evaluation
 from kernelgen.worker.inputs import Make
 from kernelgen.worker.op import Op
 
@@ -53,8 +53,8 @@ class TimedCase:
         function = self.functions[name]
         if not self.backward:
             return lambda: function(*inputs.args)
-        outputs = [out for out in reference_check.tensors(function(*inputs.args)) if out.requires_grad]
+        outputs = [out for out in evaluation.tensors(function(*inputs.args)) if out.requires_grad]
         inputs.cotangents = inputs.cotangents or [inputs.make.cotangent(out) for out in outputs]
-        leaves = [tensor for tensor in reference_check.tensors(inputs.args) if tensor.requires_grad]
+        leaves = [tensor for tensor in evaluation.tensors(inputs.args) if tensor.requires_grad]
         cotangents = inputs.cotangents[: len(outputs)]
         return lambda: torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True, retain_graph=True)

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
@@ -71,6 +71,13 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def with_sample(corpus: Iterable[T], sample: Collection[T]) -> list[Any]:
+    """The cases of a corpus, to parametrize a test by: `make test` runs the sample, `make corpora` all others."""
+    cases = list(corpus)
+    assert set(sample) <= set(cases), f"not in the corpus: {set(sample) - set(cases)}"
+    return [case if case in sample else pytest.param(case, marks=pytest.mark.corpus) for case in cases]
 
 
 def make_checkout(folder: Path) -> Path:

@@ -109,6 +109,34 @@ def test_memory_that_malloc_gives_is_perturbed_where_that_is_asked_for():
     assert start(code).stdout == "False\n"
 
 
+@pytest.mark.parametrize("arguments", [["setup.py"], ["-m", "build_tools"], ["-m", "pytest", "-p", "facts"]])
+def test_a_project_s_programs_see_the_same(tmp_path, arguments):
+    show = "import os, sys; print('torch' in sys.modules, sys.argv, __name__, sys.path[:2], os.getcwd())\n"
+    (tmp_path / "build_tools").mkdir()
+    (tmp_path / "build_tools" / "__main__.py").write_text(show)
+    (tmp_path / "setup.py").write_text(show)
+    (tmp_path / "facts.py").write_text(f"{show}raise SystemExit(5)\n")
+
+    def printed() -> tuple[bool, str, int]:
+        command = [sys.executable, *arguments, "-v"]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        was_there, _, rest = result.stdout.partition(" ")
+        return was_there == "True", rest, result.returncode
+
+    forked, *facts = printed()
+    with warm_start.cold():
+        imported, *expected = printed()
+    assert (forked, imported) == (True, False)
+    assert facts == expected
+    assert str(tmp_path) in facts[0]
+
+
+@pytest.mark.parametrize("code", ["import torch", "import sys, torch", "import sys; from demo_kernels import f"])
+def test_a_program_that_imports_torch_or_a_project_is_forked(code):
+    program = f"import sys\nprint('torch' in sys.modules); sys.exit()\n{code}"
+    assert start(program).stdout == "True\n"
+
+
 def test_other_commands_start_as_always():
     code = "import sys; print('torch' in sys.modules)"
     assert start(code).stdout == "False\n"

@@ -1,10 +1,11 @@
 """Starts Python processes that need torch as forks of a process that has imported it, which takes a tenth of the time.
 
-`activate` lets `subprocess` start kernelgen's workers, and the processes of ops, from a warm process: a child of this
-one that imported torch and nothing else. The new process is a child of this one like any other, with the pipes, the
-session, the folder, the variables and the exit code that were asked for. One that starts such processes in its turn has
-a warm process of its own, forked before any other code ran in it. What a fork cannot have (variables that Python, the
-linker or a library reads when it is loaded) starts as always, as does everything where the system is not Linux.
+`activate` lets `subprocess` start kernelgen's workers, the processes of ops, and a project's build, tests and programs
+from a warm process: a child of this one that imported torch and nothing else. The new process is a child of this one
+like any other, with the pipes, the session, the folder, the variables and the exit code that were asked for. One that
+starts such processes in its turn has a warm process of its own, forked before any other code ran in it. What a fork
+cannot have (variables that Python, the linker or a library reads when it is loaded) starts as always, as does all
+where the system is not Linux.
 `cold` turns it off.
 """
 
@@ -32,9 +33,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-# The commands that import torch sooner or later: kernelgen's own, its workers and the ops' processes.
+# The commands that import torch sooner or later: kernelgen's own, its workers and the ops' processes; what a test has
+# Python run that imports torch or a project; and a project's build and tests.
 _HOSTS = re.compile(r"from kernelgen\.worker\.protocol import main")
-_LEAVES = re.compile(r"from kernelgen\.worker\.(op_host import main|tune import)")
+_LEAVES = re.compile(
+    r"from kernelgen\.worker\.(op_host import main|tune import)"
+    r"|^(.*; *)?(import|from) [\w., ]*\b(torch|\w+_kernels)\b",
+    re.MULTILINE,
+)
+_PROGRAMS = (["setup.py"], ["-m", "build_tools"], ["-m", "pytest"])
 # Verbs that start such workers.
 _STARTERS = {"bench", "compare", "fuzz", "tune", "verdict"}
 # Read once, by Python or the dynamic linker, when a process starts; but for those that `_become` heeds.
@@ -125,6 +132,8 @@ def _kind(arguments: Sequence[str]) -> str | None:
     """Whether a command starts others in its turn ("host"), or none ("leaf")."""
     if arguments[0] == "-c":
         return "host" if _HOSTS.search(arguments[1]) else "leaf" if _LEAVES.search(arguments[1]) else None
+    if any(arguments[: len(program)] == program for program in _PROGRAMS):
+        return "leaf"
     return "host" if arguments[:2] == ["-m", "kernelgen"] and set(arguments) & _STARTERS else None
 
 
@@ -312,6 +321,10 @@ def _run(arguments: list[str]) -> int:
             sys.path.insert(0, "")
             sys.argv = ["-c", *arguments[2:]]
             exec(compile(arguments[1], "<string>", "exec"), main.__dict__)
+        elif arguments[0].endswith(".py"):
+            sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
+            sys.argv = list(arguments)
+            runpy.run_path(arguments[0], run_name="__main__")
         else:
             sys.path.insert(0, os.getcwd())
             sys.argv = ["-m", *arguments[2:]]

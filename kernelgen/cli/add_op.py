@@ -9,14 +9,18 @@ from kernelgen.errors import KernelgenError, UsageError
 
 if TYPE_CHECKING:
     from kernelgen.scaffold.project import Project
+    from kernelgen.scaffold.schema.from_python.reference import Reference
+    from kernelgen.scaffold.schema.model import Schema
 
 # The recipes of which the kernels are written too, by what the function decomposes to.
 DERIVED = ("pointwise", "row_wise")
+# The recipe of an op whose shapes are known, and the kernels not.
+SHAPED = "shaped"
 
 
 def run(arguments: list[str]) -> int:
     parser = Parser("add-op", "Add an op to a project: a recipe under a new name, or one of your own.")
-    parser.add_argument("name", metavar="NAME", help="the op's name, such as fused_add")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the op's name; asked for at a terminal")
     parser.add_argument(
         "--recipe", metavar="R", help="the recipe to stamp it from (default: blank; `kernelgen list` shows all)"
     )
@@ -24,19 +28,35 @@ def run(arguments: list[str]) -> int:
         "--schema", metavar="S", help='the op\'s schema, such as "(Tensor x, float eps=1e-6) -> Tensor"'
     )
     parser.add_argument("--from", dest="function", metavar="FILE.py:FUNCTION", help="a type-hinted PyTorch function")
+    parser.add_argument(
+        "--shapes", metavar="S", help='the shapes of its tensors, such as "x: ... D; weight: D float32 -> ... D"'
+    )
+    parser.add_argument(
+        "--backward",
+        choices=("own", "composed", "none"),
+        help="the gradient: an operator of its own, PyTorch's of the reference, or none (default: composed, if any)",
+    )
     parser.add_project()
     parser.add_writing()
     options = parser.parse_args(arguments)
 
+    from kernelgen.cli import questions
     from kernelgen.scaffold import ops, project
 
+    is_asked = options.name is None
+    if is_asked:
+        questions.need_terminal("add-op", "NAME")
     with project.writing(options.project) as home:
+        if is_asked:
+            questions.ask_op(options, home, (*DERIVED, SHAPED))
         entry = _entry(options, home)
         plan = ops.add(home, entry)
         output.note(home.template.note if home.template.dirty else "")
         folder = home.relative(home.op_folder(options.name))
         edit = ops.to_write(plan) or ops.kernels(plan)
         written = entry["recipe"] in DERIVED
+        if is_asked and not options.dry_run and not questions.confirm(plan):
+            return 0
         steps = [*([] if written else [f"edit {', '.join(edit)}"]), "kernelgen build", f"pytest {folder}"]
         if output.finish(plan, plan.apply, dry_run=options.dry_run, as_json=options.json, op=entry, next=steps):
             print(output.steps(steps))
@@ -55,14 +75,21 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
             f"The recipe {options.recipe} is for functions that decompose; write "
             f"`kernelgen add-op {options.name} --from FILE.py:FUNCTION`."
         )
+    if options.recipe == SHAPED:
+        raise UsageError(
+            f"The recipe {SHAPED} is for ops whose shapes are known; write `kernelgen add-op {options.name} --schema S "
+            "--shapes S`."
+        )
     entry = {"name": options.name, "recipe": options.recipe or "blank"}
     if not derived:
+        if options.shapes is not None or options.backward is not None:
+            raise UsageError("--shapes and --backward go with --schema or --from.")
         return entry
 
     if options.schema is not None:
         from kernelgen.scaffold.schema.parser import parse
 
-        return entry | {"schema": parse(options.schema).entry()}
+        return _with_shapes(entry, parse(options.schema), options, home)
 
     from kernelgen.scaffold.schema.from_python import reference
 
@@ -70,8 +97,88 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     if function.packages:
         packages = ", ".join(function.packages)
         output.note(f"{function.name} imports {packages}; add them to `dependencies` in pyproject.toml.")
+    if options.shapes is not None:
+        from kernelgen.scaffold.shapes.parser import parse
+
+        parse(options.shapes, function.schema)  # What is wrong with it is said before anything is traced.
     entry |= {"schema": function.schema.entry(), "reference": function.source_as(options.name)}
-    return entry if options.recipe == "blank" else _with_kernels(entry, home)
+    if options.recipe != "blank" and options.backward is None:
+        entry = _with_kernels(entry, home)
+    if entry["recipe"] not in DERIVED:
+        return _with_learned_shapes(entry, function, options, home)
+    if options.shapes is not None:
+        output.note(f"The kernels of {options.name} are written, for all shapes that it takes: --shapes was left out.")
+    return entry
+
+
+def _with_shapes(
+    entry: dict[str, Any], schema: "Schema", options: argparse.Namespace, home: "Project"
+) -> dict[str, Any]:
+    """The entry of an op that is made from a schema, whose shapes are given or assumed."""
+    from kernelgen.scaffold.shapes.entry import assumed, shaped
+    from kernelgen.scaffold.shapes.parser import parse
+
+    text = assumed(schema) if options.shapes is None else options.shapes
+    if text is None or not _knows_shapes(home, options):
+        return entry | {"schema": schema.entry()}
+    shapes = parse(text, schema)
+    if options.shapes is None:
+        output.note(f'assumed --shapes "{shapes.text}": give others where the tensors have other shapes or dtypes')
+    return entry | {"recipe": SHAPED} | shaped(options.name, shapes, options.backward)
+
+
+def _with_learned_shapes(
+    entry: dict[str, Any], function: "Reference", options: argparse.Namespace, home: "Project"
+) -> dict[str, Any]:
+    """The entry of an op that is made from a function, whose shapes are learned by calls of it."""
+    from kernelgen.lab.shapes import NotLearnedError, learn
+    from kernelgen.scaffold.shapes.entry import shaped
+    from kernelgen.scaffold.shapes.parser import parse
+    from kernelgen.toolchain.python import find_python
+
+    if not _knows_shapes(home, options):
+        return entry
+    try:
+        with output.progress(f"calling {options.name}"):
+            python = find_python(home.root)
+            learned = learn(python, home.root, entry["reference"], options.name, function.schema, options.shapes)
+    except NotLearnedError as reason:
+        if options.shapes is None:
+            output.note(
+                f"The shapes of {options.name} are not known, so write them as --shapes. In the way was {reason}."
+            )
+            return entry
+        output.note(f"--shapes was not held against the function: {reason}.")
+        facts = shaped(
+            options.name, parse(options.shapes, function.schema), options.backward, docstring=function.docstring
+        )
+        return entry | {"recipe": SHAPED} | facts
+    if learned.assumed:
+        output.note(f'assumed --shapes "{learned.shapes.text}": give others where the tensors have other shapes')
+    facts = shaped(
+        options.name,
+        learned.shapes,
+        options.backward,
+        docstring=function.docstring,
+        drawn=learned.cases,
+        least=learned.least,
+        differentiable=learned.differentiable,
+        independent=learned.independent,
+    )
+    return entry | {"recipe": SHAPED} | facts
+
+
+def _knows_shapes(home: "Project", options: argparse.Namespace) -> bool:
+    """Whether the project's template has the recipe.
+
+    Raises:
+        UsageError: it has not, and the options need it.
+    """
+    if SHAPED in home.renderer().recipes():
+        return True
+    if options.shapes is not None or options.backward is not None:
+        raise UsageError("The project's template knows no --shapes and no --backward; `kernelgen update` brings them.")
+    return False
 
 
 def _with_kernels(entry: dict[str, Any], home: "Project") -> dict[str, Any]:

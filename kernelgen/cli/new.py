@@ -10,7 +10,11 @@ from kernelgen.cli.parser import Parser
 def run(arguments: list[str]) -> int:
     parser = Parser("new", "Stamp a project into a new folder.")
     parser.add_argument(
-        "directory", type=Path, metavar="DIR", help="the folder to create; its name becomes the project's"
+        "directory",
+        type=Path,
+        metavar="DIR",
+        nargs="?",
+        help="the folder to create; its name becomes the project's; asked for at a terminal",
     )
     parser.add_argument(
         "--defaults", action="store_true", help="ask nothing: take the default of every question without an answer"
@@ -20,8 +24,12 @@ def run(arguments: list[str]) -> int:
     parser.add_writing()
     options = parser.parse_args(arguments)
 
+    from kernelgen.cli import questions
     from kernelgen.scaffold import new, template
 
+    if options.directory is None:
+        questions.need_terminal("new", "DIR")
+        options.directory = questions.ask_folder()
     source = template.installed()
     data = new.read_data(options.data, options.data_file)
     output.note(_record_gpus(data))

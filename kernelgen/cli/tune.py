@@ -3,6 +3,8 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +31,9 @@ _WRITTEN, _STANDS = 0, 2
 def run(arguments: list[str]) -> int:
     try:
         options = _options(arguments)
-        return _tune(_request(options, lab.find(options)), options)
+        home = lab.find(options)
+        with _rule(options, home) as rule:
+            return _tune(_request(options, home, rule), options)
     except TuningError:
         raise
     except KernelgenError as error:
@@ -41,6 +45,20 @@ def run(arguments: list[str]) -> int:
         raise TuningError(
             f"Tuning needs {error.name}; install it with: {sys.executable} -m pip install optuna scikit-learn scipy"
         ) from error
+
+
+@contextmanager
+def _rule(options: argparse.Namespace, home: "Selection") -> Iterator[Path | None]:
+    """The checkout of the revision to trust, whose differences are said; None without one."""
+    if options.trust is None:
+        yield None
+        return
+    from kernelgen.lab.trust import changes_of_rule, trusted
+
+    with trusted(home.root, options.trust) as rule:
+        for sentence in changes_of_rule(rule, home.root, home.package, home.ops, options.trust):
+            note(sentence)
+        yield rule
 
 
 def _tune(request: "TuningRequest", options: argparse.Namespace) -> int:
@@ -62,6 +80,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     lab.add_options(parser, ops=1)
     parser.add_argument("--cases", nargs="+", metavar="CASE", help="the cases of lab.py that count (default: all)")
     parser.add_argument("--dtype", metavar="D", help="one dtype of the op (default: those that lab.py names)")
+    text = "take lab.py, with its space and its cases, and the reference of this revision (default: as they are now)"
+    parser.add_argument("--trust", metavar="REV", help=text)
     parser.add_argument("--backward", action="store_true", help="tune for the gradient's time instead")
     parser.add_argument("--tf32", action="store_true", help="let float32 matrix products use TF32")
     _add_search(parser)
@@ -131,7 +151,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
             parser.error(f"--chip {options.chip} is not known; known are {', '.join(DEVICE_LIMITS)}")
 
 
-def _request(options: argparse.Namespace, home: "Selection") -> "TuningRequest":
+def _request(options: argparse.Namespace, home: "Selection", rule: Path | None) -> "TuningRequest":
     from kernelgen.lab.compare import Thresholds
     from kernelgen.tune.request import TuningRequest
 
@@ -143,6 +163,7 @@ def _request(options: argparse.Namespace, home: "Selection") -> "TuningRequest":
         home.python,
         device="cuda" if options.chip else options.device,
         limit_s=options.limit,
+        rule=rule,
         thresholds=Thresholds(slower=options.slower / 100, faster=options.faster / 100),
         **{name: getattr(options, name) for name in (*names, "resume", "best", "blocks", "chip")},
     )

@@ -26,7 +26,8 @@ def run(arguments: list[str]) -> int:
     from kernelgen.lab.verdict import Request, judge
 
     names = ("against", "trust", "device", "cases", "seed", "blocks")
-    request = Request(**{name: getattr(options, name) for name in names}, limit_s=options.limit)
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    request = Request(**given, limit_s=options.limit)
     verdict = judge(lab.find(options), request, lambda step: None if options.json else note(f"{step} …"))
     print(json.dumps(verdict.as_dict()) if options.json else _text(verdict))
     return verdict.exit_code
@@ -41,7 +42,7 @@ def _parser() -> Parser:
     text = "take lab.py, the reference and the peers of this revision (default: that of --against)"
     parser.add_argument("--trust", metavar="REV", help=text)
     parser.add_argument("--cases", nargs="+", metavar="CASE", help="measure these cases of lab.py alone")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of cases, inputs and the order (default: 0)")
+    parser.add_argument("--seed", type=int, metavar="N", help="of cases, inputs and the order (default: another)")
     lab.add_blocks(parser)
     text = "how many seconds a case may say nothing before it counts as hung (default: 120)"
     parser.add_argument("--limit", type=float, default=120.0, metavar="S", help=text)

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelgen.emulator.compiler import HERE, Compiler, EmulatorError, run
-from kernelgen.emulator.precompiled import precompiled, split
+from kernelgen.emulator.precompiled import LOADED, Preprocessed, preprocess
 from kernelgen.emulator.rewrite import rewrite
 from kernelgen.emulator.unhooked import DUMP, unhooked_calls
 
 # What an object follows from, beside the source, its headers and the flags.
-RULES = [HERE / f"{name}.py" for name in ("compile", "compiler", "rewrite", "unhooked")]
+RULES = [HERE / f"{name}.py" for name in ("compile", "compiler", "precompiled", "rewrite", "unhooked")]
 # Of a kernel whose calls are all inlined: see keywords.h.
 WHOLE = "__attribute__((flatten))"
 
@@ -32,15 +32,13 @@ def compile_kernel(
     Raises:
         EmulatorError: the source cannot be compiled; the message holds the compiler's output.
     """
-    dependencies = ["-MD", "-MF", f"{target}.d", "-MT", str(target)] if depends else []
-    preprocess = [*compiler.kernel_flags(), *flags, *compiler.preprocessor_flags(), *dependencies]
-    names, prelude, own = split(run([compiler.command, *preprocess, str(source)]))
-    own = rewrite(own, before=prelude)
+    source_text = preprocess(compiler, source, flags, target if depends else None)
+    own = rewrite(source_text.own, source_text.toolkit)
     dump = target.with_suffix(".tsan")
     try:
         # Calls take g++ a third of the time that it takes to inline them all, as nvcc does.
         for text in (own.replace(WHOLE, ""), own):
-            if not (unhooked := _compile(compiler, names, prelude, text, target, dump)):
+            if not (unhooked := _compile(compiler, source_text, text, target, dump)):
                 break
     finally:
         dump.unlink(missing_ok=True)
@@ -52,19 +50,19 @@ def compile_kernel(
         )
 
 
-def _compile(compiler: Compiler, names: str, prelude: str, own: str, target: Path, dump: Path) -> list[str]:
-    """Compiles rewritten text; returns the functions with reads that no hook sees."""
+def _compile(compiler: Compiler, source: Preprocessed, own: str, target: Path, dump: Path) -> list[str]:
+    """Compiles the source's own text, rewritten; returns the functions with reads that no hook sees."""
     rewritten = target.with_suffix(".ii")
     command = [*compiler.command_for_preprocessed(), f"{DUMP}={dump}", "-c", "-o", str(target), str(rewritten)]
     try:
-        rewritten.write_text(f'{names}#pragma GCC pch_preprocess "{precompiled(compiler, prelude)}"\n{own}')
+        rewritten.write_text(f'{source.names}{LOADED}"{source.header}"\n{own}')
         try:
             run(command)
         except EmulatorError as error:
             if "PCH" not in str(error):
                 raise
             # g++ loads a precompiled header at one address, which the system may not grant.
-            rewritten.write_text(f"{names}{rewrite(prelude)}{own}")
+            rewritten.write_text(f"{source.names}{source.prelude}{own}")
             run(command)
     finally:
         rewritten.unlink(missing_ok=True)

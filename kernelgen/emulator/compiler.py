@@ -51,8 +51,8 @@ class Compiler:
         """What compiles such a source then: macros and include folders have done their work."""
         return [self.command, *FLAGS, *KERNEL_FLAGS, "-fpreprocessed"]
 
-    def preprocessor_flags(self) -> list[str]:
-        return ["-E", "-x", "c++", "-include", "prelude.h"]
+    def preprocessor_flags(self, prelude: Path) -> list[str]:
+        return ["-E", "-fpch-preprocess", "-x", "c++", "-include", str(prelude)]
 
     def runtime_flags(self) -> list[str]:
         """Those of the emulated device's own sources."""

@@ -1,30 +1,77 @@
 """The prelude, compiled once: what every CUDA source begins with, the toolkit's headers above all, takes g++ as long as
 an ordinary kernel does.
 
-The file is named for the prelude's text as the preprocessor left it, so macros that change it make another.
+It is kept in two forms. One has what rewriting made of its text, and is what the compiler loads; its folder is named
+for the text as the preprocessor left it, so macros that change it make another. The other has its macros, and spares
+the preprocessor the text; g++ does without it where a macro of the source's flags would change it.
 """
 
+import contextlib
 import hashlib
+import json
 import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelgen.emulator.cache import cache_folder, remove_unused
-from kernelgen.emulator.compiler import Compiler, run
+from kernelgen.emulator.compiler import DEVICE, Compiler, run
 from kernelgen.emulator.lock import locked
-from kernelgen.emulator.rewrite import rewrite
+from kernelgen.emulator.rewrite import rewrite, toolkit_of
 
 # What the preprocessor writes before and after the files that the command line includes.
 BEGIN, END = '# 0 "<built-in>"\n', '"<command-line>" 2\n'
+# What it writes where it took the macros' form.
+LOADED = "#pragma GCC pch_preprocess "
+# Flags that say which GPU a source is for, and with that what the prelude is.
+OF_ARCHITECTURE = "-DEMULATED_", "-D__CUDA_"
+
+
+@dataclass(frozen=True)
+class Preprocessed:
+    """A source as the preprocessor left it: the lines that name it, the prelude, compiled, and what is its own."""
+
+    names: str
+    header: Path
+    own: str
+    toolkit: str | None  # The folder of the toolkit's headers.
+
+    @property
+    def prelude(self) -> str:
+        """The prelude's text, rewritten."""
+        return self.header.with_suffix(".h").read_text()
+
+
+def preprocess(compiler: Compiler, source: Path, flags: Sequence[str], target: Path | None = None) -> Preprocessed:
+    """Preprocesses a .cu file; writes the dependencies of the object `target` beside it.
+
+    Raises:
+        EmulatorError: g++ refuses the source; the message holds its output.
+    """
+    macros = _Macros.of(compiler, flags)
+    command = [compiler.command, *compiler.kernel_flags(), *flags, *compiler.preprocessor_flags(macros.source)]
+    depends = ["-MD", "-MF", f"{target}.d", "-MT", str(target)] if target else []
+    names, prelude, own = split(run([*command, *depends, str(source)]))
+    if LOADED not in prelude:
+        return Preprocessed(names, precompiled(compiler, prelude), own, toolkit_of(prelude))
+    if target:
+        with Path(f"{target}.d").open("a") as file:
+            file.write("".join(f"{target}: {path}\n" for path in macros.escaped_inputs()))
+    os.utime(macros.header.parent)
+    return Preprocessed(names, macros.header, own, macros.toolkit)
 
 
 def split(text: str) -> tuple[str, str, str]:
     """Of a preprocessed source the lines that name it and its folder, the prelude, and the rest."""
     begin, end = text.index(BEGIN), text.rindex(END) + len(END)
+    if text.startswith(LOADED, end):
+        end = text.index("\n", end) + 1
     return text[:begin], text[begin:end], text[end:]
 
 
 def precompiled(compiler: Compiler, prelude: str) -> Path:
-    """The precompiled header of a prelude, from the cache or new.
+    """The precompiled header of a prelude, from the cache or new. Its text, rewritten, is in prelude.h beside it.
 
     Raises:
         EmulatorError: it cannot be compiled; the message holds the compiler's output.
@@ -38,9 +85,75 @@ def precompiled(compiler: Compiler, prelude: str) -> Path:
         if not header.exists():
             folder.mkdir(exist_ok=True)
             remove_unused(folder.parent)
-            text, unfinished = folder / "prelude.h", header.with_suffix(".unfinished")
+            text = folder / "prelude.h"
             text.write_text(rewrite(prelude))
-            run([*command, "-o", str(unfinished), str(text)])
-            unfinished.rename(header)
+            _precompile(command, text, header)
         os.utime(folder)
     return header
+
+
+def _precompile(command: Sequence[str], text: Path, header: Path) -> None:
+    unfinished = header.with_suffix(".unfinished")
+    run([*command, "-o", str(unfinished), str(text)])
+    unfinished.rename(header)
+
+
+@dataclass(frozen=True)
+class _Macros:
+    """The prelude's macros, compiled."""
+
+    source: Path  # The prelude's name for the preprocessor, which looks for the compiled form beside it.
+    header: Path  # The other form.
+    toolkit: str | None
+    inputs: Mapping[str, Sequence[int]]  # The files that it is made of, with their sizes and times in ns.
+
+    @classmethod
+    def of(cls, compiler: Compiler, flags: Sequence[str]) -> "_Macros":
+        """Those for a source's flags, from the cache or new."""
+        own = [flag for flag in flags if flag.startswith(OF_ARCHITECTURE)]
+        command = [compiler.command, *compiler.kernel_flags(), *own]
+        digest = hashlib.sha256(repr(command).encode()).hexdigest()[:20]
+        folder = cache_folder() / f"macros-{digest}"
+        with locked(folder.with_suffix(".lock"), quietly=True):
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                macros = cls._read(folder)
+                if macros.header.exists() and macros.inputs == _stamps(macros.inputs):
+                    os.utime(folder)
+                    return macros
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            return cls._make(compiler, command, folder)
+
+    @classmethod
+    def _read(cls, folder: Path) -> "_Macros":
+        facts = json.loads((folder / "facts.json").read_text())
+        return cls(folder / "prelude.h", Path(facts["header"]), facts["toolkit"], facts["inputs"])
+
+    @classmethod
+    def _make(cls, compiler: Compiler, command: Sequence[str], folder: Path) -> "_Macros":
+        source, empty, depends = folder / "prelude.h", folder / "empty.cu", folder / "prelude.d"
+        source.write_text(f'#include "{DEVICE}/prelude.h"\n')
+        empty.write_text("")
+        _, prelude, _ = split(run([*command, *compiler.preprocessor_flags(source), str(empty)]))
+        header = precompiled(compiler, prelude)
+        _precompile([*command, "-MD", "-MF", str(depends), "-x", "c++-header"], source, folder / "prelude.h.gch")
+        inputs = _stamps([*_names(depends.read_text()), shutil.which(compiler.command) or compiler.command])
+        toolkit = toolkit_of(prelude)
+        facts = {"header": str(header), "toolkit": toolkit, "inputs": inputs}
+        (folder / "facts.json").write_text(json.dumps(facts))
+        return cls(source, header, toolkit, inputs)
+
+    def escaped_inputs(self) -> list[str]:
+        """The names as a dependency file spells them."""
+        return [path.replace("\\", "\\\\").replace(" ", "\\ ").replace("$", "$$") for path in self.inputs]
+
+
+def _names(dependencies: str) -> list[str]:
+    """The files that a rule of make names after its target."""
+    words = dependencies.replace("\\\n", " ").partition(":")[2].replace("\\ ", "\0").split()
+    return [word.replace("\0", " ").replace("$$", "$") for word in words]
+
+
+def _stamps(paths: Sequence[str] | Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    stats = {path: os.stat(path) for path in paths}
+    return {path: [stat.st_size, stat.st_mtime_ns] for path, stat in stats.items()}

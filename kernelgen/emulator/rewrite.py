@@ -47,11 +47,17 @@ CAST = re.compile(
 ATTRIBUTE = re.compile(r"(?:alignas|__attribute__)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 
 
-def rewrite(text: str, *, before: str = "") -> str:
-    """The text, rewritten but for the headers of the system; `before` is what stands before it in its source."""
+def toolkit_of(text: str) -> str | None:
+    """The folder of the toolkit's headers, if the text has its runtime's."""
+    header = RUNTIME_HEADER.search(text)
+    return header and header[1]
+
+
+def rewrite(text: str, toolkit: str | None = None) -> str:
+    """The text, rewritten but for the headers of the system; `toolkit` is the folder of the toolkit's headers, which
+    are not among those."""
     markers = list(MARKER.finditer(text))
-    toolkit = next((m[1] for m in RUNTIME_HEADER.finditer(before)), None)
-    toolkit = toolkit or next((m[1] for m in RUNTIME_HEADER.finditer(text)), None)
+    toolkit = toolkit or toolkit_of(text)
     parts = []
     begin = 0
     is_system = False

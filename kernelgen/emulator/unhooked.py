@@ -8,14 +8,17 @@ from collections.abc import Iterator
 
 DUMP = "-fdump-tree-tsan1"
 FUNCTION = re.compile(r"^;; Function (.+) \(\w+, funcdef_no.*$", re.MULTILINE)
-CALL = re.compile(r"^ +(?:[^=\"(]+ = )?([^=\"( ][^=\"(]*) \((.+)\);(?: \[[\w ]+\])*$", re.MULTILINE)
+CALL = re.compile(r"^ +(?:[^=\"(\n]+ = )?([^=\"( \n][^=\"(\n]*) \((.+)\);(?: \[[\w ]+\])*$", re.MULTILINE)
 # The host copies a kernel's arguments to launch it; these do so, and what calls them.
 LAUNCHES = "emulator::run", "emulator::launch<"
 # Hooks, internal functions of g++, and functions of the emulator, whose arguments no kernel writes to.
 HOOKED = re.compile(r"__builtin|\.|emulator::|cuda[A-Z]|if$|switch$")
 # Values in registers, numbers, strings, addresses.
-IN_REGISTER = re.compile(r"[\w.]*_\d+(?:\(D\))?|[\d.-].*|\"|[&{].*|true|false")
-OWN = re.compile(r"^  [\w:<>,&* \[\]()-]*?(D\.\d+|\w+)(?:\[\w+\])*;$", re.MULTILINE)
+IN_REGISTER = re.compile(r"[\w.]*_\d+(?:\(D\))?|[\d.-].*|\"\"|[&{].*|true|false")
+# Such as `tile`, `D.17` of the compiler, or its `iftmp.416`; a member follows after another point.
+VARIABLE = r"(?:[A-Za-z_]\w*\.\d+|\w*)"
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+OWN = re.compile(r"^  [\w:<>,&* \[\]()-]*?([\w.]+)(?:\[\w+\])*;$", re.MULTILINE)
 
 
 def unhooked_calls(dump: str) -> list[str]:
@@ -51,10 +54,10 @@ def _passed(body: str) -> Iterator[str]:
     for callee, arguments in CALL.findall(body):
         if HOOKED.match(callee):
             continue
-        for word in _split(arguments):
+        for word in _split(STRING.sub('""', arguments)):
             if not IN_REGISTER.fullmatch(word):
                 is_pointed_to = word.startswith(("*", "MEM")) or "->" in word
-                yield "" if is_pointed_to else re.match(r"(?:D\.\d+|\w*)", word)[0]
+                yield "" if is_pointed_to else re.match(VARIABLE, word)[0]
 
 
 def _own(body: str) -> set[str]:

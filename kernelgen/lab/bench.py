@@ -3,7 +3,7 @@
 worker/bench.py takes the samples; results.py describes the file that is kept of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -188,14 +188,21 @@ def _figures(measured: dict[str, Any], seconds: Sequence[float], ceilings: dict[
     percentiles = {f"p{percent}": statistics.percentile(seconds, percent) for percent in (50, 95, 99)}
     median = statistics.median(seconds, seed=measured["seed"])
     figures = {"seconds": seconds, "median": median.as_list(), **percentiles, "cv": statistics.spread(seconds)}
-    if measured["bytes"] is not None:
-        figures["bytes_per_s"] = measured["bytes"] / median.value
-        figures["copy_fraction"] = figures["bytes_per_s"] / ceilings["copy_bytes_per_s"] if ceilings else None
-    if measured["flops"] is not None:
-        figures["flops_per_s"] = measured["flops"] / median.value
-        rate = ceilings.get("matrix_flops_per_s", {}).get(measured["dtype"])
-        figures["matrix_fraction"] = figures["flops_per_s"] / rate if rate else None
-    return figures
+    rates = {"bytes_per_s": measured["bytes"], "flops_per_s": measured["flops"]}
+    figures |= {name: count / median.value for name, count in rates.items() if count is not None}
+    return figures | fractions(median.value, measured["bytes"], measured["flops"], measured["dtype"], ceilings)
+
+
+def fractions(
+    seconds: float, moved: int | None, flops: int | None, dtype: str, ceilings: Mapping[str, Any]
+) -> dict[str, float | None]:
+    """The shares of this machine's ceilings that a call reaches, of those that lab.py counts something for."""
+    rates = {
+        "copy_fraction": (moved, ceilings.get("copy_bytes_per_s")),
+        "matrix_fraction": (flops, ceilings.get("matrix_flops_per_s", {}).get(dtype)),
+    }
+    counted = {name: pair for name, pair in rates.items() if pair[0] is not None}
+    return {name: count / seconds / rate if rate else None for name, (count, rate) in counted.items()}
 
 
 def _times_as_fast(op: Sequence[float], peer: Sequence[float]) -> list[float]:

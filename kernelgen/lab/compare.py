@@ -87,6 +87,14 @@ class Thresholds:
         """Whether other processes might show a regression where these do not: half of one is shown."""
         return self.shown(difference, p) and difference.ratio.value >= 1 + self.slower / 2
 
+    def is_decided(self, ratios: Sequence[float]) -> bool:
+        """Whether more blocks would hardly change the verdict on one case: its interval lies wholly beyond a threshold,
+        or so close to 1 that three quarters of a regression are ruled out."""
+        ratio = statistics.paired_difference(ratios).ratio
+        close = 1 + 0.75 * self.slower
+        is_equal = 1 / close < ratio.low and ratio.high < close
+        return is_equal or ratio.high <= 1 / (1 + self.faster) or ratio.low >= 1 + self.slower
+
     def agreed(self, first: Difference, p: float, second: Difference) -> str:
         """The verdict on a case that was measured twice, by different processes."""
         verdicts = {self.verdict(first, p), self.verdict(second, second.p)}
@@ -98,7 +106,8 @@ class Thresholds:
 
 @dataclass
 class Verdict:
-    """The verdict on one case; `before` and `after` are median seconds, `p` is corrected for the number of cases."""
+    """The verdict on one case; `before` and `after` are median seconds, NaN if there are none, and `p` is corrected for
+    the number of cases."""
 
     case: str
     verdict: str
@@ -111,6 +120,7 @@ class Verdict:
     def as_dict(self) -> dict[str, Any]:
         facts = asdict(self)
         del facts["difference"], facts["p"]
+        facts |= {name: None for name in ("before", "after") if math.isnan(facts[name])}
         if shown := self.difference:
             facts |= {"ratio": shown.ratio.as_list(), "intervals_apart": shown.apart, "cliffs_delta": shown.delta}
             facts |= {"p": shown.p, "p_holm": self.p, "count": shown.count}
@@ -181,6 +191,11 @@ def revisions(
         _say_what_would_decide(verdict, thresholds, "blocks")
         verdicts.append(verdict)
     return Comparison(before, after, machine, verdicts, thresholds)
+
+
+def lost(case: str, reason: str, *, is_new: bool) -> Verdict:
+    """The verdict on a case in which a version crashed. The new one is wrong; of the old one nothing follows."""
+    return Verdict(case, WRONG if is_new else INCONCLUSIVE, math.nan, math.nan, notes=[reason])
 
 
 def _confirm(verdict: Verdict, second: Difference, thresholds: Thresholds) -> None:
@@ -324,6 +339,8 @@ HEADINGS = ("case", "before", "after", "time, 99% interval", "Cliff's δ", "p (H
 
 def _row(verdict: Verdict) -> tuple[str, ...]:
     difference = verdict.difference
+    if difference is None:
+        return (verdict.case, *["-"] * 5, verdict.verdict)
     ends = ", ".join(f"{100 * (end - 1):+.1f}" for end in (difference.ratio.low, difference.ratio.high))
     change = f"{100 * (difference.ratio.value - 1):+.1f}% ({ends})"
     times = (results.seconds(verdict.before), results.seconds(verdict.after))
@@ -366,10 +383,14 @@ def software(environment: Mapping[str, Any]) -> str:
 
 def interleaved(measured: Sequence[PairedResult], schedule: Schedule, pairs: int) -> list[str]:
     """How two revisions took turns, and what the GPU's clocks were meanwhile, in sentences."""
-    samples = schedule.blocks * schedule.rounds * schedule.samples
+    ends = [end(result.blocks for result in measured) for end in (min, max)]
+    blocks, samples = (
+        " to ".join(f"{count * factor}" for count in dict.fromkeys(ends))
+        for factor in (1, schedule.rounds * schedule.samples)
+    )
     who = "a pair" if pairs == 1 else f"{pairs} pairs"
     sentences = [
-        f"Interleaved: {schedule.blocks} blocks with fresh inputs, {schedule.rounds} rounds each, {samples} samples of "
+        f"Interleaved: {blocks} blocks with fresh inputs, {schedule.rounds} rounds each, {samples} samples of "
         f"each side in all, by {who} of processes; intervals of the ratio at 99%."
     ]
     states = [end.get("state", {}) for result in measured for end in result.about.values()]

@@ -1,13 +1,13 @@
 """Compares the working tree of a project with an earlier revision, built aside, in one interleaved measurement."""
 
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernelgen.lab import compare
-from kernelgen.lab.compare import Comparison, Thresholds
+from kernelgen.lab.compare import Comparison, Thresholds, interleaved, software
 from kernelgen.lab.pair import Pair
 from kernelgen.lab.paired_measurement import PairedMeasurement
 from kernelgen.lab.selection import Selection
@@ -46,6 +46,64 @@ class Request:
         return facts | {name: getattr(self, name) for name in names}
 
 
+@dataclass
+class Revisions:
+    """Both revisions of a project's ops, built.
+
+    Attributes:
+        then: the checkout of the revision `commit`; `rule`: that of the revision to trust.
+        changes: of the rule since, in sentences.
+    """
+
+    selection: Selection
+    request: Request
+    then: Path
+    commit: str
+    rule: Path
+    changes: list[str]
+    _loading: dict[str, Pair] = field(default_factory=dict)
+
+    def load(self, op: str) -> None:
+        """Starts the first pair of workers of an op."""
+        self._loading[op] = self._new(op, self.request.seed)
+        self._loading[op].load()
+
+    def start(self, op: str, seed: int) -> Pair:
+        return self._loading.pop(op, None) or self._new(op, seed)
+
+    def close(self) -> None:
+        for pair in self._loading.values():
+            pair.close()
+
+    def _new(self, op: str, seed: int) -> Pair:
+        selection, request = self.selection, self.request
+
+        def worker(name: str, folder: Path) -> WorkerProcess:
+            facts = {**request.for_worker(selection.package, op, seed), "trusted": str(self.rule)}
+            return WorkerProcess(name, selection.python, folder, facts)
+
+        return Pair(worker(f"{op} at {request.against}", self.then), worker(f"{op} as it is now", selection.root))
+
+
+@contextmanager
+def built(selection: Selection, request: Request) -> Iterator[Revisions]:
+    """Builds both revisions.
+
+    Raises:
+        KernelgenError: there is no such revision, or a revision does not build.
+    """
+    root, trust = selection.root, request.trust or request.against
+    with revision.checked_out(root, request.against) as (then, commit), trusted(root, trust) as rule:
+        for op in selection.ops:
+            revision.require_op(then, selection.package, op, request.against)
+        revision.keep_only(then, selection.package, selection.ops)
+        changes = changes_of_rule(rule, root, selection.package, selection.ops, trust)
+        for folder in (then, root):
+            revision.build(folder, selection.python, request.device)
+        with closing(Revisions(selection, request, then, commit, rule, changes)) as revisions:
+            yield revisions
+
+
 def measure(
     selection: Selection,
     request: Request,
@@ -59,41 +117,40 @@ def measure(
         named: the ops that were asked for by name, for the command that repeats the measurement.
 
     Raises:
-        KernelgenError: there is no such revision, a revision does not build, or nothing could be measured.
+        KernelgenError: as `built`; or nothing could be measured.
     """
-    root, trust = selection.root, request.trust or request.against
-    with revision.checked_out(root, request.against) as (then, commit), trusted(root, trust) as rule:
-        for op in selection.ops:
-            revision.require_op(then, selection.package, op, request.against)
-        revision.keep_only(then, selection.package, selection.ops)
-        notes = changes_of_rule(rule, root, selection.package, selection.ops, trust)
-        for folder in (then, root):
-            revision.build(folder, selection.python, request.device)
+    with built(selection, request) as revisions:
+        return compare(revisions, thresholds, named, show)[0]
 
-        def start(op: str, seed: int) -> Pair:
-            def worker(name: str, folder: Path) -> WorkerProcess:
-                facts = {**request.for_worker(selection.package, op, seed), "trusted": str(rule)}
-                return WorkerProcess(name, selection.python, folder, facts)
 
-            return Pair(worker(f"{op} at {request.against}", then), worker(f"{op} as it is now", root))
-
-        measurement = PairedMeasurement(
-            selection.ops,
-            start,
-            f"{request.against} ({commit[:10]})",
-            "the working tree",
-            thresholds,
-            seed=request.seed,
-            backward=request.backward,
-            blocks=request.blocks,
-            limit_s=request.limit_s,
-            show=show,
-        )
-        comparison = measurement.compare()
-    comparison.notes = [*notes, *comparison.notes]
+def compare(
+    revisions: Revisions,
+    thresholds: Thresholds,
+    named: Sequence[str],
+    show: Callable[[str, float], None] = lambda key, share: None,
+    *,
+    with_ceilings: bool = False,
+) -> tuple[Comparison, PairedMeasurement]:
+    """As `measure`, of revisions that are built; and what was measured."""
+    request, selection = revisions.request, revisions.selection
+    measurement = PairedMeasurement(
+        selection.ops,
+        revisions.start,
+        f"{request.against} ({revisions.commit[:10]})",
+        "the working tree",
+        thresholds,
+        seed=request.seed,
+        backward=request.backward,
+        blocks=request.blocks,
+        limit_s=request.limit_s,
+        with_ceilings=with_ceilings,
+        show=show,
+    )
+    comparison = measurement.compare()
+    comparison.notes = [*revisions.changes, *comparison.notes]
     comparison.evidence = [
-        compare.software(measurement.environment),
-        *compare.interleaved(measurement.measured, measurement.schedule, measurement.pairs),
-        f"Measured at {commit[:10]} and in the working tree by `{request.command(named)}`.",
+        software(measurement.environment),
+        *interleaved(measurement.measured, measurement.schedule, measurement.pairs),
+        f"Measured at {revisions.commit[:10]} and in the working tree by `{request.command(named)}`.",
     ]
-    return comparison
+    return comparison, measurement

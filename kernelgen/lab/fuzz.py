@@ -1,6 +1,7 @@
 """Fuzzes ops and collects what fails: `kernelgen fuzz`, from its request to its report."""
 
 import json
+import os
 import random
 import shlex
 import time
@@ -16,6 +17,9 @@ from kernelgen.lab.trust import changes_of_rule, trusted
 # The judge and the op work at once: a thread of OpenMP that waits leaves its core to the other process.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
+# On a GPU all workers share its memory.
+_MOST_PARTS = 3
+
 Event = dict[str, Any]
 
 
@@ -25,33 +29,49 @@ class OpReport:
 
     Attributes:
         too_large: cases that did not fit this GPU's memory.
-        problem: why nothing could be run; `note`: why cases were left out.
+        skipped: why it was not run, or not all of it; `note`: why cases were left out.
         failures: by case, as JSON: the check that failed, a sentence, and the smallest case that fails.
         errors: by result, the largest error in units of what is allowed, and its case; of the cases that passed.
-        planned: how many cases there are to be, None where time decides; `default`: how many without any option.
+        planned: by part, how many cases there are to be, None where time decides; and how many without any option.
         shrinking: whether a failing case is being made smaller.
     """
 
     name: str
     passed: int = 0
     too_large: int = 0
-    problem: str | None = None
+    skipped: str | None = None
     note: str | None = None
     failures: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: dict[str, dict[str, Any]] = field(default_factory=dict)
-    planned: int | None = None
-    default: int = 0
+    planned: dict[int, tuple[int | None, int]] = field(default_factory=dict)
     shrinking: bool = False
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing could be run."""
+        if not self.skipped and self.too_large and not self.cases:
+            return "every case was too large for this GPU's memory"
+        return self.skipped
 
     @property
     def cases(self) -> int:
         return self.passed + len(self.failures)
 
+    @property
+    def cases_planned(self) -> int | None:
+        """How many there are to be; None where time decides."""
+        cases = [planned for planned, _ in self.planned.values()]
+        return None if None in cases or not cases else sum(cases)
+
+    @property
+    def cases_by_default(self) -> int:
+        return sum(default for _, default in self.planned.values())
+
     def add(self, event: Event) -> None:
         kind = event["event"]
         self.shrinking = kind == "shrinking" or (self.shrinking and bool(event.get("shrinking")))
         if kind == "planned":
-            self.planned, self.default = event["cases"], event["default"]
+            self.planned[event["part"]] = event["cases"], event["default"]
         elif kind == "passed":
             self.passed += 1
             self._add_errors(event["errors"], event["case"])
@@ -68,11 +88,9 @@ class OpReport:
             facts = {"check": "crash", "text": f"it {event['reason']}", "case": json.loads(event["case"])}
             self.failures[event["case"]] = {**facts, "shrunk": False}
         elif kind == "skipped":
-            self.problem = event["message"]
+            self.skipped = event["message"]
         elif kind == "given up":
             self.note = event["reason"]
-        elif kind == "close" and self.too_large and not self.cases:
-            self.problem = "every case was too large for this GPU's memory"
 
     def _add_errors(self, errors: dict[str, float], case: str) -> None:
         for name, error in errors.items():
@@ -132,6 +150,11 @@ class FuzzReport:
         return shlex.join([*words, *self.options])
 
 
+def _parts() -> int:
+    """How many workers share the cases: each has a judge and an op, which take turns to some extent."""
+    return max(1, min(_MOST_PARTS, len(os.sched_getaffinity(0)) // 4)) if hasattr(os, "sched_getaffinity") else 1
+
+
 def fuzz(
     selection: Selection,
     named: Sequence[str],
@@ -175,7 +198,7 @@ def fuzz(
             text = f"{event['op']}: {event['check']} is wrong; looking for a smaller case"
             tell(f"{text}, for {event['seconds']:g} s at most")
         if op := report.ops.get(event.get("op", "")):
-            show(f"{'shrinking a case of' if op.shrinking else 'fuzzing'} {op.name}", op.cases, op.planned)
+            show(f"{'shrinking a case of' if op.shrinking else 'fuzzing'} {op.name}", op.cases, op.cases_planned)
 
     deadline = None if seconds is None else time.time() + seconds
     facts = {
@@ -189,11 +212,15 @@ def fuzz(
         if trust:
             report.notes += changes_of_rule(rule, selection.root, selection.package, selection.ops, trust)
         request = selection.request("fuzz", trusted=str(rule), **facts, **options)
-        report.finished = worker_process.run(selection.python, request, on_event, limit_s)
+        parts = _parts() if options.get("case") is None and not variables else 1
+        if parts > 1:  # Else each part would start as many threads as there are cores.
+            request["environment"].setdefault("OMP_NUM_THREADS", str(os.cpu_count() // parts))
+        requests = [{**request, "part": (number, parts)} for number in range(parts)]
+        report.finished = worker_process.run_at_once(selection.python, requests, on_event, limit_s)
     if report.finished and all(options.get(name) is None for name in ("case", "dtype")):
         for op in report.ops.values():
             # A domain may have fewer cases than are run by default.
-            is_whole = op.cases >= op.default or (seconds is None and not options.get("count"))
+            is_whole = op.cases >= op.cases_by_default or (seconds is None and not options.get("count"))
             if op.passed and is_whole and not (op.failures or op.problem or op.note):
                 proven.record(selection.root, selection.package, op.name, report.name, op.passed, seed)
     return report

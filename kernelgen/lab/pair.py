@@ -24,6 +24,8 @@ BLOCKS, ROUNDS, SAMPLES = {"cuda": 40, "cpu": 100}, 5, 3
 # is faster or slower by some percent for as long as it lives, by where its code and its data happen to lie.
 PAIRS, FEWEST = {"cuda": 1, "cpu": 4}, 10
 CHECKS = 5
+# On a GPU a case may be decided long before its last block: from so many on, it is asked after every few more.
+LEAST, STEP = 12, 4
 THROTTLED = "the GPU was throttled in most rounds, so none was set aside: believe the ratio alone"
 
 
@@ -38,6 +40,12 @@ class Schedule:
     seed: int = 0
     checks: int = CHECKS
 
+    def checked(self, chance: random.Random) -> set[int]:
+        """The blocks that end with a check: by chance, but one of them among those that are measured in any case."""
+        early = chance.sample(range(min(LEAST, self.blocks)), min(1, self.checks, self.blocks))
+        rest = [block for block in range(self.blocks) if block not in early]
+        return {*early, *chance.sample(rest, min(max(self.checks - 1, 0), len(rest)))}
+
     def share(self, number: int, pairs: int) -> "Schedule":
         """The part of one of several pairs of workers, which count from 0."""
         begin, end = (self.blocks * edge // pairs for edge in (number, number + 1))
@@ -49,7 +57,9 @@ class PairedResult:
     """One case: a ratio after / before for each block, and the medians of all samples, in seconds.
 
     Attributes:
+        blocks: how many were measured.
         set_aside: rounds that were left out because the GPU was throttled.
+        bytes, flops: the fewest to move and to compute; None where lab.py does not say.
         faults: what is wrong with either version's results; `remarks`: what to know of the checks.
         about: for each worker, by its name, the machine's state meanwhile and how it was timed.
     """
@@ -61,7 +71,10 @@ class PairedResult:
     ratios: list[float] = field(default_factory=list)
     before: float = 0.0
     after: float = 0.0
+    blocks: int = 0
     set_aside: int = 0
+    bytes: int | None = None
+    flops: int | None = None
     faults: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
@@ -84,12 +97,13 @@ class Round:
         return statistics.median(self.after) / statistics.median(self.before)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pair:
     """The two workers of a measurement."""
 
     before: WorkerProcess
     after: WorkerProcess
+    _is_listing: bool = False
 
     @property
     def workers(self) -> tuple[WorkerProcess, WorkerProcess]:
@@ -105,6 +119,19 @@ class Pair:
         """Gives both workers the same order, one after the other, since their work would slow each other down."""
         return [worker.ask(do, **arguments) for worker in self.workers]
 
+    def load(self) -> None:
+        """Has both load the op and list its cases, while others do something else."""
+        for worker in self.workers:
+            worker.order("list")
+        self._is_listing = True
+
+    def list(self) -> dict[str, Any]:
+        """The machine, and the cases of the version after."""
+        if not self._is_listing:
+            self.load()
+        self._is_listing = False
+        return [worker.answer() for worker in self.workers][1]
+
     def close(self) -> None:
         for worker in self.workers:
             worker.close()
@@ -119,16 +146,21 @@ def merged(parts: Sequence[PairedResult]) -> PairedResult:
     """One case's results from several pairs of workers, as one."""
     whole = replace(parts[0], ratios=[ratio for part in parts for ratio in part.ratios])
     whole.before, whole.after = (statistics.median(getattr(part, end) for part in parts) for end in ("before", "after"))
-    whole.set_aside = sum(part.set_aside for part in parts)
+    whole.set_aside, whole.blocks = (sum(getattr(part, name) for part in parts) for name in ("set_aside", "blocks"))
     for name in ("faults", "remarks"):
         setattr(whole, name, list(dict.fromkeys(text for part in parts for text in getattr(part, name))))
     return whole
 
 
 def measure(
-    pair: Pair, result: PairedResult, schedule: Schedule, tick: Callable[[float], None] = lambda share: None
+    pair: Pair,
+    result: PairedResult,
+    schedule: Schedule,
+    tick: Callable[[float], None] = lambda share: None,
+    is_decided: Callable[[Sequence[float]], bool] = lambda ratios: False,
 ) -> PairedResult:
-    """Fills in the result of the case that it names; `tick` is told the share that is done.
+    """Fills in the result of the case that it names; `tick` is told the share that is done, and measuring ends with
+    the block after which `is_decided` says so of the ratios so far.
 
     Raises:
         LabError, LostError: as `WorkerProcess.answer`.
@@ -139,7 +171,7 @@ def measure(
     # Cores differ in what else they run. Where one thread is timed, both workers share one, another in each block.
     cores = _cores() if all(answer["one_thread"] for answer in opened) else []
     graphs = all(answer["graphs"] for answer in pair.both("plan", seconds=fastest))
-    checked = set(chance.sample(range(schedule.blocks), min(schedule.checks, schedule.blocks)))
+    checked = schedule.checked(chance)
     blocks: list[list[Round]] = []
     for block in range(schedule.blocks):
         if cores:
@@ -154,11 +186,17 @@ def measure(
             result.faults += _faults(pair, checks)
             result.remarks += [check["remark"] for check in checks if check["remark"]]
         tick((block + 1) / schedule.blocks)
-    _summarise(result, blocks)
+        if block + 1 >= LEAST and (block + 1 - LEAST) % STEP == 0:
+            _summarise(result, blocks)
+            if is_decided(result.ratios):
+                break
+    result.blocks = len(blocks)
+    result.remarks += [THROTTLED] if _summarise(result, blocks) else []
     # On a GPU this times calls by the wall clock, which two at once would share.
     ends = pair.one_by_one("finish")
     result.faults = list(dict.fromkeys(result.faults + _faults(pair, ends)))
     result.remarks = list(dict.fromkeys(result.remarks))
+    result.bytes, result.flops = (ends[-1].get(name) for name in ("bytes", "flops"))
     result.about = {worker.name: end for worker, end in zip(pair.workers, ends, strict=True)}
     return result
 
@@ -171,19 +209,19 @@ def _round(pair: Pair, count: int, chance: random.Random) -> Round:
     return Round(seconds[pair.before], seconds[pair.after], throttled)
 
 
-def _summarise(result: PairedResult, blocks: Sequence[Sequence[Round]]) -> None:
+def _summarise(result: PairedResult, blocks: Sequence[Sequence[Round]]) -> bool:
     """Sets aside the rounds in which the GPU was throttled. If they are most, as with kernels that always reach the
-    power limit, all rounds count: both workers reached it in turns."""
+    power limit, all rounds count: both workers reached it in turns. Returns whether they are most."""
     rounds = [round_ for block in blocks for round_ in block]
-    if 2 * sum(round_.throttled for round_ in rounds) > len(rounds):
-        result.remarks.append(THROTTLED)
-    else:
+    throttled = 2 * sum(round_.throttled for round_ in rounds) > len(rounds)
+    if not throttled:
         blocks = [[round_ for round_ in block if not round_.throttled] for block in blocks]
     kept = [round_ for block in blocks for round_ in block]
     result.set_aside = len(rounds) - len(kept)
     result.ratios = [statistics.median(round_.ratio for round_ in block) for block in blocks if block]
     result.before = statistics.median(seconds for round_ in kept for seconds in round_.before)
     result.after = statistics.median(seconds for round_ in kept for seconds in round_.after)
+    return throttled
 
 
 def _cores() -> list[int]:

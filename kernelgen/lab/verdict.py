@@ -1,61 +1,46 @@
 """One answer about one op: does it build, is it right, is it faster?
 
 The steps are those of the other verbs, in the order in which a failure makes the rest pointless: build, fuzz, the op's
-own tests, and last the time, as `compare --against` or `bench` measures it. The tests run beside fuzz, since neither
-takes times.
+own tests, and last the time, as `compare --against` or `bench` measures it. What takes no times runs at once: fuzz, the
+tests, and the build of the other revision and the start of its processes.
 """
 
-import subprocess
-import tempfile
+import random
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from kernelgen.errors import KernelgenError, LabError
-from kernelgen.lab import bench, compare, compare_revisions
-from kernelgen.lab.compare import Thresholds
+from kernelgen.lab import bench, compare_revisions, share
 from kernelgen.lab.fuzz import FuzzReport, fuzz
+from kernelgen.lab.op_tests import OpTests
+from kernelgen.lab.rival import Rival
 from kernelgen.lab.selection import Selection
-from kernelgen.protocol import OP
+from kernelgen.lab.step import FAILED, OPEN, PASSED, Step
 from kernelgen.toolchain import current
 from kernelgen.toolchain.build import Build, environment
 
-PASSED, FAILED, OPEN = "passed", "failed", "open"
 # Enough for a share of the ceilings. Whether an op is faster, blocks of a comparison say.
 BENCH_SAMPLES = 30
-MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked: the options of `kernelgen verdict`."""
+    """What is asked: the options of `kernelgen verdict`. A `seed` that an op knew beforehand could be prepared for."""
 
     against: str | None = None
     trust: str | None = None
     device: str | None = None
     cases: list[str] | None = None
-    seed: int = 0
+    seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
     blocks: int | None = None
     limit_s: float = 120.0
 
-
-@dataclass
-class Step:
-    """A step's outcome, in a sentence, and its facts for --json. It is open where nothing was shown either way."""
-
-    name: str
-    outcome: str
-    text: str
-    seconds: float = 0.0
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        known = {"name": self.name, "outcome": self.outcome, "text": self.text, "seconds": round(self.seconds, 1)}
-        return {**known, **self.facts}
+    def of_comparison(self) -> compare_revisions.Request:
+        names = ("against", "trust", "device", "cases", "seed", "blocks", "limit_s")
+        return compare_revisions.Request(**{name: getattr(self, name) for name in names})
 
 
 @dataclass
@@ -101,12 +86,16 @@ def judge(selection: Selection, request: Request, tell: Callable[[str], None] = 
 
 def _steps(selection: Selection, request: Request) -> Iterator[tuple[str, Callable[[], Step]]]:
     yield "build", lambda: _build(selection, request)
-    with _TestRun(selection) as tests:
-        yield "fuzz", lambda: _fuzz(selection, request)
-        yield "tests", tests.step
-    yield "share", lambda: _share(selection, request)
-    if request.against:
-        yield "compare", lambda: _compare(selection, request)
+    with ExitStack() as stack:
+        rival = stack.enter_context(Rival(selection, request.of_comparison())) if request.against else None
+        with OpTests(selection, request.trust or request.against) as tests:
+            yield "fuzz", lambda: _fuzz(selection, request)
+            yield "tests", tests.step
+        if rival:
+            yield "compare", rival.step
+            yield "share", rival.share
+        else:
+            yield "share", lambda: _share(selection, request)
 
 
 # ---- Right? ---------------------------------------------------------------------------------------------------
@@ -132,55 +121,9 @@ def _step_of_fuzz(report: FuzzReport) -> Step:
         first = op["failures"][0]
         text = f"{op['cases'] - op['passed']} of {op['cases']} cases failed on {report.device}: "
         return Step("fuzz", FAILED, f"{text}{first['check']}: {first['text']}\n{first['command']}", facts=facts)
-    if op["skipped"]:
-        return Step("fuzz", OPEN, op["skipped"], facts=facts)
+    if op["skipped"] or not op["cases"]:
+        return Step("fuzz", OPEN, op["skipped"] or "no case ran", facts=facts)
     return Step("fuzz", PASSED, f"{op['cases']} cases passed on {report.device} (seed {report.seed})", facts=facts)
-
-
-class _TestRun:
-    """The tests in the op's folder, which run in a process of their own until the context ends."""
-
-    def __init__(self, selection: Selection) -> None:
-        self._scratch = tempfile.TemporaryDirectory()
-        self._file, self._output = (Path(self._scratch.name) / name for name in ("tests.xml", "output.txt"))
-        folder = selection.root / "src" / selection.package / "ops" / selection.ops[0]
-        command = [str(selection.python), "-m", "pytest", "-q", "--no-build", f"--junitxml={self._file}", str(folder)]
-        with self._output.open("w") as output:
-            self._process = subprocess.Popen(command, cwd=selection.root, stdout=output, stderr=subprocess.STDOUT)
-
-    def __enter__(self) -> "_TestRun":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._scratch.cleanup()
-
-    def step(self) -> Step:
-        """Waits for them."""
-        self._process.wait()
-        if not self._file.is_file():
-            last = self._output.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
-            return Step("tests", OPEN, f"pytest did not run: {last[0]}")
-        return _step_of_tests(ElementTree.parse(self._file).getroot())
-
-
-def _step_of_tests(root: ElementTree.Element) -> Step:
-    cases = list(root.iter("testcase"))
-    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
-    skipped = sum(case.find("skipped") is not None for case in cases)
-    counts = {
-        "passed": len(cases) - len(failed) - skipped,
-        "skipped": skipped,
-        "failed": [c.get("name") for c in failed],
-    }
-    if failed:
-        names = ", ".join(str(case.get("name")) for case in failed[:MOST_NAMED])
-        more = f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
-        return Step("tests", FAILED, f"{len(failed)} of {len(cases)} failed: {names}{more}", facts=counts)
-    if not counts["passed"]:
-        return Step("tests", OPEN, f"no test ran; {skipped} were skipped", facts=counts)
-    return Step("tests", PASSED, f"{counts['passed']} passed, {skipped} skipped", facts=counts)
 
 
 # ---- Faster? --------------------------------------------------------------------------------------------------
@@ -193,35 +136,4 @@ def _share(selection: Selection, request: Request) -> Step:
     run = bench.measure(
         selection, request.limit_s, trust=trust, tf32=False, seed=request.seed, samples=BENCH_SAMPLES, **options
     )
-    facts = {"cases": [_figures(case) for case in run.results["cases"]]}
-    faults = [fault for case in run.results["cases"] for fault in case["faults"]]
-    faults += [f"{case['case']}: {case['reason']}" for case in run.results["failures"]]
-    if faults:
-        return Step("share", FAILED, "; ".join(dict.fromkeys(faults)), facts=facts)
-    if not facts["cases"]:
-        return Step("share", OPEN, "; ".join(run.results["notes"]) or "no case was measured", facts=facts)
-    shares = [case["share"] for case in facts["cases"] if case["share"]]
-    if not shares:
-        return Step("share", PASSED, f"{len(facts['cases'])} cases measured; lab.py counts no bytes", facts=facts)
-    text = f"{min(shares):.0%} to {max(shares):.0%} of what a copy or a matrix product does here"
-    return Step("share", PASSED, f"{text}, {len(shares)} cases", facts=facts)
-
-
-def _figures(case: Mapping[str, Any]) -> dict[str, Any]:
-    op = case["functions"][OP]
-    share = max((op.get(name) or 0 for name in ("copy_fraction", "matrix_fraction")), default=0)
-    return {"case": case["case"], "dtype": case["dtype"], "seconds": op["median"], "share": share or None}
-
-
-def _compare(selection: Selection, request: Request) -> Step:
-    names = ("against", "trust", "device", "cases", "seed", "blocks", "limit_s")
-    asked = compare_revisions.Request(**{name: getattr(request, name) for name in names})
-    comparison = compare_revisions.measure(selection, asked, Thresholds(), selection.ops)
-    verdicts = [verdict.verdict for verdict in comparison.verdicts]
-    counts = {word: verdicts.count(word) for word in dict.fromkeys(verdicts)}
-    text = f"against {request.against}: {', '.join(f'{word} in {count}' for word, count in counts.items())}"
-    facts = {"faster": compare.IMPROVEMENT in verdicts, "comparison": comparison.as_dict()}
-    if comparison.exit_code == compare.EXIT_REGRESSED:
-        return Step("compare", FAILED, text, facts=facts)
-    is_shown = bool(verdicts) and compare.INCONCLUSIVE not in verdicts
-    return Step("compare", PASSED if is_shown else OPEN, text, facts=facts)
+    return share.of_bench(run)

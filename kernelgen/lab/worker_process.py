@@ -5,6 +5,7 @@ kernelgen/protocol.py describes the messages between the two.
 
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ _BOOT = (
     "from kernelgen.worker.protocol import main; main()"
 )
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class LostError(LabError):
@@ -39,7 +42,7 @@ class LostError(LabError):
 
     def __init__(self, worker: str, reason: str) -> None:
         super().__init__(f"{worker} {reason}.")
-        self.reason = reason
+        self.worker, self.reason = worker, reason
 
 
 class WorkerProcess:
@@ -177,7 +180,8 @@ class WorkerProcess:
 
     def _pass_errors_on(self) -> None:
         for raw in self._process.stderr:
-            line = raw.decode(errors="replace")
+            # An op may print what moves the cursor, and with it what was printed before.
+            line = _CONTROL.sub("", raw.decode(errors="replace"))
             if line.strip():
                 self._last_errors.append(line.strip())
                 sys.stderr.write(line)
@@ -199,6 +203,7 @@ def run(
     on_event: Callable[[Event], None],
     limit_s: float = 60.0,
     under: Sequence[str] = (),
+    started: Callable[[WorkerProcess], object] = lambda worker: None,
 ) -> bool:
     """Has a request worked on, and passes each event to `on_event`; returns False if Ctrl-C ended it early.
 
@@ -211,6 +216,7 @@ def run(
             "reason"} for a case in which the worker died or hung, and {"event": "given up", "op", "reason"}.
         limit_s: how long a worker may send nothing once it has started a case.
         under: a command that runs the worker's, such as a profiler's.
+        started: is told of each worker.
 
     Raises:
         KernelgenError: what the worker raised; or it died before its first case.
@@ -223,6 +229,7 @@ def run(
         while True:
             resumed = {**request, "finished": finished, "closed": closed}
             worker = WorkerProcess("the worker", python, Path(request["project"]), resumed, START_LIMIT_S, under)
+            started(worker)
             before = len(finished)
             try:
                 _follow(worker, on_event, limit_s, finished, closed)
@@ -243,6 +250,36 @@ def run(
                 on_event({"event": "given up", "op": op, "reason": reason})
     except KeyboardInterrupt:
         return False
+
+
+def run_at_once(
+    python: Path, requests: Sequence[Mapping[str, Any]], on_event: Callable[[Event], None], limit_s: float = 60.0
+) -> bool:
+    """As `run`, of several requests at once; `on_event` is called by one thread at a time."""
+    if len(requests) == 1:
+        return run(python, requests[0], on_event, limit_s)
+    workers: list[WorkerProcess] = []
+    turn, is_over = threading.Lock(), threading.Event()
+
+    def started(worker: WorkerProcess) -> None:
+        workers.append(worker)
+        if is_over.is_set():
+            worker.kill()
+
+    def in_turn(event: Event) -> None:
+        with turn:
+            on_event(event)
+
+    with ThreadPoolExecutor(len(requests)) as pool:
+        running = [pool.submit(run, python, request, in_turn, limit_s, started=started) for request in requests]
+        try:
+            return False not in [work.result() for work in running]
+        except KeyboardInterrupt:
+            return False
+        finally:
+            is_over.set()  # Where all went well, nothing is left to end.
+            for worker in workers:
+                worker.kill()
 
 
 def _follow(

@@ -21,6 +21,7 @@ class TuningRequest:
         storage: where workers share their trials; None: the project's own journal.
         best: how many candidates to try to confirm at most.
         blocks: units of evidence of each case; None: as many as `kernelgen compare` takes on the device.
+        rule: the checkout that lab.py and the reference are taken from; None: the project.
     """
 
     root: Path
@@ -44,6 +45,7 @@ class TuningRequest:
     resume: bool = False
     best: int = 3
     blocks: int | None = None
+    rule: Path | None = None
     thresholds: Thresholds = field(default_factory=lambda: Thresholds(faster=0.03))
     budget: Budget = field(default_factory=Budget)
 
@@ -53,6 +55,7 @@ class TuningRequest:
         # PyTorch warns when a kernel takes another's place, which every candidate does.
         environment = {**steady_variables(), "TORCH_CPP_LOG_LEVEL": "ERROR"}
         facts = {name: getattr(self, name) for name in names} | {"environment": environment}
+        facts |= {"trusted": str(self.rule)} if self.rule else {}
         return facts | ({"device": device} if device else {})
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelgen.worker.evaluation import Evaluation, blamed_on, copies, evaluate
 from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.mismatch import MismatchError
-from kernelgen.worker.reference_check import Evaluation, blamed_on, check_kind, check_presence, copies, evaluate
+from kernelgen.worker.reference_check import check_kind, check_presence
 
 _DRAWS = 32
 # Student's t of 31 degrees of freedom is beyond this once in ten million.

@@ -7,20 +7,28 @@ conditions at once (Kuhn, Wallace & Gallo, Software fault interactions, 2004). T
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, cycle
 from itertools import count as counter
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker.calls import CALLS, is_for
-from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, count_differentiable, work_of
+from kernelgen.worker.calls import CALLS, MOST_ENUMERATED, is_for
+from kernelgen.worker.inputs import ALIASES, FAR_ROWS, LAYOUTS, VALUES, count_differentiable, work_of
 from kernelgen.worker.op import RESERVED, Op, dtype_name
+
+# Where hypothesis keeps its files; by default it would make a folder in the project.
+os.environ.setdefault(
+    "HYPOTHESIS_STORAGE_DIRECTORY",
+    str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelgen" / "hypothesis"),
+)
 
 Case = dict[str, Any]
 
@@ -29,13 +37,11 @@ Case = dict[str, Any]
 WORDS = {"layout": LAYOUTS, "values": VALUES, "alias": ALIASES, "requires_grad": ("all",), "call": CALLS}
 PLAIN = {key: words[0] for key, words in WORDS.items()}
 
-# A size whose domain has no more values is an enumeration: all its values are covered.
-_MOST_ENUMERATED = 8
 # The values of a size that are covered where lab.py names no EDGES.
 _EDGES = (0, 1, 33, 64, 257, 1025)
 # The size of the cases that are called in a special way: threads share the work of large inputs only. And how many of
 # the dtypes are called so.
-_CALL_SIZES = {"averaged": 64, "thread counts": 257, "repeated": 5}
+_CALL_SIZES = {"averaged": 64, "thread counts": 257, "repeated": 16}
 _CALL_DTYPES = {"averaged": 4, "thread counts": 2}
 # No pairs of these are covered: which numbers lie there is nothing that the reading of a layout depends on.
 _UNPAIRED = {"layout", "values", "alias"}
@@ -43,6 +49,8 @@ _UNPAIRED = {"layout", "values", "alias"}
 _MOST_ELEMENTS, _MOST_FLOPS = 2**15, 2**24
 # A special call is made many times, and has no more operations.
 _MOST_FLOPS_OF_A_CALL = 2**26
+# The elements and operations of the largest cases for timing that are fuzzed, too, by device.
+_MOST_MEASURED = {"cuda": (2**29, 2**37), "cpu": (2**20, 2**26)}
 # All sizes are at their largest at once where that has no more operations, which take a CPU a second.
 _MOST_FLOPS_AT_ALL = 2**30
 # Cases that hypothesis draws at a time.
@@ -69,7 +77,7 @@ def complete(op: Op, given: Case) -> Case:
     for key, known in WORDS.items():
         if key == "requires_grad" and re.fullmatch(r"\d+(,\d+)*", str(case[key])):
             continue
-        if case[key] not in known:
+        if case[key] not in known and (key, case[key]) != ("layout", FAR_ROWS):
             wanted = ", ".join(known) + (', or numbers of inputs such as "0,2"' if key == "requires_grad" else "")
             raise LabError(f"A case's {key} is one of {wanted}; not {case[key]!r}.")
     if not isinstance(getattr(torch, str(case["dtype"]), None), torch.dtype):
@@ -178,11 +186,30 @@ def _special_calls(op: Op, dtypes: list[str], calls: Sequence[str]) -> Iterator[
             yield {**few, **PLAIN, "dtype": dtype, "call": call}
 
 
+def measured(op: Op, dtypes: list[str], device: str) -> Iterator[Case]:
+    """The cases that are timed, with values that no timing has: what is right in small sizes may not be in these."""
+    elements, flops = _MOST_MEASURED.get(device, (0, 0))
+    kinds = zip(cycle(dtypes), cycle(("nan", "wide range", "large mean", "infinite")))
+    for sizes in (op.cases if device == "cuda" else op.cpu_cases).values():
+        work = work_of(op, sizes)
+        if 0 < work[0] <= elements and work[1] <= flops:
+            dtype, values = next(kinds)
+            yield {**sizes, **PLAIN, "dtype": dtype, "values": values}
+
+
+def huge(op: Op, dtype: str | None) -> Iterator[Case]:
+    """For a GPU, where an index needs more than 32 bits: of the smallest dtype, unless one is given."""
+    if op.huge:
+        plain = {**PLAIN, "dtype": dtype or dtype_name(min(op.dtypes, key=lambda dtype: dtype.itemsize))}
+        yield {**op.huge, **plain}
+        yield {**_sizes_near(op, 33), **plain, "layout": FAR_ROWS}
+
+
 def _factors(op: Op, dtypes: list[str]) -> dict[str, list[Any]]:
     """The values of each key that the core pairs."""
     factors: dict[str, list[Any]] = {"dtype": list(dtypes)}
     for name, (low, high) in op.domain.items():
-        if high - low < _MOST_ENUMERATED:
+        if high - low < MOST_ENUMERATED:  # All its values are covered.
             factors[name] = list(range(low, high + 1))
         else:
             edges = op.edges.get(name, _EDGES)

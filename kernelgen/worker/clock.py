@@ -57,11 +57,20 @@ class CudaClock:
     def plan(self, seconds: float, sets: int) -> int:
         return 1
 
+    @staticmethod
+    def synchronize() -> None:
+        """Waits for all that the GPU was given."""
+        torch.cuda.synchronize()
+
+    def flush(self) -> None:
+        """Has the GPU write to so much memory that L2 holds nothing else."""
+        self._flush.fill_(1)
+
     def sample(self, calls: Sequence[Call]) -> Sample:
         (call,) = calls
         while True:
             torch.cuda._sleep(round(self._spin_s * self.CYCLES_A_SECOND))
-            self._flush.fill_(1)
+            self.flush()
             self._start.record()
             begin = time.perf_counter()
             result = call()

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from kernelgen.protocol import OP
-from kernelgen.worker import machine_state, protocol
-from kernelgen.worker.bench import check_gradient, chosen_cases, chosen_dtypes, set_tf32
+from kernelgen.worker import ceilings, machine_state, protocol
+from kernelgen.worker.bench import check_gradient, chosen_cases, chosen_dtypes, cost, set_tf32
 from kernelgen.worker.environment import describe
 from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.case import JudgedCase
@@ -96,7 +96,12 @@ class ComparedVersion:
         """The last checks, the machine's state meanwhile, and how the case was timed."""
         fault = next(iter(self._faults), None) or self.timed.check_afterwards(OP) or self.judge.what_is_left()
         facts = {"method": self.timed.method, "calls_a_sample": self.timed.calls_a_sample}
+        facts["bytes"], facts["flops"] = cost(self.timed.op, self.timed.sizes, self.timed.dtype, self.backward)
         return {"fault": fault, "state": self.watch.summary(), **facts}
+
+    def ceilings(self) -> dict[str, Any]:
+        """How fast this machine copies, and multiplies matrices of the dtypes to measure."""
+        return ceilings.measure(self.judge.device, tuple(self.dtypes.values()))
 
     def close(self) -> None:
         """Ends the op's processes."""

@@ -1,7 +1,9 @@
 """What the process of an op may not do, where Linux can refuse it.
 
 It has no capabilities. By Landlock (https://docs.kernel.org/userspace-api/landlock.html) it writes to its scratch
-folder, caches and devices alone, and neither sends signals to processes outside nor reads or writes their memory.
+folder, to caches of kernels and to devices alone, and neither sends signals to processes outside nor reads or writes
+their memory. kernelgen's own cache and those of compilers are none that it may write to: a judge and later builds read
+them.
 """
 
 import ctypes
@@ -19,6 +21,8 @@ _PATH_BENEATH = 1
 # to make any kind of them; to move them between folders; to truncate them. Version 6 brought the scope of signals.
 _WRITES = {1: 1 << 1 | sum(1 << bit for bit in range(4, 13)), 2: 1 << 13, 3: 1 << 14}
 _SIGNALS, _SIGNALS_ABI = 2, 6
+# Caches that are read by others than ops.
+_KEPT = ("kernelgen", "ccache", "sccache", "pip", "uv")
 
 
 class _Ruleset(ctypes.Structure):
@@ -44,9 +48,16 @@ def confine(scratch: Path) -> None:
 
 
 def _caches() -> list[Path]:
-    variables = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
+    variables = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
     named = [Path(os.environ[name]) for name in variables if os.environ.get(name)]
-    return [*named, *(Path.home() / name for name in (".cache", ".triton", ".nv"))]
+    shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    (shared / "torch").mkdir(parents=True, exist_ok=True)
+    others = [folder for folder in shared.iterdir() if folder.is_dir() and folder.name not in _KEPT]
+    of_kernels = [Path.home() / name for name in (".triton", ".nv")]
+    for folder in (*named, *of_kernels):
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)  # Nobody could make it later.
+    return [*named, *others, *of_kernels]
 
 
 def _allow_writes(system: ctypes.CDLL, folders: Iterable[Path]) -> None:

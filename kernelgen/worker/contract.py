@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelgen.worker.evaluation import blamed_on, copies, significant_strides, tensors
 from kernelgen.worker.fuzzed_op import kind
 from kernelgen.worker.judge.arena import span
 from kernelgen.worker.judge.caller import Caller, CallResult, Region, region_of
 from kernelgen.worker.judge.op_process import NOT_ASKED_FOR
 from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op import Op
-from kernelgen.worker.reference_check import blamed_on, copies, significant_strides, tensors
 
 
 def order(caller: Caller) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode, fake_tensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelgen.worker.reference_check import significant_strides, tensors
+from kernelgen.worker.evaluation import significant_strides, tensors
 
 # PyTorch's own operators, whose fakes are not the op's.
 _PYTORCH = {"aten", "prim", "prims", "c10d", "_c10d_functional", "inductor", "profiler", "higher_order"}
@@ -25,17 +26,22 @@ _UNKNOWN = (
 
 
 class FakeChecker(TorchDispatchMode):
-    """Compares every call of an operator that is not PyTorch's with what its fake says of it; `fault` is a sentence."""
+    """Compares every call of an operator that is not PyTorch's with what its fake says of it; `fault` is a sentence.
 
-    def __init__(self) -> None:
+    Args:
+        symbolic: the fake sees symbols in the place of sizes, as when torch.compile meets a second size.
+    """
+
+    def __init__(self, *, symbolic: bool = False) -> None:
         super().__init__()
         self.fault: str | None = None
+        self._symbolic = symbolic
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func.namespace in _PYTORCH:
             return func(*args, **kwargs)
-        fakes, fault = _fakes(func, args, kwargs)
+        fakes, fault = _fakes(func, args, kwargs, self._symbolic)
         results = func(*args, **kwargs)
         if fakes is not None:
             fault = _difference(func.name().partition("::")[2], tensors(fakes), tensors(results))
@@ -48,11 +54,15 @@ def _fake_mode() -> FakeTensorMode:
     return FakeTensorMode()
 
 
-def _fakes(func: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, str | None]:
+def _fakes(func: Callable[..., Any], args: Any, kwargs: Any, symbolic: bool) -> tuple[Any, str | None]:
     """What a fake returns, None where there is none, or it cannot know; and a sentence if it raises."""
     try:
-        mode = _fake_mode()
-        fake_args, fake_kwargs = pytree.tree_map_only(Tensor, lambda t: mode.from_tensor(t.detach()), (args, kwargs))
+        mode = FakeTensorMode(shape_env=ShapeEnv()) if symbolic else _fake_mode()
+
+        def fake(tensor: Tensor) -> Tensor:
+            return mode.from_tensor(tensor.detach(), static_shapes=not symbolic)
+
+        fake_args, fake_kwargs = pytree.tree_map_only(Tensor, fake, (args, kwargs))
         with mode, torch.no_grad():
             return func(*fake_args, **fake_kwargs), None
     except _UNKNOWN:

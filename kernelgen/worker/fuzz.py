@@ -1,50 +1,51 @@
-"""Fuzzes ops: runs their cases, and makes a case that fails as small as possible.
+"""Fuzzes ops: runs their cases, and has a case that fails made as small as possible.
 
 A case and a seed are all that it takes to repeat a failure.
 """
 
+import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
-from pathlib import Path
-from random import Random
 from typing import Any
 
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker import calls, emulated, fuzzed_case, protocol, reference_check
-from kernelgen.worker.cases import PLAIN, WORDS, Case, all_cases, as_text, complete, core, settings, sizes_of
+from kernelgen.worker import calls, emulated, fuzzed_case, protocol
+from kernelgen.worker.cases import (
+    Case,
+    all_cases,
+    as_text,
+    complete,
+    core,
+    huge,
+    measured,
+    sizes_of,
+)
+from kernelgen.worker.evaluation import blamed_on, tensors
 from kernelgen.worker.fuzzed_case import FuzzedCase
-from kernelgen.worker.inputs import Make
+from kernelgen.worker.inputs import Make, work_of
 from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.judge import LoadedOp, trusted_root
 from kernelgen.worker.judge.op_process import become_judge
-from kernelgen.worker.mismatch import Fault, MismatchError
-from kernelgen.worker.op import EMULATED, Op, dtype_name, known_device, tensor_device
-from kernelgen.worker.reference_check import tensors
-
-Fails = Callable[[Case], bool]
-
-# Where hypothesis keeps its files; by default it would make a folder in the project.
-os.environ.setdefault(
-    "HYPOTHESIS_STORAGE_DIRECTORY",
-    str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelgen" / "hypothesis"),
-)
+from kernelgen.worker.mismatch import Fault, MismatchError, NotWrittenError, OpOutOfMemoryError, TooLargeError
+from kernelgen.worker.op import EMULATED, Op, known_device, tensor_device
+from kernelgen.worker.shrinking import SHRINK_S, shrink
 
 # glibc then fills what it allocates with bytes that make huge numbers or NaN, so that an element nobody writes shows.
 _VARIABLES = {"MALLOC_PERTURB_": "1"}
 # Cases that are drawn beyond the core; and all cases of an op on the emulated GPU, which is slow.
 _DRAWN, _EMULATED_CASES = 20, 60
-# Failures of one check mostly have one cause, so the first is shrunk: for so many checks of an op, each for so long.
+# Failures of one check mostly have one cause, so the first is shrunk: for so many checks of an op.
 _MOST_SHRUNK = 3
-_SHRINK_S = 8.0
+# As many times a case's inputs, in copies, float64 and intermediate results, as no op needs on the inputs of fuzz.
+_MOST_COPIES = 256
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,12 @@ def work(request: dict[str, Any], emit: protocol.Emit) -> None:
 
     Args:
         request: `project`, `package`, `ops`, `seed`; and optionally `trusted` (see `LoadedOp`), `device`, `gpu` (which
-            one is emulated), `dtype`, `count`, `deadline` (by time.time()), `case` and `fail_fast` (leave an op at its
-            first failure; shrink nothing).
+            one is emulated), `dtype`, `count`, `deadline` (by time.time()), `case`, `fail_fast` (leave an op at its
+            first failure; shrink nothing), and `part`: this worker's number, and how many share the cases.
         emit: gets "device" once; "start" before each case, then "passed" (with the largest `errors` by result), "too
             large" (for this GPU's memory) or "failure" (op, case, check, text), perhaps "shrinking", and "shrunk" (the
-            same, with the smaller case under `shrunk`); for each op "planned" (op, cases, default) first, "skipped"
-            (op, message) if it cannot be run, and "close" (op).
+            same, with the smaller case under `shrunk`); for each op "planned" (op, part, cases, default) first,
+            "skipped" (op, message) if it cannot be run, and "close" (op).
     """
     become_judge()
     teller = _Device(request, emit)
@@ -101,7 +102,7 @@ def _fuzz(op: Op, request: dict[str, Any], teller: "_Device", ops_left: int, emi
         if not hasattr(loaded, "device"):
             loaded.wait()
         if first is not None:
-            _Run(op, device, loaded.caller(), request, emit).all(chain([first], cases))
+            _Run(op, device, loaded.caller(), request, emit).all(itertools.chain([first], cases))
     finally:
         loaded.close()
 
@@ -141,17 +142,20 @@ def _cases(op: Op, request: dict[str, Any], device: str, ops_left: int, emit: pr
     fit = partial(emulated.fitted, op) if device == EMULATED else None
     deadline, count = request.get("deadline"), request.get("count")
     until = time.time() + (deadline - time.time()) / ops_left if deadline else float("inf")
-    first = list(core(op, dtypes, calls.on_device(device.partition(":")[0])))
+    kind = device.partition(":")[0]
+    first = [*core(op, dtypes, calls.on_device(kind)), *measured(op, dtypes, kind)]
     by_default = _EMULATED_CASES if device == EMULATED else len(first) + _DRAWN
     count = count or (by_default if deadline is None else 10**9)
-    emit("planned", op=op.name, cases=count if deadline is None else None, default=by_default)
-    for i, case in enumerate(all_cases(op, dtypes, request["seed"], count, fit, first)):
+    number, parts = request.get("part", (0, 1))
+    planned, default = (len(range(number, whole, parts)) for whole in (count, by_default))
+    emit("planned", op=op.name, part=number, cases=planned if deadline is None else None, default=default)
+    mine = itertools.islice(all_cases(op, dtypes, request["seed"], count, fit, first), number, None, parts)
+    for i, case in enumerate(mine):
         if i and time.time() > until:
             return
         yield case
-    if op.huge and device == "cuda":
-        smallest = min(op.dtypes, key=lambda dtype: dtype.itemsize)
-        yield {**op.huge, **PLAIN, "dtype": dtype or dtype_name(smallest)}
+    if device == "cuda" and number == parts - 1:
+        yield from huge(op, dtype)
 
 
 class _Run:
@@ -164,16 +168,21 @@ class _Run:
         self.shrunk: set[str] = set()
 
     def all(self, cases: Iterator[Case]) -> None:
+        passed = False
         for case in cases:
             text = as_text(case)
             if not self.emit.start(self.op.name, text):
                 continue
             try:
                 verdict = self.examine(case)
-            except torch.OutOfMemoryError:  # No fault of the op.
+            except TooLargeError:  # No fault of the op.
                 self.emit("too large", op=self.op.name, case=text)
                 continue
-            fault = verdict.fault
+            except NotWrittenError as error:
+                if not passed:
+                    raise
+                verdict = Verdict(Fault("op", f"it passed another case, and says of this one: {error}"))
+            fault, passed = verdict.fault, passed or verdict.fault is None
             if fault is None:
                 self.emit("passed", op=self.op.name, case=text, errors=verdict.errors)
                 continue
@@ -182,7 +191,7 @@ class _Run:
                 return
             if fault.check not in self.shrunk and len(self.shrunk) < _MOST_SHRUNK:
                 self.shrunk.add(fault.check)
-                self.emit("shrinking", op=self.op.name, check=fault.check, seconds=_SHRINK_S)
+                self.emit("shrinking", op=self.op.name, check=fault.check, seconds=SHRINK_S)
                 self.shrink(case)
 
     def examine(self, case: Case) -> Verdict:
@@ -190,9 +199,6 @@ class _Run:
             if self.device == EMULATED:
                 self.caller.set_schedules(self.package, emulated.schedule(self.seed, as_text(case)))
             return examine(self.op, case, tensor_device(self.device), self.seed, self.caller)
-        except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()
-            raise
         except Exception as error:
             if protocol.is_fatal(error):
                 protocol.leave(error)
@@ -207,7 +213,7 @@ class _Run:
                 # A crash while shrinking is a failure of its own, with a smaller case.
                 self.emit("start", op=self.op.name, case=text, shrinking=True)
                 faults[text] = None
-                with suppress(torch.OutOfMemoryError):
+                with suppress(TooLargeError, LabError):
                     faults[text] = self.examine(smaller).fault
             return faults[text] is not None
 
@@ -218,6 +224,32 @@ class _Run:
             self.emit("shrunk", op=self.op.name, case=as_text(case), **facts)
 
 
+def _out_of_memory(op: Op, case: Case, device: str, *, is_judge: bool) -> Fault:
+    """The fault of an op that ran out of memory, which a small case gives it no reason for.
+
+    Raises:
+        TooLargeError: the case is too large for this machine.
+        LabError: the memory is taken; by whom, nobody can say.
+    """
+    elements, _ = work_of(op, sizes_of(op, case))
+    inputs = elements * getattr(torch, case["dtype"]).itemsize
+    free, total = _memory(device)
+    if inputs * _MOST_COPIES > total or (is_judge and inputs * _MOST_COPIES <= free):
+        raise TooLargeError
+    if inputs * _MOST_COPIES > free:
+        gib = f"{(total - free) / 2**30:.1f} of {total / 2**30:.1f} GiB"
+        raise LabError(f"{op.name} was not fuzzed on: {gib} of memory are taken. End what holds them, and try again.")
+    return Fault("memory", f"it ran out of memory on inputs of {inputs / 2**20:.1f} MiB")
+
+
+def _memory(device: str) -> tuple[int, int]:
+    """Free and all memory, in bytes."""
+    if device.startswith("cuda"):
+        return torch.cuda.mem_get_info(device)
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return total, total
+
+
 # ---- One case -------------------------------------------------------------------------------------------------
 
 
@@ -225,16 +257,17 @@ def examine(op: Op, case: Case, device: str, seed: int, caller: Caller) -> Verdi
     """The verdict on an op in a case.
 
     Raises:
-        LabError: it is no case of this op, or nothing is written yet.
+        LabError: it is no case of this op, nothing is written yet, or somebody has taken the memory.
+        TooLargeError: it takes more memory than this machine has.
     """
     sizes, dtype = sizes_of(op, case), getattr(torch, case["dtype"])
     words = {key: case[key] for key in ("layout", "values", "alias")}
     make = Make(device, dtype, seed=seed, requires_grad=op.gradient, **words)
     try:
-        with reference_check.blamed_on("inputs"):
+        with blamed_on("inputs"):
             args = op.inputs(make, **sizes)
         _freeze(args, case["requires_grad"])
-        fuzzed = FuzzedCase(op, make, args, caller, op.repeatable_at(sizes))
+        fuzzed = FuzzedCase(op, make, args, caller, op.repeatable_at(sizes), sizes)
         if any(tensor.numel() >= fuzzed_case.HUGE for tensor in tensors(args)):
             fuzzed_case.check_huge(fuzzed)
             return Verdict(None)
@@ -243,6 +276,9 @@ def examine(op: Op, case: Case, device: str, seed: int, caller: Caller) -> Verdi
         return Verdict(None, errors)
     except MismatchError as wrong:
         return Verdict(wrong.fault)
+    except (OpOutOfMemoryError, torch.OutOfMemoryError) as error:
+        torch.cuda.empty_cache()
+        return Verdict(_out_of_memory(op, case, device, is_judge=isinstance(error, torch.OutOfMemoryError)))
 
 
 def _freeze(args: Any, which: str) -> None:
@@ -253,40 +289,3 @@ def _freeze(args: Any, which: str) -> None:
     chosen = {int(number) for number in re.findall(r"\d+", which)}
     for i, leaf in enumerate(leaves):
         leaf.requires_grad_(i in chosen)
-
-
-# ---- Smaller cases --------------------------------------------------------------------------------------------
-
-
-def shrink(op: Op, case: Case, fails: Fails, limit_s: float = _SHRINK_S) -> Case:
-    """The simplest failing case that hypothesis finds among those no larger than this one; at worst this one.
-
-    It tries no further case once the time is up.
-    """
-    import hypothesis
-    from hypothesis import strategies as st
-
-    end, known = time.monotonic() + limit_s, {as_text(case): True}
-
-    def timely(smaller: Case) -> bool:
-        text = as_text(smaller)
-        if text not in known:
-            known[text] = time.monotonic() < end and fails(smaller)
-        return known[text]
-
-    def below(key: str) -> st.SearchStrategy[Any]:
-        if key == "dtype":
-            return st.just(case[key])
-        if key in WORDS:
-            return st.sampled_from(list(dict.fromkeys([PLAIN[key], case[key]])))
-        # The second strategy makes it likely that the failing case itself is drawn. It is no `just`, since the shrinker
-        # cannot make the value of that smaller.
-        return st.integers(min(op.domain[key][0], case[key]), case[key]) | st.integers(case[key], case[key])
-
-    if not fails(case):
-        return case
-    strategy = st.fixed_dictionaries({key: below(key) for key in case})
-    try:
-        return hypothesis.find(strategy, timely, settings=settings(200), random=Random(0))
-    except hypothesis.errors.NoSuchExample:
-        return case

@@ -3,29 +3,20 @@
 The judge computes what the reference says while the op's process runs.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from kernelgen.worker import contract, state
+from kernelgen.worker.evaluation import Evaluation, blamed_on, copies, same_bits, tensors
 from kernelgen.worker.inputs import Make
 from kernelgen.worker.judge.caller import Caller, CallResult
 from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op import Op
-from kernelgen.worker.reference_check import (
-    STALE,
-    Evaluation,
-    Expected,
-    agree,
-    blamed_on,
-    check_presence,
-    compare_coarsely,
-    copies,
-    same_bits,
-    tensors,
-)
+from kernelgen.worker.reference_check import STALE, Expected, agree, check_presence, compare_coarsely
 
 # The largest error of a few elements is luck, that of a thousand is not: small tensors are drawn several times.
 _ENOUGH = 1000
@@ -42,13 +33,14 @@ _MODES = (["no_grad"], ["inference_mode", "no_grad"])
 
 @dataclass
 class FuzzedCase:
-    """A case; `args` are the judge's own, drawn by `make`."""
+    """A case; `args` are the judge's own, drawn by `make` at these sizes."""
 
     op: Op
     make: Make
     args: tuple[Any, ...]
     caller: Caller
     repeatable: bool | float
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def expected(self, dtype: torch.dtype | None = None) -> Expected:
         return Expected(self.op, dtype or self.make.dtype, self.make.values, self.make.layout)

@@ -5,6 +5,7 @@ process' memory. What an answer says of containers, fakes and the state of the p
 """
 
 import contextlib
+import ctypes
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +17,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.worker import state
-from kernelgen.worker.judge.arena import Part, opened, shared_cuda
-from kernelgen.worker.reference_check import call, ones_like, own, tensors
+from kernelgen.worker.evaluation import call, ones_like, own, tensors
+from kernelgen.worker.judge import gpu_memory
+from kernelgen.worker.judge.arena import Part, opened
 
 _SWITCH_S = 1e-5
 # About a hundredth of a second of the GPU's cycles.
@@ -93,32 +95,69 @@ class FuzzedOp:
                 with _MODES[mode]():
                     results.append(self._call(args))
             self._synchronize()
-        return {"calls": self._described(results), "state": changed}
+        return self._answer(results, state=changed)
 
-    def evaluate(
-        self, number: int, *, threads: int = 0, autocast: str = "", compiled: bool = False, renewed: bool = False
-    ) -> Described:
-        """A call with gradients: with a number of threads, under autocast of a type of device, or compiled."""
+    def evaluate(self, number: int, *, threads: int = 0, autocast: str = "", renewed: bool = False) -> Described:
+        """A call with gradients: with a number of threads, or under autocast of a type of device."""
         self._results = []
         if renewed:
             self._renew()
         args, cotangents = self._sets[number]
-        function, usual = self._function, torch.get_num_threads()
+        usual = torch.get_num_threads()
         if threads:
             torch.set_num_threads(threads)
-        if compiled:
-            torch._dynamo.reset()
-            function = torch.compile(function, backend="aot_eager")
         try:
             with torch.autocast(autocast, dtype=torch.bfloat16) if autocast else contextlib.nullcontext():
-                result = self._call(args, cotangents, function)
+                result = self._call(args, cotangents)
             self._synchronize()
-            return {"calls": self._described([result])}
+            return self._answer([result])
         finally:
             if threads:
                 torch.set_num_threads(usual)
-            if compiled:
-                torch._dynamo.reset()
+
+    def compiled(self) -> Described:
+        """A call with gradients on each set, by one compiled function: sizes that change become symbols, which fakes
+        have to take, too."""
+        from kernelgen.worker.fakes import FakeChecker
+
+        self._results = []
+        with FakeChecker(symbolic=True) as checker:
+            call(self._function, *self._sets[0])
+        torch._dynamo.reset()
+        try:
+            function = torch.compile(self._function, backend="aot_eager")
+            results = [self._call(args, cotangents, function) for args, cotangents in self._sets]
+            self._synchronize()
+            return self._answer(results, fake=checker.fault)
+        finally:
+            torch._dynamo.reset()
+
+    def in_a_graph(self, number: int, *, times: int = 1, only: int | None = None, changed: str = "") -> Described:
+        """A call in the middle of a graph of autograd: its inputs are no leaves.
+
+        Args:
+            times: how often the gradients are computed from one graph.
+            only: the number of the floating-point output that takes a gradient, alone.
+            changed: "inputs" or "outputs" are zeros by the time of the backward.
+        """
+        self._results = []
+        leaves_and_others, cotangents = self._sets[number]
+        leaves = list({id(t): t for t in tensors(leaves_and_others) if t.requires_grad}.values())
+        args = pytree.tree_map_only(Tensor, lambda t: t.view_as(t) if t.requires_grad else t, leaves_and_others)
+        result = self._function(*args)
+        floating = [out for out in tensors(result) if out.is_floating_point()]
+        pairs = list(zip(floating, cotangents, strict=False))
+        pairs = [(out, grad) for out, grad in (pairs if only is None else pairs[only : only + 1]) if out.requires_grad]
+        for tensor in tensors({"inputs": args, "outputs": result}.get(changed)):
+            if tensor.is_floating_point():
+                tensor.detach().zero_()
+        grads: list[list[Tensor | None]] = [[None] * len(leaves)] * times
+        if pairs:
+            outs, weights = zip(*pairs, strict=True)
+            options = {"allow_unused": True, "retain_graph": times > 1}
+            grads = [list(torch.autograd.grad(outs, leaves, weights, **options)) for _ in range(times)]
+        self._synchronize()
+        return self._answer([(result, of_time) for of_time in grads])
 
     def forward(self) -> Described:
         """The outputs alone, of a call in memory filled with NaN."""
@@ -126,12 +165,14 @@ class FuzzedOp:
         with poisoned_memory(), torch.no_grad():
             result = call(self._function, self._sets[0][0])  # Too large for a copy.
             self._synchronize()
-        return {"calls": self._described([result])}
+        return self._answer([result])
 
     def repeat(self, times: int, mode: str) -> Described:
+        """So many calls, and the bytes that were allocated when the results of earlier calls had gone."""
         self._results = []
+        held = torch.cuda.memory_allocated() if self._device.startswith("cuda") else bytes_of_malloc()
         with _MODES[mode]():
-            return {"calls": self._described([self._call(self._sets[0][0]) for _ in range(times)])}
+            return self._answer([self._call(self._sets[0][0]) for _ in range(times)], held=held)
 
     def contract(self) -> Described:
         """Two calls, the first beside the fakes of all its operators, and the cotangents of both, which are ones."""
@@ -144,7 +185,7 @@ class FuzzedOp:
         second, others = self._with_ones(args)
         self._synchronize()
         cotangents = [self._layout(tensor) for tensor in (*ones, *others)]
-        return {"calls": self._described([first, second]), "fake": checker.fault, "cotangents": cotangents}
+        return self._answer([first, second], fake=checker.fault, cotangents=cotangents)
 
     def on_a_side_stream(self) -> Described:
         """As `contract`, on a stream where the inputs' values come late: a kernel on another does not wait for them."""
@@ -160,7 +201,7 @@ class FuzzedOp:
             result, _ = self._with_ones(self._sets[0][0])
             result = self._copied(*result)
         self._synchronize()
-        return {"calls": self._described([result])}
+        return self._answer([result])
 
     def several_threads(self, times: int) -> Described:
         """A call on each set alone; then each set in a thread of its own, so many times, on CUDA on its own stream."""
@@ -175,7 +216,7 @@ class FuzzedOp:
         finally:
             sys.setswitchinterval(interval)
         self._synchronize()
-        return {"calls": self._described([*alone, *together])}
+        return self._answer([*alone, *together])
 
     def _call_often(self, args: Any, times: int) -> list[Called]:
         on_cuda = self._device.startswith("cuda")
@@ -207,9 +248,9 @@ class FuzzedOp:
 
     # ---- Results ----------------------------------------------------------------------------------------------
 
-    def _described(self, results: Sequence[Called]) -> list[Described]:
+    def _answer(self, results: Sequence[Called], **more: Any) -> Described:
         self._results = list(results)
-        return [
+        described = [
             {
                 "kind": kind(result),
                 "outputs": [self._facts(out) for out in tensors(result)],
@@ -217,9 +258,10 @@ class FuzzedOp:
             }
             for result, grads in results
         ]
+        return {"calls": described, "allocations": self._allocations(), **more}
 
     def _facts(self, tensor: Tensor) -> list[Any]:
-        return [*self._layout(tensor), self._shared(tensor)]
+        return [*self._layout(tensor), self._place(tensor)]
 
     @staticmethod
     def _layout(tensor: Tensor) -> list[Any]:
@@ -228,12 +270,20 @@ class FuzzedOp:
         shape_and_strides = list(tensor.shape), list(tensor.stride())
         return [type_, str(tensor.dtype), *shape_and_strides, str(tensor.device), tensor.data_ptr()]
 
-    def _shared(self, tensor: Tensor) -> Any:
-        """On CUDA what opens a tensor's storage elsewhere, and its place there; or its place in the arena, in bytes."""
+    def _place(self, tensor: Tensor) -> int | None:
+        """On CUDA where a tensor begins in the arena, in bytes; None if it lies elsewhere."""
         if not tensor.is_cuda or not tensor.numel():
             return None
         offset = tensor.data_ptr() - self._arena.data_ptr()
-        return offset if 0 <= offset < self._arena.nbytes() else shared_cuda(tensor)
+        return offset if 0 <= offset < self._arena.nbytes() else None
+
+    def _allocations(self) -> list[Any]:
+        """What opens the results on CUDA in another process."""
+        if not self._device.startswith("cuda"):
+            return []
+        results = [tensor for result, grads in self._results for tensor in (*tensors(result), *grads)]
+        there = [tensor for tensor in results if tensor is not None and tensor.is_cuda and tensor.numel()]
+        return gpu_memory.shared(tensor.data_ptr() for tensor in there if self._place(tensor) is None)
 
     def _synchronize(self) -> None:
         if self._device.startswith("cuda"):
@@ -251,6 +301,22 @@ class FuzzedOp:
             floating = [(dtype, shape) for dtype, shape in sizes if dtype.is_floating_point for _ in range(2)]
             blocks = [torch.full(shape, float("nan"), dtype=dtype, device=self._device) for dtype, shape in floating]
             del blocks
+
+
+class _Mallinfo(ctypes.Structure):
+    _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _names)
+
+
+def bytes_of_malloc() -> int | None:
+    """The bytes that this process has from malloc; None if its C library does not say."""
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2  # Of glibc since 2.33.
+    except (AttributeError, OSError):
+        return None
+    mallinfo.restype = _Mallinfo
+    info = mallinfo()
+    return info.uordblks + info.hblkhd
 
 
 def kind(result: Any) -> str:

@@ -28,6 +28,8 @@ LAYOUTS = (
     "others misaligned",
     "mixed",
 )
+# The rows of the first tensor lie so far apart that an element's index needs more than 32 bits. It takes gigabytes.
+FAR_ROWS, _FAR = "far rows", 2**31 + 2**27
 # The kinds of values; see `Make._special`.
 VALUES = (
     "normal",
@@ -146,6 +148,10 @@ class Make:
         if layout == "expanded":
             row = (min(1, shape[0]), *shape[1:])
             return self._in_storage(row, lambda storage: storage[: shape_numel(row)].view(row)).expand(shape)
+        if layout == FAR_ROWS:
+            wide = (*shape[:-1], max(shape[-1], _FAR // max(1, shape_numel(shape[:-1]))))
+            columns = slice(0, shape[-1])
+            return self._in_storage(wide, lambda storage: storage[: shape_numel(wide)].view(wide)[..., columns])
         if layout in _MARGINS:
             left, right = _MARGINS[layout]
             wide = (*shape[:-1], left + shape[-1] + right)
@@ -219,6 +225,8 @@ def _layout_of_each(layout: str) -> Iterator[str]:
     """The layouts of the tensors, in their order."""
     if layout == "first misaligned":
         return itertools.chain(["misaligned"], itertools.repeat("contiguous"))
+    if layout == FAR_ROWS:
+        return itertools.chain([FAR_ROWS], itertools.repeat("contiguous"))
     if layout == "others misaligned":
         return itertools.chain(["contiguous"], itertools.repeat("misaligned"))
     return itertools.cycle(LAYOUTS[1 : LAYOUTS.index("first misaligned")] if layout == "mixed" else [layout])

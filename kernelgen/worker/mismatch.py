@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from kernelgen.errors import LabError
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -17,3 +19,15 @@ class MismatchError(Exception):
     def __init__(self, check: str, text: str) -> None:
         super().__init__(text)
         self.fault = Fault(check, text)
+
+
+class NotWrittenError(LabError):
+    """The op or its reference says that it is not written yet."""
+
+
+class OpOutOfMemoryError(Exception):
+    """The op's process says that it ran out of memory."""
+
+
+class TooLargeError(Exception):
+    """A case takes more memory than this machine has."""

@@ -3,9 +3,9 @@
 It answers orders one after the other. Inputs lie in memory that the judge shares and rewrites; of results it gives the
 addresses, from which the judge reads by itself. While no clock runs, the judge keeps this process stopped.
 
-Messages from the judge are pickled orders, {"do": METHOD, **ARGUMENTS}, or GO, which starts what was armed. Messages
-to the judge are never unpickled: JSON after an OK or FAILED, or, after GO, the seconds by this process's own clock
-(used on CUDA, where the judge checks them) and the addresses of the results.
+Messages from the judge are pickled orders, {"do": METHOD, **ARGUMENTS}, or GO, which starts what was armed: the calls
+whose numbers follow it, or all. Messages to the judge are never unpickled: JSON after an OK or FAILED, or, after GO,
+the seconds by this process's own clock (used on CUDA, where the judge checks them) and the addresses of the results.
 """
 
 import ctypes
@@ -62,12 +62,14 @@ class _Host:
             except EOFError:
                 os._exit(0)
             try:
-                if message == GO:
-                    send(self._go())
+                if message.startswith(GO):
+                    send(self._go(message.removeprefix(GO)))
                 else:
                     order = pickle.loads(message)
                     answer = getattr(self, order.pop("do"))(**order)
                     send(OK + json.dumps(answer or {}).encode())
+            except BrokenPipeError:
+                os._exit(0)
             except Exception as error:
                 problem = {"type": type(error).__name__, "message": str(error)[:MOST_OF_A_MESSAGE]}
                 send(FAILED + json.dumps(problem).encode())
@@ -211,16 +213,6 @@ class _Host:
         self.arm(function, [index], False, True)
         return {"captured": self._graphs[function, index] is not None}
 
-    def repeat(self, times: int) -> None:
-        """The armed calls so many times over, back to back; returns when the GPU is through with all."""
-        import torch
-
-        for _ in range(times):
-            for call in self._calls:
-                self._results = call()
-        torch.cuda.synchronize()
-        self._results = []
-
     def left(self, times: int = 10) -> dict[str, Any]:
         """For how many seconds the GPU still works when the current stream is through."""
         import torch
@@ -239,11 +231,19 @@ class _Host:
         """Type, dtype, shape and stride of each result of each call."""
         return {"layouts": [[_layout(tensor) for tensor in _tensors(result)] for result in self._results]}
 
-    def share(self) -> dict[str, Any]:
-        """The IPC handles of the results on a GPU, by call."""
-        from kernelgen.worker.judge.arena import shared_cuda
+    def free_memory(self) -> None:
+        """Gives back the GPU's memory that nothing uses."""
+        import torch
 
-        return {"results": [[shared_cuda(tensor) for tensor in _tensors(result)] for result in self._results]}
+        self._results = []
+        torch.cuda.empty_cache()
+
+    def allocations(self) -> dict[str, Any]:
+        """The allocations on a GPU that the results lie in: address, bytes and what opens it in another process."""
+        from kernelgen.worker.judge import gpu_memory
+
+        addresses = [tensor.data_ptr() for result in self._results for tensor in _tensors(result) if tensor.numel()]
+        return {"allocations": gpu_memory.shared(addresses)}
 
     def _call(self, function: Any, index: int, backward: bool) -> Any:
         args = self._sets[index]
@@ -258,13 +258,16 @@ class _Host:
         outputs, grads = [out for out, _ in pairs], [grad for _, grad in pairs]
         return lambda: torch.autograd.grad(outputs, leaves, grads, allow_unused=True, retain_graph=True)
 
-    def _go(self) -> bytes:
-        if self._clock:
-            seconds, self._results = self._clock.sample(self._calls)
+    def _go(self, numbers: bytes = b"") -> bytes:
+        calls = [self._calls[number] for number in struct.unpack(f"{len(numbers) // 4}i", numbers)] or self._calls
+        seconds = 0.0
+        if self._clock and len(calls) == 1:
+            self._results = []
+            seconds, self._results = self._clock.sample(calls)
         else:
-            start = time.perf_counter()
-            self._results = [call() for call in self._calls]
-            seconds = time.perf_counter() - start
+            self._results = [call() for call in calls]
+            if self._clock:
+                self._clock.synchronize()
         addresses = [tensor.data_ptr() for result in self._results for tensor in _tensors(result)]
         return TIMED + struct.pack(f"d{len(addresses)}q", seconds, *addresses)
 

@@ -13,9 +13,9 @@ from kernelgen.errors import LabError
 from kernelgen.worker import bench, ceilings, protocol
 from kernelgen.worker.clock import Call
 from kernelgen.worker.environment import describe
+from kernelgen.worker.evaluation import tensors
 from kernelgen.worker.inputs import Make
 from kernelgen.worker.op import Op, Sizes, chosen_device, dtype_name, load, require_kernel
-from kernelgen.worker.reference_check import tensors
 
 TIMED_CALLS = 20
 WARM_CALLS = 3

@@ -25,6 +25,7 @@ from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.judge import trusted_root
+from kernelgen.worker.mismatch import TooLargeError
 from kernelgen.worker.op import Op, dtype_name
 
 _PR_SET_PDEATHSIG = 1
@@ -133,9 +134,8 @@ class TuningWorker(ComparedVersion):
         for case in cases:
             try:
                 fault = fuzz.examine(self.judge.op, case, self.judge.device, seed, caller).fault
-            except torch.OutOfMemoryError:
-                torch.cuda.empty_cache()
-                continue  # Too large for this GPU, which is no fault of the candidate.
+            except TooLargeError:  # Which is no fault of the candidate.
+                continue
             if fault is not None:
                 return f"{fault.text} (in {as_text(case)})"
         return None

@@ -52,10 +52,12 @@ def test_ops_are_added_and_removed_from_every_folder_of_a_dirty_project(project,
     assert git(project, "status", "--porcelain") == "?? mine.txt"
 
 
-def test_a_schema_implies_the_blank_recipe_and_is_recorded(project, run):
+def test_a_schema_is_recorded_with_the_shapes_that_are_assumed(project, run):
     added = run("add-op", "mine", "--schema", "(Tensor x, float eps=1e-6) -> Tensor", "--json")
     assert added.code == 0, added.out
-    assert added.json["op"]["recipe"] == "blank"
+    assert 'assumed --shapes "x: ... -> ...":' in added.err
+    assert added.json["op"]["recipe"] == "shaped"
+    assert added.json["op"]["shapes"]["text"] == "x: ... -> ..."
     assert added.json["op"]["schema"]["text"] == "(Tensor x, float eps=1e-6) -> Tensor"
     first = "edit " + ", ".join(f"{OPS}/mine/{name}" for name in ("cpu.cpp", "cuda.cpp", "kernel.cu"))
     assert added.json["next"] == [first, "kernelgen build", f"pytest {OPS}/mine"]
@@ -284,14 +286,47 @@ def test_a_function_that_decomposes_needs_no_hand(project, run, tmp_path):
 def test_the_operator_that_was_in_the_way_is_named(project, run, tmp_path):
     added = run("add-op", "products", "--from", f"{functions(tmp_path)}:products", "--json")
     assert added.code == 0, added.err
-    assert added.json["op"]["recipe"] == "blank"
+    assert added.json["op"]["recipe"] == "shaped"
     assert "In the way was the operator aten.bmm." in added.err
+    assert f'assumed --shapes "{added.json["op"]["shapes"]["text"]}":' in added.err
 
 
 def test_the_skeleton_is_to_be_had(project, run, tmp_path):
     added = run("add-op", "gate", "--recipe", "blank", "--from", f"{functions(tmp_path)}:gate", "--json")
-    assert added.json["op"]["recipe"] == "blank"
-    assert not added.err
+    assert added.json["op"]["recipe"] == "shaped"
+    assert "In the way" not in added.err
+
+
+def test_shapes_are_held_against_the_function(project, run, tmp_path):
+    spec = f"{functions(tmp_path)}:products"
+    blank = ("--recipe", "blank", "--from", spec)
+    refused = run("add-op", "products", *blank, "--shapes", "x: N -> N")
+    assert refused.code == 2
+    assert "products does not take x of shape (33,)" in refused.err
+    refused = run("add-op", "products", *blank, "--shapes", "x: B M N -> B M N")
+    assert refused.code == 2
+    assert "--shapes says that out is B M N" in refused.err
+    added = run("add-op", "products", *blank, "--shapes", "x: B M N -> B M M", "--backward", "own")
+    assert added.code == 0, added.err
+    assert "Tensor grad_x" in (project / OPS / "products" / "__init__.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--shapes", "x: N -> N"), "--shapes and --backward go with --schema or --from."),
+        (("--recipe", "shaped"), "The recipe shaped is for ops whose shapes are known"),
+        (("--schema", "(Tensor x) -> Tensor", "--shapes", "x: N -> M"), "M is not known"),
+        (
+            ("--schema", "(Tensor(a!) x) -> ()", "--backward", "own"),
+            "mine writes to its arguments, so it has no gradient",
+        ),
+    ],
+)
+def test_shapes_that_cannot_be_are_refused(project, run, options, sentence):
+    refused = run("add-op", "mine", *options)
+    assert refused.code == 2
+    assert sentence in refused.err
 
 
 def test_a_recipe_of_functions_needs_one(project, run):

@@ -10,6 +10,8 @@ import zlib
 
 import pytest
 
+from tests.conftest import with_sample
+
 from . import page
 from .faults import Fault, Kind
 from .faults.__main__ import CORPUS, recorded
@@ -34,7 +36,7 @@ def sample() -> list[Fault]:
     return [*in_styles.values(), *in_recipes.values()]
 
 
-@pytest.mark.parametrize("fault", sample(), ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", with_sample(sample(), sample()[::6]), ids=lambda fault: fault.name)
 def test_a_planted_fault_is_caught(fault):
     # Not every schedule leads to the faulty accesses.
     results = [result for result in outcomes(fault, SEEDS) if result]
@@ -43,7 +45,7 @@ def test_a_planted_fault_is_caught(fault):
         assert all(re.search(fault.wanted, result.report) for result in results), [*map(str, results)]
 
 
-@pytest.mark.parametrize("name", CHECKS if EVERY_FAULT else QUICK)
+@pytest.mark.parametrize("name", with_sample(CHECKS if EVERY_FAULT else QUICK, {"elementwise"}))
 def test_a_recipe_without_a_fault_is_right(name):
     assert not (outcome := checked(name)), str(outcome)
 

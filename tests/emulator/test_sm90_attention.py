@@ -71,6 +71,7 @@ def test_results_match_the_reference(library, reference, memory, dims, shape, op
     check(library, reference, memory, dims, shape, options)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("dims, shape, options", CASES)
 def test_results_match_the_reference_with_tuned_tiles(tuned_library, reference, memory, dims, shape, options):
     check(tuned_library, reference, memory, dims, shape, options)

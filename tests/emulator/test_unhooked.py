@@ -17,6 +17,7 @@ void {name} (struct Tile * p, struct Tile own)
 {{
   struct Tile local;
   struct Tile D.17;
+  struct Vector iftmp.416;
   float _1;
 
   <bb 2> [local count: 1073741824]:
@@ -47,6 +48,8 @@ def test_a_call_that_copies_memory_is_seen(call):
         "_1 = sum (local);",
         "_1 = sum (D.17, own);",
         "_1 = sum (own.values);",
+        "_1 = sum<32, float, 2> (iftmp.416);",
+        '_1 = 1;\n  _1 = entry_point ("name, of a function", &local, 12000);',
         "_1 = sum (&*p_2(D), 1.0e+0, _1, p_2(D));",
         'emulator::run ("k", k, *p_2(D));',
         ".UBSAN_NULL (_31, 0B, 16);",

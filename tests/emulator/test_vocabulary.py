@@ -62,6 +62,18 @@ def test_reduce_sums_neighbouring_lanes(kernels, memory):
     assert torch.equal(out, values.view(8, 8).sum(1).repeat_interleave(8))
 
 
+def test_argmax_takes_the_first_of_the_largest_and_nan_before_numbers(kernels, memory):
+    values = integers(8, 8)
+    values[1, 3], values[2, 5], values[2, 6] = torch.nan, torch.nan, torch.nan
+    values[3], values[4, 2], values[5] = -torch.inf, torch.inf, 1
+    best, places = memory.empty(64), torch.zeros(64, dtype=torch.int32)
+    kernels("argmax_of_8", memory.copy(values.flatten()), best, places)
+    expected = [next(i for i in range(8) if row[i] == row.max() or row[i].isnan()) for row in values]
+    expected[1:3] = [3, 5]
+    assert places.view(8, 8).tolist() == [[8 * row + place] * 8 for row, place in enumerate(expected)]
+    assert torch.equal(best.view(8, 8)[:, 0].nan_to_num(9), values[range(8), expected].nan_to_num(9))
+
+
 @pytest.mark.parametrize("rows, n", [(1, 1), (7, 33), (50, 100)])
 @pytest.mark.parametrize("group", ("lanes", "part", "block", "cluster"))
 @pytest.mark.parametrize("seed", SEEDS)

@@ -38,14 +38,14 @@ frame.onload = () => {
   // Letters reach less high and low than their boxes; of a turned text the box says little.
   const straight = texts.filter(text => !/rotate\\((?!-?0[ )])/.test(text.getAttribute("transform") || ""));
   const overlap = (a, b) => {
-    const [one, other] = [box(a), box(b)], slack = 0.2 * one.height;
-    return one.left < other.right - 1 && other.left < one.right - 1
-      && one.top + slack < other.bottom - slack && other.top + slack < one.bottom - slack;
+    const [first, second] = [box(a), box(b)], slack = 0.2 * first.height;
+    return first.left < second.right - 1 && second.left < first.right - 1
+      && first.top + slack < second.bottom - slack && second.top + slack < first.bottom - slack;
   };
   const together = (a, b) => a.closest("svg") === b.closest("svg") && overlap(a, b);
   const overlaps = straight.flatMap((a, i) => straight.slice(i + 1).filter(b => together(a, b))
     .map(b => a.textContent + " | " + b.textContent));
-  const found = {
+  const look = {
     overlaps,
     turned: texts.length - straight.length,
     secondColumns: [...inside.querySelectorAll(".scroll table")].map(table =>
@@ -64,7 +64,7 @@ frame.onload = () => {
     dangling: [...inside.querySelectorAll("nav a")].filter(a => !inside.querySelector(a.getAttribute("href"))).length,
     requests: view.performance.getEntriesByType("resource").map(entry => entry.name),
   };
-  document.body.textContent = "@@" + JSON.stringify(found) + "@@";
+  document.body.textContent = "@@" + JSON.stringify(look) + "@@";
 };
 """
 
@@ -78,9 +78,9 @@ def look(page: Path, width: int, scratch: Path, *, dark: bool = False) -> dict[s
     script = f"<script>document.addEventListener('DOMContentLoaded', () => {{{ASK}}})</script>"
     outer.write_text(f"<!doctype html><meta charset=utf-8>{script}<body>{frame}</body>", encoding="utf-8")
     said = _chromium(scratch, "--virtual-time-budget=5000", "--dump-dom", outer.as_uri(), dark=dark, width=width)
-    found = re.search(r"<body>@@(.*)@@</body>", said, re.S)
-    assert found, f"the page did not answer:\n{said[:2000]}"
-    return json.loads(unescape(found[1]))
+    answer = re.search(r"<body>@@(.*)@@</body>", said, re.S)
+    assert answer, f"the page did not answer:\n{said[:2000]}"
+    return json.loads(unescape(answer[1]))
 
 
 def screenshot(page: Path, width: int, height: int, to: Path, *, dark: bool = False) -> None:

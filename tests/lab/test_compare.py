@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -295,6 +296,36 @@ def test_where_a_gpu_is_throttled_most_of_the_time_all_rounds_count():
         assert (result.before, result.after, result.set_aside) == (2.0, 1.8, 0)
         assert result.ratios == pytest.approx([0.9] * 12)
         assert result.remarks == [pair.THROTTLED]
+
+
+@pytest.mark.parametrize(
+    ("slower_by", "noise", "blocks"),
+    [(0.0, 0.002, 12), (0.05, 0.002, 12), (-0.2, 0.002, 12), (0.025, 0.002, 40), (0.0, 0.05, 40)],
+)
+def test_a_case_ends_once_its_interval_lies_on_one_side_of_what_matters(slower_by, noise, blocks):
+    chance = random.Random(0)
+
+    class Noisy(FakeWorker):
+        def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+            answer = super().ask(do, **arguments)
+            answer["seconds"] = [self.seconds * chance.gauss(1, noise)] * arguments.get("count", 1)
+            return answer
+
+    both = pair.Pair(
+        *(Noisy(name, seconds, lambda round: False) for name, seconds in (("old", 1), ("new", 1 + slower_by)))
+    )
+    schedule = pair.Schedule(blocks=40, rounds=1, samples=1)
+    result = pair.measure(both, pair.PairedResult("a", "b", "c"), schedule, is_decided=compare.Thresholds().is_decided)
+    assert result.blocks == len(result.ratios) == blocks
+
+
+def test_some_block_is_checked_among_those_that_are_measured_in_any_case():
+    for seed in range(50):
+        checked = pair.Schedule(blocks=40).checked(random.Random(seed))
+        assert len(checked) == pair.CHECKS
+        assert min(checked) < pair.LEAST
+        assert max(checked) < 40
+    assert pair.Schedule(blocks=3).checked(random.Random(0)) == {0, 1, 2}
 
 
 def paired(ratio: float, seed: int = 0) -> pair.PairedResult:

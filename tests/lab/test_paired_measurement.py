@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernelgen.errors import LabError
-from kernelgen.lab import pair
+from kernelgen.lab import compare, pair
 from kernelgen.lab.compare import Thresholds
 from kernelgen.lab.pair import Pair, PairedResult
 from kernelgen.lab.paired_measurement import PairedMeasurement
@@ -19,7 +19,8 @@ MACHINE = {"device": "cpu", "cpu": "A CPU", "cores": 2}
 class FakeWorker:
     """Lists cases, and does whatever else it is ordered to."""
 
-    def __init__(self, cases: list[str], device: str) -> None:
+    def __init__(self, cases: list[str], device: str, name: str = "new") -> None:
+        self.name = name
         environment = {**MACHINE, "device": device}
         self.listed = {"environment": environment, "cases": [[case, "float32"] for case in cases]}
 
@@ -47,9 +48,9 @@ def measurement(monkeypatch):
 
         def started(op: str, seed: int) -> Pair:
             seeds.append(seed)
-            return Pair(FakeWorker([*ratios], device), FakeWorker([*ratios], device))
+            return Pair(FakeWorker([*ratios], device, "old"), FakeWorker([*ratios], device))
 
-        def measure(workers, part, schedule, tick):
+        def measure(workers, part, schedule, tick, is_decided):
             repeated = schedule.seed >= pair.pairs_for(measured.schedule.blocks, device)
             if isinstance(level := ratios[part.case][repeated], Exception):
                 raise level
@@ -83,10 +84,18 @@ def test_what_was_measured_is_kept_if_later_workers_do_not_start(measurement):
 
 
 def test_a_lost_case_costs_itself_alone(measurement):
-    measured = measurement({"a": [1.0], "b": [LostError("new", "crashed")], "c": [1.0]})
+    """It is wrong where the new version was lost; where the old one was, nothing is known."""
+    measured = measurement({"a": [LostError("old", "hung")], "b": [LostError("new", "crashed")], "c": [1.0]})
     comparison = measured.compare()
-    assert [verdict.case for verdict in comparison.verdicts] == ["op · a · float32", "op · c · float32"]
-    assert comparison.notes == ["op · b · float32: new crashed."]
+    verdicts = {verdict.case: verdict.verdict for verdict in comparison.verdicts}
+    assert verdicts == {
+        "op · a · float32": "inconclusive",
+        "op · b · float32": "wrong result",
+        "op · c · float32": "no difference",
+    }
+    assert comparison.exit_code == 1
+    assert comparison.as_dict()["cases"][-1]["notes"] == ["new crashed."]
+    assert len(compare.rows(comparison)) == 3
     with pytest.raises(LostError, match="new crashed"):
         measurement({"a": [1.0], "b": [LostError("new", "crashed")]}, tolerant=False).compare()
 
@@ -146,9 +155,9 @@ def test_a_wrong_result_stops_it(measurement, monkeypatch):
     measured = measurement({"a": [1.0, 1.0], "b": [1.0]}, stops_early=True)
     right = pair.measure
 
-    def wrong(workers, part: PairedResult, schedule, tick):
+    def wrong(workers, part: PairedResult, schedule, tick, is_decided):
         part.faults.append("new: it is wrong")
-        return right(workers, part, schedule, tick)
+        return right(workers, part, schedule, tick, is_decided)
 
     monkeypatch.setattr(pair, "measure", wrong)
     assert measured.compare().exit_code == 1

@@ -1,14 +1,31 @@
 """`kernelgen verdict`: one answer from a build, fuzz, tests and times."""
 
+import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from kernelgen.lab import verdict
-from kernelgen.lab.verdict import FAILED, OPEN, PASSED, Request, Step, Verdict
+from kernelgen.lab import op_tests, trusted_tests
+from kernelgen.lab.op_tests import OpTests
+from kernelgen.lab.selection import Selection
+from kernelgen.lab.step import FAILED, OPEN, PASSED, Step
+from kernelgen.lab.verdict import Request, Verdict
 
-ASK = ("verdict", "elementwise", "--device", "cpu", "--python", sys.executable, "--cases", "small", "--json")
+ASK = (
+    "verdict",
+    "elementwise",
+    "--device",
+    "cpu",
+    "--python",
+    sys.executable,
+    "--cases",
+    "small",
+    "--seed",
+    "0",
+    "--json",
+)
 OP = "src/lab_kernels/ops/elementwise"
 
 
@@ -27,14 +44,60 @@ def report(*cases: str) -> ElementTree.Element:
 
 def test_failed_tests_are_named():
     failed = [f'<testcase name="f{i}"><failure/></testcase>' for i in range(4)]
-    step = verdict._step_of_tests(report('<testcase name="a"/>', *failed))
+    step = op_tests.step_of(report('<testcase name="a"/>', *failed))
     assert (step.outcome, step.text) == (FAILED, "4 of 5 failed: f0, f1, f2 and 1 more")
     assert step.facts["failed"] == ["f0", "f1", "f2", "f3"]
 
 
 def test_tests_that_were_all_skipped_show_nothing():
-    step = verdict._step_of_tests(report('<testcase name="a"><skipped/></testcase>'))
+    step = op_tests.step_of(report('<testcase name="a"><skipped/></testcase>'))
     assert (step.outcome, step.text) == (OPEN, "no test ran; 1 were skipped")
+
+
+EDITS = """
+import tempfile
+from pathlib import Path
+
+def test_edits():
+    Path(__file__).with_name("lab.py").write_text("OP = None")
+
+def test_is_right():
+    (Path(tempfile.gettempdir()) / "note").touch()
+"""
+CONFTEST = "def pytest_addoption(parser):\n    parser.addoption('--no-build', action='store_true')\n"
+
+
+def test_tests_of_an_op_cannot_edit_what_judges_it(tmp_path):
+    folder = tmp_path / "src" / "pkg" / "ops" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "test_mine.py").write_text(EDITS)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    with OpTests(Selection(tmp_path, "pkg", Path(sys.executable), ["mine"])) as tests:
+        step = tests.step()
+    if (folder / "lab.py").exists():
+        pytest.skip("this kernel has no Landlock")
+    assert step.outcome == FAILED
+    assert step.text.startswith("1 of 2 failed: test_edits\nPermissionError")
+
+
+def test_tests_come_from_the_revision_to_trust_and_code_from_the_working_tree(tmp_path):
+    root, rule, linked = (tmp_path / name for name in ("root", "rule", "linked"))
+    for folder, code, test in ((root, "2", "assert True"), (rule, "1", "from pkg.ops.mine import X; assert X == 1")):
+        op = folder / "src" / "pkg" / "ops" / "mine"
+        op.mkdir(parents=True)
+        (op / "__init__.py").write_text(f"X = {code}\n")
+        (op / "test_mine.py").write_text(f"def test_x():\n    {test}\n")
+        (folder / "conftest.py").write_text(CONFTEST)
+        (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\npythonpath = ['src']\n")
+    (root / "src/pkg/ops/mine/test_more.py").write_text("def test_y():\n    pass\n")
+    linked.mkdir()
+    trusted_tests.link(linked, root, rule, "pkg", "mine")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "src/pkg/ops/mine"]
+    done = subprocess.run(command, cwd=linked, capture_output=True, text=True, check=False)
+    assert "1 failed" in done.stdout
+    assert "assert 2 == 1" in done.stdout
+    changed = trusted_tests.changes(root, rule, "pkg", "mine")
+    assert changed == ["src/pkg/ops/mine/test_mine.py", "src/pkg/ops/mine/test_more.py"]
 
 
 def outcomes(answer: dict) -> dict[str, str]:
@@ -67,6 +130,7 @@ def test_after_a_step_that_fails_the_rest_does_not_run(lab_project, run):
 def test_against_a_revision_the_time_is_compared(lab_project, run):
     done = run(*ASK, "--against", "HEAD", "--blocks", "10")
     assert done.code in (0, 2), done.out  # Ten blocks may be too few to rule 3% out.
-    step = done.json["steps"][-1]
-    assert (step["name"], step["faster"]) == ("compare", False)
+    assert set(outcomes(done.json)) == {"build", "fuzz", "tests", "compare", "share"}
+    (step,) = (step for step in done.json["steps"] if step["name"] == "compare")
+    assert not step["faster"]
     assert [case["case"] for case in step["comparison"]["cases"]] == ["elementwise · small · float32"]

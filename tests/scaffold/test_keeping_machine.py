@@ -1,6 +1,7 @@
 """Random lives of a project: whatever its owner does, no verb loses a line of theirs or leaves a wrong state.
 
-A life draws from everything that an owner does to a project between updates. KEEPING_LIVES sets how many there are.
+A life draws from everything that an owner does to a project between updates. KEEPING_LIVES sets how many there are
+in the corpus.
 """
 
 import io
@@ -27,12 +28,12 @@ from hypothesis.stateful import (
 from kernelgen.cli import main
 from kernelgen.scaffold import journal, template
 from kernelgen.scaffold.render import Renderer, parse_yaml
-from tests.conftest import commit_all, git, tree
+from tests.conftest import commit_all, git, tree, with_sample
 from tests.scaffold import small_template as small
 from tests.scaffold.small_template import PACKAGE, edited, first, lines, op_folder
 from tests.scaffold.test_kills import killed_at
 
-LIVES = int(os.environ.get("KEEPING_LIVES", "100"))
+LIVES = int(os.environ.get("KEEPING_LIVES", "90"))
 ANSWERS = ".copier-answers.yml"
 OPS = "src/my_kernels/ops"
 NAMES = ("one", "two", "three", "four")
@@ -414,13 +415,14 @@ class Life(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_no_life_of_a_project_loses_a_line(tmp_path):
+@pytest.mark.parametrize("lives", with_sample((10, LIVES), {10}))
+def test_no_life_of_a_project_loses_a_line(tmp_path, lives):
     repository = tmp_path / "template"
     repository.mkdir()
     versions(repository)
     Life.source = repository
     options = settings(
-        max_examples=LIVES,
+        max_examples=lives,
         stateful_step_count=20,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -13,7 +13,7 @@ from tests.conftest import ROOT, git, tree
 RECIPES = sorted(
     folder.name.split("ops_by_recipe.")[1].split(" ")[0]
     for folder in (ROOT / "template").glob("src/*/ops/*ops_by_recipe.*")
-    if not re.search(r"ops_by_recipe\.(pointwise|row_wise)", folder.name)  # They are stamped from functions.
+    if not re.search(r"ops_by_recipe\.(pointwise|row_wise|shaped)", folder.name)  # `add-op` chooses these.
 )
 SCHEMAS = [
     "(Tensor x, Tensor? bias, float eps=1e-6) -> Tensor",
@@ -71,6 +71,19 @@ def test_add_op_with_a_schema_writes_what_copier_writes(checkout, stamp, run, tm
     assert_as_copier_would(checkout, project, tmp_path)
 
 
+def test_add_op_with_shapes_writes_what_copier_writes(checkout, stamp, run, tmp_path):
+    project = stamp()
+    for name, schema, shapes, backward in (
+        ("gate", "(Tensor x, Tensor? b, SymInt k) -> (Tensor, Tensor)", "x: T E; b: E -> T k, T k int32", "none"),
+        ("rotary", "(Tensor q, Tensor cos) -> Tensor", "q: ... S H D; cos: S D/2 -> ... S H D", "own"),
+        ("total", "(Tensor(a!) xor, Tensor[] xs, *, str m='a\"b') -> ()", "xor: ... D; xs: D int64 < D", "none"),
+    ):  # fmt: skip
+        options = ["--schema", schema, "--shapes", shapes, "--backward", backward, "--project", project]
+        added = run("add-op", name, *options)
+        assert added.code == 0, added.err
+    assert_as_copier_would(checkout, project, tmp_path)
+
+
 def test_add_op_from_a_function_writes_what_copier_writes(checkout, stamp, run, tmp_path):
     source = tmp_path / "maths.py"
     source.write_text(
@@ -88,7 +101,7 @@ def test_add_op_from_a_function_writes_what_copier_writes(checkout, stamp, run, 
         added = run("add-op", name, "--from", f"{source}:{function}", *recipe, "--project", project)
         assert added.code == 0, added.err
     recorded = parse_yaml((project / ".copier-answers.yml").read_bytes())["ops"]
-    assert [op["recipe"] for op in recorded] == ["pointwise", "row_wise", "blank"]
+    assert [op["recipe"] for op in recorded] == ["pointwise", "row_wise", "shaped"]
     assert_as_copier_would(checkout, project, tmp_path)
 
 

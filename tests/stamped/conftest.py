@@ -97,18 +97,24 @@ def quickly() -> dict[str, str]:
     # g++ takes the compiled header only where these flags are those of the build; else it reads the text.
     flags = ["-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-O0", "-fPIC", "-fvisibility=hidden"]
     flags += ["-DTORCH_TARGET_VERSION=0x020a000000000000", "-isystem", str(Path(torch.__file__).parent / "include")]
+    # The compiler takes the one that fits: glue of a CUDA library defines USE_CUDA.
+    kinds = {"cpu.gch": [], "cuda.gch": ["-DUSE_CUDA"]}
     compiler = subprocess.check_output(["g++", "-dumpfullversion"], text=True)
-    digest = hashlib.sha256(f"{torch.__version__} {compiler} {flags} {HEADERS}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{torch.__version__} {compiler} {flags} {kinds} {HEADERS}".encode()).hexdigest()[:16]
     header = CACHE.parent / "headers" / digest / "torch.h"
     with locked(header.parents[1] / "lock"):
-        if not header.with_suffix(".h.gch").exists():
+        compiled = header.with_suffix(".h.gch")
+        if not compiled.exists():
             for old in header.parents[1].glob("????????????????"):
                 shutil.rmtree(old)
             header.parent.mkdir()
             header.write_text("".join(f"#include <{name}>\n" for name in HEADERS))
             unfinished = header.with_suffix(".unfinished")
-            subprocess.run(["g++", *flags, "-x", "c++-header", str(header), "-o", str(unfinished)], check=True)
-            unfinished.rename(header.with_suffix(".h.gch"))
+            unfinished.mkdir()
+            for name, more in kinds.items():
+                command = ["g++", *flags, *more, "-x", "c++-header", str(header), "-o", str(unfinished / name)]
+                subprocess.run(command, check=True)
+            unfinished.rename(compiled)
     return {"CXXFLAGS": f"-O0 -include {shlex.quote(str(header))}"}
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from kernelgen.cli import main
+from kernelgen.cli import add_op, main
 from kernelgen.scaffold import template
 
 from ..conftest import ROOT, make_checkout
-from .conftest import Outcome, build, edit, python, run, write_cpu
+from .conftest import Outcome, build, edit, python, quickly, run, write_cpu
 
 FUNCTIONS = Path(__file__).with_name("functions.py")
 FROM_FUNCTIONS = ["affine", "blend", "halves", "mixture", "parts", "total", "waves", "widened"]
@@ -46,11 +46,10 @@ def home(made_once) -> Path:
 def make(home: Path) -> None:
     project = home / "blank-kernels"
     make_checkout(home / "checkout")
-    kernelgen(home, "new", project, "--defaults", "--data", "ops=[]")
-    for name in FROM_FUNCTIONS:
-        source = f"{FUNCTIONS}:{name}"
-        kernelgen(home, "add-op", name, "--recipe", "blank", "--from", source, "--project", project)
-    kernelgen(home, "add-op", "accumulate", "--schema", ACCUMULATE, "--project", project)
+    with pytest.MonkeyPatch.context() as patch:
+        # As of a template without the recipe `shaped`, and of functions whose shapes are not known.
+        patch.setattr(add_op, "_knows_shapes", lambda *_: False)
+        add_ops(home, project)
     edit(
         project / OPS / "accumulate" / "reference.py",
         (
@@ -58,12 +57,20 @@ def make(home: Path) -> None:
             "total.add_(x, alpha=alpha)",
         ),
     )
-    kernelgen(home, "add-op", "my_gate", "--schema", GATE, "--project", project)
     for name in {*NAMES, "my_gate"} - {"affine"}:
         # One op shows that a stamped kernel compiles; the others would only take time.
         (project / OPS / name / "kernel.cu").unlink()
-    result = build(project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0")
+    result = build(project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0", **quickly())
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def add_ops(home: Path, project: Path) -> None:
+    kernelgen(home, "new", project, "--defaults", "--data", "ops=[]")
+    for name in FROM_FUNCTIONS:
+        source = f"{FUNCTIONS}:{name}"
+        kernelgen(home, "add-op", name, "--recipe", "blank", "--from", source, "--project", project)
+    kernelgen(home, "add-op", "accumulate", "--schema", ACCUMULATE, "--project", project)
+    kernelgen(home, "add-op", "my_gate", "--schema", GATE, "--project", project)
 
 
 @pytest.fixture(scope="session")
@@ -292,7 +299,7 @@ def test_a_kernel_in_cpp_takes_over_from_the_reference(home, copy_of):
   }
   return out;""",
     )
-    assert build(project, TORCH_CUDA_ARCH_LIST="8.0").returncode == 0
+    assert build(project, TORCH_CUDA_ARCH_LIST="8.0", **quickly()).returncode == 0
     listed = json.loads(kernelgen(home, "list", "--json", "--project", project))
     assert next(op["backends"] for op in listed["ops"] if op["name"] == "affine") == ["cpu"]
     code = """

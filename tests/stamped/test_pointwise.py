@@ -11,6 +11,7 @@ import pytest
 from kernelgen.emulator.library import has_toolkit
 from kernelgen.scaffold.formula.entry import pointwise, row_wise
 from kernelgen.scaffold.schema.from_python import reference
+from tests.conftest import with_sample
 from tests.worker.test_trace import NAMES, POINTWISE, ROW_NAMES, ROWS, trace
 
 from .conftest import REPOSITORY, build, own_tests, quickly, run, stamp
@@ -21,6 +22,9 @@ ROWS_BUILT = ("softmax", "rms", "layer", "log_sum_exp")
 FUZZED = ("gelu_bias", "choose", "hysteresis", "signed_sine", *ROWS_BUILT)
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
 EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast")
+# One of each recipe, with vectors beside the tensors.
+SAMPLE = ("gelu_bias", "layer")
+SAMPLES = ("sample", "others")
 
 needs_headers = pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")
 
@@ -93,6 +97,12 @@ def test_the_suite_is_green(project):
     assert not failed, "\n".join(f"{outcome.op} {outcome.test} {outcome.case}: {outcome.message}" for outcome in failed)
 
 
+def samples(functions: Sequence[str]) -> list[Any]:
+    """The sample, and as a corpus all others."""
+    others = tuple(function for function in functions if function not in SAMPLE)
+    return with_sample((SAMPLE, others), (SAMPLE,))
+
+
 def no_fault(project: Path, ops: Sequence[str], *arguments: str) -> None:
     done = run([sys.executable, "-m", "kernelgen", "fuzz", *ops, *arguments, "--json"], project)
     report = json.loads(done.stdout)
@@ -100,12 +110,14 @@ def no_fault(project: Path, ops: Sequence[str], *arguments: str) -> None:
 
 
 @pytest.mark.slow
-def test_fuzz_finds_nothing(project):
-    no_fault(project, FUZZED, "--device", "cpu", "--count", "60")
+@pytest.mark.parametrize("some", samples(FUZZED), ids=SAMPLES)
+def test_fuzz_finds_nothing(project, some):
+    no_fault(project, some, "--device", "cpu", "--count", "60")
 
 
 @pytest.mark.slow
 @needs_headers
-def test_fuzz_finds_nothing_on_the_emulated_gpu(tmp_path):
-    project = stamp(tmp_path / "p", ops=[entry(name) for name in EMULATED])
-    no_fault(project, EMULATED, "--device", "emulated", "--count", "30")
+@pytest.mark.parametrize("some", samples(EMULATED), ids=SAMPLES)
+def test_fuzz_finds_nothing_on_the_emulated_gpu(tmp_path, some):
+    project = stamp(tmp_path / "p", ops=[entry(name) for name in some])
+    no_fault(project, some, "--device", "emulated", "--count", "30")

@@ -1,6 +1,7 @@
 """Measuring a candidate: when it is given up, where its results are checked, and how the workers start."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 from kernelgen.lab.worker_process import LostError
 from kernelgen.tune import slot as slot_module
 from kernelgen.tune.candidates import Candidate
+from kernelgen.tune.request import TuningRequest
 from kernelgen.tune.slot import MEASURED, WRONG, Budget, MeasuringSlot, lower_end
+from kernelgen.worker.judge.judge import trusted_root
 
 
 @pytest.mark.parametrize("count", [5, 8, 12, 40])
@@ -51,6 +54,13 @@ class _FakeWorker:
         fault = "off by 1" if do == "check" and self.case in self.wrong else None
         seconds = [self.seconds[self.case]] if do == "time" else []
         return {"fastest": 1e-3, "graphs": False, "seconds": seconds, "fault": fault, "remark": None}
+
+
+def test_workers_take_the_rule_from_the_revision_to_trust():
+    """Where none is named they take it from the project."""
+    request = TuningRequest(Path("project"), "pkg", "op", Path("python"))
+    assert "trusted" not in request.to_worker()
+    assert trusted_root(replace(request, rule=Path("rule")).to_worker()) == Path("rule")
 
 
 def test_of_many_cases_each_is_measured_less():

@@ -26,7 +26,7 @@ def described(function: Any, **names: Any) -> Op:
         "flops": lambda n: 2 * n,
         "PEERS": {"torch": double_plus_one},
     }
-    return read("tested", SimpleNamespace(**facts, **names))
+    return read("tested", SimpleNamespace(**(facts | names)))
 
 
 PROJECT_LAB = """

@@ -14,7 +14,7 @@ from tests.worker.mutants.python import PYTHON
 
 def main() -> int:
     start = time.perf_counter()
-    root = project([*CUDA, *PYTHON], cuda=True)
+    root = project("cuda", [*CUDA, *PYTHON], cuda=True)
     built = time.perf_counter()
     failures = first_failures(root, [mutant.name for mutant in (*CUDA, *PYTHON)], device="cuda")
     alarms = first_failures(root, list(CORRECT), device="cuda", count=200)

@@ -5,7 +5,7 @@ import os
 import pickle
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernelgen.worker import fuzz, op_host
@@ -35,9 +35,9 @@ class SameProcess(OpProcess):
         except Exception as error:
             raise RaisedError(type(error).__name__, str(error)) from error
 
-    def go(self) -> tuple[float, float, list[int]]:
+    def go(self, numbers: Sequence[int] = ()) -> tuple[float, float, list[int]]:
         start = time.perf_counter()
-        payload = self._host._go().removeprefix(op_host.TIMED)
+        payload = self._host._go(struct.pack(f"{len(numbers)}i", *numbers)).removeprefix(op_host.TIMED)
         own, *addresses = struct.unpack(f"d{len(payload) // 8 - 1}q", payload)
         return time.perf_counter() - start, own, addresses
 

@@ -14,7 +14,7 @@ from kernelgen.worker.cases import complete
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.caller import Caller, Region
 from kernelgen.worker.judge.op_process import NOT_ASKED_FOR, CallError, OpProcess, RaisedError
-from kernelgen.worker.mismatch import Fault, MismatchError
+from kernelgen.worker.mismatch import Fault, MismatchError, OpOutOfMemoryError
 from kernelgen.worker.op_host import OK
 
 from . import same_process
@@ -49,8 +49,8 @@ def told(answer: Any) -> Caller:
 
 def an_output(**changes: Any) -> dict[str, Any]:
     facts = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [3], "stride": [1], "device": "cpu"}
-    facts |= {"address": 64, "shared": None, **changes}
-    return {"calls": [{"kind": "a tensor", "outputs": [list(facts.values())], "grads": []}]}
+    facts |= {"address": 64, "place": None, **changes}
+    return {"calls": [{"kind": "a tensor", "outputs": [list(facts.values())], "grads": []}], "allocations": []}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def an_output(**changes: Any) -> dict[str, Any]:
         an_output(address="here"),
         an_output(device=7),
         an_output(shape=[2**40, 2**40], stride=[0, 0]),
-        an_output(shared=["00", 0]),
+        an_output(place=["00", 0]),
     ],
 )
 def test_an_answer_that_is_none_is_a_fault(answer):
@@ -86,7 +86,7 @@ FORGED = [None, 7, {}, [None], [["a", "b"]], {"a": 1}]
 @pytest.mark.parametrize("key", ["calls", "state"])
 @pytest.mark.parametrize("forged", [*FORGED, "missing"])
 def test_a_forged_answer_to_a_draw_is_a_fault(key, forged, monkeypatch):
-    answer = {"calls": 2 * an_output()["calls"], "state": []}
+    answer = {"calls": 2 * an_output()["calls"], "allocations": [], "state": []}
     answer[key] = forged
     fault = fault_of({name: value for name, value in answer.items() if value != "missing"}, "draw", monkeypatch)
     assert fault.text == NOT_ASKED_FOR
@@ -97,7 +97,7 @@ def test_a_forged_answer_to_a_draw_is_a_fault(key, forged, monkeypatch):
 def test_a_forged_answer_about_the_contract_is_a_fault(key, forged, monkeypatch):
     if (key, forged) == ("fake", None):
         return  # All fakes are right.
-    answer = {"calls": 2 * an_output()["calls"], "fake": None, "cotangents": []}
+    answer = {"calls": 2 * an_output()["calls"], "allocations": [], "fake": None, "cotangents": []}
     answer[key] = forged
     fault = fault_of({name: value for name, value in answer.items() if value != "missing"}, "contract", monkeypatch)
     assert fault.text == NOT_ASKED_FOR or fault.check == "fake" == key
@@ -105,7 +105,7 @@ def test_a_forged_answer_about_the_contract_is_a_fault(key, forged, monkeypatch)
 
 def test_cotangents_of_any_size_are_no_reason_to_end():
     huge = ["torch.Tensor", "torch.float32", [2], [2**43], "cpu", 0]
-    answer = {"calls": 2 * an_output()["calls"], "fake": None, "cotangents": [huge]}
+    answer = {"calls": 2 * an_output()["calls"], "allocations": [], "fake": None, "cotangents": [huge]}
     caller = told(answer)
     caller._addresses = {}
     contract.order(caller)
@@ -134,7 +134,7 @@ def fault_of(answer: Any, call: str, monkeypatch) -> Fault:
     return fault
 
 
-@pytest.mark.parametrize("order", ["load_op", "require_kernel", "graphs", "left", "layouts", "share"])
+@pytest.mark.parametrize("order", ["load_op", "require_kernel", "graphs", "left", "layouts", "allocations"])
 @pytest.mark.parametrize("forged", [None, [], 7, {}, {"missing": 0, "captured": 0, "seconds": "", "layouts": [0]}])
 def test_a_forged_answer_to_the_judge_is_the_ops_fault(order, forged):
     with pytest.raises(CallError, match="did not ask for"):
@@ -158,7 +158,7 @@ def test_what_cannot_be_read_is_a_fault(output, sentence):
     ("kind", "message", "expected", "sentence"),
     [
         ("ValueError", "no such shape\nand more", MismatchError, "^it raised ValueError: no such shape$"),
-        ("OutOfMemoryError", "CUDA out of memory", torch.OutOfMemoryError, "out of memory"),
+        ("OutOfMemoryError", "CUDA out of memory", OpOutOfMemoryError, "out of memory"),
         ("NotImplementedError", "add: kernel not written yet", LabError, "not written yet"),
         ("RuntimeError", "race\non the emulated GPU\nin a.cu", MismatchError, "(?s)race.*in a.cu"),
         ("AcceleratorError", "an illegal memory access", RuntimeError, "CUDA error"),

@@ -37,16 +37,16 @@ class Event:
         self.machine = machine
 
     def record(self) -> None:
-        self.at = max(self.machine.now, self.machine.busy_until)
+        self.time_s = max(self.machine.now, self.machine.busy_until)
 
     def query(self) -> bool:
-        return self.machine.now >= self.at
+        return self.machine.now >= self.time_s
 
     def synchronize(self) -> None:
-        self.machine.now = max(self.machine.now, self.at)
+        self.machine.now = max(self.machine.now, self.time_s)
 
     def elapsed_time(self, end: "Event") -> float:
-        return 1e3 * (end.at - self.at)
+        return 1e3 * (end.time_s - self.time_s)
 
 
 @pytest.fixture

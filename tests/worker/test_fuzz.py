@@ -13,11 +13,14 @@ import torch
 
 from kernelgen.errors import LabError
 from kernelgen.lab.fuzz import OpReport
-from kernelgen.worker import fuzz, fuzzed_case, reference_check
-from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, cover, drawn
-from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, Make
-from kernelgen.worker.mismatch import Fault, MismatchError
+from kernelgen.worker import fuzz, fuzzed_case, inputs, reference_check
+from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, cover, drawn, huge
+from kernelgen.worker.evaluation import copies
+from kernelgen.worker.inputs import ALIASES, FAR_ROWS, LAYOUTS, VALUES, Make
+from kernelgen.worker.mismatch import Fault, MismatchError, TooLargeError
 from kernelgen.worker.op import Op
+from kernelgen.worker.shrinking import shrink
+from tests.stamped.conftest import stamp
 
 from . import same_process
 from .mutants import CORRECT, project
@@ -134,13 +137,13 @@ def test_what_fails_is_shrunk():
 
     start = {"rows": 90, "columns": 250, "dtype": "float16", "layout": "strided", "values": "nan", "alias": "same"}
     plain = {"values": "normal", "alias": "none"}
-    assert fuzz.shrink(an_op(), start, fails) == start | plain | {"rows": 0, "columns": 17}
+    assert shrink(an_op(), start, fails) == start | plain | {"rows": 0, "columns": 17}
     assert len(tried) < 300
 
 
 def test_shrinking_ends_in_time():
     case = complete(an_op(), {"rows": 90, "columns": 250})
-    assert fuzz.shrink(an_op(), case, lambda case: True, limit_s=0) == case
+    assert shrink(an_op(), case, lambda case: True, limit_s=0) == case
 
 
 @pytest.mark.parametrize(
@@ -330,6 +333,23 @@ def test_infinity_and_the_largest_number_may_differ_by_rounding():
         reference_check.compare("output 0", [largest], [infinite], [edge * 1000])
 
 
+def test_rows_that_lie_far_apart_show_an_index_of_too_few_bits(monkeypatch):
+    monkeypatch.setattr(inputs, "_FAR", 2**17)
+
+    def of_16_bits(a, b):
+        offsets = torch.arange(len(a)).unsqueeze(1) * a.stride(0) % 2**16 + torch.arange(a.shape[1]) * a.stride(1)
+        return a.as_strided((2**16 + a.shape[1],), (1,)).take(offsets) + b if a.stride(0) > 2**10 else a + b
+
+    sizes = {"rows": 33, "columns": 33, "layout": FAR_ROWS}
+    assert same_process.run_case(an_op(), complete(an_op(), sizes), 0) is None
+    assert "float64 reference says" in fault_of(of_16_bits, **sizes)
+    assert FAR_ROWS not in {case["layout"] for case in core(an_op(), ["float32"])}
+    assert [case["layout"] for case in huge(an_op(huge={"rows": 2**30, "columns": 3}), None)] == [
+        "contiguous",
+        FAR_ROWS,
+    ]
+
+
 def test_huge_inputs_are_compared_without_an_oracle(monkeypatch):
     monkeypatch.setattr(fuzzed_case, "HUGE", 30)
     monkeypatch.setattr(reference_check, "_CHUNK", 10)
@@ -392,7 +412,7 @@ def test_the_reference_is_not_right_by_luck_at_neighbours_of_the_inputs():
 
 def test_neighbours_are_off_by_a_rounding():
     x = torch.ones(3, 5, dtype=torch.float16, requires_grad=True)
-    ((twice, again), other) = reference_check._moved(reference_check.copies(((x, x), torch.ones(40))), 2**-10, seed=0)
+    ((twice, again), other) = reference_check._moved(copies(((x, x), torch.ones(40))), 2**-10, seed=0)
     assert twice is again
     assert twice.requires_grad
     assert sorted(set((twice.detach().double() - 1).flatten().tolist())) == [-(2**-10), 2**-10]
@@ -410,25 +430,64 @@ def test_nothing_written_yet_is_no_fault():
         same_process.run_case(an_op(unwritten), complete(an_op(), {"rows": 1, "columns": 1}), 0)
 
 
-def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch):
-    examine, events = fuzz.examine, []
+class OutOfMemoryError(Exception):
+    """As an op may call one of its own, too."""
 
-    def limited(op, case, *rest):
-        if case["rows"] > 50:
-            raise torch.OutOfMemoryError
-        return examine(op, case, *rest)
+
+def test_an_op_has_no_memory_only_where_that_can_be_true(monkeypatch):
+    def excused(a, b):
+        raise OutOfMemoryError("tried to allocate 512 GiB")
+
+    def verdict(free, total):
+        monkeypatch.setattr(fuzz, "_memory", lambda device: (free, total))
+        return same_process.run_case(an_op(excused), complete(an_op(), {"rows": 10, "columns": 100}), 0)
+
+    assert verdict(2**30, 2**30).check == "memory"
+    with pytest.raises(TooLargeError):
+        verdict(2**10, 2**10)
+    with pytest.raises(LabError, match=r"1\.0 of 1\.0 GiB of memory are taken"):
+        verdict(0, 2**30)
+
+
+def test_an_op_that_passed_a_case_cannot_say_that_it_is_not_written():
+    def at_times(a, b):
+        if len(a) > 50:
+            raise NotImplementedError("add: kernel not written yet")
+        return a + b
+
+    events = events_of(an_op(at_times), [5, 60])
+    assert [event["event"] for event in events] == ["passed", "failure"]
+    assert "it passed another case" in events[1]["text"]
+
+
+def events_of(op, rows: list[int]) -> list[dict]:
+    """What is sent of cases with so many rows."""
+    events = []
 
     class Emit:
         def start(self, op, case):
             return True
 
         def __call__(self, event, **facts):
-            events.append({"event": event, **facts})
+            if event != "start":
+                events.append({"event": event, **facts})
+
+    cases = [complete(op, {"rows": count, "columns": 3}) for count in rows]
+    caller = same_process.caller_of(op.function)
+    fuzz._Run(op, "cpu", caller, {"seed": 0, "fail_fast": True}, Emit()).all(iter(cases))
+    return events
+
+
+def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch):
+    examine = fuzz.examine
+
+    def limited(op, case, *rest):
+        if case["rows"] > 50:
+            raise TooLargeError
+        return examine(op, case, *rest)
 
     monkeypatch.setattr(fuzz, "examine", limited)
-    cases = [complete(an_op(), {"rows": rows, "columns": 3}) for rows in (5, 60, 70)]
-    caller = same_process.caller_of(an_op().function)
-    fuzz._Run(an_op(), "cpu", caller, {"seed": 0}, Emit()).all(iter(cases))
+    events = events_of(an_op(), [5, 60, 70])
     assert [event["event"] for event in events] == ["passed", "too large", "too large"]
 
     whole, none = OpReport("add"), OpReport("add")
@@ -443,12 +502,31 @@ def test_a_case_that_does_not_fit_the_memory_is_said_to_have_not_run(monkeypatch
 # ---- Mutants --------------------------------------------------------------------------------------------------
 
 
+# A fault of an index, of a number, and of a gradient; and recipes that compile fast.
+SAMPLE = ("off_by_one_tail", "denormals_flushed", "wrong_gradient_term")
+SAMPLED_RECIPES = ("right_elementwise", "right_rms_norm")
+
+
+@pytest.fixture(scope="module")
+def sample() -> Path:
+    mutants = [mutant for mutant in (*CPU, *PYTHON) if mutant.name in SAMPLE]
+    return project("sample", [*mutants, *FATAL], SAMPLED_RECIPES)
+
+
 @pytest.fixture(scope="module")
 def mutants() -> Path:
-    return project([*CPU, *PYTHON, *FATAL], cuda=False)
+    return project("cpu", [*CPU, *PYTHON])
 
 
 @pytest.mark.slow
+def test_a_mutant_of_each_kind_is_caught_and_there_is_no_false_alarm(sample):
+    failures = first_failures(sample, list(SAMPLE))
+    assert [name for name, failure in failures.items() if not failure] == []
+    assert first_failures(sample, list(SAMPLED_RECIPES), seed=0, count=40) == dict.fromkeys(SAMPLED_RECIPES, "")
+
+
+@pytest.mark.slow
+@pytest.mark.corpus
 def test_every_mutant_is_caught(mutants):
     assert len(CPU) + len(PYTHON) >= 25
     failures = first_failures(mutants, [mutant.name for mutant in (*CPU, *PYTHON)])
@@ -456,6 +534,7 @@ def test_every_mutant_is_caught(mutants):
 
 
 @pytest.mark.slow
+@pytest.mark.corpus
 def test_there_is_no_false_alarm(mutants):
     assert first_failures(mutants, list(CORRECT), seed=0, count=40) == dict.fromkeys(CORRECT, "")
 
@@ -467,12 +546,14 @@ def test_there_is_no_false_alarm_in_200_runs(mutants):
         assert first_failures(mutants, list(CORRECT), seed=seed, count=40) == dict.fromkeys(CORRECT, ""), seed
 
 
-def test_the_mutants_of_the_gpu_still_fit_the_recipes(mutants, tmp_path):
+def test_the_mutants_of_the_gpu_still_fit_the_recipes(tmp_path):
     """They are compiled and run where there is a GPU, by tests/worker/gpu_mutants.py."""
     names = [mutant.name for mutant in (*CUDA, *PYTHON)]
     assert len(names) == len(set(names)) >= 25
+    recipes = sorted({mutant.recipe for mutant in CUDA})
+    stamped = stamp(tmp_path / "stamped", recipes=recipes)
     for mutant in CUDA:
-        source = mutants / "src" / "mutant_kernels" / "ops" / f"right_{mutant.recipe}" / mutant.file
+        source = stamped / "src" / "demo_kernels" / "ops" / mutant.recipe / mutant.file
         (tmp_path / mutant.file).parent.mkdir(exist_ok=True)
         (tmp_path / mutant.file).write_text(source.read_text())
         mutant.apply(tmp_path)
@@ -482,9 +563,9 @@ def test_the_mutants_of_the_gpu_still_fit_the_recipes(mutants, tmp_path):
 
 
 @pytest.fixture
-def fuzzing(mutants, run):
+def fuzzing(sample, run):
     def call(*arguments: object):
-        return run("fuzz", *arguments, "--project", mutants, "--python", sys.executable)
+        return run("fuzz", *arguments, "--project", sample, "--python", sys.executable)
 
     return call
 
@@ -505,9 +586,10 @@ def test_a_failure_is_printed_as_a_command(fuzzing):
 
 
 def test_a_right_op(fuzzing):
-    done = fuzzing(*CORRECT, "--seed", 3, "--count", 3, "--dtype", "float64", "--json")
+    done = fuzzing(*SAMPLED_RECIPES, "--seed", 3, "--count", 3, "--dtype", "float64", "--json")
     assert done.code == 0
-    assert [(op["op"], op["cases"], op["failures"]) for op in done.json["ops"]] == [(name, 3, []) for name in CORRECT]
+    expected = [(name, 3, []) for name in SAMPLED_RECIPES]
+    assert [(op["op"], op["cases"], op["failures"]) for op in done.json["ops"]] == expected
     assert done.json["seed"] == 3
 
 

@@ -13,9 +13,10 @@ import torch
 from kernelgen.worker import calls, fuzz
 from kernelgen.worker.cases import Case, all_cases, core
 from kernelgen.worker.op import Op
+from tests.conftest import with_sample
 
 from . import planted, same_process
-from .planted import arguments, gradients, numbers, results  # noqa: F401  # They register their faults.
+from .planted import arguments, gradients, graphs, numbers, results  # noqa: F401  # They register their faults.
 
 # What fuzz does not find, and why.
 MISSED: dict[str, str] = {}
@@ -53,7 +54,7 @@ def test_there_are_faults_of_every_kind():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(PLANTED))
+@pytest.mark.parametrize("name", with_sample(sorted(PLANTED), sorted(PLANTED)[::5]))
 def test_fuzz_finds(name):
     fault = first_fault(planted.FAULTS[name].op())
     if name in MISSED:
@@ -63,7 +64,7 @@ def test_fuzz_finds(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", planted.RIGHT)
+@pytest.mark.parametrize("name", with_sample(planted.RIGHT, [*planted.RIGHT][::3]))
 def test_fuzz_finds_nothing_in_a_right_op(name):
     assert first_fault(planted.described(name, planted.RIGHT[name])) is None
     if name == "fma":

@@ -8,25 +8,9 @@
 #include <cstdint>
 
 #include "clocks.h"
+#include "kernel_accesses.h"
 
 namespace emulator {
-
-// An atomic access of the current thread, before it happens, and what it orders: a read-modify-write `reads` and
-// `writes`. Volatile accesses are relaxed atomics of the system's scope.
-void note_atomic(
-    const void* address,
-    size_t bytes,
-    bool reads,
-    bool writes,
-    Scope scope,
-    bool acquire,
-    bool release,
-    const void* pc = nullptr);
-// A fence.acq_rel or fence.sc of the current thread: __threadfence and its like.
-void note_fence(Scope scope);
-// Plain accesses of the current thread. Without `pc` the place is that of the instruction that it executes.
-void note_read(const void* address, size_t bytes, const void* pc = nullptr);
-void note_write(const void* address, size_t bytes, const void* pc = nullptr);
 
 // The asm statement or intrinsic that the current thread is about to execute, for reports.
 extern const void* place;

@@ -7,6 +7,7 @@
 
 #include "accesses.h"
 #include "machine.h"
+#include "memory.h"
 
 namespace emulator {
 
@@ -336,6 +337,7 @@ cudaError_t run(
   blockDim = threads;
   run_all();
   clear_global_accesses();
+  release_freed_memory();
   current_launch = nullptr;
   return machine.failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
 }

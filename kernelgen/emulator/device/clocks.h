@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernel_accesses.h"
+
 namespace emulator {
 
 struct Thread;
@@ -23,8 +25,6 @@ struct Warp;
 struct Block;
 using Stamp = uint32_t;
 
-// As PTX's scopes: the threads among which a fence or an atomic operation orders memory.
-enum class Scope { kBlock, kCluster, kDevice, kSystem };
 constexpr int kLevels = 3;  // The system is the device.
 
 // Up to which stamps a block's threads and engines are known. A thread's stamp is the highest that applies to it.

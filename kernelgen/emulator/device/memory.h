@@ -32,6 +32,8 @@ bool is_tracking();
 // Memory from cudaMalloc and its like, which outlives a call.
 void note_allocation(void* data, size_t bytes);
 void forget_allocation(void* data);
+// What kernels have freed: see heap.cpp.
+void release_freed_memory();
 // The host, or a memset or memcpy in the stream, has written there.
 void note_host_write(const void* data, size_t bytes);
 

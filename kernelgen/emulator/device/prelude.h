@@ -5,7 +5,16 @@
 
 #pragma once
 
+// What many sources include, parsed once for all. <string>, <memory> and <atomic> are not among it: g++ instantiates
+// parts of them in each source that has them.
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <vector>
+
 #include "language/core.h"
+#include "language/heap.h"
 #include "language/half.h"
 #include "language/half_atomics.h"
 #include "language/runtime_templates.h"

@@ -104,6 +104,32 @@ uint64_t Call::argument(uint64_t number) const {
   return bits;
 }
 
+unsigned __int128 Call::get_wide(size_t operand) const {
+  const Word& source = instruction.operands.at(operand).at(0);
+  unsigned __int128 bits = 0;
+  if (source.kind == Word::kRegister) {
+    memcpy(&bits, registers + source.value, 16);
+  } else if (source.kind == Word::kArgument && arguments[source.value].bytes == 16) {
+    memcpy(&bits, reinterpret_cast<const void*>(values[source.value]), 16);
+  } else {
+    fail("'%s' takes 16 bytes", instruction.text.c_str());
+  }
+  return bits;
+}
+
+void Call::set_wide(size_t operand, unsigned __int128 bits) const {
+  if (instruction.operands.at(operand).empty()) return;  // '_'
+  const Word& destination = instruction.operands[operand].at(0);
+  if (destination.kind == Word::kLabel) return;
+  if (destination.kind == Word::kRegister) {
+    memcpy(registers + destination.value, &bits, 16);
+  } else if (arguments[destination.value].bytes == 16) {
+    memcpy(target(operand), &bits, 16);
+  } else {
+    fail("'%s' gives 16 bytes", instruction.text.c_str());
+  }
+}
+
 void* Call::target(size_t operand, size_t word) const {
   const Word& destination = instruction.operands.at(operand).at(word);
   if (destination.kind != Word::kArgument || !arguments[destination.value].is_output) {

@@ -75,6 +75,9 @@ struct Call {
   bool writes(size_t operand, size_t word) const { return instruction.operands.at(operand).size() > word; }
   void set(size_t operand, size_t word, uint64_t bits) const;
   void set(size_t operand, uint64_t bits) const { set(operand, 0, bits); }
+  // Of an operand of the type b128: a register of it is two words, an argument of the asm statement ("q") an address.
+  unsigned __int128 get_wide(size_t operand) const;
+  void set_wide(size_t operand, unsigned __int128 bits) const;
   void set_float(size_t operand, float value) const { set(operand, std::bit_cast<uint32_t>(value)); }
 };
 

@@ -57,8 +57,26 @@ bool is_pair(const Call& call) {
 
 }  // namespace
 
+namespace {
+
+// mov.b128 packs two words, unpacks them, or copies.
+void move_wide(const Call& call, size_t targets, size_t sources) {
+  if (targets > 2 || sources > 2 || targets + sources > 3) fail_unknown(call);
+  if (sources == 2) {
+    return call.set_wide(0, static_cast<unsigned __int128>(call.get(1, 1)) << 64 | call.get(1, 0));
+  }
+  const unsigned __int128 bits = call.get_wide(1);
+  if (targets == 1) return call.set_wide(0, bits);
+  for (size_t i = 0; i < 2; ++i) {
+    if (call.instruction.operands[0][i].kind != Word::kLabel) call.set(0, i, uint64_t(bits >> (64 * i)));
+  }
+}
+
+}  // namespace
+
 void move(const Call& call) {
   const size_t targets = call.words(0), sources = call.words(1);
+  if (call.instruction.type == Type::kB128) return move_wide(call, targets, sources);
   if (targets == 1 && sources == 1) return call.set(0, call.get(1));
   const int total = bits_of(call.instruction.type);
   if (total > 64) fail_unknown(call);

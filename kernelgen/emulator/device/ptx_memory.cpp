@@ -67,15 +67,42 @@ uint64_t element(const char* from, Type type) {
 
 }  // namespace
 
+namespace {
+
+void note_load(const Call& call, const void* from, size_t bytes) {
+  if (!is_strong(call)) return note_read(from, bytes);
+  note_atomic(from, bytes, true, false, scope_of(call, Scope::kSystem), call.has("acquire"), false);
+}
+
+void note_store(const Call& call, const void* to, size_t bytes) {
+  if (!is_strong(call)) return note_write(to, bytes);
+  note_atomic(to, bytes, false, true, scope_of(call, Scope::kSystem), false, call.has("release"));
+}
+
+void load_wide(const Call& call) {
+  const char* const from = place_of(call, 1, 16);
+  note_load(call, from, 16);
+  unsigned __int128 bits;
+  memcpy(&bits, from, 16);
+  call.set_wide(0, bits);
+}
+
+void store_wide(const Call& call) {
+  char* const to = place_of(call, 0, 16);
+  note_store(call, to, 16);
+  const unsigned __int128 bits = call.get_wide(1);
+  memcpy(to, &bits, 16);
+  note_progress();
+}
+
+}  // namespace
+
 void load(const Call& call) {
   const Type type = call.instruction.type;
+  if (type == Type::kB128) return load_wide(call);
   const size_t size = bits_of(type) / 8, count = vector_of(call, 0);
   const char* const from = place_of(call, 1, size * count);
-  if (is_strong(call)) {
-    note_atomic(from, size * count, true, false, scope_of(call, Scope::kSystem), call.has("acquire"), false);
-  } else {
-    note_read(from, size * count);
-  }
+  note_load(call, from, size * count);
   for (size_t i = 0; i < count; ++i) {
     if (call.instruction.operands[0][i].kind != Word::kLabel) call.set(0, i, element(from + size * i, type));
   }
@@ -83,13 +110,10 @@ void load(const Call& call) {
 
 void store(const Call& call) {
   const Type type = call.instruction.type;
+  if (type == Type::kB128) return store_wide(call);
   const size_t size = bits_of(type) / 8, count = vector_of(call, 1);
   char* const to = place_of(call, 0, size * count);
-  if (is_strong(call)) {
-    note_atomic(to, size * count, false, true, scope_of(call, Scope::kSystem), false, call.has("release"));
-  } else {
-    note_write(to, size * count);
-  }
+  note_store(call, to, size * count);
   for (size_t i = 0; i < count; ++i) {
     const uint64_t bits = call.get(1, i);
     memcpy(to + size * i, &bits, size);
@@ -201,22 +225,38 @@ float atomic_sum(const void* place, float a, float b) {
   return float_sum(a, b, !is_in_shared(place, true));
 }
 
+namespace {
+
+void note_update(const Call& call, const void* place, size_t bytes) {
+  const bool both = call.has("acq_rel");
+  const bool acquires = both || call.has("acquire"), releases = both || call.has("release");
+  note_atomic(place, bytes, true, true, scope_of(call, Scope::kDevice), acquires, releases);
+}
+
+// atom.exch.b128 d, [a], b; atom.cas.b128 d, [a], b, c
+void atomic_wide(const Call& call) {
+  char* const place = place_of(call, 1, 16);
+  note_update(call, place, 16);
+  unsigned __int128 old;
+  memcpy(&old, place, 16);
+  const bool compares = call.has("cas");
+  const unsigned __int128 after = !compares ? call.get_wide(2) : old == call.get_wide(2) ? call.get_wide(3) : old;
+  memcpy(place, &after, 16);
+  call.set_wide(0, old);
+  pause_after_atomic(old != after);
+}
+
+}  // namespace
+
 // atom.op.type d, [a], b{, c}; red.op.type [a], b
 void atomic(const Call& call) {
   const Type type = call.instruction.type;
+  if (type == Type::kB128) return atomic_wide(call);
   const size_t size = bits_of(type) / 8, first = call.instruction.parts[0] == "atom";
   const size_t count = vector_of(call, first + 1);
   char* const place = place_of(call, first, size * count);
   const Operation operation = operation_of(call);
-  const bool both = call.has("acq_rel");
-  note_atomic(
-      place,
-      size * count,
-      true,
-      true,
-      scope_of(call, Scope::kDevice),
-      both || call.has("acquire"),
-      both || call.has("release"));
+  note_update(call, place, size * count);
   bool changed = false;
   const bool is_shared = is_in_shared(place, true);
   for (size_t i = 0; i < count; ++i) {

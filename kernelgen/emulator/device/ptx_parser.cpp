@@ -216,16 +216,21 @@ struct Parser {
     if (text.find(".v2") != std::string_view::npos || text.find(".v4") != std::string_view::npos) {
       reject("the emulator does not know registers that are vectors", text);
     }
-    const bool is_predicate = text.substr(names, begin - names) == ".pred";
+    const std::string_view type = text.substr(names, begin - names);
+    const bool is_predicate = type == ".pred";
+    const size_t words = type == ".b128" ? 2 : 1;
     for (const auto name : split(text.substr(begin), ',')) {
       const size_t angle = name.find('<');
       const std::string base(name.starts_with("%%") ? name.substr(2, angle - 2) : name.substr(0, angle));
       if (angle == std::string_view::npos) {
-        scopes.back()[base] = {registers++, is_predicate};
+        scopes.back()[base] = {registers, is_predicate};
+        registers += words;
         continue;
       }
       const int count = atoi(std::string(name.substr(angle + 1)).c_str());
-      for (int i = 0; i < count; ++i) scopes.back()[base + std::to_string(i)] = {registers++, is_predicate};
+      for (int i = 0; i < count; ++i, registers += words) {
+        scopes.back()[base + std::to_string(i)] = {registers, is_predicate};
+      }
     }
   }
 

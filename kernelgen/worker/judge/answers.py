@@ -18,8 +18,9 @@ class Maybe:
 
 _LAYOUT = str, str, [int], [int]  # Type, dtype, shape, strides.
 _TENSOR = *_LAYOUT, str, int  # Device and address.
-_RESULT = *_TENSOR, object  # What opens it on a GPU.
-_CALLS = {"calls": [{"kind": str, "outputs": [_RESULT], "grads": [Maybe(_RESULT)]}]}
+_RESULT = *_TENSOR, Maybe(int)  # Where it begins in the arena.
+_ALLOCATIONS = [(int, int, str)]  # Address, bytes, and what opens it.
+_CALLS = {"calls": [{"kind": str, "outputs": [_RESULT], "grads": [Maybe(_RESULT)]}], "allocations": _ALLOCATIONS}
 
 # By order; of those that are not here nothing but a dict is asked for.
 _SHAPES: dict[str, Any] = {
@@ -28,11 +29,13 @@ _SHAPES: dict[str, Any] = {
     "graphs": {"captured": bool},
     "left": {"seconds": float},
     "layouts": {"layouts": [[_LAYOUT]]},
-    "share": {"results": [[([object], int)]]},
+    "allocations": {"allocations": _ALLOCATIONS},
 }
 _SHAPES_OF_FUZZ: dict[str, Any] = {
     "inputs": {"addresses": [int]},
     "draw": {**_CALLS, "state": [str]},
+    "compiled": {**_CALLS, "fake": Maybe(str)},
+    "repeat": {**_CALLS, "held": Maybe(int)},
     "contract": {**_CALLS, "fake": Maybe(str), "cotangents": [_TENSOR]},
 }
 

@@ -104,9 +104,3 @@ def open_cpu(fd: int, bytes: int) -> torch.UntypedStorage:
 def open_cuda(shared: tuple[Any, ...]) -> torch.UntypedStorage:
     torch.cuda.init()
     return torch.UntypedStorage._new_shared_cuda(*shared)
-
-
-def shared_cuda(tensor: Tensor) -> list[Any]:
-    """What opens a tensor's storage in another process, and where in it the tensor begins, in elements."""
-    facts = tensor.untyped_storage()._share_cuda_()
-    return [[fact.hex() if isinstance(fact, bytes) else fact for fact in facts], tensor.storage_offset()]

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from kernelgen.errors import LabError
+from kernelgen.worker.evaluation import Evaluation, own, tensors
 from kernelgen.worker.judge.arena import Part, Place, aligned
+from kernelgen.worker.judge.gpu_memory import GpuMemory
 from kernelgen.worker.judge.op_process import NOT_ASKED_FOR, CallError, RaisedError
-from kernelgen.worker.judge.results import checked_layout, opened_tensor, rebuilt
-from kernelgen.worker.mismatch import MismatchError
-from kernelgen.worker.reference_check import Evaluation, own, tensors
+from kernelgen.worker.judge.results import checked_layout, rebuilt
+from kernelgen.worker.mismatch import MismatchError, NotWrittenError, OpOutOfMemoryError
 
 # In each report of the emulated GPU, which is shown whole.
 _EMULATED = "on the emulated GPU"
@@ -66,6 +66,7 @@ class Caller:
 
     def __init__(self, process: Process, arena: Any, device: str) -> None:
         self._process, self._arena, self._device = process, arena, device
+        self._memory = GpuMemory() if device.startswith("cuda") else None
         self._pending = False
         self._sets, self._count = 0, 0
         self._pairs: list[tuple[Tensor, Tensor]] = []
@@ -121,8 +122,9 @@ class Caller:
         self.drain()
         self._process.order("fuzz", call=call, **arguments)
         self._pending = True
-        of_each_set = self._sets * (1 + arguments.get("times", 0))
-        more = {"contract": 2, "repeat": arguments.get("times"), "several_threads": of_each_set}
+        times = arguments.get("times", 0)
+        more = {"contract": 2, "repeat": times, "in_a_graph": times or 1}
+        more |= {"several_threads": self._sets * (1 + times), "compiled": self._sets}
         self._count = 1 + len(arguments["modes"]) if call == "draw" else more.get(call, 1)
 
     def answer(self) -> tuple[list[CallResult], dict[str, Any]]:
@@ -130,21 +132,32 @@ class Caller:
 
         Raises:
             MismatchError: it raised, or returned what are no tensors.
-            LabError: it is not written yet.
-            torch.OutOfMemoryError: it ran out of memory.
+            NotWrittenError: it is not written yet.
+            OpOutOfMemoryError: it says that it ran out of memory.
         """
         self._pending = False
         try:
             answer = self._process.answer()
             if len(answer["calls"]) != self._count:
                 raise CallError(NOT_ASKED_FOR)
-            return [self._result(facts) for facts in answer["calls"]], answer
+            self._open(answer["allocations"])
+            results = [self._result(facts) for facts in answer["calls"]]
+            if self._memory:
+                torch.cuda.synchronize()  # Before the process goes on, and writes there.
+            return results, answer
         except RaisedError as error:
             raise _as_fault(error) from None
         except CallError as error:
             raise MismatchError("outputs", str(error)) from None
         except ValueError:
             raise MismatchError("outputs", NOT_ASKED_FOR) from None
+
+    def _open(self, allocations: Sequence[Any]) -> None:
+        try:
+            if self._memory:
+                self._memory.open(allocations)
+        except RuntimeError as error:
+            raise CallError(f"its results cannot be read: {error}") from None
 
     def call(self, call: str, **arguments: Any) -> list[CallResult]:
         self.order(call, **arguments)
@@ -187,7 +200,7 @@ class Caller:
         return CallResult(str(facts["kind"]), *regions, values)
 
     def _read(
-        self, type_: str, dtype: str, shape: list[int], stride: list[int], device: str, address: int, shared: Any
+        self, type_: str, dtype: str, shape: list[int], stride: list[int], device: str, address: int, place: int | None
     ) -> tuple[Region, Tensor]:
         """Where a result lies, and a contiguous copy of it."""
         layout = checked_layout(type_, dtype, shape, stride)
@@ -197,10 +210,10 @@ class Caller:
         if not region.layout().numel():
             return region, torch.empty(layout[1], dtype=layout[0], device=self._device)
         try:
-            if type(shared) is int:
-                return region, own(Place(shared, *layout).tensor(self._arena.storage))
-            if shared is not None:
-                return region, own(opened_tensor(shared, layout))
+            if place is not None:
+                return region, own(Place(place, *layout).tensor(self._arena.storage))
+            if self._memory:
+                return region, self._memory.read(region.address, *layout)
             return region, rebuilt(self._process, region.address, *layout)
         except (RuntimeError, MemoryError) as error:
             raise CallError(f"it returned a tensor of shape {layout[1]}, which cannot be read: {error}") from None
@@ -221,9 +234,9 @@ def region_of(facts: Sequence[Any]) -> Region:
 
 def _as_fault(error: RaisedError) -> Exception:
     if error.kind == "OutOfMemoryError":
-        return torch.OutOfMemoryError(error.message)
+        return OpOutOfMemoryError(error.message)
     if error.kind == "NotImplementedError" and "not written yet" in error.message:
-        return LabError(error.message)
+        return NotWrittenError(error.message)
     if "CUDA error" in error.message or error.kind == "AcceleratorError":
         return RuntimeError(f"CUDA error: {error}")  # Its process can compute no more.
     if _EMULATED in error.message:

@@ -18,12 +18,16 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.protocol import OP
-from kernelgen.worker import clock, reference_check
+from kernelgen.worker import clock
+from kernelgen.worker.evaluation import same_bits
+from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
 from kernelgen.worker.judge.comparison import CheckResult, compare_with_reference
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
 from kernelgen.worker.judge.op_process import CallError, OpProcess
-from kernelgen.worker.judge.results import checked_layouts, opened, rebuilt
+from kernelgen.worker.judge.reading import reader_of
+from kernelgen.worker.judge.results import checked_layouts
+from kernelgen.worker.judge.wall import fault_by_the_wall
 
 # A sample on the CPU takes about so long: some hundred times what its request and reply vary by.
 SAMPLE_S = 1e-3
@@ -31,10 +35,21 @@ MOST_CALLS = MOST_SETS = 64
 ROTATED_BYTES = 32 * 2**20
 # Empty batches that are timed in each block, of a process without an op.
 EMPTY_BATCHES = 15
-# Work left on another stream shows as time that the GPU still needs after the current stream is through.
-LEFT_S, LEFT_SHARE = 50e-6, 0.10
-# How often the wall clock has to disagree with the events of a call.
-WALL_TRIES = 3
+# Samples that are taken until the results of one lie in memory that was open when the clock stopped.
+READING_TRIES = 4
+READ_LATE = (
+    "its results were read after its process went on: they lie in other allocations with every call, or in such as "
+    "CUDA does not share"
+)
+# A process of the op holds no more of the GPU's memory for its context, its results and its own use: so much, and so
+# many times its inputs.
+HELD_BYTES, HELD_COPIES = 4 * 2**30, 16
+HELD_BACK = (
+    "the cores or the priority of its threads were changed, by itself or by another process such as its rival: leave "
+    "both to the system"
+)
+# Work for the GPU that takes the judge longer than this waits for somebody else's. So often it waits.
+QUIET_S, QUIET_TRIES = 2e-4, 5
 # Calls of a sample that are compared with the reference.
 COMPARED = 4
 _CHANCE = random.SystemRandom()
@@ -57,6 +72,7 @@ class JudgedCase:
         drawing: what draws its inputs.
         processes: by function, the process that runs it; further ones are added to `functions`.
         idle: a process without an op, which tells what a request and a reply take; None on CUDA.
+        taken: the bytes of the GPU's memory that were taken before there was a process of the op.
 
     Of a drawing for the backward the gradient alone is timed; the forward runs before.
     """
@@ -67,8 +83,9 @@ class JudgedCase:
         processes: Mapping[str, OpProcess],
         arena: CpuArena | CudaArena,
         idle: OpProcess | None,
+        taken: int = 0,
     ) -> None:
-        self._drawing, self._arena, self._idle = drawing, arena, idle
+        self.drawing, self._arena, self._idle, self._taken = drawing, arena, idle, taken
         self.op, self.sizes, self.dtype = drawing.op, drawing.sizes, drawing.dtype
         self.device, self.backward = drawing.device, drawing.backward
         self.functions = dict(processes)
@@ -77,12 +94,18 @@ class JudgedCase:
         self._turn, self._empty_s = 0, 0.0
         self._layouts: dict[str, list[Any]] = {}
         self._last: Sample | None = None
+        # By process, the function that is armed there for all sets.
+        self._armed: dict[OpProcess, str] = {}
         self._is_cuda = torch.device(self.device).type == "cuda"
+        self._readers = {process: reader_of(process, self.device) for process in self._processes}
+        if self._is_cuda:
+            self._flush = clock.CudaClock()
+            self._probe = torch.zeros(1, device=self.device)
         # The outputs take about as much memory again.
         fitting = ROTATED_BYTES // max(1, 2 * drawing.nbytes)
         self._set_count = 2 if self._is_cuda else max(2, min(MOST_SETS, fitting))
         self.sets: list[JudgedInputs] = []
-        self._place([drawing.new_set()])
+        self.place([drawing.new_set()])
 
     @property
     def method(self) -> str:
@@ -90,7 +113,7 @@ class JudgedCase:
 
     # ---- Inputs -----------------------------------------------------------------------------------------------
 
-    def _place(self, sets: Sequence[JudgedInputs]) -> None:
+    def place(self, sets: Sequence[JudgedInputs]) -> None:
         """Puts sets into the arena, at addresses that differ from those of the sets before, and tells the processes."""
         offset, places = 0, []
         for inputs in sets:
@@ -108,20 +131,22 @@ class JudgedCase:
         for inputs, of_set in zip(sets, places, strict=True):
             inputs.shared = [of_set[id(tensor)].tensor(storage) for tensor in distinct(inputs.args)]
             inputs.shared_cotangents = [of_set[id(tensor)].tensor(storage) for tensor in inputs.cotangents]
-            self._drawing.hand_over(inputs)
+            self.drawing.hand_over(inputs)
         self.sets = list(sets)
         described = [
             pytree.tree_map_only(Tensor, lambda tensor, of_set=of_set: of_set[id(tensor)], inputs.args)
             for inputs, of_set in zip(sets, places, strict=True)
         ]
         cotangents = [[of_set[id(t)] for t in inputs.cotangents] for inputs, of_set in zip(sets, places, strict=True)]
+        self._armed.clear()
         for process in self._processes:
             process.ask("inputs", arena=handle, sets=described, cotangents=cotangents)
 
     def join(self, process: OpProcess) -> None:
         """Lets another process see the inputs."""
         self._processes.append(process)
-        self._place(self.sets)
+        self._readers[process] = reader_of(process, self.device)
+        self.place(self.sets)
 
     def fresh(self) -> None:
         """New inputs at new addresses; every function is called on each set once."""
@@ -129,11 +154,11 @@ class JudgedCase:
         for process in (*self._processes, *([self._idle] if self._idle else [])):
             process.move(cores)
         self.sets = []
-        self._place([self._drawing.new_set() for _ in range(self._set_count)])
+        self.place([self.drawing.new_set() for _ in range(self._set_count)])
         batch = 1 if self._is_cuda else len(self.sets)
         for name in self.functions:
             for first in range(0, len(self.sets), batch):
-                self._run(name, list(range(first, first + batch)))
+                self.run(name, list(range(first, first + batch)))
             self._learn_layout(name)
         if self._idle:
             self._empty_s = self._time_of_empty_batches()
@@ -156,18 +181,19 @@ class JudgedCase:
 
     def warm_up(self, name: str) -> float:
         """The fastest call's seconds, after warming up."""
-        self._run(name, [0])
+        self.run(name, [0])
         self._learn_layout(name)
         self._empty_s = self._time_of_empty_batches() if self._idle else 0.0
         end, fastest, times = time.perf_counter() + 2 * clock.WARM_UP_S, float("inf"), 0
         while times < 3 or time.perf_counter() < end:
-            fastest, times = min(fastest, self._run(name, [0]).seconds), times + 1
+            fastest, times = min(fastest, self.run(name, [0]).seconds), times + 1
         return fastest
 
     def plan(self, seconds: float) -> None:
         """Chooses how samples are taken of calls that take about so long."""
         if self._is_cuda:
             short = seconds < clock.CudaClock.GRAPH_S and not self.backward
+            self._armed.clear()
             self.graphs = short and all(
                 process.ask("graphs", function=name, index=0)["captured"] for name, process in self.functions.items()
             )
@@ -177,69 +203,129 @@ class JudgedCase:
     def sample(self, name: str) -> float:
         """Seconds a call."""
         first, self._turn = self._turn, self._turn + self.calls_a_sample
-        return self._run(name, [index % len(self.sets) for index in range(first, self._turn)]).seconds
+        return self.run(name, [index % len(self.sets) for index in range(first, self._turn)]).seconds
 
-    def _run(self, name: str, indices: list[int]) -> Sample:
-        """One call on each of these sets, with new values."""
+    def run(self, name: str, indices: list[int]) -> Sample:
+        """One call of a function on each of these sets, with new values."""
         process, chosen = self.functions[name], [self.sets[index] for index in indices]
-        order = {"function": name, "indices": indices, "backward": self.backward, "graphs": self.graphs}
+        numbers: list[int] = []
         if self.backward:
             for inputs in chosen:
-                self._drawing.renew(inputs)
-            process.ask("arm", **order)  # The forward runs here: it knows the inputs, and not yet the cotangents.
+                self.drawing.renew(inputs)
+            self._arm(name, indices)  # The forward runs here: it knows the inputs, and not yet the cotangents.
             for inputs in chosen:
-                self._drawing.renew_cotangents(inputs)
+                self.drawing.renew_cotangents(inputs)
         else:
-            process.ask("arm", **order)
+            if not self._is_cuda:
+                self._arm(name, indices)  # Which frees the results of the last sample, before the clock runs.
+            elif self._armed.get(process) != name:
+                self._arm(name, list(range(len(self.sets))))
+                self._armed[process] = name
+            numbers = indices if self._is_cuda else []
             for inputs in chosen:
-                self._drawing.renew(inputs)
+                self.drawing.renew(inputs)
         if self._is_cuda:
-            torch.cuda.synchronize()
-        seconds, own, addresses = process.go()
-        a_call = own if self._is_cuda else max(seconds - self._empty_s, 1e-9) / len(indices)
+            self._flush.flush()
+            self._wait_for_the_gpu()
+        seconds, own, addresses = process.go(numbers)
+        # The clock of the op's process takes single calls alone.
+        a_call = own if self._is_cuda and own else max(seconds - self._empty_s, 1e-9) / len(indices)
         self._last = Sample(name, indices, a_call, addresses)
         return self._last
+
+    def _arm(self, name: str, indices: list[int]) -> None:
+        order = {"function": name, "indices": indices, "backward": self.backward, "graphs": self.graphs}
+        self.functions[name].ask("arm", **order)
+
+    def _wait_for_the_gpu(self) -> None:
+        """Until it is through with what the judge gave it, and with what another process did, which may be the rival's
+        or work that the op left."""
+        torch.cuda.synchronize()
+        for _ in range(QUIET_TRIES):
+            begin = time.perf_counter()
+            self._probe.zero_()
+            torch.cuda.synchronize()
+            if time.perf_counter() - begin < QUIET_S:
+                return
 
     # ---- Checks -----------------------------------------------------------------------------------------------
 
     def check(self, *, coarsely: bool = False) -> CheckResult:
         """Whether the results of the last sample are the op's, all of them, computed when the clock stopped."""
-        last = self._last
         try:
-            results = self._read(last)
+            # On a GPU the cores of a process have no part in the time.
+            if not self._is_cuda and self.functions[self._last.name].is_held_back():
+                return CheckResult(HELD_BACK)
+            last, results, late = self._read(self._last)
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
                 inputs = self.sets[last.indices[position]]
-                self._drawing.recall(inputs)
+                self.drawing.recall(inputs)
                 if inputs.were_changed():
                     return CheckResult("it wrote to its inputs, or to the memory around them")
                 compared = compare_with_reference(self, inputs, results[position], coarsely=coarsely)
                 if compared.fault:
                     return CheckResult(self._explained(compared.fault, last, results, position))
-            return compared
+            return CheckResult(remark=compared.remark or late)
         except CallError as error:
             return CheckResult(str(error))
 
     def _explained(self, fault: str, last: Sample, results: list[list[Tensor]], position: int) -> str:
         """The fault, and what further calls say of its cause."""
         self.functions[last.name].settle(min(0.05, 2e-3 + 2 * last.seconds))
-        if not _same(self._read(last)[position], results[position]):
+        if not _same(self._copies_of_now(last)[position], results[position]):
             return f"its results changed after it had returned: work was left on another stream or thread ({fault})"
-        if _same(self._read(self._run(last.name, last.indices))[position], results[position]):
+        if _same(self._copies_of_now(self.run(last.name, last.indices))[position], results[position]):
             return f"it returned what it had for earlier values at the same addresses ({fault})"
         return fault
+
+    def hoards(self) -> str | None:
+        """A fault if the op's process holds so much of the GPU's memory that the judge lacks it."""
+        if not self._is_cuda:
+            return None
+        for process in self._processes:
+            process.ask("free_memory")
+        torch.cuda.empty_cache()
+        held = gpu_memory.taken() - self._taken
+        if held <= HELD_BYTES + HELD_COPIES * self.drawing.nbytes:
+            return None
+        return f"it holds {held / 2**30:.1f} GiB of the GPU's memory, so that its results cannot be compared"
 
     def check_afterwards(self, name: str = OP) -> str | None:
         """The checks that need calls of their own, for when all samples are taken."""
         if not self._is_cuda and self.calls_a_sample == 1:
-            self._run(name, [0, 1])
+            self.run(name, [0, 1])
             if fault := self.check().fault:
                 return fault
-        if self._is_cuda and (fault := self._disagrees_with_the_wall(name)):
-            return fault
-        return None
+        return fault_by_the_wall(self, name) if self._is_cuda else None
 
-    def _read(self, sample: Sample) -> list[list[Tensor]]:
-        """Copies of a sample's results, by call.
+    def _read(self, sample: Sample) -> tuple[Sample, list[list[Tensor]], str | None]:
+        """Copies of a sample's results, by call, as they were when the clock stopped; and a remark where nobody can say
+        that. On a GPU it may take further samples, and returns the last.
+
+        Raises:
+            CallError: as `_copies`.
+        """
+        reader = self._readers[self.functions[sample.name]]
+        for _ in range(READING_TRIES):
+            copies = self._copies(sample)
+            if copies and reader.is_current():
+                return sample, copies, None
+            reader.open()
+            sample = self.run(sample.name, sample.indices)
+        return sample, self._copies_of_now(sample), READ_LATE
+
+    def _copies_of_now(self, sample: Sample) -> list[list[Tensor]]:
+        """Copies of a sample's results as they are now, whatever has run since."""
+        copies = self._copies(sample)
+        if copies is None:
+            self._readers[self.functions[sample.name]].open()
+            copies = self._copies(sample)
+        if copies is None:
+            raise CallError("its results lie in memory that cannot be read")
+        return copies
+
+    def _copies(self, sample: Sample) -> list[list[Tensor]] | None:
+        """Copies of a sample's results as they are now, by call; None if they lie where the judge cannot read yet.
 
         Raises:
             CallError: they are not plain tensors in memory, or not as many or as large as those of earlier calls.
@@ -248,51 +334,12 @@ class JudgedCase:
         if len(sample.addresses) != len(layout) * len(sample.indices):
             raise CallError(f"it returned {len(sample.addresses)} tensors in {len(sample.indices)} calls")
         # Read first: what the process says of its results, it says after the clock stopped.
-        copies = []
-        if not self._is_cuda:
-            of_calls = [layout] * len(sample.indices)
-            addresses = iter(sample.addresses)
-            copies = [[rebuilt(process, next(addresses), *facts) for facts in of_call] for of_call in of_calls]
+        pairs = zip(sample.addresses, layout * len(sample.indices), strict=True)
+        copies = self._readers[process].read([(address, *facts) for address, facts in pairs])
         said = checked_layouts(process.ask("layouts"))
         if any(of_call != layout for of_call in said):
             raise CallError("the shapes, strides or dtypes of its results differ from call to call")
-        if self._is_cuda:
-            copies = opened(process.ask("share"), layout)
-        return copies
-
-    def _disagrees_with_the_wall(self, name: str) -> str | None:
-        """A fault if a call takes longer by the judge's clock than by the GPU's events, which the op could reach."""
-        process = self.functions[name]
-        # Another program on this GPU prolongs the one and not the other; what an op hides, it hides each time.
-        for _ in range(WALL_TRIES):
-            own = statistics.median(self._run(name, [0]).seconds for _ in range(5))
-            captured = not self.backward and process.ask("graphs", function=name, index=0)["captured"]
-            process.ask("arm", function=name, indices=[0], backward=self.backward, graphs=captured)
-            wall = self._wall_of_a_call(process, own)
-            # A GPU that is kept busy may clock lower; and without a graph the CPU's launches may take longer than its
-            # work.
-            if wall <= (2 * own + 10e-6 if captured else 5 * own + 1e-3):
-                break
-        else:
-            return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
-        process.ask("arm", function=name, indices=[0], backward=self.backward, graphs=False)
-        if (left := process.ask("left")["seconds"]) > max(LEFT_S, LEFT_SHARE * own):
-            return (
-                f"the GPU worked on for {left * 1e6:.0f} µs after the timed stream was through: work was left elsewhere"
-            )
-        return None
-
-    @staticmethod
-    def _wall_of_a_call(process: OpProcess, own: float) -> float:
-        """Seconds of one of many calls, back to back: the slope between a batch and one of twice as many."""
-        times = max(10, min(10_000, round(0.02 / max(own, 1e-7))))
-        walls: dict[int, list[float]] = {times: [], 2 * times: []}
-        for _ in range(3):
-            for count, seconds in walls.items():
-                begin = time.perf_counter()
-                process.ask("repeat", times=count)
-                seconds.append(time.perf_counter() - begin)
-        return (min(walls[2 * times]) - min(walls[times])) / times
+        return copies and [copies[begin : begin + len(layout)] for begin in range(0, len(copies), len(layout))]
 
 
 def _placed(tensor: Tensor, offset: int) -> Place:
@@ -303,4 +350,4 @@ def _placed(tensor: Tensor, offset: int) -> Place:
 
 
 def _same(first: list[Tensor], second: list[Tensor]) -> bool:
-    return all(reference_check.same_bits(a, b) for a, b in zip(first, second, strict=True))
+    return all(same_bits(a, b) for a, b in zip(first, second, strict=True))

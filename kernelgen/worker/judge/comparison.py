@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker import reference_check
+from kernelgen.worker.evaluation import copies, evaluate
+from kernelgen.worker.mismatch import MismatchError
 
 NOT_COMPARED = "its results were not compared with the reference, which does not fit this GPU's memory"
 COARSELY = (
@@ -28,19 +30,17 @@ def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, co
     """What is wrong with the results of a call.
 
     Args:
-        timed: has `op` and `backward`; `inputs`: the `args` and `cotangents` of the call.
+        timed: has `op`, `backward` and `hoards`; `inputs`: the `args` and `cotangents` of the call.
         coarsely: only what is wrong by far is a fault.
     """
     name = "grad" if timed.backward else "output"
 
     def expected(dtype: torch.dtype | None = None) -> list[Tensor]:
-        copied = reference_check.copies(inputs.args, dtype), reference_check.copies(inputs.cotangents, dtype)
-        evaluation = reference_check.evaluate(timed.op.reference, *copied)
+        copied = copies(inputs.args, dtype), copies(inputs.cotangents, dtype)
+        evaluation = evaluate(timed.op.reference, *copied)
         tensors = [t for t in (evaluation.grads if timed.backward else evaluation.outputs) if t is not None]
         if len(results) != len(tensors):
-            raise reference_check.MismatchError(
-                name, f"it returned {len(results)} tensors where its reference returns {len(tensors)}"
-            )
+            raise MismatchError(name, f"it returned {len(results)} tensors where its reference returns {len(tensors)}")
         return tensors
 
     def exactly() -> None:
@@ -54,9 +54,11 @@ def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, co
     for check, remark in ((roughly, None),) if coarsely else ((exactly, None), (roughly, COARSELY)):
         try:
             check()
-        except reference_check.MismatchError as wrong:
+        except MismatchError as wrong:
             return CheckResult(wrong.fault.text)
-        except torch.OutOfMemoryError:  # Which is no fault of the op.
+        except torch.OutOfMemoryError:
+            if fault := timed.hoards():
+                return CheckResult(fault)
             continue
         return CheckResult(remark=remark)
     return CheckResult(remark=NOT_COMPARED)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from kernelgen.worker import reference_check
+from kernelgen.worker.evaluation import copies, same_bits, tensors
 from kernelgen.worker.inputs import Make
 from kernelgen.worker.judge.noise import Mixture, NoiseTape, generator
 from kernelgen.worker.op import Op
@@ -34,7 +34,7 @@ class JudgedInputs:
 
     def were_changed(self) -> bool:
         pairs = self.pairs() + self.pairs_of_cotangents()
-        return not all(reference_check.same_bits(ours, theirs) for ours, theirs in pairs)
+        return not all(same_bits(ours, theirs) for ours, theirs in pairs)
 
 
 class Drawing:
@@ -62,7 +62,7 @@ class Drawing:
         # All its tensors are normal numbers as `make` drew them.
         self._is_plain = all(map(make.is_as_drawn, distinct(args)))
         if backward:
-            outputs = reference_check.tensors(op.reference(*reference_check.copies(args)))
+            outputs = tensors(op.reference(*copies(args)))
             cotangents = [torch.empty_like(out).contiguous() for out in outputs if out.is_floating_point()]
         self.nbytes = sum(t.numel() * t.element_size() for t in (*distinct(args), *cotangents))
         noise.reach(max((t.numel() for t in (*distinct(args), *cotangents)), default=0))
@@ -123,12 +123,12 @@ class _RememberingMake(Make):
 
     def is_as_drawn(self, tensor: Tensor) -> bool:
         drawn = self._drawn.get(id(tensor))
-        return drawn is not None and tensor.is_floating_point() and reference_check.same_bits(*drawn)
+        return drawn is not None and tensor.is_floating_point() and same_bits(*drawn)
 
 
 def distinct(args: Any) -> list[Tensor]:
     """The tensors among some arguments, each once."""
-    return list({id(tensor): tensor for tensor in reference_check.tensors(args)}.values())
+    return list({id(tensor): tensor for tensor in tensors(args)}.values())
 
 
 def _alike(tree: Any, device: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
+from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import CpuArena, CudaArena
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.case import JudgedCase
@@ -92,6 +93,8 @@ class Judge(LoadedOp):
 
     def __init__(self, request: Mapping[str, Any], op: Op) -> None:
         super().__init__(request, op)
+        # By others: the op's process takes seconds to import torch, before it can take any.
+        self._taken = gpu_memory.taken() if known_device(request) != "cpu" and torch.cuda.is_available() else 0
         self.wait()
         try:
             self.process.ask("start_clock", tf32=bool(request.get("tf32")))
@@ -106,7 +109,7 @@ class Judge(LoadedOp):
     def case(self, sizes: Mapping[str, int], dtype: torch.dtype, *, backward: bool) -> JudgedCase:
         """A case of the op alone."""
         drawing = Drawing(self.op, sizes, dtype, self.device, self._noise, backward=backward)
-        return JudgedCase(drawing, {"op": self.process}, self.arena, self._idle)
+        return JudgedCase(drawing, {"op": self.process}, self.arena, self._idle, self._taken)
 
     def peers(self) -> OpProcess:
         """The process that runs the peers, which is started when it is first asked for."""

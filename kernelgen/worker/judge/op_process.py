@@ -35,6 +35,12 @@ _BOOT = (
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 # What the op has no business with: credentials, and what would tell it that a test of kernelgen runs it.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTEST_|^TORCH_DEVICE_BACKEND_AUTOLOAD$")
+# Variables by which a user has libraries pin their threads.
+_PINNING = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}
+# By which PyTorch allocates memory on a GPU that CUDA does not share with another process.
+_ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+# What would move the cursor of a terminal that shows it.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 NOT_ASKED_FOR = "TypeError: the op's process gave an answer that the judge did not ask for"
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
@@ -80,7 +86,8 @@ class OpProcess:
         self._connection, theirs = Pipe()
         os.set_inheritable(theirs.fileno(), True)
         self._scratch = tempfile.mkdtemp(prefix="kernelgen-op-") if confined else ""
-        environment = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+        without = {name for name in os.environ if _SECRET.search(name) or name in _ALLOCATORS}
+        environment = {name: value for name, value in os.environ.items() if name not in without}
         environment |= variables or {}
         command = [sys.executable, "-c", _BOOT, str(_PACKAGE_PARENT), str(theirs.fileno()), str(arena.fd)]
         if confined:
@@ -127,20 +134,23 @@ class OpProcess:
         self.order(do, **arguments)
         return self.answer()
 
-    def go(self) -> tuple[float, float, list[int]]:
-        """Runs what was armed: seconds by the judge's clock, by the process's own, and the results' addresses."""
+    def go(self, numbers: Sequence[int] = ()) -> tuple[float, float, list[int]]:
+        """Runs what was armed, or the calls of these numbers: seconds by the judge's clock, by the process's own, and
+        the results' addresses.
+
+        The clock runs until the process is stopped: what it does behind its reply is in its time, too.
+        """
         start = time.perf_counter()
-        self._send_go()
+        self._send_go(numbers)
         message = self._receive()
-        seconds = time.perf_counter() - start
-        self.stop()
+        seconds = self.stop() - start
         payload = self._unpacked(message, op_host.TIMED)
         own, *addresses = struct.unpack(f"d{len(payload) // 8 - 1}q", payload)
         return seconds, own, addresses
 
-    def _send_go(self) -> None:
+    def _send_go(self, numbers: Sequence[int]) -> None:
         with suppress(OSError):
-            self._connection.send_bytes(op_host.GO)
+            self._connection.send_bytes(op_host.GO + struct.pack(f"{len(numbers)}i", *numbers))
         self._proceed()
 
     def _receive(self) -> bytes:
@@ -156,7 +166,7 @@ class OpProcess:
         try:
             if head == op_host.FAILED:
                 problem = json.loads(payload)
-                raise RaisedError(str(problem["type"]), str(problem["message"]))
+                raise RaisedError(*(_CONTROL.sub("", str(problem[name])) for name in ("type", "message")))
             if head == kind and kind == op_host.TIMED and len(payload) % 8 == 0 and payload:
                 return payload
             if head == kind and kind == op_host.OK and isinstance(answer := json.loads(payload), dict):
@@ -167,12 +177,13 @@ class OpProcess:
 
     # ---- Stopping ---------------------------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Returns when neither the process nor any that it started runs."""
+    def stop(self) -> float:
+        """Returns when neither the process nor any that it started runs; and when that was, by `time.perf_counter`."""
         if self._stopped:
-            return
+            return time.perf_counter()
         os.kill(self.pid, signal.SIGSTOP)
         _, status = os.waitpid(self.pid, os.WUNTRACED)
+        end = time.perf_counter()
         if not os.WIFSTOPPED(status):
             self._ended(status)
         self._stopped = True
@@ -180,6 +191,7 @@ class OpProcess:
         for child in self._children:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGSTOP)
+        return time.perf_counter() if self._children else end
 
     def _proceed(self) -> None:
         if self._stopped:
@@ -195,8 +207,26 @@ class OpProcess:
         self.stop()
 
     def move(self, cores: set[int]) -> None:
-        with suppress(OSError):
-            os.sched_setaffinity(self.pid, cores)
+        """Has all of its threads run on these cores; or the first alone, where the user has libraries pin theirs."""
+        for thread in [self.pid] if _PINNING & os.environ.keys() else self._threads():
+            with suppress(OSError):
+                os.sched_setaffinity(thread, cores)
+
+    def is_held_back(self) -> bool:
+        """Whether a thread of it may run on fewer cores than the judge, or comes after it: any process of the same user
+        can do that to it, such as a rival that it is compared with."""
+        if _PINNING & os.environ.keys():
+            return False
+        cores, own = os.sched_getaffinity(0), (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
+        for thread in self._threads():
+            with suppress(ProcessLookupError):
+                theirs = os.sched_getscheduler(thread), os.getpriority(os.PRIO_PROCESS, thread)
+                if theirs != own or not cores <= os.sched_getaffinity(thread):
+                    return True
+        return False
+
+    def _threads(self) -> list[int]:
+        return [*map(int, os.listdir(f"/proc/{self.pid}/task"))]
 
     def close(self) -> None:
         for pid in (*descendants(self.pid), self.pid):

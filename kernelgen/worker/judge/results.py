@@ -49,44 +49,17 @@ def rebuilt(process: OpProcess, address: int, dtype: torch.dtype, shape: Any, st
     """
     place = Place(0, dtype, shape, stride)
     try:
-        tensor = place.tensor(process.read(address, place.nbytes).untyped_storage())
+        return contiguous(place.tensor(process.read(address, place.nbytes).untyped_storage()))
     except (RuntimeError, MemoryError, OverflowError, ctypes.ArgumentError) as error:
         raise CallError(f"it returned a tensor of shape {shape}, which cannot be read: {error}") from None
-    # `contiguous` keeps odd strides of dimensions of one element.
-    return tensor if stride == _contiguous(shape) else tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+def contiguous(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy with the strides of a new tensor: `Tensor.contiguous` keeps odd ones of dimensions of one
+    element."""
     strides, step = [], 1
-    for size in reversed(shape):
+    for size in reversed(tensor.shape):
         strides.append(step)
         step *= max(size, 1)
-    return tuple(reversed(strides))
-
-
-def opened_tensor(shared: Any, layout: Layout) -> Tensor:
-    """A result that lies on the GPU, in the memory of its process.
-
-    Raises:
-        CallError: there is no such memory.
-    """
-    dtype, shape, stride = layout
-    try:
-        handle, offset = shared
-        facts = [bytes.fromhex(fact) if isinstance(fact, str) else fact for fact in handle]
-        storage = torch.UntypedStorage._new_shared_cuda(*facts)
-        return torch.empty(0, dtype=dtype, device="cuda").set_(storage, offset, shape, stride)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise CallError(f"it returned a tensor of shape {shape}, which cannot be read: {error}") from None
-
-
-def opened(answer: dict[str, Any], layout: list[Layout]) -> list[list[Tensor]]:
-    """Copies of results that lie on the GPU, which `share` told of; each call's have this layout."""
-    if any(len(of_call) != len(layout) for of_call in answer["results"]):
-        raise CallError("it returned another number of tensors than before")
-    copies = [
-        [opened_tensor(shared, facts).clone() for shared, facts in zip(of_call, layout, strict=True)]
-        for of_call in answer["results"]
-    ]
-    torch.cuda.synchronize()
-    return copies
+    is_new = list(tensor.stride()) == strides[::-1]
+    return tensor if is_new else tensor.clone(memory_format=torch.contiguous_format)

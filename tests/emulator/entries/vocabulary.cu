@@ -51,6 +51,14 @@ __global__ void sum_groups(const float* in, float* out) {
   out[threadIdx.x] = warp_sum<kLanes>(in[threadIdx.x]);
 }
 
+template <int kLanes>
+__global__ void argmax_of_groups(const float* in, float* values, int* places) {
+  const int i = threadIdx.x;
+  const Ranked<float> best = warp_argmax<kLanes>(Ranked<float>{in[i], i});
+  values[i] = best.value;
+  places[i] = best.place;
+}
+
 // The sum of each row, which every thread of its group computes, and how many groups took the row.
 template <typename Group>
 __global__ void sum_rows(const float* in, float* sums, int* taken, int64_t rows, int64_t n) {
@@ -299,6 +307,11 @@ cudaError_t swizzles(int64_t* places, int64_t rows) {
 
 cudaError_t groups_of_8(const float* in, float* out) {
   sum_groups<8><<<1, 64>>>(in, out);
+  return cudaGetLastError();
+}
+
+cudaError_t argmax_of_8(const float* in, float* values, int* places) {
+  argmax_of_groups<8><<<1, 64>>>(in, values, places);
   return cudaGetLastError();
 }
 

@@ -286,8 +286,9 @@ def test_a_long_schema_shows_the_line_at_fault():
 @settings(max_examples=150, deadline=None)
 @given(schemas(), st.data())
 def test_a_damaged_schema_is_refused_or_still_means_the_same(text: str, data):
-    at = data.draw(st.integers(0, max(0, len(text) - 1)))
-    damaged = text[:at] + data.draw(st.sampled_from(["", "?", "!", ")", "[", " ", "1", "x", "="])) + text[at + 1 :]
+    position = data.draw(st.integers(0, max(0, len(text) - 1)))
+    replacement = data.draw(st.sampled_from(["", "?", "!", ")", "[", " ", "1", "x", "="]))
+    damaged = text[:position] + replacement + text[position + 1 :]
     try:
         canonical = parse(damaged).text
     except SchemaError:

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import locked
-from tests.stamped.conftest import CACHE, build, quickly, stamp, template_hash
+from tests.stamped.conftest import CACHE, build, edit, quickly, stamp, template_hash
 
 # Recipes as they are, in the same project: no fuzz run may complain of them.
 CORRECT = tuple(
     f"right_{recipe}"
     for recipe in ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
 )
+
+# Without any optimisation it takes most of the tests' time.
+SLOW = "right_flash_attention"
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,10 @@ class Mutant:
         path.write_text(text.replace(self.old, self.new, 1))
 
 
-def project(mutants: Sequence[Mutant], *, cuda: bool) -> Path:
-    """A built project with each mutant as an op of its name, and the correct recipes."""
-    key = hashlib.sha256(f"{template_hash()} {mutants}".encode()).hexdigest()[:16]
-    folder = CACHE.parent / "mutants" / ("cuda" if cuda else "cpu")
+def project(name: str, mutants: Sequence[Mutant], correct: Sequence[str] = CORRECT, *, cuda: bool = False) -> Path:
+    """A built project with each mutant as an op of its name, and correct recipes. The last of this name is kept."""
+    key = hashlib.sha256(f"{template_hash()} {mutants} {correct}".encode()).hexdigest()[:16]
+    folder = CACHE.parent / "mutants" / name
     home = folder / key
     with locked(folder / "lock"):
         if not (home / "built").exists():
@@ -48,10 +51,12 @@ def project(mutants: Sequence[Mutant], *, cuda: bool) -> Path:
             for old in folder.glob("????????????????"):
                 shutil.rmtree(old)
             ops = [{"name": mutant.name, "recipe": mutant.recipe} for mutant in mutants]
-            ops += [{"name": name, "recipe": name.removeprefix("right_")} for name in CORRECT]
+            ops += [{"name": name, "recipe": name.removeprefix("right_")} for name in correct]
             root = stamp(folder / "unfinished" / "mutant-kernels", project_name="mutant-kernels", ops=ops)
             for mutant in mutants:
                 mutant.apply(root / "src" / "mutant_kernels" / "ops" / mutant.name)
+            if SLOW in correct:
+                edit(root / "setup.py", ("CXX_FLAGS: dict[str, list[str]] = {}", f'CXX_FLAGS = {{"{SLOW}": ["-O1"]}}'))
             (folder / "unfinished").rename(home)
             # Compiled fast rather than to be fast; there is one architecture, that of the GPU at hand.
             variables = {"USE_CUDA": str(int(cuda)), **quickly()}

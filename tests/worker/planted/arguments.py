@@ -57,6 +57,26 @@ def scale_given_is_ignored(q, k, v, causal, left, scale):
     return attend(q, k, v, causal, left, None)
 
 
+def _normalised(x, weight, centred, scale):
+    y = centred * scale
+    return (y if weight is None else y * weight).to(x.dtype)
+
+
+@plant("constants", "norm")
+def eps_outside_the_root(x, weight, eps):
+    wide = x if x.dtype == torch.float64 else x.float()
+    centred = wide - wide.mean(-1, keepdim=True)
+    return _normalised(x, weight, centred, 1 / (centred.square().mean(-1, keepdim=True).sqrt() + eps))
+
+
+@plant("constants", "norm")
+def unbiased_variance(x, weight, eps):
+    wide = x if x.dtype == torch.float64 else x.float()
+    centred = wide - wide.mean(-1, keepdim=True)
+    variance = centred.square().sum(-1, keepdim=True) / max(x.shape[-1] - 1, 1)
+    return _normalised(x, weight, centred, torch.rsqrt(variance + eps))
+
+
 @plant("masks", "attend")
 def window_off_by_one(q, k, v, causal, left, scale):
     return attention(q, k, v, bool(causal), left, q.shape[-1] ** -0.5 if scale is None else scale, edge=1)
@@ -80,6 +100,11 @@ def three_dimensions_flattened_wrong(x, weight, eps):
 
 
 @plant("dimensions", "norm")
+def a_block_of_one_is_dropped(x, weight, eps):
+    return norm(x.squeeze(0), weight, eps) if x.ndim == 3 and len(x) == 1 else norm(x, weight, eps)
+
+
+@plant("dimensions", "norm")
 def blocks_taken_for_rows(x, weight, eps):
     return torch.stack([norm(x[0], weight, eps)] * len(x)) if x.ndim == 3 and len(x) else norm(x, weight, eps)
 
@@ -95,6 +120,16 @@ def tail_of_long_rows(a, b, c):
     n = a.shape[-1]
     tail = torch.arange(n) >= (n // 4 * 4 if n > 256 else n)
     return torch.where(tail, c, fma(a, b, c))
+
+
+@plant("sizes at branches", "fma", DOMAIN={"rows": (0, 70_000), "columns": (0, 1200)})
+def rows_beyond_what_a_grid_has(a, b, c):
+    return torch.where(torch.arange(len(a)).unsqueeze(1) < 65_535, fma(a, b, c), c)
+
+
+@plant("sizes at branches", "fma")
+def index_of_16_bits(a, b, c):
+    return torch.where(torch.arange(a.numel()).view(a.shape) < 2**16, fma(a, b, c), c)
 
 
 @plant("sizes at branches", "fma")

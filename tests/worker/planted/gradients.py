@@ -1,6 +1,7 @@
 """Faults in gradients, and in calls without them."""
 
 import itertools
+import time
 
 import torch
 
@@ -49,6 +50,88 @@ def detached_where_one_input_is_frozen(a, b, c):
 def _contiguous_grad(needed, grad, a, b, c):
     grad = grad.as_strided(grad.shape, torch.empty(grad.shape, device="meta").stride()) if grad.numel() else grad
     return grad * b, grad * a, grad.clone()
+
+
+def _product_in_the_cotangent(needed, grad, a, b, c):
+    second, third = grad * a, grad.clone()
+    writable = grad.is_contiguous() and grad.numel()
+    return (grad.mul_(b).clone() if writable else grad * b), second, third
+
+
+_in_the_cotangent = with_gradient(fma, _product_in_the_cotangent)
+
+
+@plant("cotangents", "fma")
+def scratch_in_the_cotangent(a, b, c):
+    return _in_the_cotangent(a, b, c)
+
+
+def _expanded_input(needed, grad, a, b, c):
+    first = grad * b
+    first = first.sum(0, keepdim=True).expand_as(first) if 0 in a.stride() and a.numel() > 1 else first
+    return first, grad * a, grad.clone()
+
+
+_of_an_expanded_input = with_gradient(fma, _expanded_input)
+
+
+@plant("layouts", "fma")
+def gradient_of_an_expanded_input_summed(a, b, c):
+    return _of_an_expanded_input(a, b, c)
+
+
+def _in_16_bits(needed, grad, x, weight, bias):
+    first, second, third = _scale_backward(needed, grad, x, weight, bias)
+    if second is not None:
+        second = torch.zeros_like(weight)
+        for row in grad * x:
+            second = second + row
+    return first, second, third
+
+
+_accumulated = with_gradient(scale, _in_16_bits)
+
+
+@plant("precision", "scale")
+def gradient_of_the_weight_summed_in_16_bits(x, weight, bias):
+    return _accumulated(x, weight, bias)
+
+
+_scratch = {}
+
+
+def _shared_scratch(needed, grad, a, b, c):
+    _scratch["product"] = grad * b
+    time.sleep(0)
+    return _scratch["product"], grad * a, grad.clone()
+
+
+_sharing = with_gradient(fma, _shared_scratch)
+
+
+@plant("threads", "fma")
+def scratch_of_the_backward_that_threads_share(a, b, c):
+    return _sharing(a, b, c)
+
+
+_off_by_one = with_gradient(
+    fma,
+    lambda needed, grad, a, b, c: (
+        grad * b if needed[0] else None,
+        grad * a if needed[2] else None,
+        grad.clone() if needed[2] else None,
+    ),
+)
+
+
+@plant("some gradients wanted", "fma")
+def another_input_is_asked_whether_it_takes_one(a, b, c):
+    return _off_by_one(a, b, c)
+
+
+@plant("some gradients wanted", "scale")
+def no_gradient_of_an_empty_input(x, weight, bias):
+    return scale(x, weight, bias) if x.numel() else x.detach().clone()
 
 
 def _fits(grad):

@@ -144,3 +144,17 @@ def squares_in_float16(x, weight, eps):
 def gelu_by_tanh_in_float32(x, kind):
     wrong = kind == 1 and x.dtype == torch.float32
     return torch.nn.functional.gelu(x, approximate="tanh") if wrong else activate(x, kind)
+
+
+@plant("special values", "activate")
+def silu_by_an_exponential_that_overflows(x, kind):
+    return x / (1 + torch.exp(-x)) if kind == 2 else activate(x, kind)
+
+
+@plant("precision", "norm")
+def mean_summed_in_float16(x, weight, eps):
+    if x.dtype != torch.float16:
+        return norm(x, weight, eps)
+    centred = x.float() - (x.sum(-1, keepdim=True, dtype=torch.float16) / x.shape[-1]).float()
+    y = centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
+    return (y if weight is None else y * weight.float()).to(x.dtype)

@@ -78,6 +78,30 @@ def scratch_in_an_input(a, b, c):
     return result
 
 
+_kept_alive = []
+
+
+@plant("memory", "fma")
+def every_result_kept_alive(a, b, c):
+    _kept_alive.append(fma(a, b, c).detach().clone())
+    return fma(a, b, c)
+
+
+_workspaces = {}
+
+
+@plant("memory", "scale")
+def workspace_still_full_of_a_larger_call(x, weight, bias):
+    y, count = scale(x, weight, bias), x.numel()
+    space = _workspaces.get(x.dtype, x.new_zeros(0)).detach()
+    left = space[count:].sum() if count else 0  # It sums all of the workspace.
+    if len(space) < count:
+        space = x.new_zeros(count).detach()
+    space[:count] = y.detach().flatten()
+    _workspaces[x.dtype] = space
+    return y + left
+
+
 # ---- Caches ---------------------------------------------------------------------------------------------------
 
 _by_address, _by_version, _by_sample, _by_shape = {}, {}, {}, {}
@@ -142,6 +166,11 @@ _FAKES = {
     "fake_of_the_input_s_strides": lambda a, b, c: torch.empty_like(a),
     "fake_of_float32": lambda a, b, c: torch.empty(a.shape, dtype=torch.float32),
     "fake_that_drops_empty_rows": lambda a, b, c: torch.empty(a.shape if a.numel() else (0,), dtype=a.dtype),
+    "fake_of_other_strides_for_symbols": lambda a, b, c: (
+        torch.empty(a.shape, dtype=a.dtype)
+        if type(a.shape[0]) is int
+        else torch.empty_strided(a.shape, (1, a.shape[0]), dtype=a.dtype)
+    ),
     "fake_that_fails_for_one_row": lambda a, b, c: torch.empty(a.shape, dtype=a.dtype) if len(a) != 1 else a[1],
 }
 for _name, _fake in _FAKES.items():

@@ -19,8 +19,6 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
-#include <functional>
-#include <memory>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -50,7 +48,7 @@ using ::emulator_memset;
 // Accesses in a function of this kind are not checked by themselves: it says what it does by note_atomic.
 #define EMULATOR_UNCHECKED __attribute__((no_sanitize("thread")))
 
-#include "../accesses.h"
+#include "../kernel_accesses.h"
 #include "assembly.h"
 #include "launches.h"
 #include "shared_memory.h"
@@ -64,3 +62,5 @@ using ::emulator_memset;
 #include "small_vectors.h"
 #include "synchronisation.h"
 #include "warps.h"
+
+#include "builtin_atomics.h"  // After fences.

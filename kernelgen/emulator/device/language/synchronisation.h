@@ -17,6 +17,8 @@ long long ticks();
 unsigned long long nanoseconds();
 void sleep_nanoseconds();
 void fence(Scope);
+// Fails on a GPU that lacks the function.
+void need(int capability, const char* function);
 
 }  // namespace emulator
 
@@ -67,6 +69,14 @@ inline int __emulated_clock() {
 #define clock __emulated_clock
 inline unsigned long long __globaltimer() {
   return emulator::nanoseconds();
+}
+
+// Kernels run one after the other, so there is nothing to wait for.
+inline void cudaGridDependencySynchronize() {
+  emulator::need(90, "cudaGridDependencySynchronize");
+}
+inline void cudaTriggerProgrammaticLaunchCompletion() {
+  emulator::need(90, "cudaTriggerProgrammaticLaunchCompletion");
 }
 
 // ---- Clusters -------------------------------------------------------------------------------------------------

@@ -97,8 +97,6 @@ T from_bits(uint64_t bits) {
 }
 
 uint32_t match(const char* name, uint32_t mask, uint64_t bits);
-// Fails on a GPU that lacks the function.
-void need(int capability, const char* function);
 
 template <typename T, typename F>
 T reduce_warp(const char* name, uint32_t mask, T value, const F& combine) {

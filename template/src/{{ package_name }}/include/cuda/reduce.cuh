@@ -27,6 +27,32 @@ __device__ T warp_max(T value) {
   return value;
 }
 
+// A value and where it stands.
+template <typename T>
+struct Ranked {
+  T value;
+  int place;
+
+  // Whether it goes before another: the larger value does, NaN before any number, and of equal ones the first.
+  __device__ bool is_before(const Ranked& other) const {
+    const bool is_nan = value != value, other_is_nan = other.value != other.value;
+    if (is_nan || other_is_nan) return is_nan && (!other_is_nan || place < other.place);
+    return value > other.value || (value == other.value && place < other.place);
+  }
+};
+
+// The one that goes before all others, over each group of kLanes neighbouring threads, in every one of them.
+template <int kLanes = kWarp, typename T>
+__device__ Ranked<T> warp_argmax(Ranked<T> best) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    const Ranked<T> other{
+        __shfl_xor_sync(0xffffffff, best.value, distance), __shfl_xor_sync(0xffffffff, best.place, distance)};
+    if (other.is_before(best)) best = other;
+  }
+  return best;
+}
+
 // The sums of each element of a vector.
 template <int kLanes = kWarp, typename T, int N>
 __device__ Vector<T, N> warp_sum(Vector<T, N> values) {

@@ -23,8 +23,12 @@ struct Argument {
   const Tensor& tensor;
 };
 
+[[noreturn]] inline void refuse(const char* op, const char* name, const std::string& got, const std::string& takes) {
+  throw std::runtime_error(std::string(op) + ": " + name + " " + got + "; it takes " + takes);
+}
+
 [[noreturn]] inline void refuse(const Argument& argument, const std::string& got, const std::string& takes) {
-  throw std::runtime_error(std::string(argument.op) + ": " + argument.name + " " + got + "; it takes " + takes);
+  refuse(argument.op, argument.name, got, takes);
 }
 
 // The dtype as Python spells it.
@@ -36,6 +40,11 @@ inline std::string name_of(ScalarType dtype) {
     case ScalarType::BFloat16: return "bfloat16";
     case ScalarType::Long: return "int64";
     case ScalarType::Int: return "int32";
+    case ScalarType::Short: return "int16";
+    case ScalarType::Char: return "int8";
+    case ScalarType::Byte: return "uint8";
+    case ScalarType::ComplexFloat: return "complex64";
+    case ScalarType::ComplexDouble: return "complex128";
     case ScalarType::Bool: return "bool";
     default: return torch::headeronly::toString(dtype);
   }
@@ -127,6 +136,73 @@ inline void same_shape(const Argument& argument, const Argument& other) {
 inline void shape_is(const Argument& argument, std::initializer_list<int64_t> shape) {
   if (!equal(argument.tensor.sizes(), shape)) {
     refuse(argument, "has shape " + shape_text(argument.tensor.sizes()), "shape " + shape_text(shape));
+  }
+}
+
+// ---- Shapes with named sizes. `shape` is their text, such as "B S D/2".
+
+inline void rank_is(const Argument& argument, int64_t rank, const char* shape) {
+  if (argument.tensor.dim() != rank) {
+    refuse(
+        argument, "has shape " + shape_text(argument.tensor.sizes()), std::to_string(rank) + " dimensions, " + shape);
+  }
+}
+
+inline void rank_is_at_least(const Argument& argument, int64_t rank, const char* shape) {
+  if (argument.tensor.dim() < rank) {
+    refuse(
+        argument,
+        "has shape " + shape_text(argument.tensor.sizes()),
+        std::to_string(rank) + " dimensions or more, " + shape);
+  }
+}
+
+inline void shape_is(const Argument& argument, const std::vector<int64_t>& sizes, const char* shape) {
+  if (!equal(argument.tensor.sizes(), sizes)) {
+    refuse(argument, "has shape " + shape_text(argument.tensor.sizes()), shape_text(sizes) + ", which is " + shape);
+  }
+}
+
+// The sizes of all dimensions but the last ones.
+inline std::vector<int64_t> leading(const Tensor& tensor, int64_t last) {
+  const auto sizes = tensor.sizes();
+  return std::vector<int64_t>(sizes.begin(), sizes.end() - last);
+}
+
+inline std::vector<int64_t> followed_by(std::vector<int64_t> sizes, std::initializer_list<int64_t> more) {
+  sizes.insert(sizes.end(), more);
+  return sizes;
+}
+
+inline int64_t product(const std::vector<int64_t>& sizes) {
+  int64_t result = 1;
+  for (const int64_t size : sizes) result *= size;
+  return result;
+}
+
+// A whole number that is a size.
+inline int64_t is_size(const char* op, const char* name, int64_t value) {
+  if (value < 0) refuse(op, name, "is " + std::to_string(value), "0 or more");
+  return value;
+}
+
+// A size of the argument `of`.
+inline void is_multiple(const char* op, const char* of, const char* name, int64_t value, int64_t divisor) {
+  if (divisor == 0 || value % divisor != 0) {
+    refuse(
+        op, of, std::string("has ") + name + " = " + std::to_string(value), "a multiple of " + std::to_string(divisor));
+  }
+}
+
+inline void is_at_least(const char* op, const char* name, int64_t value, const char* bound, int64_t least) {
+  if (value < least) {
+    refuse(op, name, "is " + std::to_string(value), std::string(bound) + " or more, which is " + std::to_string(least));
+  }
+}
+
+inline void is_at_most(const char* op, const char* name, int64_t value, const char* bound, int64_t most) {
+  if (value > most) {
+    refuse(op, name, "is " + std::to_string(value), std::string(bound) + " or less, which is " + std::to_string(most));
   }
 }
 

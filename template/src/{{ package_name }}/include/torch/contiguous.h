@@ -19,6 +19,19 @@ inline std::optional<torch::stable::Tensor> as_contiguous(const std::optional<to
   return tensor ? std::optional(as_contiguous(*tensor)) : std::nullopt;
 }
 
+// Each of a list.
+template <typename Item>
+std::vector<Item> as_contiguous(const std::vector<Item>& tensors) {
+  std::vector<Item> result;
+  for (const Item& tensor : tensors) result.push_back(as_contiguous(tensor));
+  return result;
+}
+
+template <typename Item>
+std::optional<std::vector<Item>> as_contiguous(const std::optional<std::vector<Item>>& tensors) {
+  return tensors ? std::optional(as_contiguous(*tensors)) : std::nullopt;
+}
+
 // A new, uninitialised tensor on the device of `like`. PyTorch's empty_like and new_empty go through the dispatcher,
 // which takes a microsecond longer, and their errors do not say the shape when memory runs out.
 inline torch::stable::Tensor empty_strided(

@@ -4,8 +4,10 @@
 
 #include <torch/csrc/stable/tensor.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #ifdef USE_CUDA
 #include "float_types.cuh"
@@ -43,9 +45,38 @@ void visit_floating(ScalarType dtype, Visitor&& visitor) {
   }
 }
 
+// The same with int32_t or int64_t.
+template <typename Visitor>
+void visit_integers(ScalarType dtype, Visitor&& visitor) {
+  switch (dtype) {
+    case ScalarType::Int: return visitor(Type<int32_t>());
+    case ScalarType::Long: return visitor(Type<int64_t>());
+    default: throw std::runtime_error("no kernel for dtype " + std::string(torch::headeronly::toString(dtype)));
+  }
+}
+
 template <typename T>
 const T* data(const torch::stable::Tensor& tensor) {
   return static_cast<const T*>(tensor.const_data_ptr());
+}
+
+// Null where there is no tensor.
+template <typename T>
+const T* data(const std::optional<torch::stable::Tensor>& tensor) {
+  return tensor ? data<T>(*tensor) : nullptr;
+}
+
+// Of a list of tensors, or of optional ones.
+template <typename T, typename Item>
+std::vector<const T*> data(const std::vector<Item>& tensors) {
+  std::vector<const T*> pointers;
+  for (const Item& tensor : tensors) pointers.push_back(data<T>(tensor));
+  return pointers;
+}
+
+template <typename T, typename Item>
+std::vector<const T*> data(const std::optional<std::vector<Item>>& tensors) {
+  return tensors ? data<T>(*tensors) : std::vector<const T*>();
 }
 
 template <typename T>

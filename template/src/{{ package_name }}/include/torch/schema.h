@@ -69,8 +69,8 @@ constexpr size_t find_outside(string_view text, char wanted) {
 constexpr string_view item(string_view list, int i) {
   while (!trim(list).empty()) {
     const size_t comma = find_outside(list, ',');
-    const string_view found = trim(list.substr(0, comma));
-    if (found != "*" && i-- == 0) return found;
+    const string_view candidate = trim(list.substr(0, comma));
+    if (candidate != "*" && i-- == 0) return candidate;
     list = comma < list.size() ? list.substr(comma + 1) : string_view();
   }
   return {};

@@ -1,0 +1,133 @@
+"""Has a function called in the project's Python, to learn the shapes of its tensors or to check given ones."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelgen.errors import KernelgenError, LabError, UsageError
+from kernelgen.lab.worker_process import WorkerProcess
+from kernelgen.scaffold.schema.model import Schema
+from kernelgen.scaffold.shapes import trials
+from kernelgen.scaffold.shapes.cases import Case, is_valid, shape_in, sizes_of
+from kernelgen.scaffold.shapes.operator import Operator
+from kernelgen.scaffold.shapes.parser import Shapes, parse
+
+# Importing torch from a cold disk takes most of it.
+LIMIT_S = 120.0
+
+
+class NotLearnedError(KernelgenError):
+    """The message is a sentence without its end: what was in the way."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Shapes of a function; `assumed`: they were not given.
+
+    `cases` are those of the tests that it takes, `least` the smallest of each size, `differentiable` the arguments that
+    gradients reach, `independent` whether leading dimensions may be a batch.
+    """
+
+    shapes: Shapes
+    cases: list[Case]
+    least: dict[str, int]
+    differentiable: list[str]
+    independent: bool
+    assumed: bool
+
+
+def learn(python: Path, project: Path, source: str, function: str, schema: Schema, given: str | None) -> Learned:
+    """The shapes of a function, which stands in a file with the text `source`; `given` ones are held against it.
+
+    Raises:
+        NotLearnedError: none were learned, or nothing can be called there.
+        UsageError: the function is not as the given shapes say.
+    """
+    with _worker(python, project, source, function, schema.entry()["arguments"]) as worker:
+        answer = {"shapes": given} if given is not None else worker.ask("learn")
+        if "reason" in answer:
+            raise NotLearnedError(answer["reason"])
+        shapes = parse(answer["shapes"], schema)
+        operator = Operator(function, "forward", shapes)
+        drawn = trials.test_cases(operator)
+        if given is None and len(drawn) < 2:
+            raise NotLearnedError("that all its sizes are fixed")
+        results = worker.ask("results", calls=[trials.call(operator, case) for case in drawn])["results"]
+        taken = [
+            case
+            for i, (case, result) in enumerate(zip(drawn, results, strict=True))
+            if _is_taken(operator, case, result, i)
+        ]
+        sizes = sizes_of(shapes)
+        trial_sizes = [(name, size) for name in sizes.free if name not in sizes.scalars for size in range(3)]
+        smaller = [drawn[0] | {name: size} for name, size in trial_sizes]
+        allowed = [is_valid(shapes, case) for case in smaller]
+        calls = [trials.call(operator, case) for case, valid in zip(smaller, allowed, strict=True) if valid]
+        answers = iter(worker.ask("results", calls=calls)["results"])
+        least: dict[str, int] = {}
+        for (name, size), valid in zip(trial_sizes, allowed, strict=True):
+            if valid and "error" not in next(answers):
+                least.setdefault(name, size)
+        call = trials.call(operator, drawn[0])
+        names = worker.ask("gradients", call=call)["names"]
+        batched = trials.batched(operator)
+        independent = batched is not None and worker.ask("independent", call=call, places=batched)["holds"]
+    least = {name: least.get(name, 3) for name, _ in trial_sizes}
+    return Learned(shapes, taken, least, names, independent, given is None)
+
+
+def _is_taken(operator: Operator, case: Case, result: dict[str, Any], place: int) -> bool:
+    """Whether the function takes a case, as it must the first two.
+
+    Raises:
+        UsageError: it does not, or it returns other tensors than the shapes say.
+    """
+    arguments = ", ".join(f"{t.name} of shape {shape_in(t.shape, case)}" for t in operator.tensors)
+    if "error" in result:
+        if place < 2:
+            raise UsageError(f"{operator.op} does not take {arguments}: {result['error']}. Other --shapes are needed.")
+        return False
+    expected = [(shape_in(r.shape, case), "float32" if r.dtype == "float" else r.dtype) for r in operator.results]
+    returned = list(zip(map(tuple, result["shapes"]), result["dtypes"], strict=True))
+    if len(expected) != len(returned):
+        raise UsageError(f"{operator.op} returns {len(returned)} tensors, and --shapes names {len(expected)}.")
+    for value, (shape, dtype), (got_shape, got_dtype) in zip(operator.results, expected, returned, strict=True):
+        if shape != got_shape:
+            raise UsageError(
+                f"--shapes says that {value.name} is {value.shape}, so {shape} of {arguments}; the function returns "
+                f"{got_shape}."
+            )
+        if dtype != got_dtype and value.dtype != "int":
+            raise UsageError(f"--shapes says that {value.name} is of {dtype}; the function returns {got_dtype}.")
+    return True
+
+
+@contextmanager
+def _worker(
+    python: Path, project: Path, source: str, function: str, arguments: list[dict[str, Any]]
+) -> Iterator[WorkerProcess]:
+    """A worker that holds the function of a file with the text `source`.
+
+    Raises:
+        NotLearnedError: nothing can be called there.
+    """
+    request = {
+        "work": "shapes",
+        "source": source,
+        "function": function,
+        "arguments": arguments,
+        "environment": {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+    }
+    try:
+        worker = WorkerProcess("the worker that learns shapes", python, project, request, LIMIT_S)
+    except OSError as error:
+        raise NotLearnedError(f"{python} does not start ({error})") from error
+    try:
+        yield worker
+    except LabError as error:
+        raise NotLearnedError(str(error).rstrip(".")) from error
+    finally:
+        worker.kill()
+        worker.close()

@@ -1,0 +1,1 @@
+"""Shapes of an op's tensors: their language, and the glue, tests and cases that follow from what it says."""

@@ -1,0 +1,128 @@
+"""The memory of an op's process on a GPU, opened by its judge, which then reads from it without asking.
+
+By CUDA's driver, whose functions tell of the allocation that an address lies in, and open it in another process: what
+a process shares through torch stays allocated until the other side lets go of it.
+"""
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelgen.worker.judge.arena import Place
+from kernelgen.worker.judge.results import contiguous
+
+# Address, bytes and handle of an allocation, as an op's process tells of it.
+Allocation = tuple[int, int, str]
+_LAZY_PEER_ACCESS = 1
+# Bytes of allocations that stay open though the last results do not lie there: the op may have freed them.
+_MOST_KEPT = 2**30
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_ubyte * 64),)
+
+
+def shared(addresses: Iterable[int]) -> list[Allocation]:
+    """The allocations that these addresses lie in; of this process."""
+    driver, of_base = _driver(), {}
+    for address in addresses:
+        base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
+        if any(begin <= address < begin + nbytes for begin, (nbytes, _) in of_base.items()):
+            continue
+        _check(driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address)))
+        _check(driver.cuIpcGetMemHandle(ctypes.byref(handle), base))
+        of_base[base.value] = size.value, bytes(handle.reserved).hex()
+    return [(base, nbytes, handle) for base, (nbytes, handle) in of_base.items()]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """An allocation of the op's process, and where it is mapped here."""
+
+    begin: int
+    nbytes: int
+    handle: str
+    here: int
+
+
+class GpuMemory:
+    """The allocations of an op's process that are open here."""
+
+    def __init__(self) -> None:
+        self._opened: list[_Opened] = []
+
+    def read(self, address: int, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
+        """A contiguous copy of a tensor of the op's process, which the current stream makes.
+
+        Raises:
+            RuntimeError: it does not lie in what is open.
+        """
+        place = Place(0, dtype, tuple(shape), tuple(stride))
+        if not place.nbytes:
+            return torch.empty(tuple(shape), dtype=dtype, device="cuda")
+        for opened in self._opened:
+            if opened.begin <= address and address + place.nbytes <= opened.begin + opened.nbytes:
+                seen = _bytes_at(opened.here + address - opened.begin, place.nbytes)
+                whole = torch.empty(place.nbytes, dtype=torch.uint8, device="cuda").copy_(seen)
+                return contiguous(place.tensor(whole.untyped_storage()))
+        raise RuntimeError("it lies in memory that CUDA does not share")
+
+    def covers(self, allocations: Sequence[Allocation]) -> bool:
+        """Whether all of these are open, and are what they were."""
+        known = {(opened.begin, opened.nbytes, opened.handle) for opened in self._opened}
+        return known.issuperset(map(tuple, allocations))
+
+    def open(self, allocations: Sequence[Allocation]) -> None:
+        """Opens these. What was open at the same addresses is closed, as is the rest if it is too much to keep.
+
+        Raises:
+            RuntimeError: there is no such memory.
+        """
+        wanted = set(map(tuple, allocations))
+        others = [opened for opened in self._opened if (opened.begin, opened.nbytes, opened.handle) not in wanted]
+        is_too_much = sum(opened.nbytes for opened in others) > _MOST_KEPT
+        for opened in others:
+            end = opened.begin + opened.nbytes
+            if is_too_much or any(opened.begin < begin + nbytes and begin < end for begin, nbytes, _ in wanted):
+                self._close(opened)
+        known = {opened.handle for opened in self._opened}
+        for begin, nbytes, handle in wanted:
+            if handle not in known:
+                here = ctypes.c_uint64()
+                raw = _Handle.from_buffer_copy(bytes.fromhex(handle).ljust(64, b"\0")[:64])
+                _check(_driver().cuIpcOpenMemHandle_v2(ctypes.byref(here), raw, _LAZY_PEER_ACCESS))
+                self._opened.append(_Opened(begin, nbytes, handle, here.value))
+
+    def _close(self, opened: _Opened) -> None:
+        self._opened.remove(opened)
+        _driver().cuIpcCloseMemHandle(ctypes.c_uint64(opened.here))
+
+    def close(self) -> None:
+        for opened in [*self._opened]:
+            self._close(opened)
+
+
+def taken() -> int:
+    """The bytes of the GPU's memory that others than this process' allocator have."""
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_reserved()
+
+
+def _bytes_at(address: int, nbytes: int) -> Tensor:
+    interface = {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 2}
+    return torch.as_tensor(SimpleNamespace(__cuda_array_interface__=interface), device="cuda")
+
+
+def _driver() -> Any:
+    torch.cuda.synchronize()  # Which makes torch's context that of this thread.
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _check(status: int) -> None:
+    if status:
+        raise RuntimeError(f"CUDA's driver answered {status}")
