@@ -1,5 +1,6 @@
-// The gradient of a normalisation of peeled rows (peeled_row.cuh): a persistent kernel's loop, which reads each row once for
-// the gradients of the input and of the parameters, and the launch. The mathematics is the op's, of a single element:
+// The gradient of a normalisation of peeled rows (peeled_row.cuh): a persistent kernel's loop, which reads each row
+// once for the gradients of the input and of the parameters, and the launch. The mathematics is the op's, of a single
+// element:
 //
 //     struct Mathematics {
 //       static constexpr int kSums = 1;        // over a row, that the input's gradient depends on
@@ -49,13 +50,13 @@ struct GradientTensors {
   RowMatrix<const T> weight;  // One row for all.
   RowMatrix<T> grad_input;
   T* parameters[2];  // The gradients of the parameters, where one group computes them,
-  Sum* partial;      // or a row of partial sums for each block or cluster: all of the first parameter, then of the second.
+  Sum* partial;  // or a row of partial sums for each block or cluster: all of the first parameter, then of the second.
   int64_t rows, n;
 };
 
-// Rows of several tensors on their way to shared memory, in stages (cp.async, from compute capability 8.0 on): memory is
-// busy while the kernel computes, and no register waits for data in flight. A thread has kAccesses accesses of each row;
-// each warp has one more vector beside its threads', since they may read shifted ones.
+// Rows of several tensors on their way to shared memory, in stages (cp.async, from compute capability 8.0 on): memory
+// is busy while the kernel computes, and no register waits for data in flight. A thread has kAccesses accesses of each
+// row; each warp has one more vector beside its threads', since they may read shifted ones.
 template <typename Access, int kAccesses, int kStages>
 class PeeledStages {
  public:
@@ -120,10 +121,7 @@ class PeeledGradient {
   static constexpr int kSums = Mathematics::kSums, kParameters = Mathematics::kParameters;
 
   __device__ PeeledGradient(const GradientTensors<T>& tensors, const Mathematics& mathematics, void* shared)
-      : tensors_(tensors),
-        mathematics_(mathematics),
-        shared_(shared),
-        stages_(shared, tensors.grad_sum.data ? 3 : 2) {
+      : tensors_(tensors), mathematics_(mathematics), shared_(shared), stages_(shared, tensors.grad_sum.data ? 3 : 2) {
     const int rank = group_.rank();
     first_access_ = rank / kWarp * kWarp * kAccesses + rank % kWarp;
     const int offset = offset_of(group_.first());
@@ -171,7 +169,6 @@ class PeeledGradient {
   enum Tensor { kInput, kGrad, kGradSum };
 
   using Row = typename Mathematics::Row;
-
 
   // By how many elements a row lies past aligned vectors where the accesses are to be aligned.
   __device__ int offset_of(int64_t row) const {
@@ -397,8 +394,7 @@ struct PeeledParameterTerm {
 
   __device__ accumulate_t<T> operator()(int64_t row, int64_t column) const {
     const int64_t parameter = column / n, i = column - parameter * n;
-    const auto terms =
-        mathematics.terms(widen(input.row(row)[i]), widen(grad.row(row)[i]), 1, mathematics.load(row));
+    const auto terms = mathematics.terms(widen(input.row(row)[i]), widen(grad.row(row)[i]), 1, mathematics.load(row));
     return Mathematics::kParameters > 1 && parameter ? terms.parameters[Mathematics::kParameters - 1]
                                                      : terms.parameters[0];
   }
@@ -406,8 +402,8 @@ struct PeeledParameterTerm {
 
 namespace row_norm {
 
-// What the persistent kernel for peeled rows is compiled for: the accesses that a thread holds (0: the row is too long for
-// registers), the stages of its pipeline, and its launch bounds.
+// What the persistent kernel for peeled rows is compiled for: the accesses that a thread holds (0: the row is too long
+// for registers), the stages of its pipeline, and its launch bounds.
 template <typename Tuned, int kAccesses_>
 struct PeeledBackwardConfig {
   static constexpr int kAccesses = kAccesses_;
@@ -460,8 +456,8 @@ cudaError_t visit_peeled_backward(const GradientTensors<T>& tensors, const Visit
   }
   const size_t shared = Config::template shared<T>(grid.block.x * grid.block.y / kWarp, read);
   const int groups = grid.block.y;
-  const int64_t resident = resident_groups(
-      Kernels::template persistent<Config>(), grid, shared, Tuned::backward_resident_threads);
+  const int64_t resident =
+      resident_groups(Kernels::template persistent<Config>(), grid, shared, Tuned::backward_resident_threads);
   const int64_t wanted = (tensors.rows + kRowsPerGroup - 1) / kRowsPerGroup;
   int64_t blocks = std::min(resident / groups, (wanted + groups - 1) / groups);
   if (blocks * groups < tensors.rows) {
@@ -473,8 +469,8 @@ cudaError_t visit_peeled_backward(const GradientTensors<T>& tensors, const Visit
   return visit(Config(), grid, shared);
 }
 
-// Launches the gradient of the input, and the two steps of the parameters' gradients; with `scratch_size`, it only says how
-// many numbers of scratch memory these need. `Kernels::long_rows<Tuned>()` is the kernel for long rows.
+// Launches the gradient of the input, and the two steps of the parameters' gradients; with `scratch_size`, it only says
+// how many numbers of scratch memory these need. `Kernels::long_rows<Tuned>()` is the kernel for long rows.
 template <typename Tuned, typename Kernels, typename T, typename Mathematics>
 cudaError_t launch_peeled_backward(
     GradientTensors<T> tensors,

@@ -1,5 +1,6 @@
-// The forward of a normalisation of peeled rows (peeled_row.cuh): of any length, alignment and stride. A group of threads
-// holds a row in registers from the load to the store. The mathematics is the op's; it gives functions of a single element.
+// The forward of a normalisation of peeled rows (peeled_row.cuh): of any length, alignment and stride. A group of
+// threads holds a row in registers from the load to the store. The mathematics is the op's; it gives functions of a
+// single element.
 
 #pragma once
 
@@ -17,7 +18,8 @@
 #include "vector.cuh"
 #include "widen.cuh"
 
-// What a normalisation of `rows` rows of n elements reads and writes. Null: no residual, a weight of ones, a bias of zeros.
+// What a normalisation of `rows` rows of n elements reads and writes. Null: no residual, a weight of ones, a bias of
+// zeros.
 template <typename T>
 struct NormTensors {
   RowMatrix<const T> input;
@@ -42,8 +44,8 @@ __device__ PeeledRow<kVectorLength<T>> peeled_norm_row(const NormTensors<T>& ten
   return PeeledRow<N>(tensors.n, offset, any);
 }
 
-// The row of a group of threads. A thread holds kAccesses accesses, where neighbouring threads access neighbouring memory,
-// and 32 threads an element of the row's edges besides.
+// The row of a group of threads. A thread holds kAccesses accesses, where neighbouring threads access neighbouring
+// memory, and 32 threads an element of the row's edges besides.
 template <typename T, int kAccesses>
 class PeeledNormRow {
  public:
@@ -163,8 +165,8 @@ class PeeledNormRow {
     }
   }
 
-  // The aligned vectors that hold one of a parameter, and that one: a vector of `otherwise` where there is no parameter.
-  // Predicates, not branches: where a branch around a load ended, the thread would wait for it.
+  // The aligned vectors that hold one of a parameter, and that one: a vector of `otherwise` where there is no
+  // parameter. Predicates, not branches: where a branch around a load ended, the thread would wait for it.
   struct Pair {
     Vector<T, N> first, next;
   };
@@ -189,7 +191,8 @@ class PeeledNormRow {
 
   // Adds the residual, rounds to T, and stores the result in `sum` as well.
   __device__ void add() {
-    constexpr int kFew = kAccesses < 2 ? kAccesses : 2;  // The residual's loads in flight, beside the input in registers.
+    constexpr int kFew =
+        kAccesses < 2 ? kAccesses : 2;  // The residual's loads in flight, beside the input in registers.
 #pragma unroll
     for (int begin = 0; begin < kAccesses; begin += kFew) {
       Vector<T, N> others[kFew];
@@ -257,8 +260,7 @@ class LongNormRow {
   __device__ void write(F f) {
     each([&](const auto& place) {
       auto values = widen(place.load(values_));
-      const auto weight = widen(place.load_or(tensors_.weight, 1)),
-                 bias = widen(place.load_or(tensors_.bias, 0));
+      const auto weight = widen(place.load_or(tensors_.weight, 1)), bias = widen(place.load_or(tensors_.bias, 0));
 #pragma unroll
       for (int k = 0; k < place.kLength; ++k) {
         values[k] = f(values[k], weight[k], bias[k]);
@@ -282,8 +284,8 @@ class LongNormRow {
 
 namespace row_norm {
 
-// What the kernel for peeled rows is compiled for: the accesses that a thread holds (0: the row is too long for registers);
-// and its launch bounds.
+// What the kernel for peeled rows is compiled for: the accesses that a thread holds (0: the row is too long for
+// registers); and its launch bounds.
 template <typename Tuned, int kAccesses_>
 struct PeeledForwardConfig {
   static constexpr int kAccesses = kAccesses_;

@@ -20,8 +20,8 @@ struct Grid {
   int cluster = 1;
 };
 
-// Finds the block, or the cluster from compute capability 9.0 on, whose threads hold a row of so many vectors with so many
-// accesses each, in blocks of at most `most` threads; false if there is none.
+// Finds the block, or the cluster from compute capability 9.0 on, whose threads hold a row of so many vectors with so
+// many accesses each, in blocks of at most `most` threads; false if there is none.
 inline bool hold_in_blocks(int64_t vectors, int accesses, int most, int64_t rows, Grid* grid) {
   constexpr int kMaxCluster = 8;
   int blocks = 1;
@@ -50,7 +50,11 @@ inline cudaLaunchConfig_t configure(
 // Launches a kernel with `shared` bytes of dynamic shared memory.
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch_grid(
-    void (*kernel)(Parameters...), const Grid& grid, size_t shared, cudaStream_t stream, const Arguments&... arguments) {
+    void (*kernel)(Parameters...),
+    const Grid& grid,
+    size_t shared,
+    cudaStream_t stream,
+    const Arguments&... arguments) {
   if (grid.blocks == 0) return cudaSuccess;
   if (grid.blocks > std::numeric_limits<int>::max()) return cudaErrorInvalidConfiguration;
   const auto error = allow_shared(kernel, shared);

@@ -1,5 +1,5 @@
-// The threads that share a row, where only the launch says how many: one warp, some warps, or the blocks of a cluster. One
-// kernel so serves rows of all lengths; thread_group.cuh has groups that are fixed when compiled.
+// The threads that share a row, where only the launch says how many: one warp, some warps, or the blocks of a cluster.
+// One kernel so serves rows of all lengths; thread_group.cuh has groups that are fixed when compiled.
 //
 // A group has blockDim.x threads, whole warps, of each block of its cluster; a block without a cluster has blockDim.y
 // groups.
@@ -13,8 +13,8 @@
 #include "reduce.cuh"
 
 // `kSharesBlock`: whether a block may have several groups of more than a warp. Each then has a named barrier, whose
-// number is known at run time only, so the compiler reserves all 16 of a block: that limits how many blocks are resident
-// on a multiprocessor.
+// number is known at run time only, so the compiler reserves all 16 of a block: that limits how many blocks are
+// resident on a multiprocessor.
 template <bool kSharesBlock>
 class RowGroup {
  public:

@@ -55,8 +55,8 @@ inline int threads_for(int64_t accesses, int64_t per_thread) {
 }
 
 // Calls visit(tile) with the smallest group of at most a block that holds a row of so many accesses, in blocks of up to
-// `most` threads. A thread holds kAccesses, or kMore of a row that a block could not hold otherwise. The row has at most
-// most * kMore accesses.
+// `most` threads. A thread holds kAccesses, or kMore of a row that a block could not hold otherwise. The row has at
+// most most * kMore accesses.
 template <int N, int kAccesses, int kMore, typename Visit>
 cudaError_t visit_block_tile(int64_t accesses, int most, const Visit& visit) {
   if (accesses <= 8 * kAccesses) {
@@ -71,8 +71,8 @@ cudaError_t visit_block_tile(int64_t accesses, int most, const Visit& visit) {
   return visit(Tile<BlockGroup, N, kAccesses>{threads_for(accesses, kAccesses), {1}, {1}});
 }
 
-// The same for rows of any length: a block that holds kMore accesses a thread is faster than a cluster, whose blocks have to
-// wait for each other.
+// The same for rows of any length: a block that holds kMore accesses a thread is faster than a cluster, whose blocks
+// have to wait for each other.
 template <int N, int kAccesses, int kMore, typename Visit>
 cudaError_t visit_tile(int64_t accesses, int most, const Visit& visit) {
   constexpr int kMaxCluster = 8;

@@ -12,8 +12,9 @@
 #include "row_matrix.h"
 #include "row_stride.h"
 
-// A tensor whose rows, the last dimension, are contiguous and the same number of elements apart: the tensor itself where
-// that is so, as in slices of a wider one, else a copy. Rows of fewer than `least` elements are one after the other.
+// A tensor whose rows, the last dimension, are contiguous and the same number of elements apart: the tensor itself
+// where that is so, as in slices of a wider one, else a copy. Rows of fewer than `least` elements are one after the
+// other.
 class MatrixRows {
  public:
   MatrixRows(const torch::stable::Tensor& tensor, int64_t least) : MatrixRows(tensor, stride_of(tensor, least)) {}
