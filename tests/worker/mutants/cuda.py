@@ -54,7 +54,7 @@ CUDA = [
     _rms_norm("weight_alignment_assumed", "in_vectors<const T>({a.weight, a.n}, a.n) &&", "", "kernel.h"),
     _rms_norm("ragged_rows_ignored", "aligned = in_vectors", "aligned = a.n % 2 == 0 || in_vectors", "kernel.h"),
     _rms_norm("strides_ignored", "input = x.data<T>()", "input = {x.data<T>().data, n}", "cuda.cpp"),
-    _rms_norm("edges_not_weighted", "value * scale * weight;", "value * scale;"),
+    _rms_norm("peeled_rows_not_weighted", "value * scale * weight;", "value * scale;"),
     _rms_norm(
         "sum_kept_by_no_first_row", "if (valid && group.rank() == 0) {", "if (valid && group.rank() == 0 && row) {"
     ),
