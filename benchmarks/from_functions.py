@@ -15,6 +15,7 @@ import math
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,8 @@ def row(timed: TimedCase, case: str, samples: int) -> dict[str, Any]:
     }
 
 
-def rows(project: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+def rows(project: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     package = import_package(project).__name__
-    measured = []
     for name in options.ops:
         torch._dynamo.reset()
         op = load(package, name)
@@ -102,10 +102,8 @@ def rows(project: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
                     timed = timed_case(op, case, dtype, options.device, backward)
                     if options.compile_only:
                         timed.sample(COMPILED)
-                        continue
-                    measured.append(row(timed, case, options.samples))
-                    print(LINE.format(**measured[-1], us=measured[-1]["implementations"][OP]["median_us"]), flush=True)
-    return measured
+                    else:
+                        yield row(timed, case, options.samples)
 
 
 def main() -> None:
@@ -124,17 +122,20 @@ def main() -> None:
     project = options.project.resolve()
     if not project.exists():
         make(project, options.ops)
-    measured = rows(project, options)
-    if options.compile_only:
+    measured = []
+    environment = describe(options.device, project, {"samples": options.samples})
+    for result in rows(project, options):
+        measured.append(result)
+        print(LINE.format(**result, us=result["implementations"][OP]["median_us"]), flush=True)
+        if options.json:  # After each row: a run that is cut short has results.
+            value = {"command": " ".join(sys.argv), "environment": environment, "rows": measured}
+            results_file.write(options.json, value)
+    if not measured:
         return
     logs = [math.log(row["ratio"]) for row in measured]
     worst = min(measured, key=lambda row: row["ratio"])
     print(f"\ngeometric mean {math.exp(sum(logs) / len(logs)):.3f}, worst {worst['ratio']:.3f}")
     print("worst: {op}, {case}, {dtype}, {direction}".format(**worst))
-    if options.json:
-        environment = describe(options.device, project, {"samples": options.samples})
-        value = {"command": " ".join(sys.argv), "environment": environment, "rows": measured}
-        results_file.write(options.json, value)
 
 
 if __name__ == "__main__":
