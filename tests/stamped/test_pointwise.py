@@ -24,7 +24,7 @@ FUZZED = ("gelu_bias", "choose", "hysteresis", "signed_sine", *ROWS_BUILT)
 EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast")
 # One of each recipe, with vectors beside the tensors.
 SAMPLE = ("gelu_bias", "layer")
-SAMPLES = ("sample", "others")
+in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))
 
 needs_headers = pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")
 
@@ -77,30 +77,30 @@ def test_nothing_is_left_to_do(every_op):
             assert "NOT_WRITTEN" not in text, path
 
 
-@pytest.fixture(scope="module")
-def project(made_once) -> Path:
+def members(part: str, functions: Sequence[str]) -> list[str]:
+    """The functions of the sample, or all others."""
+    return sorted(function for function in functions if (function in SAMPLE) == (part == "sample"))
+
+
+@pytest.fixture
+def project(made_once, part) -> Path:
     """Built for the CPU."""
 
     def make(folder: Path) -> None:
-        stamp(folder / "p", ops=sorted((entry(name) for name in (*BUILT, *ROWS_BUILT)), key=lambda op: op["name"]))
+        stamp(folder / "p", ops=[entry(name) for name in members(part, (*BUILT, *ROWS_BUILT))])
         done = build(folder / "p", USE_CUDA="0", **quickly())
         assert done.returncode == 0, done.stdout + done.stderr
 
-    return made_once("pointwise", make) / "p"
+    return made_once(f"pointwise-{part}", make) / "p"
 
 
 @pytest.mark.slow
-def test_the_suite_is_green(project):
+@in_parts
+def test_the_suite_is_green(project, part):
     outcomes = own_tests(project, "src", USE_CUDA="0")
-    assert {outcome.op for outcome in outcomes} == {*BUILT, *ROWS_BUILT}
+    assert sorted({outcome.op for outcome in outcomes}) == members(part, (*BUILT, *ROWS_BUILT))
     failed = [outcome for outcome in outcomes if outcome.status not in ("passed", "skipped")]
     assert not failed, "\n".join(f"{outcome.op} {outcome.test} {outcome.case}: {outcome.message}" for outcome in failed)
-
-
-def samples(functions: Sequence[str]) -> list[Any]:
-    """The sample, and as a corpus all others."""
-    others = tuple(function for function in functions if function not in SAMPLE)
-    return with_sample((SAMPLE, others), (SAMPLE,))
 
 
 def no_fault(project: Path, ops: Sequence[str], *arguments: str) -> None:
@@ -110,14 +110,14 @@ def no_fault(project: Path, ops: Sequence[str], *arguments: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("some", samples(FUZZED), ids=SAMPLES)
-def test_fuzz_finds_nothing(project, some):
-    no_fault(project, some, "--device", "cpu", "--count", "60")
+@in_parts
+def test_fuzz_finds_nothing(project, part):
+    no_fault(project, members(part, FUZZED), "--device", "cpu", "--count", "60")
 
 
 @pytest.mark.slow
 @needs_headers
-@pytest.mark.parametrize("some", samples(EMULATED), ids=SAMPLES)
-def test_fuzz_finds_nothing_on_the_emulated_gpu(tmp_path, some):
-    project = stamp(tmp_path / "p", ops=[entry(name) for name in some])
-    no_fault(project, some, "--device", "emulated", "--count", "30")
+@in_parts
+def test_fuzz_finds_nothing_on_the_emulated_gpu(tmp_path, part):
+    project = stamp(tmp_path / "p", ops=[entry(name) for name in members(part, EMULATED)])
+    no_fault(project, members(part, EMULATED), "--device", "emulated", "--count", "30")
