@@ -97,12 +97,11 @@ class PeeledNormRow {
     constexpr int kFew = kBias || kAccesses < 2 ? 1 : 2;  // Accesses whose weights are in registers at once.
 #pragma unroll
     for (int begin = 0; begin < kAccesses; begin += kFew) {
-      // All loads are in flight before the first is used.
-      Pair weights[kFew], biases[kFew];
+      // All weights' loads are in flight before the first is used; for those of a bias there are no registers.
+      Pair weights[kFew];
 #pragma unroll
       for (int i = 0; i < kFew; ++i) {
         weights[i] = load_pair(tensors_.weight, begin + i);
-        if constexpr (kBias) biases[i] = load_pair(tensors_.bias, begin + i);
       }
 #pragma unroll
       for (int i = 0; i < kFew; ++i) {
@@ -110,7 +109,7 @@ class PeeledNormRow {
         auto values = widen(held_[begin + i]);
         const auto factors = widen(joined(tensors_.weight, weights[i], 1));
         Vector<Sum, N> shifts{};
-        if constexpr (kBias) shifts = widen(joined(tensors_.bias, biases[i], 0));
+        if constexpr (kBias) shifts = widen(joined(tensors_.bias, load_pair(tensors_.bias, begin + i), 0));
 #pragma unroll
         for (int k = 0; k < N; ++k) {
           values[k] = f(values[k], factors[k], shifts[k]);
