@@ -180,8 +180,9 @@ def functions(results: dict[str, Any]) -> str:
     gpu = results["environment"]["gpu"]["name"]
     lines += [
         "",
-        f"`torch.compile(dynamic=False)`'s time over the op's, on an {gpu}, bfloat16: geometric means over the sizes that",
-        f"were measured, and the least ratio. All {len(every)} rows: {geometric_mean(every):.2f}, least {min(every):.2f}.",
+        f"`torch.compile(dynamic=False)`'s time over the op's, on an {gpu}, bfloat16: geometric means over the",
+        f"sizes that were measured, and the least ratio. All {len(every)} rows: {geometric_mean(every):.2f}, the least",
+        f"{min(every):.2f}.",
     ]
     return "\n".join([*lines, ""])
 

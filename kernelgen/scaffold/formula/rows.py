@@ -200,12 +200,18 @@ class _Rows:
             self.text += [start, *(f"  {line}" for line in body), "});"]
         else:
             before, _, parameters = start.partition("[")
+            head = f"    [{parameters}"
+            if len(head) + 2 > WIDTH:
+                opening = start.index("(", start.index("["))
+                aligned = start.replace(", ", f",\n{' ' * (opening + 1)}")
+                self.text += [*aligned.split("\n"), *(f"  {line}" for line in body), "});"]
+                return
             if before.endswith(", "):
                 call, _, arguments = before.removesuffix(", ").partition("(")
                 self.text += [f"{call}(", *(f"    {argument}," for argument in arguments.split(", "))]
-                self.text += [f"    [{parameters}", *(f"      {line}" for line in body), "    });"]
-                return
-            self.text += [before, f"    [{parameters}", *(f"      {line}" for line in body), "    });"]
+            else:
+                self.text.append(before)
+            self.text += [head, *(f"      {line}" for line in body), "    });"]
 
 
 def _uses(node: Node, name: str) -> bool:
