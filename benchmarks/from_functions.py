@@ -1,10 +1,12 @@
 """How fast the kernels are that `add-op --from` writes, beside torch.compile(dynamic=False) of the same functions.
 
     python benchmarks/from_functions.py --project DIR [--device cpu] [--samples 30] [--ops gelu_bias] [--json FILE]
+    python benchmarks/from_functions.py --project DIR --compile-only --ops gelu_bias
 
 DIR is stamped with an op of each function below, and built, if it is not there. This Python has torch and the lab.
 The op, the function and torch.compile take turns in each case of the op's lab.py, forward and backward; on a GPU with a
-cold L2 cache. A ratio is torch.compile's time over the op's: above 1, the op is faster.
+cold L2 cache. A ratio is torch.compile's time over the op's: above 1, the op is faster. Most of a run is
+torch.compile's compiling: --compile-only fills its cache, by several processes where there are cores for them.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import math
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,8 @@ NAMES = (
     *("softmax", "log_softmax", "rms", "layer", "log_sum_exp", "smooth_cross_entropy", "gated_rms", "kl"),
 )
 COMPILED = "torch.compile"
+WARM_UP = 4
+LINE = "{op:20} {case:26} {dtype:9} {direction:9} {us:8.1f} us {gbytes_per_s:6.0f} GB/s {ratio:6.2f}"
 
 
 def make(project: Path, names: list[str]) -> None:
@@ -54,44 +59,51 @@ def make(project: Path, names: list[str]) -> None:
     subprocess.run([*kernelgen, "build", "--project", project], check=True)
 
 
-def row(op: Op, case: str, dtype: torch.dtype, device: str, backward: bool, samples: int) -> dict[str, Any]:
-    torch._dynamo.reset()
+def timed_case(op: Op, case: str, dtype: torch.dtype, device: str, backward: bool) -> TimedCase:
     sizes = (op.cases if device == "cuda" else op.cpu_cases)[case]
     timed = TimedCase(op, sizes, dtype, device, backward=backward)
     timed.functions |= {OP: op.function, **op.peers}
+    return timed
+
+
+def row(timed: TimedCase, case: str, samples: int) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {name: [] for name in timed.functions}
     for name in seconds:
-        for _ in range(6):
+        for _ in range(WARM_UP):
             timed.sample(name)
     for _ in range(samples):
         for name in random.sample(list(seconds), len(seconds)):
             seconds[name].append(timed.sample(name))
     medians = {name: statistics.median(times) for name, times in seconds.items()}
+    moved = timed.op.backward_bytes_moved if timed.backward else timed.op.bytes_moved
     return {
-        "op": op.name,
+        "op": timed.op.name,
         "case": case,
-        "dtype": dtype_name(dtype),
-        "direction": "backward" if backward else "forward",
+        "dtype": dtype_name(timed.dtype),
+        "direction": "backward" if timed.backward else "forward",
         "implementations": {
             name: {"median_us": 1e6 * m.value, "low_us": 1e6 * m.low, "high_us": 1e6 * m.high}
             for name, m in medians.items()
         },
+        "gbytes_per_s": moved(dtype=timed.dtype, **timed.sizes) / medians[OP].value / 1e9,
         "ratio": medians[COMPILED].value / medians[OP].value,
     }
 
 
-def rows(project: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+def rows(project: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     package = import_package(project).__name__
-    measured = []
     for name in options.ops:
+        torch._dynamo.reset()
         op = load(package, name)
         cases = op.cases if options.device == "cuda" else op.cpu_cases
         for case in (case for case in cases if case in (options.cases or cases)):
             for dtype in (dtype for dtype in op.bench_dtypes if dtype_name(dtype) in options.dtypes):
                 for backward in (False, True) if op.gradient else (False,):
-                    measured.append(row(op, case, dtype, options.device, backward, options.samples))
-                    print("{op:16} {case:26} {dtype:9} {direction:9} {ratio:6.2f}".format(**measured[-1]), flush=True)
-    return measured
+                    timed = timed_case(op, case, dtype, options.device, backward)
+                    if options.compile_only:
+                        timed.sample(COMPILED)
+                    else:
+                        yield row(timed, case, options.samples)
 
 
 def main() -> None:
@@ -103,19 +115,27 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", help="of lab.py (default: all)")
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--compile-only", action="store_true", help="measure nothing")
     options = parser.parse_args()
+    # Each case is a compilation of its own, forward and backward.
+    torch._dynamo.config.recompile_limit = 64
     project = options.project.resolve()
     if not project.exists():
         make(project, options.ops)
-    measured = rows(project, options)
+    measured = []
+    environment = describe(options.device, project, {"samples": options.samples})
+    for result in rows(project, options):
+        measured.append(result)
+        print(LINE.format(**result, us=result["implementations"][OP]["median_us"]), flush=True)
+        if options.json:  # After each row: a run that is cut short has results.
+            value = {"command": " ".join(sys.argv), "environment": environment, "rows": measured}
+            results_file.write(options.json, value)
+    if not measured:
+        return
     logs = [math.log(row["ratio"]) for row in measured]
     worst = min(measured, key=lambda row: row["ratio"])
     print(f"\ngeometric mean {math.exp(sum(logs) / len(logs)):.3f}, worst {worst['ratio']:.3f}")
     print("worst: {op}, {case}, {dtype}, {direction}".format(**worst))
-    if options.json:
-        environment = describe(options.device, project, {"samples": options.samples})
-        value = {"command": " ".join(sys.argv), "environment": environment, "rows": measured}
-        results_file.write(options.json, value)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Writes docs/performance.md and the figures in README.md: `python benchmarks/performance.py [--check]`.
 
-Both come from results/kernels-*.json, which the README.md of this folder describes. `--check` writes nothing, and fails
-if either file differs from what the results give.
+Both come from results/kernels-*.json, which the README.md of this folder describes; README's table of functions comes
+from results/from_functions.json, where that is. `--check` writes nothing, and fails if either file differs from what
+the results give.
 """
 
 import json
@@ -18,6 +19,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "performance.md"
 README = REPOSITORY / "README.md"
 FIGURES = re.compile(r"(?<=<!-- figures of benchmarks/performance.py -->\n).*?(?=<!-- end of figures -->)", re.S)
+
+FUNCTIONS = re.compile(r"(?<=<!-- functions of benchmarks/performance.py -->\n).*?(?=<!-- end of functions -->)", re.S)
+FROM_FUNCTIONS = Path(__file__).with_name("results") / "from_functions.json"
 
 HEAD = """# How fast the recipes are
 
@@ -151,12 +155,36 @@ def page(all_results: list[dict[str, Any]]) -> str:
 
 
 def readme(all_results: list[dict[str, Any]]) -> str:
-    """README.md with the table and the sentence of summary.py between its marks."""
+    """README.md with the table and the sentence of summary.py between its marks, and the functions' table likewise."""
     figures = "\n".join(["", *summary.table(all_results), "", summary.compiling(all_results), ""])
-    text, count = FIGURES.subn(lambda _: figures, README.read_text())
-    if count != 1:
-        raise ValueError(f"README.md holds the marks of its figures {count} times, not once.")
+    text = README.read_text()
+    measured = functions(json.loads(FROM_FUNCTIONS.read_text())) if FROM_FUNCTIONS.exists() else ""
+    for marks, inner in ((FIGURES, figures), (FUNCTIONS, measured)):
+        text, count = marks.subn(lambda _, inner=inner: inner, text)
+        if count != 1:
+            raise ValueError(f"README.md holds the marks of its figures {count} times, not once.")
     return text
+
+
+def functions(results: dict[str, Any]) -> str:
+    """The kernels that `add-op --from` writes, beside torch.compile: a line for each function."""
+    ratios: dict[str, dict[str, list[float]]] = {}
+    for row in results["rows"]:
+        ratios.setdefault(row["op"], {}).setdefault(row["direction"], []).append(row["ratio"])
+    lines = ["", "| function | forward | backward | least |", "| --- | --- | --- | --- |"]
+    for name, by_direction in ratios.items():
+        means = [f"{geometric_mean(by_direction[d]):.2f}" if d in by_direction else "" for d in ("forward", "backward")]
+        least = min(ratio for values in by_direction.values() for ratio in values)
+        lines.append(f"| `{name}` | {means[0]} | {means[1]} | {least:.2f} |")
+    every = [row["ratio"] for row in results["rows"]]
+    gpu = results["environment"]["gpu"]["name"]
+    lines += [
+        "",
+        f"`torch.compile(dynamic=False)`'s time over the op's, on an {gpu}, bfloat16: geometric means over the",
+        f"sizes that were measured, and the least ratio. All {len(every)} rows: {geometric_mean(every):.2f}, the least",
+        f"{min(every):.2f}.",
+    ]
+    return "\n".join([*lines, ""])
 
 
 def main() -> int:

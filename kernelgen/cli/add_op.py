@@ -190,7 +190,7 @@ def _knows_shapes(home: "Project", options: argparse.Namespace) -> bool:
 def _with_kernels(entry: dict[str, Any], home: "Project") -> dict[str, Any]:
     """The entry of a recipe that writes the kernels too, where the function decomposes; else the same entry."""
     from kernelgen.lab.trace import NotTracedError, trace
-    from kernelgen.scaffold.formula.entry import pointwise, row_wise
+    from kernelgen.scaffold.formula.entry import kernels
     from kernelgen.toolchain.python import find_python
 
     recipes = [recipe for recipe in DERIVED if recipe in home.renderer().recipes()]
@@ -201,9 +201,7 @@ def _with_kernels(entry: dict[str, Any], home: "Project") -> dict[str, Any]:
         with output.progress(f"tracing {name}"):
             python = find_python(home.root)
             traced = trace(python, home.root, entry["reference"], name, schema["arguments"], recipes)
-        recipe = traced["assumption"]["recipe"]
-        facts = {"pointwise": pointwise, "row_wise": row_wise}[recipe](schema, traced)
+        return entry | kernels(schema, traced)
     except KernelgenError as reason:
         output.note(f"The kernels of {name} are yours to write. In the way was {str(reason).rstrip('.')}.")
         return entry
-    return entry | {"recipe": recipe, "traced": facts}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernelgen.emulator.library import has_toolkit
-from kernelgen.scaffold.formula.entry import pointwise, row_wise
+from kernelgen.scaffold.formula.entry import kernels
 from kernelgen.scaffold.schema.from_python import reference
 from tests.conftest import with_sample
 from tests.worker.test_trace import NAMES, POINTWISE, ROW_NAMES, ROWS, trace
@@ -17,7 +17,18 @@ from tests.worker.test_trace import NAMES, POINTWISE, ROW_NAMES, ROWS, trace
 from .conftest import REPOSITORY, build, own_tests, quickly, run, stamp
 
 # A vector or masks, several results, a bool argument, no broadcasting, no float64, no gradient, numbers in (0, 1).
-BUILT = ("gelu_bias", "choose", "hysteresis", "signed_sine", "focal", "upcast", "is_close", "entropy", "power")
+BUILT = (
+    "gelu_bias",
+    "choose",
+    "hysteresis",
+    "signed_sine",
+    "focal",
+    "upcast",
+    "is_close",
+    "entropy",
+    "power",
+    "awkward",
+)
 ROWS_BUILT = ("softmax", "rms", "layer", "log_sum_exp")
 FUZZED = ("gelu_bias", "choose", "hysteresis", "signed_sine", *ROWS_BUILT)
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
@@ -34,14 +45,8 @@ def entry(function: str, name: str | None = None) -> dict[str, Any]:
     of_rows = function in ROW_NAMES
     path = ROWS if of_rows else POINTWISE
     read = reference.read(path, function)
-    schema = read.schema.entry()
-    return {
-        "name": name or function,
-        "recipe": "row_wise" if of_rows else "pointwise",
-        "schema": schema,
-        "reference": read.source_as(name or function),
-        "traced": (row_wise if of_rows else pointwise)(schema, trace(path, function)),
-    }
+    facts = kernels(read.schema.entry(), trace(path, function))
+    return {"name": name or function, "reference": read.source_as(name or function), **facts}
 
 
 @pytest.fixture(scope="module")

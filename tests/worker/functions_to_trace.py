@@ -188,3 +188,11 @@ def lerp(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
 def adaln(x: Tensor, shift: Tensor, scale: Tensor, gate: Tensor, residual: Tensor) -> Tensor:
     modulated = x * (1 + scale) + shift
     return residual + gate * modulated
+
+
+def awkward(
+    rows: Tensor, elements: Tensor, k: float = 2.0, place: float = 1.0, first: int = 3, index: float = 1.0
+) -> Tensor:
+    """Names that the stamped sources use themselves."""
+    kernel = rows * k + elements * place
+    return kernel * first + index

@@ -133,3 +133,17 @@ def test_pytorch_may_refuse_to_broadcast(tmp_path):
 def test_what_was_in_the_way_is_named(tmp_path, body, signature, reason):
     with pytest.raises(RefusedError, match=reason.replace("[", r"\[").replace("]", r"\]")):
         trace_text(tmp_path, body, signature)
+
+
+@pytest.mark.parametrize("branch", ("alpha > 3.7", "-2.25 < alpha < -1.75", "alpha == 12.5", "2 * alpha >= 41.0"))
+def test_a_branch_on_an_unusual_number_is_seen(tmp_path, branch):
+    """No sample has such a number by chance: those that stand in the source are tried."""
+    with pytest.raises(RefusedError, match="another path that it takes where alpha is"):
+        trace_text(tmp_path, f"return x.exp() if {branch} else x * alpha", "x: Tensor, alpha: float = 1.0")
+
+
+def test_more_scalars_than_samples_are_told_apart(tmp_path):
+    scalars = ", ".join(f"{name}: float = 1.0" for name in "abcdef")
+    facts = trace_text(tmp_path, "return x * a + b - c * x.exp() + d * (x * e) + f", f"x: Tensor, {scalars}")
+    used = {a["scalar"] for n in facts["paths"][0]["forward"]["nodes"] for a in n["arguments"] if "scalar" in a}
+    assert used == set("abcdef")

@@ -3,38 +3,75 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import rows
-from kernelgen.scaffold.formula.graph import Graph, Node, Value
+from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import lines
+from kernelgen.scaffold.schema.identifiers import identifiers
 from kernelgen.scaffold.schema.parser import parse
 
+# The size of a row, among the scalars of a trace.
+COLUMNS = "row size"
+# What the stamped sources call things: no argument can have such a name in C++.
+_SOURCES = """
+    rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
+    gradients type error row column columns tensors buffers count grain partial_rows launch forward backward math
+    address read write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient
+    Place Rows Vector N T
+"""
+_TAKEN = frozenset(_SOURCES.split())
 DTYPES = ("float32", "float16", "bfloat16", "float64")
-# What the stamped sources call things: no parameter or result may have such a name.
-_USED = {"rows", "grid", "index", "part", "first", "stream", "context", "shape", "kernel", "type", "values", "math"}
-_USED |= {"forward", "backward", "result", "x_needed", "N", "T", "K"}
+
+
+def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of an op of this schema (its entry) once its function is traced: `recipe`, `schema`, `traced`.
+
+    Raises:
+        KernelgenError: no recipe writes kernels of such a function; the message is a phrase that names what is in the
+            way.
+    """
+    recipe = traced["assumption"]["recipe"]
+    schema = _with_free_names(schema)
+    return {
+        "recipe": recipe,
+        "schema": schema,
+        "traced": {"pointwise": pointwise, "row_wise": row_wise}[recipe](schema, traced),
+    }
+
+
+def _with_free_names(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The same schema with other C++ names where the stamped sources have such names already."""
+    values = [*schema["arguments"], *schema["returns"]]
+    taken = _TAKEN | {f"{value['cpp']}_operand" for value in values} | {f"{value['cpp']}_number" for value in values}
+    names = iter(identifiers([value["cpp"] for value in values], taken))
+    renamed = {key: [{**value, "cpp": next(names)} for value in schema[key]] for key in ("arguments", "returns")}
+    return {**schema, **renamed}
 
 
 def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
     """The formula of a function of this schema (its entry) that was traced to pointwise operators alone."""
     dtypes = traced["assumption"]["dtypes"]
+    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]}
+    graphs = [(path["flags"], Graph(path["forward"], parameters)) for path in traced["paths"]]
+    read = _read(graph for _, graph in graphs)
     tensors = [
         _value(argument, dtypes[argument["name"]])
         | {"place": place, "between": argument["name"] in traced["assumption"]["between"]}
+        | {"used": argument["cpp"] in read}
         for place, argument in enumerate(schema["arguments"])
         if argument["kind"] == "tensor"
     ]
     scalars = [_scalar(a) for a in schema["arguments"] if a["kind"] == "other"]
     outputs = traced["paths"][0]["forward"]["outputs"]
-    results = [_value(result, output["dtype"]) for result, output in zip(schema["returns"], outputs, strict=True)]
-    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]}
+    results = [
+        _value(result, output["dtype"]) | {"of": None}
+        for result, output in zip(schema["returns"], outputs, strict=True)
+    ]
     names = [*parameters.values(), *(result["cpp"] for result in results)]
-    forward = _body(
-        [(p["flags"], Graph(p["forward"], parameters)) for p in traced["paths"]], parameters, names, results
-    )
+    forward = _body(graphs, parameters, names, results)
     facts = {
         "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
         "broadcasts": traced["assumption"]["broadcasts"],
@@ -51,6 +88,11 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
     """Data of which no part is the same object as another: YAML would write anchors, which two ops would share."""
     return json.loads(json.dumps(value))
+
+
+def _read(graphs: Iterable[Graph]) -> set[str]:
+    """The C++ names of the arguments that some of the graphs read."""
+    return set().union(*(graph.names() for graph in graphs))
 
 
 def _value(of: Mapping[str, Any], dtype: str) -> dict[str, Any]:
@@ -106,34 +148,48 @@ def _backward(
         return None
     differentiable = [i for i, result in enumerate(results) if result["dtype"] == "float"]
     grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
-    entry = parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry()
+    entry = _with_free_names(parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry())
     words = {a["name"]: a["cpp"] for a in entry["arguments"]}
     parameters = {name: words[name] for name in parameters}
     named = dict(zip(differentiable, (words[grad] for grad in grads), strict=True))
-    gradients = [
-        _value(result, "float") | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed")}
-        for result, tensor in zip(entry["returns"], inputs, strict=True)
-    ]
     places_of = {argument["name"]: argument for argument in entry["arguments"]}
     dtype_of = {tensor["name"]: tensor["dtype"] for tensor in tensors}
-    by_output = iter(gradients)
-    places = [None if output is None else next(by_output) for output in outputs]
     graphs = []
     for path in paths:
         graph = Graph(path["backward"], parameters, named)
-        graph.outputs = [output for output, place in zip(graph.outputs, places, strict=True) if place]
+        graph.outputs = [value for value, output in zip(graph.outputs, outputs, strict=True) if output is not None]
         graphs.append((path["flags"], graph))
+    read = _read(graph for _, graph in graphs)
+    same_as = _same_as([graph for _, graph in graphs], list(named.values()))
+    gradients = [
+        _value(result, "float")
+        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "same_as": same}
+        for result, tensor, same in zip(entry["returns"], inputs, same_as, strict=True)
+    ]
     names = [*words.values(), *(gradient["cpp"] for gradient in gradients)]
     return {
         "schema": entry,
-        "grads": [_value(places_of[grad], "float") for grad in grads],
-        "tensors": [_value(places_of[name], dtype_of.get(name, "float")) for name in (*grads, *dtype_of)],
+        "grads": [
+            _value(places_of[grad], "float") | {"kind": "element", "used": words[grad] in read} for grad in grads
+        ],
+        "tensors": [
+            _value(places_of[name], dtype_of.get(name, "float")) | {"used": words[name] in read}
+            for name in (*grads, *dtype_of)
+        ],
         "scalars": [_scalar(places_of[scalar["name"]]) for scalar in scalars],
         "gradients": gradients,
         "places": [tensor["place"] for tensor in inputs],
         "operations": max(len(path["backward"]["nodes"]) for path in paths),
         "lines": _body(graphs, parameters, names, gradients),
     }
+
+
+def _same_as(graphs: Sequence[Graph], grads: Sequence[str]) -> list[int | None]:
+    """For each gradient, the place among `grads` of the one that it is, unchanged, on every path; None where there is
+    none."""
+    by_path = [[value.text if isinstance(value, Name) else None for value in graph.outputs] for graph in graphs]
+    same = [names[0] if len(set(names)) == 1 else None for names in zip(*by_path, strict=True)]
+    return [grads.index(name) if name in grads else None for name in same]
 
 
 def _schema_text(
@@ -161,10 +217,13 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     path = traced["paths"][0]
     if len(traced["paths"]) > 1 or "bool" in traced["assumption"]["dtypes"].values():
         raise KernelgenError("a bool among the arguments, beside a reduction of rows")
+    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | {COLUMNS: "columns"}
+    graph = Graph(path["forward"], parameters)
     tensors = [
         _value(argument, "float")
         | {"place": place, "between": argument["name"] in traced["assumption"]["between"]}
         | {"kind": "element", "shape": _shape(argument["name"], traced["assumption"])}
+        | {"used": argument["cpp"] in graph.names()}
         for place, argument in enumerate(schema["arguments"])
         if argument["kind"] == "tensor"
     ]
@@ -176,8 +235,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         _value(result, "float") | {"kind": output["kind"], "keeps": output["keeps"], "needed": None}
         for result, output in zip(schema["returns"], outputs, strict=True)
     ]
-    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | {"columns": "columns"}
-    inputs = [tensor["cpp"] for tensor in tensors]
+    inputs = [tensor["cpp"] for tensor in tensors if tensor["used"]]
     kinds = [(result["cpp"], result["kind"]) for result in results]
     names = [*parameters.values(), *(result["cpp"] for result in results)]
     facts = {
@@ -186,7 +244,9 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "tensors": tensors,
         "scalars": scalars,
         "results": results,
-        "forward": rows.lines(Graph(path["forward"], parameters), inputs, kinds, [], names),
+        "forward": rows.lines(graph, inputs, kinds, [], names),
+        "late": _late(graph, tensors),
+        "accesses": _accesses(graph, tensors),
         "operations": len(path["forward"]["nodes"]),
         "backward": _row_backward(schema, path, tensors, scalars, results, parameters),
     }
@@ -198,6 +258,27 @@ def _shape(name: str, assumption: Mapping[str, Any]) -> str:
     if assumption["kinds"][name] == "column":
         return "vector"
     return "either" if name in assumption["vectors"] else "rows"
+
+
+def _late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
+    """A bit for each tensor of rows that is read, and only by the last pass, and may be a vector."""
+    early = rows.read_by_reductions(graph)
+    read = [tensor for tensor in tensors if tensor["kind"] == "element" and tensor["used"]]
+    return sum(1 << i for i, t in enumerate(read) if t["shape"] != "rows" and t["cpp"] not in early)
+
+
+def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str]) -> int:
+    """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector. One that may be
+    either is mostly one of rows where the forward reduces it, as a target, and a vector where it does not, as a weight.
+    """
+    is_weight = [t["shape"] == "vector" or (t["shape"] == "either" and t["cpp"] not in early) for t in inputs]
+    return sum(1 << i for i, is_one in enumerate(is_weight) if is_one)
+
+
+def _accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
+    """How many accesses of a row a thread has registers for, of each tensor that it holds."""
+    held = sum(t["kind"] == "element" and t["used"] for t in tensors) - _late(graph, tensors).bit_count()
+    return 4 if held < 3 else 2
 
 
 def _row_backward(
@@ -212,30 +293,36 @@ def _row_backward(
     inputs = [tensor for tensor, output in zip(tensors, outputs, strict=True) if output is not None]
     if not inputs:
         return None
+    early = rows.read_by_reductions(Graph(path["forward"], parameters))
     grads = ["grad"] if len(results) == 1 else [f"grad_{result['name']}" for result in results]
-    entry = parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry()
+    entry = _with_free_names(parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry())
     words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
     places = {argument["name"]: argument for argument in entry["arguments"]}
-    gradients = [
-        _value(result, "float")
-        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "kind": "element"}
-        for result, tensor in zip(entry["returns"], inputs, strict=True)
-    ]
-    given = [
-        _value(places[grad], "float") | {"kind": result["kind"], "shape": "rows"}
-        for grad, result in zip(grads, results, strict=True)
-    ]
-    own = [
-        _value(places[tensor["name"]], "float") | {"kind": "element", "shape": tensor["shape"]} for tensor in tensors
-    ]
     graph = Graph(
         path["backward"],
         {name: words.get(name, cpp) for name, cpp in parameters.items()},
         {i: words[grad] for i, grad in enumerate(grads)},
     )
     graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
-    inner = [tensor["cpp"] for tensor in (*given, *own) if tensor["kind"] == "element"]
-    numbers = [grad["cpp"] for grad in given if grad["kind"] == "row"]
+    read = graph.names()
+    gradients = [
+        _value(result, "float")
+        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "kind": "element", "same_as": same}
+        for result, tensor, same in zip(
+            entry["returns"], inputs, _same_as([graph], [words[grad] for grad in grads]), strict=True
+        )
+    ]
+    given = [
+        _value(places[grad], "float") | {"kind": result["kind"], "shape": "rows", "used": words[grad] in read}
+        for grad, result in zip(grads, results, strict=True)
+    ]
+    own = [
+        _value(places[tensor["name"]], "float")
+        | {"kind": "element", "shape": tensor["shape"], "used": words[tensor["name"]] in read}
+        for tensor in tensors
+    ]
+    inner = [tensor["cpp"] for tensor in (*given, *own) if tensor["kind"] == "element" and tensor["used"]]
+    numbers = [grad["cpp"] for grad in given if grad["kind"] == "row" and grad["used"]]
     names = [*words.values(), *(gradient["cpp"] for gradient in gradients)]
     kinds = [(gradient["cpp"], "element") for gradient in gradients]
     return {
@@ -246,6 +333,9 @@ def _row_backward(
         "gradients": gradients,
         "places": [tensor["place"] for tensor in inputs],
         "operations": len(path["backward"]["nodes"]),
+        "summed": _summed(inputs, early),
+        "late": _late(graph, [*given, *own]),
+        "accesses": _accesses(graph, [*given, *own]),
         "lines": rows.lines(graph, inner, kinds, numbers, names),
     }
 

@@ -28,7 +28,12 @@ _INFIX = {
 }
 _PREFIX = {"neg": "-", "logical_not": "!"}
 # The functions of `math` (include/cuda/functions.cuh, include/cpu/functions.h) that are not called as in PyTorch.
-_FUNCTIONS = {"isnan": "is_nan", "isinf": "is_infinite", "copysign": "copy_sign", "fmod": "remainder_of_truncated"}
+_FUNCTIONS = {
+    "isnan": "is_nan",
+    "isinf": "is_infinite",
+    "copysign": "copy_sign",
+    "fmod": "remainder_of_truncated",
+}
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,8 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
         inner = operands[0].within(PREFIX)
         # `--x` is something else.
         return Expression(f"-({inner})" if inner.startswith("-") else _PREFIX[op] + inner, PREFIX)
+    if op == "inverse":
+        return Expression(f"Number(1.0 / {operands[0].within(PREFIX)})")
     if op in _INFIX:
         return _infix(node, operands)
     if op == "where":

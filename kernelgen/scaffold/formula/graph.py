@@ -45,6 +45,9 @@ class Node:
 
 Value = Node | Name | Number
 
+# What a last bit more or less changes much: a function of such an operator's argument has steps.
+_STEPS = {"round", "floor", "ceil", "trunc", "sign", "remainder", "fmod", "to_bool"}
+_STEPS |= {"eq", "ne", "lt", "le", "gt", "ge"}
 _COMMUTATIVE = {"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or", "logical_xor"}
 
 
@@ -67,6 +70,7 @@ class Graph:
             arguments = tuple(map(self._value, node["arguments"]))
             self._values.append(self._node(node["op"], arguments, node["dtype"], node["kind"], node["name"]))
         self.outputs = [None if output is None else self._value(output) for output in traced["outputs"]]
+        self._multiply_by_inverses()
 
     def nodes(self) -> list[Node]:
         """The nodes that the outputs need, each after its arguments, in the order in which they were traced."""
@@ -78,6 +82,45 @@ class Graph:
                 reached[node.index] = node
                 pending += [argument for argument in node.arguments if isinstance(argument, Node)]
         return [reached[index] for index in sorted(reached)]
+
+    def names(self) -> set[str]:
+        """The parameters that the outputs need."""
+        values = [*self.outputs, *(argument for node in self.nodes() for argument in node.arguments)]
+        return {value.text for value in values if isinstance(value, Name)}
+
+    def _multiply_by_inverses(self) -> None:
+        """Elements divided by what they have in common become products with its inverse, which is computed once; other
+        divisions of elements become a `quotient`, which may be an approximation.
+
+        Either has another last bit, so what decides a step stays a division.
+        """
+        exact = self._arguments_of_steps()
+        replaced: dict[int, Value] = {}
+        for node in self.nodes():
+            arguments = tuple(replaced[a.index] if isinstance(a, Node) else a for a in node.arguments)
+            op = node.op
+            if op == "div" and node.kind == "element" and node.index not in exact:
+                divisor = arguments[1]
+                if isinstance(divisor, Number) and divisor.value and math.isfinite(divisor.value):
+                    op, arguments = "mul", (arguments[0], self._node("inverse", (divisor,), "float", "scalar", None))
+                elif _has_inverse(divisor):
+                    inverse = self._node("div", (Number(1.0), divisor), "float", divisor.kind, "inverse")
+                    op, arguments = "mul", (arguments[0], inverse)
+                else:
+                    op = "quotient"
+            replaced[node.index] = self._node(op, arguments, node.dtype, node.kind, node.name)
+        self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
+
+    def _arguments_of_steps(self) -> set[int]:
+        """The nodes that a step depends on."""
+        reached: set[int] = set()
+        pending = [node for node in self.nodes() if node.op in _STEPS]
+        while pending:
+            for argument in pending.pop().arguments:
+                if isinstance(argument, Node) and argument.index not in reached:
+                    reached.add(argument.index)
+                    pending.append(argument)
+        return reached
 
     def _value(self, argument: Mapping[str, Any]) -> Value:
         if "node" in argument:
@@ -99,6 +142,17 @@ class Graph:
         if known is None:
             known = self._known[key] = Node(len(self._known), op, arguments, dtype, kind, name)
         return known
+
+
+def _has_inverse(divisor: Value) -> bool:
+    """Whether elements have a divisor in common that is never so small that its inverse overflows: an argument of the
+    function, or a sum of exponentials, of which the largest is 1."""
+    if isinstance(divisor, Name):
+        return divisor.kind == "scalar"
+    if not isinstance(divisor, Node):
+        return False
+    first = divisor.arguments[0]
+    return divisor.op == "row_sum" and isinstance(first, Node) and first.op == "exp"
 
 
 def _key(value: Value) -> str:

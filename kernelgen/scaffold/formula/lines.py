@@ -19,6 +19,7 @@ _WORDS = {
     "sub": "difference",
     "mul": "product",
     "div": "quotient",
+    "inverse": "inverse",
     "neg": "negative",
     "exp": "exponential",
     "pow": "power",

@@ -51,6 +51,17 @@ def lines(
     return _Rows(graph, inputs, results, row_inputs, taken).write()
 
 
+def read_by_reductions(graph: Graph) -> set[str]:
+    """The C++ names of the tensors that some reduction reads."""
+    read: set[str] = set()
+    for node in graph.nodes():
+        if node.op in _PASSES:
+            nodes = Part([node.arguments[0]]).nodes()
+            values = [node.arguments[0], *(argument for inner in nodes for argument in inner.arguments)]
+            read |= {value.text for value in values if isinstance(value, Name)}
+    return read
+
+
 class _Rows:
     def __init__(
         self,
@@ -72,17 +83,37 @@ class _Rows:
             self.text.append("const Number columns = row.size();")
         for i, name in enumerate(self.row_inputs):
             self.text.append(f"const Number {name} = row.number({i});")
-        for node in self.of_row:
-            if node.op in _PASSES:
-                self._reduction(node)
-            elif self._is_needed_by_elements(node):
-                self._declare(node)
+        for nodes in self._steps():
+            if len(nodes) > 1:
+                self._two_sums(*nodes)
+            elif nodes[0].op in _PASSES:
+                self._reduction(nodes[0])
+            elif self._is_needed_by_elements(nodes[0]):
+                self._declare(nodes[0])
         self._element_results()
         pairs = zip(self.results, self.graph.outputs, strict=True)
         for i, value in enumerate(value for (_, kind), value in pairs if kind == "row"):
             expression = self.writer.expression(value, 16)
             self.text += [*self.writer.take(), f"row.put({i}, {expression.text});"]
         return self.text
+
+    def _steps(self) -> list[list[Node]]:
+        """The numbers of a row in the order in which they are computed; two sums that do not need each other are one
+        step."""
+        level: dict[int, int] = {}
+        for node in self.graph.nodes():
+            below = max((level[a.index] for a in node.arguments if isinstance(a, Node)), default=0)
+            level[node.index] = below + (node.op in _PASSES)
+        ordered = sorted(self.of_row, key=lambda node: (level[node.index], node.op not in _PASSES, node.index))
+        steps: list[list[Node]] = []
+        for node in ordered:
+            last = steps[-1] if steps else []
+            is_pair = len(last) == 1 and node.op == last[0].op == "row_sum"
+            if is_pair and level[node.index] == level[last[0].index]:
+                last.append(node)
+            else:
+                steps.append([node])
+        return steps
 
     def _values_of_row(self) -> list[Value]:
         """What is computed once a row: the results of the row, and what passes over elements need."""
@@ -111,13 +142,28 @@ class _Rows:
         self.writer.known(node, name)
         self.names[node.index] = name
 
+    def _two_sums(self, first: Node, second: Node) -> None:
+        """One pass for both."""
+        names = [self.writer.reserve(first), self.writer.reserve(second)]
+        values = [first.arguments[0], second.arguments[0]]
+        terms = [f"{name}_term" for name in names]
+        body = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(terms, texts, strict=True)])
+        given = self._parameters(values)
+        parameters = ", ".join([*([given] if given else []), *(f"Number& {term}" for term in terms)])
+        self.text.append(f"Number {names[0]}, {names[1]};")
+        self._call(f"row.sums({names[0]}, {names[1]}, [&]({parameters}) {{", body)
+        for node, name in zip((first, second), names, strict=True):
+            self.writer.known(node, name)
+            self.names[node.index] = name
+
     def _element_results(self) -> None:
         chosen = [(n, v) for (n, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind == "element"]
         if not chosen:
             return
         names, values = [name for name, _ in chosen], [value for _, value in chosen]
         assigned = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(names, texts, strict=True)])
-        parameters = ", ".join([self._parameters(values), *(f"Number& {name}" for name in names)])
+        given = self._parameters(values)
+        parameters = ", ".join([*([given] if given else []), *(f"Number& {name}" for name in names)])
         self._call(f"row.write([&]({parameters}) {{", assigned)
 
     def _body(self, values: list[Value], finish: Callable[[list[str]], list[str]]) -> list[str]:
@@ -154,7 +200,18 @@ class _Rows:
             self.text += [start, *(f"  {line}" for line in body), "});"]
         else:
             before, _, parameters = start.partition("[")
-            self.text += [before, f"    [{parameters}", *(f"      {line}" for line in body), "    });"]
+            head = f"    [{parameters}"
+            if len(head) + 2 > WIDTH:
+                opening = start.index("(", start.index("["))
+                aligned = start.replace(", ", f",\n{' ' * (opening + 1)}")
+                self.text += [*aligned.split("\n"), *(f"  {line}" for line in body), "});"]
+                return
+            if before.endswith(", "):
+                call, _, arguments = before.removesuffix(", ").partition("(")
+                self.text += [f"{call}(", *(f"    {argument}," for argument in arguments.split(", "))]
+            else:
+                self.text.append(before)
+            self.text += [head, *(f"      {line}" for line in body), "    });"]
 
 
 def _uses(node: Node, name: str) -> bool:

@@ -2,7 +2,8 @@
 
 import ast
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,10 +40,15 @@ class Assumption:
         """The k-th of four samples."""
         return self._sample(k, {})
 
-    def special_samples(self) -> Iterator[Sample]:
-        """Samples with each scalar at values where functions like to take another path, then at its default."""
+    def special_samples(self, numbers: Iterable[float] = ()) -> Iterator[Sample]:
+        """Samples with each scalar at values where functions like to take another path, then at its default.
+
+        Args:
+            numbers: those that stand in the function's source: `if alpha > 3.7` is seen by 3.7 and its neighbours.
+        """
         for argument in self.arguments:
-            for value in _SPECIAL.get(_base(argument), ()):
+            base = _base(argument)
+            for value in (*_SPECIAL.get(base, ()), *(near for n in numbers for near in _near(base, n))):
                 yield self._sample(0, {argument["name"]: value})
         defaults = {a["name"]: _literal(a) for a in self.arguments if _base(a) in ("float", "int") and a["default"]}
         yield self._sample(0, defaults)
@@ -75,8 +81,7 @@ class Assumption:
             if argument["kind"] == "tensor":
                 values[name] = _tensor(self.dtypes[name], shapes[self.kinds[name]], seed=100 * k + len(values))
             elif base in ("float", "int"):
-                numbers = _FLOATS if base == "float" else _INTEGERS
-                values[name] = chosen.get(name, numbers[position % len(numbers)][k])
+                values[name] = chosen.get(name, _number(base, position, k))
                 position += 1
             else:
                 values[name] = self.flags[name]
@@ -116,6 +121,24 @@ def _kinds(recipe: str, tensors: list[str]) -> Iterator[dict[str, str]]:
         for kinds in itertools.product(("element", "column"), repeat=len(tensors) - 1):
             if any(kind != "element" for kind in kinds):
                 yield dict(zip(tensors, ("element", *kinds), strict=True))
+
+
+def _number(base: str, position: int, k: int) -> float | int:
+    """The scalar at a position among the arguments, in the k-th sample: another number for each."""
+    numbers = _FLOATS if base == "float" else _INTEGERS
+    value = numbers[position % len(numbers)][k]
+    turn = position // len(numbers)
+    return value + 0.0137 * turn * (k + 2) if base == "float" else value + turn * (7 + 4 * k)
+
+
+def _near(base: str, number: float) -> tuple[float | int, ...]:
+    """A number and its neighbours, for a scalar of this type."""
+    if base == "float":
+        distance = 1e-3 * (abs(number) or 1)
+        return number, number - distance, number + distance
+    if base == "int" and abs(number) < 2**31:
+        return math.floor(number) - 1, math.floor(number), math.floor(number) + 1
+    return ()
 
 
 def _base(argument: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """The reference as a function that tells which of its variables holds which tensor, so that kernels keep the names."""
 
 import ast
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ class Function:
     """A function; while `on_name` is set, it is called with each variable's name and tensor."""
 
     def __init__(self) -> None:
+        self.numbers: list[float] = []  # That stand in the source, where a branch may depend on them.
         self.on_name: Callable[[str, Tensor], None] | None = None
         self.call: Callable[..., Any]
 
@@ -25,6 +27,7 @@ class Function:
 def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     """The function `name` of a source, to be called with its arguments in the schema's order."""
     function = Function()
+    function.numbers = _numbers(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
     scope = {_NOTE: function.note, "__name__": "reference"}
     exec(compile(tree, "reference.py", "exec"), scope)
@@ -37,6 +40,13 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
 
     function.call = call
     return function
+
+
+def _numbers(tree: ast.AST) -> list[float]:
+    """The finite numbers in a source, with both signs: which of them have one does not matter here."""
+    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    values = {abs(float(c)) for c in constants if isinstance(c, (int, float)) and not isinstance(c, bool)}
+    return sorted({sign * value for value in values if math.isfinite(value) for sign in (1, -1)})
 
 
 class _Notes(ast.NodeTransformer):

@@ -4,8 +4,8 @@ from typing import Any
 
 from kernelgen.worker.trace.graph import Graph, RefusedError, Sample
 
-# The size of the last dimension, among the scalars.
-COLUMNS = "columns"
+# The size of the last dimension, among the scalars: no argument can have such a name.
+COLUMNS = "row size"
 _TOLERANCE = 1e-9
 
 

@@ -2,7 +2,7 @@
 
 Its kernels take all tensors at their own shapes. The gradient is an operator of its own, NAME_backward: it takes the
 gradients of the results, the op's tensors, its other arguments and, where there are several gradients, a bool for each;
-it returns gradients of the common shape, which are summed to the shapes of the inputs here.
+it returns a gradient of the shape of each tensor, or of shape (0,) where none is needed.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,23 +20,31 @@ def register(
     *,
     results: Sequence[torch.dtype | None] = (None,),
     gradients: Sequence[int] = (),
+    same_as: Sequence[int | None] = (),
 ) -> None:
     """Registers all hooks of an op.
 
     Args:
         results: the dtype of each result; None for that of the arguments.
         gradients: the positions of the arguments that have a gradient.
+        same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
     """
-    PointwiseOp(name, reference, results, gradients).register(name)
+    PointwiseOp(name, reference, results, gradients, same_as).register(name)
 
 
 class PointwiseOp:
     def __init__(
-        self, name: str, reference: Callable[..., Any], results: Sequence[torch.dtype | None], gradients: Sequence[int]
+        self,
+        name: str,
+        reference: Callable[..., Any],
+        results: Sequence[torch.dtype | None],
+        gradients: Sequence[int],
+        same_as: Sequence[int | None],
     ) -> None:
         self.forward_operator, self.backward_operator = _operator(name), _operator(f"{name}_backward")
         arguments = self.forward_operator._schema.arguments
         self.reference, self.results, self.gradients = reference, results, gradients
+        self.same_as = same_as or [None] * len(gradients)
         # Positions of the arguments; the backward takes tensors first, after the gradients of `differentiable` results.
         self.tensors = [i for i, argument in enumerate(arguments) if isinstance(argument.type, torch.TensorType)]
         self.others = [i for i in range(len(arguments)) if i not in self.tensors]
@@ -65,8 +73,8 @@ class PointwiseOp:
         return bare(like.new_empty(shape, dtype=dtype or like.dtype) for dtype in self.results)
 
     def fake_backward(self, *args: Any) -> Any:
-        shape = torch.broadcast_shapes(*(tensor.shape for tensor in _tensors(args)))
-        return bare(args[0].new_empty(shape if needed else 0) for needed in self.needed(args))
+        shapes = [args[self.place_in_backward(i)].shape for i in self.gradients]
+        return bare(args[0].new_empty(shape if need else 0) for shape, need in zip(shapes, self.needed(args)))
 
     # ---- Gradient
 
@@ -77,39 +85,41 @@ class PointwiseOp:
         ctx.others = [inputs[i] for i in self.others]
 
     def backward(self, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        needed = [ctx.needs_input_grad[i] for i in self.gradients]
         by_argument: list[Tensor | None] = [None] * (len(self.tensors) + len(self.others))
+        shapes = {i: tensor.shape for i, tensor in zip(self.tensors, ctx.saved_tensors)}
+        needed = []
+        for i, same in zip(self.gradients, self.same_as):
+            need = ctx.needs_input_grad[i]
+            if need and same is not None and grads[same].shape == shapes[i]:
+                by_argument[i], need = grads[same], False
+            needed.append(need)
         if any(needed):
             flags = needed if len(needed) > 1 else []
             given = [grads[i] for i in self.differentiable]
             computed = several(self.backward_operator(*given, *ctx.saved_tensors, *ctx.others, *flags))
-            shapes = {i: tensor.shape for i, tensor in zip(self.tensors, ctx.saved_tensors)}
-            for i, grad, wanted in zip(self.gradients, computed, needed):
-                by_argument[i] = grad.sum_to_size(shapes[i]) if wanted else None
+            for i, grad, need in zip(self.gradients, computed, needed):
+                if need:
+                    by_argument[i] = grad
         return tuple(by_argument)
 
     def reference_backward(self, *args: Any) -> Any:
         """The backward operator by PyTorch's gradient of the reference, which can be differentiated again."""
         count = len(self.differentiable)
-        tensors = args[count : count + len(self.tensors)]
-        needed = self.needed(args)
-        shape = torch.broadcast_shapes(*(tensor.shape for tensor in _tensors(args)))
+        values = dict(zip([*self.tensors, *self.others], args[count:]))
+        wanted = [i for i, need in zip(self.gradients, self.needed(args)) if need]
         with torch.enable_grad():
-            wide = {i: tensor.expand(shape) for i, tensor in zip(self.tensors, tensors)}
-            wanted = [i for i, need in zip(self.gradients, needed) if need]
             for i in wanted:
-                wide[i] = wide[i] if wide[i].requires_grad else wide[i].detach().requires_grad_()
-            others = dict(zip(self.others, args[count + len(self.tensors) :]))
-            outputs = several(self.reference(*(value for _, value in sorted({**wide, **others}.items()))))
-            grads = torch.autograd.grad(
-                [outputs[i] for i in self.differentiable],
-                [wide[i] for i in wanted],
-                [grad.expand(shape) for grad in args[:count]],
-                create_graph=True,
-                materialize_grads=True,
-            )
+                values[i] = values[i] if values[i].requires_grad else values[i].detach().requires_grad_()
+            outputs = several(self.reference(*(value for _, value in sorted(values.items()))))
+            results = [outputs[i] for i in self.differentiable]
+            leaves = [values[i] for i in wanted]
+            grads = torch.autograd.grad(results, leaves, args[:count], create_graph=True, materialize_grads=True)
         computed = dict(zip(wanted, grads))
         return bare(computed.get(i, args[0].new_empty(0)) for i in self.gradients)
+
+    def place_in_backward(self, argument: int) -> int:
+        """Where the backward operator takes a tensor of the op."""
+        return len(self.differentiable) + self.tensors.index(argument)
 
     def needed(self, args: tuple[Any, ...]) -> Sequence[bool]:
         """Which gradients a call of the backward operator asks for."""
@@ -122,9 +132,19 @@ class PointwiseOp:
         return results, (0 if isinstance(results, Tensor) else (0,) * len(results))
 
     def vmap_backward(self, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        grads = self.backward_operator(*_with_batch(args, in_dims))
-        dims = tuple(0 if needed else None for needed in self.needed(args))
-        return grads, (dims[0] if isinstance(grads, Tensor) else dims)
+        grads = several(self.backward_operator(*_with_batch(args, in_dims)))
+        return bare(self.of_batch(args, in_dims, grads)), bare(0 if needed else None for needed in self.needed(args))
+
+    def of_batch(self, args: Sequence[Any], in_dims: Sequence[int | None], grads: Sequence[Tensor]) -> list[Tensor]:
+        """Gradients of tensors with a batch dimension, in the shapes that these have without more dimensions."""
+        shaped = []
+        for i, grad, needed in zip(self.gradients, grads, self.needed(args)):
+            place = self.place_in_backward(i)
+            shape, dim = list(args[place].shape), in_dims[place]
+            if dim is not None:
+                del shape[dim]
+            shaped.append(grad.reshape(grad.shape[0], *shape) if needed else grad)
+        return shaped
 
     # ---- Distributed tensors: any layout of the results, which the tensors follow where they are not repeated
 
@@ -132,12 +152,19 @@ class PointwiseOp:
         return [([layout] * len(self.results), layouts) for layout, layouts in _layouts(args)]
 
     def sharding_backward(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
-        from torch.distributed.tensor import Replicate
+        return self.gradient_rules(args, _layouts(args))
 
-        return [
-            ([layout if needed else Replicate() for needed in self.needed(args)], layouts)
-            for layout, layouts in _layouts(args)
-        ]
+    def gradient_rules(self, args: Sequence[Any], every: Sequence[tuple[Any, list[Any]]]) -> list[Any]:
+        """A gradient is laid out as its tensor is; of a repeated one, each device has a partial sum."""
+        from torch.distributed.tensor import Partial, Replicate
+
+        rules = []
+        for layout, layouts in every:
+            summed = Replicate() if layout == Replicate() else Partial()
+            own = [layouts[self.place_in_backward(i)] for i in self.gradients]
+            results = [summed if placed == Replicate() else placed for placed in own]
+            rules.append(([r if need else Replicate() for r, need in zip(results, self.needed(args))], layouts))
+        return rules
 
 
 def _operator(name: str) -> Any:

@@ -7,7 +7,6 @@ tensors that may be a vector of the last dimension.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from . import _library
@@ -20,6 +19,7 @@ def register(
     *,
     results: Sequence[str] = ("rows",),
     gradients: Sequence[int] = (),
+    same_as: Sequence[int | None] = (),
     vectors: bool = False,
 ) -> None:
     """Registers all hooks of an op.
@@ -27,9 +27,10 @@ def register(
     Args:
         results: what each result is: `rows`, `numbers` (one for each row), or `kept`, those with a last dimension of 1.
         gradients: the positions of the arguments that have a gradient.
+        same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
         vectors: whether the reference takes vectors alone where each row could have its own.
     """
-    RowOp(name, reference, results, gradients, vectors).register(name)
+    RowOp(name, reference, results, gradients, same_as, vectors).register(name)
 
 
 class RowOp(PointwiseOp):
@@ -39,9 +40,10 @@ class RowOp(PointwiseOp):
         reference: Callable[..., Any],
         results: Sequence[str],
         gradients: Sequence[int],
+        same_as: Sequence[int | None],
         vectors: bool,
     ) -> None:
-        super().__init__(name, reference, [None] * len(results), gradients)
+        super().__init__(name, reference, [None] * len(results), gradients, same_as)
         self.kinds, self.vectors = results, vectors
 
     def register(self, name: str) -> None:
@@ -57,11 +59,8 @@ class RowOp(PointwiseOp):
         _library.register_autograd(name, self.backward, self.setup_context)
         _library.register_fake(backward, self.fake_backward)
         _library.register_sharding(backward, self.sharding_backward)
-        if self.vectors:
-            # The gradient of a vector is that of each row here, which PyTorch does not give.
-            _library.refuse_double_backward(backward)
-        else:
-            _library.register_reference_autograd(backward, self.reference_backward)
+        _library.register_reference_autograd(backward, self.reference_backward)
+        if not self.vectors:
             _library.register_vmap(backward, self.vmap_backward)
 
     def fake(self, *args: Any) -> Any:
@@ -69,48 +68,28 @@ class RowOp(PointwiseOp):
         shapes = {"rows": like.shape, "numbers": like.shape[:-1], "kept": (*like.shape[:-1], 1)}
         return bare(like.new_empty(shapes[kind]) for kind in self.kinds)
 
-    def fake_backward(self, *args: Any) -> Any:
-        return bare(args[0].new_empty(self.rows(args) if needed else 0) for needed in self.needed(args))
-
-    def rows(self, args: Sequence[Any]) -> torch.Size:
-        """The shape of all rows, in a call of the backward operator."""
-        return args[len(self.kinds)].shape
-
-    def reference_backward(self, *args: Any) -> Any:
-        """The backward operator by PyTorch's gradient of the reference, which can be differentiated again."""
-        count, shape = len(self.kinds), self.rows(args)
-        needed = self.needed(args)
-        tensors = {i: t.expand(shape) for i, t in zip(self.tensors, args[count : count + len(self.tensors)])}
-        others = dict(zip(self.others, args[count + len(self.tensors) :]))
-        wanted = [i for i, need in zip(self.gradients, needed) if need]
-        with torch.enable_grad():
-            for i in wanted:
-                tensors[i] = tensors[i] if tensors[i].requires_grad else tensors[i].detach().requires_grad_()
-            outputs = several(self.reference(*(value for _, value in sorted({**tensors, **others}.items()))))
-            leaves = [tensors[i] for i in wanted]
-            grads = torch.autograd.grad(outputs, leaves, args[:count], create_graph=True, materialize_grads=True)
-        by_place = dict(zip(wanted, grads))
-        return bare(by_place.get(i, args[0].new_empty(0)) for i in self.gradients)
-
     def vmap(self, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         results = self.forward_operator(*_with_batch(info, in_dims, args, self.tensors[0]))
         return results, (0 if isinstance(results, Tensor) else (0,) * len(results))
 
     def vmap_backward(self, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        grads = self.backward_operator(*_with_batch(info, in_dims, args, len(self.kinds)))
-        dims = tuple(0 if needed else None for needed in self.needed(args))
-        return grads, (dims[0] if isinstance(grads, Tensor) else dims)
+        grads = several(self.backward_operator(*_with_batch(info, in_dims, args, len(self.kinds))))
+        return bare(self.of_batch(args, in_dims, grads)), bare(0 if needed else None for needed in self.needed(args))
+
+    def of_batch(self, args: Sequence[Any], in_dims: Sequence[int | None], grads: Sequence[Tensor]) -> list[Tensor]:
+        """Gradients of tensors with a batch dimension: a vector was repeated in all rows of its part of the batch."""
+        shaped = []
+        for i, grad, needed in zip(self.gradients, grads, self.needed(args)):
+            place = self.place_in_backward(i)
+            is_vector = args[place].ndim - (in_dims[place] is not None) == 1
+            shaped.append(grad.flatten(1, -2).sum(1) if needed and is_vector and grad.ndim > 2 else grad)
+        return shaped
 
     def sharding(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
         return [([layout] * len(self.kinds), layouts) for layout, layouts in self._layouts(args, args[self.tensors[0]])]
 
     def sharding_backward(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
-        from torch.distributed.tensor import Replicate
-
-        return [
-            ([layout if needed else Replicate() for needed in self.needed(args)], layouts)
-            for layout, layouts in self._layouts(args, args[len(self.kinds)])
-        ]
+        return self.gradient_rules(args, self._layouts(args, args[len(self.kinds)]))
 
     def _layouts(self, args: Sequence[Any], rows: Any) -> list[tuple[Any, list[Any]]]:
         """Rows may be sharded in any way; each is on one device, and vectors are replicated."""

@@ -68,7 +68,7 @@ def test_a_bool_argument_is_a_branch():
         ("return x * 1.0 + 0.0", "out = x;"),
         ("return x**2 - x**3", "out = x * x - x * x * x;"),
         ("return x - (x.exp() - x.sin())", "out = x - (math::exp(x) - math::sin(x));"),
-        ("return x / (x.exp() * x.sin())", "out = x / (math::exp(x) * math::sin(x));"),
+        ("return x / (x.exp() * x.sin())", "out = math::quotient(x, math::exp(x) * math::sin(x));"),
         ("return -(x.exp() + 1)", "out = -(math::exp(x) + 1);"),
         ("return x + -x.exp()", "out = x - math::exp(x);"),
         ("return torch.where(x > 0, x, 1.0) * x", "out = (x > 0 ? x : 1) * x;"),
@@ -100,12 +100,21 @@ def test_no_line_is_too_long(name):
         assert len(line) <= 118
 
 
+def test_what_decides_a_step_stays_a_division(tmp_path):
+    """A product with the inverse differs in the last bit, which rounding may turn into a whole one."""
+    body, signature = "return torch.round(x / scale) * scale + x / scale", "x: Tensor, scale: float = 0.3"
+    assert formula_of(tmp_path, body, signature)["forward"][0] == "const Number quotient = x / scale;"
+    assert formula_of(tmp_path, "return x / scale", signature)["forward"][-1] == "out = x * inverse;"
+    assert formula_of(tmp_path, "return x / 6")["forward"] == ["out = x * Number(1.0 / 6);"]
+
+
 def test_softmax_is_three_passes():
     traced = row_wise(reference.read(ROWS, "softmax").schema.entry(), trace(ROWS, "softmax"))
     assert traced["forward"] == [
         "const Number row_max = row.max([&](Number x) { return x; });",
         "const Number row_sum = row.sum([&](Number x) { return math::exp(x - row_max); });",
-        "row.write([&](Number x, Number& out) { out = math::exp(x - row_max) / row_sum; });",
+        "const Number inverse = 1 / row_sum;",
+        "row.write([&](Number x, Number& out) { out = math::exp(x - row_max) * inverse; });",
     ]
 
 

@@ -15,7 +15,7 @@ template <typename Number, int kInputs, int kNumbers, int kResults, int kRowResu
 class FormulaRow {
  public:
   int64_t n = 0;
-  const Number* inputs[kInputs];
+  const Number* inputs[kInputs + 1];
   Number numbers[kNumbers + 1];
   Number* results[kResults + 1];
   Number row_results[kRowResults + 1];
@@ -27,6 +27,16 @@ class FormulaRow {
   template <typename F>
   Number sum(F term) const {
     return pairwise_sum<Number>(0, n, [&](int64_t i) { return call(term, i, std::make_index_sequence<kInputs>()); });
+  }
+
+  // Two sums: term(inputs..., first term, second term). A pass each, which compilers can vectorise.
+  template <typename F>
+  void sums(Number& first, Number& second, F term) const {
+    Number terms[2];
+    const auto first_term = [&](auto... values) { return term(values..., terms[0], terms[1]), terms[0]; };
+    const auto second_term = [&](auto... values) { return term(values..., terms[0], terms[1]), terms[1]; };
+    first = sum(first_term);
+    second = sum(second_term);
   }
 
   template <typename F>

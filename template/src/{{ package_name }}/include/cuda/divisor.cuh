@@ -8,7 +8,7 @@
 class Divisor {
  public:
   // value >= 1.
-  __host__ __device__ explicit Divisor(int value) : value_(value) {
+  __host__ __device__ explicit Divisor(int value = 1) : value_(value) {
     while ((int64_t(1) << shift_) < value) ++shift_;
     multiplier_ = static_cast<uint32_t>((((uint64_t(1) << shift_) - value) << 32) / value + 1);
   }

@@ -29,6 +29,8 @@ struct Rows {
 struct RowIndex {
   int64_t places[kRowDimensions] = {};
 
+  RowIndex() = default;
+
   OPERAND_FUNCTION RowIndex(const Rows& rows, int64_t row) {
     for (int d = 0; d < kRowDimensions; ++d) {
       if (d + 1 < rows.dimensions) {
@@ -48,7 +50,8 @@ struct Operand {
   const T* data = nullptr;
   int64_t step = 0;                      // between neighbouring elements of a row; 0 where they are one number
   int64_t strides[kRowDimensions] = {};  // between rows
-  bool vectors = false;                  // whether rows can be read by vectors
+  bool vectors = false;                  // whether rows can be read by vectors, or are one number each
+  bool flat = false;                     // whether the elements lie one after the other, as those of a result do
 
   OPERAND_FUNCTION const T* row(const RowIndex& index) const {
     const T* pointer = data;
@@ -58,3 +61,15 @@ struct Operand {
     return pointer;
   }
 };
+
+// Whether all operands can be read by vectors of N elements.
+template <int N, typename... Operands>
+bool all_vectors(const Rows& rows, const Operands&... operands) {
+  return (rows.count == 1 || rows.n % N == 0) && (operands.vectors && ...);
+}
+
+// Whether all operands lie as the results do.
+template <typename... Operands>
+bool all_flat(const Operands&... operands) {
+  return (operands.flat && ...);
+}

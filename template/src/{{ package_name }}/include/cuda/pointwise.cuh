@@ -1,89 +1,241 @@
 // Kernels that compute each element by itself, from tensors that are broadcast to one shape: which elements a thread
 // takes, and how it reads and writes them.
+//
+// An access is N neighbouring elements of the results, which lie contiguously. A tensor that lies as they do is read by
+// vectors of N elements; so is one whose rows do, where no access crosses a row's end.
 
 #pragma once
 
+#include <algorithm>
+#include <limits>
+
 #include "accumulate.cuh"
+#include "divisor.cuh"
 #include "evict_last.cuh"
+#include "gradient_sums.cuh"
 #include "operand.h"
 #include "vector.cuh"
 #include "widen.cuh"
 
-// A row is cut into chunks of width * unroll accesses, one for `width` threads. A block takes a chunk of each of
-// threads / width rows.
-struct RowGrid {
-  int width;   // threads of a chunk, a power of 2
-  int chunks;  // of a row
+// Elements of tensors that all lie as the results do.
+class FlatElements {
+ public:
+  static constexpr bool kVectors = true;
+  template <typename T>
+  using Tensor = const T*;
 
-  RowGrid(int64_t accesses, int threads, int unroll) : width(1) {
-    while (width < threads && int64_t(width) * unroll < accesses) {
-      width *= 2;
+  explicit FlatElements(const Rows& rows) : count_(rows.count * rows.n) {}
+
+  __device__ int64_t count() const { return count_; }
+  __device__ int64_t place(int64_t element) const { return element; }
+
+ private:
+  int64_t count_;
+};
+
+template <typename T>
+__device__ const T* address(const T* tensor, const FlatElements&, int64_t element) {
+  return tensor + element;
+}
+
+// The N elements from `element` on; zeros past the last access.
+template <int N, typename T>
+__device__ Vector<T, N> read(const T* tensor, const FlatElements& elements, int64_t element) {
+  return load_evict_last<N>(tensor + element, 0, element + N <= elements.count());
+}
+
+// An element of the results, and where its row and column are in the tensors.
+struct Place {
+  int64_t element = 0;
+  int64_t column = 0;
+  RowIndex row;
+};
+
+// All elements of the results, and the way from an element's number to its place. kVectors_: an access is a vector of
+// each tensor, or a single number of it.
+template <bool kVectors_>
+class BroadcastElements {
+ public:
+  static constexpr bool kVectors = kVectors_;
+  template <typename T>
+  using Tensor = Operand<T>;
+
+  explicit BroadcastElements(const Rows& rows)
+      : count_(rows.count * rows.n),
+        columns_(rows.n),
+        dimensions_(rows.dimensions),
+        is_narrow_(count_ <= std::numeric_limits<int>::max()) {
+    if (is_narrow_) by_columns_ = Divisor(static_cast<int>(rows.n));
+    for (int d = 0; d < dimensions_; ++d) {
+      sizes_[d] = rows.sizes[d];
+      if (is_narrow_) by_sizes_[d] = Divisor(static_cast<int>(rows.sizes[d]));
     }
-    const int64_t chunk = int64_t(width) * unroll;
-    chunks = static_cast<int>((accesses + chunk - 1) / chunk);
   }
 
-  unsigned blocks(int threads, int64_t rows) const {
-    const int64_t rows_per_block = threads / width;
-    return static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block * chunks);
+  __device__ int64_t count() const { return count_; }
+  __device__ int64_t columns() const { return columns_; }
+  __device__ int dimensions() const { return dimensions_; }
+
+  __device__ Place place(int64_t element) const {
+    Place place;
+    place.element = element;
+    int64_t row = divide(element, columns_, by_columns_);
+    place.column = element - row * columns_;
+    place.row.places[0] = row;
+    if (dimensions_ > 1) {
+#pragma unroll
+      for (int d = 0; d + 1 < kRowDimensions; ++d) {
+        if (d + 1 < dimensions_) {
+          const int64_t next = divide(row, sizes_[d], by_sizes_[d]);
+          place.row.places[d] = row - next * sizes_[d];
+          place.row.places[d + 1] = row = next;
+        }
+      }
+    }
+    return place;
+  }
+
+  // Of rows of one dimension.
+  __device__ Place place(int64_t row, int64_t column) const {
+    Place place;
+    place.element = row * columns_ + column;
+    place.column = column;
+    place.row.places[0] = row;
+    return place;
+  }
+
+  // Moves a place on to the next element.
+  __device__ void advance(Place& place) const {
+    ++place.element;
+    if (++place.column < columns_) return;
+    place.column = 0;
+    ++place.row.places[0];
+    if (dimensions_ > 1) {
+#pragma unroll
+      for (int d = 0; d + 1 < kRowDimensions; ++d) {
+        if (d + 1 >= dimensions_ || place.row.places[d] < sizes_[d]) break;
+        place.row.places[d] = 0;
+        ++place.row.places[d + 1];
+      }
+    }
+  }
+
+ private:
+  __device__ int64_t divide(int64_t number, int64_t by, const Divisor& divisor) const {
+    return is_narrow_ ? divisor.divide(static_cast<int>(number)) : number / by;
+  }
+
+  int64_t count_, columns_;
+  int64_t sizes_[kRowDimensions] = {};
+  int dimensions_;
+  bool is_narrow_;
+  Divisor by_columns_, by_sizes_[kRowDimensions];
+};
+
+// A tensor's element at a place.
+template <bool kVectors, typename T>
+__device__ const T* address(
+    const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
+  if (operand.flat) return operand.data + place.element;
+  int64_t offset = place.column * operand.step + place.row.places[0] * operand.strides[0];
+  if (elements.dimensions() > 1) {
+#pragma unroll
+    for (int d = 1; d < kRowDimensions; ++d) {
+      offset += place.row.places[d] * operand.strides[d];
+    }
+  }
+  return operand.data + offset;
+}
+
+// The elements of an access that begins at a place; zeros past the last element.
+template <int N, bool kVectors, typename T>
+__device__ Vector<T, N> read(
+    const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
+  const int64_t left = elements.count() - place.element;
+  if constexpr (kVectors) {
+    // Predicates, not branches: where a branch ends, the thread would wait for the load.
+    const T* const from = address(operand, elements, place);
+    const bool is_number = operand.step == 0;
+    Vector<T, N> values = load_evict_last<N>(from, 0, left >= N && !is_number);
+    const T number = left >= N && is_number ? *from : T();
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (is_number) values[k] = number;
+    }
+    return values;
+  } else {
+    Vector<T, N> values{};
+    const T* const from = operand.data + place.element;
+    if (operand.flat && left >= N && reinterpret_cast<uintptr_t>(from) % sizeof(values) == 0) {
+      return load_evict_last<N>(from, 0);
+    }
+    Place next = place;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (k < left) values[k] = *address(operand, elements, next);
+      elements.advance(next);
+    }
+    return values;
+  }
+}
+
+// The same for results.
+template <int N, typename Elements, typename T>
+__device__ void write(T* results, const Elements& elements, int64_t element, const Vector<T, N>& values) {
+  const int64_t left = elements.count() - element;
+  if (left >= N) {
+    store_evict_last(results + element, 0, values);
+  } else if constexpr (!Elements::kVectors) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (k < left) results[element + k] = values[k];
+    }
+  }
+}
+
+// Where the elements are no multiple of N, and an access is all or nothing, the first threads take one of the last
+// elements each.
+template <int N, typename Elements>
+__device__ bool has_rest(const Elements& elements) {
+  return Elements::kVectors && blockIdx.x == 0 && threadIdx.x < elements.count() % N;
+}
+
+// The blocks that take so many elements each.
+inline unsigned element_blocks(const Rows& rows, int64_t elements) {
+  return static_cast<unsigned>((rows.count * rows.n + elements - 1) / elements);
+}
+
+// ---- Gradients that are sums over the rows ---------------------------------------------------------------------
+//
+// A block has a thread for each access of some columns, and such threads for several rows; it goes down the rows and
+// writes a row of partial sums of its own.
+
+// Threads of a block along the columns and along the rows, and blocks likewise.
+struct SumGrid {
+  dim3 threads, blocks;
+
+  // `resident`: blocks that a multiprocessor holds at once.
+  SumGrid(int64_t rows, int64_t accesses, int resident) {
+    const int width = sum_width(accesses);
+    threads = dim3(width, kSumThreads / width);
+    blocks = dim3((accesses + width - 1) / width, sum_rows(rows, accesses, resident));
   }
 };
 
-// What a thread takes: kUnroll accesses of N elements of one row, `step` elements apart.
-template <int kThreads, int kUnroll, int N>
-struct RowPart {
-  int64_t row;
-  int64_t first;  // element of the first access
-  int64_t step;
-
-  __device__ explicit RowPart(const RowGrid& grid) {
-    const int64_t chunk = blockIdx.x % grid.chunks;
-    row = int64_t(blockIdx.x / grid.chunks) * (kThreads / grid.width) + threadIdx.x / grid.width;
-    first = (chunk * kUnroll * grid.width + threadIdx.x % grid.width) * N;
-    step = int64_t(grid.width) * N;
+// Adds up the sums of the block's threads for the same columns, and writes them to the block's row of partial sums.
+template <typename T, int N>
+__device__ void write_partial_sums(
+    const Vector<accumulate_t<T>, N>& sums, const Gradient<T>& gradient, int64_t columns) {
+  if (!gradient.partial) return;
+  __shared__ Vector<accumulate_t<T>, N> shared[kSumThreads];
+  __syncthreads();  // Others may still read the sums of the gradient before.
+  shared[threadIdx.y * blockDim.x + threadIdx.x] = sums;
+  __syncthreads();
+  const int64_t access = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (threadIdx.y != 0 || access * N >= columns) return;
+  Vector<accumulate_t<T>, N> total = sums;
+  for (int y = 1; y < blockDim.y; ++y) {
+    total += shared[y * blockDim.x + threadIdx.x];
   }
-
-  __device__ int64_t element(int access) const { return first + access * step; }
-
-  // Whether all accesses are inside a row of n elements.
-  __device__ bool is_whole(int64_t n) const { return element(kUnroll - 1) + N <= n; }
-};
-
-// N elements of a row from `first` on; zeros past its end. kVectors: the row can be read by vectors. kWhole: no access
-// is past its end.
-template <int N, bool kVectors, bool kWhole, typename T>
-__device__ Vector<T, N> read(const Operand<T>& operand, const T* row, int64_t first, int64_t n) {
-  Vector<T, N> values{};
-  if constexpr (kVectors && kWhole) {
-    values = load_evict_last<N>(row + first, 0);
-  } else if ((kVectors || operand.vectors) && first + N <= n) {
-    values = load_evict_last<N>(row + first, 0);
-  } else {
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if (kWhole || first + k < n) values[k] = row[(first + k) * operand.step];
-    }
-  }
-  return values;
-}
-
-// The same for results, whose rows are contiguous.
-template <int N, bool kVectors, bool kWhole, typename T>
-__device__ void write(T* row, int64_t first, int64_t n, const Vector<T, N>& values) {
-  if constexpr (kVectors && kWhole) {
-    store_evict_last(row + first, 0, values);
-  } else if (kVectors && first + N <= n) {
-    store_evict_last(row + first, 0, values);
-  } else {
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if (kWhole || first + k < n) row[first + k] = values[k];
-    }
-  }
-}
-
-// Whether all operands can be read by vectors of N elements, and rows of results be written by them.
-template <int N, typename... Operands>
-bool all_vectors(const Rows& rows, const Operands&... operands) {
-  return (rows.count == 1 || rows.n % N == 0) && (operands.vectors && ...);
+  store(gradient.partial + blockIdx.y * gradient.partial_stride, access, total);
 }

@@ -2,16 +2,24 @@
 
 #pragma once
 
+#include "gradient.h"
 #include "operand.h"
 
-// What a kernel reads and writes, beside its scalars: kInputs tensors of rows, kNumbers tensors with a number for each
-// row, kResults results of rows, and kRowResults results with a number for each row. A result that is null is not
-// needed.
-template <typename T, int kInputs, int kNumbers, int kResults, int kRowResults>
+// What a kernel reads and writes, beside its scalars: tensors of rows, tensors with a number for each row, results of
+// rows, and results with a number for each row. A result that is null is not needed. kLate has a bit for each input
+// that only the last pass reads, and that all rows may have in common.
+template <typename T, int kInputs_, int kNumbers_, int kResults_, int kRowResults_, int kLate_>
 struct RowTensors {
+  using Element = T;
+  static constexpr int kInputs = kInputs_;
+  static constexpr int kNumbers = kNumbers_;
+  static constexpr int kResults = kResults_;
+  static constexpr int kRowResults = kRowResults_;
+  static constexpr int kLate = kLate_;
+
   Rows rows;
-  Operand<T> inputs[kInputs];
+  Operand<T> inputs[kInputs + 1];
   const T* numbers[kNumbers + 1];
-  T* results[kResults + 1];
+  Gradient<T> results[kResults + 1];
   T* row_results[kRowResults + 1];
 };

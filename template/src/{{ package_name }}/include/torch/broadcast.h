@@ -47,10 +47,15 @@ class Broadcast {
     Operand<T> operand;
     operand.data = static_cast<const T*>(tensor.const_data_ptr());
     operand.step = strides[0];
-    operand.vectors = strides[0] == 1 && reinterpret_cast<uintptr_t>(operand.data) % (vector * sizeof(T)) == 0;
+    const bool is_aligned = reinterpret_cast<uintptr_t>(operand.data) % (vector * sizeof(T)) == 0;
+    operand.vectors = strides[0] == 0 || (strides[0] == 1 && is_aligned);
+    operand.flat = strides[0] == 1;
+    int64_t elements = rows_.n;
     for (size_t d = 1; d < strides.size(); ++d) {
       operand.strides[d - 1] = strides[d];
-      operand.vectors = operand.vectors && strides[d] % vector == 0;
+      operand.vectors = operand.vectors && (strides[0] == 0 || strides[d] % vector == 0);
+      operand.flat = operand.flat && strides[d] == elements;
+      elements *= rows_.sizes[d - 1];
     }
     return operand;
   }

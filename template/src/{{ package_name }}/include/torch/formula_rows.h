@@ -6,18 +6,21 @@
 
 #include <algorithm>
 
+#include "clones.h"
 #include "formula_row.h"
 #include "numbers.h"
 #include "row_tensors.h"
 
 // Calls f(row) with a FormulaRow for each row, in parallel; `elements` are worth a thread of their own.
-template <typename T, int kInputs, int kNumbers, int kResults, int kRowResults, typename F>
-void for_each_row(
-    const RowTensors<T, kInputs, kNumbers, kResults, kRowResults>& tensors, int64_t elements, const F& f) {
+template <typename Tensors, typename F>
+void for_each_row(const Tensors& tensors, int64_t elements, const F& f) {
+  using T = typename Tensors::Element;
+  constexpr int kInputs = Tensors::kInputs, kNumbers = Tensors::kNumbers;
+  constexpr int kResults = Tensors::kResults, kRowResults = Tensors::kRowResults;
   const Rows& rows = tensors.rows;
   const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(1, rows.n));
-  torch::stable::parallel_for(0, rows.count, grain, [&](int64_t begin, int64_t end) {
-    Numbers<T> inputs[kInputs], results[kResults + 1];
+  const auto visit = [&](int64_t begin, int64_t end) {
+    Numbers<T> inputs[kInputs + 1], results[kResults + 1];
     FormulaRow<accumulate_t<T>, kInputs, kNumbers, kResults, kRowResults> row;
     row.n = rows.n;
     for (int64_t i = begin; i < end; ++i) {
@@ -28,7 +31,10 @@ void for_each_row(
       for (int k = 0; k < kNumbers; ++k) {
         row.numbers[k] = static_cast<accumulate_t<T>>(tensors.numbers[k][i]);
       }
-      const auto result = [&](int k) { return tensors.results[k] ? tensors.results[k] + i * rows.n : nullptr; };
+      const auto result = [&](int k) {
+        T* const values = tensors.results[k].values;
+        return values ? values + i * rows.n : nullptr;
+      };
       for (int k = 0; k < kResults; ++k) {
         row.results[k] = results[k].room(result(k), rows.n);
       }
@@ -40,5 +46,7 @@ void for_each_row(
         tensors.row_results[k][i] = static_cast<T>(row.row_results[k]);
       }
     }
-  });
+  };
+  const auto call = [&](int64_t begin, int64_t end) { call_cloned(visit, begin, end); };
+  torch::stable::parallel_for(0, rows.count, grain, call);
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "clones.h"
 #include "numbers.h"
 #include "operand.h"
 
@@ -15,13 +16,15 @@ template <typename Buffers, typename F>
 void for_each_piece(const Rows& rows, int64_t elements, const F& f) {
   const int64_t pieces = (rows.n + elements - 1) / elements;
   const int64_t grain = std::max<int64_t>(1, elements / std::min(rows.n, elements));
-  torch::stable::parallel_for(0, rows.count * pieces, grain, [&](int64_t begin, int64_t end) {
+  const auto visit = [&](int64_t begin, int64_t end) {
     Buffers buffers;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % pieces * elements;
       f(buffers, i / pieces, first, std::min(elements, rows.n - first));
     }
-  });
+  };
+  const auto call = [&](int64_t begin, int64_t end) { call_cloned(visit, begin, end); };
+  torch::stable::parallel_for(0, rows.count * pieces, grain, call);
 }
 
 // Elements of a row, from `first` on, as numbers.

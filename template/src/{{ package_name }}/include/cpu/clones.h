@@ -1,0 +1,21 @@
+// A function compiled several times, for newer CPUs too: the dynamic linker chooses the best that this CPU has.
+//
+// Wheels run on any x86-64, so compilers may use SSE2 alone, which has neither vectors of eight floats nor fused
+// multiply-add. Only what is inlined into the function is compiled with it: everything, by `flatten`.
+
+#pragma once
+
+#include <cstdint>
+
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
+    !defined(__SANITIZE_ADDRESS__)
+#define CPU_CLONES __attribute__((target_clones("arch=x86-64-v3", "default"), flatten))
+#else
+#define CPU_CLONES
+#endif
+
+// Calls f(begin, end), in a form for this CPU.
+template <typename F>
+CPU_CLONES void call_cloned(const F& f, int64_t begin, int64_t end) {
+  f(begin, end);
+}
