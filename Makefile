@@ -14,8 +14,10 @@ test: .venv/ready
 	@$(BIN)/ruff format --check kernelgen tests benchmarks tools
 	@$(BIN)/python -m pytest -n auto --dist worksteal --durations=10 -m "not corpus"
 
+# Every worker imports the tests that it is given, so it is given the files that have a corpus.
 corpora: .venv/ready
-	@$(BIN)/python -m pytest -n auto --dist worksteal --durations=10 -m corpus
+	@$(BIN)/python -m pytest -n auto --dist worksteal --durations=10 -m corpus \
+	    $$(grep -rlE --include='test_*.py' 'with_sample|mark\.corpus' tests)
 
 # Everything that the two commands need, in an environment of its own.
 .venv/ready: pyproject.toml

@@ -5,9 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from kernelgen.lab.steady import STEADY
+from kernelgen.tune.request import TuningRequest
 from tests import warm_start
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
@@ -140,3 +143,33 @@ def test_a_program_that_imports_torch_or_a_project_is_forked(code):
 def test_other_commands_start_as_always():
     code = "import sys; print('torch' in sys.modules)"
     assert start(code).stdout == "False\n"
+
+
+def forked_with(variables: dict[str, str], code: str) -> str:
+    return start(f"{LEAF}import sys; print('torch' in sys.modules); {code}", env={**os.environ, **variables}).stdout
+
+
+def test_what_is_timed_and_what_is_tuned_is_forked():
+    request = TuningRequest(Path(), "demo_kernels", "elementwise", Path())
+    sklearn = {"KMP_DUPLICATE_LIB_OK": "True", "KMP_INIT_AT_FORK": "FALSE"}
+    for variables in (STEADY | {"OMP_WAIT_POLICY": "passive"}, request.to_worker()["environment"], sklearn):
+        assert forked_with(variables, "") == "True\n", variables
+
+
+def test_torch_reads_how_much_it_says_again():
+    code = "import ctypes; print(ctypes.c_int.in_dll(ctypes.CDLL('libc10.so'), 'FLAGS_caffe2_log_level').value)"
+    assert forked_with({"TORCH_CPP_LOG_LEVEL": "ERROR"}, code) == "True\n2\n"
+    assert forked_with({}, code) == "True\n1\n"
+
+
+def test_a_verb_starts_workers_with_other_variables_of_malloc(tmp_path):
+    (tmp_path / "kernelgen").mkdir()
+    (tmp_path / "kernelgen" / "__init__.py").touch()
+    (tmp_path / "kernelgen" / "__main__.py").write_text(
+        f"import os, subprocess, sys\ncode = {LEAF!r} + \"import sys; print('torch' in sys.modules)\"\n"
+        "for variables in ({}, {'MALLOC_TOP_PAD_': '67108864'}):\n"
+        "    subprocess.run([sys.executable, '-c', code], env={**os.environ, **variables}, check=True)\n"
+    )
+    command = [sys.executable, "-m", "kernelgen", "tune"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.stdout == "True\nTrue\n", result.stderr

@@ -46,7 +46,9 @@ _PROGRAMS = (["setup.py"], ["-m", "build_tools"], ["-m", "pytest"])
 _STARTERS = {"bench", "compare", "fuzz", "tune", "verdict"}
 # Read once, by Python or the dynamic linker, when a process starts; but for those that `_become` heeds.
 _READ_AT_START = re.compile(r"^(LD_|PYTHON|ATEN_|MKL_|OMP_|GOMP_|KMP_|OPENBLAS_|MALLOC_|TORCH_(?!CUDA_ARCH|EXT))")
-_HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"}
+_HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "TORCH_CPP_LOG_LEVEL"}
+# Set by scikit-learn for Intel's OpenMP, which torch does not use on Linux: they change nothing.
+_HEEDED |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
@@ -56,15 +58,19 @@ _lock = threading.RLock()
 _warm: dict[frozenset[tuple[str, str]], socket.socket] = {}
 _enabled = False
 _may_start_more = True
+_forks_programs = True
 # The variables that this process had at first.
 _environment: dict[str, str] = {}
 
 
-def activate() -> None:
-    """Has `subprocess` start what it can from a warm process, which begins when the first such process does."""
-    global _enabled
+def activate(programs: bool = True) -> None:
+    """Has `subprocess` start what it can from a warm process, which begins when the first such process does.
+
+    Without `programs`, a project's build and tests start as always: a single one gains nothing by a warm process.
+    """
+    global _enabled, _forks_programs
     if sys.platform == "linux":
-        _enabled = True
+        _enabled, _forks_programs = True, programs
         _environment.update(os.environ)
         subprocess.Popen._execute_child = _execute_child_warmly
 
@@ -132,7 +138,7 @@ def _kind(arguments: Sequence[str]) -> str | None:
     """Whether a command starts others in its turn ("host"), or none ("leaf")."""
     if arguments[0] == "-c":
         return "host" if _HOSTS.search(arguments[1]) else "leaf" if _LEAVES.search(arguments[1]) else None
-    if any(arguments[: len(program)] == program for program in _PROGRAMS):
+    if _forks_programs and any(arguments[: len(program)] == program for program in _PROGRAMS):
         return "leaf"
     return "host" if arguments[:2] == ["-m", "kernelgen"] and set(arguments) & _STARTERS else None
 
@@ -243,11 +249,13 @@ def _become(order: dict[str, Any], fds: list[int], middle: int) -> None:
             time.sleep(0.0005)
         if order["session"]:
             os.setsid()
-        _keep_a_warm_process(_kind(order["arguments"]) == "host", fds)
+        arguments = order["arguments"]
+        # A verb starts all its workers with other variables of malloc than its own.
+        _keep_a_warm_process(_kind(arguments) == "host", arguments[0] == "-m", fds)
         _take_fds(fds, [0, 1, 2, *order["fds"]])
         os.chdir(order["folder"])
         _take_environment(order["environment"])
-        code = _run(order["arguments"])
+        code = _run(arguments)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -260,10 +268,10 @@ def _become(order: dict[str, Any], fds: list[int], middle: int) -> None:
         os._exit(code)
 
 
-def _keep_a_warm_process(starts_others: bool, fds: list[int]) -> None:
+def _keep_a_warm_process(starts_others: bool, may_start_more: bool, fds: list[int]) -> None:
     """Forks a warm process for this one, before anything of its own is here."""
     global _enabled, _may_start_more
-    _enabled, _may_start_more = starts_others, False
+    _enabled, _may_start_more = starts_others, may_start_more
     if not starts_others:
         return
     subprocess.Popen._execute_child = _execute_child_warmly
@@ -306,6 +314,8 @@ def _take_environment(variables: dict[str, str]) -> None:
             stream.reconfigure(line_buffering=number == 2 or unbuffered, write_through=unbuffered)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    # torch reads this one again.
+    ctypes.CDLL("libc10.so")._ZN3c1011initLoggingEv()
     if variables.get("OMP_NUM_THREADS"):
         sys.modules["torch"].set_num_threads(int(variables["OMP_NUM_THREADS"]))
 

@@ -119,6 +119,8 @@ def _with_shapes(
     from kernelgen.scaffold.shapes.parser import parse
 
     text = assumed(schema) if options.shapes is None else options.shapes
+    if text is None and options.backward is not None:
+        raise UsageError(f"--backward needs the shapes of {schema.text}; write them as --shapes.")
     if text is None or not _knows_shapes(home, options):
         return entry | {"schema": schema.entry()}
     shapes = parse(text, schema)
@@ -143,6 +145,10 @@ def _with_learned_shapes(
             python = find_python(home.root)
             learned = learn(python, home.root, entry["reference"], options.name, function.schema, options.shapes)
     except NotLearnedError as reason:
+        if options.shapes is None and options.backward is not None:
+            raise UsageError(
+                f"--backward needs shapes, so write them as --shapes. In the way was {reason}."
+            ) from reason
         if options.shapes is None:
             output.note(
                 f"The shapes of {options.name} are not known, so write them as --shapes. In the way was {reason}."

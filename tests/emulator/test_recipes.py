@@ -43,12 +43,16 @@ def test_elementwise(compiled, reference, memory, dtype, n, shift):
 
 
 # Rows for a few lanes, for a warp, for a block, for a part of a block, for a block that holds more, for a cluster, and
-# too long for all of these; vectors and single elements. Rows that fill their thread groups, and groups without a row.
+# too long for all of these. Rows that fill their thread groups, groups without a row, and few rows, whose blocks add up
+# their sums in clusters. By their lengths and shifts they begin anywhere, in all tensors alike or not.
 ROWS = [
     *((37, 24, 80), (9, 1021, 80), (3, 2048, 80), (27, 1100, 80)),
     *((16, 256, 80), (19, 256, 80), (8, 1024, 80), (9, 1024, 80)),
     *((2, 9000, 90), (2, 9001, 90), (2, 20_000, 90), (2, 20_000, 80)),
+    *((100, 33, 90), (19, 1027, 90), (1, 700, 90), (4, 20_001, 80)),
 ]
+# Elements by which tensors start past a multiple of 16 bytes, and from a row's end to the next row.
+LAYOUTS = {"aligned": (0, 0), "shifted": (1, 0), "apart": (0, 8), "shifted apart": (3, 5)}
 
 
 @pytest.mark.parametrize("rows, n, capability", ROWS)
@@ -59,7 +63,16 @@ def test_norms(compiled, reference, memory, op, extras, rows, n, capability):
     check_norm(compiled, reference, memory, op, extras, rows, n, capability, dtype)
 
 
-def check_norm(compiled, reference, memory, op, extras, rows, n, capability, dtype) -> None:
+@pytest.mark.parametrize("rows, n", [(40, 100), (5, 301), (3, 2056)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("op", ("rms_norm", "layer_norm"))
+def test_norms_of_rows_anywhere(compiled, reference, memory, op, layout, rows, n):
+    check_norm(compiled, reference, memory, op, True, rows, n, 90, torch.bfloat16, *LAYOUTS[layout])
+
+
+def check_norm(
+    compiled, reference, memory, op, extras, rows, n, capability, dtype, shift: int = 0, apart: int = 0
+) -> None:
     library, name = compiled(op, capability=capability), NAMES[dtype]
     inputs = {"input": random(rows, n, dtype=dtype)}
     inputs |= {"residual": random(rows, n, dtype=dtype), "weight": random(n, dtype=dtype)} if extras else {}
@@ -70,14 +83,21 @@ def check_norm(compiled, reference, memory, op, extras, rows, n, capability, dty
     results = getattr(reference(op), op)(**leaves)
     expected, expected_sum = results if extras else (results, None)
 
-    copies = {key: memory.copy(value) for key, value in inputs.items()}
+    def rows_apart(tensor: torch.Tensor | None) -> torch.Tensor | None:
+        """The rows with NaN between them."""
+        if tensor is None or apart == 0:
+            return memory.copy(tensor, shift)
+        return memory.copy(torch.nn.functional.pad(tensor, (0, apart), value=math.nan), shift)
+
+    copies = {key: rows_apart(value) if value.dim() == 2 else memory.copy(value) for key, value in inputs.items()}
     output, total = memory.empty(rows, n, dtype=dtype), memory.empty(rows, n, dtype=dtype)
     statistics = [memory.empty(rows) for _ in range(1 if op == "rms_norm" else 2)]
     affine = [copies.get(key) for key in ("weight", "bias")[: len(statistics)]]
     seed, gpu = rows + n, {"capability": capability, "multiprocessors": 2}
     library(
         f"forward_{name}",
-        *(copies["input"], copies.get("residual"), *affine, output, total if extras else None, *statistics, rows, n),
+        *(copies["input"], copies.get("residual"), *affine, output, total if extras else None),
+        *(*statistics, rows, n, n + apart),
         seed=seed,
         **gpu,
     )
@@ -96,8 +116,8 @@ def check_norm(compiled, reference, memory, op, extras, rows, n, capability, dty
     affine_grads = [grads.get(key) for key in ("weight", "bias")[: len(statistics)]]
     library(
         f"backward_{name}",
-        *(memory.copy(grad), memory.copy(grad_sum), total if extras else copies["input"], copies.get("weight")),
-        *(*statistics, grads["input"], *affine_grads, scratch, scratch.numel(), rows, n),
+        *(rows_apart(grad), rows_apart(grad_sum), rows_apart(rounded.to(dtype)), copies.get("weight")),
+        *(*statistics, grads["input"], *affine_grads, scratch, scratch.numel(), rows, n, n + apart),
         seed=seed,
         **gpu,
     )

@@ -348,9 +348,9 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         {"::Halves>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "gradient", True): ("backward.cu T=float16", {}),
-    ("rms_norm", None, False): ("kernel.cu T=bfloat16", {}),
+    ("rms_norm", None, False): ("forward.cu T=bfloat16 ROWS=kAligned", {}),
     ("rms_norm", None, True): (
-        "kernel.cu T=bfloat16",
+        "backward.cu T=bfloat16 ROWS=kAligned",
         {"LaneGroup": "(RowPipeline<float16, 8, {0}::backward_accesses, {0}::backward_stages>::bytes(128, 2))"},
     ),
     ("swiglu", None, False): ("kernel.cu T=float32", {}),

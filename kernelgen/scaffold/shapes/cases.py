@@ -137,11 +137,21 @@ def _first(
         if avoid:
             pool = [size for size in pool if size != avoid.get(name) and size > 1] or pool
         pools.append(pool)
-    for choice in itertools.islice(_nearest_first(pools), 50_000):
+    first = None
+    for choice in itertools.islice(_nearest_first(pools), 20_000):
         case = {**leading, **dict(zip(free, choice, strict=True)), **fixed}
         if is_valid(sizes.shapes, case):
-            return {name: case[name] for name in sizes.names}
-    return None
+            first = first or {name: case[name] for name in sizes.names}
+            if scalar is not None or _are_different(sizes.shapes, case):
+                return {name: case[name] for name in sizes.names}
+    return first
+
+
+def _are_different(shapes: Shapes, case: Mapping[str, int | tuple[int, ...]]) -> bool:
+    """Whether sizes that are different in words are different numbers: torch.compile takes equal ones for the same."""
+    dims = {str(dim): dim.evaluate(case) for shape in shapes.arguments.values() for dim in shape.dims}
+    numbers = [*dims.values(), *case.get(LEADING, ())]
+    return len(set(numbers)) == len(numbers)
 
 
 def _nearest_first(pools: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:

@@ -185,18 +185,16 @@ def function(operator: Operator, backend: str) -> list[str]:
 
 def _allocation(operator: Operator, result: Value) -> list[str]:
     sizes = sizes_of(operator, result.shape)
-    if result.needed:
-        wanted = sizes if result.shape.leading else f"std::vector<int64_t>{sizes}"
-        sizes = f"{result.needed} ? {wanted} : std::vector<int64_t>{{0}}"
     like = operator.first
-    items = [like.cpp, sizes]
+    items = [*([result.needed] if result.needed else []), like.cpp, sizes]
     if result.dtype in CLASSES:
         representative = operator.representative(result.dtype)
         if representative.name != like.name and representative.dtype != like.dtype:
             items.append(f"{representative.cpp}.scalar_type()")
     else:
         items.append(f"ScalarType::{ELEMENTS[result.dtype].scalar_type}")
-    return lines.assigned(f"  const Tensor {result.cpp} =", "empty_contiguous(", items, ");")
+    function = "empty_if(" if result.needed else "empty_contiguous("
+    return lines.assigned(f"  const Tensor {result.cpp} =", function, items, ");")
 
 
 def _call(operator: Operator, backend: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from . import _library
 
@@ -110,7 +110,8 @@ def checked(fake: Callable[..., Any], reference: Callable[..., Any]) -> Callable
             if (result.shape, result.dtype) != (other.shape, other.dtype):
                 got, says = (f"shape {tuple(t.shape)} and dtype {_text(t.dtype)}" for t in (result, other))
                 raise RuntimeError(f"{reference.__name__}: the reference returns {got}; the op's shapes say {says}")
-        return results
+        # A kernel's results have no history; those of a gradient that can be differentiated again do.
+        return tree_map_only(Tensor, Tensor.detach, results)
 
     return checked_reference
 

@@ -1,6 +1,8 @@
-// kernel.cu's explicit instantiation; EXPORT instantiates the other types.
+// The sources' explicit instantiations; EXPORT instantiates the other types. `stride` is that of the rows that are read.
 #define INSTANCE_T float32
-#include "kernel.cu"
+#define INSTANCE_ROWS kAligned
+#include "backward.cu"
+#include "forward.cu"
 
 using namespace layer_norm_kernel;
 
@@ -15,8 +17,9 @@ using namespace layer_norm_kernel;
       float* mean, \
       float* rstd, \
       int64_t rows, \
-      int64_t n) { \
-    return forward<T>({input, residual, weight, bias, output, sum, mean, rstd, rows, n, 1e-5}, nullptr); \
+      int64_t n, \
+      int64_t stride) { \
+    return forward<T>({{input, stride}, {residual, stride}, weight, bias, output, sum, mean, rstd, rows, n, 1e-5}, nullptr); \
   } \
   extern "C" cudaError_t backward_##T( \
       const T* grad, \
@@ -31,9 +34,10 @@ using namespace layer_norm_kernel;
       float* scratch, \
       int64_t scratch_length, \
       int64_t rows, \
-      int64_t n) { \
-    const Backward<T> arguments{ \
-        grad, grad_sum, input, weight, mean, rstd, grad_input, grad_weight, grad_bias, rows, n}; \
+      int64_t n, \
+      int64_t stride) { \
+    const Backward<T> arguments{\
+        {grad, stride}, {grad_sum, stride}, {input, stride}, weight, mean, rstd, grad_input, grad_weight, grad_bias, rows, n}; \
     if (scratch_size(arguments) > scratch_length) return cudaErrorMemoryAllocation; \
     return backward(arguments, scratch, nullptr); \
   }

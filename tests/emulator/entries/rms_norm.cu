@@ -1,13 +1,15 @@
-// kernel.cu's explicit instantiation; EXPORT instantiates the other types.
+// The sources' explicit instantiations; EXPORT instantiates the other types. `stride` is that of the rows that are read.
 #define INSTANCE_T float32
-#include "kernel.cu"
+#define INSTANCE_ROWS kAligned
+#include "backward.cu"
+#include "forward.cu"
 
 using namespace rms_norm_kernel;
 
 #define EXPORT(T) \
   extern "C" cudaError_t forward_##T( \
-      const T* input, const T* residual, const T* weight, T* output, T* sum, float* rstd, int64_t rows, int64_t n) { \
-    return forward<T>({input, residual, weight, output, sum, rstd, rows, n, 1e-6}, nullptr); \
+      const T* input, const T* residual, const T* weight, T* output, T* sum, float* rstd, int64_t rows, int64_t n, int64_t stride) { \
+    return forward<T>({{input, stride}, {residual, stride}, weight, output, sum, rstd, rows, n, 1e-6}, nullptr); \
   } \
   extern "C" cudaError_t backward_##T( \
       const T* grad, \
@@ -20,8 +22,9 @@ using namespace rms_norm_kernel;
       float* scratch, \
       int64_t scratch_length, \
       int64_t rows, \
-      int64_t n) { \
-    const Backward<T> arguments{grad, grad_sum, input, weight, rstd, grad_input, grad_weight, rows, n}; \
+      int64_t n, \
+      int64_t stride) { \
+    const Backward<T> arguments{{grad, stride}, {grad_sum, stride}, {input, stride}, weight, rstd, grad_input, grad_weight, rows, n}; \
     if (scratch_size(arguments) > scratch_length) return cudaErrorMemoryAllocation; \
     return backward(arguments, scratch, nullptr); \
   }

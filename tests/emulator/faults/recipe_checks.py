@@ -27,8 +27,9 @@ from tests.stamped.conftest import stamp
 
 
 def _norms(compiled, reference, memory) -> None:
-    for rows, n in ((9, 1021), (3, 4100), (37, 20), (9, 512)):
-        recipes.check_norm(compiled, reference, memory, "rms_norm", True, rows, n, 90, torch.float32)
+    aligned_or_short = ((9, 1021, 0, 0), (3, 4100, 0, 0), (37, 20, 0, 0), (9, 512, 0, 0))
+    for rows, n, shift, apart in (*aligned_or_short, (19, 1021, 1, 5)):
+        recipes.check_norm(compiled, reference, memory, "rms_norm", True, rows, n, 90, torch.float32, shift, apart)
 
 
 def _elementwise(compiled, reference, memory) -> None:

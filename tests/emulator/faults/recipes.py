@@ -150,6 +150,22 @@ HEADERS = [
         *("return n == threads", "return n <= threads", "rms_norm"),
     ),
     _header(
+        "sum_of_one_warp_of_many", Kind.INDEX, "row_group.cuh", "? value : sum_of_warps", "? value : T", "rms_norm"
+    ),
+    _header(
+        *("last_vectors_not_fetched", Kind.TAIL, "peeled_gradient.cuh"),
+        *("if (index(access) < count)", "if (index(access) < count - 1)", "rms_norm"),
+        **WRONG_RESULT,
+    ),
+    _header(
+        *("neighbours_copies_not_waited_for", Kind.WARP_BARRIER, "peeled_gradient.cuh"),
+        *("__syncwarp();  // The copies", "//", "rms_norm"),
+    ),
+    _header(
+        *("partial_sums_share_a_row", Kind.TWO_WRITERS, "peeled_gradient.cuh"),
+        *("const int64_t row = blockIdx.x / cluster::size();", "const int64_t row = 0;", "rms_norm"),
+    ),
+    _header(
         *("pipeline_one_row_short", Kind.ASYNC_WAIT, "pipeline.cuh"),
         *("__pipeline_wait_prior(kStages - 1)", "__pipeline_wait_prior(kStages)"),
     ),

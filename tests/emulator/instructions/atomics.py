@@ -109,4 +109,27 @@ def _vector(random: Random, vector: str, kind: str) -> Case:
     return Case("atomics", text, body, words, 4 + count, 16, capability=90)
 
 
-FAMILIES = [own_places, contended, exact_sums]
+def wide(random: Random) -> Iterator[Case]:
+    """Exchange, and compare and exchange, of 16 bytes: each thread on a place of its own."""
+    for name, space in itertools.product(("exch", "cas"), ("global", "shared", "")):
+        parts = ".".join(filter(None, ["atom.acq_rel.gpu", space, name, "b128"]))
+        text = (
+            "{ .reg .b128 a, b, old; mov.b128 a, {%3, %4}; mov.b128 b, {%5, %6}; "
+            f"{parts} old, [%2], a{', b' if name == 'cas' else ''}; mov.b128 {{%0, %1}}, old; }}"
+        )
+        address = '"r"(window(place))' if space == "shared" else '"l"(place)'
+        body = f"""__shared__ ulonglong2 shared[{THREADS}];
+          ulonglong2* const place = {"shared + threadIdx.x" if space == "shared" else "(ulonglong2*)y"};
+          *place = make_ulonglong2(x[0], x[1]); uint64_t low, high;
+          asm volatile("{text}" : "=l"(low), "=l"(high)
+                       : {address}, "l"(x[2]), "l"(x[3]), "l"(x[4]), "l"(x[5]) : "memory");
+          const ulonglong2 after = *place;
+          y[0] = after.x; y[1] = after.y; y[2] = low; y[3] = high; (void)shared;"""
+        words = []
+        for _ in range(THREADS):
+            old, new = [operand(random, "b64") for _ in range(2)], [operand(random, "b64") for _ in range(2)]
+            words += [*old, *(old if random.random() < 0.5 else new), *new]
+        yield Case("atomics", parts, body, words, 4, THREADS, capability=90)
+
+
+FAMILIES = [own_places, contended, exact_sums, wide]

@@ -41,6 +41,17 @@ def test_cases_are_what_the_suite_asks_for(schema, text):
         assert second[name] > 1
 
 
+@pytest.mark.parametrize(
+    ("schema", "text"), [*SHAPES[:4], ("(Tensor x, Tensor t) -> Tensor", "x: ... S 2*H; t: S H -> ... S 2*H")]
+)
+def test_the_first_two_cases_have_no_two_sizes_that_are_equal_by_chance(schema, text):
+    shapes = read(schema, text)
+    for case in cases(sizes_of(shapes))[:2]:
+        dims = {str(dim): dim.evaluate(case) for shape in shapes.arguments.values() for dim in shape.dims}
+        numbers = [*dims.values(), *case.get(LEADING, ())]
+        assert len(set(numbers)) == len(numbers)
+
+
 def test_an_odd_row_and_one_element_are_among_them():
     shapes = read("(Tensor x) -> Tensor", "x: ... D -> ... D")
     tensors = [shape_in(shapes.arguments["x"], case) for case in cases(sizes_of(shapes))]

@@ -7,8 +7,12 @@ def _elementwise(name: str, old: str, new: str, file: str = "kernel.cu") -> Muta
     return Mutant(f"cuda_{name}", "elementwise", file, old, new)
 
 
-def _rms_norm(name: str, old: str, new: str, file: str = "kernel.cu") -> Mutant:
+def _rms_norm(name: str, old: str, new: str, file: str = "forward.cu") -> Mutant:
     return Mutant(f"cuda_{name}", "rms_norm", file, old, new)
+
+
+def _gradient(name: str, old: str, new: str) -> Mutant:
+    return _rms_norm(name, old, new, "backward.cu")
 
 
 _FMA = "return static_cast<T>(fma(widen(a), widen(b), widen(c)));"
@@ -47,28 +51,26 @@ CUDA = [
     _rms_norm("sum_of_one_warp", "group.sum(squares)", "warp_sum(squares)"),
     _rms_norm("eps_outside_the_root", _SCALE, "1 / (sqrt(group.sum(squares) * inv_n) + eps);"),
     _rms_norm("low_precision_root", _SCALE, "Sum(1.0001) * rsqrt(group.sum(squares) * inv_n + eps);"),
-    _rms_norm(
-        "weight_alignment_assumed",
-        "rows_aligned<T>(a.n, a.input, a.residual, a.weight, a.output",
-        "rows_aligned<T>(a.n, a.input, a.residual, a.output",
-    ),
-    _rms_norm("ragged_rows_ignored", "rows_aligned<T>(a.n, a.input, a.res", "rows_aligned<T>(0, a.input, a.res"),
+    _rms_norm("weight_alignment_assumed", "in_vectors<const T>({a.weight, a.n}, a.n) &&", "", "kernel.h"),
+    _rms_norm("ragged_rows_ignored", "aligned = in_vectors", "aligned = a.n % 2 == 0 || in_vectors", "kernel.h"),
+    _rms_norm("strides_ignored", "input = x.data<T>()", "input = {x.data<T>().data, n}", "cuda.cpp"),
+    _rms_norm("peeled_rows_not_weighted", "value * scale * weight;", "value * scale;"),
     _rms_norm(
         "sum_kept_by_no_first_row", "if (valid && group.rank() == 0) {", "if (valid && group.rank() == 0 && row) {"
     ),
     _rms_norm("wrong_stream_of_sums", "context.stream()", "nullptr", "cuda.cpp"),
     _rms_norm("residual_added_twice", "x.add(residual + row * n, sum", "x.add(sum + row * n, sum"),
     # Gradients.
-    _rms_norm("gradient_without_weight", "slopes[access][k] = scaled * factor[k];", "slopes[access][k] = scaled;"),
-    _rms_norm("gradient_lacks_a_factor", "* scale * scale;", "* scale;"),
-    _rms_norm("gradient_of_the_sum_lost", "result += widen(pipeline.access(kGradSum, access));", ""),
-    _rms_norm("first_row_again_and_again", "    pipeline.release();\n", ""),
-    _rms_norm("last_columns_not_fetched", "Group::kStep < accesses) {", "Group::kStep < accesses - 1) {"),
-    _rms_norm("blocks_share_a_sum", "kSharesBlock ? blockIdx.x : group.first()", "kSharesBlock ? 0 : 0"),
-    _rms_norm(
+    _gradient("gradient_without_weight", "slopes[access][k] = scaled * factor[k];", "slopes[access][k] = scaled;"),
+    _gradient("gradient_lacks_a_factor", "* scale * scale;", "* scale;"),
+    _gradient("gradient_of_the_sum_lost", "result += widen(pipeline.access(kGradSum, access));", ""),
+    _gradient("first_row_again_and_again", "    pipeline.release();\n", ""),
+    _gradient("last_columns_not_fetched", "Group::kStep < accesses) {", "Group::kStep < accesses - 1) {"),
+    _gradient("blocks_share_a_sum", "kSharesBlock ? blockIdx.x : group.first()", "kSharesBlock ? 0 : 0"),
+    _gradient(
         "last_partial_sum", "  if (partial) {", "  if (partial && (gridDim.x == 1 || blockIdx.x + 1 < gridDim.x)) {"
     ),
-    _rms_norm("noncontiguous_gradient", "dy = as_contiguous(grad)", "dy = grad", "cuda.cpp"),
+    _rms_norm("noncontiguous_gradient", "grad = dy.data<T>()", "grad = {dy.data<T>().data, n}", "cuda.cpp"),
     # A race that shows: nothing else takes as long as the tiles take to come.
     Mutant(
         "cuda_tiles_not_waited_for",

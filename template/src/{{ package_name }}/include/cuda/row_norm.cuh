@@ -1,5 +1,7 @@
-// The launch of a normalisation of rows and of its gradient: which thread group takes a row, in how many blocks, with
-// how much shared memory. The kernels, and so the mathematics, are the op's.
+// The launch of a normalisation of rows and of its gradient, for contiguous rows: which thread group takes a row, in
+// how many blocks, with how much shared memory. The kernels, and so the mathematics, are the op's. Accesses are vectors
+// where every row of every tensor is aligned. Short rows that are not are read by single elements, all others are
+// peeled (peeled_norm.cuh).
 //
 // `Tuned` is the op's Defaults (tuning.h), or what tuned.json has in their place. A gradient is described by a struct:
 //
@@ -32,6 +34,7 @@
 #include "column_sums.cuh"
 #include "pipeline.cuh"
 #include "row.cuh"
+#include "row_matrix.h"
 #include "tile.cuh"
 #include "vector.cuh"
 
@@ -66,18 +69,37 @@ struct BackwardConfig {
   static constexpr int kStages = std::max(2, Tuned::backward_stages / (kAccesses / kBackwardAccesses<Tuned, Tile::kN>));
 };
 
-// Whether rows of n elements can be read in vectors: each row, and each parameter, starts at a multiple of 16 bytes.
-template <typename T, typename... Pointers>
-bool rows_aligned(int64_t n, const Pointers*... pointers) {
-  return n % kVectorLength<T> == 0 && vector_aligned(pointers...);
+// Whether a matrix has rows of n elements, one after the other.
+template <typename T>
+bool contiguous(const RowMatrix<T>& matrix, int64_t n) {
+  return !matrix.data || matrix.stride == n;
+}
+
+// Calls visit(tile) for the thread group of a row. No group of several blocks reads single elements.
+template <int N, int kAccesses, int kMore, typename Visit>
+cudaError_t visit_group(int64_t accesses, int most, const Visit& visit) {
+  if constexpr (N == 1) {
+    return visit_block_tile<N, kAccesses, kMore>(accesses, most, visit);
+  } else {
+    return visit_tile<N, kAccesses, kMore>(accesses, most, visit);
+  }
+}
+
+// Rows that are not aligned are peeled if they have so many elements; of shorter ones too much is at their edges.
+constexpr int64_t kLeastPeeled = 1024, kLeastPeeledBackward = 320;
+
+// Whether the forward reads single elements of rows that are not aligned.
+template <typename Tuned>
+bool reads_elements_forward(int64_t n) {
+  return n < kLeastPeeled && n <= int64_t(kForwardAccesses<Tuned, 1>) * Tuned::forward_threads;
 }
 
 // Calls visit(tile, blocks, full) for the forward of rows of n elements, in accesses of N: a group a row. If `full`, no
 // access of a thread is past the end of its row.
 template <typename Tuned, int N, typename Visit>
 cudaError_t visit_forward(int64_t rows, int64_t n, const Visit& visit) {
-  constexpr int kAccesses = kForwardAccesses<Tuned, N>;
-  return visit_tile<N, kAccesses, 2 * kAccesses>(n / N, Tuned::forward_threads, [&](const auto& tile) {
+  constexpr int kAccesses = kForwardAccesses<Tuned, N>, kMore = (N == 1 ? 1 : 2) * kAccesses;
+  return visit_group<N, kAccesses, kMore>(n / N, Tuned::forward_threads, [&](const auto& tile) {
     using Tile = std::decay_t<decltype(tile)>;
     const bool full = kHasFullRows<Tile::kAccesses> && is_full(tile, rows, n);
     return visit(tile, blocks_for_rows(tile, rows), full);
@@ -92,16 +114,32 @@ size_t pipeline_bytes(const Gradient& gradient, int threads) {
   return Pipeline::bytes(threads, gradient.tensors());
 }
 
+// The most threads of a block of the backward: as many as shared memory has room for.
+template <typename Tuned, int N, typename Gradient>
+int most_backward_threads(const Gradient& gradient) {
+  constexpr int kAccesses = kBackwardAccesses<Tuned, N>;
+  const size_t per_thread = std::max(
+      pipeline_bytes<Tuned, Tile<BlockGroup, N, kAccesses>>(gradient, 1),
+      pipeline_bytes<Tuned, Tile<BlockGroup, N, 2 * kAccesses>>(gradient, 1));
+  return threads_with_shared(Tuned::backward_threads, per_thread);
+}
+
+// Whether the backward reads single elements of rows that are not aligned: of short ones, and of few.
+template <typename Tuned, typename Gradient>
+bool reads_elements_backward(const Gradient& gradient) {
+  constexpr int64_t kFewElements = 1 << 23;
+  const int64_t n = gradient.n();
+  const int64_t most = 2 * kBackwardAccesses<Tuned, 1> * int64_t(most_backward_threads<Tuned, 1>(gradient));
+  return n <= most && (n < kLeastPeeledBackward || n * gradient.rows() < kFewElements);
+}
+
 // Calls visit(tile, blocks, shared) for the backward: of the persistent kernel, or with Tile::kAccesses of 0 of that
 // for long rows.
 template <typename Tuned, int N, typename Gradient, typename Visit>
 cudaError_t visit_backward(const Gradient& gradient, const Visit& visit) {
   constexpr int kAccesses = kBackwardAccesses<Tuned, N>, kMore = 2 * kAccesses;
-  const size_t per_thread = std::max(
-      pipeline_bytes<Tuned, Tile<BlockGroup, N, kAccesses>>(gradient, 1),
-      pipeline_bytes<Tuned, Tile<BlockGroup, N, kMore>>(gradient, 1));
-  const int most = threads_with_shared(Tuned::backward_threads, per_thread);
-  return visit_tile<N, kAccesses, kMore>(gradient.n() / N, most, [&](const auto& smallest) {
+  const int most = most_backward_threads<Tuned, N>(gradient);
+  return visit_group<N, kAccesses, kMore>(gradient.n() / N, most, [&](const auto& smallest) {
     if constexpr (std::decay_t<decltype(smallest)>::kAccesses > 0) {
       const auto tile = fill_block<kAccesses>(smallest, most, gradient.rows());
       using Tile = std::decay_t<decltype(tile)>;

@@ -54,24 +54,29 @@ inline int threads_for(int64_t accesses, int64_t per_thread) {
   return static_cast<int>((threads + kWarp - 1) / kWarp * kWarp);
 }
 
-// Calls visit(tile) with the smallest group that holds a row of so many accesses, in blocks of up to `most` threads. A
-// thread holds kAccesses, or kMore of a row that a block could not hold otherwise: that is faster than a cluster, whose
-// blocks have to wait for each other.
+// Calls visit(tile) with the smallest group of at most a block that holds a row of so many accesses, in blocks of up to
+// `most` threads. A thread holds kAccesses, or kMore of a row that a block could not hold otherwise. The row has at
+// most most * kMore accesses.
 template <int N, int kAccesses, int kMore, typename Visit>
-cudaError_t visit_tile(int64_t accesses, int most, const Visit& visit) {
-  constexpr int kMaxCluster = 8;
+cudaError_t visit_block_tile(int64_t accesses, int most, const Visit& visit) {
   if (accesses <= 8 * kAccesses) {
     return visit(Tile<LaneGroup<8>, N, kAccesses>{kLaneGroupThreads, {kLaneGroupThreads / 8}, {1}});
   }
   if (accesses <= kWarp * kAccesses) {
     return visit(Tile<LaneGroup<kWarp>, N, kAccesses>{kLaneGroupThreads, {kLaneGroupThreads / kWarp}, {1}});
   }
-  if (accesses <= int64_t(most) * kAccesses) {
-    return visit(Tile<BlockGroup, N, kAccesses>{threads_for(accesses, kAccesses), {1}, {1}});
+  if constexpr (kMore > kAccesses) {
+    if (accesses > int64_t(most) * kAccesses) return visit(Tile<BlockGroup, N, kMore>{most, {1}, {1}});
   }
-  if (accesses <= int64_t(most) * kMore) {
-    return visit(Tile<BlockGroup, N, kMore>{most, {1}, {1}});
-  }
+  return visit(Tile<BlockGroup, N, kAccesses>{threads_for(accesses, kAccesses), {1}, {1}});
+}
+
+// The same for rows of any length: a block that holds kMore accesses a thread is faster than a cluster, whose blocks
+// have to wait for each other.
+template <int N, int kAccesses, int kMore, typename Visit>
+cudaError_t visit_tile(int64_t accesses, int most, const Visit& visit) {
+  constexpr int kMaxCluster = 8;
+  if (accesses <= int64_t(most) * kMore) return visit_block_tile<N, kAccesses, kMore>(accesses, most, visit);
   int blocks = 2;
   while (blocks < kMaxCluster && int64_t(blocks) * most * kMore < accesses) {
     blocks *= 2;

@@ -73,3 +73,12 @@ inline torch::stable::Tensor empty_contiguous(
   }
   return empty_strided(like, sizes.size(), sizes.data(), strides.data(), number);
 }
+
+// The same, or a tensor of shape (0,) where nobody needs it.
+inline torch::stable::Tensor empty_if(
+    bool is_needed,
+    const torch::stable::Tensor& like,
+    const std::vector<int64_t>& sizes,
+    std::optional<torch::headeronly::ScalarType> dtype = std::nullopt) {
+  return empty_contiguous(like, is_needed ? sizes : std::vector<int64_t>{0}, dtype);
+}

@@ -1,0 +1,99 @@
+// Rows of any length at any address, in accesses of 16 bytes.
+//
+// A row is peeled to whole vectors that are aligned in one tensor, mostly the result. The up to 30 elements before and
+// after them are the row's edges: each of 32 threads takes one. In another tensor the same vectors may lie across two
+// aligned ones; a thread then reads both and shifts them. Nothing outside of the row is read.
+
+#pragma once
+
+#include <cstdint>
+
+#include "row_matrix.h"
+#include "vector.cuh"
+
+// Elements `by` to `by + N - 1` of two vectors in a row; 0 <= by < N.
+template <typename T, int N>
+__device__ __forceinline__ Vector<T, N> shifted(const Vector<T, N>& first, const Vector<T, N>& second, int by) {
+  if constexpr (N == 1) return first;
+  constexpr int kWords = N == 1 ? 1 : sizeof(first) / 4;
+  uint32_t words[2 * kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    words[i] = reinterpret_cast<const uint32_t*>(&first)[i];
+    words[kWords + i] = reinterpret_cast<const uint32_t*>(&second)[i];
+  }
+  const int bytes = by * sizeof(T);
+#pragma unroll
+  for (int step = kWords / 2; step > 0; step /= 2) {
+    const bool moved = bytes & (4 * step);
+#pragma unroll
+    for (int i = 0; i + step < 2 * kWords; ++i) {
+      words[i] = moved ? words[i + step] : words[i];
+    }
+  }
+  Vector<T, N> result;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    const uint32_t word = sizeof(T) < 4 ? __funnelshift_r(words[i], words[i + 1], 8 * (bytes % 4)) : words[i];
+    reinterpret_cast<uint32_t*>(&result)[i] = word;
+  }
+  return result;
+}
+
+// Where the whole vectors of a row of n elements are.
+template <int N>
+struct PeeledRow {
+  int64_t begin = 0, vectors = 0, n = 0;  // The first vector's first element, and how many vectors there are.
+
+  PeeledRow() = default;
+
+  // `offset` is that of the row in the tensor that is to be aligned. If others are `shifted`, the two aligned vectors
+  // that hold one of the row's are inside the row.
+  __device__ PeeledRow(int64_t n, int offset, bool shifted) : begin((N - offset) % N), n(n) {
+    vectors = (n - begin) / N;  // Not above 0 for a short row.
+    if (shifted) {
+      begin += N;
+      vectors -= 2;
+    }
+    if (vectors < 0) vectors = 0;
+  }
+
+  __device__ int64_t edges() const { return n - vectors * N; }
+  __device__ int64_t edge(int i) const { return i < begin || vectors == 0 ? i : i + vectors * N; }
+};
+
+// Some neighbouring elements of a row, at any address: a vector, or an element of the edges.
+template <int kLength_>
+struct RowPlace {
+  static constexpr int kLength = kLength_;
+  int64_t row, first;
+
+  template <typename T>
+  __device__ Vector<T, kLength> load(const RowMatrix<const T>& matrix) const {
+    const T* const from = matrix.row(row) + first;
+    const int by = kLength == 1 ? 0 : reinterpret_cast<uintptr_t>(from) / sizeof(T) % kLength;
+    const auto values = ::load<kLength>(from - by, 0);
+    return by ? shifted(values, ::load<kLength>(from - by, 1), by) : values;
+  }
+
+  // N times `otherwise` where the matrix is null.
+  template <typename T>
+  __device__ Vector<T, kLength> load_or(const RowMatrix<const T>& matrix, float otherwise) const {
+    return matrix.data ? load(matrix) : ::load_or<kLength>(static_cast<const T*>(nullptr), 0, otherwise);
+  }
+
+  // To the tensor whose vectors are aligned.
+  template <typename T>
+  __device__ void store(const RowMatrix<T>& matrix, const Vector<T, kLength>& values) const {
+    ::store(matrix.row(row) + first, 0, values);
+  }
+};
+
+// Calls f(place) for each vector and each element of the edges that is this thread's.
+template <int N, typename F>
+__device__ void each_place(const PeeledRow<N>& peeled, int64_t row, int rank, int threads, const F& f) {
+  for (int64_t i = rank; i < peeled.vectors; i += threads) {
+    f(RowPlace<N>{row, peeled.begin + i * N});
+  }
+  if (rank < peeled.edges()) f(RowPlace<1>{row, peeled.edge(rank)});
+}

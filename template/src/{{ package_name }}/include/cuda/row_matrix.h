@@ -1,0 +1,30 @@
+// A matrix whose rows are contiguous. Plain C++: the host's sources use it too.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+// `stride`: elements from one row to the next; 0 where one row stands for all.
+template <typename T>
+struct RowMatrix {
+  T* data;
+  int64_t stride;
+
+  __host__ __device__ T* row(int64_t i) const { return data + i * stride; }
+
+  // The elements by which row i starts past a multiple of N elements.
+  template <int N>
+  __host__ __device__ int offset(int64_t i) const {
+    const auto first = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) / sizeof(T));
+    return (first + static_cast<uint32_t>(i) * static_cast<uint32_t>(stride)) % N;
+  }
+};
+
+// Whether rows of n elements lie one after the other, each at a multiple of 16 bytes. A null matrix does not matter.
+template <typename T>
+bool in_vectors(const RowMatrix<T>& matrix, int64_t n) {
+  const bool aligned = reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 && n * sizeof(T) % 16 == 0;
+  return !matrix.data || (matrix.stride == n && aligned);
+}
