@@ -42,7 +42,7 @@ def stamp(folder: Path, ops: int) -> None:
 def make_newer(checkout: Path) -> None:
     for recipe in RECIPES:
         for file in (checkout / "template").glob(f"src/*/ops/*ops_by_recipe.{recipe} *"):
-            kernel = next(file.glob("kernel.cu*"))
+            kernel = min(file.glob("*.cu*"))
             kernel.write_text(f"// A newer template.\n{kernel.read_text()}")
     git(checkout, "commit", "--quiet", "--all", "--message", "newer")
 
