@@ -41,6 +41,8 @@ _LEAVES = re.compile(
     r"|^(.*; *)?(import|from) [\w., ]*\b(torch|\w+_kernels)\b",
     re.MULTILINE,
 )
+# Packages that a warm process has imported: where PYTHONPATH holds another in their place, a process starts cold.
+_IMPORTED = ("ninja", "numpy", "setuptools", "torch")
 _PROGRAMS = (["setup.py"], ["-m", "build_tools"], ["-m", "pytest"])
 # Verbs that start such workers.
 _STARTERS = {"bench", "compare", "fuzz", "tune", "verdict"}
@@ -119,8 +121,16 @@ def _can_be_forked(call: dict[str, Any]) -> bool:
     environment = os.environ if call["env"] is None else call["env"]
     if "OMP_NUM_THREADS" in _environment and "OMP_NUM_THREADS" not in environment:
         return False  # The fork has it already.
+    if _is_shadowed(environment):
+        return False
     key = _read_at_start(environment)
     return key in _warm or (_may_start_more and _but_malloc(key) == _but_malloc(_read_at_start(_environment)))
+
+
+def _is_shadowed(environment: Mapping[str, str]) -> bool:
+    """Whether PYTHONPATH holds another package in place of one that a warm process has imported."""
+    folders = environment.get("PYTHONPATH", "").split(os.pathsep)
+    return any(os.path.exists(os.path.join(folder, name)) for folder in folders if folder for name in _IMPORTED)
 
 
 def _read_at_start(variables: Mapping[str, str]) -> frozenset[tuple[str, str]]:
