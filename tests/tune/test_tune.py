@@ -167,7 +167,7 @@ def confirmed(monkeypatch, ratios: dict[str, float], fault: str = "") -> tuple[c
     """What confirming a candidate with these ratios gives, on a CPU; and the orders to its workers."""
     orders = []
 
-    def measure(workers, part, schedule, tick):
+    def measure(workers, part, schedule, tick, is_decided):
         chance = random.Random(schedule.seed)
         part.ratios = [ratios[part.case] * chance.uniform(0.995, 1.005) for _ in range(schedule.blocks)]
         return part
