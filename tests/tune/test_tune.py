@@ -51,7 +51,11 @@ def trials(record: dict) -> list[dict]:
 
 @pytest.mark.slow
 def test_a_planted_optimum_is_found_confirmed_written_and_built(steady, tune):
-    result = tune(*FEW, "--json", "--pictures", "page.html")
+    # Other tests have the cores, too: a search that their noise leaves undecided is made again from another seed.
+    for seed in range(3):
+        result = tune(*FEW, "--seed", seed, "--json", "--pictures", "page.html")
+        if result.code != 2:
+            break
     record = result.json
     assert result.code == record["exit_code"] == 0, record["searches"][0]["confirmed"]
     best = record["searches"][0]["confirmed"][0]
