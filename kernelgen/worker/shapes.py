@@ -5,10 +5,7 @@ The request has the `source` of a file, the `function` in it and its `arguments`
 """
 
 import itertools
-import logging
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from kernelgen.errors import LabError
 from kernelgen.worker.protocol import Emit, in_a_line
+from kernelgen.worker.quiet import quiet
 
 # The sizes of three samples, by the names that learned shapes use: of the last dimension first. The last are odd.
 _SAMPLES = (
@@ -40,23 +38,11 @@ class NotLearnedError(Exception):
 def work(request: dict[str, Any], emit: Emit) -> "Orders":
     scope: dict[str, Any] = {"__name__": "reference"}
     try:
-        with _quiet():
+        with quiet():
             exec(compile(request["source"], "reference.py", "exec"), scope)
     except Exception as error:
         raise LabError(f"a {in_a_line(error)}, when its file was run") from error
     return Orders(scope[request["function"]], request["arguments"])
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """What the function warns of concerns its author when it runs, not now."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logging.disable()
-        try:
-            yield
-        finally:
-            logging.disable(logging.NOTSET)
 
 
 class Orders:
@@ -65,7 +51,7 @@ class Orders:
 
     def learn(self) -> dict[str, Any]:
         """`shapes` in the language of `add-op --shapes`; or `reason`, why none was learned."""
-        with _quiet(), torch.no_grad():
+        with quiet(), torch.no_grad():
             try:
                 return {"shapes": Learner(self.function, self.arguments).shapes()}
             except NotLearnedError as error:
@@ -77,12 +63,12 @@ class Orders:
         An argument is a `tensor` or a `list` of them, with a `shape`, a `dtype` and what whole numbers are `below`; or
         the Python source of a value, under `sample`.
         """
-        with _quiet(), torch.no_grad():
+        with quiet(), torch.no_grad():
             return {"results": [self._result(call) for call in calls]}
 
     def gradients(self, call: list[dict[str, Any]]) -> dict[str, Any]:
         """The `names` of the tensors that the results' gradients reach, if the arguments are as in `results`."""
-        with _quiet():
+        with quiet():
             values = [_made(argument, torch.Generator().manual_seed(0)) for argument in call]
             leaves = {
                 argument["name"]: value.requires_grad_()
@@ -97,7 +83,7 @@ class Orders:
 
     def independent(self, call: list[dict[str, Any]], places: list[int]) -> dict[str, Any]:
         """Whether each part along the first dimension of the arguments at `places` gives its part of the results."""
-        with _quiet(), torch.no_grad():
+        with quiet(), torch.no_grad():
             values = [_made(argument, torch.Generator().manual_seed(0)) for argument in call]
             return {"holds": _is_independent(self.function, self.arguments, values, places)}
 

@@ -5,13 +5,10 @@ schema's entry. The answer is an event, "trace", with what scaffold/formula/ rea
 `reason`, a phrase that names what was in the way.
 """
 
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from kernelgen.worker.protocol import Emit
+from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.arguments import Assumption, assumptions
 from kernelgen.worker.trace.check import between, broadcasts, check, takes_float64, takes_short_rows, vectors
 from kernelgen.worker.trace.function import Function, load
@@ -26,21 +23,9 @@ def work(request: dict[str, Any], emit: Emit) -> None:
         emit("refused", reason=str(refused))
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """What the function warns of concerns its author when it runs, not now; nor does torch's log of what fails here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logging.disable()
-        try:
-            yield
-        finally:
-            logging.disable(logging.NOTSET)
-
-
 def traced(request: dict[str, Any]) -> dict[str, Any]:
     """The first assumption about dtypes and shapes that holds, and the graphs under it."""
-    with _quiet():
+    with quiet():
         return _traced(request)
 
 

@@ -358,14 +358,14 @@ __device__ void gradient_of_long_rows(const GradientTensors<T>& tensors, const M
     }
     const PeeledRow<N> peeled(tensors.n, offset, shifted);
     const auto kept = mathematics.load(row);
-    const auto each = [&](const auto& f) {
+    const auto visit_places = [&](const auto& f) {
       each_place(peeled, row, group.rank(), blockDim.x, [&](const auto& place) {
         const auto x = widen(place.load(tensors.input)), dy = widen(place.load(tensors.grad));
         f(place, x, dy, widen(place.load_or(tensors.weight, 1)));
       });
     };
     Vector<Sum, Mathematics::kSums> sums{};
-    each([&](const auto& place, const auto& x, const auto& dy, const auto& weight) {
+    visit_places([&](const auto& place, const auto& x, const auto& dy, const auto& weight) {
 #pragma unroll
       for (int k = 0; k < place.kLength; ++k) {
         const auto terms = mathematics.terms(x[k], dy[k], weight[k], kept);
@@ -373,7 +373,7 @@ __device__ void gradient_of_long_rows(const GradientTensors<T>& tensors, const M
       }
     });
     const auto slope = mathematics.slope(group.sum(sums), kept);
-    each([&](const auto& place, const auto& x, const auto& dy, const auto& weight) {
+    visit_places([&](const auto& place, const auto& x, const auto& dy, const auto& weight) {
       auto result = widen(place.load_or(tensors.grad_sum, 0));
 #pragma unroll
       for (int k = 0; k < place.kLength; ++k) {
