@@ -1,17 +1,6 @@
 // The gradient of a normalisation of peeled rows (peeled_row.cuh): a persistent kernel's loop, which reads each row
-// once for the gradients of the input and of the parameters, and the launch. The mathematics is the op's, of a single
-// element:
-//
-//     struct Mathematics {
-//       static constexpr int kSums = 1;        // over a row, that the input's gradient depends on
-//       static constexpr int kParameters = 1;  // with gradients that are sums over the rows
-//       struct Row;                            // what the forward kept of a row
-//       struct Slope;                          // of a row, once its sums are known
-//       Row load(int64_t row) const;
-//       GradientTerms<Sum, kSums, kParameters> terms(Sum x, Sum dy, Sum weight, const Row&) const;
-//       Slope slope(const Vector<Sum, kSums>&, const Row&) const;
-//       Sum gradient(Sum term, Sum x, const Slope&) const;  // `term` is terms().input
-//     };
+// once for the gradients of the input and of the parameters, and the launch. gradient_tensors.cuh says what the op
+// gives; split_gradient.cuh has the kernel for few rows and for long ones.
 
 #pragma once
 
@@ -24,35 +13,16 @@
 #include "accumulate.cuh"
 #include "column_sums.cuh"
 #include "dependent_launch.cuh"
+#include "few_rows.h"
+#include "gradient_tensors.cuh"
 #include "peeled_row.cuh"
 #include "row_grid.cuh"
 #include "row_group.cuh"
 #include "row_matrix.h"
+#include "split_gradient.cuh"
 #include "tile.cuh"
 #include "vector.cuh"
 #include "widen.cuh"
-
-// What an element contributes: to the input's gradient, to the sums over its row, and to the parameters' gradients.
-template <typename Sum, int kSums, int kParameters>
-struct GradientTerms {
-  Sum input;
-  Sum sums[kSums];
-  Sum parameters[kParameters];
-};
-
-// What the kernel reads and writes. Null: no further gradient to add, a weight of ones, a result that is not needed.
-template <typename T>
-struct GradientTensors {
-  using Sum = accumulate_t<T>;
-  RowMatrix<const T> input;
-  RowMatrix<const T> grad;
-  RowMatrix<const T> grad_sum;
-  RowMatrix<const T> weight;  // One row for all.
-  RowMatrix<T> grad_input;
-  T* parameters[2];  // The gradients of the parameters, where one group computes them,
-  Sum* partial;  // or a row of partial sums for each block or cluster: all of the first parameter, then of the second.
-  int64_t rows, n;
-};
 
 // Rows of several tensors on their way to shared memory, in stages (cp.async, from compute capability 8.0 on): memory
 // is busy while the kernel computes, and no register waits for data in flight. A thread has kAccesses accesses of each
@@ -344,66 +314,10 @@ class PeeledGradient {
   Sum edge_sums_[kParameters] = {};
 };
 
-// The input's gradient of rows that are too long for registers: a block reads each twice.
-template <typename T, typename Mathematics>
-__device__ void gradient_of_long_rows(const GradientTensors<T>& tensors, const Mathematics& mathematics) {
-  using Sum = accumulate_t<T>;
-  constexpr int N = kVectorLength<T>;
-  RowGroup<false> group;
-  for (int64_t row = group.first(); row < tensors.rows; row += group.count()) {
-    const int offset = tensors.grad_input.template offset<N>(row);
-    bool shifted = false;
-    for (const auto* matrix : {&tensors.input, &tensors.grad, &tensors.grad_sum, &tensors.weight}) {
-      shifted |= matrix->data && matrix->template offset<N>(row) != offset;
-    }
-    const PeeledRow<N> peeled(tensors.n, offset, shifted);
-    const auto kept = mathematics.load(row);
-    const auto visit_places = [&](const auto& f) {
-      each_place(peeled, row, group.rank(), blockDim.x, [&](const auto& place) {
-        const auto x = widen(place.load(tensors.input)), dy = widen(place.load(tensors.grad));
-        f(place, x, dy, widen(place.load_or(tensors.weight, 1)));
-      });
-    };
-    Vector<Sum, Mathematics::kSums> sums{};
-    visit_places([&](const auto& place, const auto& x, const auto& dy, const auto& weight) {
-#pragma unroll
-      for (int k = 0; k < place.kLength; ++k) {
-        const auto terms = mathematics.terms(x[k], dy[k], weight[k], kept);
-        for (int i = 0; i < Mathematics::kSums; ++i) sums[i] += terms.sums[i];
-      }
-    });
-    const auto slope = mathematics.slope(group.sum(sums), kept);
-    visit_places([&](const auto& place, const auto& x, const auto& dy, const auto& weight) {
-      auto result = widen(place.load_or(tensors.grad_sum, 0));
-#pragma unroll
-      for (int k = 0; k < place.kLength; ++k) {
-        const Sum term = mathematics.terms(x[k], dy[k], weight[k], kept).input;
-        result[k] += mathematics.gradient(term, x[k], slope);
-      }
-      place.store(tensors.grad_input, narrow<T>(result));
-    });
-  }
-}
-
-// A term of the parameters' gradients, by row and column: the first parameter's columns, then the second's.
-template <typename T, typename Mathematics>
-struct PeeledParameterTerm {
-  RowMatrix<const T> input, grad;
-  Mathematics mathematics;
-  int64_t n;
-
-  __device__ accumulate_t<T> operator()(int64_t row, int64_t column) const {
-    const int64_t parameter = column / n, i = column - parameter * n;
-    const auto terms = mathematics.terms(widen(input.row(row)[i]), widen(grad.row(row)[i]), 1, mathematics.load(row));
-    return Mathematics::kParameters > 1 && parameter ? terms.parameters[Mathematics::kParameters - 1]
-                                                     : terms.parameters[0];
-  }
-};
-
 namespace row_norm {
 
-// What the persistent kernel for peeled rows is compiled for: the accesses that a thread holds (0: the row is too long
-// for registers), the stages of its pipeline, and its launch bounds.
+// What the persistent kernel for peeled rows is compiled for: the accesses that a thread holds, the stages of its
+// pipeline, and its launch bounds.
 template <typename Tuned, int kAccesses_>
 struct PeeledBackwardConfig {
   static constexpr int kAccesses = kAccesses_;
@@ -436,28 +350,22 @@ int64_t resident_groups(void (*kernel)(Parameters...), Grid grid, size_t shared,
          grid.block.y;
 }
 
-// Calls visit(config, grid, shared) for the persistent kernel, or with Config::kAccesses of 0 for that of long rows.
-// `Kernels::persistent<Config>()` is the former.
-template <typename Tuned, typename Kernels, typename T, typename Visit>
-cudaError_t visit_peeled_backward(const GradientTensors<T>& tensors, const Visit& visit) {
+// The launch of the persistent kernel; false if not even a cluster holds a row.
+template <typename Config, typename Tuned, typename T, typename Kernel>
+bool peeled_backward_grid(const GradientTensors<T>& tensors, Kernel kernel, Grid* grid, size_t* shared) {
   constexpr int N = kVectorLength<T>, kMostGroups = 4;
-  using Config = PeeledBackwardConfig<Tuned, std::min(2, Tuned::backward_accesses)>;
   const int read = tensors.grad_sum.data ? 3 : 2, multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
   const size_t per_thread = (Config::template shared<T>(1, read) + kWarp - 1) / kWarp;
   const int most = threads_with_shared(Tuned::backward_threads, per_thread);
-  Grid grid;
-  if (!hold_in_blocks(tensors.n / N, Config::kAccesses, most, tensors.rows, &grid)) {
-    return visit(PeeledBackwardConfig<Tuned, 0>(), Grid{dim3(Tuned::backward_threads), tensors.rows}, 0);
-  }
-  if (grid.cluster == 1) {
+  if (!hold_in_blocks(tensors.n / N, Config::kAccesses, most, tensors.rows, grid)) return false;
+  if (grid->cluster == 1) {
     // Several groups in a block, if that leaves no multiprocessor without rows.
-    const int64_t groups = std::min<int64_t>(most / grid.block.x, tensors.rows / (kRowsPerGroup * multiprocessors));
-    grid.block.y = static_cast<unsigned>(std::clamp<int64_t>(groups, 1, kMostGroups));
+    const int64_t groups = std::min<int64_t>(most / grid->block.x, tensors.rows / (kRowsPerGroup * multiprocessors));
+    grid->block.y = static_cast<unsigned>(std::clamp<int64_t>(groups, 1, kMostGroups));
   }
-  const size_t shared = Config::template shared<T>(grid.block.x * grid.block.y / kWarp, read);
-  const int groups = grid.block.y;
-  const int64_t resident =
-      resident_groups(Kernels::template persistent<Config>(), grid, shared, Tuned::backward_resident_threads);
+  *shared = Config::template shared<T>(grid->block.x * grid->block.y / kWarp, read);
+  const int groups = grid->block.y;
+  const int64_t resident = resident_groups(kernel, *grid, *shared, Tuned::backward_resident_threads);
   const int64_t wanted = (tensors.rows + kRowsPerGroup - 1) / kRowsPerGroup;
   int64_t blocks = std::min(resident / groups, (wanted + groups - 1) / groups);
   if (blocks * groups < tensors.rows) {
@@ -465,12 +373,12 @@ cudaError_t visit_peeled_backward(const GradientTensors<T>& tensors, const Visit
     const int64_t step = N / std::gcd(groups, N);
     blocks = std::max(step, blocks / step * step);
   }
-  grid.blocks = blocks * grid.cluster;
-  return visit(Config(), grid, shared);
+  grid->blocks = blocks * grid->cluster;
+  return true;
 }
 
 // Launches the gradient of the input, and the two steps of the parameters' gradients; with `scratch_size`, it only says
-// how many numbers of scratch memory these need. `Kernels::long_rows<Tuned>()` is the kernel for long rows.
+// how many numbers of scratch memory these need. `Kernels` has the persistent kernel and the split one.
 template <typename Tuned, typename Kernels, typename T, typename Mathematics>
 cudaError_t launch_peeled_backward(
     GradientTensors<T> tensors,
@@ -479,32 +387,26 @@ cudaError_t launch_peeled_backward(
     int64_t* scratch_size,
     cudaStream_t stream) {
   using Sum = accumulate_t<T>;
-  const int64_t columns = Mathematics::kParameters * tensors.n;
+  using Config = PeeledBackwardConfig<Tuned, std::min(2, Tuned::backward_accesses)>;
+  const auto kernel = Kernels::template persistent<Config>();
+  Grid grid;
+  size_t shared = 0;
+  if (are_few_rows(tensors.rows, tensors.n * sizeof(T)) ||
+      !peeled_backward_grid<Config, Tuned>(tensors, kernel, &grid, &shared)) {
+    if (scratch_size) return cudaSuccess;
+    const SplitGrid split = split_grid(tensors);
+    return launch_grid(Kernels::split(), split.grid, 0, stream, tensors, mathematics, split.row_blocks);
+  }
+  const int64_t columns = Mathematics::kParameters * tensors.n, partials = grid.blocks / grid.cluster;
+  const bool has_partials = partials > 1 && (tensors.parameters[0] || tensors.parameters[1]);
+  if (scratch_size) {
+    *scratch_size = has_partials ? columns * partials : 0;
+    return cudaSuccess;
+  }
+  if (has_partials) tensors.partial = scratch;
+  const auto error = launch_grid(kernel, grid, shared, stream, tensors, mathematics);
+  if (error != cudaSuccess || !has_partials) return error;
   const Columns<T> results{tensors.parameters[0], tensors.parameters[1], tensors.n};
-  bool finished = !tensors.parameters[0] && !tensors.parameters[1];
-  int64_t partials = 0;
-  const auto error = visit_peeled_backward<Tuned, Kernels>(tensors, [&](auto config, const Grid& grid, size_t shared) {
-    using Config = decltype(config);
-    if constexpr (Config::kAccesses > 0) {
-      partials = grid.blocks / grid.cluster;
-      finished |= partials == 1;
-      if (scratch_size) return cudaSuccess;
-      tensors.partial = finished ? nullptr : scratch;
-      return launch_grid(Kernels::template persistent<Config>(), grid, shared, stream, tensors, mathematics);
-    } else {
-      partials = row_groups(tensors.rows, columns);
-      if (scratch_size) return cudaSuccess;
-      if (tensors.grad_input.data) {
-        launch_grid(Kernels::template long_rows<Tuned>(), grid, 0, stream, tensors, mathematics);
-      }
-      if (finished) return cudaGetLastError();
-      const Columns<Sum> out{scratch, nullptr, partials * columns};
-      const PeeledParameterTerm<T, Mathematics> term{tensors.input, tensors.grad, mathematics, tensors.n};
-      return launch_sum_columns<Sum>(term, out, tensors.rows, columns, partials, stream);
-    }
-  });
-  if (scratch_size) *scratch_size = finished ? 0 : columns * partials;
-  if (error != cudaSuccess || scratch_size || finished) return error;
   return launch_sum_columns<Sum>(Stored<Sum>{scratch, columns}, results, partials, columns, 1, stream);
 }
 

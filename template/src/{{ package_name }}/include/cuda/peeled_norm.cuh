@@ -10,6 +10,7 @@
 
 #include "accumulate.cuh"
 #include "evict_last.cuh"
+#include "norm_tensors.cuh"
 #include "peeled_row.cuh"
 #include "row_grid.cuh"
 #include "row_group.cuh"
@@ -17,19 +18,6 @@
 #include "tile.cuh"
 #include "vector.cuh"
 #include "widen.cuh"
-
-// What a normalisation of `rows` rows of n elements reads and writes. Null: no residual, a weight of ones, a bias of
-// zeros.
-template <typename T>
-struct NormTensors {
-  RowMatrix<const T> input;
-  RowMatrix<const T> residual;
-  RowMatrix<const T> weight;  // One row for all.
-  RowMatrix<const T> bias;
-  RowMatrix<T> output;
-  RowMatrix<T> sum;  // of input and residual; aligned as `output` is
-  int64_t rows, n;
-};
 
 // Its accesses are aligned in the output.
 template <typename T>
@@ -220,7 +208,8 @@ class PeeledNormRow {
   Vector<T, N> held_[kAccesses];
 };
 
-// A row that is too long for registers, which a block reads from memory each time, mostly from the L2 cache.
+// A row that is too long for registers, which a block or a cluster reads from memory each time, mostly from the L2
+// cache.
 template <typename T>
 class LongNormRow {
  public:
@@ -271,7 +260,7 @@ class LongNormRow {
  private:
   template <typename F>
   __device__ void each(const F& f) const {
-    each_place(peeled_, row_, group_.rank(), blockDim.x, f);
+    each_place(peeled_, row_, group_.rank(), group_.size(), f);
   }
 
   RowGroup<false> group_;
@@ -295,14 +284,20 @@ struct PeeledForwardConfig {
 // Calls visit(config, grid): a group a row.
 template <typename Tuned, typename T, typename Visit>
 cudaError_t visit_peeled_forward(const NormTensors<T>& tensors, const Visit& visit) {
-  constexpr int kAccesses = std::min(4, Tuned::forward_accesses), kMost = Tuned::forward_threads;
+  // Twice as many accesses where they hold two elements each: else rows that a block could hold would take a cluster.
+  constexpr int kAccesses = std::min(4, Tuned::forward_accesses) * (sizeof(T) == 8 ? 2 : 1);
+  constexpr int kMost = Tuned::forward_threads;
   const int64_t vectors = tensors.n / kVectorLength<T>, rows = tensors.rows;
   Grid grid;
   if (vectors <= kWarp * kAccesses) {
     grid.block = dim3(kWarp, kLaneGroupThreads / kWarp);
     grid.blocks = (rows + grid.block.y - 1) / grid.block.y;
   } else if (!hold_in_blocks(vectors, kAccesses, kMost, rows, &grid)) {
-    return visit(PeeledForwardConfig<Tuned, 0>(), Grid{dim3(kMost), rows});
+    // As many blocks of a cluster as there are free multiprocessors for.
+    const bool has_clusters = attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+    int cluster = has_clusters ? 8 : 1;
+    while (cluster > 1 && cluster * rows > attribute(cudaDevAttrMultiProcessorCount)) cluster /= 2;
+    return visit(PeeledForwardConfig<Tuned, 0>(), Grid{dim3(kMost), rows * cluster, cluster});
   }
   return visit(PeeledForwardConfig<Tuned, kAccesses>(), grid);
 }

@@ -25,8 +25,9 @@ class RowGroup {
     if (cluster::size() > 1) cluster::arrive();
   }
 
-  // The thread's number in its group.
+  // The thread's number in its group, and how many it has.
   __device__ int rank() const { return cluster::rank() * blockDim.x + threadIdx.x; }
+  __device__ int size() const { return cluster::size() * blockDim.x; }
 
   // The group's number in the grid, and how many there are.
   __device__ int64_t first() const { return int64_t(blockIdx.x / cluster::size()) * blockDim.y + threadIdx.y; }

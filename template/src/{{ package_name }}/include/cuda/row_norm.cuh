@@ -11,17 +11,12 @@
 //       static constexpr int kParameters = 1;  // with gradients that are sums over the rows
 //       int64_t rows() const, n() const;       // of the input
 //       int tensors() const;                   // that the persistent kernel's pipeline reads
-//       bool needs_input() const, needs_parameters() const;
+//       bool needs_parameters() const;
 //
 //       // The persistent kernel, which writes rows of partial sums to `partial` unless that is null; and its launch.
 //       template <typename Config> static constexpr auto kernel();
 //       template <typename Kernel, typename Tile>
 //       cudaError_t launch(Kernel, const Tile&, int64_t blocks, size_t shared, Sum* partial, cudaStream_t) const;
-//
-//       // For rows that are too long for registers: the input's gradient, and a term of the parameters' sums, by row
-//       // and one of kParameters * n columns.
-//       template <typename Tuned, typename Tile> void launch_long(const Tile&, int64_t blocks, cudaStream_t) const;
-//       auto term() const;
 //
 //       Columns<T> parameters() const;  // Where the gradients of the parameters are written.
 //     };
@@ -32,6 +27,7 @@
 #include <type_traits>
 
 #include "column_sums.cuh"
+#include "few_rows.h"
 #include "pipeline.cuh"
 #include "row.cuh"
 #include "row_matrix.h"
@@ -75,16 +71,6 @@ bool contiguous(const RowMatrix<T>& matrix, int64_t n) {
   return !matrix.data || matrix.stride == n;
 }
 
-// Calls visit(tile) for the thread group of a row. No group of several blocks reads single elements.
-template <int N, int kAccesses, int kMore, typename Visit>
-cudaError_t visit_group(int64_t accesses, int most, const Visit& visit) {
-  if constexpr (N == 1) {
-    return visit_block_tile<N, kAccesses, kMore>(accesses, most, visit);
-  } else {
-    return visit_tile<N, kAccesses, kMore>(accesses, most, visit);
-  }
-}
-
 // Rows that are not aligned are peeled if they have so many elements; of shorter ones too much is at their edges.
 constexpr int64_t kLeastPeeled = 1024, kLeastPeeledBackward = 320;
 
@@ -95,15 +81,21 @@ bool reads_elements_forward(int64_t n) {
 }
 
 // Calls visit(tile, blocks, full) for the forward of rows of n elements, in accesses of N: a group a row. If `full`, no
-// access of a thread is past the end of its row.
+// access of a thread is past the end of its row. Tile::kAccesses is 0 for rows that are too long for registers.
 template <typename Tuned, int N, typename Visit>
 cudaError_t visit_forward(int64_t rows, int64_t n, const Visit& visit) {
   constexpr int kAccesses = kForwardAccesses<Tuned, N>, kMore = (N == 1 ? 1 : 2) * kAccesses;
-  return visit_group<N, kAccesses, kMore>(n / N, Tuned::forward_threads, [&](const auto& tile) {
+  const auto visit_launch = [&](const auto& tile) {
     using Tile = std::decay_t<decltype(tile)>;
     const bool full = kHasFullRows<Tile::kAccesses> && is_full(tile, rows, n);
     return visit(tile, blocks_for_rows(tile, rows), full);
-  });
+  };
+  if constexpr (N == 1) {
+    return visit_block_tile<N, kAccesses, kMore>(n, Tuned::forward_threads, visit_launch);
+  } else {
+    // Rows that fewer lanes could hold have a kernel of their own (short_norm.cuh).
+    return visit_tile<N, kAccesses, kMore, kWarp>(n / N, Tuned::forward_threads, visit_launch);
+  }
 }
 
 // The dynamic shared memory of the backward's pipeline for so many threads, in bytes.
@@ -124,22 +116,27 @@ int most_backward_threads(const Gradient& gradient) {
   return threads_with_shared(Tuned::backward_threads, per_thread);
 }
 
-// Whether the backward reads single elements of rows that are not aligned: of short ones, and of few.
-template <typename Tuned, typename Gradient>
-bool reads_elements_backward(const Gradient& gradient) {
-  constexpr int64_t kFewElements = 1 << 23;
-  const int64_t n = gradient.n();
-  const int64_t most = 2 * kBackwardAccesses<Tuned, 1> * int64_t(most_backward_threads<Tuned, 1>(gradient));
-  return n <= most && (n < kLeastPeeledBackward || n * gradient.rows() < kFewElements);
+// Whether the backward reads single elements of rows that are not aligned: of many short ones.
+template <typename T>
+bool reads_elements_backward(int64_t rows, int64_t n) {
+  return n < kLeastPeeledBackward && !are_few_rows(rows, n * sizeof(T));
 }
 
-// Calls visit(tile, blocks, shared) for the backward: of the persistent kernel, or with Tile::kAccesses of 0 of that
-// for long rows.
+// Calls visit(tile) for the lanes of a warp that share a short row of n single elements.
+template <typename Visit>
+cudaError_t visit_short_tile(int64_t n, const Visit& visit) {
+  constexpr int kFew = 4, kMost = kLeastPeeledBackward / kWarp, kThreads = kLaneGroupThreads;
+  if (n <= 8 * kFew) return visit(Tile<LaneGroup<8>, 1, kFew>{kThreads, {kThreads / 8}, {1}});
+  if (n <= kWarp * kFew) return visit(Tile<LaneGroup<kWarp>, 1, kFew>{kThreads, {kThreads / kWarp}, {1}});
+  return visit(Tile<LaneGroup<kWarp>, 1, kMost>{kThreads, {kThreads / kWarp}, {1}});
+}
+
+// Calls visit(tile, blocks, shared) for the backward; Tile::kAccesses is 0 for rows that are too long for registers.
 template <typename Tuned, int N, typename Gradient, typename Visit>
 cudaError_t visit_backward(const Gradient& gradient, const Visit& visit) {
   constexpr int kAccesses = kBackwardAccesses<Tuned, N>, kMore = 2 * kAccesses;
   const int most = most_backward_threads<Tuned, N>(gradient);
-  return visit_group<N, kAccesses, kMore>(gradient.n() / N, most, [&](const auto& smallest) {
+  const auto visit_launch = [&](const auto& smallest) {
     if constexpr (std::decay_t<decltype(smallest)>::kAccesses > 0) {
       const auto tile = fill_block<kAccesses>(smallest, most, gradient.rows());
       using Tile = std::decay_t<decltype(tile)>;
@@ -148,57 +145,55 @@ cudaError_t visit_backward(const Gradient& gradient, const Visit& visit) {
       const int per_multiprocessor = Tuned::backward_resident_threads / tile.threads;
       return visit(tile, persistent_blocks(kernel, tile, gradient.rows(), per_multiprocessor, shared), shared);
     } else {
-      return visit(smallest, blocks_for_rows(smallest, gradient.rows()), 0);
+      return visit(smallest, 0, 0);
     }
-  });
-}
-
-// The rows of partial sums that the backward writes, for the tile and blocks of visit_backward.
-template <typename Gradient, typename Tile>
-int64_t partial_rows(const Gradient& gradient, const Tile& tile, int64_t blocks) {
-  if constexpr (Tile::kAccesses > 0) {
-    return blocks / tile.blocks_per_group;
+  };
+  if constexpr (N == 1) {
+    return visit_short_tile(gradient.n(), visit_launch);
   } else {
-    return row_groups(gradient.rows(), Gradient::kParameters * gradient.n());
+    return visit_tile<N, kAccesses, kMore>(gradient.n() / N, most, visit_launch);
   }
 }
 
-// The scratch memory that launch_backward needs, in numbers of type accumulate_t<T>.
-template <typename Tuned, int N, typename Gradient>
-int64_t scratch_size(const Gradient& gradient) {
-  if (!gradient.needs_parameters()) return 0;
-  int64_t partials = 0;
+// The scratch memory that launch_backward needs, in numbers of type accumulate_t<T>: a row of partial sums for each
+// group, or for each block of groups. long_size() is that for rows that are too long for registers.
+template <typename Tuned, int N, typename Gradient, typename LongSize>
+int64_t scratch_size(const Gradient& gradient, const LongSize& long_size) {
+  int64_t size = 0;
   visit_backward<Tuned, N>(gradient, [&](const auto& tile, int64_t blocks, size_t) {
-    partials = partial_rows(gradient, tile, blocks);
+    if constexpr (std::decay_t<decltype(tile)>::kAccesses == 0) {
+      size = long_size();
+    } else if (gradient.needs_parameters()) {
+      size = Gradient::kParameters * gradient.n() * (blocks / tile.blocks_per_group);
+    }
     return cudaSuccess;
   });
-  return Gradient::kParameters * gradient.n() * partials;
+  return size;
 }
 
-// Launches the gradient of the input, and the two steps of the parameters' gradients.
-template <typename Tuned, int N, typename Gradient>
+// Launches the gradient of the input, and the two steps of the parameters' gradients; launch_long() for rows that are
+// too long for registers.
+template <typename Tuned, int N, typename Gradient, typename LaunchLong>
 cudaError_t launch_backward(
-    const Gradient& gradient, accumulate_t<typename Gradient::Element>* scratch, cudaStream_t stream) {
+    const Gradient& gradient,
+    accumulate_t<typename Gradient::Element>* scratch,
+    cudaStream_t stream,
+    const LaunchLong& launch_long) {
   using Sum = accumulate_t<typename Gradient::Element>;
   const int64_t columns = Gradient::kParameters * gradient.n();
   Sum* const partial = gradient.needs_parameters() ? scratch : nullptr;
-  int64_t partials = 0;
-  const cudaError_t error = visit_backward<Tuned, N>(gradient, [&](const auto& tile, int64_t blocks, size_t shared) {
-    partials = partial_rows(gradient, tile, blocks);
+  return visit_backward<Tuned, N>(gradient, [&](const auto& tile, int64_t blocks, size_t shared) {
     using Tile = std::decay_t<decltype(tile)>;
-    if constexpr (Tile::kAccesses > 0) {
-      const auto kernel = Gradient::template kernel<BackwardConfig<Tuned, Tile>>();
-      return gradient.launch(kernel, tile, blocks, shared, partial, stream);
+    if constexpr (Tile::kAccesses == 0) {
+      return launch_long();
     } else {
-      if (gradient.needs_input()) gradient.template launch_long<Tuned>(tile, blocks, stream);
-      if (!partial) return cudaGetLastError();
-      const Columns<Sum> out{partial, nullptr, partials * columns};
-      return launch_sum_columns<Sum>(gradient.term(), out, gradient.rows(), columns, partials, stream);
+      const auto kernel = Gradient::template kernel<BackwardConfig<Tuned, Tile>>();
+      const auto error = gradient.launch(kernel, tile, blocks, shared, partial, stream);
+      if (error != cudaSuccess || !partial) return error;
+      const int64_t partials = blocks / tile.blocks_per_group;
+      return launch_sum_columns<Sum>(Stored<Sum>{partial, columns}, gradient.parameters(), partials, columns, 1, stream);
     }
   });
-  // Without rows there are no partial sums, so `partial` is null; the parameters' gradients are zeros then.
-  if (error != cudaSuccess || !gradient.needs_parameters()) return error;
-  return launch_sum_columns<Sum>(Stored<Sum>{partial, columns}, gradient.parameters(), partials, columns, 1, stream);
 }
 
 }  // namespace row_norm

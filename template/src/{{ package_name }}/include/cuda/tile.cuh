@@ -56,11 +56,13 @@ inline int threads_for(int64_t accesses, int64_t per_thread) {
 
 // Calls visit(tile) with the smallest group of at most a block that holds a row of so many accesses, in blocks of up to
 // `most` threads. A thread holds kAccesses, or kMore of a row that a block could not hold otherwise. The row has at
-// most most * kMore accesses.
-template <int N, int kAccesses, int kMore, typename Visit>
+// most most * kMore accesses. The smallest group is kLeastLanes, 8 or a warp.
+template <int N, int kAccesses, int kMore, int kLeastLanes = 8, typename Visit>
 cudaError_t visit_block_tile(int64_t accesses, int most, const Visit& visit) {
-  if (accesses <= 8 * kAccesses) {
-    return visit(Tile<LaneGroup<8>, N, kAccesses>{kLaneGroupThreads, {kLaneGroupThreads / 8}, {1}});
+  if constexpr (kLeastLanes == 8) {
+    if (accesses <= 8 * kAccesses) {
+      return visit(Tile<LaneGroup<8>, N, kAccesses>{kLaneGroupThreads, {kLaneGroupThreads / 8}, {1}});
+    }
   }
   if (accesses <= kWarp * kAccesses) {
     return visit(Tile<LaneGroup<kWarp>, N, kAccesses>{kLaneGroupThreads, {kLaneGroupThreads / kWarp}, {1}});
@@ -73,10 +75,12 @@ cudaError_t visit_block_tile(int64_t accesses, int most, const Visit& visit) {
 
 // The same for rows of any length: a block that holds kMore accesses a thread is faster than a cluster, whose blocks
 // have to wait for each other.
-template <int N, int kAccesses, int kMore, typename Visit>
+template <int N, int kAccesses, int kMore, int kLeastLanes = 8, typename Visit>
 cudaError_t visit_tile(int64_t accesses, int most, const Visit& visit) {
   constexpr int kMaxCluster = 8;
-  if (accesses <= int64_t(most) * kMore) return visit_block_tile<N, kAccesses, kMore>(accesses, most, visit);
+  if (accesses <= int64_t(most) * kMore) {
+    return visit_block_tile<N, kAccesses, kMore, kLeastLanes>(accesses, most, visit);
+  }
   int blocks = 2;
   while (blocks < kMaxCluster && int64_t(blocks) * most * kMore < accesses) {
     blocks *= 2;
