@@ -99,6 +99,11 @@ class Case:
         """Whether its gradient is measured: not where a single query makes it a decoding step."""
         return self.recipe != "flash_attention" or self.sizes[1] > 16
 
+    @property
+    def is_measured_in_training(self) -> bool:
+        """Whether its forward keeps what its gradient needs: the recipe and torch.compile then do the same."""
+        return self.recipe in ("rms_norm", "layer_norm", "swiglu")
+
 
 def _cases(recipe: str, table: str) -> list[Case]:
     lines = (line.split() for line in table.replace("\n", "|").split("|") if line.strip())
@@ -222,15 +227,16 @@ EAGER: dict[str, dict[str, Function]] = {
         "torch efficient": _attention(SDPBackend.EFFICIENT_ATTENTION),
     },
 }
-# torch.compile calls the same kernels as PyTorch does for attention.
-COMPILED = ("rms_norm", "layer_norm", "swiglu", "linear_activation")
 # Less than the recipe computes: no peer, but what cuBLAS takes for the product.
 PARTIAL: dict[str, dict[str, Function]] = {"linear_activation": {"cuBLAS": _linear}}
 
 
-def peers(case: Case) -> dict[str, Function]:
-    """PyTorch's functions, and torch.compile's of the first for this very shape."""
+def peers(case: Case, backward: bool) -> dict[str, Function]:
+    """PyTorch's functions, and torch.compile's of the first for this very shape.
+
+    torch.compile calls the same kernels as PyTorch does for attention and for the gradient of a linear layer.
+    """
     functions = dict(EAGER[case.recipe])
-    if case.recipe in COMPILED:
+    if case.is_measured_in_training or (case.recipe == "linear_activation" and not backward):
         functions["torch.compile"] = torch.compile(next(iter(functions.values())), dynamic=False)
     return functions

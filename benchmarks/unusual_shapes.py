@@ -5,8 +5,9 @@
 
 DIR is a built project with the recipes under their own names; this Python has its torch and kernelgen's lab. The recipe
 and its peers take turns in each case, forward and backward, on random inputs and with a cold L2 cache. A ratio is the
-fastest peer's time over the recipe's: above 1, the recipe is faster. `--before` measures another project's recipes in
-the same turns, such as those of an earlier revision; its package has another name.
+fastest peer's time over the recipe's: above 1, the recipe is faster. Norms and swiglu are measured in training, where
+torch.compile's forward keeps what its backward needs, as the recipes always do. `--before` measures another project's
+recipes in the same turns, such as those of an earlier revision; its package has another name.
 
 Most of a run is torch.compile's compiling. `--compile-only` fills its cache; several processes with a part each do that
 in a minute, after which a run of all recipes takes about two.
@@ -24,6 +25,7 @@ from typing import Any
 
 import results_file
 import torch
+import torch._functorch.config
 import unusual_cases
 from peers import versions
 from project import import_package
@@ -45,12 +47,19 @@ def interleaved(cases: dict[str, list[Case]]) -> list[Case]:
     return [group[i] for i in range(longest) for group in cases.values() if i < len(group)]
 
 
-def functions_of(case: Case, projects: dict[str, ModuleType]) -> dict[str, Callable[..., Any]]:
-    """All that is measured, by name."""
+def functions_of(case: Case, projects: dict[str, ModuleType], backward: bool) -> dict[str, Callable[..., Any]]:
+    """All that is measured, by name. Only some recipes of a project are there in a quick comparison."""
     recipes = {
-        name: unusual_cases.recipe_call(getattr(package, case.recipe), case) for name, package in projects.items()
+        name: unusual_cases.recipe_call(getattr(package, case.recipe), case)
+        for name, package in projects.items()
+        if hasattr(package, case.recipe)
     }
-    return {**recipes, **unusual_cases.peers(case), **PARTIAL.get(case.recipe, {})}
+    return {**recipes, **unusual_cases.peers(case, backward), **PARTIAL.get(case.recipe, {})}
+
+
+def arguments(case: Case, backward: bool) -> tuple[Any, ...]:
+    needs_grad = backward or case.is_measured_in_training
+    return tuple(arg.requires_grad_(needs_grad) if isinstance(arg, Tensor) else arg for arg in unusual_cases.make(case))
 
 
 def call_of(
@@ -70,8 +79,7 @@ def measure(
     clock: CudaClock, case: Case, functions: dict[str, Callable[..., Any]], backward: bool, samples: int
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Seconds by name, and why others could not run."""
-    args = unusual_cases.make(case)
-    args = tuple(arg.requires_grad_(backward) if isinstance(arg, Tensor) else arg for arg in args)
+    args = arguments(case, backward)
     calls, left_out, cotangents = {}, {}, []
     for name, function in functions.items():
         try:
@@ -117,8 +125,8 @@ def rows(cases: list[Case], projects: dict[str, ModuleType], samples: int, end: 
             print(f"out of time: {len(cases) - number} cases were not measured", file=sys.stderr)
             return
         torch._dynamo.reset()  # Each case is compiled for its own shape, and torch.compile gives up after a few.
-        functions = functions_of(case, projects)
         for backward in (False, True) if case.has_gradient else (False,):
+            functions = functions_of(case, projects, backward)
             try:
                 yield row(case, backward, *measure(clock, case, functions, backward, samples))
             except (RuntimeError, NotImplementedError) as error:
@@ -129,12 +137,9 @@ def compile_all(cases: list[Case]) -> None:
     """Fills torch.compile's cache."""
     for case in cases:
         torch._dynamo.reset()
-        compiled = unusual_cases.peers(case).get("torch.compile")
-        for backward in (False, True) if compiled else ():
-            args = tuple(
-                arg.requires_grad_(backward) if isinstance(arg, Tensor) else arg for arg in unusual_cases.make(case)
-            )
-            output = compiled(*args)
+        backward = case.is_measured_in_training
+        if compiled := unusual_cases.peers(case, backward).get("torch.compile"):
+            output = compiled(*arguments(case, backward))
             if backward:
                 output.backward(torch.randn_like(output))
         torch.cuda.empty_cache()
@@ -170,7 +175,7 @@ def main() -> None:
     parser.add_argument("--part", default="0/1", help="with --compile-only: the i-th of n parts of the cases")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
-    torch._dynamo.config.recompile_limit = 64
+    torch._functorch.config.donated_buffer = False  # A gradient is computed again and again.
     cases = interleaved({recipe: CASES[recipe] for recipe in options.recipes})
     if options.compile_only:
         part, parts = map(int, options.part.split("/"))
@@ -191,7 +196,7 @@ def main() -> None:
         own_us = result["us"][OP][0]
         before = f"  {result['before_ratio']:.2f} x before" if "before_ratio" in result else ""
         cublas = f"  {result['cublas_ratio']:.2f} x cuBLAS" if "cublas_ratio" in result else ""
-        print(LINE.format(**result, us=own_us) + cublas + before, flush=True)
+        print(LINE.format(**{**result, "us": own_us}) + cublas + before, flush=True)
     if options.json:
         results_file.write(options.json, facts)
     summarise(facts["rows"])
