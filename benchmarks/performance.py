@@ -149,8 +149,33 @@ def overhead() -> list[str]:
     return [*lines, ""]
 
 
+def unusual() -> list[str]:
+    """The part on shapes that no table has, from what unusual_shapes.py measured."""
+    if not summary.UNUSUAL.exists():
+        return []
+    results = json.loads(summary.UNUSUAL.read_text())
+    environment = results["environment"]
+    lines = ["## Shapes that no table has", ""]
+    lines += [f"`{results['command']}`, on an {environment['gpu']['name']}, torch {environment['torch']}: odd, prime,"]
+    lines += [
+        "short, long, few, many and strided, in every dtype. A ratio is the time of the fastest of PyTorch's kernels"
+    ]
+    lines += ["and `torch.compile(dynamic=False)` over the recipe's.", ""]
+    lines += ["![The ratio of each shape over its size](images/shapes.svg)", "", *summary.unusual_table(results), ""]
+    slow = sorted((row for row in results["rows"] if row["ratio"] < summary.LEAST), key=lambda row: row["ratio"])
+    if slow:
+        lines += [f"Below {summary.LEAST} of the fastest peer:", ""]
+        lines += ["| recipe | case | direction | ratio | microseconds | fastest |", "|" + " --- |" * 6]
+        for row in slow:
+            own_us, peer_us = (number(row["us"][name][0]) for name in (RECIPE, row["best"]))
+            cells = row["case"], f"{row['direction']}, {row['dtype']}", f"{row['ratio']:.2f}", own_us
+            lines.append(f"| `{row['recipe']}` | {' | '.join(cells)} | {row['best']} {peer_us} |")
+        lines.append("")
+    return lines
+
+
 def page(all_results: list[dict[str, Any]]) -> str:
-    parts = [*(part(results) for results in all_results), overhead()]
+    parts = [unusual(), *(part(results) for results in all_results), overhead()]
     return "\n".join([HEAD, *(line for lines in parts for line in lines)]).rstrip() + "\n"
 
 

@@ -1,7 +1,7 @@
-"""What README says of the recipes' speed: geometric means over the rows of `results/kernels-*.json`.
+"""What README and docs/performance.md say of the recipes' speed, in geometric means.
 
-Only the path that a Hopper GPU takes by default counts, in bfloat16. A ratio is a peer's time over the recipe's: above
-1 the recipe is faster.
+README's are over the rows of `results/kernels-*.json`: only the path that a Hopper GPU takes by default counts, in
+bfloat16. A ratio is a peer's time over the recipe's: above 1 the recipe is faster.
 """
 
 import json
@@ -12,6 +12,9 @@ from statistics import geometric_mean
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+UNUSUAL = RESULTS / "unusual_shapes.json"
+# The least ratio that a shape may have.
+LEAST = 0.85
 RECIPE = "op"
 DTYPE = "bfloat16"
 # The recipes with code of their own for Hopper, and the names of its path in results.
@@ -94,3 +97,28 @@ def compiling(results: list[dict[str, Any]]) -> str:
     spans = {op: "{:.0f} to {:.0f} s".format(*compile_seconds(results, op)) for op in ops}
     *first, last = (f"{span} for `{op}`" for op, span in spans.items())
     return "\n".join(textwrap.wrap(f"Compiling a `.cu` file took {', '.join(first)} and {last}.", 120))
+
+
+def unusual_groups(results: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The rows of unusual_shapes.py by recipe and direction."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    recipes = list(dict.fromkeys(row["recipe"] for row in results["rows"]))
+    for row in sorted(results["rows"], key=lambda row: (recipes.index(row["recipe"]), row["direction"] != "forward")):
+        groups.setdefault((row["recipe"], row["direction"]), []).append(row)
+    return groups
+
+
+def unusual_table(results: dict[str, Any]) -> list[str]:
+    """The distribution of the ratios to the fastest peer."""
+    lines = [
+        "| recipe | direction | shapes | geometric mean | least | below 0.85 | of cuBLAS alone |",
+        "|" + " --- |" * 7,
+    ]
+    for (recipe, direction), rows in unusual_groups(results).items():
+        values = [row["ratio"] for row in rows]
+        cublas = [row["cublas_ratio"] for row in rows if "cublas_ratio" in row]
+        alone = f"{geometric_mean(cublas):.2f}, least {min(cublas):.2f}" if cublas else ""
+        below = sum(value < LEAST for value in values)
+        cells = len(values), f"{geometric_mean(values):.2f}", f"{min(values):.2f}", below, alone
+        lines.append(f"| `{recipe}` | {direction} | {' | '.join(map(str, cells))} |")
+    return lines

@@ -1,17 +1,20 @@
-"""Draws README's pictures into docs/images/: `python tools/pictures.py [speed] [session]`; both by default.
+"""Draws the documents' pictures into docs/images/: `python tools/pictures.py [speed] [shapes] [session]`, or all.
 
-`speed.svg` shows the figures of benchmarks/results/. `session.svg` shows a terminal: a project is stamped from this
-checkout, gets an op, is built for the CPU, and fuzz checks the op before and after a mistake, which takes minutes.
+`speed.svg` and `shapes.svg` show the figures of benchmarks/results/. `session.svg` shows a terminal: a project is
+stamped from this checkout, gets an op, is built for the CPU, and fuzz checks the op before and after a mistake, which
+takes minutes.
 """
 
 import argparse
 import io
+import json
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -37,11 +40,13 @@ COLUMNS = 112
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pictures", nargs="*", choices=["speed", "session", []], help="default: both")
-    pictures = parser.parse_args().pictures or ["speed", "session"]
+    parser.add_argument("pictures", nargs="*", choices=["speed", "shapes", "session", []], help="default: all")
+    pictures = parser.parse_args().pictures or ["speed", "shapes", "session"]
     IMAGES.mkdir(exist_ok=True)
     if "speed" in pictures:
         draw_speed(IMAGES / "speed.svg")
+    if "shapes" in pictures:
+        draw_shapes(IMAGES / "shapes.svg")
     if "session" in pictures:
         draw_session(IMAGES / "session.svg")
 
@@ -94,10 +99,57 @@ def draw_speed(file: Path) -> None:
         handles, labels = axes.get_legend_handles_labels()
         unique = dict(zip(labels, handles, strict=True))
         figure.legend(unique.values(), unique, loc="upper right", ncols=3, bbox_to_anchor=(0.98, 1.0))
-        facts = {"Title": "Speed of the recipes", "Description": "\n".join(summary.table(results))}
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, **facts})
+        save(figure, file, "Speed of the recipes", summary.table(results))
+
+
+def save(figure: Any, file: Path, title: str, table: list[str]) -> None:
+    """Write a picture that holds its figures as text too."""
+    facts = {"Title": title, "Description": "\n".join(table)}
+    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, **facts})
     # matplotlib ends lines of path data with spaces.
     file.write_text("\n".join(line.rstrip() for line in file.read_text().splitlines()) + "\n")
+
+
+def draw_shapes(file: Path) -> None:
+    """The ratio of each unusual shape over its size: a panel for each recipe and direction, a dot for each shape."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    from kernelgen.lab.report import charts
+
+    results = json.loads(summary.UNUSUAL.read_text())
+    groups = summary.unusual_groups(results)
+    recipes = list(dict.fromkeys(recipe for recipe, _ in groups))
+    colours, dtypes = charts.COLOURS, {"bfloat16": "s1", "float16": "s2", "float32": "s3", "float64": "s4"}
+    with charts.style():
+        figure = Figure(figsize=(8.4, 1.6 * len(recipes) + 0.7), facecolor=colours["card"])
+        panels = figure.subplots(len(recipes), 2, sharex=True, sharey=True, squeeze=False)
+        for (recipe, direction), rows in groups.items():
+            axes = panels[recipes.index(recipe), int(direction == "backward")]
+            axes.set_facecolor(colours["card"])
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.axhline(1, color=colours["ink"], linewidth=1)
+            axes.axhline(summary.LEAST, color=colours["bad"], linewidth=0.7, linestyle=":")
+            for dtype, colour in dtypes.items():
+                dots = [(row["elements"], min(row["ratio"], 4)) for row in rows if row["dtype"] == dtype]
+                axes.plot(*zip(*dots, strict=True) if dots else ((), ()), "o", color=colours[colour], markersize=3.5)
+            axes.set_ylim(0.45, 4.4)
+            ticks = (0.5, 0.7, 1, 1.5, 2, 4)
+            axes.yaxis.set_major_locator(FixedLocator(ticks))
+            axes.yaxis.set_minor_locator(NullLocator())
+            axes.yaxis.set_major_formatter(FixedFormatter([f"{tick:g}" for tick in ticks]))
+            axes.xaxis.set_major_locator(FixedLocator([2**power for power in range(10, 30, 4)]))
+            axes.xaxis.set_major_formatter(FixedFormatter(["1 Ki", "16 Ki", "256 Ki", "4 Mi", "64 Mi"]))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.grid(axis="both")
+            axes.set_title(f"{recipe}, {direction}", fontsize=8.5, loc="left", color=colours["ink"])
+        handles = [panels[0][0].plot([], [], "o", color=colours[colour], markersize=4)[0] for colour in dtypes.values()]
+        figure.legend(handles, dtypes, loc="upper right", ncols=4, bbox_to_anchor=(0.99, 1.0), fontsize=8)
+        figure.supxlabel("elements of the result", fontsize=8.5)
+        figure.supylabel("the fastest peer's time over the recipe's (4: 4 or more)", fontsize=8.5)
+        figure.tight_layout(rect=(0.01, 0, 1, 0.985))
+        save(figure, file, "Shapes that no table has", summary.unusual_table(results))
 
 
 def _kind(peer: str) -> str:

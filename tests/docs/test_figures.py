@@ -21,6 +21,16 @@ def test_the_chart_holds_the_figures_of_the_results():
     assert all(line in chart for line in table), "run python tools/pictures.py speed"
 
 
+def test_the_picture_of_shapes_holds_the_figures_of_the_results():
+    page = (
+        (ROOT / "docs" / "performance.md").read_text().partition("## Shapes that no table has")[2].partition("\n## ")[0]
+    )
+    table = [line for line in page.partition("Below 0.85")[0].splitlines() if line.startswith("| `")]
+    picture = html.unescape((ROOT / "docs" / "images" / "shapes.svg").read_text())
+    assert table
+    assert all(line in picture for line in table), "run python tools/pictures.py shapes"
+
+
 def test_pictures_are_small():
     for picture in (ROOT / "docs" / "images").iterdir():
         assert picture.stat().st_size < 200_000, picture.name
