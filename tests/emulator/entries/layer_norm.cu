@@ -6,6 +6,11 @@
 
 using namespace layer_norm_kernel;
 
+// The objects of other rows have these.
+template int64_t layer_norm_kernel::scratch_size<float32, Rows::kOther>(const Backward<float32>&);
+template cudaError_t layer_norm_kernel::backward<float32, Rows::kOther>(const Backward<float32>&, float*, cudaStream_t);
+template cudaError_t layer_norm_kernel::forward<float32, Rows::kOther>(const Forward<float32>&, cudaStream_t);
+
 #define EXPORT(T) \
   extern "C" cudaError_t forward_##T( \
       const T* input, \
