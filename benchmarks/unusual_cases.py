@@ -210,7 +210,7 @@ def _attention(backend: SDPBackend) -> Function:
     def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
         with sdpa_kernel(backend):
-            out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+            out = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] > k.shape[1])
         return out.transpose(1, 2)
 
     return attention

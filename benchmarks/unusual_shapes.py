@@ -18,6 +18,7 @@ import math
 import random
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -183,6 +184,7 @@ def main() -> None:
     if not options.project:
         parser.error("--project DIR is needed: a built project")
 
+    warnings.filterwarnings("ignore", module="unusual_cases")  # Of backends of attention that refuse a case.
     projects = {OP: import_package(options.project.resolve())}
     if options.before:
         projects[BEFORE] = import_package(options.before.resolve())

@@ -9,7 +9,7 @@
 // Whether a kernel whose groups of threads loop over rows would leave most of the GPU idle: fewer rows than four for
 // each multiprocessor, and so few bytes that reading them a second time, from the L2 cache, costs little.
 inline bool are_few_rows(int64_t rows, int64_t bytes_of_row) {
-  constexpr int64_t kRows = 4, kBytes = 96 * 1024;  // For each multiprocessor.
+  constexpr int64_t kRows = 4, kBytes = 48 * 1024;  // For each multiprocessor.
   int device = 0, multiprocessors = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);

@@ -316,16 +316,15 @@ class PeeledGradient {
 
 namespace row_norm {
 
-// What the persistent kernel for peeled rows is compiled for: the accesses that a thread holds, the stages of its
-// pipeline, and its launch bounds.
-template <typename Tuned, int kAccesses_>
+// What the persistent kernel for peeled rows is compiled for: the accesses that a thread holds, twice as many where one
+// has four elements or two; the stages of its pipeline; and its launch bounds.
+template <typename Tuned, typename T>
 struct PeeledBackwardConfig {
-  static constexpr int kAccesses = kAccesses_;
+  static constexpr int kAccesses = std::min(2, Tuned::backward_accesses) * (sizeof(T) > 2 ? 2 : 1);
   static constexpr int kThreads = Tuned::backward_threads;
   static constexpr int kBlocks = std::max(1, Tuned::backward_resident_threads / kThreads);
-  static constexpr int kStages = Tuned::backward_stages;
+  static constexpr int kStages = sizeof(T) > 2 ? std::min(3, Tuned::backward_stages) : Tuned::backward_stages;
 
-  template <typename T>
   static constexpr size_t shared(int warps, int tensors) {
     return PeeledStages<Vector<T, kVectorLength<T>>, kAccesses, kStages>::bytes(warps, tensors);
   }
@@ -355,7 +354,7 @@ template <typename Config, typename Tuned, typename T, typename Kernel>
 bool peeled_backward_grid(const GradientTensors<T>& tensors, Kernel kernel, Grid* grid, size_t* shared) {
   constexpr int N = kVectorLength<T>, kMostGroups = 4;
   const int read = tensors.grad_sum.data ? 3 : 2, multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
-  const size_t per_thread = (Config::template shared<T>(1, read) + kWarp - 1) / kWarp;
+  const size_t per_thread = (Config::shared(1, read) + kWarp - 1) / kWarp;
   const int most = threads_with_shared(Tuned::backward_threads, per_thread);
   if (!hold_in_blocks(tensors.n / N, Config::kAccesses, most, tensors.rows, grid)) return false;
   if (grid->cluster == 1) {
@@ -363,7 +362,7 @@ bool peeled_backward_grid(const GradientTensors<T>& tensors, Kernel kernel, Grid
     const int64_t groups = std::min<int64_t>(most / grid->block.x, tensors.rows / (kRowsPerGroup * multiprocessors));
     grid->block.y = static_cast<unsigned>(std::clamp<int64_t>(groups, 1, kMostGroups));
   }
-  *shared = Config::template shared<T>(grid->block.x * grid->block.y / kWarp, read);
+  *shared = Config::shared(grid->block.x * grid->block.y / kWarp, read);
   const int groups = grid->block.y;
   const int64_t resident = resident_groups(kernel, *grid, *shared, Tuned::backward_resident_threads);
   const int64_t wanted = (tensors.rows + kRowsPerGroup - 1) / kRowsPerGroup;
@@ -387,7 +386,7 @@ cudaError_t launch_peeled_backward(
     int64_t* scratch_size,
     cudaStream_t stream) {
   using Sum = accumulate_t<T>;
-  using Config = PeeledBackwardConfig<Tuned, std::min(2, Tuned::backward_accesses)>;
+  using Config = PeeledBackwardConfig<Tuned, T>;
   const auto kernel = Kernels::template persistent<Config>();
   Grid grid;
   size_t shared = 0;
@@ -395,7 +394,7 @@ cudaError_t launch_peeled_backward(
       !peeled_backward_grid<Config, Tuned>(tensors, kernel, &grid, &shared)) {
     if (scratch_size) return cudaSuccess;
     const SplitGrid split = split_grid(tensors);
-    return launch_grid(Kernels::split(), split.grid, 0, stream, tensors, mathematics, split.row_blocks);
+    return launch_grid(Kernels::split(), split.grid, 0, stream, tensors, mathematics, split.strips);
   }
   const int64_t columns = Mathematics::kParameters * tensors.n, partials = grid.blocks / grid.cluster;
   const bool has_partials = partials > 1 && (tensors.parameters[0] || tensors.parameters[1]);

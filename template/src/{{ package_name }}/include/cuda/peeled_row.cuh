@@ -44,12 +44,13 @@ __device__ __forceinline__ Vector<T, N> shifted(const Vector<T, N>& first, const
 template <int N>
 struct PeeledRow {
   int64_t begin = 0, vectors = 0, n = 0;  // The first vector's first element, and how many vectors there are.
+  bool shifted = false;  // Whether the vectors lie across aligned ones in another tensor.
 
   PeeledRow() = default;
 
   // `offset` is that of the row in the tensor that is to be aligned. If others are `shifted`, the two aligned vectors
   // that hold one of the row's are inside the row.
-  __device__ PeeledRow(int64_t n, int offset, bool shifted) : begin((N - offset) % N), n(n) {
+  __device__ PeeledRow(int64_t n, int offset, bool shifted) : begin((N - offset) % N), n(n), shifted(shifted) {
     vectors = (n - begin) / N;  // Not above 0 for a short row.
     if (shifted) {
       begin += N;
@@ -89,11 +90,32 @@ struct RowPlace {
   }
 };
 
+// A vector that is aligned in every tensor.
+template <int N>
+struct AlignedPlace : RowPlace<N> {
+  template <typename T>
+  __device__ Vector<T, N> load(const RowMatrix<const T>& matrix) const {
+    return ::load<N>(matrix.row(this->row) + this->first, 0);
+  }
+
+  template <typename T>
+  __device__ Vector<T, N> load_or(const RowMatrix<const T>& matrix, float otherwise) const {
+    return ::load_or<N>(matrix.data ? matrix.row(this->row) + this->first : nullptr, 0, otherwise);
+  }
+};
+
 // Calls f(place) for each vector and each element of the edges that is this thread's.
 template <int N, typename F>
 __device__ void each_place(const PeeledRow<N>& peeled, int64_t row, int rank, int threads, const F& f) {
-  for (int64_t i = rank; i < peeled.vectors; i += threads) {
-    f(RowPlace<N>{row, peeled.begin + i * N});
+  if (peeled.shifted) {
+    for (int64_t i = rank; i < peeled.vectors; i += threads) {
+      f(RowPlace<N>{row, peeled.begin + i * N});
+    }
+  } else {
+#pragma unroll 4  // Without branches the loads of several places are in flight at once.
+    for (int64_t i = rank; i < peeled.vectors; i += threads) {
+      f(AlignedPlace<N>{{row, peeled.begin + i * N}});
+    }
   }
   if (rank < peeled.edges()) f(RowPlace<1>{row, peeled.edge(rank)});
 }

@@ -72,7 +72,7 @@ bool contiguous(const RowMatrix<T>& matrix, int64_t n) {
 }
 
 // Rows that are not aligned are peeled if they have so many elements; of shorter ones too much is at their edges.
-constexpr int64_t kLeastPeeled = 1024, kLeastPeeledBackward = 320;
+constexpr int64_t kLeastPeeled = 1024, kLeastPeeledBackward = 256;
 
 // Whether the forward reads single elements of rows that are not aligned.
 template <typename Tuned>

@@ -1,7 +1,7 @@
-// The forward of a normalisation of short aligned rows, such as heads: up to 64 vectors. Some lanes of a warp share a
-// row, and a thread holds its part of several rows, so that as many loads are in flight as for long rows. The
-// mathematics is the op's; it gives functions of a single element and of the place, among the thread's accesses, where
-// that is.
+// The forward of a normalisation of short aligned rows, such as heads: up to 64 vectors. A few lanes of a warp share a
+// row, no more than it takes: a thread has four accesses, of one row or, where rows are very short, of two or four. As
+// many loads are in flight as for long rows, and few shuffles add up a row. The mathematics is the op's; it gives
+// functions of a single element and of the access in which that is.
 
 #pragma once
 
@@ -18,15 +18,15 @@
 #include "vector.cuh"
 #include "widen.cuh"
 
-constexpr int kShortThreads = 128;      // Of a block.
-constexpr int kShortBlocks = 6;         // That a multiprocessor has registers for.
-constexpr int kMostShortVectors = 64;   // Of a row.
-constexpr int kShortAccesses = 4;       // Of a thread.
+constexpr int kShortThreads = 128;     // Of a block.
+constexpr int kShortBlocks = 5;        // That a multiprocessor has registers for.
+constexpr int kMostShortVectors = 64;  // Of a row.
+constexpr int kShortAccesses = 4;      // Of a thread.
 
-// How the threads of a warp lie over rows: so many lanes, a power of two, have one of a row's accesses or two.
+// How threads lie over rows: so many lanes, a power of two, share one, and a thread has 2 to the power of `doublings`
+// accesses of it.
 struct ShortLayout {
-  int lanes;
-  bool pairs;
+  int lanes, doublings;
 };
 
 template <typename T>
@@ -43,13 +43,8 @@ class ShortNormRows {
         rank_(threadIdx.x & (layout.lanes - 1)),
         vectors_(static_cast<int>(tensors.n / N)),
         step_(blockDim.x / layout.lanes),
-        first_row_(int64_t(blockIdx.x) * step_ * (kAccesses >> layout.pairs) + threadIdx.x / layout.lanes) {
+        first_row_(int64_t(blockIdx.x) * step_ * (kAccesses >> layout.doublings) + threadIdx.x / layout.lanes) {
     load_rows(tensors.input, held_);
-#pragma unroll
-    for (int access = 0; access < 2; ++access) {
-      weights_[access] = load_parameter(tensors.weight.data, access, 1);
-      biases_[access] = load_parameter(tensors.bias.data, access, 0);
-    }
     if (tensors.residual.data) add();
   }
 
@@ -64,16 +59,16 @@ class ShortNormRows {
         sums[access] += f(values[k], access);
       }
     });
-    if (layout_.pairs) {
-#pragma unroll
-      for (int access = 0; access < kAccesses; access += 2) {
-        sums[access] = sums[access + 1] = sums[access] + sums[access + 1];
-      }
-    }
-    for (int distance = layout_.lanes / 2; distance > 0; distance /= 2) {
+    if (layout_.doublings == 2) {
+      const Sum total = lanes_sum(sums[0] + sums[1] + (sums[2] + sums[3]));
+      sums[0] = sums[1] = sums[2] = sums[3] = total;
+    } else if (layout_.doublings == 1) {
+      sums[0] = sums[1] = lanes_sum(sums[0] + sums[1]);
+      sums[2] = sums[3] = lanes_sum(sums[2] + sums[3]);
+    } else {
 #pragma unroll
       for (int access = 0; access < kAccesses; ++access) {
-        sums[access] += __shfl_xor_sync(0xffffffff, sums[access], distance);
+        sums[access] = lanes_sum(sums[access]);
       }
     }
     return sums;
@@ -88,11 +83,12 @@ class ShortNormRows {
   }
 
   // Writes f(element, weight, bias, access) to the output.
-  template <typename F>
+  template <bool kBias, typename F>
   __device__ void write(F f) const {
     each([&](int access) {
       auto values = widen(held_[access]);
-      const auto weight = widen(weights_[access % 2]), bias = widen(biases_[access % 2]);
+      const auto weight = widen(load_or<N>(tensors_.weight.data, index(access), 1));
+      const auto bias = widen(load_or<N>(kBias ? tensors_.bias.data : nullptr, index(access), 0));
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         values[k] = f(values[k], weight[k], bias[k], access);
@@ -102,9 +98,18 @@ class ShortNormRows {
   }
 
  private:
-  __device__ int64_t row(int access) const { return first_row_ + (access >> layout_.pairs) * step_; }
-  __device__ int index(int access) const { return rank_ + (layout_.pairs ? access % 2 * layout_.lanes : 0); }
+  __device__ int64_t row(int access) const { return first_row_ + (access >> layout_.doublings) * step_; }
+  __device__ int index(int access) const {
+    return rank_ + (access & ((1 << layout_.doublings) - 1)) * layout_.lanes;
+  }
   __device__ bool has(int access) const { return row(access) < tensors_.rows && index(access) < vectors_; }
+
+  __device__ Sum lanes_sum(Sum value) const {
+    for (int distance = layout_.lanes / 2; distance > 0; distance /= 2) {
+      value += __shfl_xor_sync(0xffffffff, value, distance);
+    }
+    return value;
+  }
 
   // Calls f(access) for each access that the thread has.
   template <typename F>
@@ -122,11 +127,6 @@ class ShortNormRows {
     }
   }
 
-  // Of an access's columns; `otherwise` where there is no parameter.
-  __device__ Vector<T, N> load_parameter(const T* data, int access, float otherwise) const {
-    return load_or<N>(index(access) < vectors_ ? data : nullptr, index(access), otherwise);
-  }
-
   // Adds the residual, rounds to T, and stores the result in `sum` as well.
   __device__ void add() {
     Vector<T, N> others[kAccesses];
@@ -141,18 +141,17 @@ class ShortNormRows {
   const ShortLayout& layout_;
   int rank_, vectors_, step_;
   int64_t first_row_;
-  Vector<T, N> weights_[2], biases_[2];  // Of even accesses and of odd ones.
   Vector<T, N> held_[kAccesses];
 };
 
 namespace row_norm {
 
-// The grid of a kernel over short rows of so many vectors.
+// The grid of a kernel over short rows of so many vectors. Lanes of a row read 64 bytes or more at a time.
 inline Grid short_grid(int64_t rows, int64_t vectors, ShortLayout* layout) {
-  layout->pairs = vectors > kWarp;
+  layout->doublings = vectors > 8 ? 2 : vectors > 4 ? 1 : 0;
   layout->lanes = 1;
-  while (layout->lanes << layout->pairs < vectors) layout->lanes *= 2;
-  const int64_t rows_of_block = kShortThreads / layout->lanes * (kShortAccesses >> layout->pairs);
+  while (layout->lanes << layout->doublings < vectors) layout->lanes *= 2;
+  const int64_t rows_of_block = kShortThreads / layout->lanes * (kShortAccesses >> layout->doublings);
   return Grid{dim3(kShortThreads), (rows + rows_of_block - 1) / rows_of_block};
 }
 

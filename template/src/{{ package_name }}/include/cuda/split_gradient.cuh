@@ -24,13 +24,13 @@
 constexpr int kSplitThreads = 512;  // The most threads of a block.
 constexpr int kStripVectors = 8;    // The width of a strip: 128 bytes of a row.
 
-// The input's gradient of a row, which the group's threads read twice.
+// The input's gradient of a row, which the group's threads read twice. `strips` blocks come before those of the rows.
 template <typename T, typename Mathematics>
-__device__ void gradient_of_row(const GradientTensors<T>& tensors, const Mathematics& mathematics) {
+__device__ void gradient_of_row(const GradientTensors<T>& tensors, const Mathematics& mathematics, int64_t strips) {
   using Sum = accumulate_t<T>;
   constexpr int N = kVectorLength<T>;
   RowGroup<false> group;
-  const int64_t row = group.first();
+  const int64_t row = group.first() - strips / cluster::size();
   const int offset = tensors.grad_input.template offset<N>(row);
   bool shifted = false;
   for (const auto* matrix : {&tensors.input, &tensors.grad, &tensors.grad_sum, &tensors.weight}) {
@@ -82,15 +82,13 @@ class StripGradient {
     const auto is_aligned = [](const RowMatrix<const T>& matrix) {
       return matrix.template offset<N>(0) == 0 && matrix.stride % N == 0;
     };
+    // Predicates, not branches: several loads are in flight at once.
     if (is_aligned(tensors_.input) && is_aligned(tensors_.grad) && tensors_.n % N == 0) {
-      // Predicates, not branches: the loads of several rows are in flight at once.
-      add_rows<2>([&](const RowMatrix<const T>& matrix, int64_t row) {
-        Vector<T, N> values{};
-        if (row < tensors_.rows && column_ < tensors_.n) values = load<N>(matrix.row(row) + column_, 0);
-        return values;
-      });
+      add_rows<2, false>(column_ < tensors_.n);
+    } else if (column_ >= N && column_ + 2 * N <= tensors_.n) {
+      add_rows<1, true>(true);
     } else {
-      add_rows<1>([&](const RowMatrix<const T>& matrix, int64_t row) { return load_columns(matrix, row); });
+      add_edges();
     }
 #pragma unroll
     for (int parameter = 0; parameter < Mathematics::kParameters; ++parameter) {
@@ -101,35 +99,54 @@ class StripGradient {
  private:
   static constexpr int kColumns = kStripVectors * N;
 
-  // The thread's columns of a row at any address; zeros past the row's end. The two aligned vectors in which they lie
-  // are read where both are inside of the row, else single elements.
-  __device__ Vector<T, N> load_columns(const RowMatrix<const T>& matrix, int64_t row) const {
-    const int by = (matrix.template offset<N>(row) + column_) % N;
-    const bool inside = by ? column_ >= N && column_ + 2 * N <= tensors_.n : column_ + N <= tensors_.n;
-    if (inside) return RowPlace<N>{row, column_}.load(matrix);
-    Vector<T, N> values{};
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if (column_ + k < tensors_.n) values[k] = matrix.row(row)[column_ + k];
-    }
-    return values;
-  }
-
-  template <int kAhead, typename Load>
-  __device__ void add_rows(const Load& load) {
+  // Adds up the rows. If `kShifted`, the thread's columns of a row may lie across two aligned vectors, which are inside
+  // of the row.
+  template <int kAhead, bool kShifted>
+  __device__ void add_rows(bool has_columns) {
     const int64_t step = blockDim.x / kStripVectors;
     for (int64_t row = threadIdx.x / kStripVectors; row < tensors_.rows; row += kAhead * step) {
-      Vector<T, N> values[kAhead], grads[kAhead];
+      Held<kShifted> values[kAhead], grads[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        values[i] = load(tensors_.input, row + i * step);
-        grads[i] = load(tensors_.grad, row + i * step);
+        const bool valid = has_columns && row + i * step < tensors_.rows;
+        values[i].load(tensors_.input, row + i * step, column_, valid);
+        grads[i].load(tensors_.grad, row + i * step, column_, valid);
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         if (row + i * step >= tensors_.rows) break;
-        add(widen(values[i]), widen(grads[i]), mathematics_.load(row + i * step));
+        add(widen(values[i].value()), widen(grads[i].value()), mathematics_.load(row + i * step));
       }
+    }
+  }
+
+  // The thread's columns of a row.
+  template <bool kShifted>
+  struct Held {
+    Vector<T, N> vectors[kShifted ? 2 : 1] = {};
+    int by = 0;  // The elements by which they lie past an aligned vector.
+
+    __device__ void load(const RowMatrix<const T>& matrix, int64_t row, int64_t column, bool valid) {
+      if (kShifted) by = (matrix.template offset<N>(row) + column) % N;
+      const T* const from = matrix.row(row) + column - by;
+      if (valid) vectors[0] = ::load<N>(from, 0);
+      if (kShifted && valid && by) vectors[kShifted] = ::load<N>(from, 1);
+    }
+
+    __device__ Vector<T, N> value() const { return kShifted ? shifted(vectors[0], vectors[kShifted], by) : vectors[0]; }
+  };
+
+  // Of columns at the rows' ends, element by element.
+  __device__ void add_edges() {
+    for (int64_t row = threadIdx.x / kStripVectors; row < tensors_.rows; row += blockDim.x / kStripVectors) {
+      Vector<T, N> values{}, grads{};
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        if (column_ + k >= tensors_.n) break;
+        values[k] = tensors_.input.row(row)[column_ + k];
+        grads[k] = tensors_.grad.row(row)[column_ + k];
+      }
+      add(widen(values), widen(grads), mathematics_.load(row));
     }
   }
 
@@ -174,14 +191,13 @@ class StripGradient {
   Vector<Sum, N> sums_[Mathematics::kParameters] = {};
 };
 
-// The first `row_blocks` blocks have rows, the others strips.
+// The first `strips` blocks have strips, since these take longer, and the others rows.
 template <typename T, typename Mathematics>
-__device__ void split_gradient(
-    const GradientTensors<T>& tensors, const Mathematics& mathematics, int64_t row_blocks) {
-  if (blockIdx.x < row_blocks) {
-    gradient_of_row(tensors, mathematics);
-  } else if ((blockIdx.x - row_blocks) * kStripVectors * kVectorLength<T> < tensors.n) {
-    StripGradient<T, Mathematics>(tensors, mathematics, blockIdx.x - row_blocks).run();
+__device__ void split_gradient(const GradientTensors<T>& tensors, const Mathematics& mathematics, int64_t strips) {
+  if (blockIdx.x >= strips) {
+    gradient_of_row(tensors, mathematics, strips);
+  } else if (int64_t(blockIdx.x) * kStripVectors * kVectorLength<T> < tensors.n) {
+    StripGradient<T, Mathematics>(tensors, mathematics, blockIdx.x).run();
   }
 }
 
@@ -189,7 +205,7 @@ namespace row_norm {
 
 struct SplitGrid {
   Grid grid;
-  int64_t row_blocks = 0;
+  int64_t strips = 0;  // The blocks that have strips: whole clusters.
 };
 
 // A cluster has a row where a block's threads would have more than a vector each, as long as multiprocessors are free.
@@ -209,8 +225,8 @@ SplitGrid split_grid(const GradientTensors<T>& tensors) {
   split.grid.block = dim3(std::clamp<int64_t>((threads + kWarp - 1) / kWarp * kWarp, kLeastThreads, kSplitThreads));
   const bool has_parameters = tensors.parameters[0] || tensors.parameters[1];
   const int64_t strips = has_parameters ? (vectors + kStripVectors) / kStripVectors : 0;
-  if (tensors.grad_input.data) split.row_blocks = rows * cluster;
-  split.grid.blocks = split.row_blocks + (strips + cluster - 1) / cluster * cluster;
+  split.strips = (strips + cluster - 1) / cluster * cluster;
+  split.grid.blocks = split.strips + (tensors.grad_input.data ? rows * cluster : 0);
   return split;
 }
 
