@@ -38,7 +38,7 @@ from kernelgen.worker.clock import CudaClock
 from kernelgen.worker.environment import describe
 
 OP, BEFORE = "op", "before"
-WARM_UP = 4
+WARM_UP = 3
 LINE = "{recipe:18} {case:42} {dtype:9} {direction:9} {us:9.1f} us  {ratio:5.2f} x {best}"
 
 
