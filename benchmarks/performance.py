@@ -36,6 +36,21 @@ divided as finely now, but a `.cu` file names its instantiations: what was `flas
 is now the object `flash_attention/sm80/forward.cu (bfloat16, 64)`.
 """
 
+# Static: what cuda.cpp of each recipe chooses, and where that was tried.
+GPUS = """## Which code runs on which GPU
+
+| recipe | 7.5 | 8.0 | 8.6, 8.9, 12.0 | 9.0 | 10.0 |
+| --- | --- | --- | --- | --- | --- |
+| `elementwise`, `swiglu` | portable | portable | portable | portable | portable |
+| `rms_norm`, `layer_norm` | portable | portable | portable | portable, long rows by clusters | as 9.0 |
+| `linear_activation`, 16 bits | plain loops: right and slow | `mma.sync` | `mma.sync` | `wgmma` with 9.0a, else `mma.sync` | `mma.sync` |
+| `linear_activation`, float32 and float64 | plain loops | plain loops | plain loops | plain loops | plain loops |
+| `flash_attention` | refused, by a sentence | `mma.sync` | `mma.sync`; smaller tiles for the gradient of heads above 64 | `wgmma` with 9.0a, else `mma.sync` | `mma.sync` |
+
+Speed was measured on 9.0 alone; there `mma.sync` was forced for its rows in the tables below. Results are proven by the suites on
+an H200 and on the emulated GPUs 8.0 and 9.0a, and for `flash_attention` on the emulated 8.6. On other GPUs neither was done.
+"""
+
 
 def number(value: float) -> str:
     return f"{value:.1f}" if value < 1000 else f"{value:.0f}"
@@ -175,7 +190,7 @@ def unusual() -> list[str]:
 
 
 def page(all_results: list[dict[str, Any]]) -> str:
-    parts = [unusual(), *(part(results) for results in all_results), overhead()]
+    parts = [GPUS.splitlines() + [""], unusual(), *(part(results) for results in all_results), overhead()]
     return "\n".join([HEAD, *(line for lines in parts for line in lines)]).rstrip() + "\n"
 
 
