@@ -39,16 +39,18 @@ is now the object `flash_attention/sm80/forward.cu (bfloat16, 64)`.
 # Static: what cuda.cpp of each recipe chooses, and where that was tried.
 GPUS = """## Which code runs on which GPU
 
-| recipe | 7.5 | 8.0 | 8.6, 8.9, 12.0 | 9.0 | 10.0 |
-| --- | --- | --- | --- | --- | --- |
-| `elementwise`, `swiglu` | portable | portable | portable | portable | portable |
-| `rms_norm`, `layer_norm` | portable | portable | portable | portable, long rows by clusters | as 9.0 |
-| `linear_activation`, 16 bits | plain loops: right and slow | `mma.sync` | `mma.sync` | `wgmma` with 9.0a, else `mma.sync` | `mma.sync` |
-| `linear_activation`, float32 and float64 | plain loops | plain loops | plain loops | plain loops | plain loops |
-| `flash_attention` | refused, by a sentence | `mma.sync` | `mma.sync`; smaller tiles for the gradient of heads above 64 | `wgmma` with 9.0a, else `mma.sync` | `mma.sync` |
+| recipe | 7.5 | 8.0, 10.0 | 8.6, 8.9, 12.0 | 9.0 |
+| --- | --- | --- | --- | --- |
+| `elementwise`, `swiglu`, the norms | portable | portable | portable | portable |
+| `linear_activation`, 16 bits | plain loops: right, slow | `mma.sync` | `mma.sync` | `wgmma` or `mma.sync` |
+| `linear_activation`, others | plain loops | plain loops | plain loops | plain loops |
+| `flash_attention` | refused | `mma.sync` | `mma.sync`, smaller tiles | `wgmma` or `mma.sync` |
 
-Speed was measured on 9.0 alone; there `mma.sync` was forced for its rows in the tables below. Results are proven by the suites on
-an H200 and on the emulated GPUs 8.0 and 9.0a, and for `flash_attention` on the emulated 8.6. On other GPUs neither was done.
+`wgmma` needs code for 9.0a and rows of whole 16 bytes. On 8.6, 8.9 and 12.0 the gradient of heads above 64 has smaller
+tiles. The norms take clusters for long rows from 9.0 on.
+
+Speed was measured on 9.0 alone; `mma.sync` was forced there for its rows in the tables below. The suites pass on an H200
+and on the emulated 8.0 and 9.0a, that of `flash_attention` on the emulated 8.6. On other GPUs neither was tried.
 """
 
 

@@ -44,7 +44,7 @@ __device__ __forceinline__ Vector<T, N> shifted(const Vector<T, N>& first, const
 template <int N>
 struct PeeledRow {
   int64_t begin = 0, vectors = 0, n = 0;  // The first vector's first element, and how many vectors there are.
-  bool shifted = false;  // Whether the vectors lie across aligned ones in another tensor.
+  bool shifted = false;                   // Whether the vectors lie across aligned ones in another tensor.
 
   PeeledRow() = default;
 

@@ -191,7 +191,8 @@ cudaError_t launch_backward(
       const auto error = gradient.launch(kernel, tile, blocks, shared, partial, stream);
       if (error != cudaSuccess || !partial) return error;
       const int64_t partials = blocks / tile.blocks_per_group;
-      return launch_sum_columns<Sum>(Stored<Sum>{partial, columns}, gradient.parameters(), partials, columns, 1, stream);
+      return launch_sum_columns<Sum>(
+          Stored<Sum>{partial, columns}, gradient.parameters(), partials, columns, 1, stream);
     }
   });
 }

@@ -99,9 +99,7 @@ class ShortNormRows {
 
  private:
   __device__ int64_t row(int access) const { return first_row_ + (access >> layout_.doublings) * step_; }
-  __device__ int index(int access) const {
-    return rank_ + (access & ((1 << layout_.doublings) - 1)) * layout_.lanes;
-  }
+  __device__ int index(int access) const { return rank_ + (access & ((1 << layout_.doublings) - 1)) * layout_.lanes; }
   __device__ bool has(int access) const { return row(access) < tensors_.rows && index(access) < vectors_; }
 
   __device__ Sum lanes_sum(Sum value) const {
