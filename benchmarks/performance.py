@@ -46,8 +46,8 @@ GPUS = """## Which code runs on which GPU
 | `linear_activation`, others | plain loops | plain loops | plain loops | plain loops |
 | `flash_attention` | refused | `mma.sync` | `mma.sync`, smaller tiles | `wgmma` or `mma.sync` |
 
-`wgmma` needs code for 9.0a and rows of whole 16 bytes. On 8.6, 8.9 and 12.0 the gradient of heads above 64 has smaller
-tiles. The norms take clusters for long rows from 9.0 on.
+`wgmma` needs code for 9.0a and rows of whole 16 bytes. On 8.6, 8.9 and 12.0 the gradient of heads above 64 has
+smaller tiles. The norms take clusters for long rows from 9.0 on.
 
 Speed was measured on 9.0 alone; `mma.sync` was forced there for its rows in the tables below. The suites pass on an H200
 and on the emulated 8.0 and 9.0a, that of `flash_attention` on the emulated 8.6. On other GPUs neither was tried.
@@ -192,7 +192,7 @@ def unusual() -> list[str]:
 
 
 def page(all_results: list[dict[str, Any]]) -> str:
-    parts = [GPUS.splitlines() + [""], unusual(), *(part(results) for results in all_results), overhead()]
+    parts = [[*GPUS.splitlines(), ""], unusual(), *(part(results) for results in all_results), overhead()]
     return "\n".join([HEAD, *(line for lines in parts for line in lines)]).rstrip() + "\n"
 
 

@@ -44,7 +44,8 @@ def test_elementwise(compiled, reference, memory, dtype, n, shift):
 
 # Rows for a few lanes, for a warp, for a block, for a part of a block, for a block that holds more, for a cluster, and
 # too long for all of these. Rows that fill their thread groups, groups without a row, and fewer rows than four for each
-# of two multiprocessors, whose gradient is one launch. By their lengths and shifts they begin anywhere, in all tensors alike or not.
+# of two multiprocessors, whose gradient is one launch. By their lengths and shifts they begin anywhere, in all tensors
+# alike or not.
 ROWS = [
     *((37, 24, 80), (9, 1021, 80), (8, 2048, 80), (27, 1100, 80)),
     *((16, 256, 80), (19, 256, 80), (8, 1024, 80), (9, 1024, 80)),
