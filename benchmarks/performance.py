@@ -49,8 +49,8 @@ GPUS = """## Which code runs on which GPU
 `wgmma` needs code for 9.0a and rows of whole 16 bytes. On 8.6, 8.9 and 12.0 the gradient of heads above 64 has
 smaller tiles. The norms take clusters for long rows from 9.0 on.
 
-Speed was measured on 9.0 alone; `mma.sync` was forced there for its rows in the tables below. The suites pass on an H200
-and on the emulated 8.0 and 9.0a, that of `flash_attention` on the emulated 8.6. On other GPUs neither was tried.
+Speed was measured on 9.0 alone; `mma.sync` was forced there for its rows in the tables below. The suites pass on an
+H200 and on the emulated 8.0 and 9.0a, that of `flash_attention` on the emulated 8.6. On other GPUs neither was tried.
 """
 
 
