@@ -278,17 +278,24 @@ template <typename Tuned, int kAccesses_>
 struct PeeledForwardConfig {
   static constexpr int kAccesses = kAccesses_;
   static constexpr int kThreads = Tuned::forward_threads;
-  static constexpr int kBlocks = std::max(1, Tuned::forward_resident_threads / kThreads);
+  // More accesses take more registers.
+  static constexpr int kBlocks = std::max(1, Tuned::forward_resident_threads / kThreads / (kAccesses > 4 ? 2 : 1));
 };
 
 // Calls visit(config, grid): a group a row.
 template <typename Tuned, typename T, typename Visit>
 cudaError_t visit_peeled_forward(const NormTensors<T>& tensors, const Visit& visit) {
-  // Twice as many accesses where they hold two elements each: else rows that a block could hold would take a cluster.
-  constexpr int kAccesses = std::min(4, Tuned::forward_accesses) * (sizeof(T) == 8 ? 2 : 1);
-  constexpr int kMost = Tuned::forward_threads;
+  constexpr int kAccesses = std::min(4, Tuned::forward_accesses), kMost = Tuned::forward_threads;
   const int64_t vectors = tensors.n / kVectorLength<T>, rows = tensors.rows;
   Grid grid;
+  if constexpr (sizeof(T) == 8) {
+    // Twice as many accesses of rows that would take a cluster otherwise.
+    constexpr int kMore = 2 * kAccesses;
+    if (vectors > kMost * kAccesses && vectors <= kMost * kMore) {
+      hold_in_blocks(vectors, kMore, kMost, rows, &grid);
+      return visit(PeeledForwardConfig<Tuned, kMore>(), grid);
+    }
+  }
   if (vectors <= kWarp * kAccesses) {
     grid.block = dim3(kWarp, kLaneGroupThreads / kWarp);
     grid.blocks = (rows + grid.block.y - 1) / grid.block.y;

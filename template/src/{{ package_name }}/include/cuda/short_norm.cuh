@@ -144,9 +144,9 @@ class ShortNormRows {
 
 namespace row_norm {
 
-// The grid of a kernel over short rows of so many vectors. Lanes of a row read 64 bytes or more at a time.
+// The grid of a kernel over short rows of so many vectors. The lanes of a row read 128 bytes at a time, if it has them.
 inline Grid short_grid(int64_t rows, int64_t vectors, ShortLayout* layout) {
-  layout->doublings = vectors > 8 ? 2 : vectors > 4 ? 1 : 0;
+  layout->doublings = vectors > 16 ? 2 : vectors > 8 ? 1 : 0;
   layout->lanes = 1;
   while (layout->lanes << layout->doublings < vectors) layout->lanes *= 2;
   const int64_t rows_of_block = kShortThreads / layout->lanes * (kShortAccesses >> layout->doublings);

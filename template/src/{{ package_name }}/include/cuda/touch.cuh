@@ -14,11 +14,11 @@ __device__ void touch(const T* pointer) {
   asm volatile("ld.volatile.global.u8 %0, [%1];" : "=r"(unused) : "l"(pointer));
 }
 
-// A row of parameters, by a block of few; it may be null.
+// A row of parameters, by a block of few; it may be null. Of long rows every block would touch too much.
 template <typename T>
 __device__ void touch_parameters(const T* row, int64_t n) {
-  constexpr int kFewBlocks = 512;
-  if (!row || gridDim.x > kFewBlocks) return;
+  constexpr int kFewBlocks = 192, kMostBytes = 32 * 1024;
+  if (!row || gridDim.x > kFewBlocks || n * sizeof(T) > kMostBytes) return;
   const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
 #pragma unroll 1  // Mostly it is one iteration.
   for (int64_t i = int64_t(thread) * kVectorLength<T>; i < n; i += int64_t(threads) * kVectorLength<T>) {
