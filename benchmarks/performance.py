@@ -8,6 +8,7 @@ the results give.
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -178,6 +179,7 @@ def unusual() -> list[str]:
         "short, long, few, many and strided, in every dtype. A ratio is the time of the fastest of PyTorch's kernels"
     ]
     lines += ["and `torch.compile(dynamic=False)` over the recipe's.", ""]
+    lines += [*textwrap.wrap(results["note"], 120), ""] if "note" in results else []
     lines += ["![The ratio of each shape over its size](images/shapes.svg)", "", *summary.unusual_table(results), ""]
     slow = sorted((row for row in results["rows"] if row["ratio"] < summary.LEAST), key=lambda row: row["ratio"])
     if slow:
