@@ -10,8 +10,8 @@ allowed as well (backward stability); in float64 that of other roundings inside 
 have to be where the reference has them; for a NaN an infinity will do, since the order of operations decides which of
 the two comes of infinite inputs or of sums that overflow.
 
-A number of 8 bits whose reference in float64 is not rounded to 8 bits may be off by half a step of its format, as long as
-the numbers there are, plus twice what the reference's own error exceeds that by, plus the roundings inside.
+A number of 8 bits whose reference in float64 is not rounded to 8 bits may be off by half a step of its format there,
+plus twice what the reference's own error exceeds that by, plus the roundings inside.
 """
 
 import contextlib
