@@ -77,4 +77,37 @@ inline Scale scale_for(int largest, bool power_of_two, const Format& format) {
   return Scale(float_of(bits));
 }
 
+// The largest magnitude of some numbers, as bits, or `largest`.
+inline int largest_of(const float* x, int64_t count, int largest = 0) {
+  for (int64_t i = 0; i < count; ++i) largest = larger_magnitude(largest, x[i]);
+  return largest;
+}
+
+inline void encode(const float* x, int64_t count, float inverse, const Format& format, uint8_t* codes) {
+  for (int64_t i = 0; i < count; ++i) codes[i] = encode(x[i], inverse, format);
+}
+
+// Codes of numbers that share a scale, and that scale.
+inline float quantise(const float* x, int64_t count, bool power_of_two, const Format& format, uint8_t* codes) {
+  const Scale scale = scale_for(largest_of(x, count), power_of_two, format);
+  encode(x, count, scale.inverse, format, codes);
+  return scale.value;
+}
+
+// Codes of a row of which `length` elements share a scale; the scale of the i-th group goes to scales[i * step].
+inline void quantise_groups(
+    const float* x,
+    int64_t count,
+    int64_t length,
+    bool power_of_two,
+    const Format& format,
+    uint8_t* codes,
+    float* scales,
+    int64_t step) {
+  for (int64_t first = 0; first < count; first += length, scales += step) {
+    const int64_t rest = count - first;
+    *scales = quantise(x + first, rest < length ? rest : length, power_of_two, format, codes + first);
+  }
+}
+
 }  // namespace fp8

@@ -28,6 +28,13 @@ inline Scaling scaling_of(const char* op, const std::string& name) {
   checks::refuse(op, "scaling", "is '" + name + "'", "'tensor', 'row', 'group' or 'block'");
 }
 
+// The same of rows alone.
+inline Scaling scaling_of_rows(const char* op, const std::string& name) {
+  if (name == "row") return Scaling::kRow;
+  if (name == "group") return Scaling::kGroup;
+  checks::refuse(op, "scaling", "is '" + name + "'", "'row' or 'group'");
+}
+
 // Whether the dtype of the results is float8_e5m2; refuses other dtypes than that and float8_e4m3fn.
 inline bool is_e5m2(const char* op, ScalarType dtype) {
   if (dtype == ScalarType::Float8_e5m2) return true;
@@ -69,6 +76,11 @@ inline Tensor empty_scales(const Tensor& like, Scaling scaling, std::vector<int6
   }
   strides[last] = rows;
   return empty_float(like, sizes, strides);
+}
+
+// Where the results of rows go.
+inline Rows rows_of(const Tensor& codes, const Tensor& scales, int64_t rows, bool e5m2, bool power_of_two) {
+  return {dtypes::mutable_data<uint8_t>(codes), dtypes::mutable_data<float>(scales), 1, rows, e5m2, power_of_two};
 }
 
 }  // namespace fp8
