@@ -22,7 +22,7 @@ from kernelgen.worker import ceilings
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import load
 
-OPS = ("quantize_fp8", "swiglu_fp8")
+OPS = ("quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
 # The share of this GPU's copy rate to reach, by tensors of 64 MiB and more.
 BOUND = 0.85
 
