@@ -5,8 +5,8 @@ plus one rounding of the element and a few of the sums inside, which are kept in
 allows the same with code of its own, since what judges an op must not be a file that comes with the op; kernelgen's
 tests hold the two to the same verdicts.
 
-A number of 8 bits may be off by half a step of its format, where it is, plus what PyTorch's errors exceed that by twice,
-plus the roundings inside. Its reference in float64 says it unrounded: if it rounds to 8 bits as well, one step is allowed.
+A number of 8 bits may be off by half a step of its format there, plus twice what PyTorch's error exceeds that by, plus
+the roundings inside. That is where its reference does not round in float64; if it does, one step is allowed.
 """
 
 from collections.abc import Sequence

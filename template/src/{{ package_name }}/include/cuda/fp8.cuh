@@ -30,7 +30,9 @@ struct Format {
 };
 
 // The bits of |x|. They are in the order of the numbers, with infinity and NaN at the end.
-__device__ __forceinline__ uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffff; }
+__device__ __forceinline__ uint32_t magnitude(float x) {
+  return __float_as_uint(x) & 0x7fffffff;
+}
 
 // The code of x times `inverse`: to nearest, ties to even; beyond the largest number that number; infinity and NaN stay
 // so.

@@ -3,7 +3,8 @@
 // An op's kernels call these with a source, which computes the values of a row:
 //
 //     struct Source {
-//       // What all elements of a row have in common, such as the mean of squares; of a row that the block, or its warp,
+//       // What all elements of a row have in common, such as the mean of squares; of a row that the block, or its
+//       warp,
 //       // holds, and of one in `chunks` chunks. Each gives the values of a part afterwards.
 //       template <int N, int kAccesses>
 //       __device__ void whole(BlockGroup&, int64_t row, const RowPart<N, kAccesses>&, Held<N, kAccesses>& values);
@@ -168,7 +169,9 @@ inline Grid grid_for_whole(
 
 // The block for one row: of rows that are read by single elements, the short ones are read twice as well, so that there
 // is one kernel less.
-inline dim3 of_one_row(const dim3& block) { return dim3(block.x); }
+inline dim3 of_one_row(const dim3& block) {
+  return dim3(block.x);
+}
 
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch_blocks(

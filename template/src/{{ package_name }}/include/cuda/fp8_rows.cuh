@@ -94,7 +94,8 @@ __device__ __forceinline__ void write_codes(
     Format format) {
 #pragma unroll
   for (int access = 0; access < kAccesses; ++access) {
-    if (part.has(access)) store(codes, part.index(access), encode_all(values[access], inverses[access], finite, format));
+    if (part.has(access))
+      store(codes, part.index(access), encode_all(values[access], inverses[access], finite, format));
   }
 }
 
@@ -172,7 +173,8 @@ __device__ void quantise_groups(
   scales_of_groups(largest, out.power_of_two, Format{out.e5m2}, scales, inverses);
 #pragma unroll
   for (int access = 0; access < kAccesses; ++access) {
-    if (part.begins_group(access)) out.scales[row * out.row_step + part.group(access) * out.group_step] = scales[access];
+    if (part.begins_group(access))
+      out.scales[row * out.row_step + part.group(access) * out.group_step] = scales[access];
   }
   write_codes(out.codes + row * n, values, part, inverses, finite, Format{out.e5m2});
 }

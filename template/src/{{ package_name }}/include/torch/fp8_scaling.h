@@ -52,13 +52,17 @@ void visit_floating(ScalarType dtype, Visitor&& visitor) {
   }
 }
 
-inline int64_t groups_of(int64_t elements) { return (elements + kGroupLength - 1) / kGroupLength; }
+inline int64_t groups_of(int64_t elements) {
+  return (elements + kGroupLength - 1) / kGroupLength;
+}
 
 inline Tensor empty_float(const Tensor& like, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
   return empty_strided(like, sizes.size(), sizes.data(), strides.data(), aoti_torch_dtype_float32());
 }
 
-inline Tensor no_scales(const Tensor& like) { return empty_contiguous(like, {0}, ScalarType::Float); }
+inline Tensor no_scales(const Tensor& like) {
+  return empty_contiguous(like, {0}, ScalarType::Float);
+}
 
 // Scales of a contiguous tensor of the given sizes, with the device of `like`. Those of groups lie as a transposed
 // matrix, one group of all rows after the other, as matrix products read them.
