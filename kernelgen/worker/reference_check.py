@@ -11,7 +11,8 @@ have to be where the reference has them; for a NaN an infinity will do, since th
 the two comes of infinite inputs or of sums that overflow.
 
 A number of 8 bits whose reference in float64 is not rounded to 8 bits may be off by half a step of its format there,
-plus twice what the reference's own error exceeds that by, plus the roundings inside.
+plus twice what the reference's own error exceeds that by, plus a few roundings inside, as a share of the element: the
+largest has the format's whole range over it.
 """
 
 import contextlib
@@ -286,7 +287,7 @@ def _allowed(
         magnitude = torch.where(known, magnitude, 0)
         largest, baseline = _largest(magnitude), _largest(torch.where(known & plain.isfinite(), off, 0))
     if half_step is not None:
-        return half_step + (2 * baseline + _inside(dtype) * largest)
+        return half_step + magnitude.mul_(_inside(dtype)).add_(2 * baseline)
     return magnitude.mul_(limits.eps).add_(
         2 * baseline + _inside(dtype) * largest + limits.smallest_normal * limits.eps
     )
