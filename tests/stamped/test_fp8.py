@@ -30,7 +30,7 @@ FAULTS = [
     ("quantize_fp8", "fp8.cuh", "(bits + 0x7fffff) & kFloatInfinity", "bits & kFloatInfinity"),
     # A scale is that of its own group, row or block, and lies in its own place.
     ("quantize_fp8", "fp8_rows.cuh", "warp_max<kLanes>(largest[access])", "warp_max<kLanes / 2>(largest[access])"),
-    ("quantize_fp8", "fp8_rows.cuh", "lane / kAccesses * kAccesses + access);", "access);"),
+    ("quantize_fp8", "fp8_rows.cuh", "scale.inverse, lane / kAccesses * kAccesses + access)", "scale.inverse, access)"),
     ("quantize_fp8", "matrices.cu", "__shfl_xor_sync(0xffffffff, largest, kAcross)", "largest"),
     ("quantize_fp8", "matrices.cu", "(int64_t(matrix) * across + tile_column) * down + tile_row", "blockIdx.x"),
     ("quantize_fp8", "rows.cu", "i += gridDim.x", "i += gridDim.x + 1"),
