@@ -42,6 +42,7 @@ VALUES = (
     "large mean",
     "signed zeros",
     "equal",
+    "outliers",
 )
 # How the tensors of a call share memory: not at all; all arguments of a shape are the same tensor; or each is a view
 # that starts one element after the last.
@@ -209,6 +210,10 @@ class Make:
             return normal + limits.eps**-0.5
         if kind == "equal":
             return normal.flatten()[:1].expand(normal.numel()).reshape(normal.shape) if normal.numel() else normal
+        if kind == "outliers":
+            # One in a hundred, as activations have them: what is scaled by the largest loses the others.
+            factor = 2**5 if self.dtype == torch.float16 else 2**12
+            return torch.where(self._uniform(normal) < 0.01, normal * factor, normal)
         if kind == "signed zeros":
             return torch.where(self._uniform(normal) < 0.25, torch.copysign(torch.zeros_like(normal), normal), normal)
         if kind in ("infinite", "nan"):

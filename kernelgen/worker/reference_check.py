@@ -9,6 +9,10 @@ by a rounding; what such a change of the inputs or the cotangents does to the ex
 what roundings of the numbers inside do to it (Monte Carlo arithmetic). Infinities and NaNs have to be where the
 reference has them; for a NaN an infinity will do, since the order of operations decides which of the two comes of
 infinite inputs or of sums that overflow.
+
+A number of 8 bits whose reference in float64 is not rounded to 8 bits may be off by half a step of its format there,
+plus twice what the reference's own error exceeds that by, plus a few roundings inside, as a share of the element: the
+largest has the format's whole range over it. What else is allowed then is so element by element.
 """
 
 import contextlib
@@ -199,9 +203,17 @@ def compare(
     if not dtype.is_floating_point and not dtype.is_complex:
         allowed, right = torch.zeros_like(exact), result == plain
     else:
-        allowed = _allowed(dtype, plain, exact)
+        is_rounded = dtype.itemsize == 1 and exacts[0].dtype != dtype
+        half_step = _half_a_step(dtype, exact) if is_rounded else None
+        allowed = _allowed(dtype, plain, exact, half_step)
         for pair in allowed_errors:
-            allowed = torch.maximum(allowed, _allowed(dtype, *map(_together, pair)))
+            others = [_together(side) for side in pair]
+            if is_rounded:
+                # Of the reference in float64 here and there, neither is rounded.
+                more = half_step + 2 * _excess(dtype, *others, is_rounded=pair[0][0].dtype == dtype)
+            else:
+                more = _allowed(dtype, *others)
+            allowed = torch.maximum(allowed, more)
         error = (result - exact).abs()
         if bool((error <= allowed).all()):  # As nearly always: no NaN, no infinity.
             return float(_largest(error.div_(allowed)))
@@ -232,8 +244,10 @@ def compare_coarsely(name: str, result: Tensor, plain: Tensor, hint: str = "") -
     allowed = 0.0
     if plain.is_floating_point() and plain.numel():
         share = max(_FAR_ROUNDINGS * torch.finfo(plain.dtype).eps, _FAR_SHARE)
-        allowed = share * max(float(expected.abs().nan_to_num(0, posinf=0).max()) for _, expected in pairs)
+        allowed = share * max(float(expected.float().abs().nan_to_num(0, posinf=0).max()) for _, expected in pairs)
     for n, (got, expected) in enumerate(pairs):
+        if plain.is_floating_point() and plain.dtype.itemsize == 1:  # PyTorch does not subtract these.
+            got, expected = got.float(), expected.float()
         right = (got == expected) | (got.isnan() & expected.isnan())
         if allowed:
             right |= (got - expected).abs() <= allowed
@@ -256,18 +270,36 @@ def _together(values: Sequence[Tensor]) -> Tensor:
 STALE = "; it is what other values at the same address gave before: is a result cached?"
 
 
-def _allowed(dtype: torch.dtype, plain: Tensor, exact: Tensor) -> Tensor:
-    """How far each element may be off."""
+def _allowed(dtype: torch.dtype, plain: Tensor, exact: Tensor, half_step: Tensor | None = None) -> Tensor:
+    """How far each element may be off. `half_step`: of roundings to 8 bits."""
     limits = torch.finfo(dtype)
     magnitude, off = exact.abs(), (plain - exact).abs()
+    if half_step is not None:
+        off = (off - half_step).clamp(min=0)
     largest, baseline = _largest(magnitude), _largest(off)
     if not largest.isfinite() or not baseline.isfinite():
         known = exact.isfinite()
         magnitude = torch.where(known, magnitude, 0)
         largest, baseline = _largest(magnitude), _largest(torch.where(known & plain.isfinite(), off, 0))
+    if half_step is not None:
+        return half_step + magnitude.mul_(_inside(dtype)).add_(2 * baseline)
     return magnitude.mul_(limits.eps).add_(
         2 * baseline + _inside(dtype) * largest + limits.smallest_normal * limits.eps
     )
+
+
+def _excess(dtype: torch.dtype, plain: Tensor, exact: Tensor, *, is_rounded: bool) -> Tensor:
+    """The error of each element, less what a rounding to 8 bits explains."""
+    off = (plain - exact).abs().nan_to_num(0, posinf=0)
+    return (off - _half_a_step(dtype, exact)).clamp(min=0) if is_rounded else off
+
+
+def _half_a_step(dtype: torch.dtype, values: Tensor) -> Tensor:
+    """Half of the distance between the dtype's numbers where these values lie: the same where they are subnormal."""
+    limits = torch.finfo(dtype)
+    magnitude = values.abs().nan_to_num(0, posinf=0).clamp(min=limits.smallest_normal)
+    fraction, _ = torch.frexp(magnitude)  # In [0.5, 1), so that the quotient is a power of two.
+    return limits.eps / 4 * (magnitude / fraction)
 
 
 def _inside(dtype: torch.dtype) -> float:

@@ -17,14 +17,17 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-RECIPES = ("blank", "elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
+RECIPES = (
+    *("blank", "elementwise", "flash_attention", "layer_norm", "linear_activation", "quantize_fp8", "rms_norm"),
+    *("rms_norm_fp8", "swiglu", "swiglu_fp8"),
+)
 
 # For the breaks of lines: short and long names, and argument lists about as long as a line.
 ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[2]", "float", "Tensor[]"] * 2)]
 LENGTHS = [
     *(
         {"name": name * length, "recipe": recipe}
-        for name, recipe in zip("befnprs", RECIPES, strict=True)
+        for name, recipe in zip("befnpqrmsw", RECIPES, strict=True)
         for length in (1, 36)
     ),
     *(

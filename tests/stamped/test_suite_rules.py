@@ -1,5 +1,6 @@
 """The stamped suite and the lab have the same rules for inputs and tolerances, each in code of its own."""
 
+import functools
 import importlib.util
 import subprocess
 import sys
@@ -64,6 +65,49 @@ def test_an_error_is_allowed_where_the_lab_allows_it(dtype):
         assert verdict == accepts(oracle.compare, "output 0", results, plain, exact), i
         verdicts.add(verdict)
     assert verdicts == {True, False}
+
+
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def numbers_of(dtype: torch.dtype) -> torch.Tensor:
+    """All finite numbers of an 8-bit format, in order."""
+    numbers = torch.arange(256, dtype=torch.uint8).view(dtype).double()
+    return numbers[numbers.isfinite()].unique()
+
+
+@pytest.mark.parametrize("dtype", FP8, ids=str)
+def test_half_a_step_is_what_rounding_to_8_bits_may_be_off_by(dtype):
+    """Between any two neighbours the middle is exactly so far from both."""
+    numbers = numbers_of(dtype)
+    middles = (numbers[:-1] + numbers[1:]) / 2
+    half = (numbers[1:] - numbers[:-1]) / 2
+    for half_a_step in (tolerances.half_a_step, oracle._half_a_step):
+        assert torch.equal(half_a_step(dtype, middles), half)
+
+
+@pytest.mark.parametrize("dtype", FP8, ids=str)
+def test_numbers_of_8_bits_are_roundings_of_what_their_reference_says(dtype):
+    """To nearest is right; to zero, by a step more, without subnormal numbers and NaN are not."""
+    generator = torch.Generator().manual_seed(0)
+    exact = [torch.randn(2000, generator=generator, dtype=torch.float64) * torch.finfo(dtype).max / 5]
+    exact[0][:1000] *= 2.0 ** -torch.arange(1000).remainder(34)
+    nearest = [value.clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max).float().to(dtype) for value in exact]
+    exact = [value.clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max) for value in exact]
+    numbers = numbers_of(dtype)
+    below = numbers[(torch.searchsorted(numbers, exact[0].abs(), right=True) - 1).clamp(min=0)] * exact[0].sign()
+    smallest = torch.finfo(dtype).smallest_normal
+    steps = (nearest[0].view(torch.uint8).int() + torch.where(nearest[0].double().abs() < 1, 1, 0)).to(torch.uint8)
+    wrong = {
+        "to zero": below.float().to(dtype),
+        "a step more": steps.view(dtype),
+        "no subnormal numbers": torch.where(exact[0].abs() < smallest / 2, 0, nearest[0].float()).to(dtype),
+        "not a number": torch.where(exact[0] == exact[0].max(), torch.nan, nearest[0].float()).to(dtype),
+    }
+    for check in (tolerances.assert_accurate, functools.partial(oracle.compare, "output 0")):
+        assert accepts(check, nearest, nearest, exact)
+        for name, result in wrong.items():
+            assert not accepts(check, [result], nearest, exact), name
 
 
 # PyTorch's own sum is exact for these inputs, and off by 1 for those a rounding away.

@@ -26,7 +26,8 @@ from kernelgen.worker.tune import TuningWorker
 from tests.conftest import with_sample
 from tests.stamped.conftest import REPOSITORY, stamp
 
-RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
+WITHOUT_GRADIENT = ("quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
+RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu", *WITHOUT_GRADIENT)
 PACKAGE = "tuned_recipes"
 OPS = Path("src") / PACKAGE / "ops"
 NVCC = shutil.which("nvcc") or next(map(str, Path("/usr/local").glob("cuda/bin/nvcc")), None)
@@ -63,6 +64,7 @@ STRUCTS = {
     ("linear_activation", "gradient"): ("tuning.h", "BackwardDefaults"),
     ("rms_norm", None): ("tuning.h", "Defaults"),
     ("swiglu", None): ("tuning.h", "Defaults"),
+    **{(op, None): ("tuning.h", "Defaults") for op in WITHOUT_GRADIENT},
 }
 
 
@@ -128,8 +130,12 @@ def includes(project: Path, op: str) -> list[str]:
     return [f"-I{folder}" for folder in folders]
 
 
-@pytest.mark.parametrize("op", RECIPES)
-@pytest.mark.parametrize("backward", [False, True])
+def directions(op: str) -> tuple[bool, ...]:
+    """False for the forward, and True for the backward where there is one."""
+    return (False,) if op in WITHOUT_GRADIENT else (False, True)
+
+
+@pytest.mark.parametrize("op, backward", [(op, backward) for op in RECIPES for backward in directions(op)])
 @pytest.mark.parametrize("chip", ["9.0", LIKE_9_0])
 def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op, backward, chip):
     """On the GPU that they were chosen on, by either way. The values are those that a compiler sees."""
@@ -151,7 +157,7 @@ def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op,
 @pytest.mark.parametrize("op", RECIPES)
 def test_the_gates_leave_something_on_every_chip(project, op):
     for chip in ("8.0", "8.9", "9.0", "10.0", "12.0"):
-        for backward in (False, True):
+        for backward in directions(op):
             empty = [
                 shapes
                 for shapes, shape_class in survey_of(op, chip, backward).classes.items()

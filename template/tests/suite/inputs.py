@@ -64,6 +64,8 @@ class Make:
 
 def random_like(tensor: Tensor) -> Tensor:
     """A tensor of the same shape, dtype and device: normal numbers, or whole ones of 0 and 1 in any other dtype."""
+    if tensor.is_floating_point() and tensor.dtype.itemsize == 1:  # PyTorch draws no numbers of 8 bits.
+        return torch.randn_like(tensor, dtype=torch.float32).to(tensor.dtype)
     if tensor.is_floating_point() or tensor.is_complex():
         return torch.randn_like(tensor)
     return torch.randint(2, tensor.shape, device=tensor.device).to(tensor.dtype)

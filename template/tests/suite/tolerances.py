@@ -4,6 +4,10 @@ An error, against the reference in float64, may be twice the largest error that 
 plus one rounding of the element and a few of the sums inside, which are kept in float32 or better. `kernelgen fuzz`
 allows the same with code of its own, since what judges an op must not be a file that comes with the op; kernelgen's
 tests hold the two to the same verdicts.
+
+A number of 8 bits may be off by half a step of its format there, plus twice what PyTorch's error exceeds that by, plus
+a few roundings inside, as a share of the element: the largest has the format's whole range over it. That is where its
+reference does not round in float64; if it does, one step is allowed.
 """
 
 from collections.abc import Sequence
@@ -30,10 +34,11 @@ def assert_accurate(
         assert torch.equal(result, oracle)
         return
     limits = torch.finfo(dtype)
+    half_step = half_a_step(dtype, oracle) if is_rounded(dtype, oracles[0]) else None
     # A subnormal number is rounded by the same step whatever its size.
-    rounding = limits.eps * oracle.abs() + limits.eps * limits.smallest_normal
-    sums = (1e-12 if dtype == torch.float64 else 1e-6) * oracle.abs().max()
-    largest = (baseline - oracle).abs().max().clamp(min=error_nearby)
+    rounding = limits.eps * oracle.abs() + limits.eps * limits.smallest_normal if half_step is None else half_step
+    sums = (1e-12 if dtype == torch.float64 else 1e-6) * (oracle.abs().max() if half_step is None else oracle.abs())
+    largest = largest_error(dtype, baseline, oracle, oracles[0]).clamp(min=error_nearby)
     allowed = 2 * largest + rounding + sums
     error = (result - oracle).abs()
     worst = (error - allowed).argmax()
@@ -41,6 +46,25 @@ def assert_accurate(
         f"the worst of {error.numel()} elements is {result[worst]}, the float64 reference says {oracle[worst]}: "
         f"an error of {error[worst]:.3g} where PyTorch's own error allows {allowed[worst]:.3g}"
     )
+
+
+def is_rounded(dtype: torch.dtype, oracle: Tensor) -> bool:
+    """Whether a result is a rounding, to 8 bits, of what the float64 reference says."""
+    return dtype.itemsize == 1 and dtype != oracle.dtype
+
+
+def largest_error(dtype: torch.dtype, value: Tensor, exact: Tensor, oracle: Tensor) -> Tensor:
+    """Of a result of this dtype, in float64; of one of 8 bits what exceeds half a step."""
+    error = (value - exact).abs()
+    return (error - half_a_step(dtype, exact)).max() if is_rounded(dtype, oracle) else error.max()
+
+
+def half_a_step(dtype: torch.dtype, values: Tensor) -> Tensor:
+    """Half of the distance between the dtype's numbers where these values lie: the same where they are subnormal."""
+    limits = torch.finfo(dtype)
+    magnitude = values.abs().clamp(min=limits.smallest_normal)
+    fraction, _ = torch.frexp(magnitude)  # In [0.5, 1), so that the quotient is a power of two.
+    return limits.eps / 4 * (magnitude / fraction)
 
 
 def assert_equal(results: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> None:

@@ -1,0 +1,61 @@
+"""How fast the recipes that quantise to 8-bit floating point are on this GPU, beside every peer that is installed.
+
+    python benchmarks/fp8.py --project DIR [--samples 30] [--ops quantize_fp8] [--json FILE]
+
+As fused.py, whose rows these are.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import results_file
+import torch
+from compiled import compiled
+from fused import row, show
+from peers import versions
+from project import import_package
+
+from kernelgen.errors import LabError
+from kernelgen.worker import ceilings
+from kernelgen.worker.environment import describe
+from kernelgen.worker.op import load
+
+OPS = ("quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
+# The share of this GPU's copy rate to reach, by tensors of 64 MiB and more.
+BOUND = 0.85
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--project", type=Path, required=True, help="a built project")
+    parser.add_argument("--ops", nargs="+", choices=OPS, default=OPS)
+    parser.add_argument("--samples", type=int, default=30, help="samples of each implementation of each case")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    options = parser.parse_args()
+    project = options.project.resolve()
+    package, dtype = import_package(project).__name__, torch.bfloat16
+
+    facts: dict[str, Any] = {"kind": "kernelgen kernels", "title": "8-bit floating point"}
+    facts["command"] = "python benchmarks/fp8.py --project DIR"
+    facts["environment"] = describe("cuda", project, {"samples": options.samples})
+    facts["peers"] = versions()
+    facts["ceilings"] = ceilings.measure("cuda", (dtype,))
+    facts["kernels"], facts["compile_seconds"] = compiled(project, tuple(options.ops))
+    print(f"copy: {facts['ceilings']['copy_bytes_per_s'] / 1e9:.0f} GB/s", flush=True)
+    facts["rows"] = []
+    for op in (load(package, name) for name in options.ops):
+        for case in op.cases:
+            try:
+                facts["rows"].append(row(op, case, dtype, False, options.samples, BOUND))
+            except (LabError, torch.OutOfMemoryError) as error:
+                print(f"{op.name} {case}: {error}", file=sys.stderr)
+                continue
+            show(facts["rows"][-1], facts["ceilings"]["copy_bytes_per_s"])
+            if options.json:  # After each, so that an interrupt loses little.
+                results_file.write(options.json, facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+// Conversion to 8-bit floating-point numbers with a scale: by one instruction a pair from compute capability 8.9 on, in
+// integer arithmetic before.
+//
+// Which format a kernel writes is known at run time only: with a version for each, kernels would take twice as long to
+// compile, for half an instruction an element.
+
+#pragma once
+
+#include <cstdint>
+
+#include "vector.cuh"
+
+namespace fp8 {
+
+constexpr uint32_t kFloatInfinity = 0x7f800000;  // The bits of float32's.
+
+// The formats of the OCP 8-bit floating point specification (2023): E5M2, or E4M3, PyTorch's float8_e4m3fn. That has no
+// infinity: NaN stands in its place.
+struct Format {
+  bool e5m2;
+
+  __device__ int fraction() const { return e5m2 ? 2 : 3; }  // Its bits.
+  __device__ int bias() const { return e5m2 ? 15 : 7; }     // Of the exponent.
+  __device__ float largest() const { return e5m2 ? 57344.f : 448.f; }
+  __device__ uint32_t infinity() const { return e5m2 ? 0x7c : 0x7f; }
+  __device__ uint32_t nan() const { return 0x7f; }
+
+  // The nearest number that the format holds.
+  __device__ float saturate(float x) const { return fminf(fmaxf(x, -largest()), largest()); }
+};
+
+// The bits of |x|. They are in the order of the numbers, with infinity and NaN at the end.
+__device__ __forceinline__ uint32_t magnitude(float x) {
+  return __float_as_uint(x) & 0x7fffffff;
+}
+
+// The code of x times `inverse`: to nearest, ties to even; beyond the largest number that number; infinity and NaN stay
+// so.
+__device__ __noinline__ inline uint32_t encode(float x, float inverse, Format format) {
+  const bool is_finite = magnitude(x) < kFloatInfinity;
+  const float scaled = is_finite ? format.saturate(x * inverse) : x;
+  const int dropped = 23 - format.fraction();
+  const uint32_t smallest = (128 - format.bias()) << 23;  // The bits of the smallest normal number.
+  const uint32_t bits = magnitude(scaled), sign = (__float_as_uint(scaled) >> 24) & 0x80;
+  if (bits >= kFloatInfinity) return (bits == kFloatInfinity ? format.infinity() : format.nan()) | sign;
+  if (bits < smallest) {
+    // Added to a subnormal number, this leaves the code in the sum's last bits: their unit is that of such numbers.
+    const uint32_t rounder = smallest + (dropped << 23);
+    return (__float_as_uint(__uint_as_float(bits) + __uint_as_float(rounder)) - rounder) | sign;
+  }
+  const uint32_t rounded = (bits + (1u << (dropped - 1)) - 1 + ((bits >> dropped) & 1)) >> dropped;
+  return (rounded - ((127 - format.bias()) << format.fraction())) | sign;
+}
+
+// The codes of two finite numbers times `inverse`, the first in the lower byte.
+__device__ __forceinline__ uint32_t encode_pair(float first, float second, float inverse, Format format) {
+#if __CUDA_ARCH__ >= 890
+  uint16_t pair;
+  const float a = first * inverse, b = second * inverse;
+  if (format.e5m2) {
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(b), "f"(a));
+  } else {
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(b), "f"(a));
+  }
+  return pair;
+#else
+  return encode(first, inverse, format) | encode(second, inverse, format) << 8;
+#endif
+}
+
+// The codes of N numbers times `inverse`. `finite`: whether all the numbers are.
+template <int N>
+__device__ __forceinline__ Vector<uint8_t, N> encode_all(
+    const Vector<float, N>& values, float inverse, bool finite, Format format) {
+  Vector<uint8_t, N> codes;
+  if (N % 4 == 0 && finite) {
+#pragma unroll
+    for (int i = 0; i + 3 < N; i += 4) {
+      const uint32_t low = encode_pair(values[i], values[i + 1], inverse, format);
+      const uint32_t high = encode_pair(values[i + 2], values[i + 3], inverse, format);
+      reinterpret_cast<uint32_t*>(&codes)[i / 4] = low | high << 16;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      codes[i] = encode(values[i], inverse, format);
+    }
+  }
+  return codes;
+}
+
+// A scale, by which codes are multiplied, and its inverse, by which numbers are before they are encoded.
+struct Scale {
+  float value, inverse;
+
+  __device__ explicit Scale(float value) : value(value), inverse(1.f / value) {}
+  __device__ Scale(float value, float inverse) : value(value), inverse(inverse) {}
+};
+
+// The scale of numbers of which the largest magnitude has these bits: 1 if all are 0. It is no smaller than the
+// smallest normal number, so its inverse is finite. A power of two is the next one that is no smaller.
+__device__ inline Scale scale_for(uint32_t largest, bool power_of_two, Format format) {
+  if (largest == 0) return Scale(1.f, 1.f);
+  uint32_t bits = __float_as_uint(__uint_as_float(largest) / format.largest());
+  bits = max(bits, 1u << 23);
+  if (power_of_two) bits = (bits + 0x7fffff) & kFloatInfinity;
+  return Scale(__uint_as_float(bits));
+}
+
+}  // namespace fp8

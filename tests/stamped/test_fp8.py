@@ -1,0 +1,92 @@
+"""The recipes that quantise to 8 bits pass their own tests, and faults in their kernels are found on the emulated GPU.
+
+They are no part of the project of every recipe, whose build takes longest of all: each has a project of its own.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelgen.emulator.library import has_toolkit
+from tests.conftest import with_sample
+
+from .conftest import QUICK_NVCC, build, edit, has_cuda_13, own_tests, quickly, run, stamp
+
+OPS = ("quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
+
+# By recipe and file: what a line is, and what it becomes.
+FAULTS = [
+    # Numbers are rounded to nearest. (That ties go to even codes is for the op's own tests: the error is the same.)
+    ("quantize_fp8", "fp8.cuh", "(bits + (1u << (dropped - 1)) - 1 + ((bits >> dropped) & 1))", "(bits)"),
+    ("quantize_fp8", "fp8.cuh", "if (bits < smallest) {", "if (bits < 0) {"),
+    # What is not finite does not count for a scale, and stays so.
+    ("quantize_fp8", "fp8_rows.cuh", "if (!kFiniteAlone || bits < kFloatInfinity) largest", "largest"),
+    ("quantize_fp8", "fp8.cuh", "const float scaled = is_finite ?", "const float scaled = true ?"),
+    ("quantize_fp8", "fp8.cuh", "if (largest == 0) return Scale(1.f, 1.f);", ""),
+    ("quantize_fp8", "fp8.cuh", "bits = max(bits, 1u << 23);", ""),
+    ("quantize_fp8", "fp8.cuh", "(bits + 0x7fffff) & kFloatInfinity", "bits & kFloatInfinity"),
+    # A scale is that of its own group, row or block, and lies in its own place.
+    ("quantize_fp8", "fp8_rows.cuh", "warp_max<kLanes>(largest[access])", "warp_max<kLanes / 2>(largest[access])"),
+    ("quantize_fp8", "fp8_rows.cuh", "scale.inverse, lane / kAccesses * kAccesses + access)", "scale.inverse, access)"),
+    ("quantize_fp8", "matrices.cu", "__shfl_xor_sync(0xffffffff, largest, kAcross)", "largest"),
+    ("quantize_fp8", "matrices.cu", "(int64_t(matrix) * across + tile_column) * down + tile_row", "blockIdx.x"),
+    ("quantize_fp8", "rows.cu", "i += gridDim.x", "i += gridDim.x + 1"),
+    ("rms_norm_fp8", "kernel.cu", "blockDim.x == kWarp ? warp_sum(squares) : block.sum(squares)", "warp_sum(squares)"),
+    ("rms_norm_fp8", "kernel.cu", "squares += squares_of(sum);", "squares = squares_of(sum);"),
+    ("swiglu_fp8", "kernel.cu", "if (activated.data) fp8::store_part", "if (false) fp8::store_part"),
+]
+
+
+@pytest.mark.parametrize("op", with_sample(OPS, {"swiglu_fp8"}))
+def test_the_recipe_passes_its_tests(op: str, tmp_path: Path) -> None:
+    project = stamp(tmp_path / "demo", ops=[{"name": op, "recipe": op}])
+    if has_cuda_13():
+        edit(project / "setup.py", ("NVCC_FLAGS: dict[str, list[str]] = {}", QUICK_NVCC))
+    result = build(project, TORCH_CUDA_ARCH_LIST="9.0a", **quickly())
+    assert result.returncode == 0, result.stdout + result.stderr
+    outcomes = own_tests(project, f"src/demo_kernels/ops/{op}")
+    assert [outcome for outcome in outcomes if outcome.status == "failed"] == []
+    assert sum(outcome.status == "passed" for outcome in outcomes) > 40
+
+
+@pytest.fixture(scope="module")
+def emulated(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """The recipes, built for an emulated GPU that converts to 8 bits in software. Shared: copy it."""
+
+    def fill(folder: Path) -> None:
+        project = stamp(folder / "demo", ops=[{"name": op, "recipe": op} for op in OPS])
+        fuzz(project, *OPS, "--count", "120").check_returncode()
+
+    return made_once("emulated-fp8", fill) / "demo"
+
+
+def fuzz(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernelgen", "fuzz", *arguments, "--device", "emulated", "--gpu", "sm_80"]
+    return run([*command, "--seed", "1"], project)
+
+
+def own_values(project: Path, op: str) -> subprocess.CompletedProcess[str]:
+    """The op's own tests of values, up to the first failure."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--seed=1", "--device", "emulated", "--gpu", "sm_80"]
+    return run([*command, f"src/demo_kernels/ops/{op}", "-k", "accuracy or rounded or format"], project)
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")
+@pytest.mark.parametrize("op, file, old, new", FAULTS, ids=[f"{op}-{i}" for i, (op, *_) in enumerate(FAULTS)])
+def test_a_fault_is_found(
+    emulated: Path, copy_of: Callable[[Path], Path], op: str, file: str, old: str, new: str
+) -> None:
+    """By fuzz or by the op's own tests, which have special numbers that fuzz seldom draws on so slow a device."""
+    project = copy_of(emulated)
+    (path,) = [*project.glob(f"src/demo_kernels/include/*/{file}"), *project.glob(f"src/demo_kernels/ops/{op}/{file}")]
+    edit(path, (old, new))
+    tested = own_values(project, op)
+    if tested.returncode == 0:
+        result = fuzz(project, op, "--count", "120")
+        assert result.returncode == 1, result.stdout + result.stderr
+    else:
+        assert tested.returncode == 1, tested.stdout + tested.stderr
