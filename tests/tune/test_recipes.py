@@ -26,6 +26,9 @@ from kernelgen.worker.tune import TuningWorker
 from tests.conftest import with_sample
 from tests.stamped.conftest import REPOSITORY, edit, stamp
 
+# All of them on one worker: what they look at takes seconds, and is looked at again.
+pytestmark = pytest.mark.slow
+
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
 PACKAGE = "tuned_recipes"
 OPS = Path("src") / PACKAGE / "ops"
