@@ -13,15 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, make_checkout
+from tests import warm_start
+from tests.conftest import make_checkout
 from tests.docs.pages import Command
 
 SCRIPT = '#!/bin/sh\nexec {python} {arguments} "$@"\n'
-# A verb starts several processes that import torch.
-KERNELGEN = (
-    "import runpy, sys; sys.path.insert(0, {tests!r}); import warm_start; del sys.path[0]; "
-    "warm_start.activate(programs=False); runpy.run_module('kernelgen', run_name='__main__', alter_sys=True)"
-)
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +31,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = subprocess.check_output([python, "-c", ask], text=True).strip()
     Path(packages, "docs.pth").write_text(f"{sysconfig.get_path('purelib')}\n{checkout}\n")
-    commands = {"kernelgen": ["-c", KERNELGEN.format(tests=str(ROOT / "tests"))]}
+    commands = {"kernelgen": warm_start.kernelgen()}
     commands |= {module: ["-m", module] for module in ("pip", "pytest")}
     for name, arguments in commands.items():
         script = home / "venv" / "bin" / name
