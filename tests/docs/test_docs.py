@@ -76,7 +76,7 @@ def with_cuda_of(op: str, actions: list[Command | tuple[str, str]]) -> list[Comm
 def test_commands_do_what_the_page_says(page, shell):
     actions = with_cuda_of(KERNELS[page], steps(page)) if page in KERNELS else steps(page)
     commands = [step for step in actions if isinstance(step, Command)]
-    results = shell(actions, USE_CUDA="0", **quickly())
+    results = shell(actions, USE_CUDA="0", **quickly("-O1"))
     for (command, code, output), after in zip(results, [*commands[1:], None], strict=False):
         place = f"{page}:{command.line}: $ {command.text}\n{output}"
         announced = after is not None and after.text == "echo $?"

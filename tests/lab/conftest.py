@@ -31,7 +31,7 @@ def built_project() -> Path:
             with (root / "src" / "lab_kernels" / "ops" / "elementwise" / "lab.py").open("a") as lab:
                 lab.write(SMALL)
             (folder / "unfinished").rename(home)
-            result = build(home / "lab-kernels", USE_CUDA="0", **quickly())
+            result = build(home / "lab-kernels", USE_CUDA="0", **quickly("-O1"))
             assert result.returncode == 0, result.stdout + result.stderr
             (home / "built").touch()
     return home / "lab-kernels"
@@ -43,6 +43,6 @@ def lab_project(built_project, tmp_path, monkeypatch) -> Path:
     root = Path(shutil.copytree(built_project, tmp_path / "lab-kernels", symlinks=True))
     commit_all(root)
     monkeypatch.chdir(root)
-    for name, value in {"USE_CUDA": "0", **quickly()}.items():
+    for name, value in {"USE_CUDA": "0", **quickly("-O1")}.items():
         monkeypatch.setenv(name, value)
     return root

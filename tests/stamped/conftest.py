@@ -93,25 +93,25 @@ HEADERS = (
 )
 
 
-def quickly() -> dict[str, str]:
+def quickly(level: str = "-O0") -> dict[str, str]:
     """Variables for a build that compiles C++ in less than half the time, for tests that look at results and not at
-    speed: nothing is optimised, and the headers are compiled before, once for all projects."""
+    speed: the headers are compiled before, once for all projects. Nothing is optimised, unless by a level of -O1."""
     import torch
 
     # g++ takes the compiled header only where these flags are those of the build; else it reads the text.
-    flags = ["-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-O0", "-fPIC", "-fvisibility=hidden"]
+    flags = ["-std=c++17", "-fno-math-errno", "-fno-trapping-math", level, "-fPIC", "-fvisibility=hidden"]
     flags += ["-DTORCH_TARGET_VERSION=0x020a000000000000", "-isystem", str(Path(torch.__file__).parent / "include")]
     # The compiler takes the one that fits: glue of a CUDA library defines USE_CUDA.
     kinds = {"cpu.gch": [], "cuda.gch": ["-DUSE_CUDA"]}
     compiler = subprocess.check_output(["g++", "-dumpfullversion"], text=True)
     digest = hashlib.sha256(f"{torch.__version__} {compiler} {flags} {kinds} {HEADERS}".encode()).hexdigest()[:16]
-    header = CACHE.parent / "headers" / digest / "torch.h"
+    header = CACHE.parent / "headers" / level / digest / "torch.h"
     with locked(header.parents[1] / "lock"):
         compiled = header.with_suffix(".h.gch")
         if not compiled.exists():
             for old in header.parents[1].glob("????????????????"):
                 shutil.rmtree(old)
-            header.parent.mkdir()
+            header.parent.mkdir(parents=True)
             header.write_text("".join(f"#include <{name}>\n" for name in HEADERS))
             unfinished = header.with_suffix(".unfinished")
             unfinished.mkdir()
@@ -119,7 +119,7 @@ def quickly() -> dict[str, str]:
                 command = ["g++", *flags, *more, "-x", "c++-header", str(header), "-o", str(unfinished / name)]
                 subprocess.run(command, check=True)
             unfinished.rename(compiled)
-    return {"CXXFLAGS": f"-O0 -include {shlex.quote(str(header))}"}
+    return {"CXXFLAGS": f"{level} -include {shlex.quote(str(header))}"}
 
 
 def python(project: Path, code: str, **variables: str | None) -> subprocess.CompletedProcess[str]:

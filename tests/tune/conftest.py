@@ -59,7 +59,7 @@ def planted_once(made_once) -> Path:
 
 def compile_quickly(patch: pytest.MonkeyPatch) -> None:
     """For candidates that differ by work that is planted, and not by what an optimiser makes of it."""
-    for name, value in quickly().items():
+    for name, value in quickly("-O1").items():
         patch.setenv(name, value)
 
 
