@@ -54,11 +54,14 @@ def test_only_the_stable_abi_is_needed(full_project, library):
 
 @pytest.mark.parametrize("op", [op["name"] for op in EVERY_OP if op["recipe"] != "blank"])
 def test_the_objects_of_instantiations_can_be_linked(full_project, op):
-    """Beside its instantiations, which may be in several objects, a kernel's file defines nothing."""
+    """Beside its instantiations, which may be in several objects, a kernel's file defines nothing for others to see.
+
+    (nvcc gives what is in anonymous namespaces a name of the object's own.)
+    """
     objects = [*(full_project / "build/release" / op).rglob("*.cu.*.o")]
     output = subprocess.check_output(["nm", "-AC", "--defined-only", *objects], text=True)
     assert " W " in output
-    assert [line for line in output.splitlines() if re.search(" [BDRT] ", line)] == []
+    assert [line for line in output.splitlines() if re.search(r" [BDRT] (?!.*\(anonymous namespace\))", line)] == []
 
 
 def test_a_second_build_compiles_nothing(full_project, copy_of):
