@@ -30,7 +30,9 @@ def environment(tmp_path_factory) -> dict[str, str]:
     python = home / "venv" / "bin" / "python"
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = subprocess.check_output([python, "-c", ask], text=True).strip()
-    Path(packages, "docs.pth").write_text(f"{sysconfig.get_path('purelib')}\n{checkout}\n")
+    # As a site folder, so that packages which that environment borrows by a .pth file are there as well.
+    borrow = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})"
+    Path(packages, "docs.pth").write_text(f"{checkout}\n{borrow}\n")
     commands = {"kernelgen": warm_start.kernelgen()}
     commands |= {module: ["-m", module] for module in ("pip", "pytest")}
     for name, arguments in commands.items():
