@@ -134,6 +134,8 @@ def _isolated_environment(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GIT_CONFIG_GLOBAL", str(world / "gitconfig"))
         patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        base = tmp_path_factory.getbasetemp()
+        patch.setenv("KERNELGEN_TEST_RUN", str(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base))
         patch.setenv("XDG_CACHE_HOME", str(world / "cache"))
         patch.setenv("COPIER_CACHE_DIR", str(world / "copier"))
         (world / "settings.yml").write_text("{}\n")
@@ -154,11 +156,15 @@ def cold_start() -> Iterator[None]:
         yield
 
 
+def shared_folder() -> Path:
+    """The folder of this run that all workers share."""
+    return Path(os.environ["KERNELGEN_TEST_RUN"])
+
+
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]:
+def made_once() -> Callable[[str, Callable[[Path], None]], Path]:
     """A folder that one worker of this run fills and all of them use."""
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    base = shared_folder()
 
     def made(name: str, fill: Callable[[Path], None]) -> Path:
         folder = base / name

@@ -77,6 +77,16 @@ def activate(programs: bool = True) -> None:
         subprocess.Popen._execute_child = _execute_child_warmly
 
 
+def kernelgen() -> list[str]:
+    """Python's arguments that run `kernelgen`, whose verbs start several processes each, from a shell or a script."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    code = (
+        f"import runpy, sys; sys.path.insert(0, {here!r}); import warm_start; del sys.path[0]; "
+        "warm_start.activate(programs=False); runpy.run_module('kernelgen', run_name='__main__', alter_sys=True)"
+    )
+    return ["-c", code]
+
+
 @contextmanager
 def cold():
     """Every process starts as always meanwhile."""

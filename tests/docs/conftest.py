@@ -13,15 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, make_checkout
+from tests import warm_start
+from tests.conftest import make_checkout
 from tests.docs.pages import Command
 
 SCRIPT = '#!/bin/sh\nexec {python} {arguments} "$@"\n'
-# A verb starts several processes that import torch.
-KERNELGEN = (
-    "import runpy, sys; sys.path.insert(0, {tests!r}); import warm_start; del sys.path[0]; "
-    "warm_start.activate(programs=False); runpy.run_module('kernelgen', run_name='__main__', alter_sys=True)"
-)
 
 
 @pytest.fixture(scope="session")
@@ -34,8 +30,10 @@ def environment(tmp_path_factory) -> dict[str, str]:
     python = home / "venv" / "bin" / "python"
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = subprocess.check_output([python, "-c", ask], text=True).strip()
-    Path(packages, "docs.pth").write_text(f"{sysconfig.get_path('purelib')}\n{checkout}\n")
-    commands = {"kernelgen": ["-c", KERNELGEN.format(tests=str(ROOT / "tests"))]}
+    # As a site folder, so that packages which that environment borrows by a .pth file are there as well.
+    borrow = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})"
+    Path(packages, "docs.pth").write_text(f"{checkout}\n{borrow}\n")
+    commands = {"kernelgen": warm_start.kernelgen()}
     commands |= {module: ["-m", module] for module in ("pip", "pytest")}
     for name, arguments in commands.items():
         script = home / "venv" / "bin" / name

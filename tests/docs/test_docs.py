@@ -11,6 +11,7 @@ import yaml
 from kernelgen.cli import VERBS
 from kernelgen.cli.parser import Parser
 from tests.docs.pages import PAGES, ROOT, Command, anchors, blocks, links, read
+from tests.stamped.conftest import quickly
 
 
 def steps(page: str) -> list[Command | tuple[str, str]]:
@@ -52,13 +53,30 @@ def test_progress_may_be_printed_beside_what_a_page_shows():
     assert not prints(f"{progress}8 trials\n", expected)
 
 
+# The op whose kernel a page holds.
+KERNELS = {"docs/tutorial.md": "my_mean"}
+BUILD = "kernelgen build"
+# Compiles the op's CUDA sources, and no recipe's: other tests build those.
+COMPILE_CUDA = (
+    "USE_CUDA=1 python -m build_tools configure > configured.json && rm configured.json && "
+    "ninja -f build/release/build.ninja "
+    "$(ninja -f build/release/build.ninja -t targets all | grep -o '^build/release/{op}/.*cu.*[.]o')"
+)
+
+
+def with_cuda_of(op: str, actions: list[Command | tuple[str, str]]) -> list[Command | tuple[str, str]]:
+    """The steps with one more, after the page's build of the op."""
+    (build,) = (place for place, step in enumerate(actions) if isinstance(step, Command) and step.text == BUILD)
+    command = Command(COMPILE_CUDA.format(op=op), ["…", f"[…] nvcc …/{op}/kernel.cu …", "…"], actions[build].line)
+    return [*actions[: build + 1], command, *actions[build + 1 :]]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_commands_do_what_the_page_says(page, shell):
-    actions = steps(page)
+    actions = with_cuda_of(KERNELS[page], steps(page)) if page in KERNELS else steps(page)
     commands = [step for step in actions if isinstance(step, Command)]
-    # CUDA is compiled for one page alone, the one that holds a kernel.
-    results = shell(actions, **({} if page == "docs/tutorial.md" else {"USE_CUDA": "0"}))
+    results = shell(actions, USE_CUDA="0", **quickly("-O1"))
     for (command, code, output), after in zip(results, [*commands[1:], None], strict=False):
         place = f"{page}:{command.line}: $ {command.text}\n{output}"
         announced = after is not None and after.text == "echo $?"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import commit_all, locked
-from tests.stamped.conftest import CACHE, build, stamp, template_hash
+from tests.stamped.conftest import CACHE, build, quickly, stamp, template_hash
 
 # Smaller than any that is worth measuring: these tests ask what is said, not how fast anything is.
 SMALL = """
@@ -31,7 +31,7 @@ def built_project() -> Path:
             with (root / "src" / "lab_kernels" / "ops" / "elementwise" / "lab.py").open("a") as lab:
                 lab.write(SMALL)
             (folder / "unfinished").rename(home)
-            result = build(home / "lab-kernels", USE_CUDA="0")
+            result = build(home / "lab-kernels", USE_CUDA="0", **quickly("-O1"))
             assert result.returncode == 0, result.stdout + result.stderr
             (home / "built").touch()
     return home / "lab-kernels"
@@ -43,5 +43,6 @@ def lab_project(built_project, tmp_path, monkeypatch) -> Path:
     root = Path(shutil.copytree(built_project, tmp_path / "lab-kernels", symlinks=True))
     commit_all(root)
     monkeypatch.chdir(root)
-    monkeypatch.setenv("USE_CUDA", "0")
+    for name, value in {"USE_CUDA": "0", **quickly("-O1")}.items():
+        monkeypatch.setenv(name, value)
     return root

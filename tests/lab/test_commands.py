@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from kernelgen.lab import results
+from tests import warm_start
 from tests.conftest import commit_all, git
 from tests.stamped.conftest import edit
 
@@ -147,9 +148,9 @@ def step(lab_project, tmp_path):
     steps = {step.get("name"): step for step in workflow["jobs"]["measure"]["steps"]}
     tool = tmp_path / "bin" / "kernelgen"
     tool.parent.mkdir()
-    # Fewer blocks than a workflow takes: what is compared, and what comes of it, is the same.
-    script = '[ "$1" != compare ] || set -- "$@" --blocks 12\n'
-    script += f'exec {shlex.quote(sys.executable)} -m kernelgen "$@"\n'
+    # Fewer blocks and cases than a workflow takes: what is done, and what comes of it, is the same.
+    script = 'case "$1" in compare) set -- "$@" --blocks 12;; fuzz) set -- "$@" --count 25;; esac\n'
+    script += f'exec {shlex.quote(sys.executable)} {shlex.join(warm_start.kernelgen())} "$@"\n'
     tool.write_text(f"#!/bin/sh\n{script}")
     tool.chmod(0o755)
 

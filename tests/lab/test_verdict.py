@@ -1,5 +1,6 @@
 """`kernelgen verdict`: one answer from a build, fuzz, tests and times."""
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kernelgen.lab import op_tests, trusted_tests
+from kernelgen.lab import op_tests, trusted_tests, verdict
 from kernelgen.lab.op_tests import OpTests
 from kernelgen.lab.selection import Selection
 from kernelgen.lab.step import FAILED, OPEN, PASSED, Step
@@ -100,19 +101,25 @@ def test_tests_come_from_the_revision_to_trust_and_code_from_the_working_tree(tm
     assert changed == ["src/pkg/ops/mine/test_mine.py", "src/pkg/ops/mine/test_more.py"]
 
 
+@pytest.fixture
+def few_cases(monkeypatch):
+    """These tests ask what is said of a fuzz run, not how much a run tries."""
+    monkeypatch.setattr(verdict, "fuzz", functools.partial(verdict.fuzz, count=25))
+
+
 def outcomes(answer: dict) -> dict[str, str]:
     return {step["name"]: step["outcome"] for step in answer["steps"]}
 
 
 @pytest.mark.slow
-def test_a_right_op_passes_every_step(lab_project, run):
+def test_a_right_op_passes_every_step(lab_project, few_cases, run):
     done = run(*ASK)
     assert done.code == 0, done.out
     assert outcomes(done.json) == dict.fromkeys(("build", "fuzz", "tests", "share"), PASSED)
 
 
 @pytest.mark.slow
-def test_after_a_step_that_fails_the_rest_does_not_run(lab_project, run):
+def test_after_a_step_that_fails_the_rest_does_not_run(lab_project, few_cases, run):
     source = lab_project / OP / "cpu.cpp"
     text = source.read_text()
     source.write_text(text.replace("+ Accumulate(c", "- Accumulate(c"))
@@ -127,7 +134,7 @@ def test_after_a_step_that_fails_the_rest_does_not_run(lab_project, run):
 
 
 @pytest.mark.slow
-def test_against_a_revision_the_time_is_compared(lab_project, run):
+def test_against_a_revision_the_time_is_compared(lab_project, few_cases, run):
     done = run(*ASK, "--against", "HEAD", "--blocks", "10")
     assert done.code in (0, 2), done.out  # Ten blocks may be too few to rule 3% out.
     assert set(outcomes(done.json)) == {"build", "fuzz", "tests", "compare", "share"}

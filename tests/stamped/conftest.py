@@ -1,6 +1,7 @@
 """Projects stamped from the template of this checkout, built once and shared by every test and worker."""
 
 import hashlib
+import inspect
 import os
 import pickle
 import shlex
@@ -15,6 +16,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from build_tools.instantiations import instantiate_line, instantiations
 
 from kernelgen.scaffold.schema.parser import parse
 from tests.conftest import locked
@@ -22,6 +24,8 @@ from tests.conftest import locked
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / "build" / "stamped"
 ARCHITECTURES = "8.0;9.0a"
+# The op whose objects are made as users' are, one for each instantiation. `instantiate_together` rewrites all others.
+INSTANTIATED_APART = "another_swiglu"
 # Halves the time to compile device code that no GPU runs, by a flag of CUDA 13.
 QUICK_NVCC = 'NVCC_FLAGS = {"*": ["--Ofast-compile=max"]}'
 
@@ -89,25 +93,25 @@ HEADERS = (
 )
 
 
-def quickly() -> dict[str, str]:
+def quickly(level: str = "-O0") -> dict[str, str]:
     """Variables for a build that compiles C++ in less than half the time, for tests that look at results and not at
-    speed: nothing is optimised, and the headers are compiled before, once for all projects."""
+    speed: the headers are compiled before, once for all projects. Nothing is optimised, unless by a level of -O1."""
     import torch
 
     # g++ takes the compiled header only where these flags are those of the build; else it reads the text.
-    flags = ["-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-O0", "-fPIC", "-fvisibility=hidden"]
+    flags = ["-std=c++17", "-fno-math-errno", "-fno-trapping-math", level, "-fPIC", "-fvisibility=hidden"]
     flags += ["-DTORCH_TARGET_VERSION=0x020a000000000000", "-isystem", str(Path(torch.__file__).parent / "include")]
     # The compiler takes the one that fits: glue of a CUDA library defines USE_CUDA.
     kinds = {"cpu.gch": [], "cuda.gch": ["-DUSE_CUDA"]}
     compiler = subprocess.check_output(["g++", "-dumpfullversion"], text=True)
     digest = hashlib.sha256(f"{torch.__version__} {compiler} {flags} {kinds} {HEADERS}".encode()).hexdigest()[:16]
-    header = CACHE.parent / "headers" / digest / "torch.h"
+    header = CACHE.parent / "headers" / level / digest / "torch.h"
     with locked(header.parents[1] / "lock"):
         compiled = header.with_suffix(".h.gch")
         if not compiled.exists():
             for old in header.parents[1].glob("????????????????"):
                 shutil.rmtree(old)
-            header.parent.mkdir()
+            header.parent.mkdir(parents=True)
             header.write_text("".join(f"#include <{name}>\n" for name in HEADERS))
             unfinished = header.with_suffix(".unfinished")
             unfinished.mkdir()
@@ -115,7 +119,7 @@ def quickly() -> dict[str, str]:
                 command = ["g++", *flags, *more, "-x", "c++-header", str(header), "-o", str(unfinished / name)]
                 subprocess.run(command, check=True)
             unfinished.rename(compiled)
-    return {"CXXFLAGS": f"-O0 -include {shlex.quote(str(header))}"}
+    return {"CXXFLAGS": f"{level} -include {shlex.quote(str(header))}"}
 
 
 def python(project: Path, code: str, **variables: str | None) -> subprocess.CompletedProcess[str]:
@@ -129,6 +133,33 @@ def edit(file: Path, *replacements: tuple[str, str]) -> None:
         assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in {file}"
         text = text.replace(old, new)
     file.write_text(text, encoding="utf-8")
+
+
+def instantiate_together(source: Path) -> None:
+    """Rewrites a .cu file, so that a single object holds what would be an object of each instantiation.
+
+    The compiler sees every instantiation, but the headers once, which are more than half of each object's time.
+    """
+    text = source.read_text(encoding="utf-8")
+    line = f"// instantiate:{instantiate_line(source)}\n"
+    begin = text.rindex("\n\n", 0, text.index("INSTANCE_"))
+    end = text.rindex("\n}  // namespace")
+    parts = []
+    for instance in instantiations(source):
+        parts += [f"\n#undef INSTANCE_{name}\n#define INSTANCE_{name} {value}" for name, value in instance.items()]
+        parts.append(text[begin:end])
+    source.write_text(text[:begin].replace(line, "") + "".join(parts) + text[end:], encoding="utf-8")
+
+
+def leave_one_blank_kernel(project: Path) -> None:
+    """Deletes the kernels of blank ops but that of `my_op`, which are the same but for the name: no glue calls them."""
+    ops = project / "src" / "demo_kernels" / "ops"
+    kernel = (ops / "my_op" / "kernel.cu").read_text(encoding="utf-8")
+    for op in EVERY_OP:
+        path = ops / op["name"] / "kernel.cu"
+        if op["recipe"] == "blank" and op["name"] != "my_op":
+            assert path.read_text(encoding="utf-8") == kernel.replace("my_op", op["name"])
+            path.unlink()
 
 
 def write_cpu(folder: Path, body: str, helpers: str = "") -> None:
@@ -182,6 +213,7 @@ def template_hash() -> str:
     import torch
 
     digest = hashlib.sha256(f"{torch.__version__} {sys.version} {EVERY_OP} {QUICK_NVCC}".encode())
+    digest.update(inspect.getsource(instantiate_together).encode())
     for path in sorted([*(REPOSITORY / "template").rglob("*"), REPOSITORY / "copier.yml"]):
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(f"{path.relative_to(REPOSITORY)}\0".encode() + path.read_bytes())
@@ -208,6 +240,10 @@ def full_project() -> Path:
             unfinished = stamp(CACHE / "unfinished" / "demo-kernels", ops=EVERY_OP)
             if has_cuda_13():
                 edit(unfinished / "setup.py", ("NVCC_FLAGS: dict[str, list[str]] = {}", QUICK_NVCC))
+            leave_one_blank_kernel(unfinished)
+            for source in unfinished.glob("src/*/ops/*/**/*.cu"):
+                if instantiate_line(source) and INSTANTIATED_APART not in source.parts:
+                    instantiate_together(source)
             (CACHE / "unfinished").rename(home)
             result = build(project, USE_CUDA="1")
             assert result.returncode == 0, result.stdout + result.stderr
@@ -234,6 +270,8 @@ def small_project(made_once) -> Path:
             folder / "demo-kernels",
             ops=[{"name": "elementwise", "recipe": "elementwise"}, {"name": "my_op", "recipe": "blank"}],
         )
+        # It takes as long as that of `elementwise`, and these tests change and compile nothing of it.
+        (project / "src" / "demo_kernels" / "ops" / "my_op" / "kernel.cu").unlink()
         result = build(project, USE_CUDA="1")
         assert result.returncode == 0, result.stdout + result.stderr
 

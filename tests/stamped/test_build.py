@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import build, edit, python, run
+from .conftest import EVERY_OP, build, edit, python, run
 
 PACKAGE = Path("src/demo_kernels")
 
@@ -50,6 +50,18 @@ def test_only_the_stable_abi_is_needed(full_project, library):
     names = [line.split(maxsplit=1)[1] for line in output.splitlines()]
     assert any(name.startswith("aoti_torch_") for name in names)
     assert not [name for name in names if re.match(r"(at|c10|torch|caffe2)::|Py", name)]
+
+
+@pytest.mark.parametrize("op", [op["name"] for op in EVERY_OP if op["recipe"] != "blank"])
+def test_the_objects_of_instantiations_can_be_linked(full_project, op):
+    """Beside its instantiations, which may be in several objects, a kernel's file defines nothing for others to see.
+
+    (nvcc gives what is in anonymous namespaces a name of the object's own.)
+    """
+    objects = [*(full_project / "build/release" / op).rglob("*.cu.*.o")]
+    output = subprocess.check_output(["nm", "-AC", "--defined-only", *objects], text=True)
+    assert " W " in output
+    assert [line for line in output.splitlines() if re.search(r" [BDRT] (?!.*\(anonymous namespace\))", line)] == []
 
 
 def test_a_second_build_compiles_nothing(full_project, copy_of):
@@ -330,6 +342,7 @@ def test_symbols_of_static_libraries_stay_inside(small_project, copy_of):
 def test_two_clean_builds_are_the_same(small_project, copy_of):
     """In one folder: nvcc puts a hash of the path into names, and line numbers need the path."""
     project = copy_of(small_project)
+    shutil.rmtree(project / PACKAGE / "ops" / "my_op")  # One op shows it.
 
     def libraries() -> list[bytes]:
         shutil.rmtree(project / "build")

@@ -14,6 +14,8 @@ from kernelgen.emulator.library import has_toolkit
 
 from .conftest import edit, run, stamp
 
+# All of them on one worker: they change one project.
+pytestmark = pytest.mark.slow
 needs_headers = pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")
 
 

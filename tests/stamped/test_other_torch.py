@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kernelgen.toolchain.wheel import build_wheel
-from tests.conftest import locked
-from tests.stamped.conftest import ARCHITECTURES, CACHE, own_tests, run
+from tests.stamped.conftest import ARCHITECTURES, own_tests, run
+from tests.stamped.other_torch import install
 
 VERSION = os.environ.get("KERNELGEN_OTHER_TORCH")
 PACKAGE = Path("src/demo_kernels")
@@ -26,17 +26,7 @@ pytestmark = [
 
 @pytest.fixture(scope="session")
 def other_python() -> Path:
-    """A Python with the other torch, and what a project's build and tests need."""
-    home = CACHE.parent / f"torch-{VERSION}"
-    python = home / "bin" / "python"
-    with locked(home.with_suffix(".lock")):
-        if not (home / "ready").exists():
-            assert run([sys.executable, "-m", "venv", "--clear", str(home)], Path()).returncode == 0
-            packages = [f"torch=={VERSION}", "numpy", "ninja", "pytest", "setuptools>=77", "wheel"]
-            result = run([str(python), "-m", "pip", "install", "-q", "--no-compile", *packages], Path())
-            assert result.returncode == 0, result.stdout + result.stderr
-            (home / "ready").touch()
-    return python
+    return install(VERSION)
 
 
 @pytest.fixture

@@ -12,7 +12,10 @@ from kernelgen.emulator.library import has_toolkit
 
 from .conftest import edit, run
 
-pytestmark = pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")
+pytestmark = [
+    pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++"),
+    pytest.mark.slow,  # All of them on one worker: they change one project.
+]
 
 KERNEL = """// A block sums a row at a time.
 template <typename Tuned>

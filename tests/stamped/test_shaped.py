@@ -11,7 +11,7 @@ from kernelgen.scaffold.schema.parser import parse as parse_schema
 from kernelgen.scaffold.shapes.entry import shaped
 from kernelgen.scaffold.shapes.parser import parse
 
-from .conftest import REPOSITORY, Outcome, build, edit, own_tests, python, quickly, run, stamp
+from .conftest import REPOSITORY, Outcome, build, edit, python, quickly, run, stamp
 
 # Tensors, optional ones and lists of both, all kinds of other arguments, results of other dtypes.
 EVERY = (
@@ -74,10 +74,14 @@ def entry(name: str) -> dict[str, Any]:
     return {"name": name, "recipe": "shaped", "reference": reference, **facts}
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Path:
+@pytest.fixture(scope="session")
+def project(made_once) -> Path:
     """All of them, built for the CPU with two kernels written, and for CUDA with the kernel of one op."""
-    project = stamp(tmp_path_factory.mktemp("shaped") / "demo", ops=[entry(name) for name in sorted(OPS)])
+    return made_once("shaped", make) / "demo"
+
+
+def make(home: Path) -> None:
+    project = stamp(home / "demo", ops=[entry(name) for name in sorted(OPS)])
     folder = project / "src" / "demo_kernels" / "ops"
     edit(folder / "accumulate" / "cpu.cpp", ACCUMULATED, ("\nNOT_WRITTEN(", "\nREGISTER_KERNEL("))
     edit(folder / "pairs" / "cpu.cpp", PAIRED, PAIRED_BACK)
@@ -91,7 +95,6 @@ def project(tmp_path_factory) -> Path:
     built = build(project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0", **quickly())
     assert built.returncode == 0, built.stdout + built.stderr
     assert "warning" not in built.stdout + built.stderr
-    return project
 
 
 def _first_type(match: re.Match[str]) -> str:
@@ -109,9 +112,9 @@ def test_what_is_stamped_is_formatted(project):
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.fixture(scope="module")
-def outcomes(project) -> list[Outcome]:
-    return own_tests(project, "src")
+@pytest.fixture
+def outcomes(project, outcomes_of) -> list[Outcome]:
+    return outcomes_of("shaped-outcomes", project, "src")
 
 
 @pytest.mark.parametrize("name", OPS)

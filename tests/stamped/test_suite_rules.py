@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import os
 import subprocess
 import sys
 from types import ModuleType
@@ -131,7 +132,7 @@ def test_where_the_reference_is_exact_by_luck_its_error_nearby_counts_in_16_bits
     folder = stamp(tmp_path / "project", recipes=[]) / "tests"
     for error, dtype, passes in ((2, "bfloat16", True), (8, "bfloat16", False), (2, "float32", False)):
         script = [sys.executable, "-c", LUCKY, str(error), dtype]
-        environment = {"PYTHONPATH": "../src"}
+        environment = {**os.environ, "PYTHONPATH": "../src"}
         done = subprocess.run(script, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode == 0) == passes, done.stderr
         assert passes or "an error of" in done.stderr

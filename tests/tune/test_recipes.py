@@ -24,7 +24,10 @@ from kernelgen.tune import gates, lab_file, space
 from kernelgen.tune.device_limits import DEVICE_LIMITS
 from kernelgen.worker.tune import TuningWorker
 from tests.conftest import with_sample
-from tests.stamped.conftest import REPOSITORY, stamp
+from tests.stamped.conftest import REPOSITORY, edit, stamp
+
+# All of them on one worker: what they look at takes seconds, and is looked at again.
+pytestmark = pytest.mark.slow
 
 WITHOUT_GRADIENT = ("quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu", *WITHOUT_GRADIENT)
@@ -287,6 +290,9 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
 @pytest.mark.slow
 @needs_nvcc
 def test_a_dry_run_for_a_gpu_that_is_not_here_shows_the_space_and_what_a_candidate_costs(project):
+    # Two of four dtypes: every object takes seconds, and the program compiles all of them twice.
+    types = "T = float32, float64, float16, bfloat16"
+    edit(project / OPS / "swiglu" / "kernel.cu", (types, "T = float32, bfloat16"))
     command = [sys.executable, "-m", "kernelgen", "tune", "swiglu", "--dry-run", "--chip", "9.0"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "VIRTUAL_ENV": sys.prefix}
     result = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
