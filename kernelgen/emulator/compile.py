@@ -19,7 +19,8 @@ from kernelgen.emulator.rewrite import rewrite
 from kernelgen.emulator.unhooked import DUMP, unhooked_calls
 
 # What an object follows from, beside the source, its headers and the flags.
-RULES = [HERE / f"{name}.py" for name in ("compile", "compiler", "instances", "precompiled", "rewrite", "unhooked")]
+MODULES = ("assembly", "compile", "compiler", "instances", "precompiled", "rewrite", "source_text", "unhooked")
+RULES = [HERE / f"{name}.py" for name in MODULES]
 # Of a kernel whose calls are all inlined: see keywords.h.
 WHOLE = "__attribute__((flatten))"
 
