@@ -2,16 +2,16 @@
 
 #pragma once
 
-#define EMULATOR_REFUSED(name)                                                                                  \
-  template <typename T = void, typename... Arguments>                                                           \
+#define EMULATOR_REFUSED(name) \
+  template <typename T = void, typename... Arguments> \
   __attribute__((error("the emulated GPU has no textures and surfaces: read and write global memory"))) T name( \
       Arguments...);
-#define EMULATOR_REFUSED_TEXTURE(dimensions)                              \
-  EMULATOR_REFUSED(tex##dimensions)                                       \
-  EMULATOR_REFUSED(tex##dimensions##Lod)                                  \
+#define EMULATOR_REFUSED_TEXTURE(dimensions) \
+  EMULATOR_REFUSED(tex##dimensions) \
+  EMULATOR_REFUSED(tex##dimensions##Lod) \
   EMULATOR_REFUSED(tex##dimensions##Grad)
 #define EMULATOR_REFUSED_SURFACE(dimensions) \
-  EMULATOR_REFUSED(surf##dimensions##read)   \
+  EMULATOR_REFUSED(surf##dimensions##read) \
   EMULATOR_REFUSED(surf##dimensions##write)
 
 EMULATOR_REFUSED(tex1Dfetch)
