@@ -1,21 +1,26 @@
 """Compiles a CUDA source for the emulated GPU: preprocesses it, rewrites it and compiles the result.
 
-    python -m kernelgen.emulator.compile OBJECT SOURCE G++ HEADERS [FLAG…]
+    python -m kernelgen.emulator.compile OBJECT SOURCE G++ HEADERS [FLAG…] [--instance FLAG…]…
 
-is what Ninja runs for each kernel of a project. It writes the object, and its dependencies to OBJECT.d.
+is what Ninja runs for each kernel of a project. It writes the object, and its dependencies to OBJECT.d. The flags after
+--instance are those of an instantiation; the object holds them all.
 """
 
+import itertools
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kernelgen.emulator.compiler import HERE, Compiler, EmulatorError, run
-from kernelgen.emulator.precompiled import LOADED, Preprocessed, preprocess
+from kernelgen.emulator.instances import checked, repeated
+from kernelgen.emulator.precompiled import LOADED, Preprocessed, escaped, preprocess
 from kernelgen.emulator.rewrite import rewrite
 from kernelgen.emulator.unhooked import DUMP, unhooked_calls
 
 # What an object follows from, beside the source, its headers and the flags.
-RULES = [HERE / f"{name}.py" for name in ("compile", "compiler", "precompiled", "rewrite", "unhooked")]
+MODULES = ("assembly", "compile", "compiler", "instances", "precompiled", "rewrite", "source_text", "unhooked")
+RULES = [HERE / f"{name}.py" for name in MODULES]
 # Of a kernel whose calls are all inlined: see keywords.h.
 WHOLE = "__attribute__((flatten))"
 
@@ -32,7 +37,58 @@ def compile_kernel(
     Raises:
         EmulatorError: the source cannot be compiled; the message holds the compiler's output.
     """
-    source_text = preprocess(compiler, source, flags, target if depends else None)
+    _compile_text(compiler, source, preprocess(compiler, source, flags, target if depends else None), target)
+
+
+def compile_instances(
+    compiler: Compiler, source: Path, target: Path, flags: Sequence[str], instances: Sequence[Sequence[str]]
+) -> None:
+    """Compiles a .cu file for several instances into one object, and writes its dependencies beside it.
+
+    Args:
+        instances: the flags of each, beside those of all.
+
+    Raises:
+        EmulatorError: the source cannot be compiled; the message holds the compiler's output.
+    """
+    text = _preprocess_instances(compiler, source, target, flags, instances)
+    if text:
+        _compile_text(compiler, source, text, target)
+        return
+    parts = [target.with_suffix(f".{index}.o") for index in range(len(instances))]
+    for part, instance in zip(parts, instances, strict=True):
+        compile_kernel(compiler, source, part, [*flags, *instance], depends=True)
+    run([compiler.command, "-r", "-nostdlib", "-o", str(target), *map(str, parts)])
+    rules = [Path(f"{part}.d").read_text().replace(escaped(str(part)), escaped(str(target))) for part in parts]
+    Path(f"{target}.d").write_text("".join(rules))
+    for part in parts:
+        part.unlink()
+        Path(f"{part}.d").unlink()
+
+
+def _preprocess_instances(
+    compiler: Compiler, source: Path, target: Path, flags: Sequence[str], instances: Sequence[Sequence[str]]
+) -> Preprocessed | None:
+    """The source with its end for every instance; None where it has to be compiled for each by itself."""
+    text = repeated(source.read_text(encoding="utf-8"), str(source), instances)
+    if text is None:
+        return None
+    copy = target.with_suffix(".cu")
+    copy.write_text(text)
+    try:
+        preprocessed = preprocess(compiler, copy, ["-iquote", str(source.parent), *flags], target)
+    finally:
+        copy.unlink()
+    depends = Path(f"{target}.d")
+    depends.write_text(depends.read_text().replace(escaped(str(copy)), escaped(str(source))))
+    own = checked(preprocessed.own)
+    if own is None:
+        return None
+    names = [text.replace(f'"{copy}"', f'"{source}"') for text in (preprocessed.names, own)]
+    return replace(preprocessed, names=names[0], own=names[1])
+
+
+def _compile_text(compiler: Compiler, source: Path, source_text: Preprocessed, target: Path) -> None:
     own = rewrite(source_text.own, source_text.toolkit)
     dump = target.with_suffix(".tsan")
     try:
@@ -71,9 +127,16 @@ def _compile(compiler: Compiler, source: Preprocessed, own: str, target: Path, d
 
 
 def main(arguments: Sequence[str]) -> int:
-    target, source, command, headers, *flags = arguments
+    target, source, command, headers, *rest = arguments
+    compiler = Compiler(command, Path(headers))
+    flags, *instances = [
+        list(words) for is_mark, words in itertools.groupby(["--instance", *rest], "--instance".__eq__) if not is_mark
+    ]
     try:
-        compile_kernel(Compiler(command, Path(headers)), Path(source), Path(target), flags, depends=True)
+        if instances:
+            compile_instances(compiler, Path(source), Path(target), flags, instances)
+        else:
+            compile_kernel(compiler, Path(source), Path(target), flags, depends=True)
     except EmulatorError as error:
         print(error, file=sys.stderr)
         return 1

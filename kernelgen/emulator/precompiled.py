@@ -145,7 +145,12 @@ class _Macros:
 
     def escaped_inputs(self) -> list[str]:
         """The names as a dependency file spells them."""
-        return [path.replace("\\", "\\\\").replace(" ", "\\ ").replace("$", "$$") for path in self.inputs]
+        return [escaped(path) for path in self.inputs]
+
+
+def escaped(path: str) -> str:
+    """A path as a dependency file spells it."""
+    return path.replace("\\", "\\\\").replace(" ", "\\ ").replace("$", "$$")
 
 
 def _names(dependencies: str) -> list[str]:

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelgen.emulator import compile, compiler, runtime
+from kernelgen.emulator import compile, compiler, instances, runtime
 from kernelgen.emulator.compiler import HERE, TORCH_GLUE, Compiler, EmulatorError
 from kernelgen.emulator.gpus import Gpu
+from kernelgen.emulator.instances import Object
 from kernelgen.emulator.lock import locked
 from kernelgen.files import write_atomically
 from kernelgen.toolchain import build_tools
@@ -90,15 +91,15 @@ def build(
         glue = _torch_flags(project)
         parts = [*runtime.device_objects(tools), *runtime.torch_objects(tools, glue)]
         _write(root / folder / "generated" / "emulated_project.cpp", _project_source(project, gpu))
-        _write(root / folder / "build.ninja", _ninja_file(project, gpu, folder, tools, parts))
-        objects = {file["path"]: file["label"] for file in project["objects"]}
+        objects = list(instances.objects(_portable(project["objects"]), root, project["include"]))
+        _write(root / folder / "build.ninja", _ninja_file(project, gpu, folder, tools, objects, parts))
         before_library = _state(root / library)
-        before = {path: _state(root / path) for path in objects}
+        before = {file.path: _state(root / file.path) for file in objects}
         command = [project["ninja"], "-f", str(folder / "build.ninja"), "-j", str(jobs or project["jobs"])]
         command += ["-v"] if verbose else []
         _run_ninja(command, root, quiet=quiet)
         linked = _state(root / library) != before_library
-        compiled = [label for path, label in objects.items() if _state(root / path) != before[path]]
+        compiled = [file.label for file in objects if _state(root / file.path) != before[file.path]]
     seconds = time.perf_counter() - start
     return EmulatedBuild(project["package"], gpu, library, compiled, linked, len(objects), seconds)
 
@@ -145,8 +146,12 @@ def _architecture_flags(gpu: Gpu) -> list[str]:
     return [f"-DEMULATED_CUDA_ARCH={number}", *(specific if gpu.architecture.endswith("a") else [])]
 
 
-def _portable(flags: list[str]) -> list[str]:
-    """The macros and include folders among nvcc's flags."""
+def _portable(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The files of a build; of nvcc's flags only the macros and include folders."""
+    return [{**file, "flags": _shared(file["flags"])} if file["is_kernel"] else file for file in files]
+
+
+def _shared(flags: list[str]) -> list[str]:
     kept = []
     for i, flag in enumerate(flags):
         if SHARED_FLAGS.fullmatch(flag):
@@ -185,7 +190,9 @@ def _wrapped() -> list[str]:
 # ---- build.ninja ----------------------------------------------------------------------------------------------
 
 
-def _ninja_file(project: Mapping[str, Any], gpu: Gpu, folder: Path, tools: Compiler, parts: list[Path]) -> str:
+def _ninja_file(
+    project: Mapping[str, Any], gpu: Gpu, folder: Path, tools: Compiler, objects: list[Object], parts: list[Path]
+) -> str:
     include = [f"-I{path}" for path in project["include"]]
     kernel_flags = [*_architecture_flags(gpu), f"-DOP_NAMESPACE={project['package']}", *include]
     glue_flags = [
@@ -222,18 +229,14 @@ def _ninja_file(project: Mapping[str, Any], gpu: Gpu, folder: Path, tools: Compi
     ]
     sources = " ".join(map(_escaped, compile.RULES))
     project_source = folder / "generated" / "emulated_project.cpp"
-    statements = [
-        (file["is_kernel"], file["path"], file["source"], file["label"], file["flags"]) for file in project["objects"]
-    ]
-    statements.append((False, f"{folder}/emulated_project.o", str(project_source), str(project_source), []))
-    for is_kernel, path, source, label, flags in statements:
-        own = _portable(flags) if is_kernel else flags
-        rule = "kernel" if is_kernel else "glue"
-        lines.append(f"build {_escaped(path)}: {rule} {_escaped(source)}" + (f" | {sources}" if is_kernel else ""))
-        lines += [f"  own_flags = {_quoted(*own)}", f"  label = {label}"]
+    project_object = Object(f"{folder}/emulated_project.o", str(project_source), str(project_source), False, [])
     # The kernels first: of a function that several objects have, the first is taken, and theirs report what they read.
-    ordered = sorted(statements, key=lambda statement: not statement[0])
-    inputs = " ".join(_escaped(path) for path in [*(path for _, path, *_ in ordered), *parts])
+    ordered = sorted([*objects, project_object], key=lambda file: not file.is_kernel)
+    for file in ordered:
+        rule = f"kernel {_escaped(file.source)} | {sources}" if file.is_kernel else f"glue {_escaped(file.source)}"
+        own = [*file.flags, *(word for instance in file.instances for word in ("--instance", *instance))]
+        lines += [f"build {_escaped(file.path)}: {rule}", f"  own_flags = {_quoted(*own)}", f"  label = {file.label}"]
+    inputs = " ".join(_escaped(path) for path in [*(file.path for file in ordered), *parts])
     lines.append(f"build {_escaped(folder / '_cpu.so')}: link {inputs} | {_escaped(HERE / 'link.py')}")
     return "\n".join(lines) + "\n"
 

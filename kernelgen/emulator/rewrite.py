@@ -11,17 +11,18 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-CLOSING = {"(": ")", "[": "]", "{": "}"}
-OPENING = {closing: opening for opening, closing in CLOSING.items()}
-# A string, raw or not, or a character; not the separator in 1'000.
-LITERAL = re.compile(
-    r'(?:\b(?:u8|[uUL])?R"(?P<mark>[^()\s\\]{0,16})\((?:.|\n)*?\)(?P=mark)")'
-    r'|"(?:[^"\\]|\\.)*"'
-    r"|(?<![\w'])'(?:[^'\\\n]|\\.)+'"
+from kernelgen.emulator.assembly import assembly_call
+from kernelgen.emulator.source_text import (
+    CLOSING,
+    LITERAL,
+    MARKER,
+    OPENING,
+    closing_bracket,
+    error_line,
+    on_one_line,
+    split,
 )
-RAW_STRING = re.compile(r'R"([^()\s\\]{0,16})\((.*?)\)\1"', re.DOTALL)
-STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-MARKER = re.compile(r'^# \d+ "(.*)"(.*)$', re.MULTILINE)
+
 RUNTIME_HEADER = re.compile(r'^# \d+ "(.*)/cuda_runtime_api\.h"', re.MULTILINE)
 LINE_OF_PREPROCESSOR = re.compile(r"^#.*$", re.MULTILINE)
 # What a toolkit's headers are called where they lie among the system's.
@@ -58,13 +59,15 @@ def rewrite(text: str, toolkit: str | None = None) -> str:
     are not among those."""
     markers = list(MARKER.finditer(text))
     toolkit = toolkit or toolkit_of(text)
+    # A macro of a system's header puts a marker of the system around what it stands for, in a file that is none.
+    own_files = {marker[1] for marker in markers if " 3" not in marker[2]}
     parts = []
     begin = 0
     is_system = False
     for marker in markers:
         parts.append((is_system, text[begin : marker.start()]))
         begin = marker.start()
-        is_system = " 3" in marker[2] and not _is_toolkit(marker[1], toolkit)
+        is_system = marker[1] not in own_files and not _is_toolkit(marker[1], toolkit)
     parts.append((is_system, text[begin:]))
     merged = [
         (is_system, "".join(part for _, part in group))
@@ -92,7 +95,7 @@ class _State:
 
 def _rewrite_part(text: str, state: _State) -> str:
     text = NOT_INLINE.sub("", text)
-    text = _replace(text, ASSEMBLY, _assembly)
+    text = _replace(text, ASSEMBLY, assembly_call)
     text = _replace(text, SHARED, lambda t, a, b: _shared(t, a, b, state))
     text = _replace(text, CLUSTER, lambda t, a, b: _without_arguments(t, a, b))
     text = _replace(text, BLOCK_SIZE, lambda t, a, b: _refused(t, a, b, "__block_size__"))
@@ -143,49 +146,6 @@ class _Literals:
         return place >= 0 and index < ends[place]
 
 
-def closing_bracket(text: str, opening: int) -> int:
-    """The index of the bracket that closes the one at index `opening`."""
-    stack: list[str] = []
-    index = opening
-    while True:
-        if text[index] in "\"'RuUL" and (literal := LITERAL.match(text, index)):
-            index = literal.end()
-            continue
-        character = text[index]
-        if character in CLOSING:
-            stack.append(CLOSING[character])
-        elif stack and character == stack[-1]:
-            stack.pop()
-            if not stack:
-                return index
-        index += 1
-
-
-def split(text: str, separator: str) -> list[str]:
-    """Splits at a character outside brackets and strings."""
-    parts, begin, index = [], 0, 0
-    while index < len(text):
-        if text[index] in "\"'RuUL" and (literal := LITERAL.match(text, index)):
-            index = literal.end()
-        elif text[index] in CLOSING:
-            index = closing_bracket(text, index) + 1
-        else:
-            if text[index] == separator:
-                parts.append(text[begin:index])
-                begin = index + 1
-            index += 1
-    return [*parts, text[begin:]]
-
-
-def on_one_line(text: str) -> str:
-    """The text without line markers; raw strings become ordinary ones."""
-    return " ".join(RAW_STRING.sub(_ordinary_string, MARKER.sub("", text)).split())
-
-
-def _ordinary_string(match: re.Match[str]) -> str:
-    return '"' + match[2].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-
-
 def _end_of(text: str, begin: int, wanted: str) -> int:
     """The index of a text outside brackets and literals."""
     index = begin
@@ -199,49 +159,12 @@ def _end_of(text: str, begin: int, wanted: str) -> int:
     return index
 
 
-def _error(message: str) -> str:
-    return f'_Pragma("GCC error \\"the emulated GPU: {message}\\"")'
-
-
 def _refused(text: str, begin: int, end: int, name: str) -> tuple[int, int, str]:
-    return begin, closing_bracket(text, end - 1) + 1, _error(f"{name} is not known")
+    return begin, closing_bracket(text, end - 1) + 1, error_line(f"{name} is not known")
 
 
 def _without_arguments(text: str, begin: int, end: int) -> tuple[int, int, str]:
     return begin, closing_bracket(text, end - 1) + 1, ""
-
-
-# ---- Inline assembly --------------------------------------------------------------------------------------------
-
-
-def _assembly(text: str, begin: int, end: int) -> tuple[int, int, str]:
-    """asm("add %0, %1" : "=r"(a) : "r"(b)) becomes a program, parsed once, and its operands."""
-    close = closing_bracket(text, end - 1)
-    template, *sections = split(on_one_line(text[end:close]), ":")
-    operands, values = [], []
-    for is_output, section in zip((True, False), sections, strict=False):
-        for operand in filter(str.strip, split(section, ",")):
-            parts = re.fullmatch(r'\s*(?:\[\w+\]\s*)?((?:"[^"]*"\s*)+)\((.*)\)\s*', operand, re.DOTALL)
-            if parts is None:
-                return begin, close + 1, _error("an operand of this asm statement cannot be read")
-            constraint = "".join(re.findall(r'"([^"]*)"', parts[1]))
-            kind = "output<" if is_output else f"input<'{constraint}', "
-            operands.append(f"::emulator::{kind}decltype(({parts[2]}))>()")
-            values.append(f"::emulator::out({parts[2]})" if is_output else _input(constraint, parts[2]))
-    if not "".join(STRING.findall(template)).replace('"', "").strip():
-        return begin, close + 1, "(void)0"  # Empty assembly only keeps the compiler from optimising.
-    new = (
-        # The operands' expressions see these names, so they are none that a kernel uses.
-        f"[&] {{ static constexpr ::emulator::Operand emulator_operands[] = {{{', '.join([*operands, '{}'])}}}; "
-        f"static ::emulator::Assembly emulator_assembly{{{template.strip()}, emulator_operands}}; "
-        f"const uint64_t emulator_values[] = {{{', '.join([*values, '0'])}}}; "
-        "::emulator::execute(emulator_assembly, emulator_values); }()"
-    )
-    return begin, close + 1, new
-
-
-def _input(constraint: str, expression: str) -> str:
-    return f"::emulator::in<'{constraint}'>({expression})"
 
 
 # ---- Shared variables -------------------------------------------------------------------------------------------
@@ -271,7 +194,7 @@ def _shared(text: str, begin: int, end: int, state: _State) -> tuple[int, int, s
             f'::emulator::shared<{struct}>("{names}", {element})',
         )
     if len(declarators) > 1:
-        return start, stop, _error("declare shared variables outside of functions in statements of their own")
+        return start, stop, error_line("declare shared variables outside of functions in statements of their own")
     name = _declared_name(declaration)
     struct = f"Shared{next(state.numbers)}"
     return (
@@ -310,7 +233,7 @@ def _dynamic_shared(declaration: str, is_local: bool) -> str:
     plain = ATTRIBUTE.sub(" ", declaration).strip()
     parts = re.fullmatch(r"(.*?[\s*&>])(\w+)\s*(?:\[\s*\]((?:\s*\[[^\]]*\])*))?", plain)
     if parts is None:
-        return _error("this declaration of dynamic shared memory cannot be read")
+        return error_line("this declaration of dynamic shared memory cannot be read")
     kind, name, dimensions = parts[1].strip(), parts[2], parts[3]
     values = [re.search(r"\((.*)\)", alignment, re.DOTALL) for alignment in alignments]
     numbers = [re.sub(r"^\(?\s*(?:__)?aligned(?:__)?\s*\((.*?)\)\s*\)?$", r"\1", value[1]) for value in values if value]

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from kernelgen.emulator.rewrite import closing_bracket, rewrite, split
+from kernelgen.emulator.rewrite import rewrite
+from kernelgen.emulator.source_text import closing_bracket, split
 
 
 def rewritten(text: str) -> str:
@@ -197,3 +198,10 @@ def test_brackets_in_strings_do_not_count():
     assert closing_bracket(text, 0) == len(text) - 1
     assert [part.strip() for part in split(text[1:-1], ",")] == ['"a)"', "[{1}, 2]", '"\\")"']
     assert re.fullmatch(r"\s*", split("a,", ",")[1])
+
+
+def test_a_macro_of_the_system_may_stand_in_a_launch():
+    # As g++ spells NULL and cudaStreamPerThread.
+    text = 'add<<<1, 32, 0,\n# 3 "kernel.cu" 3 4\n  __null\n# 3 "kernel.cu"\n  >>>(a);\n'
+    result = rewrite(f'# 1 "/usr/include/string.h" 1 3\n# 1 "kernel.cu"\n{text}')
+    assert "::emulator::Configuration(1, 32, 0, __null), [&] { add(a); })" in result

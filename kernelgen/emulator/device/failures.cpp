@@ -54,6 +54,9 @@ void on_signal(int number, siginfo_t* details, void*) {
     case SIGFPE: machine.failure = "an integer division by 0, or one whose quotient is too large"; break;
     case SIGILL:  // A failed alignment check: see KERNEL_FLAGS in compiler.py.
       machine.failure = "an access that is not aligned as its type has to be";
+      if (machine.current && current_launch->dynamic % 128) {
+        machine.failure += " (dynamic shared memory is aligned to 16 bytes unless its declaration asks for more)";
+      }
       break;
     default: machine.failure = text("an access to %p", details->si_addr);
   }

@@ -3,7 +3,8 @@
 
 #pragma once
 
-// The runtime's interface, as host code sees it.
+// The runtime's interface, as host code sees it, and what nvcc includes in every source.
+#include <assert.h>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -61,6 +62,7 @@ using ::emulator_memset;
 #include "loads.h"
 #include "small_vectors.h"
 #include "synchronisation.h"
+#include "textures.h"
 #include "warps.h"
 
 #include "builtin_atomics.h"  // After fences.
