@@ -13,8 +13,8 @@ from kernelgen.scaffold.formula.lines import lines
 from kernelgen.scaffold.schema.identifiers import identifiers
 from kernelgen.scaffold.schema.parser import parse
 
-# The size of a row, among the scalars of a trace.
-COLUMNS = "row size"
+# The elements of a row, the rows, and the first size, among the scalars of a trace.
+COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
 # What the stamped sources call things: no argument can have such a name in C++.
 _SOURCES = """
     rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
@@ -226,7 +226,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     path = traced["paths"][0]
     if len(traced["paths"]) > 1 or "bool" in traced["assumption"]["dtypes"].values():
         raise KernelgenError("a bool among the arguments, beside a reduction of rows")
-    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | {COLUMNS: "columns"}
+    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | {COLUMNS: "columns", ROWS: "row_count", BATCH: "batch"}
     graph = Graph(path["forward"], parameters)
     tensors = [
         _value(argument, "float")

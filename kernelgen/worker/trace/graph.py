@@ -2,14 +2,16 @@
 
 A graph is plain data:
 
-- `nodes`: each has an `op` (of operators.py), `arguments`, a `dtype` (float or bool), a `kind`, and the `name` of the
-  variable that held it, or null. An argument is {"node": i}, {"input": name}, {"scalar": name}, or {"constant": value}.
-  The kind is `element`, `column` (a vector of the last dimension), `row` (a number of each row) or `scalar`.
+- `nodes`: each has an `op` (of operators.py), `arguments`, a `dtype` (float, bool or int), a `kind`, and the `name` of
+  the variable that held it, or null. An argument is {"node": i}, {"input": name}, {"scalar": name}, or
+  {"constant": value}. The kind is `element`, `column` (a number for each element of a row), `row` (a number of each row)
+  or `scalar`. What a row is, the sample says.
 - `outputs`: of the forward, the results; of the backward, the gradient of each input of a floating-point dtype. Each is
   an argument as above with its `dtype` and `kind`, or null where there is no gradient.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +27,9 @@ _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or",
 _COMPARISONS |= {"isnan", "isinf"}
 
 
+# The dtypes of results.
+_DTYPES = {torch.float32: "float", torch.bool: "bool", torch.int64: "int"}
+
 # How far a trace came that met an operator that is unknown here.
 UNKNOWN_OPERATOR = 2
 
@@ -37,17 +42,61 @@ class RefusedError(Exception):
         self.progress = progress
 
 
+class OtherRowsError(RefusedError):
+    """The function reduces other dimensions than those that were taken for a row."""
+
+    def __init__(self, reason: str, dims: tuple[int, ...]) -> None:
+        super().__init__(reason, UNKNOWN_OPERATOR)
+        self.dims = dims
+
+
 @dataclass(frozen=True)
 class Sample:
-    """Arguments to trace with: their values by name, what each tensor is, and the shape of most."""
+    """Arguments to trace with: their values by name, what each tensor is, the shape of most, and the dimensions of it
+    that make up a row.
+
+    The sizes are distinct primes: those of a tensor of another shape tell which dimensions are left in it.
+    """
 
     values: dict[str, Any]
     kinds: dict[str, str]
-    columns: int
     shape: tuple[int, ...]
+    dims: tuple[int, ...]
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.values.items() if isinstance(value, Tensor)}
+
+    @property
+    def columns(self) -> int:
+        """The elements of a row."""
+        return math.prod(self.shape[dim] for dim in self.dims)
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.shape) // self.columns
+
+    def row_shape(self, keeps: bool = False) -> tuple[int, ...]:
+        """Of a tensor with a number for each row."""
+        sizes = [1 if dim in self.dims else size for dim, size in enumerate(self.shape)]
+        return tuple(sizes if keeps else (size for dim, size in enumerate(sizes) if dim not in self.dims))
+
+    def kind(self, shape: Sequence[int]) -> str:
+        """What a tensor of this shape is; raises RefusedError where it is nothing."""
+        total = math.prod(shape)
+        left = {dim for dim, size in enumerate(self.shape) if total % size == 0}
+        rest = set(range(len(self.shape))) - set(self.dims)
+        if total == math.prod(self.shape[dim] for dim in left):
+            if len(left) == len(self.shape):
+                return "element"
+            if left == rest:
+                return "row"
+            if left == set(self.dims):
+                return "column"
+            if not left:
+                return "scalar"
+        raise RefusedError(
+            f"a tensor of another shape, {tuple(shape)} for arguments of shape {self.shape}", UNKNOWN_OPERATOR
+        )
 
 
 @dataclass
@@ -91,7 +140,7 @@ def trace(function: Function, sample: Sample, direction: str) -> Graph:
         results = forward(*leaves)
         grads = [torch.ones_like(output) for output in results if output.requires_grad]
         places = [i for i, output in enumerate(results) if output.requires_grad]
-        labels = [{"grad": i, "kind": _kind(results[i].shape, sample)} for i in places] + labels
+        labels = [{"grad": i, "kind": sample.kind(results[i].shape)} for i in places] + labels
     function.on_name = note
     try:
         traced = make_fx(
@@ -133,20 +182,6 @@ def _phrase(error: Exception) -> str:
     return f"a {type(error).__name__} while it was traced ({text})"
 
 
-def _kind(shape: torch.Size, sample: Sample) -> str:
-    """What a tensor of this shape is, beside one of the sample's shape; raises RefusedError where it is nothing."""
-    full, sizes = tuple(sample.shape), tuple(shape)
-    if sizes == full:
-        return "element"
-    if all(size == 1 for size in sizes):
-        return "scalar"
-    if sizes in (full[:-1], (*full[:-1], 1)):
-        return "row"
-    if sizes[-1] == full[-1] and all(size == 1 for size in sizes[:-1]):
-        return "column"
-    raise RefusedError(f"a tensor of another shape, {sizes} for arguments of shape {full}", UNKNOWN_OPERATOR)
-
-
 class _Reader:
     """Turns a graph of torch.fx into a Graph."""
 
@@ -171,13 +206,16 @@ class _Reader:
         return self.graph
 
     def _output(self, node: fx.Node) -> dict[str, Any]:
-        kind = _kind(node.meta["val"].shape, self.sample)
-        dtype = node.meta["val"].dtype
-        if dtype not in (torch.float32, torch.bool):
-            raise RefusedError(f"a result of dtype {str(dtype).removeprefix('torch.')}", 2)
-        # A row's number may have a last dimension of 1.
-        keeps = kind == "row" and node.meta["val"].ndim == len(self.sample.shape)
-        return self.known[node] | {"kind": kind, "dtype": _dtype(node.meta["val"]), "keeps": keeps}
+        value, known = node.meta["val"], self.known[node]
+        kind = self.sample.kind(value.shape)
+        if _DTYPES.get(value.dtype) != known["dtype"]:
+            raise RefusedError(f"a result of dtype {str(value.dtype).removeprefix('torch.')}", 2)
+        # A row's number may have dimensions of size 1.
+        shapes = {"element": [self.sample.shape], "row": [self.sample.row_shape(), self.sample.row_shape(keeps=True)]}
+        if tuple(value.shape) not in shapes.get(kind, [tuple(value.shape)]):
+            raise RefusedError("a result of which the dimensions are arranged in another way", 2)
+        keeps = kind == "row" and value.ndim == len(self.sample.shape)
+        return known | {"kind": kind, "keeps": keeps}
 
     def _attribute(self, node: fx.Node) -> dict[str, Any]:
         value = getattr(node.graph.owning_module, node.target)
@@ -237,17 +275,24 @@ class _Reader:
 
     def _reduced(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
         source = node.args[0].meta["val"]
-        if _kind(source.shape, self.sample) != "element":
-            raise RefusedError(f"{name} of something else than whole rows", 2)
         dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
         dims = list(range(source.ndim)) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
-        dims = sorted(dim % source.ndim for dim in dims)
+        sizes = math.prod(source.shape[dim] for dim in dims)
+        if sizes == 1:
+            return self._noted(node, self._argument(node.args[0]))
+        reduced = tuple(dim for dim, size in enumerate(self.sample.shape) if sizes % size == 0)
+        kind = self.sample.kind(source.shape)
         argument = self._argument(node.args[0])
-        if dims == [source.ndim - 1]:
+        if kind != "element":
+            raise RefusedError(f"{name} of something else than whole rows", 2)
+        if reduced == self.sample.dims:
             return self._rows(name, argument, node, value)
-        if dims == list(range(source.ndim - 1)) and name == "sum":
+        if set(reduced).isdisjoint(self.sample.dims) and name == "sum" and self._are_all_rows(reduced):
             return self._add("column_sum", [argument], value, self.names.get(node.name), "column")
-        raise RefusedError(f"{name} over other dimensions than the last", 2)
+        raise OtherRowsError(f"{name} over several sets of dimensions", reduced)
+
+    def _are_all_rows(self, dims: Sequence[int]) -> bool:
+        return len(dims) + len(self.sample.dims) == len(self.sample.shape)
 
     def _rows(self, name: str, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
         columns = _constant(self.sample.columns)
@@ -272,7 +317,7 @@ class _Reader:
     def _same(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
         """A view or a copy of the same elements, or one number spread over others."""
         source = node.args[1] if operator_of(node.target) == "copy_" else node.args[0]
-        before, after = _kind(source.meta["val"].shape, self.sample), _kind(value.shape, self.sample)
+        before, after = self.sample.kind(source.meta["val"].shape), self.sample.kind(value.shape)
         known = self._argument(source)
         stretched = before == "scalar" or value.ndim <= len(self.sample.shape)
         if before != after and not (after == "element" and stretched):
