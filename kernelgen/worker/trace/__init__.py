@@ -44,14 +44,7 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     reasons = []
     for assumption in assumptions(arguments, request["recipes"]):
         try:
-            return _under(assumption, function)
-        except OtherRowsError as other:
-            reasons.append(other)
-            try:
-                if not assumption.dim:
-                    return _under(replace(assumption, dims=other.dims), function)
-            except RefusedError as refused:
-                reasons.append(refused)
+            return _under_its_rows(assumption, function)
         except RefusedError as refused:
             reasons.append(refused)
         except Exception as error:  # It does not take such arguments.
@@ -71,6 +64,16 @@ def foreign_operator(function: Function, arguments: list[dict[str, Any]], recipe
         except Exception:  # It does not take such arguments.
             continue
     return None
+
+
+def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any]:
+    """The graphs under an assumption; of other dimensions than it says where the function reduces others."""
+    try:
+        return _under(assumption, function)
+    except OtherRowsError as other:
+        if assumption.dim or assumption.recipe != "row_wise" or set(assumption.kinds.values()) != {"element"}:
+            raise
+        return _under(replace(assumption, dims=other.dims), function)
 
 
 def _under(assumption: Assumption, function: Function) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from kernelgen.worker.trace.graph import RefusedError, Sample
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS
 
 _ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}
+_PLACES = {"row_argmax": torch.argmax, "row_argmin": torch.argmin}
 
 
 def check(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None) -> None:
@@ -49,7 +50,7 @@ def takes_float64(function: Function, assumption: Any) -> bool:
         function.call(*(v.double() if _is_float(v) else v for v in sample.values.values()))
     results = function.call(*(v.bfloat16() if _is_float(v) else v for v in sample.values.values()))
     for result in results if isinstance(results, (tuple, list)) else [results]:
-        if result.dtype not in (torch.bfloat16, torch.bool):
+        if result.dtype not in (torch.bfloat16, torch.bool, torch.int64):
             raise RefusedError(
                 f"a result of dtype {str(result.dtype).removeprefix('torch.')} for bfloat16 arguments", 3
             )
@@ -153,7 +154,10 @@ def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any
     short = {k: _short(v, sample, shape) for k, v in sample.values.items()}
     sample = replace(sample, values=short, shape=shape)
     leaves = {k: v.clone().requires_grad_() if _is_float(v) else v for k, v in short.items()}
-    results = _results(function, leaves)
+    try:
+        results = _results(function, leaves)
+    except (RuntimeError, ValueError, IndexError):
+        return False
     pairs = list(zip(evaluate(forward, short, [], sample), results, strict=True))
     if backward:
         wanted = [value for value in leaves.values() if _is_float(value)]
@@ -220,6 +224,8 @@ def evaluate(graph: dict[str, Any], values: dict[str, Any], grads: list[Tensor],
     def of(argument: dict[str, Any]) -> Tensor:
         if "node" in argument:
             return computed[argument["node"]]
+        if "place" in argument:
+            return torch.arange(sample.columns).reshape(column_shape)
         if "grad" in argument:
             value = grads[argument["grad"]]
         elif "constant" in argument:
@@ -240,6 +246,9 @@ def evaluate(graph: dict[str, Any], values: dict[str, Any], grads: list[Tensor],
 def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
     if op in _ROWS:
         return _ROWS[op](arguments[0].expand(sample.shape), dim=sample.dims, keepdim=True)
+    if op in _PLACES:
+        rows = arguments[0].expand(sample.shape).movedim(sample.dims, tuple(range(-len(sample.dims), 0)))
+        return _PLACES[op](rows.flatten(-len(sample.dims)), dim=-1).reshape(sample.row_shape(keeps=True))
     if op == "column_sum":
         others = [dim for dim in range(len(sample.shape)) if dim not in sample.dims]
         return arguments[0].expand(sample.shape).sum(others, keepdim=True)

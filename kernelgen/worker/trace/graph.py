@@ -11,6 +11,7 @@ A graph is plain data:
 """
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, m
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.operators import CASTS, REDUCTIONS, SAME, decompositions, operator_of
+from kernelgen.worker.trace.operators import CASTS, PLACED, REDUCTIONS, SAME, decompositions, operator_of
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
 _COMPARISONS |= {"isnan", "isinf"}
@@ -189,6 +190,8 @@ class _Reader:
         self.sample, self.names = sample, names
         self.labels = iter(labels)
         self.graph = Graph()
+        # By node with two results.
+        self.pairs: dict[fx.Node, tuple[dict[str, Any], dict[str, Any]]] = {}
         # By node of torch.fx: the argument that stands for it.
         self.known: dict[fx.Node, dict[str, Any]] = {}
 
@@ -196,7 +199,8 @@ class _Reader:
         graph.eliminate_dead_code()
         for node in graph.nodes:
             if node.op == "placeholder":
-                self.known[node] = next(self.labels) | {"dtype": _dtype(node.meta["val"])}
+                is_int = node.meta["val"].dtype == torch.int64
+                self.known[node] = next(self.labels) | {"dtype": "int" if is_int else _dtype(node.meta["val"])}
             elif node.op == "call_function":
                 self.known[node] = self._call(node)
             elif node.op == "get_attr":
@@ -224,10 +228,14 @@ class _Reader:
         return _constant(value.item())
 
     def _call(self, node: fx.Node) -> dict[str, Any]:
+        if node.target is operator.getitem:  # Of a reduction with its place: both are known.
+            return self.pairs[node.args[0]][node.args[1]]
         name = operator_of(node.target)
         if name is None:
             raise RefusedError(f"the operator {_spelled(node.target)}", 2)
         value = node.meta["val"]
+        if name in ("max", "min") and isinstance(value, tuple):
+            return self._with_place(name, node, value)
         if not isinstance(value, Tensor):
             raise RefusedError(f"the operator {_spelled(node.target)}", 2)
         if name in SAME:
@@ -236,8 +244,14 @@ class _Reader:
             return self._noted(node, self._cast(node, value))
         if name in ("full", "full_like", "scalar_tensor", "zeros_like", "ones_like", "zeros", "ones"):
             return _filled(name, node)
+        if name in ("max", "min") and len(node.args) == 1:
+            return self._reduced(f"a{name}", node, value)
+        if name in ("max", "min"):
+            return self._pointwise({"max": "maximum", "min": "minimum"}[name], node, value)
         if name in REDUCTIONS:
             return self._reduced(name, node, value)
+        if name in PLACED:
+            return self._placed(name, node, value)
         return self._pointwise(name, node, value)
 
     def _pointwise(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
@@ -290,6 +304,30 @@ class _Reader:
         if set(reduced).isdisjoint(self.sample.dims) and name == "sum" and self._are_all_rows(reduced):
             return self._add("column_sum", [argument], value, self.names.get(node.name), "column")
         raise OtherRowsError(f"{name} over several sets of dimensions", reduced)
+
+    def _with_place(self, name: str, node: fx.Node, values: tuple[Tensor, ...]) -> dict[str, Any]:
+        """The largest number of each row, and its place."""
+        place = self._reduced(f"arg{name}", node, values[1])
+        number = self._reduced(f"a{name}", node, values[0])
+        self.pairs[node] = (number, place)
+        return number
+
+    def _placed(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
+        """An element at a place of each row: the sum of the row where all others are 0."""
+        tensor, dim, index = node.args[:3]
+        shape, place = self.sample.shape, self._argument(index)
+        is_of_row = self.sample.dims == (dim % max(1, len(shape)),) and place["kind"] == "row" and place["dtype"] == "int"
+        if not is_of_row or self.known[tensor]["kind"] not in ("element", "scalar"):
+            raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+        element = index.meta["val"].new_empty(()).expand(shape)  # Of the right shape, for _add.
+        is_there = self._add("eq", [{"place": True, "dtype": "int", "kind": "element"}, place], element.bool())
+        if name == "gather":
+            wide = tensor.meta["val"]
+            chosen = self._add("where", [is_there, self._argument(tensor), _constant(0.0)], wide)
+            return self._add("row_sum", [chosen], value, self.names.get(node.name), "row")
+        if self.known[tensor].get("constant") != 0.0:
+            raise RefusedError(f"the operator {_spelled(node.target)} on other numbers than zeros", 2)
+        return self._add("where", [is_there, self._argument(node.args[3]), _constant(0.0)], value)
 
     def _are_all_rows(self, dims: Sequence[int]) -> bool:
         return len(dims) + len(self.sample.dims) == len(self.sample.shape)
@@ -353,7 +391,7 @@ class _Reader:
     ) -> dict[str, Any]:
         kinds = {argument.get("kind", "scalar") for argument in arguments} - {"scalar"}
         kind = kind or (kinds.pop() if len(kinds) == 1 else "element" if kinds else "scalar")
-        dtype = "bool" if op in _COMPARISONS else _dtype(value)
+        dtype = "bool" if op in _COMPARISONS else "int" if op in ("row_argmax", "row_argmin") else _dtype(value)
         self.graph.nodes.append({"op": op, "arguments": arguments, "dtype": dtype, "kind": kind, "name": name})
         return {"node": len(self.graph.nodes) - 1, "dtype": dtype, "kind": kind}
 
