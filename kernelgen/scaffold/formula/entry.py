@@ -289,9 +289,7 @@ def _rows(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str,
     if "but" in form:
         dim = form["but"]
         python = f"(dim for dim in range(rank) if dim != {dim})"
-        return text | {
-            "cpp": f"dimensions_but({dim}, {first})", "python": python, "words": f"all dimensions but {dim}"
-        }
+        return text | {"cpp": f"dimensions_but({dim}, {first})", "python": python, "words": f"all dimensions but {dim}"}
     dims = form["dims"]
     listed = ", ".join(map(str, dims))
     words = {(-1,): "the last dimension", (-2, -1): "the last two dimensions"}.get(

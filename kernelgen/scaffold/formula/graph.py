@@ -204,8 +204,10 @@ def _is_inverse(node: Node) -> bool:
 
 
 def _is_factor(value: Value, factor: Value) -> bool:
-    return isinstance(value, Node) and value.op == "mul" and (
-        factor in value.arguments or any(_is_factor(argument, factor) for argument in value.arguments)
+    return (
+        isinstance(value, Node)
+        and value.op == "mul"
+        and (factor in value.arguments or any(_is_factor(argument, factor) for argument in value.arguments))
     )
 
 

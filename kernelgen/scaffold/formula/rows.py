@@ -146,9 +146,7 @@ class _Rows:
             users = self._users_of(node)
             needed = min((level[user.index] for user in users if user.op in _PASSES), default=None)
             later = [level[s.index] for s in sums if level[s.index] > level[node.index]]
-            partners = [
-                place for place in later if later.count(place) % 2 and (needed is None or place < needed)
-            ]
+            partners = [place for place in later if later.count(place) % 2 and (needed is None or place < needed)]
             if len(at_level) % 2 and partners:
                 moved = min(partners)
                 # What stands between the sum and the passes that need it moves along.

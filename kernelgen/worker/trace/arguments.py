@@ -155,8 +155,11 @@ def _of_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
 def _row_dims(rank: int) -> list[tuple[int, ...]]:
     """Dimensions that functions reduce: the last, all but the channels, those of a channel, of a sample, the first."""
     every = tuple(range(rank))
-    return list(dict.fromkeys([every[-1:], (0, *every[2:]), every[2:], every[1:], every[:1]] if rank > 2 else
-                              [every[-1:], every[:1]]))
+    return list(
+        dict.fromkeys(
+            [every[-1:], (0, *every[2:]), every[2:], every[1:], every[:1]] if rank > 2 else [every[-1:], every[:1]]
+        )
+    )
 
 
 def _number(base: str, position: int, k: int) -> float | int:

@@ -113,7 +113,7 @@ def vectors(function: Function, assumption: Any) -> list[str]:
         return []
     may_be_vectors = []
     for name in list(sample.tensors())[1:]:
-        if assumption.kinds[name] != "element":
+        if assumption.kinds[name] != "element" or assumption.dtypes[name] != "float":
             continue
         smaller = sample.values[name][(0,) * (len(sample.shape) - 1)]
         try:
@@ -162,7 +162,10 @@ def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any
     if backward:
         wanted = [value for value in leaves.values() if _is_float(value)]
         grads = [torch.full_like(result, 0.7) for result in results]
-        expected = torch.autograd.grad(results, wanted, grads, allow_unused=True)
+        chosen = [i for i, result in enumerate(results) if result.requires_grad]
+        expected = torch.autograd.grad(
+            [results[i] for i in chosen], wanted, [grads[i] for i in chosen], allow_unused=True
+        )
         pairs += zip(evaluate(backward, short, grads, sample), expected, strict=True)
     # Noise is what the order of operations decides: it differs where the formula or the dtype is another.
     narrow = {k: v.float() if _is_float(v) else v for k, v in short.items()}

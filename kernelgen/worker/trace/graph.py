@@ -316,7 +316,9 @@ class _Reader:
         """An element at a place of each row: the sum of the row where all others are 0."""
         tensor, dim, index = node.args[:3]
         shape, place = self.sample.shape, self._argument(index)
-        is_of_row = self.sample.dims == (dim % max(1, len(shape)),) and place["kind"] == "row" and place["dtype"] == "int"
+        is_of_row = (
+            self.sample.dims == (dim % max(1, len(shape)),) and place["kind"] == "row" and place["dtype"] == "int"
+        )
         if not is_of_row or self.known[tensor]["kind"] not in ("element", "scalar"):
             raise RefusedError(f"the operator {_spelled(node.target)}", 2)
         element = index.meta["val"].new_empty(()).expand(shape)  # Of the right shape, for _add.

@@ -45,11 +45,11 @@ def _forms(assumption: Any) -> Iterator[dict[str, Any]]:
     if assumption.dim:
         yield {"argument": assumption.dim}
         return
-    if dims == tuple(range(dims[0], rank)) and len(dims) > 1:
+    yield {"dims": [dim - rank for dim in dims]}
+    if dims == tuple(range(dims[0], rank)):
         yield {"from": dims[0]}
     if rank - len(dims) == 1:
         yield {"but": next(dim for dim in range(rank) if dim not in dims)}
-    yield {"dims": [dim - rank for dim in dims]}
     yield {"dims": list(dims)}
 
 

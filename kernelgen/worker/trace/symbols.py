@@ -60,7 +60,7 @@ class _Merger:
             return None
         if "node" in first:
             return {**first, "node": self.places[first["node"]]}
-        if "constant" not in first or all(version["constant"] == first["constant"] for version in versions):
+        if "constant" not in first or all(_same(version["constant"], first["constant"]) for version in versions):
             return first
         return self._expression([version["constant"] for version in versions])
 
@@ -115,6 +115,10 @@ class _Merger:
     def _add(self, op: str, *arguments: dict[str, Any]) -> dict[str, Any]:
         self.nodes.append({"op": op, "arguments": list(arguments), "dtype": "float", "kind": "scalar", "name": None})
         return {"node": len(self.nodes) - 1, "dtype": "float", "kind": "scalar"}
+
+
+def _same(left: float, right: float) -> bool:
+    return left == right or (left != left and right != right)
 
 
 def _line(xs: list[float], ys: list[float]) -> tuple[float, float] | None:

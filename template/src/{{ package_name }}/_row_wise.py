@@ -77,8 +77,10 @@ class RowOp(PointwiseOp):
     def dims(self, args: Sequence[Any], rank: int, operator: Any = None) -> set[int]:
         """The dimensions of a row in a call of the op, or of its backward."""
         if isinstance(self.rows, str):
-            names = [argument.name for argument in (operator or self.forward_operator)._schema.arguments]
-            return {args[names.index(self.rows)] % rank}
+            arguments = (operator or self.forward_operator)._schema.arguments
+            place = next(i for i, argument in enumerate(arguments) if argument.name == self.rows)
+            # PyTorch leaves out what is the default.
+            return {(args[place] if place < len(args) else arguments[place].default_value) % rank}
         return {dim % rank for dim in self.rows(rank)}
 
     def fake(self, *args: Any) -> Any:

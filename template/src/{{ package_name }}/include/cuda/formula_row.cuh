@@ -303,7 +303,7 @@ class FormulaRow {
   __device__ Vector<T, N> read(int i, Index first) const {
     const Operand<T>& input = tensors_.inputs[i];
     const int64_t end = (tensors_.rows.count - row_) * tensors_.rows.n;
-    return read_row<N, kAligned>(input, input.row(index_), first, elements(), end);
+    return read_row<N, kAligned>(input, tensors_.rows, input.row(index_), first, elements(), end);
   }
 
   // Calls f(access, k, place, inputs...) for each element: number k of an access, at its place in the row. Calls finish(first) after each access, which
