@@ -1,5 +1,5 @@
-"""What the 100 tasks of KernelBench's level 1 compute, as functions, and twenty others: benchmarks/intent.py makes ops of
-them.
+"""What the 100 tasks of KernelBench's level 1 compute, as functions, and twenty others: benchmarks/intent.py makes ops
+of them.
 
 A task's sizes are those of a module's constructor there; here they are defaults, or sizes of weights.
 """

@@ -102,7 +102,7 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         backward = merge([trace(function, sample, "backward") for sample in samples], samples)
     if assumption.recipe == "pointwise":
         _refuse_rows(forward, backward)
-    elif backward and any("scalar" == output["kind"] for output in forward["outputs"]):
+    elif backward and any(output["kind"] == "scalar" for output in forward["outputs"]):
         raise RefusedError("a result that is one number of all rows", 3)
     check(function, assumption, forward, backward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}

@@ -11,8 +11,8 @@ import torch
 
 from kernelgen.worker.trace.graph import RefusedError, Sample
 
-# Shapes and values that differ from sample to sample, so that a number that depends on them is seen to. Primes, each once
-# in a shape: see Sample.
+# Shapes and values that differ from sample to sample, so that a number that depends on them is seen to. Primes, each
+# once in a shape: see Sample.
 _SIZES = ((2, 3, 7, 5, 11), (3, 5, 11, 2, 7), (5, 2, 13, 3, 7), (7, 11, 3, 5, 2))
 _FLOATS = ((0.37, 0.59, 0.23, 0.71), (1.43, 1.29, 1.81, 1.67), (2.13, 2.31, 2.57, 2.05), (3.23, 3.07, 3.11, 3.41))
 _INTEGERS = ((3, 2, 5, 4), (4, 7, 6, 2), (7, 3, 2, 6), (2, 5, 4, 9))
@@ -27,9 +27,9 @@ _RANKS = (3, 4, 2, 5)
 
 @dataclass(frozen=True)
 class Assumption:
-    """What each tensor is: `dtypes` are float, bool or int, `kinds` element, column (a number for each element of a row)
-    or row (a number for each row). `dims` are the dimensions of a row, of `rank` in all; or `dim` names the int argument
-    that says which dimension it is."""
+    """What each tensor is: `dtypes` are float, bool or int, `kinds` element, column (a number for each element of a
+    row) or row (a number for each row). `dims` are the dimensions of a row, of `rank` in all; or `dim` names the int
+    argument that says which dimension it is."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]

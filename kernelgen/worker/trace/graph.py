@@ -3,9 +3,9 @@
 A graph is plain data:
 
 - `nodes`: each has an `op` (of operators.py), `arguments`, a `dtype` (float, bool or int), a `kind`, and the `name` of
-  the variable that held it, or null. An argument is {"node": i}, {"input": name}, {"scalar": name}, or
-  {"constant": value}. The kind is `element`, `column` (a number for each element of a row), `row` (a number of each row)
-  or `scalar`. What a row is, the sample says.
+  the variable that held it, or null. An argument is {"node": i}, {"input": name}, {"scalar": name},
+  {"constant": value}; or {"place": true}, an element's place in its row. The kind is `element`, `column` (a number for
+  each element of a row), `row` (a number of each row) or `scalar`. What a row is, the sample says.
 - `outputs`: of the forward, the results; of the backward, the gradient of each input of a floating-point dtype. Each is
   an argument as above with its `dtype` and `kind`, or null where there is no gradient.
 """
@@ -282,9 +282,9 @@ class _Reader:
             return node.args[place] if len(node.args) > place else node.kwargs.get(keyword)
 
         result = self._argument(node.args[0])
-        for operator, limit in (("maximum", bound(low, "min")), ("minimum", bound(high, "max"))):
+        for bounded, limit in (("maximum", bound(low, "min")), ("minimum", bound(high, "max"))):
             if limit is not None:
-                result = self._add(operator, [result, self._argument(limit)], value)
+                result = self._add(bounded, [result, self._argument(limit)], value)
         return self._noted(node, result)
 
     def _reduced(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:

@@ -15,7 +15,8 @@ def rows(function: Function, assumption: Any, path: dict[str, Any]) -> dict[str,
     """`rows`, the dimensions of a row in the form that holds for the most ranks, and `ranks`, the least and the most
     dimensions; the most is null where any number does.
 
-    A form is {"dims": [...]}, where negative ones count from the end, {"from": dim}, {"but": dim} or {"argument": name}.
+    A form is {"dims": [...]}, where negative ones count from the end, {"from": dim}, {"but": dim}, or
+    {"argument": name}.
     """
     if _parts(assumption.dims) > 2:
         raise RefusedError("a reduction of dimensions that lie in more than two places", 3)

@@ -4,7 +4,7 @@ from typing import Any
 
 from kernelgen.worker.trace.graph import Graph, RefusedError, Sample
 
-# The elements of a row, the rows, and the size of the first dimension, among the scalars: no argument can have such names.
+# The elements of a row, the rows, and the size of the first dimension, among the scalars: no argument has such names.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
 _TOLERANCE = 1e-9
 
