@@ -1,5 +1,5 @@
-"""How many functions `add-op --from` takes, for how many it writes the kernels too, and how many of these pass their own
-suite untouched.
+"""How many functions `add-op --from` takes, for how many it writes the kernels too, and how many of these pass their
+own suite untouched.
 
     python benchmarks/intent.py --projects DIR [--jobs 16] [--only gelu mse_loss] [--suite] [--json FILE]
 
@@ -39,7 +39,7 @@ def stamp(project: Path, name: str) -> dict[str, Any]:
     return {"function": name, "level_1": name in LEVEL_1, "recipe": recipe, "note": notes[0] if notes else None}
 
 
-def share(project: Path, names: list[str], suite: bool) -> list[dict[str, Any]]:
+def share(project: Path, names: list[str], suite: bool, tests: str) -> list[dict[str, Any]]:
     subprocess.run(
         [*KERNELGEN, "new", project, "--defaults", "--data", "recipes=[]"], check=True, stdout=subprocess.DEVNULL
     )
@@ -47,13 +47,13 @@ def share(project: Path, names: list[str], suite: bool) -> list[dict[str, Any]]:
     written = [row["function"] for row in rows if row["recipe"] in WRITTEN]
     if suite and written:
         # The skeletons of others build too, and their suites skip what is not written.
-        outcomes = run_suites(project, written)
+        outcomes = run_suites(project, written, tests)
         for row in rows:
             row["suite"] = outcomes.get(row["function"])
     return rows
 
 
-def run_suites(project: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+def run_suites(project: Path, names: list[str], tests: str) -> dict[str, dict[str, Any]]:
     """Of each op: its tests by outcome, and the failed ones."""
     built = subprocess.run([*KERNELGEN, "build", "-j", "1", "--project", project], capture_output=True, text=True)
     (project / "build.txt").write_text(built.stdout + built.stderr)
@@ -64,7 +64,7 @@ def run_suites(project: Path, names: list[str]) -> dict[str, dict[str, Any]]:
     folders = [package / "ops" / name for name in names]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *folders],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", tests, f"--junitxml={report}", *folders],
         cwd=project,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -102,13 +102,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="FUNCTION")
     parser.add_argument("--suite", action="store_true")
+    parser.add_argument("--tests", default="", help="pytest's -k, such as 'not huge'")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     options.projects.mkdir(parents=True, exist_ok=True)
     shares = [options.only[i :: options.jobs] for i in range(options.jobs)]
     with ThreadPoolExecutor(options.jobs) as pool:
         jobs = [
-            pool.submit(share, options.projects / f"p{i}", names, options.suite)
+            pool.submit(share, options.projects / f"p{i}", names, options.suite, options.tests)
             for i, names in enumerate(shares)
             if names
         ]

@@ -139,7 +139,7 @@ class _Rows:
         return steps
 
     def _pair_sums(self, level: dict[int, int]) -> None:
-        """Moves a sum that would be a pass of its own to a later one where it has a partner, before anybody needs it."""
+        """Moves a sum that would be a pass of its own to a later one that has a partner, before anybody needs it."""
         sums = [node for node in self.graph.nodes() if node.op == "row_sum"]
         for node in sums:
             at_level = [other for other in sums if level[other.index] == level[node.index]]
