@@ -24,7 +24,14 @@ struct PartialResult {
 // it are known of all parts, and those after it do not matter; the last pass writes the results.
 //
 // Number is the type to compute in; the row's elements are numbers already.
-template <typename Number, int kInputs, int kNumbers, int kResults, int kRowResults, int kPlaces = 0, int kPlaceResults = 0>
+template <
+    typename Number,
+    int kInputs,
+    int kNumbers,
+    int kResults,
+    int kRowResults,
+    int kPlaces = 0,
+    int kPlaceResults = 0>
 class FormulaRow {
  public:
   int64_t n = 0;      // elements here
@@ -183,8 +190,8 @@ class FormulaRow {
   template <typename F, size_t... kOperands, size_t... kOutputs>
   void write(F f, std::index_sequence<kOperands...>, std::index_sequence<kOutputs...>) const {
     for (int64_t i = 0; i < n; ++i) {
-      if constexpr (std::is_invocable_v<
-                        F&, int64_t, decltype(inputs[kOperands][0])..., decltype(results[kOutputs][0])...>) {
+      if constexpr (
+          std::is_invocable_v<F&, int64_t, decltype(inputs[kOperands][0])..., decltype(results[kOutputs][0])...>) {
         f(begin + i, inputs[kOperands][i]..., results[kOutputs][i]...);
       } else {
         f(inputs[kOperands][i]..., results[kOutputs][i]...);

@@ -50,7 +50,8 @@ class Numbers {
   }
 
   // The same in parts of `inner` elements that lie outer_step apart.
-  CPU_APART const Number* load_parts(const T* elements, int64_t step, int64_t inner, int64_t outer_step, int64_t count) {
+  CPU_APART const Number* load_parts(
+      const T* elements, int64_t step, int64_t inner, int64_t outer_step, int64_t count) {
     room_.resize(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; i += inner, elements += outer_step) {
       for (int64_t k = 0; k < inner; ++k) room_[static_cast<size_t>(i + k)] = static_cast<Number>(elements[k * step]);

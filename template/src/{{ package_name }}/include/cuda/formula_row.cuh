@@ -40,8 +40,8 @@ struct RowStart<N, false, Index> {
 };
 
 // N elements of an input's row from `first` on; zeros where they are not the row's. Nothing waits for a load here:
-// there are predicates, but no branches.
-template <int N, bool kAligned, typename Index, typename T>
+// there are predicates, but no branches. kInParts: a row may have two dimensions.
+template <int N, bool kAligned, bool kInParts, typename Index, typename T>
 __device__ Vector<T, N> read_row(
     const Operand<T>& input, const Rows& rows, const T* row, Index first, Index n, int64_t end) {
   if constexpr (kAligned) {
@@ -54,7 +54,8 @@ __device__ Vector<T, N> read_row(
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       const bool is_inside = first + k >= 0 && first + k < n;
-      const T value = !is_vector && is_inside ? row[input.offset(rows, first + k)] : T();
+      const T value =
+          !is_vector && is_inside ? row[kInParts ? input.offset(rows, first + k) : (first + k) * input.step] : T();
       if (!is_vector) values[k] = value;
     }
     return values;
@@ -83,7 +84,8 @@ struct HeldRow {
       for (int i = 0; i < Tensors::kInputs; ++i) {
         if (Tensors::kLate >> i & 1) continue;
         const Operand<T>& input = tensors.inputs[i];
-        accesses[access][i] = read_row<N, Kernel::kAligned>(input, tensors.rows, input.row(index), first, n, (count - row) * n);
+        accesses[access][i] =
+            read_row<N, Kernel::kAligned, false>(input, tensors.rows, input.row(index), first, n, (count - row) * n);
       }
     }
   }
@@ -119,9 +121,9 @@ struct PartialResult {
   int64_t place;
 };
 
-// A row, or a part of one. Its reductions are numbered in the order in which the formula calls them. Of rows in parts, a
-// launch is a pass: in pass i, reduction i is computed of each part alone, those before it are known of all parts, and
-// those after it do not matter; the last pass writes the results.
+// A row, or a part of one. Its reductions are numbered in the order in which the formula calls them. Of rows in parts,
+// a launch is a pass: in pass i, reduction i is computed of each part alone, those before it are known of all parts,
+// and those after it do not matter; the last pass writes the results.
 template <typename Kernel, typename Tensors>
 class FormulaRow {
  public:
@@ -161,9 +163,9 @@ class FormulaRow {
       each<false>([&](int, int, Index place, auto... values) { total += invoke(term, place, values...); });
       return Partial{total, 0, 0};
     };
-    return reduced(Partial{}, of_elements, add, [&](const Partial& own) {
-             return Partial{group_.sum(own.first), 0, 0};
-           }).first;
+    return reduced(
+               Partial{}, of_elements, add, [&](const Partial& own) { return Partial{group_.sum(own.first), 0, 0}; })
+        .first;
   }
 
   // Two sums by one pass: term(inputs..., first term, second term).
@@ -199,10 +201,15 @@ class FormulaRow {
       });
       return Partial{largest, 0, 0};
     };
-    const auto larger = [](Partial& left, const Partial& right) { left.first = math::maximum(left.first, right.first); };
-    return reduced(Partial{-math::kInfinity<Number>, 0, 0}, of_elements, larger, [&](const Partial& own) {
-             return Partial{group_.max(own.first), 0, 0};
-           }).first;
+    const auto larger = [](Partial& left, const Partial& right) {
+      left.first = math::maximum(left.first, right.first);
+    };
+    return reduced(
+               Partial{-math::kInfinity<Number>, 0, 0},
+               of_elements,
+               larger,
+               [&](const Partial& own) { return Partial{group_.max(own.first), 0, 0}; })
+        .first;
   }
 
   template <typename F>
@@ -215,7 +222,7 @@ class FormulaRow {
   __device__ int64_t argmax(F term) {
     const auto keep_first = [](Partial& left, const Partial& right) {
       const Ranked<Number> other{right.first, right.place};
-      if (other.is_before({left.first, left.place})) left = right;
+      if (other.is_before(Ranked<Number>{left.first, left.place})) left = right;
     };
     const Partial none{-math::kInfinity<Number>, 0, INT64_MAX};
     const auto of_elements = [&] {
@@ -225,10 +232,15 @@ class FormulaRow {
       });
       return first;
     };
-    return reduced(none, of_elements, keep_first, [&](const Partial& own) {
-             const Ranked<Number> first = group_.argmax({own.first, own.place});
-             return Partial{first.value, 0, first.place};
-           }).place;
+    return reduced(
+               none,
+               of_elements,
+               keep_first,
+               [&](const Partial& own) {
+                 const Ranked<Number> first = group_.argmax(Ranked<Number>{own.first, own.place});
+                 return Partial{first.value, 0, first.place};
+               })
+        .place;
   }
 
   template <typename F>
@@ -303,11 +315,12 @@ class FormulaRow {
   __device__ Vector<T, N> read(int i, Index first) const {
     const Operand<T>& input = tensors_.inputs[i];
     const int64_t end = (tensors_.rows.count - row_) * tensors_.rows.n;
-    return read_row<N, kAligned>(input, tensors_.rows, input.row(index_), first, elements(), end);
+    return read_row<N, kAligned, kInParts>(input, tensors_.rows, input.row(index_), first, elements(), end);
   }
 
-  // Calls f(access, k, place, inputs...) for each element: number k of an access, at its place in the row. Calls finish(first) after each access, which
-  // begins with element number `first` of the row. kLast: the pass that reads the late inputs.
+  // Calls f(access, k, place, inputs...) for each element: number k of an access, at its place in the row. Calls
+  // finish(first) after each access, which begins with element number `first` of the row. kLast: the pass that reads
+  // the late inputs.
   template <bool kLast, typename F, typename G>
   __device__ void each(F f, G finish) {
     const auto visit = [&](int access, Index first, const Access& vectors) {
@@ -376,7 +389,7 @@ class FormulaRow {
         T* const values = tensors_.results[i].values;
         if (!values) continue;
         const Operand<T>& layout = tensors_.layout;
-        if (!kAligned && !layout.flat) {
+        if (kInParts && !layout.flat) {
           T* const row = values + (layout.row(index_) - layout.data);
 #pragma unroll
           for (int k = 0; k < N; ++k) {
@@ -489,7 +502,7 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   // Elements that are looked at one by one take registers of their own.
   constexpr int kUnaligned = std::max(1, kHeld / 2);
   const int held = aligned ? kHeld : kUnaligned;
-  const bool is_held = accesses <= int64_t(kThreads) * held && tensors.parts == 1;
+  const bool is_held = accesses <= int64_t(kThreads) * held && tensors.parts == 1 && tensors.layout.flat;
   const int threads = is_held ? threads_for(std::max<int64_t>(accesses, 1), held) : kThreads;
   if constexpr (kSummed == 0) {
     if (are_columns(tensors)) {
@@ -539,9 +552,10 @@ int64_t split_rows(Tensors& tensors, int reductions) {
 template <typename Kernel, int kMostThreads, int kResidentThreads>
 struct RowBounds {
   static constexpr bool kColumns = std::is_same_v<typename Kernel::Group, ColumnGroup>;
-  static constexpr int kThreads =
-      kColumns ? ColumnGroup::kThreads : Kernel::Group::kOfOneWarp ? kLaneGroupThreads : kMostThreads;
-  static constexpr int kBlocks = (kColumns ? 1024 : kResidentThreads) / kThreads;
+  static constexpr int kThreads = kColumns                    ? ColumnGroup::kThreads
+                                  : Kernel::Group::kOfOneWarp ? kLaneGroupThreads
+                                                              : kMostThreads;
+  static constexpr int kBlocks = kColumns ? 1024 / kThreads : Kernel::kHeld == 0 ? 1 : kResidentThreads / kThreads;
 };
 
 // Calls launch(kernel, tensors, blocks) with a group for each row, or for each part of it: then once for each of the

@@ -6,9 +6,9 @@
 #include "operand.h"
 
 // What a kernel reads and writes, beside its scalars: tensors of rows, tensors with a number or a place for each row,
-// results of rows, and results with a number or a place for each row. A place is that of an element in its row. A result
-// that is null is not needed. kLate has a bit for each input that only the last pass reads, and that all rows may have in
-// common.
+// results of rows, and results with a number or a place for each row. A place is that of an element in its row. A
+// result that is null is not needed. kLate has a bit for each input that only the last pass reads, and that all rows
+// may have in common.
 template <
     typename T,
     int kInputs_,

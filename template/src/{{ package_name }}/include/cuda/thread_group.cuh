@@ -149,8 +149,8 @@ struct SubBlockGroup : BlockGroup {
   }
 };
 
-// The lanes of a warp take neighbouring rows, and the warps of a block share the elements of each: for rows that lie side
-// by side, such as those of a dimension that is not the last.
+// The lanes of a warp take neighbouring rows, and the warps of a block share the elements of each: for rows that lie
+// side by side, such as those of a dimension that is not the last.
 struct ColumnGroup {
   static constexpr bool kOfOneWarp = false;
   static constexpr bool kSharesBlock = true;
@@ -176,7 +176,8 @@ struct ColumnGroup {
 
   template <typename T>
   __device__ T max(T value) {
-    return joined(value, [](T& largest, T other) { largest = largest > other || largest != largest ? largest : other; });
+    return joined(
+        value, [](T& largest, T other) { largest = largest > other || largest != largest ? largest : other; });
   }
 
   template <typename T>

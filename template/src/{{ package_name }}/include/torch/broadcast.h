@@ -248,7 +248,7 @@ class Broadcast {
   }
 
   std::vector<int64_t> sizes_, row_;
-  std::vector<std::optional<checks::Tensor>> copies_;  // of tensors of rows that cannot be read where they lie
+  std::vector<std::optional<checks::Tensor>> copies_;      // of tensors of rows that cannot be read where they lie
   std::vector<std::vector<int64_t>> strides_, collapsed_;  // of each tensor
   size_t row_parts_ = 1;
   Rows rows_;

@@ -235,8 +235,7 @@ inline void has_dimensions(const Argument& argument, int64_t at_least, int64_t a
     refuse(
         argument,
         "has " + std::to_string(argument.tensor.dim()) + " dimensions",
-        at_least == at_most ? std::to_string(at_least)
-                            : std::to_string(at_least) + " to " + std::to_string(at_most));
+        at_least == at_most ? std::to_string(at_least) : std::to_string(at_least) + " to " + std::to_string(at_most));
   }
 }
 

@@ -46,9 +46,8 @@ class RowOnCpu {
     for (int k = 0; k < Tensors::kInputs; ++k) {
       const Operand<T>& input = tensors_.inputs[k];
       const T* const elements = input.row(index_) + input.offset(rows, begin);
-      row.inputs[k] = rows.inner == rows.n
-          ? inputs_[k].load(elements, input.step, n)
-          : inputs_[k].load_parts(elements, input.step, inner(n), input.outer_step, n);
+      row.inputs[k] = rows.inner == rows.n ? inputs_[k].load(elements, input.step, n)
+                                           : inputs_[k].load_parts(elements, input.step, inner(n), input.outer_step, n);
     }
     for (int k = 0; k < Tensors::kNumbers; ++k) row.numbers[k] = static_cast<accumulate_t<T>>(tensors_.numbers[k][i]);
     for (int k = 0; k < Tensors::kPlaces; ++k) row.places[k] = tensors_.places[k][i];
@@ -76,7 +75,9 @@ class RowOnCpu {
 
  private:
   // Parts of a row with two dimensions have whole inner ones, or lie in one.
-  int64_t inner(int64_t n) const { return tensors_.rows.inner == tensors_.rows.n ? n : std::min(n, tensors_.rows.inner); }
+  int64_t inner(int64_t n) const {
+    return tensors_.rows.inner == tensors_.rows.n ? n : std::min(n, tensors_.rows.inner);
+  }
 
   bool is_dense() const { return tensors_.layout.step == 1 && tensors_.rows.inner == tensors_.rows.n; }
 
@@ -112,9 +113,7 @@ class RowParts {
 
   int64_t begin(int64_t part) const { return part / of_inner_ * inner_ + part % of_inner_ * size_; }
 
-  int64_t end(int64_t part) const {
-    return std::min({begin(part) + size_, (part / of_inner_ + 1) * inner_, n_});
-  }
+  int64_t end(int64_t part) const { return std::min({begin(part) + size_, (part / of_inner_ + 1) * inner_, n_}); }
 
  private:
   int64_t n_, inner_, size_, of_inner_;
