@@ -28,6 +28,8 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 # Recipes with a path for Hopper, which can take the path for sm80 there too.
 WITH_PATHS = ("flash_attention", "linear_activation")
+# Recipes of ops whose kernels are written from a function or from shapes, and the skeleton.
+GENERATED = ("blank", "pointwise", "row_wise", "shaped")
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def making(project: Path) -> list[Step]:
     folders = (ROOT / "template").glob("src/*/ops/*ops_by_recipe.*")
     recipes = sorted(folder.name.split("ops_by_recipe.")[1].split(" ")[0] for folder in folders)
     kernelgen = [sys.executable, "-m", "kernelgen"]
-    chosen = f"recipes=[{', '.join(recipe for recipe in recipes if recipe != 'blank')}]"
+    chosen = f"recipes=[{', '.join(recipe for recipe in recipes if recipe not in GENERATED)}]"
     return [
         Step("stamp", [*kernelgen, "new", str(project), "--defaults", "--data", chosen], ROOT),
         Step("build", [*kernelgen, "build", "--arch", "native", "--python", sys.executable], project),
