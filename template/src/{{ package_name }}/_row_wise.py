@@ -120,7 +120,8 @@ class RowOp(PointwiseOp):
         rules = []
         for dim, layouts in self._layouts(args, rows, dims):
             kept, numbers = _layout(dim), _layout_of_numbers(dim, dims)
-            rules.append(([kept if kind in ("rows", "kept", "kept places") else numbers for kind in self.kinds], layouts))
+            results = [numbers if kind in ("numbers", "places") else kept for kind in self.kinds]
+            rules.append((results, layouts))
         return rules
 
     def sharding_backward(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:

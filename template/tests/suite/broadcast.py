@@ -34,8 +34,8 @@ def row_cases(
     dims: Callable[[int], Iterable[int]] = lambda rank: (-1,),
     ranks: tuple[int, int | None] = (1, None),
 ) -> tuple[tuple[Shape, ...], ...]:
-    """A shape for each tensor of an op of rows: `rows`, a `vector` of a row's dimensions, `either`, or `numbers`, one for
-    each row.
+    """A shape for each tensor of an op of rows: `rows`, a `vector` of a row's dimensions, `either`, or `numbers`, one
+    for each row.
 
     Args:
         shortest: the least elements of a row.
