@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 
 from kernelgen.scaffold.formula.expressions import Expression, apply, operand
-from kernelgen.scaffold.formula.graph import Graph, Node, Value
+from kernelgen.scaffold.formula.graph import Graph, Node, Number, Value
 from kernelgen.scaffold.schema.identifiers import CPP_WORDS
 
 WIDTH = 120
@@ -138,7 +139,11 @@ class Writer:
         return self.expression(value)
 
     def _deserves_a_line(self, node: Node) -> bool:
-        return self._uses[node.index] > 1 or bool(node.name)
+        # clang-format takes what follows `kInfinity<Number>)` for the operand of a cast.
+        is_limited = node.op == "where" and any(
+            isinstance(argument, Number) and not math.isfinite(argument.value) for argument in node.arguments
+        )
+        return self._uses[node.index] > 1 or bool(node.name) or is_limited
 
     def _declare(self, node: Node, name: str | None = None) -> None:
         name = name or node.name or _WORDS.get(node.op, node.op)

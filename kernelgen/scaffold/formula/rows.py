@@ -260,6 +260,10 @@ class _Rows:
                 return
             if before.endswith(", "):
                 call, _, arguments = before.removesuffix(", ").partition("(")
+                joined = f"    {arguments}, [{parameters}"
+                if len(joined) + 2 <= WIDTH:
+                    self.text += [f"{call}(", joined, *(f"      {line}" for line in body), "    });"]
+                    return
                 self.text += [f"{call}(", *(f"    {argument}," for argument in arguments.split(", "))]
             else:
                 self.text.append(before)

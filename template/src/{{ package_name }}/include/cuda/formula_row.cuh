@@ -493,8 +493,9 @@ bool are_columns(const Tensors& tensors) {
 }
 
 // Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
-// accesses each. kSummed: only for aligned rows that a block can hold; `otherwise` is returned for others.
-template <int kSummed, int kThreads, int kHeld, typename Tensors, typename Result, typename Visit>
+// accesses each. kSideBySide: rows may lie side by side. kSummed: only for aligned rows that a block can hold;
+// `otherwise` is returned for others.
+template <int kSummed, int kThreads, int kHeld, bool kSideBySide, typename Tensors, typename Result, typename Visit>
 Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) {
   constexpr int N = kOperandVector<typename Tensors::Element>;
   const bool aligned = reads_vectors(tensors);
@@ -504,7 +505,7 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   const int held = aligned ? kHeld : kUnaligned;
   const bool is_held = accesses <= int64_t(kThreads) * held && tensors.parts == 1 && tensors.layout.flat;
   const int threads = is_held ? threads_for(std::max<int64_t>(accesses, 1), held) : kThreads;
-  if constexpr (kSummed == 0) {
+  if constexpr (kSideBySide) {
     if (are_columns(tensors)) {
       return visit(RowKernel<ColumnGroup, 1, 0, false, 0>{ColumnGroup::kThreads, ColumnGroup::kRows});
     }
@@ -521,9 +522,9 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
 }
 
 // In how many parts few long rows are computed, so that all multiprocessors have some.
-template <typename Tensors>
+template <bool kSideBySide, typename Tensors>
 int parts_of_rows(const Tensors& tensors) {
-  const bool columns = are_columns(tensors);
+  const bool columns = kSideBySide && are_columns(tensors);
   // Of a part, at least; and blocks of a multiprocessor.
   const int64_t elements = columns ? 128 : 8192, resident = columns ? 8 : 4;
   if (!columns && tensors.rows.n < 8 * elements) return 1;
@@ -540,10 +541,10 @@ bool sums_by_kernel(const Tensors& tensors) {
 }
 
 // Splits few long rows into parts. Returns the bytes that the parts leave of so many reductions.
-template <typename Tensors>
+template <bool kSideBySide, typename Tensors>
 int64_t split_rows(Tensors& tensors, int reductions) {
   using Number = std::conditional_t<std::is_same_v<typename Tensors::Element, double>, double, float>;
-  tensors.parts = sums_by_kernel(tensors) ? 1 : parts_of_rows(tensors);
+  tensors.parts = sums_by_kernel(tensors) ? 1 : parts_of_rows<kSideBySide>(tensors);
   if (tensors.parts == 1) return 0;
   return reductions * tensors.rows.count * tensors.parts * static_cast<int64_t>(sizeof(PartialResult<Number>));
 }
@@ -560,9 +561,9 @@ struct RowBounds {
 
 // Calls launch(kernel, tensors, blocks) with a group for each row, or for each part of it: then once for each of the
 // formula's reductions, and for its results.
-template <int kThreads, int kHeld, int kReductions, typename Tensors, typename Launch>
+template <int kThreads, int kHeld, int kReductions, bool kSideBySide, typename Tensors, typename Launch>
 cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
-  return visit_rows<0, kThreads, kHeld>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
+  return visit_rows<0, kThreads, kHeld, kSideBySide>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
     constexpr int64_t kMost = 1 << 30;
     const int64_t blocks = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
     const dim3 grid(static_cast<unsigned>(std::min(kMost, blocks)), tensors.parts);
@@ -581,7 +582,7 @@ cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
 // each adds up several rows. 0 for rows that a block cannot hold.
 template <int kSummed, int kThreads, int kHeld, int kResidentThreads, typename Tensors>
 int64_t rows_of_partial_sums(const Tensors& tensors) {
-  return visit_rows<kSummed, kThreads, kHeld>(tensors, int64_t(0), [&](const auto& kernel) {
+  return visit_rows<kSummed, kThreads, kHeld, false>(tensors, int64_t(0), [&](const auto& kernel) {
     const int64_t per_multiprocessor = std::max(1, kResidentThreads / kernel.threads);
     const int64_t useful = tensors.rows.count / (kRowsPerGroup * kernel.groups_per_block);
     return std::clamp<int64_t>(useful, 1, per_multiprocessor * attribute(cudaDevAttrMultiProcessorCount));
@@ -601,9 +602,10 @@ cudaError_t add_all_sums(const Tensors& tensors, cudaError_t error, cudaStream_t
 template <int kSummed, int kThreads, int kHeld, int kResidentThreads, typename Tensors, typename Launch>
 cudaError_t launch_sums(const Tensors& tensors, cudaStream_t stream, const Launch& launch) {
   const int64_t blocks = rows_of_partial_sums<kSummed, kThreads, kHeld, kResidentThreads>(tensors);
-  cudaError_t error = visit_rows<kSummed, kThreads, kHeld>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
-    launch(kernel, tensors, dim3(static_cast<unsigned>(blocks)));
-    return cudaGetLastError();
-  });
+  cudaError_t error =
+      visit_rows<kSummed, kThreads, kHeld, false>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
+        launch(kernel, tensors, dim3(static_cast<unsigned>(blocks)));
+        return cudaGetLastError();
+      });
   return add_all_sums(tensors, error, stream);
 }
