@@ -1,7 +1,7 @@
 """Monte Carlo arithmetic: how far rounding alone moves what a function computes (Parker, Monte Carlo arithmetic, 1997).
 
-In float64 there is no wider dtype to compare with. A result that should be 0, but is the difference of large numbers,
-is rounding alone: of the reference's own, and of another size in each right implementation.
+A result that should be 0, but is the difference of large numbers, is rounding alone: of the reference's own, and of
+another size in each right implementation, which adds in another order or takes other steps.
 """
 
 from typing import Any
@@ -11,16 +11,19 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# An op may take more steps to a result than the reference does, or less stable ones.
-_ROUNDINGS = 256
+# How many roundings of the numbers inside an op its results may differ by: a sum of thousands of float32 numbers, added
+# one after the other, is off by about sixteen. In float64, for which PyTorch has no wider dtype, an op may also take
+# more steps to a result than the reference does, or less stable ones.
+_ROUNDINGS = {torch.float32: 16, torch.float64: 256}
 
 
 class RandomRounding(TorchDispatchMode):
-    """Moves every float64 result of PyTorch's operators by up to a few roundings, up or down by chance."""
+    """Moves every float64 result of PyTorch's operators by up to a few roundings of `dtype`, float32 or float64, up or
+    down by chance."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self._seed = seed
+        self._seed, self._most = seed, _ROUNDINGS[dtype] * torch.finfo(dtype).eps
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -37,4 +40,4 @@ class RandomRounding(TorchDispatchMode):
             self._generators[value.device] = torch.Generator(value.device).manual_seed(self._seed)
         generator = self._generators[value.device]
         share = torch.rand(value.shape, dtype=value.dtype, device=value.device, generator=generator) * 2 - 1
-        return value * (1 + _ROUNDINGS * torch.finfo(value.dtype).eps * share)
+        return value * (1 + self._most * share)

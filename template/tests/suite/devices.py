@@ -1,5 +1,7 @@
 """The CUDA kernels run on the current stream, on the inputs' device, and in CUDA graphs."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import Tensor
@@ -29,6 +31,14 @@ class DeviceTests(OpUnderTest):
                     target.copy_(source)
             outputs, grads = evaluate(self.op, late)
         stream.synchronize()
+        assert_equal([*outputs, *grads], [*expected[0], *expected[1]])
+
+    def test_a_new_thread(self, gpu: str) -> None:
+        """A thread that has no CUDA context yet: the memory is PyTorch's, and the op the first to need one."""
+        args = self.typical(gpu)
+        expected = evaluate(self.op, args)
+        with ThreadPoolExecutor(1) as pool:
+            outputs, grads = pool.submit(evaluate, self.op, args).result()
         assert_equal([*outputs, *grads], [*expected[0], *expected[1]])
 
     def test_second_device(self, gpu: str) -> None:

@@ -57,19 +57,30 @@ cudaError_t describe(
     steps[i] = 1;
     if (i > 0) bytes[i - 1] = static_cast<cuuint64_t>(strides[i - 1]) * sizeof(T);
   }
-  const CUresult result = encode(
-      &map,
-      type,
-      kDims,
-      const_cast<T*>(data),
-      extents,
-      bytes,
-      copied,
-      steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const auto encode_map = [&] {
+    return encode(
+        &map,
+        type,
+        kDims,
+        const_cast<T*>(data),
+        extents,
+        bytes,
+        copied,
+        steps,
+        CU_TENSOR_MAP_INTERLEAVE_NONE,
+        CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  };
+  CUresult result = encode_map();
+  if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_NOT_INITIALIZED) {
+    // A new thread has no context before its first call of the runtime that needs it, and this may be the first.
+    int device = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaSetDevice(device);
+    if (error != cudaSuccess) return error;
+    result = encode_map();
+  }
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
