@@ -145,24 +145,6 @@ class RowOp(PointwiseOp):
         return [(dim, [layout_of(arg, dim) for arg in args]) for dim in every]
 
 
-def shape_of(rows: int, columns: int, dims: Iterable[int], rank: int) -> tuple[int, ...]:
-    """For tests and measurements: a shape of so many rows of so many elements, or of a few more, where `dims` of its
-    dimensions are a row. Where they are all, the rows are one."""
-    of_row = sorted(dim % rank for dim in dims)
-    others = [dim for dim in range(rank) if dim not in of_row]
-    if not others:
-        others = of_row[:-1]
-        of_row = of_row[-1:] if others else of_row
-        columns = columns if others else rows * columns
-    sizes = [1] * rank
-    for places, count in ((others, rows), (of_row, columns)):
-        for place, size in zip(places[1:], (2, 3, 1, 1) if count > 5 else (1,) * 4):
-            sizes[place], count = size, -(-count // size)
-        if places:
-            sizes[places[0]] = count
-    return tuple(sizes)
-
-
 def row_size(shape: Sequence[int], dims: Iterable[int]) -> int:
     """The elements of a row; 1 where there are none."""
     return max(1, math.prod(shape[dim] for dim in dims))
