@@ -29,10 +29,20 @@ BUILT = (
     "power",
     "awkward",
 )
-ROWS_BUILT = ("softmax", "rms", "layer", "log_sum_exp")
+ROWS_BUILT = (
+    "softmax",
+    "rms",
+    "layer",
+    "log_sum_exp",
+    "mean_squared_error",
+    "batch_norm",
+    "mean_of",
+    "largest",
+    "chosen",
+)
 FUZZED = ("gelu_bias", "choose", "hysteresis", "signed_sine", *ROWS_BUILT)
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
-EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast")
+EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast", "batch_norm", "mean_of")
 # One of each recipe, with vectors beside the tensors.
 SAMPLE = ("gelu_bias", "layer")
 in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))

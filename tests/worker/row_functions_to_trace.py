@@ -73,3 +73,32 @@ def amax_scale(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def rows_bias(x: Tensor, bias: Tensor) -> Tensor:
     return x.softmax(-1) + bias[None, :]
+
+
+def mean_squared_error(prediction: Tensor, target: Tensor) -> Tensor:
+    return F.mse_loss(prediction, target)
+
+
+def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    return F.batch_norm(x, None, None, weight, bias, training=True, eps=eps)
+
+
+def instance_norm(x: Tensor) -> Tensor:
+    return F.instance_norm(x)
+
+
+def mean_of(x: Tensor, dim: int = 1) -> Tensor:
+    return x.mean(dim)
+
+
+def largest(x: Tensor) -> tuple[Tensor, Tensor]:
+    values, places = x.max(dim=-1)
+    return values, places
+
+
+def chosen(logits: Tensor, place: Tensor) -> Tensor:
+    return -F.log_softmax(logits, -1).gather(-1, place.unsqueeze(-1)).squeeze(-1)
+
+
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    return torch.softmax(torch.where(mask, scores, float("-inf")), dim=-1)

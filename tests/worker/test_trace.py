@@ -78,6 +78,38 @@ def test_every_function_of_rows_is_taken(name):
     assert trace(ROWS, name)["assumption"]["recipe"] == "row_wise"
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "ranks"),
+    [
+        ("softmax", {"dims": [-1]}, [1, None]),
+        ("mean_squared_error", {"from": 0}, [1, None]),
+        ("batch_norm", {"but": 1}, [2, None]),
+        ("instance_norm", {"from": 2}, [3, None]),
+        ("mean_of", {"argument": "dim"}, [1, None]),
+    ],
+)
+def test_the_dimensions_of_a_row_hold_for_every_rank(name, rows, ranks):
+    assumption = trace(ROWS, name)["assumption"]
+    assert (assumption["rows"], assumption["ranks"]) == (rows, ranks)
+
+
+def test_a_middle_dimension_counts_from_the_side_that_the_function_counts_from(tmp_path):
+    first = trace_text(tmp_path, "return x - x.amax(1, keepdim=True)")["assumption"]
+    last = trace_text(tmp_path, "return x - x.amax(-2, keepdim=True)")["assumption"]
+    assert (first["rows"], first["ranks"]) == ({"dims": [1]}, [2, None])
+    assert (last["rows"], last["ranks"]) == ({"dims": [-2]}, [2, None])
+
+
+def test_numbers_and_places_of_rows_are_arguments():
+    assert trace(ROWS, "batch_norm")["assumption"]["kinds"] == {"x": "element", "weight": "row", "bias": "row"}
+    assert trace(ROWS, "chosen")["assumption"]["dtypes"] == {"logits": "float", "place": "int"}
+
+
+def test_a_constant_that_is_nan_is_the_same_for_all_sizes(tmp_path):
+    body = 'return F.kl_div(x, y, reduction="batchmean")'  # Of xlogy, which has a NaN in its decomposition.
+    assert trace_text(tmp_path, body, "x: Tensor, y: Tensor")["assumption"]["rows"] == {"from": 0}
+
+
 def test_a_weight_may_be_a_vector(tmp_path):
     assert trace(ROWS, "rms")["assumption"]["vectors"] == ["weight"]
     assert trace(ROWS, "layer")["assumption"]["kinds"] == {"x": "element", "weight": "column", "bias": "column"}
@@ -130,7 +162,7 @@ def test_pytorch_may_refuse_to_broadcast(tmp_path):
     ("body", "signature", "reason"),
     [
         ("return x @ x.mT", "x: Tensor", "the operator aten.bmm"),
-        ("return x / x.sum()", "x: Tensor", "sum over other dimensions than the last"),
+        ("return x - x.mean(0, True) - x.mean(1, True)", "x: Tensor", "mean over several sets of dimensions"),
         ("return x.cumsum(-1)", "x: Tensor", "the operator aten.cumsum"),
         ("return x.sort(-1).values", "x: Tensor", "the operator aten.sort"),
         ("return x.exp() if alpha == 0 else x * alpha", "x: Tensor, alpha: float", "where alpha is 0.0"),

@@ -13,8 +13,12 @@ from kernelgen.scaffold.formula.lines import lines
 from kernelgen.scaffold.schema.identifiers import identifiers
 from kernelgen.scaffold.schema.parser import parse
 
-# The size of a row, among the scalars of a trace.
-COLUMNS = "row size"
+# The elements of a row, the rows, and the first size, among the scalars of a trace.
+COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
+# What they are called in a formula.
+_OF_ROWS = {COLUMNS: "columns", ROWS: "row_count", BATCH: "batch"}
+# The kinds and dtypes of results of rows.
+_RESULTS = (("element", "float"), ("row", "float"), ("row", "int"))
 # What the stamped sources call things: no argument can have such a name in C++.
 _SOURCES = """
     rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
@@ -35,6 +39,9 @@ def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, A
     """
     recipe = traced["assumption"]["recipe"]
     schema = _with_free_names(schema)
+    if dim := traced["assumption"].get("rows", {}).get("argument"):
+        of_dim = [a | {"sample": a["default"] or "-1"} if a["name"] == dim else a for a in schema["arguments"]]
+        schema = {**schema, "arguments": of_dim}
     return {
         "recipe": recipe,
         "schema": schema,
@@ -97,7 +104,7 @@ def _read(graphs: Iterable[Graph]) -> set[str]:
 
 def _value(of: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """A tensor: its names, the type of its elements (T or bool), and of one in a formula."""
-    types = {"float": ("T", "Number"), "bool": ("bool", "bool")}
+    types = {"float": ("T", "Number"), "bool": ("bool", "bool"), "int": ("int64_t", "int64_t")}
     element, number = types[dtype]
     names = {key: of[key] for key in ("name", "python", "cpp")}
     return names | {"dtype": dtype, "element": element, "number": number}
@@ -218,48 +225,94 @@ def _schema_text(
 
 
 def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for a function with reductions of the last dimension, of tensors of floating-point numbers.
+    """The same for a function with reductions of rows.
 
     Raises:
-        KernelgenError: a result is neither of rows nor a number for each row; or there is a bool.
+        KernelgenError: it takes another path where a bool argument is another; or a result is neither of rows nor a
+            number for each row.
     """
-    path = traced["paths"][0]
-    if len(traced["paths"]) > 1 or "bool" in traced["assumption"]["dtypes"].values():
+    path, assumption = traced["paths"][0], traced["assumption"]
+    if len(traced["paths"]) > 1:
         raise KernelgenError("a bool among the arguments, beside a reduction of rows")
-    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | {COLUMNS: "columns"}
+    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | _OF_ROWS
     graph = Graph(path["forward"], parameters)
     tensors = [
-        _value(argument, "float")
-        | {"place": place, "between": argument["name"] in traced["assumption"]["between"]}
-        | {"kind": "element", "shape": _shape(argument["name"], traced["assumption"])}
+        _of_rows(argument, assumption)
+        | {"place": place, "between": argument["name"] in assumption["between"]}
         | {"used": argument["cpp"] in graph.names()}
         for place, argument in enumerate(schema["arguments"])
         if argument["kind"] == "tensor"
     ]
     scalars = [_scalar(a) for a in schema["arguments"] if a["kind"] == "other"]
     outputs = path["forward"]["outputs"]
-    if any(output["kind"] not in ("element", "row") or output["dtype"] != "float" for output in outputs):
+    if any((output["kind"], output["dtype"]) not in _RESULTS for output in outputs):
         raise KernelgenError("a result that is neither of rows nor a number for each row")
     results = [
-        _value(result, "float") | {"kind": output["kind"], "keeps": output["keeps"], "needed": None}
+        _value(result, output["dtype"]) | {"kind": output["kind"], "keeps": output["keeps"], "needed": None}
         for result, output in zip(schema["returns"], outputs, strict=True)
     ]
-    inputs = [tensor["cpp"] for tensor in tensors if tensor["used"]]
     kinds = [(result["cpp"], result["kind"]) for result in results]
     names = [*parameters.values(), *(result["cpp"] for result in results)]
+    forward = rows.lines(graph, _inputs(tensors), kinds, _row_inputs(tensors), names)
     facts = {
         "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
-        "short_rows": traced["assumption"]["short_rows"],
+        "short_rows": assumption["short_rows"],
+        "rows": _rows(schema, assumption),
         "tensors": tensors,
         "scalars": scalars,
         "results": results,
-        "forward": rows.lines(graph, inputs, kinds, [], names),
+        "forward": forward,
+        "reductions": rows.reductions(forward),
         "late": _late(graph, tensors),
         "accesses": _accesses(graph, tensors),
         "operations": len(path["forward"]["nodes"]),
         "backward": _row_backward(schema, path, tensors, scalars, results, parameters),
     }
     return _plain(facts)
+
+
+def _rows(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str, Any]:
+    """The dimensions of a row: as C++ of the op's first tensor, as Python of a rank, in words, and the least and the
+    most dimensions of a tensor; tests draw tensors of `drawn` dimensions and more."""
+    form, (least, most) = assumption["rows"], assumption["ranks"]
+    first = next(a for a in schema["arguments"] if a["kind"] == "tensor")["cpp"]
+    text = {"least": least, "most": most, "argument": None, "drawn": least}
+    if "argument" in form:
+        argument = next(a for a in schema["arguments"] if a["name"] == form["argument"])
+        dim = int(argument["sample"])
+        text |= {"cpp": f"{{{argument['cpp']}}}", "python": f"({dim},)", "argument": argument["name"]}
+        return text | {"words": f"the dimension {argument['name']}", "drawn": max(least, dim + 1, -dim)}
+    if "from" in form:
+        dim = form["from"]
+        words = "all dimensions" if dim == 0 else f"the dimensions from {dim} on"
+        return text | {"cpp": f"dimensions_from({dim}, {first})", "python": f"range({dim}, rank)", "words": words}
+    if "but" in form:
+        dim = form["but"]
+        python = f"(dim for dim in range(rank) if dim != {dim})"
+        return text | {"cpp": f"dimensions_but({dim}, {first})", "python": python, "words": f"all dimensions but {dim}"}
+    dims = form["dims"]
+    listed = ", ".join(map(str, dims))
+    words = {(-1,): "the last dimension", (-2, -1): "the last two dimensions"}.get(
+        tuple(dims), f"dimension {listed}" if len(dims) == 1 else f"the dimensions {listed}"
+    )
+    return text | {"cpp": f"{{{listed}}}", "python": f"({listed}{',' if len(dims) == 1 else ''})", "words": words}
+
+
+def _of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str, Any]:
+    """A tensor of an op of rows: its elements are read as numbers, those of a mask too."""
+    name = argument["name"]
+    dtype = assumption["dtypes"][name]
+    kind = "row" if assumption["kinds"][name] == "row" else "element"
+    shape = "numbers" if kind == "row" else _shape(name, assumption)
+    return _value(argument, dtype) | {"kind": kind, "shape": shape}
+
+
+def _inputs(tensors: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [tensor["cpp"] for tensor in tensors if tensor["kind"] == "element" and tensor["used"]]
+
+
+def _row_inputs(tensors: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    return [(tensor["cpp"], tensor["dtype"]) for tensor in tensors if tensor["kind"] == "row" and tensor["used"]]
 
 
 def _shape(name: str, assumption: Mapping[str, Any]) -> str:
@@ -298,54 +351,60 @@ def _row_backward(
     results: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, str],
 ) -> dict[str, Any] | None:
+    if path["backward"] is None:
+        return None
+    floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
     outputs = path["backward"]["outputs"]
-    inputs = [tensor for tensor, output in zip(tensors, outputs, strict=True) if output is not None]
+    inputs = [tensor for tensor, output in zip(floating, outputs, strict=True) if output is not None]
     if not inputs:
         return None
     early = rows.read_by_reductions(Graph(path["forward"], parameters))
-    grads = ["grad"] if len(results) == 1 else [f"grad_{result['name']}" for result in results]
+    differentiable = [i for i, result in enumerate(results) if result["dtype"] == "float"]
+    grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
     entry = _with_free_names(parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry())
     words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
     places = {argument["name"]: argument for argument in entry["arguments"]}
     graph = Graph(
         path["backward"],
         {name: words.get(name, cpp) for name, cpp in parameters.items()},
-        {i: words[grad] for i, grad in enumerate(grads)},
+        {i: words[grad] for i, grad in zip(differentiable, grads, strict=True)},
     )
     graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
     read = graph.names()
     gradients = [
         _value(result, "float")
-        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "kind": "element", "same_as": same}
+        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "kind": tensor["kind"]}
+        | {"same_as": same}
         for result, tensor, same in zip(
             entry["returns"], inputs, _same_as([graph], [words[grad] for grad in grads]), strict=True
         )
     ]
     given = [
-        _value(places[grad], "float") | {"kind": result["kind"], "shape": "rows", "used": words[grad] in read}
-        for grad, result in zip(grads, results, strict=True)
+        _value(places[grad], "float") | {"kind": results[i]["kind"], "shape": "rows", "used": words[grad] in read}
+        for grad, i in zip(grads, differentiable, strict=True)
     ]
     own = [
-        _value(places[tensor["name"]], "float")
-        | {"kind": "element", "shape": tensor["shape"], "used": words[tensor["name"]] in read}
+        _value(places[tensor["name"]], tensor["dtype"])
+        | {"kind": tensor["kind"], "shape": tensor["shape"], "used": words[tensor["name"]] in read}
         for tensor in tensors
     ]
-    inner = [tensor["cpp"] for tensor in (*given, *own) if tensor["kind"] == "element" and tensor["used"]]
-    numbers = [grad["cpp"] for grad in given if grad["kind"] == "row" and grad["used"]]
+    read_by_kernel = [*given, *own]
     names = [*words.values(), *(gradient["cpp"] for gradient in gradients)]
-    kinds = [(gradient["cpp"], "element") for gradient in gradients]
+    kinds = [(gradient["cpp"], gradient["kind"]) for gradient in gradients]
+    lines_of_rows = rows.lines(graph, _inputs(read_by_kernel), kinds, _row_inputs(read_by_kernel), names)
     return {
         "schema": entry,
         "grads": given,
-        "tensors": [*given, *own],
+        "tensors": read_by_kernel,
         "scalars": [_scalar(places[scalar["name"]]) for scalar in scalars],
         "gradients": gradients,
         "places": [tensor["place"] for tensor in inputs],
         "operations": len(path["backward"]["nodes"]),
-        "summed": _summed(inputs, early),
-        "late": _late(graph, [*given, *own]),
-        "accesses": _accesses(graph, [*given, *own]),
-        "lines": rows.lines(graph, inner, kinds, numbers, names),
+        "reductions": rows.reductions(lines_of_rows),
+        "summed": _summed([tensor for tensor in inputs if tensor["kind"] == "element"], early),
+        "late": _late(graph, read_by_kernel),
+        "accesses": _accesses(graph, read_by_kernel),
+        "lines": lines_of_rows,
     }
 
 

@@ -71,6 +71,7 @@ class Graph:
             self._values.append(self._node(node["op"], arguments, node["dtype"], node["kind"], node["name"]))
         self.outputs = [None if output is None else self._value(output) for output in traced["outputs"]]
         self._multiply_by_inverses()
+        self._sum_before_scaling()
 
     def nodes(self) -> list[Node]:
         """The nodes that the outputs need, each after its arguments, in the order in which they were traced."""
@@ -111,6 +112,33 @@ class Graph:
             replaced[node.index] = self._node(op, arguments, node.dtype, node.kind, node.name)
         self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
 
+    def _sum_before_scaling(self) -> None:
+        """A sum of terms that have an inverse of the row in common becomes the sum without it, times it: that sum needs
+        no pass after the one for the inverse."""
+        replaced: dict[int, Value] = {}
+        for node in self.nodes():
+            arguments = tuple(replaced[a.index] if isinstance(a, Node) else a for a in node.arguments)
+            first = arguments[0] if arguments else None
+            factor = _common_factor(first) if node.op == "row_sum" else None
+            if factor is None:
+                replaced[node.index] = self._node(node.op, arguments, node.dtype, node.kind, node.name)
+                continue
+            terms = self._without(first, factor)
+            total = self._node("row_sum", (terms,), node.dtype, node.kind, None)
+            replaced[node.index] = self._node("mul", (total, factor), node.dtype, node.kind, node.name)
+        self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
+
+    def _without(self, product: Value, factor: Value) -> Value:
+        """A product without one of its factors."""
+        left, right = product.arguments
+        if factor in (left, right):
+            return right if factor == left else left
+        if _is_factor(left, factor):
+            left = self._without(left, factor)
+        else:
+            right = self._without(right, factor)
+        return self._node("mul", (left, right), product.dtype, "element", None)
+
     def _arguments_of_steps(self) -> set[int]:
         """The nodes that a step depends on."""
         reached: set[int] = set()
@@ -127,6 +155,8 @@ class Graph:
             return self._values[argument["node"]]
         if "constant" in argument:
             return Number(argument["constant"])
+        if "place" in argument:
+            return Name("place", "int", "element")
         if "grad" in argument:
             return Name(self._grads[argument["grad"]], "float", argument["kind"])
         name = argument.get("input") or argument["scalar"]
@@ -153,6 +183,32 @@ def _has_inverse(divisor: Value) -> bool:
         return False
     first = divisor.arguments[0]
     return divisor.op == "row_sum" and isinstance(first, Node) and first.op == "exp"
+
+
+def _common_factor(value: Value | None) -> Node | None:
+    """The inverse of a sum of exponentials, or of a root, among the factors of a product of elements: such a factor is
+    never what keeps the sum finite."""
+    if not isinstance(value, Node) or value.op != "mul" or value.kind != "element":
+        return None
+    for argument in value.arguments:
+        if isinstance(argument, Node) and argument.kind == "row" and _is_inverse(argument):
+            return argument
+        if factor := _common_factor(argument):
+            return factor
+    return None
+
+
+def _is_inverse(node: Node) -> bool:
+    is_inverse = node.op == "div" and node.arguments[0] == Number(1.0) and _has_inverse(node.arguments[1])
+    return is_inverse or node.op == "rsqrt"
+
+
+def _is_factor(value: Value, factor: Value) -> bool:
+    return (
+        isinstance(value, Node)
+        and value.op == "mul"
+        and (factor in value.arguments or any(_is_factor(argument, factor) for argument in value.arguments))
+    )
 
 
 def _key(value: Value) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 
 from kernelgen.scaffold.formula.expressions import Expression, apply, operand
-from kernelgen.scaffold.formula.graph import Graph, Node, Value
+from kernelgen.scaffold.formula.graph import Graph, Node, Number, Value
 from kernelgen.scaffold.schema.identifiers import CPP_WORDS
 
 WIDTH = 120
@@ -46,6 +47,8 @@ _WORDS = {
     "row_sum": "row_sum",
     "row_amax": "row_max",
     "row_amin": "row_min",
+    "row_argmax": "place_of_max",
+    "row_argmin": "place_of_min",
 }
 # Names of the language, and of what the formula uses.
 _TAKEN = {"Number", "math", "bool", "float", "double", "auto", "true", "false"}
@@ -118,6 +121,12 @@ class Writer:
             expression = self._apply(value, operands)
         return expression
 
+    def shared(self, value: Value, used: int = 0) -> Expression:
+        """The same; with a line of its own where the value is used more than once."""
+        if isinstance(value, Node) and self._uses[value.index] > 1:
+            return self.declare(value)
+        return self.expression(value, used)
+
     def declare(self, node: Node, name: str | None = None) -> Expression:
         """A line for a node, with a name of its own, which is returned."""
         if node.index not in self._written:
@@ -130,11 +139,15 @@ class Writer:
         return self.expression(value)
 
     def _deserves_a_line(self, node: Node) -> bool:
-        return self._uses[node.index] > 1 or bool(node.name)
+        # clang-format takes what follows `kInfinity<Number>)` for the operand of a cast.
+        is_limited = node.op == "where" and any(
+            isinstance(argument, Number) and not math.isfinite(argument.value) for argument in node.arguments
+        )
+        return self._uses[node.index] > 1 or bool(node.name) or is_limited
 
     def _declare(self, node: Node, name: str | None = None) -> None:
         name = name or node.name or _WORDS.get(node.op, node.op)
-        kind = "bool" if node.dtype == "bool" else "Number"
+        kind = {"bool": "bool", "int": "int64_t"}.get(node.dtype, "Number")
         # Room for a number behind the name.
         expression = self.expression(node, len(f"const {kind} {name}_10 = ;"))
         name = self._free(name)

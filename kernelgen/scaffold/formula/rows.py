@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import WIDTH, Writer
 
-_PASSES = {"row_sum": "sum", "row_amax": "max", "row_amin": "min"}
+_PASSES = {
+    "row_sum": "sum",
+    "row_amax": "max",
+    "row_amin": "min",
+    "row_argmax": "argmax",
+    "row_argmin": "argmin",
+}
+# Numbers of the rows themselves, by the names that formulas have for them.
+_OF_ROWS = {"columns": "size", "row_count": "count", "batch": "batch"}
 # The deepest indentation of a pass's lines.
 _INNER = 8
 # The names that a formula of rows uses.
-_USED = ("row", "columns", "Row")
+_USED = ("row", "Row", "place", *_OF_ROWS)
+# The place of an element in its row, among the names of a graph.
+PLACE = "place"
 
 
 @dataclass
@@ -37,18 +48,24 @@ def lines(
     graph: Graph,
     inputs: Sequence[str],
     results: Sequence[tuple[str, str]],
-    row_inputs: Sequence[str],
+    row_inputs: Sequence[tuple[str, str]],
     taken: Iterable[str],
 ) -> list[str]:
     """The body of a function of a row.
 
     Args:
         inputs: the C++ names of the tensors, in the order in which the row passes their elements on.
-        results: the C++ name of each of the graph's outputs, and its kind, element or row.
-        row_inputs: the names of the tensors with a number for each row.
+        results: the C++ name of each of the graph's outputs, and its kind: element, or row for a number or a place of
+            each row.
+        row_inputs: the names of the tensors with a number, or a place, for each row; and float or int for which it is.
         taken: names that variables cannot have.
     """
     return _Rows(graph, inputs, results, row_inputs, taken).write()
+
+
+def reductions(body: Iterable[str]) -> int:
+    """How many passes over a row the lines of a function are, beside the one that writes results."""
+    return sum(len(re.findall(r"\brow\.(?:sums?|max|min|argmax|argmin)\(", line)) for line in body)
 
 
 def read_by_reductions(graph: Graph) -> set[str]:
@@ -68,7 +85,7 @@ class _Rows:
         graph: Graph,
         inputs: Sequence[str],
         results: Sequence[tuple[str, str]],
-        row_inputs: Sequence[str],
+        row_inputs: Sequence[tuple[str, str]],
         taken: Iterable[str],
     ) -> None:
         self.graph, self.inputs, self.results, self.row_inputs = graph, inputs, results, row_inputs
@@ -79,10 +96,13 @@ class _Rows:
         self.text: list[str] = []
 
     def write(self) -> list[str]:
-        if any(_uses(node, "columns") for node in self.graph.nodes()):
-            self.text.append("const Number columns = row.size();")
-        for i, name in enumerate(self.row_inputs):
+        for name, member in _OF_ROWS.items():
+            if name in self.graph.names():
+                self.text.append(f"const Number {name} = row.{member}();")
+        for i, name in enumerate(name for name, dtype in self.row_inputs if dtype == "float"):
             self.text.append(f"const Number {name} = row.number({i});")
+        for i, name in enumerate(name for name, dtype in self.row_inputs if dtype == "int"):
+            self.text.append(f"const int64_t {name} = row.place({i});")
         for nodes in self._steps():
             if len(nodes) > 1:
                 self._two_sums(*nodes)
@@ -92,9 +112,11 @@ class _Rows:
                 self._declare(nodes[0])
         self._element_results()
         pairs = zip(self.results, self.graph.outputs, strict=True)
-        for i, value in enumerate(value for (_, kind), value in pairs if kind == "row"):
-            expression = self.writer.expression(value, 16)
-            self.text += [*self.writer.take(), f"row.put({i}, {expression.text});"]
+        of_rows = [value for (_, kind), value in pairs if kind == "row"]
+        for put, dtype in (("put", "float"), ("put_place", "int")):
+            for i, value in enumerate(value for value in of_rows if (value.dtype == "int") == (dtype == "int")):
+                expression = self.writer.expression(value, 16)
+                self.text += [*self.writer.take(), f"row.{put}({i}, {expression.text});"]
         return self.text
 
     def _steps(self) -> list[list[Node]]:
@@ -104,6 +126,7 @@ class _Rows:
         for node in self.graph.nodes():
             below = max((level[a.index] for a in node.arguments if isinstance(a, Node)), default=0)
             level[node.index] = below + (node.op in _PASSES)
+        self._pair_sums(level)
         ordered = sorted(self.of_row, key=lambda node: (level[node.index], node.op not in _PASSES, node.index))
         steps: list[list[Node]] = []
         for node in ordered:
@@ -114,6 +137,33 @@ class _Rows:
             else:
                 steps.append([node])
         return steps
+
+    def _pair_sums(self, level: dict[int, int]) -> None:
+        """Moves a sum that would be a pass of its own to a later one that has a partner, before anybody needs it."""
+        sums = [node for node in self.graph.nodes() if node.op == "row_sum"]
+        for node in sums:
+            at_level = [other for other in sums if level[other.index] == level[node.index]]
+            users = self._users_of(node)
+            needed = min((level[user.index] for user in users if user.op in _PASSES), default=None)
+            later = [level[s.index] for s in sums if level[s.index] > level[node.index]]
+            partners = [place for place in later if later.count(place) % 2 and (needed is None or place < needed)]
+            if len(at_level) % 2 and partners:
+                moved = min(partners)
+                # What stands between the sum and the passes that need it moves along.
+                for user in users:
+                    if user.op not in _PASSES:
+                        level[user.index] = max(level[user.index], moved)
+                level[node.index] = moved
+
+    def _users_of(self, node: Node) -> list[Node]:
+        """All nodes that need it, near or far."""
+        reached = {node.index}
+        users = []
+        for other in self.graph.nodes():
+            if any(isinstance(a, Node) and a.index in reached for a in other.arguments):
+                reached.add(other.index)
+                users.append(other)
+        return users
 
     def _values_of_row(self) -> list[Value]:
         """What is computed once a row: the results of the row, and what passes over elements need."""
@@ -137,7 +187,8 @@ class _Rows:
     def _reduction(self, node: Node) -> None:
         name = self.writer.reserve(node)
         body = self._body([node.arguments[0]], lambda expressions: [f"return {expressions[0]};"])
-        start = f"const Number {name} = row.{_PASSES[node.op]}([&]({self._parameters([node.arguments[0]])}) {{"
+        kind = "int64_t" if node.dtype == "int" else "Number"
+        start = f"const {kind} {name} = row.{_PASSES[node.op]}([&]({self._parameters([node.arguments[0]])}) {{"
         self._call(start, body)
         self.writer.known(node, name)
         self.names[node.index] = name
@@ -175,7 +226,7 @@ class _Rows:
         body: list[str] = []
         texts = []
         for value in values:
-            expression = writer.expression(value, 24)
+            expression = writer.shared(value, 24)
             body += writer.take()
             texts.append(expression.text)
         return [*body, *finish(texts)]
@@ -184,7 +235,8 @@ class _Rows:
         part = Part(values, frozenset(self.names))
         used = {argument.text for node in part.nodes() for argument in node.arguments if isinstance(argument, Name)}
         used |= {value.text for value in values if isinstance(value, Name)}
-        return ", ".join(f"Number {name}" if name in used else "Number" for name in self.inputs)
+        parameters = [f"Number {name}" if name in used else "Number" for name in self.inputs]
+        return ", ".join([*(["int64_t place"] if PLACE in used else []), *parameters])
 
     def _call(self, start: str, body: list[str]) -> None:
         """A call with a lambda, in the form that clang-format chooses."""
@@ -208,11 +260,11 @@ class _Rows:
                 return
             if before.endswith(", "):
                 call, _, arguments = before.removesuffix(", ").partition("(")
+                joined = f"    {arguments}, [{parameters}"
+                if len(joined) + 2 <= WIDTH:
+                    self.text += [f"{call}(", joined, *(f"      {line}" for line in body), "    });"]
+                    return
                 self.text += [f"{call}(", *(f"    {argument}," for argument in arguments.split(", "))]
             else:
                 self.text.append(before)
             self.text += [head, *(f"      {line}" for line in body), "    });"]
-
-
-def _uses(node: Node, name: str) -> bool:
-    return any(isinstance(argument, Name) and argument.text == name for argument in node.arguments)

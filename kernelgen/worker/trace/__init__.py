@@ -5,6 +5,7 @@ schema's entry. The answer is an event, "trace", with what scaffold/formula/ rea
 `reason`, a phrase that names what was in the way.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from kernelgen.worker.protocol import Emit
@@ -12,8 +13,16 @@ from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.arguments import Assumption, assumptions
 from kernelgen.worker.trace.check import between, broadcasts, check, takes_float64, takes_short_rows, vectors
 from kernelgen.worker.trace.function import Function, load
-from kernelgen.worker.trace.graph import UNKNOWN_OPERATOR, RefusedError, first_line, trace, unknown_operator
-from kernelgen.worker.trace.symbols import merge
+from kernelgen.worker.trace.graph import (
+    UNKNOWN_OPERATOR,
+    OtherRowsError,
+    RefusedError,
+    first_line,
+    trace,
+    unknown_operator,
+)
+from kernelgen.worker.trace.rows import rows
+from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
 
 
 def work(request: dict[str, Any], emit: Emit) -> None:
@@ -35,7 +44,7 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     reasons = []
     for assumption in assumptions(arguments, request["recipes"]):
         try:
-            return _under(assumption, function)
+            return _under_its_rows(assumption, function)
         except RefusedError as refused:
             reasons.append(refused)
         except Exception as error:  # It does not take such arguments.
@@ -57,13 +66,25 @@ def foreign_operator(function: Function, arguments: list[dict[str, Any]], recipe
     return None
 
 
+def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any]:
+    """The graphs under an assumption; of other dimensions than it says where the function reduces others."""
+    try:
+        return _under(assumption, function)
+    except OtherRowsError as other:
+        if assumption.dim or assumption.recipe != "row_wise" or set(assumption.kinds.values()) != {"element"}:
+            raise
+        return _under(replace(assumption, dims=other.dims), function)
+
+
 def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     """The graphs, for each choice of the bool arguments."""
+    function.call(*assumption.sample(0).values.values())  # It may not take such arguments: that is known at once.
     paths = [_path(choice, function) for choice in assumption.with_flags()]
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
     facts = {
         **assumption.as_dict(),
+        **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
         "between": between(function, assumption),
         "short_rows": assumption.recipe == "row_wise"
         and takes_short_rows(function, assumption, paths[0]["forward"], paths[0]["backward"]),
@@ -81,6 +102,8 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         backward = merge([trace(function, sample, "backward") for sample in samples], samples)
     if assumption.recipe == "pointwise":
         _refuse_rows(forward, backward)
+    elif backward and any(output["kind"] == "scalar" for output in forward["outputs"]):
+        raise RefusedError("a result that is one number of all rows", 3)
     check(function, assumption, forward, backward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
 
@@ -89,6 +112,8 @@ def _refuse_rows(*graphs: dict[str, Any] | None) -> None:
     for node in (node for graph in graphs if graph for node in graph["nodes"]):
         if node["kind"] not in ("element", "scalar") or node["op"] == "column_sum":
             raise RefusedError(f"{node['op'].replace('_', ' ')}, which is not element by element", 3)
+        if any(argument.get("scalar") in (COLUMNS, ROWS, BATCH) for argument in node["arguments"]):
+            raise RefusedError("a number that depends on the sizes", 3)
 
 
 def _signature(path: dict[str, Any]) -> Any:

@@ -11,27 +11,34 @@ import torch
 
 from kernelgen.worker.trace.graph import RefusedError, Sample
 
-# Shapes and values that differ from sample to sample, so that a number that depends on them is seen to.
-_LEADING = ((2, 3), (3, 4), (5, 2), (4, 6))
-_COLUMNS = (8, 11, 14, 9)
+# Shapes and values that differ from sample to sample, so that a number that depends on them is seen to. Primes, each
+# once in a shape: see Sample.
+_SIZES = ((2, 3, 7, 5, 11), (3, 5, 11, 2, 7), (5, 2, 13, 3, 7), (7, 11, 3, 5, 2))
 _FLOATS = ((0.37, 0.59, 0.23, 0.71), (1.43, 1.29, 1.81, 1.67), (2.13, 2.31, 2.57, 2.05), (3.23, 3.07, 3.11, 3.41))
 _INTEGERS = ((3, 2, 5, 4), (4, 7, 6, 2), (7, 3, 2, 6), (2, 5, 4, 9))
 # Where functions like to take another path.
 _SPECIAL = {"float": (0.0, 1.0, -1.0, 2.0), "int": (0, 1, -1, 2)}
 _MOST_TENSORS = 8
+_MOST_TENSORS_OF_ANY_KIND = 5
 _MOST_FLAGS = 2
+# In which order ranks are tried.
+_RANKS = (3, 4, 2, 5)
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """What each tensor is: `dtypes` are float or bool, `kinds` element, column (a vector of the last dimension) or row
-    (without the last dimension)."""
+    """What each tensor is: `dtypes` are float, bool or int, `kinds` element, column (a number for each element of a
+    row) or row (a number for each row). `dims` are the dimensions of a row, of `rank` in all; or `dim` names the int
+    argument that says which dimension it is."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
     dtypes: dict[str, str]
     kinds: dict[str, str]
     flags: dict[str, bool]
+    rank: int = 3
+    dims: tuple[int, ...] = (2,)
+    dim: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds}
@@ -46,7 +53,7 @@ class Assumption:
         Args:
             numbers: those that stand in the function's source: `if alpha > 3.7` is seen by 3.7 and its neighbours.
         """
-        for argument in self.arguments:
+        for argument in (argument for argument in self.arguments if argument["name"] != self.dim):
             base = _base(argument)
             for value in (*_SPECIAL.get(base, ()), *(near for n in numbers for near in _near(base, n))):
                 yield self._sample(0, {argument["name"]: value})
@@ -57,10 +64,9 @@ class Assumption:
         """One with so many elements that rare ones are among them, and each scalar at its default."""
         defaults = {a["name"]: _literal(a) for a in self.arguments if _base(a) in ("float", "int") and a["default"]}
         sample = self._sample(0, defaults)
-        shapes = {"element": (8, 8, 32), "column": (32,), "row": (8, 8)}
-        large = {
-            name: _tensor(self.dtypes[name], shapes[self.kinds[name]], seed) for seed, name in enumerate(self.dtypes)
-        }
+        sizes = (8,) * (self.rank - 1) + (32,)
+        sample = replace(sample, shape=sizes)
+        large = {name: self._tensor(name, sample, seed) for seed, name in enumerate(self.dtypes)}
         return replace(sample, values={**sample.values, **large})
 
     def with_flags(self) -> Iterator["Assumption"]:
@@ -70,22 +76,26 @@ class Assumption:
             yield replace(self, flags=dict(zip(names, chosen, strict=True)))
 
     def _sample(self, k: int, chosen: dict[str, Any]) -> Sample:
-        shapes = {
-            "element": (*_LEADING[k], _COLUMNS[k]),
-            "column": (_COLUMNS[k],),
-            "row": _LEADING[k],
-        }
-        values, position = {}, 0
+        dims = (k % self.rank,) if self.dim else self.dims
+        sample = Sample({}, self.kinds, _SIZES[k][: self.rank], dims)
+        values, position = sample.values, 0
         for argument in self.arguments:
             name, base = argument["name"], _base(argument)
             if argument["kind"] == "tensor":
-                values[name] = _tensor(self.dtypes[name], shapes[self.kinds[name]], seed=100 * k + len(values))
+                values[name] = self._tensor(name, sample, seed=100 * k + len(values))
+            elif name == self.dim:
+                values[name] = dims[0]
             elif base in ("float", "int"):
                 values[name] = chosen.get(name, _number(base, position, k))
                 position += 1
             else:
                 values[name] = self.flags[name]
-        return Sample(values, self.kinds, _COLUMNS[k], shapes["element"])
+        return sample
+
+    def _tensor(self, name: str, sample: Sample, seed: int) -> torch.Tensor:
+        columns = tuple(sample.shape[dim] for dim in sample.dims)
+        shapes = {"element": sample.shape, "column": columns, "row": sample.row_shape()}
+        return _tensor(self.dtypes[name], shapes[self.kinds[name]], seed, sample.columns)
 
 
 def assumptions(arguments: list[dict[str, Any]], recipes: list[str]) -> Iterator[Assumption]:
@@ -109,18 +119,47 @@ def assumptions(arguments: list[dict[str, Any]], recipes: list[str]) -> Iterator
         for count in range(min(2, len(tensors) - 1) + 1):
             for masks in itertools.combinations(tensors, count):
                 dtypes = {name: "bool" if name in masks else "float" for name in tensors}
-                for kinds in _kinds(recipe, tensors):
-                    yield Assumption(recipe, tuple(arguments), dtypes, kinds, flags)
+                plain = Assumption(recipe, tuple(arguments), dtypes, dict.fromkeys(tensors, "element"), flags)
+                yield plain
+                if recipe == "row_wise":
+                    yield from _of_rows(plain, tensors)
 
 
-def _kinds(recipe: str, tensors: list[str]) -> Iterator[dict[str, str]]:
-    """For the recipe row_wise also vectors of the last dimension, and numbers of each row."""
-    plain = dict.fromkeys(tensors, "element")
-    yield plain
-    if recipe == "row_wise" and len(tensors) > 1:
-        for kinds in itertools.product(("element", "column"), repeat=len(tensors) - 1):
-            if any(kind != "element" for kind in kinds):
-                yield dict(zip(tensors, ("element", *kinds), strict=True))
+def _of_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
+    """Other ranks, a dimension that an argument chooses, tensors with a number for each row or for each element of a
+    row."""
+    for rank in _RANKS:
+        if rank != plain.rank:
+            yield replace(plain, rank=rank, dims=(rank - 1,))
+    for argument in plain.arguments:
+        if _base(argument) == "int":
+            yield from (replace(plain, rank=rank, dims=(0,), dim=argument["name"]) for rank in _RANKS)
+    if len(tensors) == 1:
+        return
+    others = ("element", "column", "row") if len(tensors) < _MOST_TENSORS_OF_ANY_KIND else ("element", "column")
+    for kinds in itertools.product(others, repeat=len(tensors) - 1):
+        if all(kind == "element" for kind in kinds):
+            continue
+        mixed = replace(plain, kinds=dict(zip(tensors, ("element", *kinds), strict=True)))
+        for rank in _RANKS:
+            for dims in _row_dims(rank):
+                yield replace(mixed, rank=rank, dims=dims)
+        # Places in the rows, such as the classes that a loss expects.
+        for rank in _RANKS:
+            for dims in ((rank - 1,), (1,)):
+                if "column" not in kinds and rank > 1:
+                    integers = {name: "int" for name, kind in mixed.kinds.items() if kind == "row"}
+                    yield replace(mixed, dtypes={**mixed.dtypes, **integers}, rank=rank, dims=dims)
+
+
+def _row_dims(rank: int) -> list[tuple[int, ...]]:
+    """Dimensions that functions reduce: the last, all but the channels, those of a channel, of a sample, the first."""
+    every = tuple(range(rank))
+    return list(
+        dict.fromkeys(
+            [every[-1:], (0, *every[2:]), every[2:], every[1:], every[:1]] if rank > 2 else [every[-1:], every[:1]]
+        )
+    )
 
 
 def _number(base: str, position: int, k: int) -> float | int:
@@ -150,7 +189,9 @@ def _literal(argument: dict[str, Any]) -> Any:
     return ast.literal_eval(argument["default"])
 
 
-def _tensor(dtype: str, shape: tuple[int, ...], seed: int) -> torch.Tensor:
+def _tensor(dtype: str, shape: tuple[int, ...], seed: int, columns: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
+    if dtype == "int":
+        return torch.randint(columns, shape, generator=generator)
     values = torch.randn(shape, generator=generator, dtype=torch.float32)
     return values > 0 if dtype == "bool" else values

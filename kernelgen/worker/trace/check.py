@@ -11,9 +11,10 @@ from torch.utils._pytree import tree_leaves
 
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import RefusedError, Sample
-from kernelgen.worker.trace.symbols import COLUMNS
+from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS
 
 _ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}
+_PLACES = {"row_argmax": torch.argmax, "row_argmin": torch.argmin}
 
 
 def check(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None) -> None:
@@ -49,7 +50,7 @@ def takes_float64(function: Function, assumption: Any) -> bool:
         function.call(*(v.double() if _is_float(v) else v for v in sample.values.values()))
     results = function.call(*(v.bfloat16() if _is_float(v) else v for v in sample.values.values()))
     for result in results if isinstance(results, (tuple, list)) else [results]:
-        if result.dtype not in (torch.bfloat16, torch.bool):
+        if result.dtype not in (torch.bfloat16, torch.bool, torch.int64):
             raise RefusedError(
                 f"a result of dtype {str(result.dtype).removeprefix('torch.')} for bfloat16 arguments", 3
             )
@@ -108,9 +109,11 @@ def broadcasts(function: Function, assumption: Any) -> bool:
 def vectors(function: Function, assumption: Any) -> list[str]:
     """The tensors of whole rows that may as well be a vector of the last dimension, which each row then meets."""
     sample = assumption.sample(0)
+    if sample.dims != (len(sample.shape) - 1,) or assumption.dim:
+        return []
     may_be_vectors = []
     for name in list(sample.tensors())[1:]:
-        if assumption.kinds[name] != "element":
+        if assumption.kinds[name] != "element" or assumption.dtypes[name] != "float":
             continue
         smaller = sample.values[name][(0,) * (len(sample.shape) - 1)]
         try:
@@ -123,18 +126,46 @@ def vectors(function: Function, assumption: Any) -> list[str]:
     return may_be_vectors
 
 
+def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool:
+    """Whether the function takes arguments of another assumption, and its graph is the same."""
+    sample = assumption.sample(1)
+    leaves = {k: v.double().requires_grad_() if _is_float(v) else v for k, v in sample.values.items()}
+    try:
+        results = _results(function, leaves)
+    except Exception:  # It takes no such arguments.
+        return False
+    shapes = {"element": [sample.shape], "row": [sample.row_shape(), sample.row_shape(keeps=True)], "scalar": [()]}
+    ours = evaluate(forward, {k: v.detach() if _is_float(v) else v for k, v in leaves.items()}, [], sample)
+    for output, left, right in zip(forward["outputs"], ours, results, strict=True):
+        expected = shapes[output["kind"]][-1 if output["keeps"] and output["kind"] == "row" else 0]
+        if tuple(right.shape) != expected or left.numel() not in (1, right.numel()):
+            return False
+    try:
+        _compare(ours, [result.detach() for result in results], sample)
+    except RefusedError:
+        return False
+    return True
+
+
 def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any]) -> bool:
     """Whether rows of one element have a result: a difference from the mean, for one, is then nothing but noise."""
     *_, sample = assumption.special_samples()  # Each scalar at its default: a small one hides no noise.
-    short = {k: v[..., :1].double() if _is_float(v) else v for k, v in sample.values.items()}
-    sample = replace(sample, values=short, columns=1, shape=(*sample.shape[:-1], 1))
+    shape = tuple(1 if dim in sample.dims else size for dim, size in enumerate(sample.shape))
+    short = {k: _short(v, sample, shape) for k, v in sample.values.items()}
+    sample = replace(sample, values=short, shape=shape)
     leaves = {k: v.clone().requires_grad_() if _is_float(v) else v for k, v in short.items()}
-    results = _results(function, leaves)
+    try:
+        results = _results(function, leaves)
+    except (RuntimeError, ValueError, IndexError):
+        return False
     pairs = list(zip(evaluate(forward, short, [], sample), results, strict=True))
     if backward:
         wanted = [value for value in leaves.values() if _is_float(value)]
         grads = [torch.full_like(result, 0.7) for result in results]
-        expected = torch.autograd.grad(results, wanted, grads, allow_unused=True)
+        chosen = [i for i, result in enumerate(results) if result.requires_grad]
+        expected = torch.autograd.grad(
+            [results[i] for i in chosen], wanted, [grads[i] for i in chosen], allow_unused=True
+        )
         pairs += zip(evaluate(backward, short, grads, sample), expected, strict=True)
     # Noise is what the order of operations decides: it differs where the formula or the dtype is another.
     narrow = {k: v.float() if _is_float(v) else v for k, v in short.items()}
@@ -143,6 +174,17 @@ def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any
         wide = evaluate(backward, short, grads, sample)
         roundings += zip(wide, evaluate(backward, narrow, [grad.float() for grad in grads], sample), strict=True)
     return _are_close(pairs, 1e-13) and _are_close(roundings, 1e-4)
+
+
+def _short(value: Any, sample: Sample, shape: tuple[int, ...]) -> Any:
+    """A tensor's part in rows of one element."""
+    if not isinstance(value, Tensor):
+        return value
+    if tuple(value.shape) == sample.shape:
+        value = value[tuple(slice(size) for size in shape)]
+    elif tuple(value.shape) == tuple(sample.shape[dim] for dim in sample.dims):
+        value = value[(slice(1),) * value.ndim]
+    return value.double() if _is_float(value) else value.clamp(max=0) if value.dtype == torch.int64 else value
 
 
 def _are_close(pairs: list[tuple[Tensor | None, Tensor | None]], tolerance: float) -> bool:
@@ -178,12 +220,15 @@ class _Dtypes(TorchDispatchMode):
 
 def evaluate(graph: dict[str, Any], values: dict[str, Any], grads: list[Tensor], sample: Sample) -> list[Tensor | None]:
     """The outputs of a graph, each broadcast to the shape that its kind says."""
-    values = {**values, COLUMNS: sample.columns}
+    values = {**values, COLUMNS: sample.columns, ROWS: sample.rows, BATCH: sample.shape[0]}
     computed: list[Tensor] = []
+    column_shape = [size if dim in sample.dims else 1 for dim, size in enumerate(sample.shape)]
 
     def of(argument: dict[str, Any]) -> Tensor:
         if "node" in argument:
             return computed[argument["node"]]
+        if "place" in argument:
+            return torch.arange(sample.columns).reshape(column_shape)
         if "grad" in argument:
             value = grads[argument["grad"]]
         elif "constant" in argument:
@@ -192,7 +237,9 @@ def evaluate(graph: dict[str, Any], values: dict[str, Any], grads: list[Tensor],
             value = values[argument.get("input") or argument["scalar"]]
         if not isinstance(value, Tensor):
             return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
-        return value.unsqueeze(-1) if argument["kind"] == "row" and value.ndim < len(sample.shape) else value
+        if argument["kind"] == "row":
+            return value.reshape(sample.row_shape(keeps=True))
+        return value.reshape(column_shape) if argument["kind"] == "column" else value
 
     for node in graph["nodes"]:
         computed.append(_compute(node["op"], [of(argument) for argument in node["arguments"]], sample))
@@ -201,9 +248,13 @@ def evaluate(graph: dict[str, Any], values: dict[str, Any], grads: list[Tensor],
 
 def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
     if op in _ROWS:
-        return _ROWS[op](arguments[0].expand(sample.shape), dim=-1, keepdim=True)
+        return _ROWS[op](arguments[0].expand(sample.shape), dim=sample.dims, keepdim=True)
+    if op in _PLACES:
+        rows = arguments[0].expand(sample.shape).movedim(sample.dims, tuple(range(-len(sample.dims), 0)))
+        return _PLACES[op](rows.flatten(-len(sample.dims)), dim=-1).reshape(sample.row_shape(keeps=True))
     if op == "column_sum":
-        return arguments[0].expand(sample.shape).sum(list(range(len(sample.shape) - 1)))
+        others = [dim for dim in range(len(sample.shape)) if dim not in sample.dims]
+        return arguments[0].expand(sample.shape).sum(others, keepdim=True)
     if op == "to_float":
         return arguments[0] if arguments[0].is_floating_point() else arguments[0].double()
     return getattr(torch, op)(*arguments)
@@ -214,9 +265,9 @@ def _compare(ours: list[Tensor | None], theirs: list[Tensor | None], sample: Sam
         if left is None or right is None:
             same = (left is None and (right is None or not right.any())) or (right is None and not left.any())
         else:
-            if left.ndim > right.ndim and left.shape[-1] == 1:
-                left = left.squeeze(-1)
-            left = left.expand(right.shape) if left.dtype == right.dtype else left.to(right.dtype).expand(right.shape)
+            left = left.to(right.dtype)
+            # Numbers of rows, and of a row's elements, have sizes of 1 here.
+            left = left.reshape(right.shape) if left.numel() == right.numel() else left.expand(right.shape)
             same = torch.allclose(left.double(), right.double(), rtol=1e-6, atol=1e-9, equal_nan=True)
         if not same:
             scalars = {k: v for k, v in sample.values.items() if not isinstance(v, Tensor)}

@@ -2,14 +2,17 @@
 
 A graph is plain data:
 
-- `nodes`: each has an `op` (of operators.py), `arguments`, a `dtype` (float or bool), a `kind`, and the `name` of the
-  variable that held it, or null. An argument is {"node": i}, {"input": name}, {"scalar": name}, or {"constant": value}.
-  The kind is `element`, `column` (a vector of the last dimension), `row` (a number of each row) or `scalar`.
+- `nodes`: each has an `op` (of operators.py), `arguments`, a `dtype` (float, bool or int), a `kind`, and the `name` of
+  the variable that held it, or null. An argument is {"node": i}, {"input": name}, {"scalar": name},
+  {"constant": value}; or {"place": true}, an element's place in its row. The kind is `element`, `column` (a number for
+  each element of a row), `row` (a number of each row) or `scalar`. What a row is, the sample says.
 - `outputs`: of the forward, the results; of the backward, the gradient of each input of a floating-point dtype. Each is
   an argument as above with its `dtype` and `kind`, or null where there is no gradient.
 """
 
-from collections.abc import Callable
+import math
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +22,14 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, m
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.operators import CASTS, REDUCTIONS, SAME, decompositions, operator_of
+from kernelgen.worker.trace.operators import CASTS, PLACED, REDUCTIONS, SAME, decompositions, operator_of
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
 _COMPARISONS |= {"isnan", "isinf"}
 
+
+# The dtypes of results.
+_DTYPES = {torch.float32: "float", torch.bool: "bool", torch.int64: "int"}
 
 # How far a trace came that met an operator that is unknown here.
 UNKNOWN_OPERATOR = 2
@@ -37,17 +43,61 @@ class RefusedError(Exception):
         self.progress = progress
 
 
+class OtherRowsError(RefusedError):
+    """The function reduces other dimensions than those that were taken for a row."""
+
+    def __init__(self, reason: str, dims: tuple[int, ...]) -> None:
+        super().__init__(reason, UNKNOWN_OPERATOR)
+        self.dims = dims
+
+
 @dataclass(frozen=True)
 class Sample:
-    """Arguments to trace with: their values by name, what each tensor is, and the shape of most."""
+    """Arguments to trace with: their values by name, what each tensor is, the shape of most, and the dimensions of it
+    that make up a row.
+
+    The sizes are distinct primes: those of a tensor of another shape tell which dimensions are left in it.
+    """
 
     values: dict[str, Any]
     kinds: dict[str, str]
-    columns: int
     shape: tuple[int, ...]
+    dims: tuple[int, ...]
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.values.items() if isinstance(value, Tensor)}
+
+    @property
+    def columns(self) -> int:
+        """The elements of a row."""
+        return math.prod(self.shape[dim] for dim in self.dims)
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.shape) // self.columns
+
+    def row_shape(self, keeps: bool = False) -> tuple[int, ...]:
+        """Of a tensor with a number for each row."""
+        sizes = [1 if dim in self.dims else size for dim, size in enumerate(self.shape)]
+        return tuple(sizes if keeps else (size for dim, size in enumerate(sizes) if dim not in self.dims))
+
+    def kind(self, shape: Sequence[int]) -> str:
+        """What a tensor of this shape is; raises RefusedError where it is nothing."""
+        total = math.prod(shape)
+        left = {dim for dim, size in enumerate(self.shape) if total % size == 0}
+        rest = set(range(len(self.shape))) - set(self.dims)
+        if total == math.prod(self.shape[dim] for dim in left):
+            if len(left) == len(self.shape):
+                return "element"
+            if left == rest:
+                return "row"
+            if left == set(self.dims):
+                return "column"
+            if not left:
+                return "scalar"
+        raise RefusedError(
+            f"a tensor of another shape, {tuple(shape)} for arguments of shape {self.shape}", UNKNOWN_OPERATOR
+        )
 
 
 @dataclass
@@ -91,7 +141,7 @@ def trace(function: Function, sample: Sample, direction: str) -> Graph:
         results = forward(*leaves)
         grads = [torch.ones_like(output) for output in results if output.requires_grad]
         places = [i for i, output in enumerate(results) if output.requires_grad]
-        labels = [{"grad": i, "kind": _kind(results[i].shape, sample)} for i in places] + labels
+        labels = [{"grad": i, "kind": sample.kind(results[i].shape)} for i in places] + labels
     function.on_name = note
     try:
         traced = make_fx(
@@ -133,20 +183,6 @@ def _phrase(error: Exception) -> str:
     return f"a {type(error).__name__} while it was traced ({text})"
 
 
-def _kind(shape: torch.Size, sample: Sample) -> str:
-    """What a tensor of this shape is, beside one of the sample's shape; raises RefusedError where it is nothing."""
-    full, sizes = tuple(sample.shape), tuple(shape)
-    if sizes == full:
-        return "element"
-    if all(size == 1 for size in sizes):
-        return "scalar"
-    if sizes in (full[:-1], (*full[:-1], 1)):
-        return "row"
-    if sizes[-1] == full[-1] and all(size == 1 for size in sizes[:-1]):
-        return "column"
-    raise RefusedError(f"a tensor of another shape, {sizes} for arguments of shape {full}", UNKNOWN_OPERATOR)
-
-
 class _Reader:
     """Turns a graph of torch.fx into a Graph."""
 
@@ -154,6 +190,8 @@ class _Reader:
         self.sample, self.names = sample, names
         self.labels = iter(labels)
         self.graph = Graph()
+        # By node with two results.
+        self.pairs: dict[fx.Node, tuple[dict[str, Any], dict[str, Any]]] = {}
         # By node of torch.fx: the argument that stands for it.
         self.known: dict[fx.Node, dict[str, Any]] = {}
 
@@ -161,7 +199,8 @@ class _Reader:
         graph.eliminate_dead_code()
         for node in graph.nodes:
             if node.op == "placeholder":
-                self.known[node] = next(self.labels) | {"dtype": _dtype(node.meta["val"])}
+                is_int = node.meta["val"].dtype == torch.int64
+                self.known[node] = next(self.labels) | {"dtype": "int" if is_int else _dtype(node.meta["val"])}
             elif node.op == "call_function":
                 self.known[node] = self._call(node)
             elif node.op == "get_attr":
@@ -171,13 +210,16 @@ class _Reader:
         return self.graph
 
     def _output(self, node: fx.Node) -> dict[str, Any]:
-        kind = _kind(node.meta["val"].shape, self.sample)
-        dtype = node.meta["val"].dtype
-        if dtype not in (torch.float32, torch.bool):
-            raise RefusedError(f"a result of dtype {str(dtype).removeprefix('torch.')}", 2)
-        # A row's number may have a last dimension of 1.
-        keeps = kind == "row" and node.meta["val"].ndim == len(self.sample.shape)
-        return self.known[node] | {"kind": kind, "dtype": _dtype(node.meta["val"]), "keeps": keeps}
+        value, known = node.meta["val"], self.known[node]
+        kind = self.sample.kind(value.shape)
+        if _DTYPES.get(value.dtype) != known["dtype"]:
+            raise RefusedError(f"a result of dtype {str(value.dtype).removeprefix('torch.')}", 2)
+        # A row's number may have dimensions of size 1.
+        shapes = {"element": [self.sample.shape], "row": [self.sample.row_shape(), self.sample.row_shape(keeps=True)]}
+        if tuple(value.shape) not in shapes.get(kind, [tuple(value.shape)]):
+            raise RefusedError("a result of which the dimensions are arranged in another way", 2)
+        keeps = kind == "row" and value.ndim == len(self.sample.shape)
+        return known | {"kind": kind, "keeps": keeps}
 
     def _attribute(self, node: fx.Node) -> dict[str, Any]:
         value = getattr(node.graph.owning_module, node.target)
@@ -186,10 +228,14 @@ class _Reader:
         return _constant(value.item())
 
     def _call(self, node: fx.Node) -> dict[str, Any]:
+        if node.target is operator.getitem:  # Of a reduction with its place: both are known.
+            return self.pairs[node.args[0]][node.args[1]]
         name = operator_of(node.target)
         if name is None:
             raise RefusedError(f"the operator {_spelled(node.target)}", 2)
         value = node.meta["val"]
+        if name in ("max", "min") and isinstance(value, tuple):
+            return self._with_place(name, node, value)
         if not isinstance(value, Tensor):
             raise RefusedError(f"the operator {_spelled(node.target)}", 2)
         if name in SAME:
@@ -198,8 +244,14 @@ class _Reader:
             return self._noted(node, self._cast(node, value))
         if name in ("full", "full_like", "scalar_tensor", "zeros_like", "ones_like", "zeros", "ones"):
             return _filled(name, node)
+        if name in ("max", "min") and len(node.args) == 1:
+            return self._reduced(f"a{name}", node, value)
+        if name in ("max", "min"):
+            return self._pointwise({"max": "maximum", "min": "minimum"}[name], node, value)
         if name in REDUCTIONS:
             return self._reduced(name, node, value)
+        if name in PLACED:
+            return self._placed(name, node, value)
         return self._pointwise(name, node, value)
 
     def _pointwise(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
@@ -230,24 +282,57 @@ class _Reader:
             return node.args[place] if len(node.args) > place else node.kwargs.get(keyword)
 
         result = self._argument(node.args[0])
-        for operator, limit in (("maximum", bound(low, "min")), ("minimum", bound(high, "max"))):
+        for bounded, limit in (("maximum", bound(low, "min")), ("minimum", bound(high, "max"))):
             if limit is not None:
-                result = self._add(operator, [result, self._argument(limit)], value)
+                result = self._add(bounded, [result, self._argument(limit)], value)
         return self._noted(node, result)
 
     def _reduced(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
         source = node.args[0].meta["val"]
-        if _kind(source.shape, self.sample) != "element":
-            raise RefusedError(f"{name} of something else than whole rows", 2)
         dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
         dims = list(range(source.ndim)) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
-        dims = sorted(dim % source.ndim for dim in dims)
+        sizes = math.prod(source.shape[dim] for dim in dims)
+        if sizes == 1:
+            return self._noted(node, self._argument(node.args[0]))
+        reduced = tuple(dim for dim, size in enumerate(self.sample.shape) if sizes % size == 0)
+        kind = self.sample.kind(source.shape)
         argument = self._argument(node.args[0])
-        if dims == [source.ndim - 1]:
+        if kind != "element":
+            raise RefusedError(f"{name} of something else than whole rows", 2)
+        if reduced == self.sample.dims:
             return self._rows(name, argument, node, value)
-        if dims == list(range(source.ndim - 1)) and name == "sum":
+        if set(reduced).isdisjoint(self.sample.dims) and name == "sum" and self._are_all_rows(reduced):
             return self._add("column_sum", [argument], value, self.names.get(node.name), "column")
-        raise RefusedError(f"{name} over other dimensions than the last", 2)
+        raise OtherRowsError(f"{name} over several sets of dimensions", reduced)
+
+    def _with_place(self, name: str, node: fx.Node, values: tuple[Tensor, ...]) -> dict[str, Any]:
+        """The largest number of each row, and its place."""
+        place = self._reduced(f"arg{name}", node, values[1])
+        number = self._reduced(f"a{name}", node, values[0])
+        self.pairs[node] = (number, place)
+        return number
+
+    def _placed(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
+        """An element at a place of each row: the sum of the row where all others are 0."""
+        tensor, dim, index = node.args[:3]
+        shape, place = self.sample.shape, self._argument(index)
+        is_of_row = (
+            self.sample.dims == (dim % max(1, len(shape)),) and place["kind"] == "row" and place["dtype"] == "int"
+        )
+        if not is_of_row or self.known[tensor]["kind"] not in ("element", "scalar"):
+            raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+        element = index.meta["val"].new_empty(()).expand(shape)  # Of the right shape, for _add.
+        is_there = self._add("eq", [{"place": True, "dtype": "int", "kind": "element"}, place], element.bool())
+        if name == "gather":
+            wide = tensor.meta["val"]
+            chosen = self._add("where", [is_there, self._argument(tensor), _constant(0.0)], wide)
+            return self._add("row_sum", [chosen], value, self.names.get(node.name), "row")
+        if self.known[tensor].get("constant") != 0.0:
+            raise RefusedError(f"the operator {_spelled(node.target)} on other numbers than zeros", 2)
+        return self._add("where", [is_there, self._argument(node.args[3]), _constant(0.0)], value)
+
+    def _are_all_rows(self, dims: Sequence[int]) -> bool:
+        return len(dims) + len(self.sample.dims) == len(self.sample.shape)
 
     def _rows(self, name: str, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
         columns = _constant(self.sample.columns)
@@ -272,7 +357,7 @@ class _Reader:
     def _same(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
         """A view or a copy of the same elements, or one number spread over others."""
         source = node.args[1] if operator_of(node.target) == "copy_" else node.args[0]
-        before, after = _kind(source.meta["val"].shape, self.sample), _kind(value.shape, self.sample)
+        before, after = self.sample.kind(source.meta["val"].shape), self.sample.kind(value.shape)
         known = self._argument(source)
         stretched = before == "scalar" or value.ndim <= len(self.sample.shape)
         if before != after and not (after == "element" and stretched):
@@ -308,7 +393,7 @@ class _Reader:
     ) -> dict[str, Any]:
         kinds = {argument.get("kind", "scalar") for argument in arguments} - {"scalar"}
         kind = kind or (kinds.pop() if len(kinds) == 1 else "element" if kinds else "scalar")
-        dtype = "bool" if op in _COMPARISONS else _dtype(value)
+        dtype = "bool" if op in _COMPARISONS else "int" if op in ("row_argmax", "row_argmin") else _dtype(value)
         self.graph.nodes.append({"op": op, "arguments": arguments, "dtype": dtype, "kind": kind, "name": name})
         return {"node": len(self.graph.nodes) - 1, "dtype": dtype, "kind": kind}
 

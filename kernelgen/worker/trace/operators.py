@@ -17,7 +17,9 @@ BINARY = (
     *("eq", "fmod", "ge", "gt", "hypot", "le", "logical_and", "logical_or", "logical_xor", "lt", "maximum", "minimum"),
     *("mul", "ne", "pow", "remainder", "rsub", "sub", "where"),
 )
-REDUCTIONS = ("sum", "mean", "amax", "amin", "var")
+REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "argmax", "argmin", "max", "min")
+# An element of each row, by its place; and elements of zeros that are set or added to.
+PLACED = ("gather", "scatter", "scatter_add")
 # The same elements, elsewhere or in another shape.
 SAME = (
     *("alias", "broadcast_in_dim", "clone", "contiguous", "copy", "copy_", "detach", "expand", "lift_fresh"),
@@ -26,7 +28,7 @@ SAME = (
 CASTS = ("_to_copy", "convert_element_type", "to")
 FILLED = ("full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like")
 
-_KNOWN = {*UNARY, *BINARY, *REDUCTIONS, *SAME, *CASTS, *FILLED}
+_KNOWN = {*UNARY, *BINARY, *REDUCTIONS, *PLACED, *SAME, *CASTS, *FILLED}
 # Spelled otherwise.
 _SYNONYMS = {"true_divide": "div", "bitwise_not": "logical_not", "mul_": "mul", "absolute": "abs"}
 

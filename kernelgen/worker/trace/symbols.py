@@ -4,8 +4,8 @@ from typing import Any
 
 from kernelgen.worker.trace.graph import Graph, RefusedError, Sample
 
-# The size of the last dimension, among the scalars: no argument can have such a name.
-COLUMNS = "row size"
+# The elements of a row, the rows, and the size of the first dimension, among the scalars: no argument has such names.
+COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
 _TOLERANCE = 1e-9
 
 
@@ -40,6 +40,8 @@ class _Merger:
         self.nodes: list[dict[str, Any]] = []
         self.places: list[int] = []  # Of a node of the samples' graphs, among `nodes`.
         self.scalars = {COLUMNS: [float(sample.columns) for sample in samples]}
+        self.scalars[ROWS] = [float(sample.rows) for sample in samples]
+        self.scalars[BATCH] = [float(sample.shape[0]) for sample in samples]
         for name, value in samples[0].values.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 self.scalars[name] = [float(sample.values[name]) for sample in samples]
@@ -58,7 +60,7 @@ class _Merger:
             return None
         if "node" in first:
             return {**first, "node": self.places[first["node"]]}
-        if "constant" not in first or all(version["constant"] == first["constant"] for version in versions):
+        if "constant" not in first or all(_same(version["constant"], first["constant"]) for version in versions):
             return first
         return self._expression([version["constant"] for version in versions])
 
@@ -113,6 +115,10 @@ class _Merger:
     def _add(self, op: str, *arguments: dict[str, Any]) -> dict[str, Any]:
         self.nodes.append({"op": op, "arguments": list(arguments), "dtype": "float", "kind": "scalar", "name": None})
         return {"node": len(self.nodes) - 1, "dtype": "float", "kind": "scalar"}
+
+
+def _same(left: float, right: float) -> bool:
+    return left == right or (left != left and right != right)
 
 
 def _line(xs: list[float], ys: list[float]) -> tuple[float, float] | None:

@@ -1,16 +1,24 @@
-"""The hooks of an op that computes each row by itself, a row being the last dimension.
+"""The hooks of an op that computes each row by itself, a row being one or several dimensions: mostly the last.
 
 As of ops that compute each element by itself (see _pointwise.py), with results that may be a number for each row, and
-tensors that may be a vector of the last dimension.
+tensors that may have a number for each row, or for each element of a row.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from . import _library
 from ._pointwise import PointwiseOp, bare, several
+
+Rows = Callable[[int], Iterable[int]] | str
+
+
+def last_dimension(rank: int) -> Iterable[int]:
+    return (-1,)
 
 
 def register(
@@ -21,16 +29,19 @@ def register(
     gradients: Sequence[int] = (),
     same_as: Sequence[int | None] = (),
     vectors: bool = False,
+    rows: Rows = last_dimension,
 ) -> None:
     """Registers all hooks of an op.
 
     Args:
-        results: what each result is: `rows`, `numbers` (one for each row), or `kept`, those with a last dimension of 1.
+        results: what each result is: `rows`, `numbers` (one for each row), `kept`, numbers with dimensions of 1, and
+            `places` and `kept places`, numbers that are integers.
         gradients: the positions of the arguments that have a gradient.
         same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
         vectors: whether the reference takes vectors alone where each row could have its own.
+        rows: the dimensions of a row, of a tensor of so many; or the name of the argument that says which it is.
     """
-    RowOp(name, reference, results, gradients, same_as, vectors).register(name)
+    RowOp(name, reference, results, gradients, same_as, vectors, rows).register(name)
 
 
 class RowOp(PointwiseOp):
@@ -42,16 +53,17 @@ class RowOp(PointwiseOp):
         gradients: Sequence[int],
         same_as: Sequence[int | None],
         vectors: bool,
+        rows: Rows,
     ) -> None:
-        super().__init__(name, reference, [None] * len(results), gradients, same_as)
-        self.kinds, self.vectors = results, vectors
+        dtypes = [torch.int64 if "places" in kind else None for kind in results]
+        super().__init__(name, reference, dtypes, gradients, same_as)
+        self.kinds, self.vectors, self.rows = results, vectors, rows
 
     def register(self, name: str) -> None:
         _library.register_fake(name, self.fake)
         _library.register_autocast(name, _library.widest_dtype)
         _library.register_sharding(name, self.sharding)
-        if not self.vectors:
-            _library.register_vmap(name, self.vmap)
+        _library.register_vmap(name, self.vmap)
         if not self.gradients:
             _library.refuse_autograd(name)
             return
@@ -60,21 +72,38 @@ class RowOp(PointwiseOp):
         _library.register_fake(backward, self.fake_backward)
         _library.register_sharding(backward, self.sharding_backward)
         _library.register_reference_autograd(backward, self.reference_backward)
-        if not self.vectors:
-            _library.register_vmap(backward, self.vmap_backward)
+        _library.register_vmap(backward, self.vmap_backward)
+
+    def dims(self, args: Sequence[Any], rank: int, operator: Any = None) -> set[int]:
+        """The dimensions of a row in a call of the op, or of its backward."""
+        if isinstance(self.rows, str):
+            arguments = (operator or self.forward_operator)._schema.arguments
+            place = next(i for i, argument in enumerate(arguments) if argument.name == self.rows)
+            # PyTorch leaves out what is the default.
+            return {(args[place] if place < len(args) else arguments[place].default_value) % rank}
+        return {dim % rank for dim in self.rows(rank)}
 
     def fake(self, *args: Any) -> Any:
         like = args[self.tensors[0]]
-        shapes = {"rows": like.shape, "numbers": like.shape[:-1], "kept": (*like.shape[:-1], 1)}
-        return bare(like.new_empty(shapes[kind]) for kind in self.kinds)
+        dims = self.dims(args, like.ndim)
+        numbers = [size for dim, size in enumerate(like.shape) if dim not in dims]
+        kept = [1 if dim in dims else size for dim, size in enumerate(like.shape)]
+        shapes = {"rows": like.shape, "numbers": numbers, "kept": kept, "places": numbers, "kept places": kept}
+        return bare(like.new_empty(shapes[kind], dtype=dtype) for kind, dtype in zip(self.kinds, self.results))
 
     def vmap(self, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        results = self.forward_operator(*_with_batch(info, in_dims, args, self.tensors[0]))
+        if self.rows is not last_dimension or self.vectors:
+            results = bare(_each_of_batch(self.forward_operator, info, in_dims, args))
+        else:
+            results = self.forward_operator(*_with_batch(info, in_dims, args, self.tensors[0]))
         return results, (0 if isinstance(results, Tensor) else (0,) * len(results))
 
     def vmap_backward(self, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        grads = several(self.backward_operator(*_with_batch(info, in_dims, args, len(self.kinds))))
-        return bare(self.of_batch(args, in_dims, grads)), bare(0 if needed else None for needed in self.needed(args))
+        out_dims = bare(0 if needed else None for needed in self.needed(args))
+        if self.rows is not last_dimension or self.vectors:
+            return bare(_each_of_batch(self.backward_operator, info, in_dims, args)), out_dims
+        grads = several(self.backward_operator(*_with_batch(info, in_dims, args, len(self.differentiable))))
+        return bare(self.of_batch(args, in_dims, grads)), out_dims
 
     def of_batch(self, args: Sequence[Any], in_dims: Sequence[int | None], grads: Sequence[Tensor]) -> list[Tensor]:
         """Gradients of tensors with a batch dimension: a vector was repeated in all rows of its part of the batch."""
@@ -86,22 +115,59 @@ class RowOp(PointwiseOp):
         return shaped
 
     def sharding(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
-        return [([layout] * len(self.kinds), layouts) for layout, layouts in self._layouts(args, args[self.tensors[0]])]
+        rows = args[self.tensors[0]]
+        dims = self.dims(args, len(rows.shape))
+        rules = []
+        for dim, layouts in self._layouts(args, rows, dims):
+            kept, numbers = _layout(dim), _layout_of_numbers(dim, dims)
+            results = [numbers if kind in ("numbers", "places") else kept for kind in self.kinds]
+            rules.append((results, layouts))
+        return rules
 
     def sharding_backward(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
-        return self.gradient_rules(args, self._layouts(args, args[len(self.kinds)]))
+        rows = args[len(self.differentiable)]
+        dims = self.dims(args, len(rows.shape), self.backward_operator)
+        every = [(_layout(dim), layouts) for dim, layouts in self._layouts(args, rows, dims)]
+        return self.gradient_rules(args, every)
 
-    def _layouts(self, args: Sequence[Any], rows: Any) -> list[tuple[Any, list[Any]]]:
+    def _layouts(self, args: Sequence[Any], rows: Any, dims: set[int]) -> list[tuple[int | None, list[Any]]]:
         """Rows may be sharded in any way; each is on one device, and vectors are replicated."""
-        from torch.distributed.tensor import Replicate, Shard
+        numbers = tuple(size for dim, size in enumerate(rows.shape) if dim not in dims)
 
-        def layout_of(arg: Any, layout: Any) -> Any:
+        def layout_of(arg: Any, dim: int | None) -> Any:
             if not hasattr(arg, "shape"):
                 return None
-            return layout if rows.shape[:-1] in (arg.shape, arg.shape[:-1]) else Replicate()
+            if len(arg.shape) == len(rows.shape):
+                return _layout(dim)
+            return _layout_of_numbers(dim, dims) if tuple(arg.shape) == numbers else _layout(None)
 
-        every = (Replicate(), *map(Shard, range(len(rows.shape) - 1)))
-        return [(layout, [layout_of(arg, layout) for arg in args]) for layout in every]
+        every = (None, *(dim for dim in range(len(rows.shape)) if dim not in dims))
+        return [(dim, [layout_of(arg, dim) for arg in args]) for dim in every]
+
+
+def row_size(shape: Sequence[int], dims: Iterable[int]) -> int:
+    """The elements of a row; 1 where there are none."""
+    return max(1, math.prod(shape[dim] for dim in dims))
+
+
+def _layout(dim: int | None) -> Any:
+    from torch.distributed.tensor import Replicate, Shard
+
+    return Replicate() if dim is None else Shard(dim)
+
+
+def _layout_of_numbers(dim: int | None, dims: set[int]) -> Any:
+    """The same without the dimensions of a row."""
+    return _layout(dim if dim is None else dim - sum(of_row < dim for of_row in dims))
+
+
+def _each_of_batch(operator: Any, info: Any, in_dims: Sequence[int | None], args: Sequence[Any]) -> list[Tensor]:
+    """The results of a call for each member of a batch, whose dimension is the first in them."""
+    calls = []
+    for i in range(info.batch_size):
+        own = [arg if dim is None else arg.select(dim, i) for arg, dim in zip(args, in_dims)]
+        calls.append(several(operator(*own)))
+    return [torch.stack(results) for results in zip(*calls)]
 
 
 def _with_batch(info: Any, in_dims: Sequence[int | None], args: Sequence[Any], first: int) -> list[Any]:

@@ -1,6 +1,7 @@
 """Shapes and arguments for ops whose tensors broadcast."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -27,18 +28,69 @@ def changed(args: Sequence[Any], place: int, change: Callable[[Tensor], Tensor])
     return tuple(change(arg) if i == places[place] else arg for i, arg in enumerate(args))
 
 
-def row_cases(*shapes: str, shortest: int = 1) -> tuple[tuple[Shape, ...], ...]:
-    """A shape for each tensor of an op of rows: `rows`, a `vector` of the last dimension, or `either`."""
+def row_cases(
+    *shapes: str,
+    shortest: int = 1,
+    dims: Callable[[int], Iterable[int]] = lambda rank: (-1,),
+    ranks: tuple[int, int | None] = (1, None),
+) -> tuple[tuple[Shape, ...], ...]:
+    """A shape for each tensor of an op of rows: `rows`, a `vector` of a row's dimensions, `either`, or `numbers`, one
+    for each row.
+
+    Args:
+        shortest: the least elements of a row.
+        dims: the dimensions of a row, of a tensor of so many.
+        ranks: the least and the most dimensions of a tensor.
+    """
     several = ((4, 33), (6, 20), (1,), (17,), (5, 1), (0, 5), (2, 3, 64), (101, 1001), (3, 4099), (40, 256))
-    cases = [_of_rows(shape, shapes, "rows") for shape in several if shape[-1] >= shortest]
+    arranged = [_arranged(shape, dims, ranks) for shape in several if shape[-1] >= shortest]
+    cases = [_of_rows(shape, shapes, "rows", dims) for shape in arranged if _row_size(shape, dims)]
     if "either" in shapes:
-        cases += [_of_rows(shape, shapes, "vector") for shape in ((6, 40), (2, 3, 33), (40, 4099))]
-    return tuple(cases)
+        cases += [_of_rows(shape, shapes, "vector", dims) for shape in ((6, 40), (2, 3, 33), (40, 4099))]
+    return tuple(dict.fromkeys(cases))
 
 
-def row_huge_cases(*shapes: str) -> tuple[tuple[Shape, ...], ...]:
-    return (_of_rows((2**19 + 3, 4097), shapes, "vector"),)
+def row_huge_cases(
+    *shapes: str,
+    dims: Callable[[int], Iterable[int]] = lambda rank: (-1,),
+    ranks: tuple[int, int | None] = (1, None),
+) -> tuple[tuple[Shape, ...], ...]:
+    return (_of_rows(_arranged((2**19 + 3, 4097), dims, ranks), shapes, "vector", dims),)
 
 
-def _of_rows(shape: Shape, shapes: Sequence[str], either: str) -> tuple[Shape, ...]:
-    return tuple(shape if (either if kind == "either" else kind) == "rows" else shape[-1:] for kind in shapes)
+def _row_size(shape: Shape, dims: Callable[[int], Iterable[int]]) -> int:
+    return math.prod(shape[dim] for dim in dims(len(shape)))
+
+
+def _arranged(shape: Shape, dims: Callable[[int], Iterable[int]], ranks: tuple[int, int | None]) -> Shape:
+    """A shape of as many dimensions as there may be, of which the last size of `shape` is the elements of a row."""
+    rank = min(max(len(shape), ranks[0]), ranks[1] or len(shape) + ranks[0])
+    of_row = sorted(dim % rank for dim in dims(rank))
+    others = [dim for dim in range(rank) if dim not in of_row]
+    sizes, rows = [1] * rank, list(shape[:-1])
+    for dim in others[-len(rows) :] if rows else ():
+        sizes[dim] = rows.pop()
+    if rows and not others:  # All dimensions are one row.
+        for dim in of_row[:-1]:
+            sizes[dim] = rows.pop() if rows else 1
+    elif rows and others:
+        sizes[others[0]] *= math.prod(rows)
+    columns = shape[-1]
+    for dim in of_row[:-1] if others else ():
+        if columns % 3 == 0 or columns % 2 == 0:
+            sizes[dim] = 3 if columns % 3 == 0 else 2
+            columns //= sizes[dim]
+    sizes[of_row[-1]] = columns
+    return tuple(sizes)
+
+
+def _of_rows(
+    shape: Shape, shapes: Sequence[str], either: str, dims: Callable[[int], Iterable[int]]
+) -> tuple[Shape, ...]:
+    of_row = sorted(dim % len(shape) for dim in dims(len(shape)))
+    kinds = {
+        "rows": shape,
+        "vector": tuple(shape[dim] for dim in of_row),
+        "numbers": tuple(size for dim, size in enumerate(shape) if dim not in of_row),
+    }
+    return tuple(kinds[either if kind == "either" else kind] for kind in shapes)

@@ -128,3 +128,23 @@ def test_a_loss_is_a_number_for_each_row():
 def test_no_line_of_rows_is_too_long(name):
     traced = row_wise(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))
     assert all(len(line) <= 118 for line in [*traced["forward"], *traced["backward"]["lines"]])
+
+
+def formula_of_rows(name: str) -> dict:
+    return row_wise(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))
+
+
+def test_sums_that_need_each_other_less_than_they_seem_are_one_pass():
+    """The inverse that the terms of a sum have in common is multiplied once, so that both sums are of one pass."""
+    backward = formula_of_rows("softmax")["backward"]
+    assert backward["reductions"] == 2
+    assert "row_sum_2_term = grad * exponential;" in "\n".join(backward["lines"])
+    # The sum of the gradients waits for the pass of the exponentials.
+    assert formula_of_rows("log_softmax")["backward"]["reductions"] == 2
+
+
+def test_the_place_of_an_element_is_a_parameter_where_it_is_needed():
+    traced = formula_of_rows("largest")
+    assert [result["dtype"] for result in traced["results"]] == ["float", "int"]
+    assert traced["forward"][-1] == "row.put_place(0, place_of_max);"
+    assert "[&](int64_t place, Number, Number& grad_x)" in traced["backward"]["lines"][-1]

@@ -14,6 +14,13 @@
 #define CPU_CLONES
 #endif
 
+// For what is not worth a copy in each of its callers.
+#if defined(__GNUC__)
+#define CPU_APART __attribute__((noinline))
+#else
+#define CPU_APART
+#endif
+
 // Calls f(begin, end), in a form for this CPU.
 template <typename F>
 CPU_CLONES void call_cloned(const F& f, int64_t begin, int64_t end) {

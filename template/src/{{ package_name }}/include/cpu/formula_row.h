@@ -5,81 +5,197 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "functions.h"
 #include "pairwise.h"
 
+// What the parts of a long row leave of each of its reductions: two numbers, or a number and a place.
+template <typename Number>
+struct PartialResult {
+  Number first = 0;
+  Number second = 0;
+  int64_t place = 0;
+};
+
+// A row, or a part of one. Its reductions are numbered in the order in which the formula calls them. Of a row in parts,
+// each pass is a call of the formula for every part: in pass i, reduction i is computed of the part alone, those before
+// it are known of all parts, and those after it do not matter; the last pass writes the results.
+//
 // Number is the type to compute in; the row's elements are numbers already.
-template <typename Number, int kInputs, int kNumbers, int kResults, int kRowResults>
+template <
+    typename Number,
+    int kInputs,
+    int kNumbers,
+    int kResults,
+    int kRowResults,
+    int kPlaces = 0,
+    int kPlaceResults = 0>
 class FormulaRow {
  public:
-  int64_t n = 0;
+  int64_t n = 0;      // elements here
+  int64_t begin = 0;  // the place of the first one in the row
+  int64_t total_size = 0;
+  int64_t rows = 0, first_size = 0;
   const Number* inputs[kInputs + 1];
   Number numbers[kNumbers + 1];
+  int64_t places[kPlaces + 1];
   Number* results[kResults + 1];
   Number row_results[kRowResults + 1];
+  int64_t place_results[kPlaceResults + 1];
+  // Of a row in parts: the results of each part's reduction i from partial[i * partial_stride] on.
+  PartialResult<Number>* partial = nullptr;
+  int64_t partial_stride = 0;
+  int64_t parts = 1, part = 0;
+  int pass = 0, reductions = 0;
 
-  Number size() const { return static_cast<Number>(n); }
+  Number size() const { return static_cast<Number>(total_size); }
+
+  Number count() const { return static_cast<Number>(rows); }
+
+  Number batch() const { return static_cast<Number>(first_size); }
 
   Number number(int i) const { return numbers[i]; }
 
+  int64_t place(int i) const { return places[i]; }
+
   template <typename F>
-  Number sum(F term) const {
-    return pairwise_sum<Number>(0, n, [&](int64_t i) { return call(term, i, std::make_index_sequence<kInputs>()); });
+  Number sum(F term) {
+    const auto compute = [&] { return PartialResult<Number>{sum_of_part(term), 0, 0}; };
+    return reduced(compute, add).first;
   }
 
   // Two sums: term(inputs..., first term, second term). A pass each, which compilers can vectorise.
   template <typename F>
-  void sums(Number& first, Number& second, F term) const {
-    Number terms[2];
-    const auto first_term = [&](auto... values) { return term(values..., terms[0], terms[1]), terms[0]; };
-    const auto second_term = [&](auto... values) { return term(values..., terms[0], terms[1]), terms[1]; };
-    first = sum(first_term);
-    second = sum(second_term);
+  void sums(Number& first, Number& second, F term) {
+    const auto compute = [&] {
+      Number terms[2];
+      const auto first_term = [&](auto... values) -> decltype(term(values..., terms[0], terms[1]), Number()) {
+        return term(values..., terms[0], terms[1]), terms[0];
+      };
+      const auto second_term = [&](auto... values) -> decltype(term(values..., terms[0], terms[1]), Number()) {
+        return term(values..., terms[0], terms[1]), terms[1];
+      };
+      return PartialResult<Number>{sum_of_part(first_term), sum_of_part(second_term), 0};
+    };
+    const PartialResult<Number> both = reduced(compute, add);
+    first = both.first;
+    second = both.second;
   }
 
   template <typename F>
-  Number max(F term) const {
-    constexpr int64_t kLanes = 16;  // Independent maxima, which the compiler can keep in vector registers.
-    constexpr auto kPlaces = std::make_index_sequence<kInputs>();
-    Number lanes[kLanes];
-    for (Number& lane : lanes) lane = -math::kInfinity<Number>;
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-      for (int64_t lane = 0; lane < kLanes; ++lane) {
-        lanes[lane] = math::maximum(lanes[lane], call(term, i + lane, kPlaces));
-      }
-    }
-    Number largest = -math::kInfinity<Number>;
-    for (; i < n; ++i) largest = math::maximum(largest, call(term, i, kPlaces));
-    for (const Number lane : lanes) largest = math::maximum(largest, lane);
-    return largest;
+  Number max(F term) {
+    const auto compute = [&] { return PartialResult<Number>{max_of_part(term), 0, 0}; };
+    const auto larger = [](PartialResult<Number>& left, const PartialResult<Number>& right) {
+      left.first = math::maximum(left.first, right.first);
+    };
+    return reduced(compute, larger).first;
   }
 
   template <typename F>
-  Number min(F term) const {
-    return -max([&](auto... values) { return -term(values...); });
+  Number min(F term) {
+    return -max([&](auto... values) -> decltype(-term(values...)) { return -term(values...); });
+  }
+
+  // The first place of the largest term; a NaN is the largest of all.
+  template <typename F>
+  int64_t argmax(F term) {
+    const auto compute = [&] {
+      PartialResult<Number> largest{-math::kInfinity<Number>, 0, begin};
+      for (int64_t i = 0; i < n; ++i) keep_larger(largest, {call(term, i), 0, begin + i});
+      return largest;
+    };
+    return reduced(compute, keep_larger).place;
+  }
+
+  template <typename F>
+  int64_t argmin(F term) {
+    return argmax([&](auto... values) -> decltype(-term(values...)) { return -term(values...); });
   }
 
   // f(inputs..., results...) for each element.
   template <typename F>
   void write(F f) const {
+    if (partial && pass < reductions) return;
     write(f, std::make_index_sequence<kInputs>(), std::make_index_sequence<kResults>());
   }
 
   void put(int i, Number value) { row_results[i] = value; }
 
+  void put_place(int i, int64_t place) { place_results[i] = place; }
+
  private:
-  template <typename F, size_t... kPlaces>
-  Number call(F& f, int64_t i, std::index_sequence<kPlaces...>) const {
-    return f(inputs[kPlaces][i]...);
+  static void add(PartialResult<Number>& left, const PartialResult<Number>& right) {
+    left.first += right.first;
+    left.second += right.second;
   }
 
-  template <typename F, size_t... kPlaces, size_t... kOutputs>
-  void write(F f, std::index_sequence<kPlaces...>, std::index_sequence<kOutputs...>) const {
+  static void keep_larger(PartialResult<Number>& left, const PartialResult<Number>& right) {
+    const bool is_larger = right.first > left.first || (math::is_nan(right.first) && !math::is_nan(left.first));
+    const bool is_same = right.first == left.first || (math::is_nan(right.first) && math::is_nan(left.first));
+    if (is_larger || (is_same && right.place < left.place)) left = right;
+  }
+
+  // A reduction of the row; `join` adds a part's result to that of others.
+  template <typename F, typename Join>
+  PartialResult<Number> reduced(const F& compute, const Join& join) {
+    if (!partial) return compute();
+    PartialResult<Number>* const results_of_parts = partial + reductions * partial_stride;
+    const int reduction = reductions++;
+    if (reduction > pass) return {};
+    if (reduction == pass) return results_of_parts[part] = compute();
+    PartialResult<Number> joined = results_of_parts[0];
+    for (int64_t i = 1; i < parts; ++i) join(joined, results_of_parts[i]);
+    return joined;
+  }
+
+  template <typename F>
+  Number sum_of_part(F& term) const {
+    return pairwise_sum<Number>(0, n, [&](int64_t i) { return call(term, i); });
+  }
+
+  template <typename F>
+  Number max_of_part(F& term) const {
+    constexpr int64_t kLanes = 16;  // Independent maxima, which the compiler can keep in vector registers.
+    Number lanes[kLanes];
+    for (Number& lane : lanes) lane = -math::kInfinity<Number>;
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        lanes[lane] = math::maximum(lanes[lane], call(term, i + lane));
+      }
+    }
+    Number largest = -math::kInfinity<Number>;
+    for (; i < n; ++i) largest = math::maximum(largest, call(term, i));
+    for (const Number lane : lanes) largest = math::maximum(largest, lane);
+    return largest;
+  }
+
+  template <typename F>
+  Number call(F& f, int64_t i) const {
+    return call(f, i, std::make_index_sequence<kInputs>());
+  }
+
+  // A formula that needs an element's place in the row takes it first.
+  template <typename F, size_t... kOperands>
+  Number call(F& f, int64_t i, std::index_sequence<kOperands...>) const {
+    if constexpr (std::is_invocable_v<F&, int64_t, decltype(inputs[kOperands][0])...>) {
+      return f(begin + i, inputs[kOperands][i]...);
+    } else {
+      return f(inputs[kOperands][i]...);
+    }
+  }
+
+  template <typename F, size_t... kOperands, size_t... kOutputs>
+  void write(F f, std::index_sequence<kOperands...>, std::index_sequence<kOutputs...>) const {
     for (int64_t i = 0; i < n; ++i) {
-      f(inputs[kPlaces][i]..., results[kOutputs][i]...);
+      if constexpr (
+          std::is_invocable_v<F&, int64_t, decltype(inputs[kOperands][0])..., decltype(results[kOutputs][0])...>) {
+        f(begin + i, inputs[kOperands][i]..., results[kOutputs][i]...);
+      } else {
+        f(inputs[kOperands][i]..., results[kOutputs][i]...);
+      }
     }
   }
 };

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "clones.h"
 #include "pairwise.h"
 
 // A buffer for one block at a time, of one thread. Where T is the type to compute in already, nothing is copied.
@@ -48,6 +49,16 @@ class Numbers {
     return room_.data();
   }
 
+  // The same in parts of `inner` elements that lie outer_step apart.
+  CPU_APART const Number* load_parts(
+      const T* elements, int64_t step, int64_t inner, int64_t outer_step, int64_t count) {
+    room_.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; i += inner, elements += outer_step) {
+      for (int64_t k = 0; k < inner; ++k) room_[static_cast<size_t>(i + k)] = static_cast<Number>(elements[k * step]);
+    }
+    return room_.data();
+  }
+
   // Where to write the numbers that `store` converts to these elements. Null: numbers that nobody needs.
   Number* room(T* elements, int64_t count) {
     if constexpr (kAreNumbers) {
@@ -61,6 +72,13 @@ class Numbers {
     if constexpr (!kAreNumbers) {
       if (!elements) return;
       for (int64_t i = 0; i < count; ++i) elements[i] = static_cast<T>(room_[static_cast<size_t>(i)]);
+    }
+  }
+
+  // The same to elements that lie as those of load_parts, where the room was not theirs.
+  CPU_APART void store_parts(T* elements, int64_t step, int64_t inner, int64_t outer_step, int64_t count) const {
+    for (int64_t i = 0; elements && i < count; i += inner, elements += outer_step) {
+      for (int64_t k = 0; k < inner; ++k) elements[k * step] = static_cast<T>(room_[static_cast<size_t>(i + k)]);
     }
   }
 

@@ -40,9 +40,10 @@ struct RowStart<N, false, Index> {
 };
 
 // N elements of an input's row from `first` on; zeros where they are not the row's. Nothing waits for a load here:
-// there are predicates, but no branches.
-template <int N, bool kAligned, typename Index, typename T>
-__device__ Vector<T, N> read_row(const Operand<T>& input, const T* row, Index first, Index n, int64_t end) {
+// there are predicates, but no branches. kInParts: a row may have two dimensions.
+template <int N, bool kAligned, bool kInParts, typename Index, typename T>
+__device__ Vector<T, N> read_row(
+    const Operand<T>& input, const Rows& rows, const T* row, Index first, Index n, int64_t end) {
   if constexpr (kAligned) {
     return load_evict_last<N>(row + first, 0, first < n);
   } else {
@@ -53,7 +54,8 @@ __device__ Vector<T, N> read_row(const Operand<T>& input, const T* row, Index fi
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       const bool is_inside = first + k >= 0 && first + k < n;
-      const T value = !is_vector && is_inside ? row[(first + k) * input.step] : T();
+      const T value =
+          !is_vector && is_inside ? row[kInParts ? input.offset(rows, first + k) : (first + k) * input.step] : T();
       if (!is_vector) values[k] = value;
     }
     return values;
@@ -82,7 +84,8 @@ struct HeldRow {
       for (int i = 0; i < Tensors::kInputs; ++i) {
         if (Tensors::kLate >> i & 1) continue;
         const Operand<T>& input = tensors.inputs[i];
-        accesses[access][i] = read_row<N, Kernel::kAligned>(input, input.row(index), first, n, (count - row) * n);
+        accesses[access][i] =
+            read_row<N, Kernel::kAligned, false>(input, tensors.rows, input.row(index), first, n, (count - row) * n);
       }
     }
   }
@@ -110,6 +113,17 @@ struct RowSums {
   }
 };
 
+// What a part of a row leaves of a reduction: two numbers, or a number and a place.
+template <typename Number>
+struct PartialResult {
+  Number first;
+  Number second;
+  int64_t place;
+};
+
+// A row, or a part of one. Its reductions are numbered in the order in which the formula calls them. Of rows in parts,
+// a launch is a pass: in pass i, reduction i is computed of each part alone, those before it are known of all parts,
+// and those after it do not matter; the last pass writes the results.
 template <typename Kernel, typename Tensors>
 class FormulaRow {
  public:
@@ -118,91 +132,202 @@ class FormulaRow {
   using Group = typename Kernel::Group;
   using Held = HeldRow<Kernel, Tensors>;
   using Sums = RowSums<Kernel, Tensors>;
+  using Partial = PartialResult<Number>;
 
   // Past the last row it has no elements.
-  __device__ FormulaRow(Group& group, const Tensors& tensors, int64_t row, Held& held, Sums& sums)
+  __device__ FormulaRow(Group& group, const Tensors& tensors, int64_t row, int part, Held& held, Sums& sums)
       : group_(group),
         tensors_(tensors),
         held_(held),
         sums_(sums),
         row_(row),
+        part_(part),
         valid_(row < tensors.rows.count),
         index_(tensors.rows, valid_ ? row : 0),
         start_(row, valid_ ? tensors.rows.n : 0) {}
 
   __device__ Number size() const { return static_cast<Number>(tensors_.rows.n); }
 
+  __device__ Number count() const { return static_cast<Number>(tensors_.rows.count); }
+
+  __device__ Number batch() const { return static_cast<Number>(tensors_.rows.batch); }
+
   __device__ Number number(int i) const { return valid_ ? widen(tensors_.numbers[i][row_]) : Number(0); }
+
+  __device__ int64_t place(int i) const { return valid_ ? tensors_.places[i][row_] : 0; }
 
   template <typename F>
   __device__ Number sum(F term) {
-    Number total = 0;
-    each<false>([&](int, int, auto... values) { total += term(values...); });
-    return group_.sum(total);
+    const auto of_elements = [&] {
+      Number total = 0;
+      each<false>([&](int, int, Index place, auto... values) { total += invoke(term, place, values...); });
+      return Partial{total, 0, 0};
+    };
+    return reduced(
+               Partial{}, of_elements, add, [&](const Partial& own) { return Partial{group_.sum(own.first), 0, 0}; })
+        .first;
   }
 
   // Two sums by one pass: term(inputs..., first term, second term).
   template <typename F>
   __device__ void sums(Number& first, Number& second, F term) {
-    Vector<Number, 2> totals{};
-    each<false>([&](int, int, auto... values) {
-      Number first_term, second_term;
-      term(values..., first_term, second_term);
-      totals[0] += first_term;
-      totals[1] += second_term;
+    const auto of_elements = [&] {
+      Vector<Number, 2> totals{};
+      each<false>([&](int, int, Index place, auto... values) {
+        Number first_term, second_term;
+        invoke(term, place, values..., first_term, second_term);
+        totals[0] += first_term;
+        totals[1] += second_term;
+      });
+      return Partial{totals[0], totals[1], 0};
+    };
+    const Partial both = reduced(Partial{}, of_elements, add, [&](const Partial& own) {
+      Vector<Number, 2> totals{};
+      totals[0] = own.first;
+      totals[1] = own.second;
+      totals = group_.sum(totals);
+      return Partial{totals[0], totals[1], 0};
     });
-    totals = group_.sum(totals);
-    first = totals[0];
-    second = totals[1];
+    first = both.first;
+    second = both.second;
   }
 
   template <typename F>
   __device__ Number max(F term) {
-    Number largest = -math::kInfinity<Number>;
-    each<false>([&](int, int, auto... values) { largest = math::maximum(largest, term(values...)); });
-    return group_.max(largest);
+    const auto of_elements = [&] {
+      Number largest = -math::kInfinity<Number>;
+      each<false>([&](int, int, Index place, auto... values) {
+        largest = math::maximum(largest, invoke(term, place, values...));
+      });
+      return Partial{largest, 0, 0};
+    };
+    const auto larger = [](Partial& left, const Partial& right) {
+      left.first = math::maximum(left.first, right.first);
+    };
+    return reduced(
+               Partial{-math::kInfinity<Number>, 0, 0},
+               of_elements,
+               larger,
+               [&](const Partial& own) { return Partial{group_.max(own.first), 0, 0}; })
+        .first;
   }
 
   template <typename F>
   __device__ Number min(F term) {
-    return -max([&](auto... values) { return -term(values...); });
+    return -max([&](auto... values) -> decltype(-term(values...)) { return -term(values...); });
+  }
+
+  // The first place of the largest term; a NaN is the largest of all.
+  template <typename F>
+  __device__ int64_t argmax(F term) {
+    const auto keep_first = [](Partial& left, const Partial& right) {
+      const Ranked<Number> other{right.first, right.place};
+      if (other.is_before(Ranked<Number>{left.first, left.place})) left = right;
+    };
+    const Partial none{-math::kInfinity<Number>, 0, INT64_MAX};
+    const auto of_elements = [&] {
+      Partial first = none;
+      each<false>([&](int, int, Index place, auto... values) {
+        keep_first(first, {invoke(term, place, values...), 0, place});
+      });
+      return first;
+    };
+    return reduced(
+               none,
+               of_elements,
+               keep_first,
+               [&](const Partial& own) {
+                 const Ranked<Number> first = group_.argmax(Ranked<Number>{own.first, own.place});
+                 return Partial{first.value, 0, first.place};
+               })
+        .place;
+  }
+
+  template <typename F>
+  __device__ int64_t argmin(F term) {
+    return argmax([&](auto... values) -> decltype(-term(values...)) { return -term(values...); });
   }
 
   // f(inputs..., results...) for each element.
   template <typename F>
   __device__ void write(F f) {
-    write(f, std::make_index_sequence<Tensors::kResults>());
+    if (is_last_pass()) write(f, std::make_index_sequence<Tensors::kResults>());
   }
 
   __device__ void put(int i, Number value) {
-    if (valid_ && group_.rank() == 0 && tensors_.row_results[i]) {
-      tensors_.row_results[i][row_] = static_cast<T>(value);
-    }
+    if (puts() && tensors_.row_results[i]) tensors_.row_results[i][row_] = static_cast<T>(value);
+  }
+
+  __device__ void put_place(int i, int64_t place) {
+    if (puts()) tensors_.place_results[i][row_] = place;
   }
 
  private:
   static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
   static constexpr bool kAligned = Kernel::kAligned;
+  static constexpr bool kInParts = kHeld == 0;
   using Access = Vector<T, N>[Tensors::kInputs + 1];
   using Index = std::conditional_t<(kHeld > 0), int, int64_t>;
+
+  __device__ static void add(Partial& left, const Partial& right) {
+    left.first += right.first;
+    left.second += right.second;
+  }
+
+  // A formula that needs an element's place in the row takes it first.
+  template <typename F, typename... Values>
+  __device__ static decltype(auto) invoke(F& f, int64_t place, Values&&... values) {
+    if constexpr (std::is_invocable_v<F&, int64_t, Values&&...>) {
+      return f(place, values...);
+    } else {
+      return f(values...);
+    }
+  }
+
+  // A reduction of the row: of_elements() is a thread's own result, join() adds another to it, and across() is the
+  // group's.
+  template <typename F, typename Join, typename Across>
+  __device__ Partial reduced(Partial none, const F& of_elements, const Join& join, const Across& across) {
+    if constexpr (kInParts) {
+      if (tensors_.parts > 1) {
+        const int64_t first = (int64_t(reductions_) * tensors_.rows.count + (valid_ ? row_ : 0)) * tensors_.parts;
+        Partial* const of_parts = static_cast<Partial*>(tensors_.partial) + first;
+        const int reduction = reductions_++;
+        if (reduction > tensors_.pass) return none;
+        if (reduction == tensors_.pass) {
+          const Partial own = across(of_elements());
+          if (valid_ && group_.rank() == 0) of_parts[part_] = own;
+          return own;
+        }
+        for (int part = group_.rank(); part < tensors_.parts; part += group_.size()) join(none, of_parts[part]);
+        return across(none);
+      }
+    }
+    return across(of_elements());
+  }
+
+  __device__ bool is_last_pass() const { return !kInParts || tensors_.parts == 1 || reductions_ == tensors_.pass; }
+
+  __device__ bool puts() const { return valid_ && group_.rank() == 0 && part_ == 0 && is_last_pass(); }
 
   __device__ Index elements() const { return valid_ ? static_cast<Index>(tensors_.rows.n) : 0; }
 
   __device__ Vector<T, N> read(int i, Index first) const {
     const Operand<T>& input = tensors_.inputs[i];
     const int64_t end = (tensors_.rows.count - row_) * tensors_.rows.n;
-    return read_row<N, kAligned>(input, input.row(index_), first, elements(), end);
+    return read_row<N, kAligned, kInParts>(input, tensors_.rows, input.row(index_), first, elements(), end);
   }
 
-  // Calls f(access, k, inputs...) for each element: number k of an access. Calls finish(first) after each access, which
-  // begins with element number `first` of the row. kLast: the pass that reads the late inputs.
+  // Calls f(access, k, place, inputs...) for each element: number k of an access, at its place in the row. Calls
+  // finish(first) after each access, which begins with element number `first` of the row. kLast: the pass that reads
+  // the late inputs.
   template <bool kLast, typename F, typename G>
   __device__ void each(F f, G finish) {
     const auto visit = [&](int access, Index first, const Access& vectors) {
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         const bool is_inside = kAligned || (first + k >= 0 && first + k < elements());
-        if (is_inside) call(f, access, k, vectors, std::make_index_sequence<Tensors::kInputs>());
+        if (is_inside) call(f, access, k, first + k, vectors, std::make_index_sequence<Tensors::kInputs>());
       }
       finish(first);
     };
@@ -219,7 +344,9 @@ class FormulaRow {
         if (index < start_.accesses) visit(access, start_.first(index), held_.accesses[access]);
       }
     } else {
-      for (Index index = group_.rank(); index < start_.accesses; index += group_.size()) {
+      const Index accesses = start_.accesses, parts = tensors_.parts;
+      const Index end = parts == 1 ? accesses : accesses * (part_ + 1) / parts;
+      for (Index index = accesses * part_ / parts + group_.rank(); index < end; index += group_.size()) {
         Access vectors;
 #pragma unroll
         for (int i = 0; i < Tensors::kInputs; ++i) {
@@ -236,16 +363,17 @@ class FormulaRow {
   }
 
   template <typename F, size_t... kPlaces>
-  __device__ static void call(F& f, int access, int k, const Access& vectors, std::index_sequence<kPlaces...>) {
-    f(access, k, widen(vectors[kPlaces][k])...);
+  __device__ static void call(
+      F& f, int access, int k, Index place, const Access& vectors, std::index_sequence<kPlaces...>) {
+    f(access, k, place, widen(vectors[kPlaces][k])...);
   }
 
   template <typename F, size_t... kPlaces>
   __device__ void write(F f, std::index_sequence<kPlaces...>) {
     Vector<T, N> results[Tensors::kResults + 1];
-    const auto compute = [&](int access, int k, auto... values) {
+    const auto compute = [&](int access, int k, Index place, auto... values) {
       Number numbers[Tensors::kResults + 1];
-      f(values..., numbers[kPlaces]...);
+      invoke(f, place, values..., numbers[kPlaces]...);
 #pragma unroll
       for (int i = 0; i < Tensors::kResults; ++i) {
         results[i][k] = static_cast<T>(numbers[i]);
@@ -260,6 +388,15 @@ class FormulaRow {
       for (int i = 0; i < Tensors::kResults; ++i) {
         T* const values = tensors_.results[i].values;
         if (!values) continue;
+        const Operand<T>& layout = tensors_.layout;
+        if (kInParts && !layout.flat) {
+          T* const row = values + (layout.row(index_) - layout.data);
+#pragma unroll
+          for (int k = 0; k < N; ++k) {
+            if (first + k >= 0 && first + k < n) row[layout.offset(tensors_.rows, first + k)] = results[i][k];
+          }
+          continue;
+        }
         T* const row = values + row_ * n;
         if (kAligned || (first >= 0 && first + N <= n)) {
           store_evict_last(row + first, 0, results[i]);
@@ -278,9 +415,11 @@ class FormulaRow {
   Held& held_;
   Sums& sums_;
   const int64_t row_;
+  const int part_;
   const bool valid_;
   const RowIndex index_;
   const RowStart<N, kAligned, Index> start_;
+  int reductions_ = 0;
 };
 
 // Calls formula(row) for the rows of a group. kSummed: the results of which sums over the rows are written as well; the
@@ -293,10 +432,16 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
   typename Row::Held held;
   typename Row::Sums sums;
   const int64_t count = tensors.rows.count;
-  if constexpr (Kernel::kSummed == 0) {
+  if constexpr (Kernel::kHeld == 0) {
+    const int part = blockIdx.y;
+    for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
+      Row row(group, tensors, i, part, held, sums);
+      formula(row);
+    }
+  } else if constexpr (Kernel::kSummed == 0) {
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       held.load(group, tensors, i);
-      Row row(group, tensors, i, held, sums);
+      Row row(group, tensors, i, 0, held, sums);
       formula(row);
     }
   } else {
@@ -304,7 +449,7 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       typename Row::Held next;
       next.load(group, tensors, i + group.count());
-      Row row(group, tensors, i, held, sums);
+      Row row(group, tensors, i, 0, held, sums);
       formula(row);
       held = next;
     }
@@ -334,16 +479,23 @@ template <typename Tensors>
 bool reads_vectors(const Tensors& tensors) {
   constexpr int N = kOperandVector<typename Tensors::Element>;
   const Rows& rows = tensors.rows;
-  bool vectors = rows.n % N == 0;
+  bool vectors = rows.n % N == 0 && tensors.layout.flat;
   for (int i = 0; i < Tensors::kInputs; ++i) {
     vectors = vectors && tensors.inputs[i].vectors && tensors.inputs[i].step == 1;
   }
   return vectors;
 }
 
+// Whether neighbouring rows lie side by side, as those of a dimension that is not the last.
+template <typename Tensors>
+bool are_columns(const Tensors& tensors) {
+  return tensors.layout.step != 1 && tensors.rows.dimensions > 0 && tensors.layout.strides[0] == 1;
+}
+
 // Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
-// accesses each. kSummed: only for aligned rows that a block can hold; `otherwise` is returned for others.
-template <int kSummed, int kThreads, int kHeld, typename Tensors, typename Result, typename Visit>
+// accesses each. kSideBySide: rows may lie side by side. kSummed: only for aligned rows that a block can hold;
+// `otherwise` is returned for others.
+template <int kSummed, int kThreads, int kHeld, bool kSideBySide, typename Tensors, typename Result, typename Visit>
 Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) {
   constexpr int N = kOperandVector<typename Tensors::Element>;
   const bool aligned = reads_vectors(tensors);
@@ -351,9 +503,14 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   // Elements that are looked at one by one take registers of their own.
   constexpr int kUnaligned = std::max(1, kHeld / 2);
   const int held = aligned ? kHeld : kUnaligned;
-  const bool is_held = accesses <= int64_t(kThreads) * held;
+  const bool is_held = accesses <= int64_t(kThreads) * held && tensors.parts == 1 && tensors.layout.flat;
   const int threads = is_held ? threads_for(std::max<int64_t>(accesses, 1), held) : kThreads;
-  if (aligned && accesses <= kWarp * kHeld) {
+  if constexpr (kSideBySide) {
+    if (are_columns(tensors)) {
+      return visit(RowKernel<ColumnGroup, 1, 0, false, 0>{ColumnGroup::kThreads, ColumnGroup::kRows});
+    }
+  }
+  if (aligned && is_held && accesses <= kWarp * kHeld) {
     return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
   if (aligned && is_held) return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed>{threads, 1});
@@ -364,25 +521,17 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   return otherwise;
 }
 
-// The launch bounds of a kernel for rows.
-template <typename Kernel, int kMostThreads, int kResidentThreads>
-struct RowBounds {
-  static constexpr int kThreads = Kernel::Group::kOfOneWarp ? kLaneGroupThreads : kMostThreads;
-  static constexpr int kBlocks = kResidentThreads / kThreads;
-};
-
-// Calls launch(kernel, blocks) with a group for each row.
-template <int kThreads, int kHeld, typename Tensors, typename Launch>
-cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
-  return visit_rows<0, kThreads, kHeld>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
-    constexpr int64_t kMost = 1 << 30;
-    const int64_t blocks = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
-    launch(kernel, static_cast<unsigned>(std::min(kMost, blocks)));
-    return cudaGetLastError();
-  });
+// In how many parts few long rows are computed, so that all multiprocessors have some.
+template <bool kSideBySide, typename Tensors>
+int parts_of_rows(const Tensors& tensors) {
+  const bool columns = kSideBySide && are_columns(tensors);
+  // Of a part, at least; and blocks of a multiprocessor.
+  const int64_t elements = columns ? 128 : 8192, resident = columns ? 8 : 4;
+  if (!columns && tensors.rows.n < 8 * elements) return 1;
+  const int64_t blocks = columns ? (tensors.rows.count + kWarp - 1) / kWarp : tensors.rows.count;
+  const int64_t wanted = resident * attribute(cudaDevAttrMultiProcessorCount) / std::max<int64_t>(1, blocks);
+  return static_cast<int>(std::max<int64_t>(1, std::min(wanted, tensors.rows.n / elements)));
 }
-
-// ---- Gradients that are sums over the rows ----------------------------------------------------------------------
 
 template <typename Tensors>
 bool sums_by_kernel(const Tensors& tensors) {
@@ -391,11 +540,49 @@ bool sums_by_kernel(const Tensors& tensors) {
   });
 }
 
+// Splits few long rows into parts. Returns the bytes that the parts leave of so many reductions.
+template <bool kSideBySide, typename Tensors>
+int64_t split_rows(Tensors& tensors, int reductions) {
+  using Number = std::conditional_t<std::is_same_v<typename Tensors::Element, double>, double, float>;
+  tensors.parts = sums_by_kernel(tensors) ? 1 : parts_of_rows<kSideBySide>(tensors);
+  if (tensors.parts == 1) return 0;
+  return reductions * tensors.rows.count * tensors.parts * static_cast<int64_t>(sizeof(PartialResult<Number>));
+}
+
+// The launch bounds of a kernel for rows.
+template <typename Kernel, int kMostThreads, int kResidentThreads>
+struct RowBounds {
+  static constexpr bool kColumns = std::is_same_v<typename Kernel::Group, ColumnGroup>;
+  static constexpr int kThreads = kColumns                    ? ColumnGroup::kThreads
+                                  : Kernel::Group::kOfOneWarp ? kLaneGroupThreads
+                                                              : kMostThreads;
+  static constexpr int kBlocks = kColumns ? 1024 / kThreads : Kernel::kHeld == 0 ? 1 : kResidentThreads / kThreads;
+};
+
+// Calls launch(kernel, tensors, blocks) with a group for each row, or for each part of it: then once for each of the
+// formula's reductions, and for its results.
+template <int kThreads, int kHeld, int kReductions, bool kSideBySide, typename Tensors, typename Launch>
+cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
+  return visit_rows<0, kThreads, kHeld, kSideBySide>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
+    constexpr int64_t kMost = 1 << 30;
+    const int64_t blocks = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
+    const dim3 grid(static_cast<unsigned>(std::min(kMost, blocks)), tensors.parts);
+    Tensors of_pass = tensors;
+    for (of_pass.pass = 0; of_pass.pass <= (tensors.parts > 1 ? kReductions : 0); ++of_pass.pass) {
+      launch(kernel, of_pass, grid);
+      if (const cudaError_t error = cudaGetLastError()) return error;
+    }
+    return cudaSuccess;
+  });
+}
+
+// ---- Gradients that are sums over the rows ----------------------------------------------------------------------
+
 // The rows of partial sums of such gradients, one a block: as many blocks as the multiprocessors hold at once, so that
 // each adds up several rows. 0 for rows that a block cannot hold.
 template <int kSummed, int kThreads, int kHeld, int kResidentThreads, typename Tensors>
 int64_t rows_of_partial_sums(const Tensors& tensors) {
-  return visit_rows<kSummed, kThreads, kHeld>(tensors, int64_t(0), [&](const auto& kernel) {
+  return visit_rows<kSummed, kThreads, kHeld, false>(tensors, int64_t(0), [&](const auto& kernel) {
     const int64_t per_multiprocessor = std::max(1, kResidentThreads / kernel.threads);
     const int64_t useful = tensors.rows.count / (kRowsPerGroup * kernel.groups_per_block);
     return std::clamp<int64_t>(useful, 1, per_multiprocessor * attribute(cudaDevAttrMultiProcessorCount));
@@ -415,9 +602,10 @@ cudaError_t add_all_sums(const Tensors& tensors, cudaError_t error, cudaStream_t
 template <int kSummed, int kThreads, int kHeld, int kResidentThreads, typename Tensors, typename Launch>
 cudaError_t launch_sums(const Tensors& tensors, cudaStream_t stream, const Launch& launch) {
   const int64_t blocks = rows_of_partial_sums<kSummed, kThreads, kHeld, kResidentThreads>(tensors);
-  cudaError_t error = visit_rows<kSummed, kThreads, kHeld>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
-    launch(kernel, static_cast<unsigned>(blocks));
-    return cudaGetLastError();
-  });
+  cudaError_t error =
+      visit_rows<kSummed, kThreads, kHeld, false>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
+        launch(kernel, tensors, dim3(static_cast<unsigned>(blocks)));
+        return cudaGetLastError();
+      });
   return add_all_sums(tensors, error, stream);
 }

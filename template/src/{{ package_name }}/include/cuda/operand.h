@@ -21,6 +21,8 @@ constexpr int kOperandVector = 16 / sizeof(T);
 struct Rows {
   int64_t count = 1;
   int64_t n = 1;
+  int64_t inner = 1;                   // elements of a row that lie evenly: n, or fewer where a row has two dimensions
+  int64_t batch = 1;                   // the size of the shape's first dimension
   int dimensions = 0;                  // of the rows
   int64_t sizes[kRowDimensions] = {};  // the innermost first
 };
@@ -49,6 +51,7 @@ template <typename T>
 struct Operand {
   const T* data = nullptr;
   int64_t step = 0;                      // between neighbouring elements of a row; 0 where they are one number
+  int64_t outer_step = 0;                // between the row's parts of rows.inner elements
   int64_t strides[kRowDimensions] = {};  // between rows
   bool vectors = false;                  // whether rows can be read by vectors, or are one number each
   bool flat = false;                     // whether the elements lie one after the other, as those of a result do
@@ -59,6 +62,13 @@ struct Operand {
       pointer += index.places[d] * strides[d];
     }
     return pointer;
+  }
+
+  // Where element i of a row lies, from the row's first one on.
+  OPERAND_FUNCTION int64_t offset(const Rows& rows, int64_t i) const {
+    if (rows.inner == rows.n) return i * step;
+    const int64_t part = i / rows.inner;
+    return part * outer_step + (i - part * rows.inner) * step;
   }
 };
 

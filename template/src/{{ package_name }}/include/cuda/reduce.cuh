@@ -31,7 +31,7 @@ __device__ T warp_max(T value) {
 template <typename T>
 struct Ranked {
   T value;
-  int place;
+  int64_t place;
 
   // Whether it goes before another: the larger value does, NaN before any number, and of equal ones the first.
   __device__ bool is_before(const Ranked& other) const {

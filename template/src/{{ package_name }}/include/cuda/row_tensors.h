@@ -5,10 +5,19 @@
 #include "gradient.h"
 #include "operand.h"
 
-// What a kernel reads and writes, beside its scalars: tensors of rows, tensors with a number for each row, results of
-// rows, and results with a number for each row. A result that is null is not needed. kLate has a bit for each input
-// that only the last pass reads, and that all rows may have in common.
-template <typename T, int kInputs_, int kNumbers_, int kResults_, int kRowResults_, int kLate_>
+// What a kernel reads and writes, beside its scalars: tensors of rows, tensors with a number or a place for each row,
+// results of rows, and results with a number or a place for each row. A place is that of an element in its row. A
+// result that is null is not needed. kLate has a bit for each input that only the last pass reads, and that all rows
+// may have in common.
+template <
+    typename T,
+    int kInputs_,
+    int kNumbers_,
+    int kResults_,
+    int kRowResults_,
+    int kLate_,
+    int kPlaces_ = 0,
+    int kPlaceResults_ = 0>
 struct RowTensors {
   using Element = T;
   static constexpr int kInputs = kInputs_;
@@ -16,10 +25,20 @@ struct RowTensors {
   static constexpr int kResults = kResults_;
   static constexpr int kRowResults = kRowResults_;
   static constexpr int kLate = kLate_;
+  static constexpr int kPlaces = kPlaces_;
+  static constexpr int kPlaceResults = kPlaceResults_;
 
   Rows rows;
+  Operand<T> layout;  // of the results
   Operand<T> inputs[kInputs + 1];
   const T* numbers[kNumbers + 1];
   Gradient<T> results[kResults + 1];
   T* row_results[kRowResults + 1];
+  const int64_t* places[kPlaces + 1];
+  int64_t* place_results[kPlaceResults + 1];
+
+  // On a GPU, few rows are computed in parts: how many, which pass over them a launch is, and what the parts leave.
+  int parts = 1;
+  int pass = 0;
+  void* partial = nullptr;
 };

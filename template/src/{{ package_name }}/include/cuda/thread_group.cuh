@@ -51,6 +51,11 @@ struct LaneGroup {
     return warp_max<kLanes>(value);
   }
 
+  template <typename T>
+  __device__ Ranked<T> argmax(Ranked<T> best) {
+    return warp_argmax<kLanes>(best);
+  }
+
  private:
   __device__ int groups() const { return blockDim.x / kLanes; }
 };
@@ -91,6 +96,23 @@ struct BlockGroup {
     return warp_max(warp_largest[lane < warps ? lane : 0]);
   }
 
+  // Of what goes before all others, see Ranked.
+  template <typename T>
+  __device__ Ranked<T> argmax(Ranked<T> best) {
+    __shared__ T largest[kWarp];
+    __shared__ int64_t places[kWarp];
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    best = warp_argmax(best);
+    __syncthreads();  // The last call's values have been read.
+    if (lane == 0) {
+      largest[warp] = best.value;
+      places[warp] = best.place;
+    }
+    __syncthreads();
+    const int chosen = lane < warps ? lane : 0;
+    return warp_argmax(Ranked<T>{largest[chosen], places[chosen]});
+  }
+
  protected:
   // The block's warps from `begin` on leave a sum each; synchronise() is the barrier of the group's threads.
   template <typename T, typename Synchronise>
@@ -124,6 +146,60 @@ struct SubBlockGroup : BlockGroup {
   template <typename T>
   __device__ T sum(T value) {
     return sum_by(value, threadIdx.y * (blockDim.x / kWarp), [] { named_barrier_sync(1 + threadIdx.y, blockDim.x); });
+  }
+};
+
+// The lanes of a warp take neighbouring rows, and the warps of a block share the elements of each: for rows that lie
+// side by side, such as those of a dimension that is not the last.
+struct ColumnGroup {
+  static constexpr bool kOfOneWarp = false;
+  static constexpr bool kSharesBlock = true;
+  static constexpr int kWarps = 8, kThreads = kWarps * kWarp;
+  static constexpr int kRows = kWarp;  // of a block
+  static constexpr int kStep = kWarps;
+
+  template <int kAccesses>
+  __device__ int first_access() const {
+    return rank();
+  }
+
+  __device__ int rank() const { return threadIdx.x / kWarp; }
+  __device__ int size() const { return kWarps; }
+  __device__ int64_t first() const { return int64_t(blockIdx.x) * kRows + threadIdx.x % kWarp; }
+  __device__ int64_t count() const { return int64_t(gridDim.x) * kRows; }
+  __device__ bool in_turn(int64_t row, int64_t rows) const { return row - threadIdx.x % kWarp < rows; }
+
+  template <typename T>
+  __device__ T sum(T value) {
+    return joined(value, [](T& total, T other) { total += other; });
+  }
+
+  template <typename T>
+  __device__ T max(T value) {
+    return joined(
+        value, [](T& largest, T other) { largest = largest > other || largest != largest ? largest : other; });
+  }
+
+  template <typename T>
+  __device__ Ranked<T> argmax(Ranked<T> best) {
+    return joined(best, [](Ranked<T>& first, const Ranked<T>& other) {
+      if (other.is_before(first)) first = other;
+    });
+  }
+
+ private:
+  // A row's values of all warps, in their order.
+  template <typename T, typename Join>
+  __device__ T joined(T value, const Join& join) {
+    __shared__ T values[kWarps][kWarp];
+    const int lane = threadIdx.x % kWarp;
+    __syncthreads();  // The last call's values have been read.
+    values[rank()][lane] = value;
+    __syncthreads();
+    T total = values[0][lane];
+#pragma unroll
+    for (int warp = 1; warp < kWarps; ++warp) join(total, values[warp][lane]);
+    return total;
   }
 };
 

@@ -230,4 +230,24 @@ inline void has_dimensions(const Argument& argument, int64_t at_least) {
   }
 }
 
+inline void has_dimensions(const Argument& argument, int64_t at_least, int64_t at_most) {
+  if (argument.tensor.dim() < at_least || argument.tensor.dim() > at_most) {
+    refuse(
+        argument,
+        "has " + std::to_string(argument.tensor.dim()) + " dimensions",
+        at_least == at_most ? std::to_string(at_least) : std::to_string(at_least) + " to " + std::to_string(at_most));
+  }
+}
+
+// A dimension of the argument, named by another one; negative from the end.
+inline void has_dimension(const Argument& argument, const char* name, int64_t dim) {
+  const int64_t rank = argument.tensor.dim();
+  if (dim < -rank || dim >= rank) {
+    refuse(
+        argument,
+        "has " + std::to_string(rank) + " dimensions and " + name + " is " + std::to_string(dim),
+        std::string("a ") + name + " from " + std::to_string(-rank) + " to " + std::to_string(rank - 1));
+  }
+}
+
 }  // namespace checks

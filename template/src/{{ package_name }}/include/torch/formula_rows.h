@@ -5,48 +5,153 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "clones.h"
 #include "formula_row.h"
 #include "numbers.h"
 #include "row_tensors.h"
 
-// Calls f(row) with a FormulaRow for each row, in parallel; `elements` are worth a thread of their own.
-template <typename Tensors, typename F>
-void for_each_row(const Tensors& tensors, int64_t elements, const F& f) {
+// Rows of more elements are computed in parts, by several threads.
+constexpr int64_t kPartOfRow = 1 << 16;
+
+// The FormulaRow of a row, or of a part of it.
+template <typename Tensors>
+class RowOnCpu {
+ public:
   using T = typename Tensors::Element;
-  constexpr int kInputs = Tensors::kInputs, kNumbers = Tensors::kNumbers;
-  constexpr int kResults = Tensors::kResults, kRowResults = Tensors::kRowResults;
-  const Rows& rows = tensors.rows;
-  const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(1, rows.n));
-  const auto visit = [&](int64_t begin, int64_t end) {
-    Numbers<T> inputs[kInputs + 1], results[kResults + 1];
-    FormulaRow<accumulate_t<T>, kInputs, kNumbers, kResults, kRowResults> row;
-    row.n = rows.n;
-    for (int64_t i = begin; i < end; ++i) {
-      const RowIndex index(rows, i);
-      for (int k = 0; k < kInputs; ++k) {
-        row.inputs[k] = inputs[k].load(tensors.inputs[k].row(index), tensors.inputs[k].step, rows.n);
-      }
-      for (int k = 0; k < kNumbers; ++k) {
-        row.numbers[k] = static_cast<accumulate_t<T>>(tensors.numbers[k][i]);
-      }
-      const auto result = [&](int k) {
-        T* const values = tensors.results[k].values;
-        return values ? values + i * rows.n : nullptr;
-      };
-      for (int k = 0; k < kResults; ++k) {
-        row.results[k] = results[k].room(result(k), rows.n);
-      }
-      f(row);
-      for (int k = 0; k < kResults; ++k) {
-        results[k].store(result(k), rows.n);
-      }
-      for (int k = 0; k < kRowResults; ++k) {
-        tensors.row_results[k][i] = static_cast<T>(row.row_results[k]);
+  using Row = FormulaRow<
+      accumulate_t<T>,
+      Tensors::kInputs,
+      Tensors::kNumbers,
+      Tensors::kResults,
+      Tensors::kRowResults,
+      Tensors::kPlaces,
+      Tensors::kPlaceResults>;
+
+  Row row;
+
+  explicit RowOnCpu(const Tensors& tensors) : tensors_(tensors) {
+    row.rows = tensors.rows.count;
+    row.total_size = tensors.rows.n;
+    row.first_size = tensors.rows.batch;
+  }
+
+  // Elements begin to begin + n of row i.
+  void load(int64_t i, int64_t begin, int64_t n) {
+    const Rows& rows = tensors_.rows;
+    index_ = RowIndex(rows, i);
+    row.begin = begin;
+    row.n = n;
+    for (int k = 0; k < Tensors::kInputs; ++k) {
+      const Operand<T>& input = tensors_.inputs[k];
+      const T* const elements = input.row(index_) + input.offset(rows, begin);
+      row.inputs[k] = rows.inner == rows.n ? inputs_[k].load(elements, input.step, n)
+                                           : inputs_[k].load_parts(elements, input.step, inner(n), input.outer_step, n);
+    }
+    for (int k = 0; k < Tensors::kNumbers; ++k) row.numbers[k] = static_cast<accumulate_t<T>>(tensors_.numbers[k][i]);
+    for (int k = 0; k < Tensors::kPlaces; ++k) row.places[k] = tensors_.places[k][i];
+    for (int k = 0; k < Tensors::kResults; ++k) {
+      row.results[k] = results_[k].room(is_dense() ? result(k) : nullptr, n);
+    }
+  }
+
+  void store() {
+    for (int k = 0; k < Tensors::kResults; ++k) {
+      if (is_dense()) {
+        results_[k].store(result(k), row.n);
+      } else {
+        results_[k].store_parts(result(k), tensors_.layout.step, inner(row.n), tensors_.layout.outer_step, row.n);
       }
     }
+  }
+
+  void store_numbers(int64_t i) {
+    for (int k = 0; k < Tensors::kRowResults; ++k) {
+      if (tensors_.row_results[k]) tensors_.row_results[k][i] = static_cast<T>(row.row_results[k]);
+    }
+    for (int k = 0; k < Tensors::kPlaceResults; ++k) tensors_.place_results[k][i] = row.place_results[k];
+  }
+
+ private:
+  // Parts of a row with two dimensions have whole inner ones, or lie in one.
+  int64_t inner(int64_t n) const {
+    return tensors_.rows.inner == tensors_.rows.n ? n : std::min(n, tensors_.rows.inner);
+  }
+
+  bool is_dense() const { return tensors_.layout.step == 1 && tensors_.rows.inner == tensors_.rows.n; }
+
+  T* result(int k) const {
+    T* const values = tensors_.results[k].values;
+    if (!values) return nullptr;
+    Operand<T> layout = tensors_.layout;
+    layout.data = values;
+    return values + (layout.row(index_) - layout.data) + layout.offset(tensors_.rows, row.begin);
+  }
+
+  const Tensors& tensors_;
+  RowIndex index_;
+  Numbers<T> inputs_[Tensors::kInputs + 1], results_[Tensors::kResults + 1];
+};
+
+// The parts of a long row, none of which reaches from one inner dimension into the next; a short one is one part.
+class RowParts {
+ public:
+  explicit RowParts(const Rows& rows) : n_(rows.n), inner_(rows.inner) {
+    if (n_ <= kPartOfRow) {
+      inner_ = size_ = std::max<int64_t>(1, n_);
+    } else if (inner_ == n_ || inner_ > kPartOfRow) {
+      size_ = kPartOfRow;
+    } else {
+      size_ = kPartOfRow / inner_ * inner_;
+      inner_ = n_;
+    }
+    of_inner_ = (inner_ + size_ - 1) / size_;
+  }
+
+  int64_t count() const { return std::max<int64_t>(1, n_ / inner_ * of_inner_); }
+
+  int64_t begin(int64_t part) const { return part / of_inner_ * inner_ + part % of_inner_ * size_; }
+
+  int64_t end(int64_t part) const { return std::min({begin(part) + size_, (part / of_inner_ + 1) * inner_, n_}); }
+
+ private:
+  int64_t n_, inner_, size_, of_inner_;
+};
+
+// Calls f(row) with a FormulaRow for each row, in parallel, or for each part of long ones, once for each of the
+// formula's reductions and for its results; `elements` are worth a thread of their own.
+template <typename Tensors, typename F>
+void for_each_row(const Tensors& tensors, int64_t elements, const F& f) {
+  using Number = accumulate_t<typename Tensors::Element>;
+  const Rows& rows = tensors.rows;
+  const RowParts parts(rows);
+  const int64_t count = parts.count();
+  std::vector<PartialResult<Number>> partial;
+  int pass = 0, reductions = 0;
+  const auto visit = [&](int64_t begin, int64_t end) {
+    RowOnCpu<Tensors> computed(tensors);
+    auto& row = computed.row;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t part = i % count;
+      computed.load(i / count, parts.begin(part), parts.end(part) - parts.begin(part));
+      row.partial = count > 1 ? partial.data() + i / count * count : nullptr;
+      row.partial_stride = rows.count * count;
+      row.parts = count;
+      row.part = part;
+      row.pass = pass;
+      row.reductions = 0;
+      f(row);
+      if (count > 1 && pass < row.reductions) continue;
+      computed.store();
+      if (part == 0) computed.store_numbers(i / count);
+    }
+    if (begin == 0) reductions = row.reductions;
   };
+  const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(1, rows.n / count));
   const auto call = [&](int64_t begin, int64_t end) { call_cloned(visit, begin, end); };
-  torch::stable::parallel_for(0, rows.count, grain, call);
+  do {
+    if (count > 1) partial.resize(rows.count * count * (pass + 1));
+    torch::stable::parallel_for(0, rows.count * count, grain, call);
+  } while (count > 1 && pass++ < reductions);
 }

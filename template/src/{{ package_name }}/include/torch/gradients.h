@@ -4,6 +4,7 @@
 
 #include <torch/csrc/stable/ops.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "broadcast.h"
@@ -11,12 +12,15 @@
 #include "dtypes.h"
 #include "gradient.h"
 
-// A sum over the dimensions along which a tensor of these sizes was repeated.
-inline checks::Tensor sum_to(const checks::Tensor& gradient, const std::vector<int64_t>& sizes) {
+// A sum over the dimensions along which a tensor of these sizes was repeated. `row`: the only ones that it has, where
+// these are not the last.
+inline checks::Tensor sum_to(
+    const checks::Tensor& gradient, const std::vector<int64_t>& sizes, const std::vector<int64_t>& row) {
   const int64_t added = gradient.dim() - static_cast<int64_t>(sizes.size());
   std::vector<int64_t> dims;
   for (int64_t d = 0; d < gradient.dim(); ++d) {
-    if (d < added || (sizes[d - added] == 1 && gradient.size(d) != 1)) dims.push_back(d);
+    const bool is_added = added > 0 && !row.empty() ? std::count(row.begin(), row.end(), d) == 0 : d < added;
+    if (is_added || (row.empty() && sizes[d - added] == 1 && gradient.size(d) != 1)) dims.push_back(d);
   }
   return dims.empty() ? gradient : torch::stable::view(torch::stable::sum(gradient, dims, true), sizes);
 }
@@ -91,7 +95,7 @@ class BroadcastGradients {
   checks::Tensor result(size_t i) const {
     const Item& item = wanted_[i];
     if (!item.needed) return empty_contiguous(like_, {0});
-    return item.sums ? *item.sums : sum_to(*item.values, item.sizes);
+    return item.sums ? *item.sums : sum_to(*item.values, item.sizes, shape_.row_dimensions());
   }
 
  private:
@@ -105,7 +109,7 @@ class BroadcastGradients {
 
   // Whether all rows have the tensor in common: it has their last dimensions, and all of a row's elements.
   bool is_vector(const std::vector<int64_t>& sizes) const {
-    if (shape_.rows().count <= 1) return false;
+    if (shape_.rows().count <= 1 || !shape_.has_flat_results()) return false;
     int64_t elements = 1;
     auto full = shape_.sizes().rbegin();
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size, ++full) {

@@ -1,0 +1,69 @@
+"""Which dimensions of a tensor make up a row, and of how many dimensions it may be."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from kernelgen.worker.trace.check import agrees
+from kernelgen.worker.trace.function import Function
+from kernelgen.worker.trace.graph import RefusedError
+
+_MOST_DIMENSIONS = 5  # That are tried: a function that takes these takes more.
+
+
+def rows(function: Function, assumption: Any, path: dict[str, Any]) -> dict[str, Any]:
+    """`rows`, the dimensions of a row in the form that holds for the most ranks, and `ranks`, the least and the most
+    dimensions; the most is null where any number does.
+
+    A form is {"dims": [...]}, where negative ones count from the end, {"from": dim}, {"but": dim}, or
+    {"argument": name}.
+    """
+    if _parts(assumption.dims) > 2:
+        raise RefusedError("a reduction of dimensions that lie in more than two places", 3)
+    choices = [(_ranks(function, assumption, path, form), form) for form in _forms(assumption)]
+    ranks, form = max(choices, key=lambda choice: len(choice[0]))
+    return {"rows": form, "ranks": [ranks[0], None if ranks[-1] == _MOST_DIMENSIONS else ranks[-1]]}
+
+
+def dims_of(form: dict[str, Any], rank: int) -> tuple[int, ...] | None:
+    """The dimensions of a row among `rank`; None where there are not so many."""
+    if "from" in form:
+        return tuple(range(form["from"], rank)) or None
+    if "but" in form:
+        dims = tuple(dim for dim in range(rank) if dim != form["but"])
+        return dims if form["but"] < rank else None
+    if any(not -rank <= dim < rank for dim in form["dims"]):
+        return None
+    return tuple(sorted(dim % rank for dim in form["dims"]))
+
+
+def _parts(dims: tuple[int, ...]) -> int:
+    return sum(dim - 1 not in dims for dim in dims)
+
+
+def _forms(assumption: Any) -> Iterator[dict[str, Any]]:
+    rank, dims = assumption.rank, assumption.dims
+    if assumption.dim:
+        yield {"argument": assumption.dim}
+        return
+    yield {"dims": [dim - rank for dim in dims]}
+    if dims == tuple(range(dims[0], rank)):
+        yield {"from": dims[0]}
+    if rank - len(dims) == 1:
+        yield {"but": next(dim for dim in range(rank) if dim not in dims)}
+    yield {"dims": list(dims)}
+
+
+def _ranks(function: Function, assumption: Any, path: dict[str, Any], form: dict[str, Any]) -> list[int]:
+    """The ranks around the one that was traced for which this form holds, or which the function does not take."""
+
+    def holds(rank: int) -> bool:
+        dims = (0,) if assumption.dim else dims_of(form, rank)
+        return dims is not None and agrees(function, replace(assumption, rank=rank, dims=dims), path["forward"]) is True
+
+    least = most = assumption.rank
+    while least > 1 and holds(least - 1):
+        least -= 1
+    while most < _MOST_DIMENSIONS and holds(most + 1):
+        most += 1
+    return list(range(least, most + 1))
