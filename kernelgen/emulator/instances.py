@@ -19,9 +19,11 @@ CORES_PER_OBJECT = 4
 MENTION = re.compile(r"\bINSTANCE_\w+")
 DEFINITION = re.compile(r"-D(INSTANCE_\w+)(?:=(.*))?")
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
-# The first line of the repeated end, and all that it may hold once it is preprocessed.
+# The first line of an instantiation that another object holds.
+DECLARATION = re.compile(r"\s*extern\s+template\b")
+# The first line of the repeated end, and all that may be repeated once it is preprocessed.
 FIRST_LINE = re.compile(r"\s*(?:template\b(?!\s*<)|#\s*define\b)")
-INSTANTIATION = re.compile(r"\s*template\b(?!\s*<)[^{}]*")
+INSTANTIATION = re.compile(r"\s*(?:extern\s+)?template\b(?!\s*<)[^{}]*")
 # A variable on the device: each object has its own.
 DEVICE_VARIABLE = re.compile(r"__constant__|__managed__|__device__[^(){};=\[]*[{;=\[]")
 # What stands before and after each repetition; no name of a source.
@@ -102,7 +104,8 @@ def _headers_mention(source: Path, text: str, folders: Sequence[Path]) -> bool:
 
 
 def repeated(text: str, name: str, instances: Sequence[Sequence[str]]) -> str | None:
-    """A source's text with its end, from the first mention of an instance, for each instance in turn.
+    """A source's text with what mentions an instance for each instance in turn: its end, and before it declarations of
+    instantiations that other objects hold.
 
     Args:
         text, name: of the source; lines keep their numbers and that name.
@@ -115,17 +118,31 @@ def repeated(text: str, name: str, instances: Sequence[Sequence[str]]) -> str | 
     mentions = [i for i, line in enumerate(lines) if MENTION.search(line) and not line.lstrip().startswith("//")]
     if not mentions or DEVICE_VARIABLE.search(text):
         return None
-    begin, end = _statement_begin(lines, mentions[0]), _last_statement_end(lines)
-    if not FIRST_LINE.match(lines[begin]):
-        return None
-    parts = [f'# 1 "{name}"', *lines[:begin]]
-    for instance in instances:
-        macros = [match.groups() for flag in instance if (match := DEFINITION.fullmatch(flag))]
-        for macro, value in macros:
-            parts += [f"#undef {macro}", f"#define {macro} {'1' if value is None else value}"]
-        parts += [BEGIN, f'# {begin + 1} "{name}"', *lines[begin:end], END]
-        parts += [f"#undef {macro}" for macro, _ in macros]
-    return "\n".join([*parts, f'# {end + 1} "{name}"', *lines[end:]])
+    parts, done = [f'# 1 "{name}"'], 0
+    for mention in mentions:
+        if mention < done:
+            continue
+        begin, end = _statement_begin(lines, mention), _last_statement_end(lines)
+        if DECLARATION.match(lines[begin]):
+            end = next(i for i in range(mention, len(lines)) if lines[i].rstrip().endswith(";")) + 1
+        elif not FIRST_LINE.match(lines[begin]):
+            return None
+        parts += lines[done:begin]
+        for instance in instances:
+            parts += _for_instance(instance, [f'# {begin + 1} "{name}"', *lines[begin:end]])
+        parts.append(f'# {end + 1} "{name}"')
+        done = end
+    return "\n".join([*parts, *lines[done:]])
+
+
+def _for_instance(flags: Sequence[str], lines: Sequence[str]) -> list[str]:
+    macros = [match.groups() for flag in flags if (match := DEFINITION.fullmatch(flag))]
+    before = [
+        line
+        for macro, value in macros
+        for line in (f"#undef {macro}", f"#define {macro} {'1' if value is None else value}")
+    ]
+    return [*before, BEGIN, *lines, END, *(f"#undef {macro}" for macro, _ in macros)]
 
 
 def _statement_begin(lines: Sequence[str], index: int) -> int:

@@ -80,6 +80,14 @@ def test_a_box_of_bytes_is_zero_outside_the_tensor(kernels, stored, place):
     assert torch.equal(out, padded[8 + z : 12 + z, 8 + y : 10 + y, 32 + x : 48 + x])
 
 
+# As CUDA's documentation of cuTensorMapEncodeTiled says.
+@pytest.mark.parametrize(("binds", "result"), [(False, 201), (True, 0)], ids=["invalid context", "success"])
+def test_a_new_thread_has_no_context_for_the_driver(kernels, stored, binds, result):
+    got = torch.full((1,), -1, dtype=torch.int32)
+    kernels("encode_elsewhere", stored, binds, got)
+    assert got.item() == result
+
+
 # As an H100 does, by tools/against_gpu.py.
 def test_a_box_that_begins_between_multiples_of_16_bytes_is_refused(kernels, stored):
     with pytest.raises(EmulatorError, match="at 8 in the innermost dimension; there a box begins at a multiple of 16"):

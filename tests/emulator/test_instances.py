@@ -21,6 +21,15 @@ def test_the_end_of_a_source_is_repeated_with_its_lines_numbers():
     assert text.endswith('# 10 "twice.cu"\n\n}  // namespace op\n')
 
 
+def test_declarations_of_other_objects_instantiations_are_repeated_where_they_are():
+    declaration = "// Elsewhere.\nextern template void run(\n    INSTANCE_T);\n\n"
+    text = instances.repeated(HEAD + declaration + BODY + END, "twice.cu", [FLOAT, DOUBLE])
+    assert text.count("extern template void run(\n    INSTANCE_T);") == 2
+    assert text.index("extern template") < text.index("void run(T* x)") < text.rindex(instances.BEGIN)
+    assert text.count("void run(T* x)") == 1
+    assert instances.checked(text.replace("INSTANCE_T", "float")) is not None
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import os
 import pickle
+import re
 import shlex
 import shutil
 import subprocess
@@ -142,6 +143,8 @@ def instantiate_together(source: Path) -> None:
     """
     text = source.read_text(encoding="utf-8")
     line = f"// instantiate:{instantiate_line(source)}\n"
+    # Names what other objects hold, of which there are none now.
+    text = re.sub(r"(// [^\n]*\n)*(extern template [^;]*;\n)+\n", "", text)
     begin = text.rindex("\n\n", 0, text.index("INSTANCE_"))
     end = text.rindex("\n}  // namespace")
     parts = []

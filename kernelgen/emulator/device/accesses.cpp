@@ -66,7 +66,7 @@ Cell& global_cell(uintptr_t address) {
   }
   Cell& cell = entry.page->cells[address % kPageBytes / 4];
   if (!cell.is_known) {
-    const Word word = word_at(address & ~uintptr_t(3));
+    const WordAccess word = word_at(address & ~uintptr_t(3));
     cell.may_read = word.may_read;
     cell.may_write = word.may_write;
     cell.written = word.written;

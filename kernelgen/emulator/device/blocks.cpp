@@ -292,6 +292,7 @@ std::pair<const char*, const char*> host_stack() {
 
 cudaError_t run(
     const char* name, const void* kernel, const Configuration& configuration, void (*body)(void*), void* arguments) {
+  has_context = true;
   if (!machine.failure.empty()) return cudaErrorLaunchFailure;
   const dim3 grid = configuration.grid, threads = configuration.block;
   if (!can_launch(configuration)) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 
 #include "accesses.h"
 #include "counted_copies.h"
@@ -20,6 +21,9 @@ EMULATOR_INDEX dim3 blockDim, gridDim;
 namespace emulator {
 
 Machine machine;
+// PyTorch has called the runtime in the thread that loads a library.
+static const std::thread::id loading_thread = std::this_thread::get_id();
+thread_local bool has_context = std::this_thread::get_id() == loading_thread;
 Launch* current_launch = nullptr;
 
 namespace {

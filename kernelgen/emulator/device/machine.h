@@ -179,6 +179,10 @@ struct Machine {
 
 extern Machine machine;
 
+// Whether the calling thread has a CUDA context. One that is started later gets it from the first call of the runtime that
+// needs it; until then functions of the driver fail.
+extern thread_local bool has_context;
+
 // The order of threads and the pace of asynchronous operations from here on.
 void use_schedule(uint64_t seed);
 // Called before each launch, if set.

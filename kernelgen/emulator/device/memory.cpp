@@ -147,8 +147,8 @@ void note_host_write(const void* data, size_t bytes) {
   }
 }
 
-Word word_at(uintptr_t address) {
-  Word word{0xf, 0xf, 0xf, false};
+WordAccess word_at(uintptr_t address) {
+  WordAccess word{0xf, 0xf, 0xf, false};
   auto* allocation = storage_at(allocations, address);
   if (!is_tracking() && !allocation) return word;
   bool writable = true;

@@ -38,11 +38,11 @@ void release_freed_memory();
 void note_host_write(const void* data, size_t bytes);
 
 // What may be done with the four bytes at a word's address, and which of them have been written: masks.
-struct Word {
+struct WordAccess {
   uint8_t may_read, may_write, written;
   bool keeps_written;  // Whether `note_written` wants to know.
 };
-Word word_at(uintptr_t address);
+WordAccess word_at(uintptr_t address);
 void note_written(uintptr_t address, uint8_t bytes);
 
 // "output[2, 3] (float32 [3, 5])", "4 bytes past the end of output (float32 [3, 5])", or the bare address.

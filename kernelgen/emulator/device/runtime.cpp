@@ -29,6 +29,7 @@ CUresult encode(
     CUtensorMapSwizzle swizzle,
     CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill fill) {
+  if (!has_context) return CUDA_ERROR_INVALID_CONTEXT;
   if (rank < 1 || rank > 5 || reinterpret_cast<uintptr_t>(data) % 16 || reinterpret_cast<uintptr_t>(map) % 64) {
     return CUDA_ERROR_INVALID_VALUE;
   }

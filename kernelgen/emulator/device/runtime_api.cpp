@@ -102,6 +102,7 @@ int attribute_value(cudaDeviceAttr attribute, bool& known) {
 }  // namespace emulator
 
 using emulator::failed;
+using emulator::has_context;
 using emulator::machine;
 
 extern "C" {
@@ -146,10 +147,12 @@ cudaError_t cudaGetDevice(int* device) {
 }
 
 cudaError_t cudaSetDevice(int device) {
+  has_context = true;
   return failed(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaDeviceSynchronize() {
+  has_context = true;
   return cudaPeekAtLastError();
 }
 
@@ -219,6 +222,7 @@ cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
 // ---- Kernels --------------------------------------------------------------------------------------------------
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  has_context = true;
   if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
     if (value < 0 || size_t(value) > emulator::gpu().shared_limit()) return failed(cudaErrorInvalidValue);
     emulator::set_dynamic_limit(kernel, value);
@@ -256,11 +260,13 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 // ---- Memory ---------------------------------------------------------------------------------------------------
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  has_context = true;
   *memory = bytes ? emulator::allocate(bytes) : nullptr;
   return failed(!bytes || *memory ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaFree(void* memory) {
+  has_context = true;
   if (memory) emulator::forget_allocation(memory);
   free(memory);
   return cudaSuccess;
@@ -293,6 +299,7 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
+  has_context = true;
   memset(memory, value, bytes);
   emulator::note_host_write(memory, bytes);
   return cudaSuccess;
@@ -303,6 +310,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t)
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  has_context = true;
   memmove(to, from, bytes);
   emulator::note_host_write(to, bytes);
   return cudaSuccess;
@@ -359,6 +367,7 @@ cudaError_t cudaMemcpyFromSymbolAsync(
 // ---- Streams and events ---------------------------------------------------------------------------------------
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  has_context = true;
   *stream = nullptr;
   return cudaSuccess;
 }
@@ -393,6 +402,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status)
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  has_context = true;
   *event = nullptr;
   return cudaSuccess;
 }
