@@ -46,7 +46,7 @@ def main() -> None:
         projects = {recipe: _project(Path(folder) / recipe, recipe) for recipe in recipes}
         first = _first_of_all(next(iter(projects.values())), Path(folder) / "cache")
         rows = [_row(recipe, project, options.runs) for recipe, project in projects.items()]
-    facts = {"machine": platform.platform(), "cores": os.cpu_count(), "load": os.getloadavg()[0], "runs": options.runs}
+    facts = {"machine": platform.machine(), "cores": os.cpu_count(), "load": os.getloadavg()[0], "runs": options.runs}
     compiler = subprocess.check_output(["g++", "--version"], text=True).splitlines()[0]
     command = "python benchmarks/emulated_build.py"
     results = {"command": command, "compiler": compiler, **facts, "first_build": first, "rows": rows}

@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from benchmarks import synchronisation_faults
+from benchmarks import emulated_build, synchronisation_faults
 from kernelgen.emulator.compiler import DEVICE
 from tests.emulator.faults.__main__ import recorded, table
 from tests.emulator.instructions.forms import forms
@@ -39,7 +39,8 @@ def filled(page: str) -> str:
 
 def tables() -> dict[str, str]:
     faults, tools = table(recorded()), synchronisation_faults.table()
-    return {"gpus": _gpus(), "instructions": _instructions(), "faults": faults, "tools": tools}
+    times = emulated_build.table()
+    return {"gpus": _gpus(), "instructions": _instructions(), "faults": faults, "tools": tools, "compiling": times}
 
 
 def _gpus() -> str:
