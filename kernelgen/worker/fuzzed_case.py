@@ -43,7 +43,7 @@ class FuzzedCase:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def expected(self, dtype: torch.dtype | None = None) -> Expected:
-        return Expected(self.op, dtype or self.make.dtype, self.make.values)
+        return Expected(self.op, dtype or self.make.dtype, self.make.values, self.make.layout)
 
     def cotangents(self) -> list[Tensor]:
         """A gradient for each floating-point output."""
