@@ -7,9 +7,8 @@ numbers decide, as in a softmax over three keys; where values cancel; or where i
 result counts as wrong, more is allowed, at some seeds: the reference's error at neighbours of the inputs, which are off
 by a rounding; what roundings of the numbers inside do to the exact result (Monte Carlo arithmetic); and, where values
 or layouts are ill-conditioned, what such a change of the inputs or the cotangents does to it (backward stability).
-Infinities and NaNs have to be where the
-reference has them; for a NaN an infinity will do, since the order of operations decides which of the two comes of
-infinite inputs or of sums that overflow.
+Infinities and NaNs have to be where the reference has them; for a NaN an infinity will do, since the order of
+operations decides which of the two comes of infinite inputs or of sums that overflow.
 
 A number of 8 bits whose reference in float64 is not rounded to 8 bits may be off by half a step of its format there,
 plus twice what the reference's own error exceeds that by, plus a few roundings inside, as a share of the element: the
@@ -125,9 +124,9 @@ class Expected:
                     _check_zero_sign(f"output {i}", ours, *others)
 
     def _allowed_errors(self, seed: int) -> list[AllowedError]:
-        """The reference at neighbours of the inputs, and its exact results there, but in float64, in which it has none; what
-        moves its exact results here: roundings inside and, if they are ill-conditioned or float64's, neighbours of the
-        inputs, and of the cotangents alone (beside equal numbers a norm has another slope)."""
+        """The reference at neighbours of the inputs and its exact results there, but for float64, in which it has none;
+        and what moves its exact results here: roundings inside and, for what is ill-conditioned and for float64,
+        neighbours of the inputs, and of the cotangents alone (beside equal numbers a norm has another slope)."""
         is_exact = self._dtype == torch.float64
         rounding, inside = torch.finfo(self._dtype).eps, torch.float64 if is_exact else torch.float32
         near, exact_near, moved, pulled, rounded = [], [], [], [], []
