@@ -17,8 +17,8 @@ from .conftest import QUICK_NVCC, build, edit, has_cuda_13, own_tests, quickly, 
 
 OPS = ("quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
 
-# By recipe and file: what a line is, and what it becomes. Faults that show with several tiles each way alone, or with more
-# blocks than a launch has, are not here: cases of the emulated device have up to 16,384 elements.
+# By recipe and file: what a line is, and what it becomes. Faults that show with several tiles each way alone, or with
+# more blocks than a launch has, are not here: cases of the emulated device have up to 16,384 elements.
 FAULTS = [
     # Numbers are rounded to nearest. (That ties go to even codes is for the op's own tests: the error is the same.)
     ("quantize_fp8", "fp8.cuh", "(bits + (1u << (dropped - 1)) - 1 + ((bits >> dropped) & 1))", "(bits)"),
