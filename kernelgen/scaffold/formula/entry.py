@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import rows
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import lines
+from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
 from kernelgen.scaffold.schema.identifiers import identifiers
 from kernelgen.scaffold.schema.parser import parse
 
@@ -18,15 +20,17 @@ COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
 # What they are called in a formula.
 _OF_ROWS = {COLUMNS: "columns", ROWS: "row_count", BATCH: "batch"}
 # The kinds and dtypes of results of rows.
-_RESULTS = (("element", "float"), ("row", "float"), ("row", "int"))
+_RESULTS = (("element", "float"), ("row", "float"), ("row", "int"), ("total", "float"))
 # What the stamped sources call things: no argument can have such a name in C++.
 _SOURCES = """
     rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
     gradients type error row column columns tensors buffers count grain partial_rows launch forward backward math
-    address read write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient
+    terms totals room of_totals finish backward_totals address read write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient
     Place Rows Vector N T
 """
 _TAKEN = frozenset(_SOURCES.split())
+# How a row calls what it has one of.
+_MEMBERS = {"float": "number", "int": "place"}
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -253,6 +257,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     ]
     kinds = [(result["cpp"], result["kind"]) for result in results]
     names = [*parameters.values(), *(result["cpp"] for result in results)]
+    totals = _forward_totals(graph, kinds, names)
     forward = rows.lines(graph, _inputs(tensors), kinds, _row_inputs(tensors), names)
     facts = {
         "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
@@ -266,9 +271,30 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "late": _late(graph, tensors),
         "accesses": _accesses(graph, tensors),
         "operations": len(path["forward"]["nodes"]),
+        "totals": totals,
         "backward": _row_backward(schema, path, tensors, scalars, results, parameters),
     }
     return _plain(facts)
+
+
+def _forward_totals(graph: Graph, kinds: list[tuple[str, str]], names: Sequence[str]) -> dict[str, Any] | None:
+    """Sums over all rows in results: how many there are, and the lines that compute results of them. In `graph` and
+    `kinds`, the results that depend on such sums give way to what each row adds to them."""
+    totals, terms = take_totals(graph, names)
+    pairs = list(zip(kinds, graph.outputs, strict=True))
+    if any(kind != "total" and depends_on_totals(value) for (_, kind), value in pairs):
+        raise KernelgenError("a result of rows that depends on a sum over all rows")
+    if not totals:
+        return None
+    of_totals = [(result, value) for result, value in pairs if result[1] == "total"]
+    graph.outputs = [value for _, value in of_totals]
+    results = [result for result, _ in of_totals]
+    lines_of_totals = rows.lines(graph, [], results, [(name, "total") for name in totals], names)
+    finish = [re.sub(r"\brow\.", "totals.", line) for line in lines_of_totals]
+    kept = [(result, value) for result, value in pairs if result[1] != "total"]
+    kinds[:] = [*(result for result, _ in kept), *((name, "term") for name in totals)]
+    graph.outputs = [*(value for _, value in kept), *terms]
+    return {"count": len(totals), "results": len(results), "lines": finish}
 
 
 def _rows(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str, Any]:
@@ -312,7 +338,9 @@ def _inputs(tensors: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _row_inputs(tensors: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    return [(tensor["cpp"], tensor["dtype"]) for tensor in tensors if tensor["kind"] == "row" and tensor["used"]]
+    """The C++ names of what a row has one of, and how the row calls them."""
+    chosen = [tensor for tensor in tensors if tensor["kind"] in ("row", "total") and tensor["used"]]
+    return [(t["cpp"], "given" if t["kind"] == "total" else _MEMBERS[t["dtype"]]) for t in chosen]
 
 
 def _shape(name: str, assumption: Mapping[str, Any]) -> str:
@@ -370,6 +398,8 @@ def _row_backward(
         {i: words[grad] for i, grad in zip(differentiable, grads, strict=True)},
     )
     graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
+    names = [*words.values(), *(result["cpp"] for result in entry["returns"])]
+    totals, terms = take_totals(graph, [*names, *parameters.values()])
     read = graph.names()
     gradients = [
         _value(result, "float")
@@ -389,9 +419,9 @@ def _row_backward(
         for tensor in tensors
     ]
     read_by_kernel = [*given, *own]
-    names = [*words.values(), *(gradient["cpp"] for gradient in gradients)]
     kinds = [(gradient["cpp"], gradient["kind"]) for gradient in gradients]
-    lines_of_rows = rows.lines(graph, _inputs(read_by_kernel), kinds, _row_inputs(read_by_kernel), names)
+    row_inputs = [*_row_inputs(read_by_kernel), *((name, "total") for name in totals)]
+    lines_of_rows = rows.lines(graph, _inputs(read_by_kernel), kinds, row_inputs, names)
     return {
         "schema": entry,
         "grads": given,
@@ -405,7 +435,23 @@ def _row_backward(
         "late": _late(graph, read_by_kernel),
         "accesses": _accesses(graph, read_by_kernel),
         "lines": lines_of_rows,
+        "totals": _backward_totals(graph, totals, terms, read_by_kernel, names),
     }
+
+
+def _backward_totals(
+    graph: Graph, totals: Sequence[str], terms: list[Value], tensors: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> dict[str, Any] | None:
+    """Sums over all rows that gradients depend on: the function of a row that adds to them, and what it reads."""
+    if not totals:
+        return None
+    graph.outputs = terms
+    read = graph.names()
+    tensors = [{**tensor, "used": tensor["cpp"] in read} for tensor in tensors]
+    kinds = [(name, "term") for name in totals]
+    body = rows.lines(graph, _inputs(tensors), kinds, _row_inputs(tensors), names)
+    facts = {"late": _late(graph, tensors), "accesses": _accesses(graph, tensors), "reductions": rows.reductions(body)}
+    return {"count": len(totals), "tensors": tensors, "lines": body, **facts}
 
 
 def _before_column_sum(output: Value) -> Value:

@@ -89,6 +89,15 @@ class Graph:
         values = [*self.outputs, *(argument for node in self.nodes() for argument in node.arguments)]
         return {value.text for value in values if isinstance(value, Name)}
 
+    def replace(self, values: Mapping[int, Value]) -> None:
+        """Puts other values in place of nodes, by their indices."""
+        replaced: dict[int, Value] = dict(values)
+        for node in self.nodes():
+            if node.index not in replaced:
+                arguments = tuple(replaced[a.index] if isinstance(a, Node) else a for a in node.arguments)
+                replaced[node.index] = self._node(node.op, arguments, node.dtype, node.kind, node.name)
+        self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
+
     def _multiply_by_inverses(self) -> None:
         """Elements divided by what they have in common become products with its inverse, which is computed once; other
         divisions of elements become a `quotient`, which may be an approximation.

@@ -49,6 +49,8 @@ _WORDS = {
     "row_amin": "row_min",
     "row_argmax": "place_of_max",
     "row_argmin": "place_of_min",
+    "row_prod": "row_product",
+    "total": "total",
 }
 # Names of the language, and of what the formula uses.
 _TAKEN = {"Number", "math", "bool", "float", "double", "auto", "true", "false"}
@@ -167,19 +169,19 @@ class Writer:
         return 1 + sum(self._size(argument) for argument in node.arguments if isinstance(argument, Node))
 
     def _free(self, name: str) -> str:
-        name = _free_name(_as_cpp(name), self._names)
+        name = free_name(as_cpp(name), self._names)
         self._names.add(name)
         return name
 
 
-def _as_cpp(name: str) -> str:
+def as_cpp(name: str) -> str:
     """A variable's name as C++ has it: lower case, and no word of the language."""
     name = re.sub(r"[^0-9a-z_]", "", name.lower()).strip("_") or "value"
     name = f"value_{name}" if name[0].isdigit() else re.sub("__+", "_", name)
     return f"{name}_" if name in CPP_WORDS else name
 
 
-def _free_name(name: str, taken: Container[str]) -> str:
+def free_name(name: str, taken: Container[str]) -> str:
     if name not in taken:
         return name
     number = 2

@@ -15,7 +15,10 @@ _PASSES = {
     "row_amin": "min",
     "row_argmax": "argmax",
     "row_argmin": "argmin",
+    "row_prod": "product",
 }
+# How the row takes results that are not of elements, but numbers of rows.
+_CALLS = {"term": "add", "total": "put_total"}
 # Numbers of the rows themselves, by the names that formulas have for them.
 _OF_ROWS = {"columns": "size", "row_count": "count", "batch": "batch"}
 # The deepest indentation of a pass's lines.
@@ -55,9 +58,10 @@ def lines(
 
     Args:
         inputs: the C++ names of the tensors, in the order in which the row passes their elements on.
-        results: the C++ name of each of the graph's outputs, and its kind: element, or row for a number or a place of
-            each row.
-        row_inputs: the names of the tensors with a number, or a place, for each row; and float or int for which it is.
+        results: the C++ name of each of the graph's outputs, and its kind: element, row for a number or a place of each
+            row, term for what the row adds to a sum over all, or total for what is computed of such sums.
+        row_inputs: the names of the tensors with a number, or a place, for each row, and of numbers that all rows have
+            in common; and how the row calls them: number, place, given or total.
         taken: names that variables cannot have.
     """
     return _Rows(graph, inputs, results, row_inputs, taken).write()
@@ -65,7 +69,7 @@ def lines(
 
 def reductions(body: Iterable[str]) -> int:
     """How many passes over a row the lines of a function are, beside the one that writes results."""
-    return sum(len(re.findall(r"\brow\.(?:sums?|max|min|argmax|argmin)\(", line)) for line in body)
+    return sum(len(re.findall(r"\brow\.(?:sums?|max|min|argmax|argmin|product)\(", line)) for line in body)
 
 
 def read_by_reductions(graph: Graph) -> set[str]:
@@ -79,6 +83,11 @@ def read_by_reductions(graph: Graph) -> set[str]:
     return read
 
 
+def _call(kind: str, value: Value) -> str:
+    """The member of a row that takes a result of this kind."""
+    return _CALLS.get(kind) or ("put_place" if value.dtype == "int" else "put")
+
+
 class _Rows:
     def __init__(
         self,
@@ -90,7 +99,7 @@ class _Rows:
     ) -> None:
         self.graph, self.inputs, self.results, self.row_inputs = graph, inputs, results, row_inputs
         self.taken = {*taken, *_USED}
-        self.of_row = [node for node in graph.nodes() if node.kind in ("row", "scalar")]
+        self.of_row = [node for node in graph.nodes() if node.kind in ("row", "scalar", "total")]
         self.writer = Writer(Part(self._values_of_row()), self.taken, 2)
         self.names: dict[int, str] = {}
         self.text: list[str] = []
@@ -99,10 +108,10 @@ class _Rows:
         for name, member in _OF_ROWS.items():
             if name in self.graph.names():
                 self.text.append(f"const Number {name} = row.{member}();")
-        for i, name in enumerate(name for name, dtype in self.row_inputs if dtype == "float"):
-            self.text.append(f"const Number {name} = row.number({i});")
-        for i, name in enumerate(name for name, dtype in self.row_inputs if dtype == "int"):
-            self.text.append(f"const int64_t {name} = row.place({i});")
+        for member in ("number", "place", "given", "total"):
+            kind = "int64_t" if member == "place" else "Number"
+            for i, name in enumerate(name for name, called in self.row_inputs if called == member):
+                self.text.append(f"const {kind} {name} = row.{member}({i});")
         for nodes in self._steps():
             if len(nodes) > 1:
                 self._two_sums(*nodes)
@@ -112,11 +121,11 @@ class _Rows:
                 self._declare(nodes[0])
         self._element_results()
         pairs = zip(self.results, self.graph.outputs, strict=True)
-        of_rows = [value for (_, kind), value in pairs if kind == "row"]
-        for put, dtype in (("put", "float"), ("put_place", "int")):
-            for i, value in enumerate(value for value in of_rows if (value.dtype == "int") == (dtype == "int")):
+        calls = [(_call(kind, value), value) for (_, kind), value in pairs if kind != "element"]
+        for call in ("put", "put_place", *_CALLS.values()):
+            for i, value in enumerate(value for chosen, value in calls if chosen == call):
                 expression = self.writer.expression(value, 16)
-                self.text += [*self.writer.take(), f"row.{put}({i}, {expression.text});"]
+                self.text += [*self.writer.take(), f"row.{call}({i}, {expression.text});"]
         return self.text
 
     def _steps(self) -> list[list[Node]]:
@@ -167,7 +176,7 @@ class _Rows:
 
     def _values_of_row(self) -> list[Value]:
         """What is computed once a row: the results of the row, and what passes over elements need."""
-        outputs = [v for (_, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind == "row"]
+        outputs = [v for (_, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind != "element"]
         needed = [node for node in self.of_row if node.op in _PASSES or self._is_needed_by_elements(node)]
         values: list[Value] = [*outputs, *needed]
         for node in needed:

@@ -134,7 +134,7 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
         results = _results(function, leaves)
     except Exception:  # It takes no such arguments.
         return False
-    shapes = {"element": [sample.shape], "row": [sample.row_shape(), sample.row_shape(keeps=True)], "scalar": [()]}
+    shapes = {"element": [sample.shape], "row": [sample.row_shape(), sample.row_shape(keeps=True)], "total": [()]}
     ours = evaluate(forward, {k: v.detach() if _is_float(v) else v for k, v in leaves.items()}, [], sample)
     for output, left, right in zip(forward["outputs"], ours, results, strict=True):
         expected = shapes[output["kind"]][-1 if output["keeps"] and output["kind"] == "row" else 0]
@@ -252,6 +252,11 @@ def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
     if op in _PLACES:
         rows = arguments[0].expand(sample.shape).movedim(sample.dims, tuple(range(-len(sample.dims), 0)))
         return _PLACES[op](rows.flatten(-len(sample.dims)), dim=-1).reshape(sample.row_shape(keeps=True))
+    if op == "row_prod":
+        rows = arguments[0].expand(sample.shape).movedim(sample.dims, tuple(range(-len(sample.dims), 0)))
+        return rows.flatten(-len(sample.dims)).prod(-1).reshape(sample.row_shape(keeps=True))
+    if op == "total":
+        return arguments[0].expand(sample.row_shape(keeps=True)).sum()
     if op == "column_sum":
         others = [dim for dim in range(len(sample.shape)) if dim not in sample.dims]
         return arguments[0].expand(sample.shape).sum(others, keepdim=True)

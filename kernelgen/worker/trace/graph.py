@@ -5,7 +5,8 @@ A graph is plain data:
 - `nodes`: each has an `op` (of operators.py), `arguments`, a `dtype` (float, bool or int), a `kind`, and the `name` of
   the variable that held it, or null. An argument is {"node": i}, {"input": name}, {"scalar": name},
   {"constant": value}; or {"place": true}, an element's place in its row. The kind is `element`, `column` (a number for
-  each element of a row), `row` (a number of each row) or `scalar`. What a row is, the sample says.
+  each element of a row), `row` (a number of each row), `total` (one number of all rows: a sum of such, or what is
+  computed of sums) or `scalar`, which is known beforehand. What a row is, the sample says.
 - `outputs`: of the forward, the results; of the backward, the gradient of each input of a floating-point dtype. Each is
   an argument as above with its `dtype` and `kind`, or null where there is no gradient.
 """
@@ -22,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, m
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelgen.worker.trace.function import Function
+from kernelgen.worker.trace.gradients import differentiable_by_rows
 from kernelgen.worker.trace.operators import CASTS, PLACED, REDUCTIONS, SAME, decompositions, operator_of
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
@@ -113,7 +115,8 @@ def trace(function: Function, sample: Sample, direction: str) -> Graph:
 
     def forward(*values: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip(tensors, values, strict=True))
-        outputs = function.call(*(given.get(name, value) for name, value in sample.values.items()))
+        with differentiable_by_rows():
+            outputs = function.call(*(given.get(name, value) for name, value in sample.values.items()))
         outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         for output in outputs:
             if not isinstance(output, Tensor):
@@ -141,7 +144,9 @@ def trace(function: Function, sample: Sample, direction: str) -> Graph:
         results = forward(*leaves)
         grads = [torch.ones_like(output) for output in results if output.requires_grad]
         places = [i for i, output in enumerate(results) if output.requires_grad]
-        labels = [{"grad": i, "kind": sample.kind(results[i].shape)} for i in places] + labels
+        kinds = [sample.kind(results[i].shape) for i in places]
+        kinds = ["total" if kind == "scalar" else kind for kind in kinds]
+        labels = [{"grad": i, "kind": kind} for i, kind in zip(places, kinds, strict=True)] + labels
     function.on_name = note
     try:
         traced = make_fx(
@@ -212,6 +217,7 @@ class _Reader:
     def _output(self, node: fx.Node) -> dict[str, Any]:
         value, known = node.meta["val"], self.known[node]
         kind = self.sample.kind(value.shape)
+        kind = known["kind"] if kind == "scalar" else kind
         if _DTYPES.get(value.dtype) != known["dtype"]:
             raise RefusedError(f"a result of dtype {str(value.dtype).removeprefix('torch.')}", 2)
         # A row's number may have dimensions of size 1.
@@ -297,6 +303,8 @@ class _Reader:
         reduced = tuple(dim for dim, size in enumerate(self.sample.shape) if sizes % size == 0)
         kind = self.sample.kind(source.shape)
         argument = self._argument(node.args[0])
+        if kind == "row" and sizes == self.sample.rows and name in ("sum", "mean"):
+            return self._total(name, argument, node, value)
         if kind != "element":
             raise RefusedError(f"{name} of something else than whole rows", 2)
         if reduced == self.sample.dims:
@@ -304,6 +312,17 @@ class _Reader:
         if set(reduced).isdisjoint(self.sample.dims) and name == "sum" and self._are_all_rows(reduced):
             return self._add("column_sum", [argument], value, self.names.get(node.name), "column")
         raise OtherRowsError(f"{name} over several sets of dimensions", reduced)
+
+    def _total(self, name: str, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
+        """The sum, or the mean, of a number of each row."""
+        if argument["kind"] != "row":  # The same number for all.
+            argument = argument | {"kind": "row"}
+        if argument["dtype"] == "bool":
+            argument = self._add("to_float", [argument], node.args[0].meta["val"].double())
+        total = self._add("total", [argument], value, None, "total")
+        if name == "mean":
+            total = self._add("div", [total, _constant(self.sample.rows)], value, None, "total")
+        return self._noted(node, total)
 
     def _with_place(self, name: str, node: fx.Node, values: tuple[Tensor, ...]) -> dict[str, Any]:
         """The largest number of each row, and its place."""
@@ -359,10 +378,10 @@ class _Reader:
         source = node.args[1] if operator_of(node.target) == "copy_" else node.args[0]
         before, after = self.sample.kind(source.meta["val"].shape), self.sample.kind(value.shape)
         known = self._argument(source)
-        stretched = before == "scalar" or value.ndim <= len(self.sample.shape)
-        if before != after and not (after == "element" and stretched):
+        stretched = after == "element" and value.ndim <= len(self.sample.shape)
+        if before not in (after, "scalar") and not stretched:
             raise RefusedError(f"the operator {_spelled(node.target)}", 2)
-        return known if before == after else known | {"kind": before}
+        return known if before in (after, "scalar") else known | {"kind": before}
 
     def _cast(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
         known = self._argument(node.args[0])
@@ -392,10 +411,19 @@ class _Reader:
         self, op: str, arguments: list[dict[str, Any]], value: Tensor, name: str | None = None, kind: str | None = None
     ) -> dict[str, Any]:
         kinds = {argument.get("kind", "scalar") for argument in arguments} - {"scalar"}
+        kinds = kinds - {"total"} or kinds
         kind = kind or (kinds.pop() if len(kinds) == 1 else "element" if kinds else "scalar")
-        dtype = "bool" if op in _COMPARISONS else "int" if op in ("row_argmax", "row_argmin") else _dtype(value)
+        dtype = "bool" if op in _COMPARISONS else "int" if _is_place(op, arguments) else _dtype(value)
         self.graph.nodes.append({"op": op, "arguments": arguments, "dtype": dtype, "kind": kind, "name": name})
         return {"node": len(self.graph.nodes) - 1, "dtype": dtype, "kind": kind}
+
+
+def _is_place(op: str, arguments: list[dict[str, Any]]) -> bool:
+    """Whether a node is the place of an element in its row."""
+    if op == "where":
+        chosen = [argument for argument in arguments[1:] if "constant" not in argument]
+        return bool(chosen) and all(argument["dtype"] == "int" for argument in chosen)
+    return op in ("row_argmax", "row_argmin")
 
 
 def _filled(name: str, node: fx.Node) -> dict[str, Any]:

@@ -17,7 +17,7 @@ BINARY = (
     *("eq", "fmod", "ge", "gt", "hypot", "le", "logical_and", "logical_or", "logical_xor", "lt", "maximum", "minimum"),
     *("mul", "ne", "pow", "remainder", "rsub", "sub", "where"),
 )
-REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "argmax", "argmin", "max", "min")
+REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "argmax", "argmin", "max", "min", "prod")
 # An element of each row, by its place; and elements of zeros that are set or added to.
 PLACED = ("gather", "scatter", "scatter_add")
 # The same elements, elsewhere or in another shape.

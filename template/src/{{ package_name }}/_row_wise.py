@@ -35,7 +35,7 @@ def register(
 
     Args:
         results: what each result is: `rows`, `numbers` (one for each row), `kept`, numbers with dimensions of 1, and
-            `places` and `kept places`, numbers that are integers.
+            `places` and `kept places`, numbers that are integers, and `total`, one number of all rows.
         gradients: the positions of the arguments that have a gradient.
         same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
         vectors: whether the reference takes vectors alone where each row could have its own.
@@ -58,6 +58,8 @@ class RowOp(PointwiseOp):
         dtypes = [torch.int64 if "places" in kind else None for kind in results]
         super().__init__(name, reference, dtypes, gradients, same_as)
         self.kinds, self.vectors, self.rows = results, vectors, rows
+        # Whether a batch of tensors is no larger tensor of rows.
+        self.is_of_one_tensor = rows is not last_dimension or vectors or "total" in results
 
     def register(self, name: str) -> None:
         _library.register_fake(name, self.fake)
@@ -89,10 +91,11 @@ class RowOp(PointwiseOp):
         numbers = [size for dim, size in enumerate(like.shape) if dim not in dims]
         kept = [1 if dim in dims else size for dim, size in enumerate(like.shape)]
         shapes = {"rows": like.shape, "numbers": numbers, "kept": kept, "places": numbers, "kept places": kept}
+        shapes["total"] = ()
         return bare(like.new_empty(shapes[kind], dtype=dtype) for kind, dtype in zip(self.kinds, self.results))
 
     def vmap(self, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        if self.rows is not last_dimension or self.vectors:
+        if self.is_of_one_tensor:
             results = bare(_each_of_batch(self.forward_operator, info, in_dims, args))
         else:
             results = self.forward_operator(*_with_batch(info, in_dims, args, self.tensors[0]))
@@ -100,7 +103,7 @@ class RowOp(PointwiseOp):
 
     def vmap_backward(self, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         out_dims = bare(0 if needed else None for needed in self.needed(args))
-        if self.rows is not last_dimension or self.vectors:
+        if self.is_of_one_tensor:
             return bare(_each_of_batch(self.backward_operator, info, in_dims, args)), out_dims
         grads = several(self.backward_operator(*_with_batch(info, in_dims, args, len(self.differentiable))))
         return bare(self.of_batch(args, in_dims, grads)), out_dims
@@ -141,7 +144,7 @@ class RowOp(PointwiseOp):
                 return _layout(dim)
             return _layout_of_numbers(dim, dims) if tuple(arg.shape) == numbers else _layout(None)
 
-        every = (None, *(dim for dim in range(len(rows.shape)) if dim not in dims))
+        every = (None, *(dim for dim in range(len(rows.shape)) if dim not in dims and "total" not in self.kinds))
         return [(dim, [layout_of(arg, dim) for arg in args]) for dim in every]
 
 

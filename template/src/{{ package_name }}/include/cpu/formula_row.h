@@ -10,6 +10,7 @@
 
 #include "functions.h"
 #include "pairwise.h"
+#include "row_tensors.h"
 
 // What the parts of a long row leave of each of its reductions: two numbers, or a number and a place.
 template <typename Number>
@@ -44,6 +45,9 @@ class FormulaRow {
   Number* results[kResults + 1];
   Number row_results[kRowResults + 1];
   int64_t place_results[kPlaceResults + 1];
+  Number given_numbers[kMostTotals];  // that all rows have in common
+  Number terms[kMostTotals];          // of sums over all rows
+  const Number* totals = nullptr;     // these sums
   // Of a row in parts: the results of each part's reduction i from partial[i * partial_stride] on.
   PartialResult<Number>* partial = nullptr;
   int64_t partial_stride = 0;
@@ -60,10 +64,15 @@ class FormulaRow {
 
   int64_t place(int i) const { return places[i]; }
 
+  // A number that all rows have in common, and a sum over all rows.
+  Number given(int i) const { return given_numbers[i]; }
+
+  Number total(int i) const { return totals[i]; }
+
   template <typename F>
   Number sum(F term) {
     const auto compute = [&] { return PartialResult<Number>{sum_of_part(term), 0, 0}; };
-    return reduced(compute, add).first;
+    return reduced(compute, join_sums).first;
   }
 
   // Two sums: term(inputs..., first term, second term). A pass each, which compilers can vectorise.
@@ -79,7 +88,7 @@ class FormulaRow {
       };
       return PartialResult<Number>{sum_of_part(first_term), sum_of_part(second_term), 0};
     };
-    const PartialResult<Number> both = reduced(compute, add);
+    const PartialResult<Number> both = reduced(compute, join_sums);
     first = both.first;
     second = both.second;
   }
@@ -96,6 +105,27 @@ class FormulaRow {
   template <typename F>
   Number min(F term) {
     return -max([&](auto... values) -> decltype(-term(values...)) { return -term(values...); });
+  }
+
+  template <typename F>
+  Number product(F term) {
+    const auto compute = [&] {
+      constexpr int64_t kLanes = 16;  // Independent products, which the compiler can keep in vector registers.
+      Number lanes[kLanes];
+      for (Number& lane : lanes) lane = 1;
+      int64_t i = 0;
+      for (; i + kLanes <= n; i += kLanes) {
+        for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] *= call(term, i + lane);
+      }
+      Number product = 1;
+      for (; i < n; ++i) product *= call(term, i);
+      for (const Number lane : lanes) product *= lane;
+      return PartialResult<Number>{product, 0, 0};
+    };
+    const auto times = [](PartialResult<Number>& left, const PartialResult<Number>& right) {
+      left.first *= right.first;
+    };
+    return reduced(compute, times).first;
   }
 
   // The first place of the largest term; a NaN is the largest of all.
@@ -123,10 +153,13 @@ class FormulaRow {
 
   void put(int i, Number value) { row_results[i] = value; }
 
+  // Adds to sum i over all rows.
+  void add(int i, Number value) { terms[i] = value; }
+
   void put_place(int i, int64_t place) { place_results[i] = place; }
 
  private:
-  static void add(PartialResult<Number>& left, const PartialResult<Number>& right) {
+  static void join_sums(PartialResult<Number>& left, const PartialResult<Number>& right) {
     left.first += right.first;
     left.second += right.second;
   }

@@ -156,6 +156,11 @@ class FormulaRow {
 
   __device__ int64_t place(int i) const { return valid_ ? tensors_.places[i][row_] : 0; }
 
+  // A number that all rows have in common, and a sum over all rows.
+  __device__ Number given(int i) const { return widen(*tensors_.given[i]); }
+
+  __device__ Number total(int i) const { return tensors_.totals[i]; }
+
   template <typename F>
   __device__ Number sum(F term) {
     const auto of_elements = [&] {
@@ -164,7 +169,7 @@ class FormulaRow {
       return Partial{total, 0, 0};
     };
     return reduced(
-               Partial{}, of_elements, add, [&](const Partial& own) { return Partial{group_.sum(own.first), 0, 0}; })
+               Partial{}, of_elements, join_sums, [&](const Partial& own) { return Partial{group_.sum(own.first), 0, 0}; })
         .first;
   }
 
@@ -181,7 +186,7 @@ class FormulaRow {
       });
       return Partial{totals[0], totals[1], 0};
     };
-    const Partial both = reduced(Partial{}, of_elements, add, [&](const Partial& own) {
+    const Partial both = reduced(Partial{}, of_elements, join_sums, [&](const Partial& own) {
       Vector<Number, 2> totals{};
       totals[0] = own.first;
       totals[1] = own.second;
@@ -215,6 +220,22 @@ class FormulaRow {
   template <typename F>
   __device__ Number min(F term) {
     return -max([&](auto... values) -> decltype(-term(values...)) { return -term(values...); });
+  }
+
+  template <typename F>
+  __device__ Number product(F term) {
+    const auto of_elements = [&] {
+      Number product = 1;
+      each<false>([&](int, int, Index place, auto... values) { product *= invoke(term, place, values...); });
+      return Partial{product, 0, 0};
+    };
+    const auto times = [](Partial& left, const Partial& right) { left.first *= right.first; };
+    return reduced(
+               Partial{1, 0, 0},
+               of_elements,
+               times,
+               [&](const Partial& own) { return Partial{group_.product(own.first), 0, 0}; })
+        .first;
   }
 
   // The first place of the largest term; a NaN is the largest of all.
@@ -258,6 +279,11 @@ class FormulaRow {
     if (puts() && tensors_.row_results[i]) tensors_.row_results[i][row_] = static_cast<T>(value);
   }
 
+  // Adds to sum i over all rows.
+  __device__ void add(int i, Number value) {
+    if (puts()) tensors_.terms[i * tensors_.rows.count + row_] = value;
+  }
+
   __device__ void put_place(int i, int64_t place) {
     if (puts()) tensors_.place_results[i][row_] = place;
   }
@@ -269,7 +295,7 @@ class FormulaRow {
   using Access = Vector<T, N>[Tensors::kInputs + 1];
   using Index = std::conditional_t<(kHeld > 0), int, int64_t>;
 
-  __device__ static void add(Partial& left, const Partial& right) {
+  __device__ static void join_sums(Partial& left, const Partial& right) {
     left.first += right.first;
     left.second += right.second;
   }
@@ -565,6 +591,7 @@ template <int kThreads, int kHeld, int kReductions, bool kSideBySide, typename T
 cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
   return visit_rows<0, kThreads, kHeld, kSideBySide>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
     constexpr int64_t kMost = 1 << 30;
+    if (tensors.rows.count == 0) return cudaSuccess;
     const int64_t blocks = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
     const dim3 grid(static_cast<unsigned>(std::min(kMost, blocks)), tensors.parts);
     Tensors of_pass = tensors;

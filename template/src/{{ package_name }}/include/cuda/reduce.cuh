@@ -16,6 +16,16 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
+// The product, likewise.
+template <int kLanes = kWarp, typename T>
+__device__ T warp_product(T value) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    value *= __shfl_xor_sync(0xffffffff, value, distance);
+  }
+  return value;
+}
+
 // The largest, likewise; NaN where one of them is NaN.
 template <int kLanes = kWarp, typename T>
 __device__ T warp_max(T value) {

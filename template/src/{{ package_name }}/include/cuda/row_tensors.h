@@ -2,8 +2,22 @@
 
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
 #include "gradient.h"
 #include "operand.h"
+
+// The most sums over all rows that an op has, and the most numbers that all rows have in common.
+constexpr int kMostTotals = 4;
+
+// In how many slices what the rows add to a sum is added up.
+inline int64_t slices_of_terms(int64_t rows) {
+  constexpr int64_t kOfOneBlock = 1 << 15, kOfSlice = 1 << 13, kMostSlices = 256;
+  if (rows <= kOfOneBlock) return 1;
+  return std::min(kMostSlices, rows / kOfSlice);
+}
 
 // What a kernel reads and writes, beside its scalars: tensors of rows, tensors with a number or a place for each row,
 // results of rows, and results with a number or a place for each row. A place is that of an element in its row. A
@@ -20,6 +34,7 @@ template <
     int kPlaceResults_ = 0>
 struct RowTensors {
   using Element = T;
+  using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
   static constexpr int kInputs = kInputs_;
   static constexpr int kNumbers = kNumbers_;
   static constexpr int kResults = kResults_;
@@ -36,6 +51,14 @@ struct RowTensors {
   T* row_results[kRowResults + 1];
   const int64_t* places[kPlaces + 1];
   int64_t* place_results[kPlaceResults + 1];
+
+  // Numbers that all rows have in common; and of sums over all rows: what each row adds to sum i, from
+  // terms[i * rows.count] on, the sums themselves, and results that are computed of them.
+  const T* given[kMostTotals] = {};
+  int sums = 0;
+  Sum* terms = nullptr;
+  Sum* totals = nullptr;
+  T* total_results[kMostTotals] = {};
 
   // On a GPU, few rows are computed in parts: how many, which pass over them a launch is, and what the parts leave.
   int parts = 1;

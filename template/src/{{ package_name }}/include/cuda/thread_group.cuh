@@ -52,6 +52,11 @@ struct LaneGroup {
   }
 
   template <typename T>
+  __device__ T product(T value) {
+    return warp_product<kLanes>(value);
+  }
+
+  template <typename T>
   __device__ Ranked<T> argmax(Ranked<T> best) {
     return warp_argmax<kLanes>(best);
   }
@@ -94,6 +99,19 @@ struct BlockGroup {
     }
     __syncthreads();
     return warp_max(warp_largest[lane < warps ? lane : 0]);
+  }
+
+  template <typename T>
+  __device__ T product(T value) {
+    __shared__ T products[kWarp];
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    value = warp_product(value);
+    __syncthreads();  // The last call's values have been read.
+    if (lane == 0) {
+      products[warp] = value;
+    }
+    __syncthreads();
+    return warp_product(lane < warps ? products[lane] : T(1));
   }
 
   // Of what goes before all others, see Ranked.
@@ -172,6 +190,11 @@ struct ColumnGroup {
   template <typename T>
   __device__ T sum(T value) {
     return joined(value, [](T& total, T other) { total += other; });
+  }
+
+  template <typename T>
+  __device__ T product(T value) {
+    return joined(value, [](T& product, T other) { product *= other; });
   }
 
   template <typename T>

@@ -35,6 +35,10 @@ class RowOnCpu {
     row.rows = tensors.rows.count;
     row.total_size = tensors.rows.n;
     row.first_size = tensors.rows.batch;
+    row.totals = tensors.totals;
+    for (int k = 0; k < kMostTotals; ++k) {
+      if (tensors.given[k]) row.given_numbers[k] = static_cast<accumulate_t<T>>(*tensors.given[k]);
+    }
   }
 
   // Elements begin to begin + n of row i.
@@ -71,6 +75,7 @@ class RowOnCpu {
       if (tensors_.row_results[k]) tensors_.row_results[k][i] = static_cast<T>(row.row_results[k]);
     }
     for (int k = 0; k < Tensors::kPlaceResults; ++k) tensors_.place_results[k][i] = row.place_results[k];
+    for (int k = 0; k < tensors_.sums; ++k) tensors_.terms[k * tensors_.rows.count + i] = row.terms[k];
   }
 
  private:
@@ -155,3 +160,35 @@ void for_each_row(const Tensors& tensors, int64_t elements, const F& f) {
     torch::stable::parallel_for(0, rows.count * count, grain, call);
   } while (count > 1 && pass++ < reductions);
 }
+
+// Sums over all rows as a formula sees them that computes results of them.
+template <typename Tensors>
+class FormulaTotals {
+ public:
+  using Number = typename Tensors::Sum;
+
+  Number totals[kMostTotals];
+
+  explicit FormulaTotals(const Tensors& tensors) : tensors_(tensors) {
+    const int64_t rows = tensors.rows.count;
+    for (int i = 0; i < tensors.sums; ++i) {
+      totals[i] = pairwise_sum<Number>(0, rows, [&](int64_t row) { return tensors.terms[i * rows + row]; });
+    }
+  }
+
+  Number size() const { return static_cast<Number>(tensors_.rows.n); }
+
+  Number count() const { return static_cast<Number>(tensors_.rows.count); }
+
+  Number batch() const { return static_cast<Number>(tensors_.rows.batch); }
+
+  Number total(int i) const { return totals[i]; }
+
+  // Leaves the sums themselves.
+  void store() const { std::copy(totals, totals + tensors_.sums, tensors_.totals); }
+
+  void put_total(int i, Number value) { *tensors_.total_results[i] = static_cast<typename Tensors::Element>(value); }
+
+ private:
+  const Tensors& tensors_;
+};

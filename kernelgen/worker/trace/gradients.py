@@ -1,0 +1,56 @@
+"""Gradients in operators that kernels are written in, of functions for which PyTorch's are made of others."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+def differentiable_by_rows() -> TorchFunctionMode:
+    """While it is entered, such functions have the gradients of this file."""
+    return _Calls()
+
+
+class _Calls(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        function = _FUNCTIONS.get(func, func)
+        return function(*args, **kwargs or {})
+
+
+def _product(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    values = input if dtype is None else input.to(dtype)
+    return _Product.apply(values, dim, keepdim)
+
+
+class _Product(torch.autograd.Function):
+    """A product's derivative by an element is the product of all others: by division where no element is 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.dim, ctx.keepdim = dim, keepdim
+        return torch.prod(x) if dim is None else torch.prod(x, dim, keepdim)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (x,) = ctx.saved_tensors
+        is_zero = x == 0
+        others = torch.where(is_zero, 1.0, x)
+        zeros = is_zero.to(x.dtype)
+        if ctx.dim is None:
+            product, zeros = torch.prod(others), zeros.sum()
+        else:
+            product = torch.prod(others, ctx.dim, keepdim=True)
+            zeros = zeros.sum(ctx.dim, keepdim=True)
+            grad = grad if ctx.keepdim else grad.unsqueeze(ctx.dim)
+        derivative = torch.where(zeros == 0, product / x, torch.where(is_zero & (zeros == 1), product, 0.0))
+        return grad * derivative, None, None
+
+
+_FUNCTIONS = {torch.prod: _product, Tensor.prod: _product}
