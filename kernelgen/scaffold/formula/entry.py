@@ -91,6 +91,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "results": results,
         "forward": forward,
         "operations": max(len(path["forward"]["nodes"]) for path in traced["paths"]),
+        "composed": traced["assumption"]["composed"] is not None,
         "backward": _backward(schema, traced["paths"], tensors, scalars, results, parameters),
     }
     return _plain(facts)
@@ -272,6 +273,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "accesses": _accesses(graph, tensors),
         "operations": len(path["forward"]["nodes"]),
         "totals": totals,
+        "composed": assumption["composed"] is not None,
         "backward": _row_backward(schema, path, tensors, scalars, results, parameters),
     }
     return _plain(facts)

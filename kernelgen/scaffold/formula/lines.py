@@ -51,6 +51,10 @@ _WORDS = {
     "row_argmin": "place_of_min",
     "row_prod": "row_product",
     "total": "total",
+    "running_sum": "running_sum",
+    "running_sum_back": "running_sum",
+    "running_product": "running_product",
+    "running_product_back": "running_product",
 }
 # Names of the language, and of what the formula uses.
 _TAKEN = {"Number", "math", "bool", "float", "double", "auto", "true", "false"}

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
-from kernelgen.scaffold.formula.lines import WIDTH, Writer
+from kernelgen.scaffold.formula.lines import WIDTH, Writer, free_name
 
 _PASSES = {
     "row_sum": "sum",
@@ -16,6 +17,13 @@ _PASSES = {
     "row_argmax": "argmax",
     "row_argmin": "argmin",
     "row_prod": "product",
+}
+# Running totals, and the pass that computes and uses them.
+_RUNNING = {
+    "running_sum": "write_running_sums",
+    "running_sum_back": "write_running_sums_back",
+    "running_product": "write_running_products",
+    "running_product_back": "write_running_products_back",
 }
 # How the row takes results that are not of elements, but numbers of rows.
 _CALLS = {"term": "add", "total": "put_total"}
@@ -69,14 +77,14 @@ def lines(
 
 def reductions(body: Iterable[str]) -> int:
     """How many passes over a row the lines of a function are, beside the one that writes results."""
-    return sum(len(re.findall(r"\brow\.(?:sums?|max|min|argmax|argmin|product)\(", line)) for line in body)
+    return sum(len(re.findall(r"\brow\.(?:sums?|max|min|argmax|argmin|product|write_running_\w+)\(", line)) for line in body)
 
 
 def read_by_reductions(graph: Graph) -> set[str]:
     """The C++ names of the tensors that some reduction reads."""
     read: set[str] = set()
     for node in graph.nodes():
-        if node.op in _PASSES:
+        if node.op in _PASSES or node.op in _RUNNING:
             nodes = Part([node.arguments[0]]).nodes()
             values = [node.arguments[0], *(argument for inner in nodes for argument in inner.arguments)]
             read |= {value.text for value in values if isinstance(value, Name)}
@@ -221,10 +229,41 @@ class _Rows:
         if not chosen:
             return
         names, values = [name for name, _ in chosen], [value for _, value in chosen]
+        if running := self._running(values):
+            self._with_running_totals(running, names, values)
+            return
         assigned = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(names, texts, strict=True)])
         given = self._parameters(values)
         parameters = ", ".join([*([given] if given else []), *(f"Number& {name}" for name in names)])
         self._call(f"row.write([&]({parameters}) {{", assigned)
+
+    def _running(self, values: list[Value]) -> Node | None:
+        """The running total that results of elements are computed of.
+
+        Raises:
+            KernelgenError: there are several, or something else needs one.
+        """
+        every = [node for node in self.graph.nodes() if node.op in _RUNNING]
+        if not every:
+            return None
+        before = Part([argument for node in every for argument in node.arguments]).nodes()
+        of_passes = Part([node.arguments[0] for node in self.graph.nodes() if node.op in _PASSES]).nodes()
+        if len(every) > 1 or any(node.op in _RUNNING for node in (*before, *of_passes)):
+            raise KernelgenError("a running total beside another, or one of which something else is computed")
+        return every[0] if every[0] in Part(values).nodes() else None
+
+    def _with_running_totals(self, running: Node, names: list[str], values: list[Value]) -> None:
+        """A running total and the results that are computed of it, in one pass."""
+        term, total = free_name("term", self.taken), self.writer.reserve(running)
+        argument = running.arguments[0]
+        self.taken |= {term, total}
+        body = self._body([argument], lambda texts: [f"return {texts[0]};"])
+        self._call(f"const auto {term} = [&]({self._parameters([argument])}) {{", body, end="};")
+        self.names[running.index] = total
+        assigned = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(names, texts, strict=True)])
+        given = self._parameters(values)
+        parameters = ", ".join([*([given] if given else []), f"Number {total}", *(f"Number& {n}" for n in names)])
+        self._call(f"row.{_RUNNING[running.op]}({term}, [&]({parameters}) {{", assigned)
 
     def _body(self, values: list[Value], finish: Callable[[list[str]], list[str]]) -> list[str]:
         """The lines of a lambda over elements."""
@@ -247,9 +286,9 @@ class _Rows:
         parameters = [f"Number {name}" if name in used else "Number" for name in self.inputs]
         return ", ".join([*(["int64_t place"] if PLACE in used else []), *parameters])
 
-    def _call(self, start: str, body: list[str]) -> None:
-        """A call with a lambda, in the form that clang-format chooses."""
-        line = f"{start} {body[0]} }});"
+    def _call(self, start: str, body: list[str], end: str = "});") -> None:
+        """A call with a lambda, or a lambda alone, in the form that clang-format chooses."""
+        line = f"{start} {body[0]} {end}"
         before, assigned, call = line.partition("= ") if line.startswith("const") else (line, "", "")
         if len(body) == 1 and len(line) + 2 <= WIDTH:
             self.text.append(line)
@@ -258,7 +297,7 @@ class _Rows:
         elif len(body) == 1 and len(line) - line.index("[") + 6 <= WIDTH:
             self.text += [line[: line.index("[")], f"    {line[line.index('[') :]}"]
         elif len(start) + 2 <= WIDTH:
-            self.text += [start, *(f"  {line}" for line in body), "});"]
+            self.text += [start, *(f"  {line}" for line in body), end]
         else:
             before, _, parameters = start.partition("[")
             head = f"    [{parameters}"

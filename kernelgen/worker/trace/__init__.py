@@ -41,14 +41,21 @@ def traced(request: dict[str, Any]) -> dict[str, Any]:
 def _traced(request: dict[str, Any]) -> dict[str, Any]:
     arguments = request["arguments"]
     function = load(request["source"], request["function"], arguments)
-    reasons = []
+    reasons, forward_alone = [], []
     for assumption in assumptions(arguments, request["recipes"]):
         try:
             return _under_its_rows(assumption, function)
         except RefusedError as refused:
             reasons.append(refused)
+            if refused.is_of_gradient:
+                forward_alone.append((assumption, str(refused)))
         except Exception as error:  # It does not take such arguments.
             reasons.append(RefusedError(f"a {type(error).__name__} while it was called ({first_line(error)})"))
+    for assumption, composed in forward_alone:
+        try:
+            return _under_its_rows(replace(assumption, composed=composed), function)
+        except RefusedError as refused:
+            reasons.append(refused)
     # The assumption that came furthest says most; of several the first, which is the plain case.
     reason = max(reasons, key=lambda reason: reason.progress)
     if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
@@ -73,7 +80,10 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
     except OtherRowsError as other:
         if assumption.dim or assumption.recipe != "row_wise" or set(assumption.kinds.values()) != {"element"}:
             raise
-        return _under(replace(assumption, dims=other.dims), function)
+        try:
+            return _under(replace(assumption, dims=other.dims), function)
+        except RefusedError as refused:
+            raise other if other.is_of_gradient else refused from refused
 
 
 def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
@@ -98,8 +108,12 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
     samples = [assumption.sample(k) for k in range(4)]
     forward = merge([trace(function, sample, "forward") for sample in samples], samples)
     backward = None
-    if any(output["dtype"] == "float" for output in forward["outputs"]):
-        backward = merge([trace(function, sample, "backward") for sample in samples], samples)
+    if any(output["dtype"] == "float" for output in forward["outputs"]) and not assumption.composed:
+        try:
+            backward = merge([trace(function, sample, "backward") for sample in samples], samples)
+        except RefusedError as refused:
+            refused.is_of_gradient = True
+            raise
     if assumption.recipe == "pointwise":
         _refuse_rows(forward, backward)
     elif any(output["kind"] == "scalar" for output in forward["outputs"]):

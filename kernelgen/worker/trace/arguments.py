@@ -29,7 +29,8 @@ _RANKS = (3, 4, 2, 5)
 class Assumption:
     """What each tensor is: `dtypes` are float, bool or int, `kinds` element, column (a number for each element of a
     row) or row (a number for each row). `dims` are the dimensions of a row, of `rank` in all; or `dim` names the int
-    argument that says which dimension it is."""
+    argument that says which dimension it is. `composed` says what was in the way of a kernel of the gradient, which is
+    PyTorch's of the reference then."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -39,9 +40,10 @@ class Assumption:
     rank: int = 3
     dims: tuple[int, ...] = (2,)
     dim: str | None = None
+    composed: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds}
+        return {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
 
     def sample(self, k: int) -> Sample:
         """The k-th of four samples."""

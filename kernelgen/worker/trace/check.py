@@ -255,6 +255,8 @@ def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
     if op == "row_prod":
         rows = arguments[0].expand(sample.shape).movedim(sample.dims, tuple(range(-len(sample.dims), 0)))
         return rows.flatten(-len(sample.dims)).prod(-1).reshape(sample.row_shape(keeps=True))
+    if op.startswith("running_"):
+        return _running(op, arguments[0].expand(sample.shape), sample.dims[0])
     if op == "total":
         return arguments[0].expand(sample.row_shape(keeps=True)).sum()
     if op == "column_sum":
@@ -263,6 +265,11 @@ def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
     if op == "to_float":
         return arguments[0] if arguments[0].is_floating_point() else arguments[0].double()
     return getattr(torch, op)(*arguments)
+
+
+def _running(op: str, rows: Tensor, dim: int) -> Tensor:
+    function = torch.cumsum if op.startswith("running_sum") else torch.cumprod
+    return function(rows.flip(dim), dim).flip(dim) if op.endswith("_back") else function(rows, dim)
 
 
 def _compare(ours: list[Tensor | None], theirs: list[Tensor | None], sample: Sample) -> None:

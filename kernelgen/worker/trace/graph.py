@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.gradients import differentiable_by_rows
-from kernelgen.worker.trace.operators import CASTS, PLACED, REDUCTIONS, SAME, decompositions, operator_of
+from kernelgen.worker.trace.operators import CASTS, PLACED, REDUCTIONS, SAME, SCANS, TURNED, decompositions, operator_of
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
 _COMPARISONS |= {"isnan", "isinf"}
@@ -38,11 +38,13 @@ UNKNOWN_OPERATOR = 2
 
 
 class RefusedError(Exception):
-    """No kernel can be written; the message names what was in the way, and `progress` how far the trace came."""
+    """No kernel can be written; the message names what was in the way, and `progress` how far the trace came.
+    `is_of_gradient`: a kernel of the gradient, while the function itself can be written."""
 
     def __init__(self, reason: str, progress: int = 0) -> None:
         super().__init__(reason)
         self.progress = progress
+        self.is_of_gradient = False
 
 
 class OtherRowsError(RefusedError):
@@ -220,6 +222,8 @@ class _Reader:
         kind = known["kind"] if kind == "scalar" else kind
         if _DTYPES.get(value.dtype) != known["dtype"]:
             raise RefusedError(f"a result of dtype {str(value.dtype).removeprefix('torch.')}", 2)
+        if known.get("turned"):
+            raise RefusedError("the operator aten.flip", 2)
         # A row's number may have dimensions of size 1.
         shapes = {"element": [self.sample.shape], "row": [self.sample.row_shape(), self.sample.row_shape(keeps=True)]}
         if tuple(value.shape) not in shapes.get(kind, [tuple(value.shape)]):
@@ -256,6 +260,10 @@ class _Reader:
             return self._pointwise({"max": "maximum", "min": "minimum"}[name], node, value)
         if name in REDUCTIONS:
             return self._reduced(name, node, value)
+        if name in SCANS:
+            return self._running(name, node, value)
+        if name in TURNED:
+            return self._noted(node, self._turned(node))
         if name in PLACED:
             return self._placed(name, node, value)
         return self._pointwise(name, node, value)
@@ -330,6 +338,33 @@ class _Reader:
         number = self._reduced(f"a{name}", node, values[0])
         self.pairs[node] = (number, place)
         return number
+
+    def _running(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
+        """The totals of each row's elements up to each of them; of a row that is turned, from each of them on."""
+        dim = node.args[1] % max(1, value.ndim)
+        argument = self._argument(node.args[0])
+        if self.sample.kind(value.shape) != "element" or value.ndim != len(self.sample.shape):
+            raise RefusedError(f"{name} of something else than whole rows", 2)
+        if self.sample.dims != (dim,):
+            raise OtherRowsError(f"{name} along another dimension than others", (dim,))
+        if not value.is_floating_point():
+            raise RefusedError(f"{name} of whole numbers", 2)
+        if argument["dtype"] == "bool":
+            argument = self._add("to_float", [argument], value)
+        op = SCANS[name] + ("_back" if argument.get("turned") else "")
+        return self._add(op, [argument], value, self.names.get(node.name), "element")
+
+    def _turned(self, node: fx.Node) -> dict[str, Any]:
+        """The elements of each row from the last to the first. What is computed of such rows alone is turned, too."""
+        known, shape = self._argument(node.args[0]), node.meta["val"].shape
+        dims = {dim % len(shape) for dim in node.args[1]}
+        if all(shape[dim] == 1 for dim in dims) or known["kind"] in ("scalar", "total"):
+            return known
+        if known["kind"] != "element" or len(shape) != len(self.sample.shape) or len(dims) != 1:
+            raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+        if dims != set(self.sample.dims):
+            raise OtherRowsError("flip along another dimension than others", tuple(dims))
+        return known | {"turned": not known.get("turned", False)}
 
     def _placed(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
         """An element at a place of each row: the sum of the row where all others are 0."""
@@ -414,8 +449,12 @@ class _Reader:
         kinds = kinds - {"total"} or kinds
         kind = kind or (kinds.pop() if len(kinds) == 1 else "element" if kinds else "scalar")
         dtype = "bool" if op in _COMPARISONS else "int" if _is_place(op, arguments) else _dtype(value)
+        turned = {a.get("turned", False) for a in arguments if a.get("kind") in ("element", "column")}
+        if len(turned) > 1:
+            raise RefusedError("the operator aten.flip of some rows beside others", 2)
         self.graph.nodes.append({"op": op, "arguments": arguments, "dtype": dtype, "kind": kind, "name": name})
-        return {"node": len(self.graph.nodes) - 1, "dtype": dtype, "kind": kind}
+        result = {"node": len(self.graph.nodes) - 1, "dtype": dtype, "kind": kind}
+        return result | {"turned": True} if turned == {True} and kind == "element" else result
 
 
 def _is_place(op: str, arguments: list[dict[str, Any]]) -> bool:

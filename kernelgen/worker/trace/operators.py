@@ -18,6 +18,9 @@ BINARY = (
     *("mul", "ne", "pow", "remainder", "rsub", "sub", "where"),
 )
 REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "argmax", "argmin", "max", "min", "prod")
+# Running totals of each row, and its elements in the other order.
+SCANS = {"cumsum": "running_sum", "cumprod": "running_product"}
+TURNED = ("flip",)
 # An element of each row, by its place; and elements of zeros that are set or added to.
 PLACED = ("gather", "scatter", "scatter_add")
 # The same elements, elsewhere or in another shape.
@@ -28,7 +31,7 @@ SAME = (
 CASTS = ("_to_copy", "convert_element_type", "to")
 FILLED = ("full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like")
 
-_KNOWN = {*UNARY, *BINARY, *REDUCTIONS, *PLACED, *SAME, *CASTS, *FILLED}
+_KNOWN = {*UNARY, *BINARY, *REDUCTIONS, *SCANS, *TURNED, *PLACED, *SAME, *CASTS, *FILLED}
 # Spelled otherwise.
 _SYNONYMS = {"true_divide": "div", "bitwise_not": "logical_not", "mul_": "mul", "absolute": "abs"}
 

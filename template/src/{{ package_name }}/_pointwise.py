@@ -22,6 +22,7 @@ def register(
     gradients: Sequence[int] = (),
     same_as: Sequence[int | None] = (),
     copies: Sequence[int | None] = (),
+    composed: bool = False,
 ) -> None:
     """Registers all hooks of an op.
 
@@ -30,11 +31,16 @@ def register(
         gradients: the positions of the arguments that have a gradient.
         same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
         copies: for each of these the place among them of an earlier one that it equals; None where there is none.
+        composed: the gradient is PyTorch's of the reference.
     """
-    PointwiseOp(name, reference, results, gradients, same_as, copies).register(name)
+    op = PointwiseOp(name, reference, results, gradients, same_as, copies)
+    op.composed = composed
+    op.register(name)
 
 
 class PointwiseOp:
+    composed = False  # Whether the gradient is PyTorch's of the reference.
+
     def __init__(
         self,
         name: str,
@@ -59,6 +65,9 @@ class PointwiseOp:
         _library.register_autocast(name, _library.widest_dtype)
         _library.register_vmap(name, self.vmap)
         _library.register_sharding(name, self.sharding)
+        if self.composed:
+            _library.register_reference_autograd(name, self.reference)
+            return
         if not self.gradients:
             _library.refuse_autograd(name)
             return

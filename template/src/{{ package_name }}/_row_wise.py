@@ -30,6 +30,7 @@ def register(
     same_as: Sequence[int | None] = (),
     vectors: bool = False,
     rows: Rows = last_dimension,
+    composed: bool = False,
 ) -> None:
     """Registers all hooks of an op.
 
@@ -40,8 +41,11 @@ def register(
         same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
         vectors: whether the reference takes vectors alone where each row could have its own.
         rows: the dimensions of a row, of a tensor of so many; or the name of the argument that says which it is.
+        composed: the gradient is PyTorch's of the reference.
     """
-    RowOp(name, reference, results, gradients, same_as, vectors, rows).register(name)
+    op = RowOp(name, reference, results, gradients, same_as, vectors, rows)
+    op.composed = composed
+    op.register(name)
 
 
 class RowOp(PointwiseOp):
@@ -66,6 +70,9 @@ class RowOp(PointwiseOp):
         _library.register_autocast(name, _library.widest_dtype)
         _library.register_sharding(name, self.sharding)
         _library.register_vmap(name, self.vmap)
+        if self.composed:
+            _library.register_reference_autograd(name, self.reference)
+            return
         if not self.gradients:
             _library.refuse_autograd(name)
             return
@@ -82,7 +89,8 @@ class RowOp(PointwiseOp):
             arguments = (operator or self.forward_operator)._schema.arguments
             place = next(i for i, argument in enumerate(arguments) if argument.name == self.rows)
             # PyTorch leaves out what is the default.
-            return {(args[place] if place < len(args) else arguments[place].default_value) % rank}
+            # An integer that torch.compile would leave open becomes that of this graph.
+            return {int(args[place] if place < len(args) else arguments[place].default_value) % rank}
         return {dim % rank for dim in self.rows(rank)}
 
     def fake(self, *args: Any) -> Any:

@@ -31,6 +31,7 @@ def changed(args: Sequence[Any], place: int, change: Callable[[Tensor], Tensor])
 def row_cases(
     *shapes: str,
     shortest: int = 1,
+    fewest: int = 0,
     dims: Callable[[int], Iterable[int]] = lambda rank: (-1,),
     ranks: tuple[int, int | None] = (1, None),
 ) -> tuple[tuple[Shape, ...], ...]:
@@ -39,6 +40,7 @@ def row_cases(
 
     Args:
         shortest: the least elements of a row.
+        fewest: the least rows.
         dims: the dimensions of a row, of a tensor of so many.
         ranks: the least and the most dimensions of a tensor.
     """
@@ -47,6 +49,7 @@ def row_cases(
     cases = [_of_rows(shape, shapes, "rows", dims) for shape in arranged if _row_size(shape, dims)]
     if "either" in shapes:
         cases += [_of_rows(shape, shapes, "vector", dims) for shape in ((6, 40), (2, 3, 33), (40, 4099))]
+    cases = [case for case in cases if fewest == 0 or 0 not in case[0]]
     return tuple(dict.fromkeys(cases))
 
 

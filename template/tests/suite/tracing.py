@@ -21,8 +21,11 @@ class TracingTests(OpUnderTest):
     def test_opcheck(self, device: str) -> None:
         every = ("schema", "autograd_registration", "faketensor", "aot_dispatch_static", "aot_dispatch_dynamic")
         for dtype in self.dtypes[:2]:
+            # The gradient's gradient is PyTorch's, which takes another order of operations while it is traced.
+            tolerances = {"rtol": 0.05, "atol": 1e-3} if dtype.itemsize == 2 else {}
             for operator, args, kwargs in self.calls(device, dtype):
-                torch.library.opcheck(operator, args, kwargs, test_utils=[f"test_{name}" for name in every])
+                utils = [f"test_{name}" for name in every]
+                torch.library.opcheck(operator, args, kwargs, test_utils=utils, **tolerances)
 
     def test_compile(self, device: str) -> None:
         """One graph, forward and backward, that serves other sizes without compiling again."""

@@ -151,6 +151,29 @@ class FormulaRow {
     write(f, std::make_index_sequence<kInputs>(), std::make_index_sequence<kResults>());
   }
 
+  // f(inputs..., running, results...) for each element: `running` is the sum of term(inputs...) of the row's elements
+  // up to this one.
+  template <typename Term, typename F>
+  void write_running_sums(Term term, F f) {
+    run<false, Sum>(term, f);
+  }
+
+  // From this one on.
+  template <typename Term, typename F>
+  void write_running_sums_back(Term term, F f) {
+    run<true, Sum>(term, f);
+  }
+
+  template <typename Term, typename F>
+  void write_running_products(Term term, F f) {
+    run<false, Product>(term, f);
+  }
+
+  template <typename Term, typename F>
+  void write_running_products_back(Term term, F f) {
+    run<true, Product>(term, f);
+  }
+
   void put(int i, Number value) { row_results[i] = value; }
 
   // Adds to sum i over all rows.
@@ -159,6 +182,52 @@ class FormulaRow {
   void put_place(int i, int64_t place) { place_results[i] = place; }
 
  private:
+  struct Sum {
+    static constexpr double kNone = 0;
+    static double join(double left, double right) { return left + right; }
+  };
+
+  struct Product {
+    static constexpr double kNone = 1;
+    static double join(double left, double right) { return left * right; }
+  };
+
+  // A running total is kept in float64: each of its roundings would be part of all that follow.
+  template <bool kBack, typename Join, typename Term, typename F>
+  void run(Term& term, F& f) {
+    double running = Join::kNone;
+    if (partial) {
+      PartialResult<Number>* const results_of_parts = partial + reductions * partial_stride;
+      const int reduction = reductions++;
+      if (reduction == pass) {
+        for (int64_t i = 0; i < n; ++i) running = Join::join(running, call(term, i));
+        results_of_parts[part].first = static_cast<Number>(running);
+      }
+      if (reduction >= pass) return;
+      for (int64_t i = kBack ? part + 1 : 0; i < (kBack ? parts : part); ++i) {
+        running = Join::join(running, results_of_parts[i].first);
+      }
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t k = kBack ? n - 1 - i : i;
+      running = Join::join(running, call(term, k));
+      const Number total = static_cast<Number>(running);
+      write_with(f, k, total, std::make_index_sequence<kInputs>(), std::make_index_sequence<kResults>());
+    }
+  }
+
+  template <typename F, size_t... kOperands, size_t... kOutputs>
+  void write_with(
+      F& f, int64_t i, Number total, std::index_sequence<kOperands...>, std::index_sequence<kOutputs...>) const {
+    if constexpr (
+        std::
+            is_invocable_v<F&, int64_t, decltype(inputs[kOperands][0])..., Number, decltype(results[kOutputs][0])...>) {
+      f(begin + i, inputs[kOperands][i]..., total, results[kOutputs][i]...);
+    } else {
+      f(inputs[kOperands][i]..., total, results[kOutputs][i]...);
+    }
+  }
+
   static void join_sums(PartialResult<Number>& left, const PartialResult<Number>& right) {
     left.first += right.first;
     left.second += right.second;

@@ -11,6 +11,7 @@
 #include "functions.cuh"
 #include "gradient_sums.cuh"
 #include "row_tensors.h"
+#include "running.cuh"
 #include "thread_group.cuh"
 #include "tile.cuh"
 #include "widen.cuh"
@@ -169,7 +170,10 @@ class FormulaRow {
       return Partial{total, 0, 0};
     };
     return reduced(
-               Partial{}, of_elements, join_sums, [&](const Partial& own) { return Partial{group_.sum(own.first), 0, 0}; })
+               Partial{},
+               of_elements,
+               join_sums,
+               [&](const Partial& own) { return Partial{group_.sum(own.first), 0, 0}; })
         .first;
   }
 
@@ -275,6 +279,29 @@ class FormulaRow {
     if (is_last_pass()) write(f, std::make_index_sequence<Tensors::kResults>());
   }
 
+  // f(inputs..., running, results...) for each element: `running` is the sum of term(inputs...) of the row's elements
+  // up to this one.
+  template <typename Term, typename F>
+  __device__ void write_running_sums(Term term, F f) {
+    run<false, Sum>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  // From this one on.
+  template <typename Term, typename F>
+  __device__ void write_running_sums_back(Term term, F f) {
+    run<true, Sum>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_products(Term term, F f) {
+    run<false, Product>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_products_back(Term term, F f) {
+    run<true, Product>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
   __device__ void put(int i, Number value) {
     if (puts() && tensors_.row_results[i]) tensors_.row_results[i][row_] = static_cast<T>(value);
   }
@@ -361,12 +388,7 @@ class FormulaRow {
 #pragma unroll
       for (int access = 0; access < kHeld; ++access) {
         const Index index = group_.template first_access<kHeld>() + access * Group::kStep;
-#pragma unroll
-        for (int i = 0; i < Tensors::kInputs; ++i) {
-          // Elements of 16 bits are widened again in each pass: kept as float32, they would take twice the registers.
-          if (!(Tensors::kLate >> i & 1)) forget_conversions(held_.accesses[access][i]);
-          if (kLast && (Tensors::kLate >> i & 1)) held_.accesses[access][i] = read(i, start_.first(index));
-        }
+        prepare<kLast>(access, index);
         if (index < start_.accesses) visit(access, start_.first(index), held_.accesses[access]);
       }
     } else {
@@ -383,6 +405,17 @@ class FormulaRow {
     }
   }
 
+  // Before a pass over an access that is held. kLast: as of `each`.
+  template <bool kLast>
+  __device__ void prepare(int access, Index index) {
+#pragma unroll
+    for (int i = 0; i < Tensors::kInputs; ++i) {
+      // Elements of 16 bits are widened again in each pass: kept as float32, they would take twice the registers.
+      if (!(Tensors::kLate >> i & 1)) forget_conversions(held_.accesses[access][i]);
+      if (kLast && (Tensors::kLate >> i & 1)) held_.accesses[access][i] = read(i, start_.first(index));
+    }
+  }
+
   template <bool kLast, typename F>
   __device__ void each(F f) {
     each<kLast>(f, [](Index) {});
@@ -394,46 +427,219 @@ class FormulaRow {
     f(access, k, place, widen(vectors[kPlaces][k])...);
   }
 
+  using Results = Vector<T, N>[Tensors::kResults + 1];
+
   template <typename F, size_t... kPlaces>
   __device__ void write(F f, std::index_sequence<kPlaces...>) {
-    Vector<T, N> results[Tensors::kResults + 1];
+    Results results;
     const auto compute = [&](int access, int k, Index place, auto... values) {
       Number numbers[Tensors::kResults + 1];
       invoke(f, place, values..., numbers[kPlaces]...);
-#pragma unroll
-      for (int i = 0; i < Tensors::kResults; ++i) {
-        results[i][k] = static_cast<T>(numbers[i]);
-        if constexpr (Kernel::kSummed != 0) {
-          if (Kernel::kSummed >> i & 1) sums_.results[i].sums[access][k] += numbers[i];
-        }
-      }
+      keep(access, k, numbers, results);
     };
-    each<true>(compute, [&](Index first) {
-      const Index n = elements();
+    each<true>(compute, [&](Index first) { store_results(first, results); });
+  }
+
+  // Results of element k of an access, rounded, and as terms of sums over the rows.
+  __device__ void keep(int access, int k, const Number (&numbers)[Tensors::kResults + 1], Results& results) {
 #pragma unroll
-      for (int i = 0; i < Tensors::kResults; ++i) {
-        T* const values = tensors_.results[i].values;
-        if (!values) continue;
-        const Operand<T>& layout = tensors_.layout;
-        if (kInParts && !layout.flat) {
-          T* const row = values + (layout.row(index_) - layout.data);
+    for (int i = 0; i < Tensors::kResults; ++i) {
+      results[i][k] = static_cast<T>(numbers[i]);
+      if constexpr (Kernel::kSummed != 0) {
+        if (Kernel::kSummed >> i & 1) sums_.results[i].sums[access][k] += numbers[i];
+      }
+    }
+  }
+
+  // Writes the results of an access, which begins with element number `first` of the row.
+  __device__ void store_results(Index first, const Results& results) const {
+    const Index n = elements();
 #pragma unroll
-          for (int k = 0; k < N; ++k) {
-            if (first + k >= 0 && first + k < n) row[layout.offset(tensors_.rows, first + k)] = results[i][k];
-          }
-          continue;
+    for (int i = 0; i < Tensors::kResults; ++i) {
+      T* const values = tensors_.results[i].values;
+      if (!values) continue;
+      const Operand<T>& layout = tensors_.layout;
+      if (kInParts && !layout.flat) {
+        T* const row = values + (layout.row(index_) - layout.data);
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+          if (first + k >= 0 && first + k < n) row[layout.offset(tensors_.rows, first + k)] = results[i][k];
         }
-        T* const row = values + row_ * n;
-        if (kAligned || (first >= 0 && first + N <= n)) {
-          store_evict_last(row + first, 0, results[i]);
-        } else {
+        continue;
+      }
+      T* const row = values + row_ * n;
+      if (kAligned || (first >= 0 && first + N <= n)) {
+        store_evict_last(row + first, 0, results[i]);
+      } else {
 #pragma unroll
-          for (int k = 0; k < N; ++k) {
-            if (first + k >= 0 && first + k < n) row[first + k] = results[i][k];
-          }
+        for (int k = 0; k < N; ++k) {
+          if (first + k >= 0 && first + k < n) row[first + k] = results[i][k];
         }
       }
-    });
+    }
+  }
+
+  // ---- Running totals
+
+  template <bool kBack, typename Join, typename Term, typename F, size_t... kPlaces>
+  __device__ void run(Term term, F f, std::index_sequence<kPlaces...> places) {
+    const Number none = Join::template none<Number>();
+    Number all, carry = none;
+    const auto total_of_elements = [&] {
+      Number own = none;
+      each<false>(
+          [&](int, int, Index place, auto... values) { own = Join::join(own, invoke(term, place, values...)); });
+      return own;
+    };
+    if constexpr (kHeld > 0) {
+      lanes_before<kBack, Join>(total_of_elements(), &all);
+      carry = warps_before<kBack, Join>(group_, all, &all);
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        const int access = kBack ? kHeld - 1 - i : i;
+        const Index index = group_.template first_access<kHeld>() + access * Group::kStep;
+        prepare<true>(access, index);
+        const Index first = start_.first(index);
+        const bool is_valid = index < start_.accesses;
+        Number running[N];
+        const Number own = run_access<kBack, Join>(term, first, is_valid, held_.accesses[access], running, places);
+        const Number before = Join::join(carry, lanes_before<kBack, Join>(own, &all));
+        carry = Join::join(carry, all);
+        if (is_valid) write_run<Join>(f, access, first, held_.accesses[access], running, before, places);
+      }
+    } else {
+      const Index accesses = start_.accesses, parts = tensors_.parts;
+      Index begin = accesses * part_ / parts, end = parts == 1 ? accesses : accesses * (part_ + 1) / parts;
+      if (parts > 1 && !carry_of_parts<kBack, Join>(total_of_elements, &carry)) return;
+      if constexpr (std::is_same_v<Group, ColumnGroup>) {
+        // Each warp has a part of the row.
+        const Index n = end - begin;
+        end = begin + n * (group_.rank() + 1) / group_.size();
+        begin += n * group_.rank() / group_.size();
+        Number own = none;
+        for (Index index = begin; index < end; ++index) {
+          Access vectors;
+          read_all(vectors, index);
+          Number running[N];
+          own = Join::join(own, run_access<kBack, Join>(term, start_.first(index), true, vectors, running, places));
+        }
+        carry = Join::join(carry, warps_before<kBack, Join>(group_, own, &all));
+        for (Index i = begin; i < end; ++i) {
+          const Index index = kBack ? begin + end - 1 - i : i;
+          Access vectors;
+          read_all(vectors, index);
+          Number running[N];
+          const Number total = run_access<kBack, Join>(term, start_.first(index), true, vectors, running, places);
+          write_run<Join>(f, 0, start_.first(index), vectors, running, carry, places);
+          carry = Join::join(carry, total);
+        }
+      } else {
+        for (Index tile = begin; tile < end; tile += group_.size()) {
+          // The threads take the accesses of a tile in their order; against it, the last tile comes first.
+          const Index index = kBack ? end - (tile - begin) - group_.size() + group_.rank() : tile + group_.rank();
+          const bool is_valid = index >= begin && index < end;
+          Access vectors = {};
+          if (is_valid) read_all(vectors, index);
+          Number running[N];
+          const Index first = start_.first(index);
+          const Number own = run_access<kBack, Join>(term, first, is_valid, vectors, running, places);
+          Number of_warp;
+          const Number in_warp = lanes_before<kBack, Join>(own, &of_warp);
+          const Number before = Join::join(warps_before<kBack, Join>(group_, of_warp, &all), in_warp);
+          if (is_valid) write_run<Join>(f, 0, first, vectors, running, Join::join(carry, before), places);
+          carry = Join::join(carry, all);
+        }
+      }
+    }
+  }
+
+  // Of a row in parts: in the pass of this reduction, leaves what the part has and returns false; in the last pass,
+  // sets what the parts before it have.
+  template <bool kBack, typename Join, typename F>
+  __device__ bool carry_of_parts(const F& total_of_elements, Number* carry) {
+    const int64_t first = (int64_t(reductions_) * tensors_.rows.count + (valid_ ? row_ : 0)) * tensors_.parts;
+    Partial* const of_parts = static_cast<Partial*>(tensors_.partial) + first;
+    const int reduction = reductions_++;
+    const auto across = [&](Number value) {
+      return std::is_same_v<Join, Sum> ? group_.sum(value) : group_.product(value);
+    };
+    if (reduction == tensors_.pass) {
+      const Number own = across(total_of_elements());
+      if (valid_ && group_.rank() == 0) of_parts[part_].first = own;
+    }
+    if (reduction >= tensors_.pass) return false;
+    const int begin = kBack ? part_ + 1 : 0, end = kBack ? tensors_.parts : part_;
+    for (int part = begin + group_.rank(); part < end; part += group_.size()) {
+      *carry = Join::join(*carry, of_parts[part].first);
+    }
+    *carry = across(*carry);
+    return true;
+  }
+
+  __device__ void read_all(Access& vectors, Index index) const {
+#pragma unroll
+    for (int i = 0; i < Tensors::kInputs; ++i) vectors[i] = read(i, start_.first(index));
+  }
+
+  __device__ bool is_inside(Index first, int k) const { return kAligned || (first + k >= 0 && first + k < elements()); }
+
+  // The running totals of an access alone, and its total.
+  template <bool kBack, typename Join, typename Term, size_t... kPlaces>
+  __device__ Number run_access(
+      Term& term,
+      Index first,
+      bool is_valid,
+      const Access& vectors,
+      Number (&running)[N],
+      std::index_sequence<kPlaces...>) const {
+    Number total = Join::template none<Number>();
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const int k = kBack ? N - 1 - i : i;
+      if (is_valid && is_inside(first, k)) {
+        total = Join::join(total, invoke(term, first + k, widen(vectors[kPlaces][k])...));
+      }
+      running[k] = total;
+    }
+    return total;
+  }
+
+  // Writes the results of an access, before which the row has `before`.
+  template <typename Join, typename F, size_t... kPlaces>
+  __device__ void write_run(
+      F& f,
+      int access,
+      Index first,
+      const Access& vectors,
+      const Number (&running)[N],
+      Number before,
+      std::index_sequence<kPlaces...>) {
+    Results results;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (!is_inside(first, k)) continue;
+      Number numbers[Tensors::kResults + 1];
+      call_running(
+          f,
+          first + k,
+          Join::join(before, running[k]),
+          numbers,
+          std::make_index_sequence<Tensors::kResults>(),
+          widen(vectors[kPlaces][k])...);
+      keep(access, k, numbers, results);
+    }
+    store_results(first, results);
+  }
+
+  template <typename F, size_t... kOutputs, typename... Values>
+  __device__ static void call_running(
+      F& f,
+      Index place,
+      Number running,
+      Number (&numbers)[Tensors::kResults + 1],
+      std::index_sequence<kOutputs...>,
+      Values... values) {
+    invoke(f, place, values..., running, numbers[kOutputs]...);
   }
 
   Group& group_;
