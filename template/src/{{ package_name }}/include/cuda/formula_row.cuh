@@ -27,8 +27,24 @@ struct RowStart {
   Index accesses;  // of the row
 };
 
-// Others lie one after the other, or each as it likes: the accesses are aligned, so a row's first and last one may have
-// elements of the rows before and after it.
+// Rows of any size, which lie one after the other: the accesses are aligned and have elements of the row alone. At its
+// ends are elements, fewer than N at each, of which a thread has one.
+template <int N>
+struct PeeledStart {
+  __device__ PeeledStart(int64_t row, int n)
+      : head(min(n, static_cast<int>((N - row * n % N) % N))), accesses((n - head) / N), edges(n - accesses * N) {}
+
+  __device__ int first(int access) const { return head + access * N; }
+
+  __device__ int edge(int i) const { return i < head ? i : i + accesses * N; }
+
+  int head;
+  int accesses;
+  int edges;
+};
+
+// Others lie each as it likes, or are too long for a block: the accesses are aligned, so a row's first and last one may
+// have elements of the rows before and after it.
 template <int N, typename Index>
 struct RowStart<N, false, Index> {
   __device__ RowStart(int64_t row, int64_t n)
@@ -63,6 +79,19 @@ __device__ Vector<T, N> read_row(
   }
 }
 
+// The same of an access that has elements of the row alone, or none.
+template <int N, typename T>
+__device__ Vector<T, N> read_peeled(const Operand<T>& input, const T* row, int first, bool is_valid) {
+  const bool is_vector = input.flat && reinterpret_cast<uintptr_t>(input.data) % sizeof(Vector<T, N>) == 0;
+  if (is_vector) return load_evict_last<N>(row + first, 0, is_valid);
+  Vector<T, N> values = {};
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    if (is_valid) values[k] = row[(first + k) * input.step];
+  }
+  return values;
+}
+
 // A thread's part of a row of every input but the late ones, in registers: kHeld accesses of N elements.
 template <typename Kernel, typename Tensors>
 struct HeldRow {
@@ -70,6 +99,7 @@ struct HeldRow {
   static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
 
   Vector<T, N> accesses[kHeld + 1][Tensors::kInputs + 1];
+  T edges[Tensors::kInputs + 1];  // of a row that is peeled
 
   // Loads row number `row`, all of it at once; past the last row there is nothing.
   template <typename Group>
@@ -77,16 +107,23 @@ struct HeldRow {
     const int64_t count = tensors.rows.count;
     const int n = row < count ? static_cast<int>(tensors.rows.n) : 0;
     const RowIndex index(tensors.rows, row < count ? row : 0);
-    const RowStart<N, Kernel::kAligned, int> start(row, n);
+    const typename Kernel::Start start(row, n);
 #pragma unroll
-    for (int access = 0; access < kHeld; ++access) {
-      const int first = start.first(group.template first_access<kHeld>() + access * Group::kStep);
+    for (int i = 0; i < Tensors::kInputs; ++i) {
+      if (Tensors::kLate >> i & 1) continue;
+      const Operand<T>& input = tensors.inputs[i];
+      const T* const elements = input.row(index);
 #pragma unroll
-      for (int i = 0; i < Tensors::kInputs; ++i) {
-        if (Tensors::kLate >> i & 1) continue;
-        const Operand<T>& input = tensors.inputs[i];
-        accesses[access][i] =
-            read_row<N, Kernel::kAligned, false>(input, tensors.rows, input.row(index), first, n, (count - row) * n);
+      for (int access = 0; access < kHeld; ++access) {
+        const int number = group.template first_access<kHeld>() + access * Group::kStep;
+        if constexpr (Kernel::kPeeled) {
+          accesses[access][i] = read_peeled<N>(input, elements, start.first(number), number < start.accesses);
+        } else {
+          accesses[access][i] = load_evict_last<N>(elements + start.first(number), 0, number < start.accesses);
+        }
+      }
+      if constexpr (Kernel::kPeeled) {
+        if (group.rank() < start.edges) edges[i] = elements[start.edge(group.rank()) * input.step];
       }
     }
   }
@@ -99,6 +136,7 @@ struct RowSums {
   static constexpr int kHeld = Kernel::kSummed ? Kernel::kHeld : 1;
 
   ColumnSums<Sum, Kernel::kN, kHeld> results[Tensors::kResults + 1];
+  Sum edges[Tensors::kResults + 1] = {};
 
   // Writes the block's row of partial sums.
   template <typename Group>
@@ -109,8 +147,27 @@ struct RowSums {
     for (int i = 0; i < Tensors::kResults; ++i) {
       const auto& gradient = tensors.results[i];
       if (!(Kernel::kSummed >> i & 1) || !gradient.partial || gradient.values) continue;
-      results[i].write(group, shared, gradient.partial + blockIdx.x * gradient.partial_stride, tensors.rows.n);
+      Sum* const row = gradient.partial + blockIdx.x * gradient.partial_stride;
+      if constexpr (Kernel::kPeeled) {
+        write_peeled(group, i, row, static_cast<int>(tensors.rows.n));
+      } else {
+        results[i].write(group, shared, row, tensors.rows.n);
+      }
     }
+  }
+
+  // All rows of a block begin alike: there are a multiple of N blocks.
+  __device__ void write_peeled(const BlockGroup& group, int i, Sum* row, int n) const {
+    const PeeledStart<Kernel::kN> start(group.first(), n);
+#pragma unroll
+    for (int access = 0; access < kHeld; ++access) {
+      const int number = group.first_access<kHeld>() + access * BlockGroup::kStep;
+#pragma unroll
+      for (int k = 0; k < Kernel::kN; ++k) {
+        if (number < start.accesses) row[start.first(number) + k] = results[i].sums[access][k];
+      }
+    }
+    if (group.rank() < start.edges) row[start.edge(group.rank())] = edges[i];
   }
 };
 
@@ -317,10 +374,10 @@ class FormulaRow {
 
  private:
   static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
-  static constexpr bool kAligned = Kernel::kAligned;
+  static constexpr bool kAligned = Kernel::kAligned, kPeeled = Kernel::kPeeled;
   static constexpr bool kInParts = kHeld == 0;
   using Access = Vector<T, N>[Tensors::kInputs + 1];
-  using Index = std::conditional_t<(kHeld > 0), int, int64_t>;
+  using Index = typename Kernel::Index;
 
   __device__ static void join_sums(Partial& left, const Partial& right) {
     left.first += right.first;
@@ -372,17 +429,18 @@ class FormulaRow {
   }
 
   // Calls f(access, k, place, inputs...) for each element: number k of an access, at its place in the row. Calls
-  // finish(first) after each access, which begins with element number `first` of the row. kLast: the pass that reads
-  // the late inputs.
+  // finish(first, size) after each access, which has `size` elements from number `first` of the row on. kLast: the pass
+  // that reads the late inputs.
   template <bool kLast, typename F, typename G>
   __device__ void each(F f, G finish) {
     const auto visit = [&](int access, Index first, const Access& vectors) {
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        const bool is_inside = kAligned || (first + k >= 0 && first + k < elements());
-        if (is_inside) call(f, access, k, first + k, vectors, std::make_index_sequence<Tensors::kInputs>());
+        if (is_inside(first, k)) {
+          call(f, access, k, first + k, vectors, std::make_index_sequence<Tensors::kInputs>());
+        }
       }
-      finish(first);
+      finish(first, std::integral_constant<int, N>());
     };
     if constexpr (kHeld > 0) {
 #pragma unroll
@@ -391,6 +449,7 @@ class FormulaRow {
         prepare<kLast>(access, index);
         if (index < start_.accesses) visit(access, start_.first(index), held_.accesses[access]);
       }
+      if constexpr (kPeeled) visit_edge<kLast>(f, finish, std::make_index_sequence<Tensors::kInputs>());
     } else {
       const Index accesses = start_.accesses, parts = tensors_.parts;
       const Index end = parts == 1 ? accesses : accesses * (part_ + 1) / parts;
@@ -405,6 +464,20 @@ class FormulaRow {
     }
   }
 
+  // The element of a peeled row's ends that the thread has.
+  template <bool kLast, typename F, typename G, size_t... kPlaces>
+  __device__ void visit_edge(F& f, G& finish, std::index_sequence<kPlaces...>) {
+    if (group_.rank() >= start_.edges) return;
+    const int place = start_.edge(group_.rank());
+#pragma unroll
+    for (int i = 0; i < Tensors::kInputs; ++i) {
+      const Operand<T>& input = tensors_.inputs[i];
+      if (kLast && (Tensors::kLate >> i & 1)) held_.edges[i] = input.row(index_)[place * input.step];
+    }
+    f(kHeld, 0, place, widen(held_.edges[kPlaces])...);
+    finish(place, std::integral_constant<int, 1>());
+  }
+
   // Before a pass over an access that is held. kLast: as of `each`.
   template <bool kLast>
   __device__ void prepare(int access, Index index) {
@@ -412,13 +485,22 @@ class FormulaRow {
     for (int i = 0; i < Tensors::kInputs; ++i) {
       // Elements of 16 bits are widened again in each pass: kept as float32, they would take twice the registers.
       if (!(Tensors::kLate >> i & 1)) forget_conversions(held_.accesses[access][i]);
-      if (kLast && (Tensors::kLate >> i & 1)) held_.accesses[access][i] = read(i, start_.first(index));
+      if (kLast && (Tensors::kLate >> i & 1)) held_.accesses[access][i] = read_late(i, index);
+    }
+  }
+
+  __device__ Vector<T, N> read_late(int i, Index index) const {
+    if constexpr (kPeeled) {
+      const Operand<T>& input = tensors_.inputs[i];
+      return read_peeled<N>(input, input.row(index_), start_.first(index), index < start_.accesses);
+    } else {
+      return read(i, start_.first(index));
     }
   }
 
   template <bool kLast, typename F>
   __device__ void each(F f) {
-    each<kLast>(f, [](Index) {});
+    each<kLast>(f, [](Index, auto) {});
   }
 
   template <typename F, size_t... kPlaces>
@@ -437,7 +519,7 @@ class FormulaRow {
       invoke(f, place, values..., numbers[kPlaces]...);
       keep(access, k, numbers, results);
     };
-    each<true>(compute, [&](Index first) { store_results(first, results); });
+    each<true>(compute, [&](Index first, auto size) { store_results<size>(first, results); });
   }
 
   // Results of element k of an access, rounded, and as terms of sums over the rows.
@@ -446,12 +528,14 @@ class FormulaRow {
     for (int i = 0; i < Tensors::kResults; ++i) {
       results[i][k] = static_cast<T>(numbers[i]);
       if constexpr (Kernel::kSummed != 0) {
-        if (Kernel::kSummed >> i & 1) sums_.results[i].sums[access][k] += numbers[i];
+        if (Kernel::kSummed >> i & 1)
+          (access < kHeld ? sums_.results[i].sums[access][k] : sums_.edges[i]) += numbers[i];
       }
     }
   }
 
-  // Writes the results of an access, which begins with element number `first` of the row.
+  // Writes the results of an access, which begins with element number `first` of the row; or of one element.
+  template <int kSize>
   __device__ void store_results(Index first, const Results& results) const {
     const Index n = elements();
 #pragma unroll
@@ -468,7 +552,9 @@ class FormulaRow {
         continue;
       }
       T* const row = values + row_ * n;
-      if (kAligned || (first >= 0 && first + N <= n)) {
+      if constexpr (kSize == 1) {
+        row[first] = results[i][0];
+      } else if (kAligned || kPeeled || (first >= 0 && first + N <= n)) {
         store_evict_last(row + first, 0, results[i]);
       } else {
 #pragma unroll
@@ -492,6 +578,7 @@ class FormulaRow {
       return own;
     };
     if constexpr (kHeld > 0) {
+      static_assert(kAligned, "running totals take the elements in their order");
       lanes_before<kBack, Join>(total_of_elements(), &all);
       carry = warps_before<kBack, Join>(group_, all, &all);
 #pragma unroll
@@ -581,7 +668,9 @@ class FormulaRow {
     for (int i = 0; i < Tensors::kInputs; ++i) vectors[i] = read(i, start_.first(index));
   }
 
-  __device__ bool is_inside(Index first, int k) const { return kAligned || (first + k >= 0 && first + k < elements()); }
+  __device__ bool is_inside(Index first, int k) const {
+    return kAligned || kPeeled || (first + k >= 0 && first + k < elements());
+  }
 
   // The running totals of an access alone, and its total.
   template <bool kBack, typename Join, typename Term, size_t... kPlaces>
@@ -628,7 +717,7 @@ class FormulaRow {
           widen(vectors[kPlaces][k])...);
       keep(access, k, numbers, results);
     }
-    store_results(first, results);
+    store_results<N>(first, results);
   }
 
   template <typename F, size_t... kOutputs, typename... Values>
@@ -650,7 +739,7 @@ class FormulaRow {
   const int part_;
   const bool valid_;
   const RowIndex index_;
-  const RowStart<N, kAligned, Index> start_;
+  const typename Kernel::Start start_;
   int reductions_ = 0;
 };
 
@@ -700,7 +789,10 @@ struct RowKernel {
   static constexpr int kN = kN_;
   static constexpr int kHeld = kHeld_;
   static constexpr bool kAligned = kAligned_;
+  static constexpr bool kPeeled = !kAligned && kHeld > 0;
   static constexpr int kSummed = kSummed_;
+  using Index = std::conditional_t<(kHeld > 0), int, int64_t>;
+  using Start = std::conditional_t<kPeeled, PeeledStart<kN>, RowStart<kN, kAligned, Index>>;
 
   int threads;  // of a block
   int64_t groups_per_block;
@@ -724,32 +816,48 @@ bool are_columns(const Tensors& tensors) {
   return tensors.layout.step != 1 && tensors.rows.dimensions > 0 && tensors.layout.strides[0] == 1;
 }
 
+// As many rows as multiprocessors have blocks of them at once.
+constexpr int64_t kFewRows = 2048;
+
 // Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
-// accesses each. kSideBySide: rows may lie side by side. kSummed: only for aligned rows that a block can hold;
-// `otherwise` is returned for others.
-template <int kSummed, int kThreads, int kHeld, bool kSideBySide, typename Tensors, typename Result, typename Visit>
+// accesses each. kSideBySide: rows may lie side by side. kPeels: whether the elements at a row's ends may be looked at
+// last. kSummed: only for rows that a block can hold; `otherwise` is returned for others.
+template <
+    int kSummed,
+    int kThreads,
+    int kHeld,
+    bool kSideBySide,
+    bool kPeels,
+    typename Tensors,
+    typename Result,
+    typename Visit>
 Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) {
   constexpr int N = kOperandVector<typename Tensors::Element>;
   const bool aligned = reads_vectors(tensors);
-  const int64_t accesses = tensors.rows.n / N + (aligned ? 0 : 2);
-  // Elements that are looked at one by one take registers of their own.
-  constexpr int kUnaligned = std::max(1, kHeld / 2);
-  const int held = aligned ? kHeld : kUnaligned;
-  const bool is_held = accesses <= int64_t(kThreads) * held && tensors.parts == 1 && tensors.layout.flat;
-  const int threads = is_held ? threads_for(std::max<int64_t>(accesses, 1), held) : kThreads;
+  const int64_t accesses = std::max<int64_t>(1, tensors.rows.n / N);
+  const bool can_hold = tensors.parts == 1 && tensors.layout.flat && (aligned || kPeels);
+  const bool is_held = can_hold && accesses <= int64_t(kThreads) * kHeld;
+  const int threads = is_held ? threads_for(accesses, kHeld) : kThreads;
   if constexpr (kSideBySide) {
     if (are_columns(tensors)) {
       return visit(RowKernel<ColumnGroup, 1, 0, false, 0>{ColumnGroup::kThreads, ColumnGroup::kRows});
+    }
+  }
+  if constexpr (kSummed == 0 && kHeld > 1) {
+    // A thread's latency is all of the time of few rows.
+    const bool is_small = tensors.rows.count <= kFewRows && accesses > kWarp && accesses <= kThreads;
+    if (aligned && is_held && is_small) {
+      return visit(RowKernel<BlockGroup, N, 1, true, 0>{threads_for(accesses, 1), 1});
     }
   }
   if (aligned && is_held && accesses <= kWarp * kHeld) {
     return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
   if (aligned && is_held) return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed>{threads, 1});
-  if constexpr (kSummed == 0) {
-    if (is_held) return visit(RowKernel<BlockGroup, N, kUnaligned, false, 0>{threads, 1});
-    return visit(RowKernel<BlockGroup, N, 0, false, 0>{threads, 1});
+  if constexpr (kPeels) {
+    if (is_held) return visit(RowKernel<BlockGroup, N, kHeld, false, kSummed>{threads, 1});
   }
+  if constexpr (kSummed == 0) return visit(RowKernel<BlockGroup, N, 0, false, 0>{threads, 1});
   return otherwise;
 }
 
@@ -793,9 +901,16 @@ struct RowBounds {
 
 // Calls launch(kernel, tensors, blocks) with a group for each row, or for each part of it: then once for each of the
 // formula's reductions, and for its results.
-template <int kThreads, int kHeld, int kReductions, bool kSideBySide, typename Tensors, typename Launch>
+template <
+    int kThreads,
+    int kHeld,
+    int kReductions,
+    bool kSideBySide,
+    bool kPeels = true,
+    typename Tensors,
+    typename Launch>
 cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
-  return visit_rows<0, kThreads, kHeld, kSideBySide>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
+  return visit_rows<0, kThreads, kHeld, kSideBySide, kPeels>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
     constexpr int64_t kMost = 1 << 30;
     if (tensors.rows.count == 0) return cudaSuccess;
     const int64_t blocks = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
@@ -813,12 +928,16 @@ cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
 
 // The rows of partial sums of such gradients, one a block: as many blocks as the multiprocessors hold at once, so that
 // each adds up several rows. 0 for rows that a block cannot hold.
-template <int kSummed, int kThreads, int kHeld, int kResidentThreads, typename Tensors>
+template <int kSummed, int kThreads, int kHeld, int kResidentThreads, bool kPeels = true, typename Tensors>
 int64_t rows_of_partial_sums(const Tensors& tensors) {
-  return visit_rows<kSummed, kThreads, kHeld, false>(tensors, int64_t(0), [&](const auto& kernel) {
+  return visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, int64_t(0), [&](const auto& kernel) {
     const int64_t per_multiprocessor = std::max(1, kResidentThreads / kernel.threads);
     const int64_t useful = tensors.rows.count / (kRowsPerGroup * kernel.groups_per_block);
-    return std::clamp<int64_t>(useful, 1, per_multiprocessor * attribute(cudaDevAttrMultiProcessorCount));
+    const int64_t most = per_multiprocessor * attribute(cudaDevAttrMultiProcessorCount);
+    const int64_t blocks = std::clamp<int64_t>(useful, 1, most);
+    // Rows that are peeled begin alike where they are a multiple of N apart.
+    constexpr int kMultiple = std::decay_t<decltype(kernel)>::kPeeled ? std::decay_t<decltype(kernel)>::kN : 1;
+    return (blocks + kMultiple - 1) / kMultiple * kMultiple;
   });
 }
 
@@ -832,11 +951,18 @@ cudaError_t add_all_sums(const Tensors& tensors, cudaError_t error, cudaStream_t
 }
 
 // Calls launch(kernel, blocks), then adds up the partial sums.
-template <int kSummed, int kThreads, int kHeld, int kResidentThreads, typename Tensors, typename Launch>
+template <
+    int kSummed,
+    int kThreads,
+    int kHeld,
+    int kResidentThreads,
+    bool kPeels = true,
+    typename Tensors,
+    typename Launch>
 cudaError_t launch_sums(const Tensors& tensors, cudaStream_t stream, const Launch& launch) {
-  const int64_t blocks = rows_of_partial_sums<kSummed, kThreads, kHeld, kResidentThreads>(tensors);
+  const int64_t blocks = rows_of_partial_sums<kSummed, kThreads, kHeld, kResidentThreads, kPeels>(tensors);
   cudaError_t error =
-      visit_rows<kSummed, kThreads, kHeld, false>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
+      visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
         launch(kernel, tensors, dim3(static_cast<unsigned>(blocks)));
         return cudaGetLastError();
       });
