@@ -201,11 +201,10 @@ def _with_kernels(entry: dict[str, Any], home: "Project") -> dict[str, Any]:
         with output.progress(f"tracing {name}"):
             python = find_python(home.root)
             traced = trace(python, home.root, entry["reference"], name, schema["arguments"], recipes)
-        if reason := traced["assumption"]["composed"]:
-            output.note(
-                f"The gradient of {name} is PyTorch's of reference.py. In the way of kernels for it was {reason}."
-            )
-        return entry | kernels(schema, traced)
+        facts = kernels(schema, traced)
+        if reason := facts["traced"]["composed"]:
+            output.note(f"The gradient of {name} is PyTorch's of reference.py. In the way of its kernels was {reason}.")
+        return entry | facts
     except KernelgenError as reason:
         output.note(f"The kernels of {name} are yours to write. In the way was {str(reason).rstrip('.')}.")
         return entry

@@ -102,3 +102,32 @@ def chosen(logits: Tensor, place: Tensor) -> Tensor:
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(torch.where(mask, scores, float("-inf")), dim=-1)
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(logits, target)
+
+
+def cosine_loss(a: Tensor, b: Tensor) -> Tensor:
+    return 1 - F.cosine_similarity(a, b, dim=-1).mean()
+
+
+def product(x: Tensor) -> Tensor:
+    return x.prod(-1)
+
+
+def running_sum(x: Tensor, mask: Tensor) -> Tensor:
+    return torch.cumsum(torch.where(mask, x, 0.0), -1)
+
+
+def sum_from_here(x: Tensor, weight: Tensor) -> Tensor:
+    return x.flip(-1).cumsum(-1).flip(-1) * weight
+
+
+def running_product(x: Tensor) -> Tensor:
+    return torch.cumprod(x, -1)
+
+
+def survey(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    rows = x.sum(-1)
+    return torch.cumsum(x, -1), torch.exp(0.1 * x).prod(-1), (rows * rows).mean() / (1 + rows.abs()).sum()

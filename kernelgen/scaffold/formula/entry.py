@@ -91,7 +91,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "results": results,
         "forward": forward,
         "operations": max(len(path["forward"]["nodes"]) for path in traced["paths"]),
-        "composed": traced["assumption"]["composed"] is not None,
+        "composed": traced["assumption"]["composed"],
         "backward": _backward(schema, traced["paths"], tensors, scalars, results, parameters),
     }
     return _plain(facts)
@@ -273,9 +273,12 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "accesses": _accesses(graph, tensors),
         "operations": len(path["forward"]["nodes"]),
         "totals": totals,
-        "composed": assumption["composed"] is not None,
-        "backward": _row_backward(schema, path, tensors, scalars, results, parameters),
+        "composed": assumption["composed"],
     }
+    try:
+        facts["backward"] = _row_backward(schema, path, tensors, scalars, results, parameters)
+    except KernelgenError as reason:
+        facts |= {"backward": None, "composed": str(reason)}
     return _plain(facts)
 
 

@@ -759,12 +759,13 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
       Row row(group, tensors, i, part, held, sums);
       formula(row);
     }
-  } else if constexpr (Kernel::kSummed == 0) {
+  } else if constexpr (Kernel::kSummed == 0 || Kernel::kPeeled) {
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       held.load(group, tensors, i);
       Row row(group, tensors, i, 0, held, sums);
       formula(row);
     }
+    if constexpr (Kernel::kSummed != 0) sums.write(group, tensors);
   } else {
     held.load(group, tensors, group.first());
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
@@ -836,8 +837,12 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   const bool aligned = reads_vectors(tensors);
   const int64_t accesses = std::max<int64_t>(1, tensors.rows.n / N);
   const bool can_hold = tensors.parts == 1 && tensors.layout.flat && (aligned || kPeels);
-  const bool is_held = can_hold && accesses <= int64_t(kThreads) * kHeld;
-  const int threads = is_held ? threads_for(accesses, kHeld) : kThreads;
+  // Elements that lie apart are loaded one by one, which takes registers.
+  constexpr bool kHasRoom = kSummed != 0 || Tensors::kHeldInputs < 2;
+  constexpr int kPeeled = kHasRoom ? kHeld : std::max(1, kHeld / 2);
+  const int held = aligned ? kHeld : kPeeled;
+  const bool is_held = can_hold && accesses <= int64_t(kThreads) * held;
+  const int threads = is_held ? threads_for(accesses, held) : kThreads;
   if constexpr (kSideBySide) {
     if (are_columns(tensors)) {
       return visit(RowKernel<ColumnGroup, 1, 0, false, 0>{ColumnGroup::kThreads, ColumnGroup::kRows});
@@ -855,7 +860,7 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   }
   if (aligned && is_held) return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed>{threads, 1});
   if constexpr (kPeels) {
-    if (is_held) return visit(RowKernel<BlockGroup, N, kHeld, false, kSummed>{threads, 1});
+    if (is_held) return visit(RowKernel<BlockGroup, N, kPeeled, false, kSummed>{threads, 1});
   }
   if constexpr (kSummed == 0) return visit(RowKernel<BlockGroup, N, 0, false, 0>{threads, 1});
   return otherwise;

@@ -12,6 +12,8 @@
 // The most sums over all rows that an op has, and the most numbers that all rows have in common.
 constexpr int kMostTotals = 4;
 
+constexpr int count_bits(unsigned bits) { return bits ? (bits & 1) + count_bits(bits >> 1) : 0; }
+
 // In how many slices what the rows add to a sum is added up.
 inline int64_t slices_of_terms(int64_t rows) {
   constexpr int64_t kOfOneBlock = 1 << 15, kOfSlice = 1 << 13, kMostSlices = 256;
@@ -40,6 +42,8 @@ struct RowTensors {
   static constexpr int kResults = kResults_;
   static constexpr int kRowResults = kRowResults_;
   static constexpr int kLate = kLate_;
+  // Those that a kernel may keep between its passes.
+  static constexpr int kHeldInputs = kInputs - count_bits(kLate);
   static constexpr int kPlaces = kPlaces_;
   static constexpr int kPlaceResults = kPlaceResults_;
 
