@@ -33,6 +33,10 @@ ROWS_BUILT = (
     "softmax",
     "rms",
     "layer",
+    "cross_entropy",
+    "running_sum",
+    "running_product",
+    "survey",
     "log_sum_exp",
     "mean_squared_error",
     "batch_norm",
@@ -42,9 +46,9 @@ ROWS_BUILT = (
 )
 FUZZED = ("gelu_bias", "choose", "hysteresis", "signed_sine", *ROWS_BUILT)
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
-EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast", "batch_norm", "mean_of")
-# One of each recipe, with vectors beside the tensors.
-SAMPLE = ("gelu_bias", "layer")
+EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast", "batch_norm", "mean_of", "survey", "running_sum")
+# One of each recipe, with vectors beside the tensors; and one with sums over all rows, products and running totals.
+SAMPLE = ("gelu_bias", "layer", "survey")
 in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))
 
 needs_headers = pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")

@@ -91,6 +91,13 @@ def read_by_reductions(graph: Graph) -> set[str]:
     return read
 
 
+def _last_opening(call: str) -> int:
+    """Where the arguments of a call begin whose last one is a lambda: all of them, if others are short names."""
+    lambda_at = call.index("[")
+    before = call[:lambda_at]
+    return call.index("(") + 1 if before.endswith(", ") and before.count(",") == 1 else lambda_at
+
+
 def _call(kind: str, value: Value) -> str:
     """The member of a row that takes a result of this kind."""
     return _CALLS.get(kind) or ("put_place" if value.dtype == "int" else "put")
@@ -294,8 +301,8 @@ class _Rows:
             self.text.append(line)
         elif len(body) == 1 and assigned and len(call) + 6 <= WIDTH:
             self.text += [f"{before}=", f"    {call}"]
-        elif len(body) == 1 and len(line) - line.index("[") + 6 <= WIDTH:
-            self.text += [line[: line.index("[")], f"    {line[line.index('[') :]}"]
+        elif len(body) == 1 and len(line) - _last_opening(line) + 6 <= WIDTH:
+            self.text += [line[: _last_opening(line)], f"    {line[_last_opening(line) :]}"]
         elif len(start) + 2 <= WIDTH:
             self.text += [start, *(f"  {line}" for line in body), end]
         else:

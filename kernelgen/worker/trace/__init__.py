@@ -124,7 +124,7 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
 
 def _refuse_rows(*graphs: dict[str, Any] | None) -> None:
     for node in (node for graph in graphs if graph for node in graph["nodes"]):
-        if node["kind"] not in ("element", "scalar") or node["op"] == "column_sum":
+        if node["kind"] not in ("element", "scalar") or node["op"].startswith(("column_sum", "running_")):
             raise RefusedError(f"{node['op'].replace('_', ' ')}, which is not element by element", 3)
         if any(argument.get("scalar") in (COLUMNS, ROWS, BATCH) for argument in node["arguments"]):
             raise RefusedError("a number that depends on the sizes", 3)

@@ -127,7 +127,36 @@ def test_a_loss_is_a_number_for_each_row():
 @pytest.mark.parametrize("name", ROW_NAMES)
 def test_no_line_of_rows_is_too_long(name):
     traced = row_wise(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))
-    assert all(len(line) <= 118 for line in [*traced["forward"], *traced["backward"]["lines"]])
+    backward = traced["backward"] or {"lines": []}
+    assert all(len(line) <= 118 for line in [*traced["forward"], *backward["lines"]])
+
+
+def test_a_mean_over_rows_is_finished_when_all_rows_are_added_up():
+    traced = formula_of_rows("cross_entropy")
+    assert traced["results"][0]["kind"] == "total"
+    assert traced["forward"][-2:] == ["row.add(0, Number(differs));", "row.add(1, differs ? -row_sum_2 : 0);"]
+    assert traced["totals"]["lines"][-1] == "totals.put_total(0, total_2 / total);"
+    # The number of targets that count is a sum over all rows, too.
+    assert traced["backward"]["totals"]["lines"][-1] == "row.add(0, Number(target != -100));"
+    assert "const Number total = row.total(0);" in traced["backward"]["lines"]
+
+
+def test_running_totals_are_the_pass_that_writes():
+    traced = formula_of_rows("running_sum")
+    assert traced["forward"] == [
+        "const auto term = [&](Number x, Number mask) { return mask ? x : 0; };",
+        "row.write_running_sums(term, [&](Number, Number, Number running_sum, Number& out) { out = running_sum; });",
+    ]
+    assert "row.write_running_sums_back(" in "\n".join(traced["backward"]["lines"])
+    assert traced["reductions"] == 1
+
+
+@pytest.mark.parametrize("name", ("running_product", "sum_from_here"))
+def test_a_gradient_that_does_not_decompose_is_composed(name):
+    """cumprod's is not made of operators that are known here; a weight beside a running total would need two."""
+    traced = formula_of_rows(name)
+    assert traced["backward"] is None
+    assert traced["composed"]
 
 
 def formula_of_rows(name: str) -> dict:
