@@ -307,7 +307,11 @@ def _rows(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str,
     most dimensions of a tensor; tests draw tensors of `drawn` dimensions and more."""
     form, (least, most) = assumption["rows"], assumption["ranks"]
     first = next(a for a in schema["arguments"] if a["kind"] == "tensor")["cpp"]
-    text = {"least": least, "most": most, "argument": None, "drawn": least}
+    text = {"least": least, "most": most, "argument": None, "like": None, "drawn": least}
+    if "like" in form:
+        like = next(a for a in schema["arguments"] if a["name"] == form["like"])
+        text |= {"cpp": f"dimensions_from({first}.dim() - {like['cpp']}.dim(), {first})", "python": "(-1,)"}
+        return text | {"like": like["name"], "words": f"as many of the last dimensions as {like['name']} has"}
     if "argument" in form:
         argument = next(a for a in schema["arguments"] if a["name"] == form["argument"])
         dim = int(argument["sample"])

@@ -41,16 +41,23 @@ def traced(request: dict[str, Any]) -> dict[str, Any]:
 def _traced(request: dict[str, Any]) -> dict[str, Any]:
     arguments = request["arguments"]
     function = load(request["source"], request["function"], arguments)
-    reasons, forward_alone = [], []
+    reasons, forward_alone, plain = [], [], None
     for assumption in assumptions(arguments, request["recipes"]):
+        if plain and "column" not in assumption.kinds.values():
+            continue
         try:
-            return _under_its_rows(assumption, function)
+            facts = _under_its_rows(assumption, function)
+            if plain or not _may_be_of_vectors(facts):
+                return facts
+            plain = facts
         except RefusedError as refused:
             reasons.append(refused)
             if refused.is_of_gradient:
                 forward_alone.append((assumption, str(refused)))
         except Exception as error:  # It does not take such arguments.
             reasons.append(RefusedError(f"a {type(error).__name__} while it was called ({first_line(error)})"))
+    if plain:
+        return plain
     for assumption, composed in forward_alone:
         try:
             return _under_its_rows(replace(assumption, composed=composed), function)
@@ -61,6 +68,14 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
         raise RefusedError(f"the operator {name}")
     raise reason
+
+
+def _may_be_of_vectors(facts: dict[str, Any]) -> bool:
+    """Whether all dimensions are a row because a tensor of all of them says so, as a weight that others give the shape
+    of a row."""
+    assumption, outputs = facts["assumption"], facts["paths"][0]["forward"]["outputs"]
+    is_whole = assumption.get("rows") in ({"from": 0}, {"dims": [0]})
+    return is_whole and len(assumption["kinds"]) > 1 and all(output["kind"] == "element" for output in outputs)
 
 
 def foreign_operator(function: Function, arguments: list[dict[str, Any]], recipes: list[str]) -> str | None:

@@ -15,11 +15,13 @@ def rows(function: Function, assumption: Any, path: dict[str, Any]) -> dict[str,
     """`rows`, the dimensions of a row in the form that holds for the most ranks, and `ranks`, the least and the most
     dimensions; the most is null where any number does.
 
-    A form is {"dims": [...]}, where negative ones count from the end, {"from": dim}, {"but": dim}, or
-    {"argument": name}.
+    A form is {"dims": [...]}, where negative ones count from the end, {"from": dim}, {"but": dim}, {"argument": name},
+    or {"like": name}: as many of the last ones as that tensor has.
     """
     if _parts(assumption.dims) > 2:
         raise RefusedError("a reduction of dimensions that lie in more than two places", 3)
+    if like := _shaped_like(function, assumption, path):
+        return {"rows": {"like": like}, "ranks": [1, None]}
     choices = [(_ranks(function, assumption, path, form), form) for form in _forms(assumption)]
     ranks, form = max(choices, key=lambda choice: len(choice[0]))
     return {"rows": form, "ranks": [ranks[0], None if ranks[-1] == _MOST_DIMENSIONS else ranks[-1]]}
@@ -35,6 +37,15 @@ def dims_of(form: dict[str, Any], rank: int) -> tuple[int, ...] | None:
     if any(not -rank <= dim < rank for dim in form["dims"]):
         return None
     return tuple(sorted(dim % rank for dim in form["dims"]))
+
+
+def _shaped_like(function: Function, assumption: Any, path: dict[str, Any]) -> str | None:
+    """The tensor whose dimensions are those of a row, however many it has: a weight, where its shape is an argument."""
+    names = [name for name, kind in assumption.kinds.items() if kind == "column"]
+    if not names or assumption.dim or assumption.dims[-1] != assumption.rank - 1:
+        return None
+    others = [replace(assumption, rank=rank, dims=dims) for rank, dims in ((3, (1, 2)), (3, (2,)), (2, (0, 1)), (1, (0,)))]
+    return names[0] if all(agrees(function, other, path["forward"]) is True for other in others) else None
 
 
 def _parts(dims: tuple[int, ...]) -> int:

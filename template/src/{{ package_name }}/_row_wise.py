@@ -40,7 +40,8 @@ def register(
         gradients: the positions of the arguments that have a gradient.
         same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
         vectors: whether the reference takes vectors alone where each row could have its own.
-        rows: the dimensions of a row, of a tensor of so many; or the name of the argument that says which it is.
+        rows: the dimensions of a row, of a tensor of so many; or the name of the argument that says which it is, or of
+            the tensor that has as many.
         composed: the gradient is PyTorch's of the reference.
     """
     op = RowOp(name, reference, results, gradients, same_as, vectors, rows)
@@ -89,8 +90,11 @@ class RowOp(PointwiseOp):
             arguments = (operator or self.forward_operator)._schema.arguments
             place = next(i for i, argument in enumerate(arguments) if argument.name == self.rows)
             # PyTorch leaves out what is the default.
+            argument = args[place] if place < len(args) else arguments[place].default_value
+            if hasattr(argument, "shape"):
+                return set(range(rank - len(argument.shape), rank))
             # An integer that torch.compile would leave open becomes that of this graph.
-            return {int(args[place] if place < len(args) else arguments[place].default_value) % rank}
+            return {int(argument) % rank}
         return {dim % rank for dim in self.rows(rank)}
 
     def fake(self, *args: Any) -> Any:

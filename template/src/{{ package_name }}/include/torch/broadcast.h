@@ -17,7 +17,7 @@
 // The dimensions from `dim` on.
 inline std::vector<int64_t> dimensions_from(int64_t dim, const checks::Tensor& tensor) {
   std::vector<int64_t> dims;
-  for (int64_t d = dim; d < tensor.dim(); ++d) dims.push_back(d);
+  for (int64_t d = std::max<int64_t>(0, dim); d < tensor.dim(); ++d) dims.push_back(d);
   return dims;
 }
 
