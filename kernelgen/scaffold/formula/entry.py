@@ -353,10 +353,10 @@ def _row_inputs(tensors: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _shape(name: str, assumption: Mapping[str, Any]) -> str:
-    """What a tensor may be: `rows`, a `vector` of the last dimension, or `either`."""
+    """What a tensor may be: `rows`, a `vector` of the last dimension, `either`, or what may be `broadcast`."""
     if assumption["kinds"][name] == "column":
         return "vector"
-    return "either" if name in assumption["vectors"] else "rows"
+    return assumption["vectors"].get(name, "rows")
 
 
 def _late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
@@ -370,7 +370,7 @@ def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str]) -> int:
     """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector. One that may be
     either is mostly one of rows where the forward reduces it, as a target, and a vector where it does not, as a weight.
     """
-    is_weight = [t["shape"] == "vector" or (t["shape"] == "either" and t["cpp"] not in early) for t in inputs]
+    is_weight = [t["shape"] == "vector" or (t["shape"] in ("either", "broadcast") and t["cpp"] not in early) for t in inputs]
     return sum(1 << i for i, is_one in enumerate(is_weight) if is_one)
 
 

@@ -110,10 +110,10 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     facts = {
         **assumption.as_dict(),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
-        "between": between(function, assumption),
+        "between": between(function, assumption, paths[0]["forward"]),
         "short_rows": assumption.recipe == "row_wise"
         and takes_short_rows(function, assumption, paths[0]["forward"], paths[0]["backward"]),
-        "vectors": vectors(function, assumption) if assumption.recipe == "row_wise" else [],
+        "vectors": vectors(function, assumption) if assumption.recipe == "row_wise" else {},
         "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
     }
     return {"assumption": facts, "takes_float64": takes_float64(function, assumption), "paths": paths}

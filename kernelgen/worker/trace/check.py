@@ -1,6 +1,6 @@
 """Computes a traced graph and compares it with the function that it was traced from."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -57,20 +57,26 @@ def takes_float64(function: Function, assumption: Any) -> bool:
     return not dtypes.seen & {torch.float32, torch.float16, torch.bfloat16}
 
 
-def between(function: Function, assumption: Any) -> list[str]:
-    """The tensors whose numbers have to be drawn between 0 and 1, because others give NaN or infinity: log, for one."""
+def between(function: Function, assumption: Any, forward: dict[str, Any]) -> list[str]:
+    """The tensors whose numbers have to be drawn between 0 and 1, because others give NaN or infinity: log, for one;
+    or numbers near infinity, as where they are divisors."""
+    divisors = {
+        node["arguments"][1]["input"]
+        for node in forward["nodes"]
+        if node["op"] == "div" and "input" in node["arguments"][1]
+    }
     floating = [name for name, dtype in assumption.dtypes.items() if dtype == "float"]
-    if _is_finite(function, assumption, ()):
-        return []
+    if _is_finite(function, assumption, divisors):
+        return sorted(divisors)
     chosen = list(floating)
-    for name in floating:
+    for name in (name for name in floating if name not in divisors):
         fewer = [other for other in chosen if other != name]
         if _is_finite(function, assumption, fewer):
             chosen = fewer
     return chosen
 
 
-def _is_finite(function: Function, assumption: Any, drawn_between: Sequence[str]) -> bool:
+def _is_finite(function: Function, assumption: Any, drawn_between: Collection[str]) -> bool:
     values = assumption.large_sample().values
     leaves = {
         name: (value.sigmoid() if name in drawn_between else value).requires_grad_() if _is_float(value) else value
@@ -106,24 +112,32 @@ def broadcasts(function: Function, assumption: Any) -> bool:
     return True
 
 
-def vectors(function: Function, assumption: Any) -> list[str]:
-    """The tensors of whole rows that may as well be a vector of the last dimension, which each row then meets."""
+def vectors(function: Function, assumption: Any) -> dict[str, str]:
+    """The tensors of whole rows that may have other shapes: `either`, as well a vector of the last dimension, which
+    each row then meets; or `broadcast`, any shape that PyTorch's rules repeat to that of the first."""
     sample = assumption.sample(0)
     if sample.dims != (len(sample.shape) - 1,) or assumption.dim:
-        return []
-    may_be_vectors = []
+        return {}
+    shapes = {}
+    vector = (0,) * (len(sample.shape) - 1)
+    others = ((slice(1),), (..., slice(1)), (*vector, 0))
     for name in list(sample.tensors())[1:]:
-        if assumption.kinds[name] != "element" or assumption.dtypes[name] != "float":
+        if assumption.kinds[name] != "element":
             continue
-        smaller = sample.values[name][(0,) * (len(sample.shape) - 1)]
-        try:
-            results = _results(function, {**sample.values, name: smaller})
-        except (RuntimeError, ValueError, IndexError):
-            continue
-        expected = _results(function, {**sample.values, name: smaller.expand(sample.shape)})
-        if all(_same_values(a, b) for a, b in zip(results, expected, strict=True)):
-            may_be_vectors.append(name)
-    return may_be_vectors
+        if _takes(function, sample, name, vector):
+            shapes[name] = "broadcast" if all(_takes(function, sample, name, index) for index in others) else "either"
+    return shapes
+
+
+def _takes(function: Function, sample: Sample, name: str, index: tuple[Any, ...]) -> bool:
+    """Whether the function takes this part of a tensor as it takes the part repeated to the tensor's shape."""
+    smaller = sample.values[name][index]
+    try:
+        results = _results(function, {**sample.values, name: smaller})
+    except (RuntimeError, ValueError, IndexError):
+        return False
+    expected = _results(function, {**sample.values, name: smaller.expand(sample.shape)})
+    return all(_same_values(a, b) for a, b in zip(results, expected, strict=True))
 
 
 def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool:

@@ -121,12 +121,17 @@ class RowOp(PointwiseOp):
         return bare(self.of_batch(args, in_dims, grads)), out_dims
 
     def of_batch(self, args: Sequence[Any], in_dims: Sequence[int | None], grads: Sequence[Tensor]) -> list[Tensor]:
-        """Gradients of tensors with a batch dimension: a vector was repeated in all rows of its part of the batch."""
+        """Gradients of tensors with a batch dimension: some were repeated in the rows of their part of the batch."""
         shaped = []
         for i, grad, needed in zip(self.gradients, grads, self.needed(args)):
             place = self.place_in_backward(i)
-            is_vector = args[place].ndim - (in_dims[place] is not None) == 1
-            shaped.append(grad.flatten(1, -2).sum(1) if needed and is_vector and grad.ndim > 2 else grad)
+            shape, dim = list(args[place].shape), in_dims[place]
+            if dim is not None:
+                del shape[dim]
+            if needed and list(grad.shape[1:]) != shape:
+                repeated = [1] * (grad.ndim - 1 - len(shape))
+                grad = grad.sum_to_size(grad.shape[0], *repeated, *shape).reshape(grad.shape[0], *shape)
+            shaped.append(grad)
         return shaped
 
     def sharding(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
@@ -152,9 +157,11 @@ class RowOp(PointwiseOp):
         def layout_of(arg: Any, dim: int | None) -> Any:
             if not hasattr(arg, "shape"):
                 return None
-            if len(arg.shape) == len(rows.shape):
-                return _layout(dim)
-            return _layout_of_numbers(dim, dims) if tuple(arg.shape) == numbers else _layout(None)
+            if len(arg.shape) < len(rows.shape) and tuple(arg.shape) == numbers:
+                return _layout_of_numbers(dim, dims)
+            place = None if dim is None else dim - (len(rows.shape) - len(arg.shape))
+            is_whole = place is not None and place >= 0 and arg.shape[place] == rows.shape[dim]
+            return _layout(place if is_whole else None)
 
         every = (None, *(dim for dim in range(len(rows.shape)) if dim not in dims and "total" not in self.kinds))
         return [(dim, [layout_of(arg, dim) for arg in args]) for dim in every]
@@ -192,8 +199,8 @@ def _with_batch(info: Any, in_dims: Sequence[int | None], args: Sequence[Any], f
     for arg, dim in zip(args, in_dims):
         if isinstance(arg, Tensor):
             arg = _library.batch_first(info, arg, dim)
-            if arg.ndim == 2 and len(rows) > 2 and arg.shape[-1] == rows[-1] and arg.shape != rows[:-1]:
-                arg = arg.reshape(rows[0], *[1] * (len(rows) - 2), rows[-1])
-            arg = arg.expand(rows) if arg.ndim == len(rows) and arg.shape[-1] == rows[-1] else arg
+            if arg.ndim < len(rows) and arg.shape != rows[:-1]:
+                arg = arg.reshape(rows[0], *[1] * (len(rows) - arg.ndim), *arg.shape[1:])
+            arg = arg.expand(rows) if arg.ndim == len(rows) else arg
         batched.append(arg)
     return batched

@@ -35,8 +35,8 @@ def row_cases(
     dims: Callable[[int], Iterable[int]] = lambda rank: (-1,),
     ranks: tuple[int, int | None] = (1, None),
 ) -> tuple[tuple[Shape, ...], ...]:
-    """A shape for each tensor of an op of rows: `rows`, a `vector` of a row's dimensions, `either`, or `numbers`, one
-    for each row.
+    """A shape for each tensor of an op of rows: `rows`, a `vector` of a row's dimensions, `either`, what may be
+    `broadcast`, or `numbers`, one for each row.
 
     Args:
         shortest: the least elements of a row.
@@ -49,6 +49,9 @@ def row_cases(
     cases = [_of_rows(shape, shapes, "rows", dims) for shape in arranged if _row_size(shape, dims)]
     if "either" in shapes:
         cases += [_of_rows(shape, shapes, "vector", dims) for shape in ((6, 40), (2, 3, 33), (40, 4099))]
+    if "broadcast" in shapes:
+        smaller = {"vector": (2, 3, 33), "row": (6, 40), "first": (5, 3, 20), "number": (3, 4, 17)}
+        cases += [_of_rows(shape, shapes, kind, dims) for kind, shape in smaller.items()]
     cases = [case for case in cases if fewest == 0 or 0 not in case[0]]
     return tuple(dict.fromkeys(cases))
 
@@ -95,5 +98,10 @@ def _of_rows(
         "rows": shape,
         "vector": tuple(shape[dim] for dim in of_row),
         "numbers": tuple(size for dim, size in enumerate(shape) if dim not in of_row),
+        "row": (*shape[:-1], 1),
+        "first": (1, *shape[1:]),
+        "number": (),
     }
-    return tuple(kinds[either if kind == "either" else kind] for kind in shapes)
+    kinds["either"] = kinds[either]
+    kinds["broadcast"] = kinds[either]
+    return tuple(kinds[kind] for kind in shapes)

@@ -12,7 +12,9 @@
 // The most sums over all rows that an op has, and the most numbers that all rows have in common.
 constexpr int kMostTotals = 4;
 
-constexpr int count_bits(unsigned bits) { return bits ? (bits & 1) + count_bits(bits >> 1) : 0; }
+constexpr int count_bits(unsigned bits) {
+  return bits ? (bits & 1) + count_bits(bits >> 1) : 0;
+}
 
 // In how many slices what the rows add to a sum is added up.
 inline int64_t slices_of_terms(int64_t rows) {

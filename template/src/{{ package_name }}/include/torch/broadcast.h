@@ -41,8 +41,8 @@ class Broadcast {
     set_rows(joined(all_dimensions()), {}, first);
   }
 
-  // Rows of some dimensions of the first tensor, negative ones from the end. The others have its shape, or only the
-  // dimensions of a row. The last of the operands are the results.
+  // Rows of some dimensions of the first tensor, negative ones from the end. The others are repeated to its shape, or
+  // have only the dimensions of a row. The last of the operands are the results.
   Broadcast(std::initializer_list<checks::Argument> tensors, std::vector<int64_t> row) {
     const checks::Argument& first = *tensors.begin();
     const auto sizes = first.tensor.sizes();
@@ -88,6 +88,16 @@ class Broadcast {
   const Rows& rows() const { return rows_; }
 
   const std::vector<int64_t>& row_dimensions() const { return row_; }
+
+  // Whether a tensor of these sizes has the dimensions of a row, wherever these are, and no others.
+  template <typename Sizes>
+  bool is_of_row_alone(const Sizes& sizes) const {
+    if (sizes.size() != row_.size() || row_.size() == sizes_.size()) return false;
+    for (size_t i = 0; i < row_.size(); ++i) {
+      if (sizes[i] != sizes_[row_[i]]) return false;
+    }
+    return true;
+  }
 
   // The tensor that was `place`-th in the list; `vector` is how many of its elements an access shall read.
   template <typename T>
@@ -150,10 +160,10 @@ class Broadcast {
     return result;
   }
 
-  // The same of a tensor with all dimensions, or those of a row.
+  // The same of a tensor with the dimensions of a row, or one that is repeated as PyTorch's rules say.
   std::vector<int64_t> strides_in_rows(const checks::Tensor& tensor) const {
+    if (!is_of_row_alone(tensor.sizes())) return strides_of(tensor);
     const auto strides = tensor.strides();
-    if (tensor.dim() == rank()) return std::vector<int64_t>(strides.begin(), strides.end());
     std::vector<int64_t> result(sizes_.size(), 0);
     for (size_t i = 0; i < row_.size(); ++i) result[row_[i]] = strides[i];
     return result;

@@ -12,15 +12,16 @@
 #include "dtypes.h"
 #include "gradient.h"
 
-// A sum over the dimensions along which a tensor of these sizes was repeated. `row`: the only ones that it has, where
-// these are not the last.
+// A sum over the dimensions along which a tensor of these sizes was repeated.
 inline checks::Tensor sum_to(
-    const checks::Tensor& gradient, const std::vector<int64_t>& sizes, const std::vector<int64_t>& row) {
+    const checks::Tensor& gradient, const std::vector<int64_t>& sizes, const Broadcast& shape) {
   const int64_t added = gradient.dim() - static_cast<int64_t>(sizes.size());
+  const std::vector<int64_t>& row = shape.row_dimensions();
+  const bool is_of_row = shape.is_of_row_alone(sizes);
   std::vector<int64_t> dims;
   for (int64_t d = 0; d < gradient.dim(); ++d) {
-    const bool is_added = added > 0 && !row.empty() ? std::count(row.begin(), row.end(), d) == 0 : d < added;
-    if (is_added || (row.empty() && sizes[d - added] == 1 && gradient.size(d) != 1)) dims.push_back(d);
+    const bool is_added = is_of_row ? std::count(row.begin(), row.end(), d) == 0 : d < added;
+    if (is_added || (!is_of_row && sizes[d - added] == 1 && gradient.size(d) != 1)) dims.push_back(d);
   }
   return dims.empty() ? gradient : torch::stable::view(torch::stable::sum(gradient, dims, true), sizes);
 }
@@ -95,7 +96,7 @@ class BroadcastGradients {
   checks::Tensor result(size_t i) const {
     const Item& item = wanted_[i];
     if (!item.needed) return empty_contiguous(like_, {0});
-    return item.sums ? *item.sums : sum_to(*item.values, item.sizes, shape_.row_dimensions());
+    return item.sums ? *item.sums : sum_to(*item.values, item.sizes, shape_);
   }
 
  private:
