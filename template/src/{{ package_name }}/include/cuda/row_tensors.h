@@ -16,8 +16,8 @@ constexpr int count_bits(unsigned bits) {
   return bits ? (bits & 1) + count_bits(bits >> 1) : 0;
 }
 
-// In how many slices what the rows add to a sum is added up.
-inline int64_t slices_of_terms(int64_t rows) {
+// In how many slices what the rows add to a sum is added up; on GPUs too.
+constexpr int64_t slices_of_terms(int64_t rows) {
   constexpr int64_t kOfOneBlock = 1 << 15, kOfSlice = 1 << 13, kMostSlices = 256;
   if (rows <= kOfOneBlock) return 1;
   return std::min(kMostSlices, rows / kOfSlice);
