@@ -221,12 +221,12 @@ def functions(results: dict[str, Any]) -> str:
         least = min(ratio for values in by_direction.values() for ratio in values)
         lines.append(f"| `{name}` | {means[0]} | {means[1]} | {least:.2f} |")
     every = [row["ratio"] for row in results["rows"]]
-    gpu = results["environment"]["gpu"]["name"]
+    gpu, commit = results["environment"]["gpu"]["name"], results["environment"]["git"]
     lines += [
         "",
         f"`torch.compile(dynamic=False)`'s time over the op's, on an {gpu}, bfloat16: geometric means over the",
         f"sizes that were measured, and the least ratio. All {len(every)} rows: {geometric_mean(every):.2f}, the least",
-        f"{min(every):.2f}.",
+        f"{min(every):.2f}; measured at commit {commit}.",
     ]
     return "\n".join([*lines, ""])
 

@@ -111,8 +111,50 @@ def test_a_constant_that_is_nan_is_the_same_for_all_sizes(tmp_path):
 
 
 def test_a_weight_may_be_a_vector(tmp_path):
-    assert trace(ROWS, "rms")["assumption"]["vectors"] == ["weight"]
+    assert trace(ROWS, "rms")["assumption"]["vectors"] == {"weight": "broadcast"}
     assert trace(ROWS, "layer")["assumption"]["kinds"] == {"x": "element", "weight": "column", "bias": "column"}
+
+
+def test_a_weight_may_say_which_dimensions_are_a_row(tmp_path):
+    norm = "return F.layer_norm(x, weight.shape, weight)"
+    assert trace_text(tmp_path, norm, "x: Tensor, weight: Tensor")["assumption"]["rows"] == {"like": "weight"}
+    loss = "return ((x - y) ** 2).mean()"
+    assert trace_text(tmp_path, loss, "x: Tensor, y: Tensor")["assumption"]["rows"] == {"from": 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "kinds"),
+    [
+        ("return F.cross_entropy(x, y)", "x: Tensor, y: Tensor", ["total"]),
+        ("return x.softmax(-1).square().sum(-1).mean(), x.sum(-1)", "x: Tensor", ["total", "row"]),
+        ("return x.mean()", "x: Tensor", ["row"]),
+    ],
+)
+def test_numbers_of_all_rows(tmp_path, body, signature, kinds):
+    """A mean over rows of what is computed of each; a mean of all elements is that of one row."""
+    facts = trace_text(tmp_path, body, signature, "Tensor" if len(kinds) == 1 else "tuple[Tensor, Tensor]")
+    assert [output["kind"] for output in facts["paths"][0]["forward"]["outputs"]] == kinds
+    assert facts["paths"][0]["backward"]
+
+
+@pytest.mark.parametrize(
+    ("body", "ops"),
+    [
+        ("return x.cumsum(-1)", ("running_sum", "running_sum_back")),
+        ("return x.flip(1).cumsum(1).flip(1)", ("running_sum_back", "running_sum")),
+        ("return (2 * x).prod(-1)", ("row_prod", "row_prod")),
+    ],
+)
+def test_running_totals_and_products_of_rows(tmp_path, body, ops):
+    path = trace_text(tmp_path, body)["paths"][0]
+    for direction, op in zip(("forward", "backward"), ops, strict=True):
+        assert op in [node["op"] for node in path[direction]["nodes"]]
+
+
+def test_a_gradient_that_is_not_traced_is_composed(tmp_path):
+    facts = trace_text(tmp_path, "return x.cumprod(-1)")
+    assert facts["assumption"]["composed"]
+    assert facts["paths"][0]["backward"] is None
 
 
 def test_scalars_stay_symbols(tmp_path):
@@ -140,7 +182,8 @@ def test_what_is_not_differentiable_has_no_backward(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("body", "between"), [("return x.log()", ["x"]), ("return x.exp()", []), ("return x.sqrt() * y", ["x"])]
+    ("body", "between"),
+    [("return x.log()", ["x"]), ("return x.exp()", []), ("return x.sqrt() * y", ["x"]), ("return x / y", ["y"])],
 )
 def test_numbers_are_drawn_where_the_function_is_defined(tmp_path, body, between):
     signature = "x: Tensor, y: Tensor" if "y" in body else "x: Tensor"
@@ -163,7 +206,8 @@ def test_pytorch_may_refuse_to_broadcast(tmp_path):
     [
         ("return x @ x.mT", "x: Tensor", "the operator aten.bmm"),
         ("return x - x.mean(0, True) - x.mean(1, True)", "x: Tensor", "mean over several sets of dimensions"),
-        ("return x.cumsum(-1)", "x: Tensor", "the operator aten.cumsum"),
+        ("return x.cummax(-1).values", "x: Tensor", "the operator aten.cummax"),
+        ("return x.cumsum(-1) + x.flip(-1)", "x: Tensor", "the operator aten.flip of some rows beside others"),
         ("return x.sort(-1).values", "x: Tensor", "the operator aten.sort"),
         ("return x.exp() if alpha == 0 else x * alpha", "x: Tensor, alpha: float", "where alpha is 0.0"),
         ("return x if x.sum() > 0 else -x", "x: Tensor", "depends on the tensors' elements"),
