@@ -15,7 +15,6 @@ from tests.worker.mutants.cuda import CUDA
 from tests.worker.mutants.detect import first_failures
 from tests.worker.mutants.python import PYTHON
 
-
 AT_ONCE = 5  # Ops that are fuzzed at once; the GPU's memory has room for their largest tensors.
 
 
