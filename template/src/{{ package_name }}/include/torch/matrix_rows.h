@@ -13,6 +13,11 @@
 #include "row_matrix.h"
 #include "row_stride.h"
 
+// Whether a tensor, if there is one, starts at a multiple of 16 bytes.
+inline bool starts_at_vector(const std::optional<torch::stable::Tensor>& tensor) {
+  return !tensor || reinterpret_cast<uintptr_t>(tensor->const_data_ptr()) % 16 == 0;
+}
+
 // A tensor whose rows, the last dimension, are contiguous and the same number of elements apart: the tensor itself
 // where that is so, as in slices of a wider one, else a copy. Rows of fewer than `least` elements are one after the
 // other, or lie in groups if they have at most `short_bytes` bytes and start at multiples of 16.
@@ -51,7 +56,7 @@ class MatrixRows {
   static std::optional<Layout> in_groups(const torch::stable::Tensor& tensor) {
     const auto sizes = tensor.sizes(), strides = tensor.strides();
     const int64_t last = tensor.dim() - 1, vector = 16 / tensor.element_size();
-    if (strides[last] != 1 || reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 != 0) return std::nullopt;
+    if (strides[last] != 1 || !starts_at_vector(tensor)) return std::nullopt;
     if (tensor.numel() / sizes[last] > std::numeric_limits<int>::max() / 2) return std::nullopt;
     int64_t rows = 1, group = 0, row_stride = 0, group_stride = 0;  // Without groups so far, `group` is 0.
     for (int64_t i = last; i-- > 0;) {
