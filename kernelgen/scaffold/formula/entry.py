@@ -25,7 +25,8 @@ _RESULTS = (("element", "float"), ("row", "float"), ("row", "int"), ("total", "f
 _SOURCES = """
     rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
     gradients type error row column columns tensors buffers count grain partial_rows launch forward backward math
-    terms totals room of_totals finish backward_totals address read write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient
+    terms totals room of_totals finish backward_totals
+    address read write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient
     Place Rows Vector N T
 """
 _TAKEN = frozenset(_SOURCES.split())
@@ -370,7 +371,9 @@ def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str]) -> int:
     """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector. One that may be
     either is mostly one of rows where the forward reduces it, as a target, and a vector where it does not, as a weight.
     """
-    is_weight = [t["shape"] == "vector" or (t["shape"] in ("either", "broadcast") and t["cpp"] not in early) for t in inputs]
+    is_weight = [
+        t["shape"] == "vector" or (t["shape"] in ("either", "broadcast") and t["cpp"] not in early) for t in inputs
+    ]
     return sum(1 << i for i, is_one in enumerate(is_weight) if is_one)
 
 

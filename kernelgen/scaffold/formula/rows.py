@@ -77,7 +77,9 @@ def lines(
 
 def reductions(body: Iterable[str]) -> int:
     """How many passes over a row the lines of a function are, beside the one that writes results."""
-    return sum(len(re.findall(r"\brow\.(?:sums?|max|min|argmax|argmin|product|write_running_\w+)\(", line)) for line in body)
+    return sum(
+        len(re.findall(r"\brow\.(?:sums?|max|min|argmax|argmin|product|write_running_\w+)\(", line)) for line in body
+    )
 
 
 def read_by_reductions(graph: Graph) -> set[str]:

@@ -44,7 +44,9 @@ def _shaped_like(function: Function, assumption: Any, path: dict[str, Any]) -> s
     names = [name for name, kind in assumption.kinds.items() if kind == "column"]
     if not names or assumption.dim or assumption.dims[-1] != assumption.rank - 1:
         return None
-    others = [replace(assumption, rank=rank, dims=dims) for rank, dims in ((3, (1, 2)), (3, (2,)), (2, (0, 1)), (1, (0,)))]
+    others = [
+        replace(assumption, rank=rank, dims=dims) for rank, dims in ((3, (1, 2)), (3, (2,)), (2, (0, 1)), (1, (0,)))
+    ]
     return names[0] if all(agrees(function, other, path["forward"]) is True for other in others) else None
 
 
