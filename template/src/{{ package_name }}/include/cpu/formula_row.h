@@ -10,7 +10,6 @@
 
 #include "functions.h"
 #include "pairwise.h"
-#include "row_tensors.h"
 
 // What the parts of a long row leave of each of its reductions: two numbers, or a number and a place.
 template <typename Number>
@@ -45,9 +44,10 @@ class FormulaRow {
   Number* results[kResults + 1];
   Number row_results[kRowResults + 1];
   int64_t place_results[kPlaceResults + 1];
-  Number given_numbers[kMostTotals];  // that all rows have in common
-  Number terms[kMostTotals];          // of sums over all rows
-  const Number* totals = nullptr;     // these sums
+  static constexpr int kMostSums = 4;
+  Number given_numbers[kMostSums];  // that all rows have in common
+  Number terms[kMostSums];          // of sums over all rows
+  const Number* totals = nullptr;   // these sums
   // Of a row in parts: the results of each part's reduction i from partial[i * partial_stride] on.
   PartialResult<Number>* partial = nullptr;
   int64_t partial_stride = 0;

@@ -29,6 +29,8 @@ class RowOnCpu {
       Tensors::kPlaces,
       Tensors::kPlaceResults>;
 
+  static_assert(Row::kMostSums == kMostTotals, "a row has room for all sums");
+
   Row row;
 
   explicit RowOnCpu(const Tensors& tensors) : tensors_(tensors) {
