@@ -264,6 +264,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     facts = {
         "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
         "short_rows": assumption["short_rows"],
+        "no_rows": assumption["no_rows"],
         "rows": _rows(schema, assumption),
         "tensors": tensors,
         "scalars": scalars,

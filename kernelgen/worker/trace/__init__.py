@@ -11,7 +11,15 @@ from typing import Any
 from kernelgen.worker.protocol import Emit
 from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.arguments import Assumption, assumptions
-from kernelgen.worker.trace.check import between, broadcasts, check, takes_float64, takes_short_rows, vectors
+from kernelgen.worker.trace.check import (
+    between,
+    broadcasts,
+    check,
+    takes_float64,
+    takes_no_rows,
+    takes_short_rows,
+    vectors,
+)
 from kernelgen.worker.trace.function import Function, load
 from kernelgen.worker.trace.graph import (
     UNKNOWN_OPERATOR,
@@ -113,6 +121,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         "between": between(function, assumption, paths[0]["forward"]),
         "short_rows": assumption.recipe == "row_wise"
         and takes_short_rows(function, assumption, paths[0]["forward"], paths[0]["backward"]),
+        "no_rows": assumption.recipe != "row_wise" or takes_no_rows(function, assumption),
         "vectors": vectors(function, assumption) if assumption.recipe == "row_wise" else {},
         "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
     }

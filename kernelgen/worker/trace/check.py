@@ -190,6 +190,28 @@ def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any
     return _are_close(pairs, 1e-13) and _are_close(roundings, 1e-4)
 
 
+def takes_no_rows(function: Function, assumption: Any) -> bool:
+    """Whether tensors without rows have results, and gradients: a mean over the rows has not, and some functions of
+    PyTorch refuse such tensors."""
+    sample = assumption.sample(0)
+    shape = tuple(size if dim in sample.dims else 0 for dim, size in enumerate(sample.shape))
+    empty = replace(sample, shape=shape)
+    values = dict(sample.values)
+    for name, tensor in sample.tensors().items():
+        if sample.kinds[name] != "column":
+            values[name] = tensor.new_empty(shape if sample.kinds[name] == "element" else empty.row_shape())
+    leaves = {k: v.clone().requires_grad_() if _is_float(v) else v for k, v in values.items()}
+    try:
+        results = _results(function, leaves)
+        differentiable = [result for result in results if result.requires_grad]
+        if differentiable:
+            wanted = [value for value in leaves.values() if _is_float(value)]
+            torch.autograd.grad([result.sum() for result in differentiable], wanted, allow_unused=True)
+    except Exception:  # It does not take them.
+        return False
+    return not any(bool(result.isnan().any()) for result in results)
+
+
 def _short(value: Any, sample: Sample, shape: tuple[int, ...]) -> Any:
     """A tensor's part in rows of one element."""
     if not isinstance(value, Tensor):
