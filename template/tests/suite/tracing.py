@@ -22,7 +22,10 @@ class TracingTests(OpUnderTest):
         every = ("schema", "autograd_registration", "faketensor", "aot_dispatch_static", "aot_dispatch_dynamic")
         for dtype in self.dtypes[:2]:
             for operator, args, kwargs in self.calls(device, dtype):
-                torch.library.opcheck(operator, args, kwargs, test_utils=[f"test_{name}" for name in every])
+                # PyTorch's test of the schema compares arguments by arithmetic, which those of 8 bits do not have.
+                has_8_bits = any(t.is_floating_point() and t.dtype.itemsize == 1 for t in tensors(args))
+                names = [f"test_{name}" for name in every[has_8_bits:]]
+                torch.library.opcheck(operator, args, kwargs, test_utils=names)
 
     def test_compile(self, device: str) -> None:
         """One graph, forward and backward, that serves other sizes without compiling again."""
