@@ -27,10 +27,9 @@ struct Accumulator {
     }
   }
 
-  // Issues the wgmmas of a stage, from its rows of x from `row0` on. They overwrite the accumulator unless `adds`.
+  // Issues the wgmmas of a stage's operands. They overwrite the accumulator unless `adds`.
   template <typename T>
-  __device__ void issue(const char* stage, int row0, bool adds) {
-    const uint64_t a = wgmma_operand(stage + row0 * kSwizzleRow), b = wgmma_operand(stage + Layout::kXBytes);
+  __device__ void issue(uint64_t a, uint64_t b, bool adds) {
     pin();
     wgmma_fence();
 #pragma unroll
@@ -45,15 +44,17 @@ struct Accumulator {
     pin();
   }
 
-  // Leaves the last wgmmas in flight.
+  // The product with the rows of x from `row0` on, over so many stages. Leaves the last wgmmas in flight.
   template <typename T>
   __device__ void multiply(
       const char* ring, int row0, Barriers<Tile>& barriers, RingPosition<Tile::kStages>& position, int steps) {
     if (Tile::kSplits > 1 && steps == 0) clear();  // Else the first wgmma overwrites the accumulator.
     for (int step = 0; step < steps; ++step, position.advance()) {
       const int stage = same_in_warp(position.stage());
+      const char* x = ring + stage * Layout::kStageBytes;
+      const uint64_t a = wgmma_operand(x + row0 * kSwizzleRow), b = wgmma_operand(x + Layout::kXBytes);
       barriers.full[stage].wait(position.parity());
-      issue<T>(ring + stage * Layout::kStageBytes, row0, step > 0);
+      issue<T>(a, b, step > 0);
       wgmma_wait<1>();
       if (step > 0) release(barriers.empty[last_stage]);
       last_stage = stage;
