@@ -31,6 +31,8 @@ pytestmark = pytest.mark.slow
 
 WITHOUT_GRADIENT = ("quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu", *WITHOUT_GRADIENT)
+# Whose kernels are for compute capability 9.0 alone.
+HOPPER = "linear_fp8"
 PACKAGE = "tuned_recipes"
 OPS = Path("src") / PACKAGE / "ops"
 NVCC = shutil.which("nvcc") or next(map(str, Path("/usr/local").glob("cuda/bin/nvcc")), None)
@@ -74,7 +76,7 @@ STRUCTS = {
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Iterator[Path]:
     """All recipes with tunables, and their generated headers. Nothing is built, but they can be imported."""
-    ops = [{"name": recipe, "recipe": recipe} for recipe in RECIPES]
+    ops = [{"name": recipe, "recipe": recipe} for recipe in sorted({*RECIPES, HOPPER})]
     project = stamp(tmp_path_factory.mktemp("recipes") / "project", project_name="tuned-recipes", ops=ops)
     environment = {**os.environ, "USE_CUDA": "0"}
     subprocess.run([sys.executable, "-m", "build_tools", "configure"], cwd=project, env=environment, check=True)
