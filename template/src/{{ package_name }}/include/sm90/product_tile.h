@@ -35,8 +35,8 @@ int64_t estimated_cycles(int64_t m, int64_t n, int64_t stages, int64_t bytes, in
   const int64_t clusters =
       ceil_div(m, Tile::kRows * Tile::kClusterRows) * ceil_div(n, Tile::kColumns * Tile::kClusterColumns);
   const int64_t waves = ceil_div(clusters, std::max<int64_t>(resident, 1));
-  // A stage, 128 bytes of k. A multiprocessor multiplies 4096 bytes a cycle, and receives 71. The L2 cache delivers 6075
-  // bytes a cycle to all of them, multicast data once; that matters once half of the ring is drained.
+  // A stage, 128 bytes of k. A multiprocessor multiplies 4096 bytes a cycle, and receives 71. The L2 cache delivers
+  // 6075 bytes a cycle to all of them, multicast data once; that matters once half of the ring is drained.
   constexpr int64_t kMath = Tile::kRows * Tile::kColumns / 32;
   constexpr int64_t kReceive = (Tile::kRows + Tile::kColumns) * 128 / 71;
   constexpr int64_t kL2Bytes = (Tile::kRows / Tile::kClusterColumns + Tile::kColumns / Tile::kClusterRows) * 128;

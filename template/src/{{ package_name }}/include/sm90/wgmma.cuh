@@ -49,8 +49,9 @@ __device__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
 // The matrix descriptor of an operand in shared memory, in the layout of swizzle.cuh.
 //
 // A row of 128 bytes holds 64 elements of the inner dimension k (of 8-bit elements 128, and the operand may not be
-// transposed); the next product's begin 32 bytes after those of k = 0. In a transposed operand a row of 128 bytes holds 64 rows of `a`, or 64 columns of b, for one k; `panel_bytes` is the distance to the
-// next 64 of those, and k = 16 begins 16 rows of 128 bytes after k = 0.
+// transposed); the next product's begin 32 bytes after those of k = 0. In a transposed operand a row of 128 bytes holds
+// 64 rows of `a`, or 64 columns of b, for one k; `panel_bytes` is the distance to the next 64 of those, and k = 16
+// begins 16 rows of 128 bytes after k = 0.
 __device__ inline uint64_t wgmma_operand(const void* shared, int panel_bytes = 0) {
   constexpr uint64_t kEightRows = 8 * kSwizzleRow, kSwizzle128 = uint64_t(1) << 62;
   const uint64_t address = shared_address(shared) & 0x3ffff;
@@ -146,24 +147,24 @@ WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 #undef WGMMA
 
 // The same of 8-bit elements, both operands from shared memory.
-#define WGMMA_FP8(N, size, p0, p1, p2) \
+#define WGMMA_FP8(T, type, N, size, p0, p1, p2) \
   template <> \
-  struct Shape<e4m3, N> { \
+  struct Shape<T, N> { \
     template <Transposed kTransposed> \
     static __device__ void multiply(float (&sum)[size], uint64_t a, uint64_t b, bool adds) { \
       static_assert(kTransposed == Transposed::kNone, "8-bit operands are not transposed"); \
       asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " p2 \
                    ", 0;\n" \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" NAMES_##size "}, " p0 ", " p1 \
-                   ", adds, 1, 1;\n}" \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." type "." type " {" NAMES_##size \
+                   "}, " p0 ", " p1 ", adds, 1, 1;\n}" \
                    : SUM_##size(0) \
                    : "l"(a), "l"(b), "r"(int(adds))); \
     } \
   };
-WGMMA_FP8(64, 32, "%32", "%33", "%34")
-WGMMA_FP8(128, 64, "%64", "%65", "%66")
-WGMMA_FP8(192, 96, "%96", "%97", "%98")
-WGMMA_FP8(256, 128, "%128", "%129", "%130")
+WGMMA_FP8(e4m3, "e4m3", 64, 32, "%32", "%33", "%34")
+WGMMA_FP8(e4m3, "e4m3", 128, 64, "%64", "%65", "%66")
+WGMMA_FP8(e4m3, "e4m3", 192, 96, "%96", "%97", "%98")
+WGMMA_FP8(e4m3, "e4m3", 256, 128, "%128", "%129", "%130")
 #undef WGMMA_FP8
 #undef SUM_128
 #undef SUM_96
@@ -193,8 +194,8 @@ WGMMA_FP8(256, 128, "%128", "%129", "%130")
 
 }  // namespace wgmma_shapes
 
-// sum += a b, or sum = a b if not `adds`. `a` is 64x16 and b is 16xN (of 8-bit elements 64x32 and 32xN). Memory holds `a` by rows and b by columns, or the
-// other way round where they are transposed.
+// sum += a b, or sum = a b if not `adds`. `a` is 64x16 and b is 16xN (of 8-bit elements 64x32 and 32xN). Memory holds
+// `a` by rows and b by columns, or the other way round where they are transposed.
 template <typename T, Transposed kTransposed = Transposed::kNone, int kSize>
 __device__ void wgmma(float (&sum)[kSize], uint64_t a, uint64_t b, bool adds = true) {
   wgmma_shapes::Shape<T, 2 * kSize>::template multiply<kTransposed>(sum, a, b, adds);
