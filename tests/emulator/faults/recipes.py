@@ -19,7 +19,8 @@ def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", **options) -
     return Fault(name, "sm90_attention", "sm90/forward.cu", kind, old, new, **options)
 
 
-HEADER_FOLDERS = dict.fromkeys(("mbarrier.cuh", "product_accumulator.cuh", "product_tiles.cuh"), "sm90")  # The other mutated headers are in cuda/.
+# The other mutated headers are in cuda/.
+HEADER_FOLDERS = dict.fromkeys(("mbarrier.cuh", "product_accumulator.cuh", "product_tiles.cuh"), "sm90")
 
 
 def _header(
