@@ -42,10 +42,11 @@ GPUS = """## Which code runs on which GPU
 
 | recipe | 7.5 | 8.0, 10.0 | 8.6, 8.9, 12.0 | 9.0 |
 | --- | --- | --- | --- | --- |
-| `elementwise`, `swiglu`, the norms | portable | portable | portable | portable |
+| `elementwise`, `swiglu`, the norms, those that quantise | portable | portable | portable | portable |
 | `linear_activation`, 16 bits | plain loops: right, slow | `mma.sync` | `mma.sync` | `wgmma` or `mma.sync` |
 | `linear_activation`, others | plain loops | plain loops | plain loops | plain loops |
 | `flash_attention` | refused | `mma.sync` | `mma.sync`, smaller tiles | `wgmma` or `mma.sync` |
+| `linear_fp8` | refused | refused | refused | `wgmma` |
 
 `wgmma` needs code for 9.0a and rows of whole 16 bytes. On 8.6, 8.9 and 12.0 the gradient of heads above 64 has
 smaller tiles. The norms take clusters for long rows from 9.0 on.

@@ -18,7 +18,11 @@ LEAST = 0.85
 RECIPE = "op"
 DTYPE = "bfloat16"
 # The recipes with code of their own for Hopper, and the names of its path in results.
-HOPPER_PATHS = {"flash_attention": ("hopper", "sm90"), "linear_activation": ("sm_90a", "sm90")}
+HOPPER_PATHS = {
+    "flash_attention": ("hopper", "sm90"),
+    "linear_activation": ("sm_90a", "sm90"),
+    "linear_fp8": ("sm90",),
+}
 # What the results call PyTorch's eager operators.
 PYTORCH = ("torch", "eager", "torch flash")
 COMPILED = "torch.compile"
