@@ -9,11 +9,11 @@
 
 namespace product {
 
-// A consumer's accumulator: kProducts x 64 rows, in wgmma.cuh's layout.
-template <typename Tile>
+// A consumer's accumulator: kProducts x 64 rows of the tile's columns, or of some of them, in wgmma.cuh's layout.
+template <typename Tile, int kColumns = Tile::kColumns>
 struct Accumulator {
   using Layout = product::Layout<Tile>;
-  static constexpr int kSize = Tile::kColumns / 2;
+  static constexpr int kSize = kColumns / 2;
   float acc[Layout::kProducts][kSize];
   int last_stage = 0;  // Which the last wgmmas read.
 
