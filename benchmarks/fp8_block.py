@@ -2,9 +2,9 @@
 
     python benchmarks/fp8_block.py --project DIR [--tokens 8192] [--samples 20] [--json FILE]
 
-DIR is a built project with rms_norm, swiglu, rms_norm_fp8, swiglu_fp8, quantize_fp8 and linear_fp8 under their own names.
-The block is a norm, a projection to queries, keys and values, causal attention, a projection back, a norm, and an MLP
-with SwiGLU, each half added to what came in. Attention is PyTorch's, in bfloat16, in each version:
+DIR is a built project with rms_norm, swiglu, rms_norm_fp8, swiglu_fp8, quantize_fp8 and linear_fp8 under their own
+names. The block is a norm, a projection to queries, keys and values, causal attention, a projection back, a norm, and
+an MLP with SwiGLU, each half added to what came in. Attention is PyTorch's, in bfloat16, in each version:
 
     bfloat16      the project's rms_norm and swiglu, and PyTorch's products
     ours, rows    rms_norm_fp8, swiglu_fp8 and quantize_fp8 by row, linear_fp8 with fast sums
@@ -42,11 +42,8 @@ def draw_weights() -> Weights:
         return (torch.randn(rows, columns, device="cuda") * columns**-0.5).bfloat16()
 
     norms = {name: (1 + 0.1 * torch.randn(HIDDEN, device="cuda")).bfloat16() for name in ("before", "between")}
-    return {
-        **norms,
-        **{"qkv": draw(3 * HIDDEN, HIDDEN), "out": draw(HIDDEN, HIDDEN)},
-        **{"up": draw(2 * MLP, HIDDEN), "down": draw(HIDDEN, MLP)},
-    }
+    attention = {"qkv": draw(3 * HIDDEN, HIDDEN), "out": draw(HIDDEN, HIDDEN)}
+    return {**norms, **attention, "up": draw(2 * MLP, HIDDEN), "down": draw(HIDDEN, MLP)}
 
 
 def attention(qkv: Tensor) -> Tensor:
