@@ -27,20 +27,21 @@ struct Tile {
 
 // The estimated time of a product of m rows and n columns in cycles, less what is the same for all tiles. `stages` are
 // the steps of 128 bytes that k is, and `bytes` is all that is read and written. The constants were fitted to
-// measurements on an H200.
+// measurements on an H200; l2_bytes, which the L2 cache delivers a cycle, is less at the clocks of 8-bit products.
 template <typename Tile>
-int64_t estimated_cycles(int64_t m, int64_t n, int64_t stages, int64_t bytes, int multiprocessors) {
+int64_t estimated_cycles(
+    int64_t m, int64_t n, int64_t stages, int64_t bytes, int multiprocessors, int64_t l2_bytes = 6075) {
   // Clusters of four fit on seven eighths of the multiprocessors only: not every GPC has a multiple of four.
   const int64_t resident = (Tile::kCluster > 2 ? multiprocessors * 7 / 8 : multiprocessors) / Tile::kCluster;
   const int64_t clusters =
       ceil_div(m, Tile::kRows * Tile::kClusterRows) * ceil_div(n, Tile::kColumns * Tile::kClusterColumns);
   const int64_t waves = ceil_div(clusters, std::max<int64_t>(resident, 1));
   // A stage, 128 bytes of k. A multiprocessor multiplies 4096 bytes a cycle, and receives 71. The L2 cache delivers
-  // 6075 bytes a cycle to all of them, multicast data once; that matters once half of the ring is drained.
+  // multicast data once; its rate matters once half of the ring is drained.
   constexpr int64_t kMath = Tile::kRows * Tile::kColumns / 32;
   constexpr int64_t kReceive = (Tile::kRows + Tile::kColumns) * 128 / 71;
   constexpr int64_t kL2Bytes = (Tile::kRows / Tile::kClusterColumns + Tile::kColumns / Tile::kClusterRows) * 128;
-  const int64_t l2 = kL2Bytes * std::min(clusters, resident) * Tile::kCluster / 6075;
+  const int64_t l2 = kL2Bytes * std::min(clusters, resident) * Tile::kCluster / l2_bytes;
   const int64_t steps = waves * ceil_div(stages, Tile::kSplits);
   const int64_t mainloop = std::max(steps * std::max(kMath, kReceive), (steps - Tile::kStages / 2) * l2);
   const int64_t memory = bytes / 2580;
