@@ -11,7 +11,7 @@
 #include "exponential.h"
 
 #ifdef __CUDACC__
-#include "float_types.cuh"
+#include <cuda_fp16.h>
 #define HOST_DEVICE __host__ __device__
 #else
 #define HOST_DEVICE
@@ -145,7 +145,7 @@ struct Gelu {
   static __device__ float value_of_half(float half) {
     const float a = fminf(fabsf(half), 4.0f);
     float exponent;
-    if constexpr (std::is_same_v<T, float16>) {
+    if constexpr (std::is_same_v<T, __half>) {
       exponent = polynomial(
           a, 0.0021107287f, -0.0241594337f, 0.127556494f, -0.424923237f, -1.83642976f, -2.30212386f, -6.37e-6f);
     } else {
