@@ -28,6 +28,7 @@ from typing import Any
 from kernelgen.worker.confinement import confine, end_with_parent
 
 GO, OK, FAILED, TIMED = b"go", b"+", b"!", b"t"
+JOINED = -1  # In place of a call's number: the graph of many calls.
 # Characters of an exception's message that the judge gets. A report of the emulated GPU is long.
 MOST_OF_A_MESSAGE = 20_000
 _M_PERTURB = -6
@@ -50,6 +51,7 @@ class _Host:
         self._calls: list[Any] = []
         self._results: list[Any] = []
         self._graphs: dict[Any, Any] = {}
+        self._joined: Any = None
         self._clock = None
         self._fuzzed: Any = None
         self._libraries: set[str] = set()
@@ -163,7 +165,7 @@ class _Host:
 
         from kernelgen.worker.judge.arena import Place, opened
 
-        self._calls, self._results, self._graphs = [], [], {}
+        self._calls, self._results, self._graphs, self._joined = [], [], {}, None
         storage = opened(self._arena_fd, arena)
 
         def taken(tree: Any) -> Any:
@@ -197,7 +199,7 @@ class _Host:
 
     def arm(self, function: str, indices: list[int], backward: bool, graphs: bool) -> None:
         """Prepare a call on each of these sets; for a gradient, the forward runs here."""
-        self._results = []
+        self._results, self._joined = [], None
         self._calls = [self._call(self._functions[function], index, backward) for index in indices]
         if graphs:
             from kernelgen.worker.clock import captured
@@ -212,6 +214,15 @@ class _Host:
         """Whether a call can be captured into a CUDA graph."""
         self.arm(function, [index], False, True)
         return {"captured": self._graphs[function, index] is not None}
+
+    def join_calls(self, function: str, count: int) -> dict[str, Any]:
+        """Capture a call on each of the first `count` sets into one CUDA graph, which the number JOINED then launches;
+        whether that could be done."""
+        from kernelgen.worker.clock import captured
+
+        calls = [self._call(self._functions[function], index, False) for index in range(count)]
+        self._joined = captured(lambda: [call() for call in calls])
+        return {"captured": self._joined is not None}
 
     def left(self, times: int = 10) -> dict[str, Any]:
         """For how many seconds the GPU still works when the current stream is through."""
@@ -259,9 +270,13 @@ class _Host:
         return lambda: torch.autograd.grad(outputs, leaves, grads, allow_unused=True, retain_graph=True)
 
     def _go(self, numbers: bytes = b"") -> bytes:
-        calls = [self._calls[number] for number in struct.unpack(f"{len(numbers) // 4}i", numbers)] or self._calls
+        chosen = struct.unpack(f"{len(numbers) // 4}i", numbers)
+        calls = [self._calls[number] for number in chosen if number != JOINED] or self._calls
         seconds = 0.0
-        if self._clock and len(calls) == 1:
+        if JOINED in chosen:
+            self._results = self._joined()
+            self._clock.synchronize()
+        elif self._clock and len(calls) == 1:
             self._results = []
             seconds, self._results = self._clock.sample(calls)
         else:

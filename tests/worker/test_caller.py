@@ -134,7 +134,9 @@ def fault_of(answer: Any, call: str, monkeypatch) -> Fault:
     return fault
 
 
-@pytest.mark.parametrize("order", ["load_op", "require_kernel", "graphs", "left", "layouts", "allocations"])
+@pytest.mark.parametrize(
+    "order", ["load_op", "require_kernel", "graphs", "join_calls", "left", "layouts", "allocations"]
+)
 @pytest.mark.parametrize("forged", [None, [], 7, {}, {"missing": 0, "captured": 0, "seconds": "", "layouts": [0]}])
 def test_a_forged_answer_to_the_judge_is_the_ops_fault(order, forged):
     with pytest.raises(CallError, match="did not ask for"):

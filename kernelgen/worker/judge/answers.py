@@ -27,6 +27,7 @@ _SHAPES: dict[str, Any] = {
     "load_op": {"missing": dict},
     "require_kernel": {"problem": Maybe(str)},
     "graphs": {"captured": bool},
+    "join_calls": {"captured": bool},
     "left": {"seconds": float},
     "layouts": {"layouts": [[_LAYOUT]]},
     "allocations": {"allocations": _ALLOCATIONS},

@@ -28,6 +28,7 @@ from kernelgen.worker.judge.op_process import CallError, OpProcess
 from kernelgen.worker.judge.reading import reader_of
 from kernelgen.worker.judge.results import checked_layouts
 from kernelgen.worker.judge.wall import fault_by_the_wall
+from kernelgen.worker.op_host import JOINED
 
 # A sample on the CPU takes about so long: some hundred times what its request and reply vary by.
 SAMPLE_S = 1e-3
@@ -224,10 +225,19 @@ class JudgedCase:
             numbers = indices if self._is_cuda else []
             for inputs in chosen:
                 self.drawing.renew(inputs)
+        return self._go(name, indices, numbers)
+
+    def run_joined(self, name: str) -> Sample:
+        """A call of a function on each of the sets, with new values, in the CUDA graph that its process joined."""
+        for inputs in self.sets:
+            self.drawing.renew(inputs)
+        return self._go(name, list(range(len(self.sets))), [JOINED])
+
+    def _go(self, name: str, indices: list[int], numbers: list[int]) -> Sample:
         if self._is_cuda:
             self._flush.flush()
             self._wait_for_the_gpu()
-        seconds, own, addresses = process.go(numbers)
+        seconds, own, addresses = self.functions[name].go(numbers)
         # The clock of the op's process takes single calls alone.
         a_call = own if self._is_cuda and own else max(seconds - self._empty_s, 1e-9) / len(indices)
         self._last = Sample(name, indices, a_call, addresses)

@@ -5,13 +5,15 @@ from typing import Any
 
 import torch
 
-# How often the clock has to disagree; and over how many calls it is read, each on inputs of its own, as far as they fit
-# so much memory.
-TRIES, CALLS, BYTES = 3, 64, 16 * 2**30
-# What a request and a reply take, in seconds; and a launch of a graph on a busy CPU, or of kernels from Python.
-BATCH_S, GRAPH_S, LAUNCHES_S = 3e-4, 30e-6, 1e-3
-# A GPU that is kept busy may clock lower; without a graph the CPU's launches may take longer than its work.
-OF_GRAPHS, OF_LAUNCHES = 1.7, 5.0
+# How often the clock has to disagree; and over how many calls it is read, each on inputs of its own: so many that they
+# take BATCHED_S, within these bounds, as far as they fit so much memory.
+TRIES, LEAST_CALLS, MOST_CALLS, BATCHED_S, BYTES = 3, 64, 512, 2e-3, 16 * 2**30
+# What a request and a reply take, in seconds; and what comes between two calls of a graph, or between launches of
+# kernels from Python.
+BATCH_S, NODE_S, LAUNCHES_S = 3e-4, 1e-6, 1e-3
+# A GPU that is kept busy may clock lower, though not by short calls, of which there is soon an end; without a graph the
+# CPU's launches may take longer than its work.
+SHORT_S, OF_SHORT, OF_GRAPHS, OF_LAUNCHES = 50e-6, 1.3, 1.7, 5.0
 # Work left on another stream shows as time that the GPU still needs after the current stream is through.
 LEFT_S, LEFT_SHARE = 50e-6, 0.10
 
@@ -23,27 +25,35 @@ def fault_by_the_wall(timed: Any, name: str) -> str | None:
     """
     process = timed.functions[name]
     own = statistics.median(timed.run(name, [0]).seconds for _ in range(5))
-    graphs = timed.graphs
-    timed.graphs = not timed.backward and process.ask("graphs", function=name, index=0)["captured"]
-    sets = calls_of_the_wall(timed)
+    sets = calls_of_the_wall(timed, own)
     timed.place([timed.drawing.new_set() for _ in range(sets)])
-    share, launch = (OF_GRAPHS, GRAPH_S) if timed.graphs else (OF_LAUNCHES, LAUNCHES_S)
+    joined = not timed.backward and process.ask("join_calls", function=name, count=sets)["captured"]
+    if joined:
+        allowed = (OF_SHORT if own < SHORT_S else OF_GRAPHS) * own + NODE_S + BATCH_S / sets
+    else:
+        allowed = OF_LAUNCHES * own + LAUNCHES_S + BATCH_S / sets
     for _ in range(TRIES):
-        wall = min(timed.run(name, list(range(sets))).seconds for _ in range(3))
-        if wall <= share * own + launch + BATCH_S / sets:
+        wall = min(_seconds(timed, name, joined) for _ in range(3))
+        if wall <= allowed:
             break
     else:
         return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
     if fault := timed.check().fault:  # Or the calls that the wall clock saw had done nothing.
         return fault
-    timed.graphs = graphs
     process.ask("arm", function=name, indices=[0], backward=timed.backward, graphs=False)
     if (left := process.ask("left")["seconds"]) > max(LEFT_S, LEFT_SHARE * own):
         return f"the GPU worked on for {left * 1e6:.0f} µs after the timed stream was through: work was left elsewhere"
     return None
 
 
-def calls_of_the_wall(timed: Any) -> int:
-    """How many calls fit the memory: the judge has their inputs, the op copies of them and the results."""
+def _seconds(timed: Any, name: str, joined: bool) -> float:
+    """Seconds a call by the wall clock, of a batch of all sets."""
+    sample = timed.run_joined(name) if joined else timed.run(name, list(range(len(timed.sets))))
+    return sample.seconds
+
+
+def calls_of_the_wall(timed: Any, own: float) -> int:
+    """How many calls fit the time and the memory: the judge has their inputs, the op copies of them and the results."""
     memory = min(BYTES, torch.cuda.mem_get_info()[0] // 4)
-    return max(2, min(CALLS, memory // max(1, 3 * timed.drawing.nbytes)))
+    wanted = min(max(LEAST_CALLS, round(BATCHED_S / max(own, 1e-9))), MOST_CALLS)
+    return max(2, min(wanted, memory // max(1, 3 * timed.drawing.nbytes)))

@@ -9,10 +9,9 @@
 
 #include "vector.cuh"
 
-// The i-th group of N elements; zeros if not `valid`. The pointer must be aligned to the group's size.
+// The i-th group of N elements, or `vector` if not `valid`. The pointer must be aligned to the group's size.
 template <int N, typename T>
-__device__ Vector<T, N> load_evict_last(const T* pointer, int64_t i, bool valid = true) {
-  Vector<T, N> vector = {};
+__device__ Vector<T, N> load_evict_last(const T* pointer, int64_t i, bool valid = true, Vector<T, N> vector = {}) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (sizeof(vector) == kVectorBytes) {
     // A predicate, not a branch: where a branch ends, the thread would wait for the load.

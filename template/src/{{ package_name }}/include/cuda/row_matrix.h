@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "divisor.cuh"
+
 // `stride`: elements from one row to the next; 0 where one row stands for all.
 template <typename T>
 struct RowMatrix {
@@ -22,9 +24,31 @@ struct RowMatrix {
   }
 };
 
+// Whether rows of n elements lie one after the other. A null matrix does not matter.
+template <typename T>
+bool contiguous(const RowMatrix<T>& matrix, int64_t n) {
+  return !matrix.data || matrix.stride == n;
+}
+
 // Whether rows of n elements lie one after the other, each at a multiple of 16 bytes. A null matrix does not matter.
 template <typename T>
 bool in_vectors(const RowMatrix<T>& matrix, int64_t n) {
   const bool aligned = reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 && n * sizeof(T) % 16 == 0;
   return !matrix.data || (matrix.stride == n && aligned);
+}
+
+// How the rows of a matrix lie in groups, such as the heads of each token in a fused projection: `size` rows a group,
+// and `stride` elements from a group's first row to the next group's. 0: there are no groups.
+struct RowGroups {
+  int64_t stride = 0;
+  Divisor size;
+};
+
+// Rows of so many bytes have a kernel of their own, in a normalisation's forward, if they start at multiples of 16.
+constexpr int64_t kMostShortBytes = 1024;
+
+template <typename T>
+bool short_in_vectors(const RowMatrix<T>& matrix, int64_t n) {
+  const bool aligned = reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 && matrix.stride * sizeof(T) % 16 == 0;
+  return aligned && n * sizeof(T) % 16 == 0 && n * int64_t(sizeof(T)) <= kMostShortBytes;
 }

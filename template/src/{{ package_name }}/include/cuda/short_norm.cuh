@@ -1,74 +1,80 @@
-// The forward of a normalisation of short aligned rows, such as heads: up to 64 vectors. A few lanes of a warp share a
-// row, no more than it takes: a thread has four accesses, of one row or, where rows are very short, of two or four. As
-// many loads are in flight as for long rows, and few shuffles add up a row. The mathematics is the op's; it gives
-// functions of a single element and of the access in which that is.
+// The forward of a normalisation of short rows, such as heads, that start at multiples of 16 bytes. A few lanes of a
+// warp share a row, no more than it takes: a thread has four accesses, of one row or, where rows are very short, of two
+// or four. As many loads are in flight as for long rows, and few shuffles add up a row. The mathematics is the op's; it
+// gives functions of a single element and of the number of its row among the thread's.
 
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "accumulate.cuh"
 #include "evict_last.cuh"
 #include "norm_tensors.cuh"
-#include "reduce.cuh"
 #include "row.cuh"
 #include "row_grid.cuh"
+#include "row_matrix.h"
 #include "vector.cuh"
 #include "widen.cuh"
 
-constexpr int kShortThreads = 128;     // Of a block.
-constexpr int kShortBlocks = 5;        // That a multiprocessor has registers for.
-constexpr int kMostShortVectors = 64;  // Of a row.
-constexpr int kShortAccesses = 4;      // Of a thread.
-
-// How threads lie over rows: so many lanes, a power of two, share one, and a thread has 2 to the power of `doublings`
-// accesses of it.
-struct ShortLayout {
-  int lanes, doublings;
-};
+constexpr int kShortThreads = 128;  // Of a block.
+constexpr int kShortBlocks = 6;     // That a multiprocessor has registers for.
+constexpr int kShortAccesses = 4;   // Of a thread.
 
 template <typename T>
+__device__ T* row_in_groups(const RowMatrix<T>& matrix, const RowGroups& groups, int64_t row) {
+  if (groups.stride == 0) return matrix.row(row);
+  const int group = groups.size.divide(static_cast<int>(row));
+  return matrix.row(row - int64_t(group) * groups.size.value()) + group * groups.stride;
+}
+
+// A thread's accesses of short rows: kHeld of each of kRows rows, in registers. Two to the power of `lane_bits` lanes
+// share a row.
+template <typename T, int kHeld>
 class ShortNormRows {
  public:
   using Sum = accumulate_t<T>;
-  static constexpr int N = kVectorLength<T>, kAccesses = kShortAccesses;
-  using Numbers = Vector<Sum, kAccesses>;  // A number of its row for each access.
+  static constexpr int N = kVectorLength<T>, kRows = kShortAccesses / kHeld;
+  using Numbers = Vector<Sum, kRows>;  // A number of each row.
 
-  // Loads the input, and adds the residual.
-  __device__ ShortNormRows(const NormTensors<T>& tensors, const ShortLayout& layout)
+  // Loads the input and the parameters, and adds the residual.
+  __device__ ShortNormRows(const NormTensors<T>& tensors, const RowGroups& groups, int lane_bits)
       : tensors_(tensors),
-        layout_(layout),
-        rank_(threadIdx.x & (layout.lanes - 1)),
+        lanes_(1 << lane_bits),
+        rank_(threadIdx.x & (lanes_ - 1)),
         vectors_(static_cast<int>(tensors.n / N)),
-        step_(blockDim.x / layout.lanes),
-        first_row_(int64_t(blockIdx.x) * step_ * (kAccesses >> layout.doublings) + threadIdx.x / layout.lanes) {
-    load_rows(tensors.input, held_);
+        step_(blockDim.x >> lane_bits),
+        first_row_(int64_t(blockIdx.x) * step_ * kRows + (threadIdx.x >> lane_bits)) {
+    each([&](int row, int access) {
+      const T* const from = row_in_groups(tensors.input, groups, place(row));
+      held_[row][access] = load_evict_last<N>(from, index(access), has(row, access));
+    });
+    load_parameters(tensors.weight, 1, weight_);
+    load_parameters(tensors.bias, 0, bias_);
     if (tensors.residual.data) add();
   }
 
-  // The sum of f(element, access) over the row of each access.
+  // The sum of f(element, row) over each row.
   template <typename F>
-  __device__ Numbers sum(F f) const {
+  __device__ Numbers sum(F f) {
     Numbers sums{};
-    each([&](int access) {
-      const auto values = widen(held_[access]);
+    each([&](int row, int access) {
+      forget_conversions(held_[row][access]);
+      const auto values = widen(held_[row][access]);
+      Sum part = 0;
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        sums[access] += f(values[k], access);
+        part += f(values[k], row);
       }
+      sums[row] += index(access) < vectors_ ? part : Sum(0);
     });
-    if (layout_.doublings == 2) {
-      const Sum total = lanes_sum(sums[0] + sums[1] + (sums[2] + sums[3]));
-      sums[0] = sums[1] = sums[2] = sums[3] = total;
-    } else if (layout_.doublings == 1) {
-      sums[0] = sums[1] = lanes_sum(sums[0] + sums[1]);
-      sums[2] = sums[3] = lanes_sum(sums[2] + sums[3]);
-    } else {
+    for (int distance = lanes_ / 2; distance > 0; distance /= 2) {
+      // The shuffles of several rows are in flight at once.
 #pragma unroll
-      for (int access = 0; access < kAccesses; ++access) {
-        sums[access] = lanes_sum(sums[access]);
+      for (int row = 0; row < kRows; ++row) {
+        sums[row] += __shfl_xor_sync(0xffffffff, sums[row], distance);
       }
     }
     return sums;
@@ -77,80 +83,90 @@ class ShortNormRows {
   // Writes a number of each row.
   __device__ void write_numbers(Sum* out, const Numbers& numbers) const {
 #pragma unroll
-    for (int access = 0; access < kAccesses; ++access) {
-      if (index(access) == 0 && row(access) < tensors_.rows) out[row(access)] = numbers[access];
+    for (int row = 0; row < kRows; ++row) {
+      if (rank_ == 0 && place(row) < tensors_.rows) out[place(row)] = numbers[row];
     }
   }
 
-  // Writes f(element, weight, bias, access) to the output.
-  template <bool kBias, typename F>
-  __device__ void write(F f) const {
-    each([&](int access) {
-      auto values = widen(held_[access]);
-      const auto weight = widen(load_or<N>(tensors_.weight.data, index(access), 1));
-      const auto bias = widen(load_or<N>(kBias ? tensors_.bias.data : nullptr, index(access), 0));
+  // Writes f(element, weight, bias, row) to the output.
+  template <typename F>
+  __device__ void write(F f) {
+    each([&](int row, int access) {
+      forget_conversions(held_[row][access]);
+      auto values = widen(held_[row][access]);
+      const auto weight = widen(weight_[access]), bias = widen(bias_[access]);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        values[k] = f(values[k], weight[k], bias[k], access);
+        values[k] = f(values[k], weight[k], bias[k], row);
       }
-      store_evict_last(tensors_.output.row(row(access)), index(access), narrow<T>(values));
+      if (has(row, access)) store_evict_last(tensors_.output.row(place(row)), index(access), narrow<T>(values));
     });
   }
 
  private:
-  __device__ int64_t row(int access) const { return first_row_ + (access >> layout_.doublings) * step_; }
-  __device__ int index(int access) const { return rank_ + (access & ((1 << layout_.doublings) - 1)) * layout_.lanes; }
-  __device__ bool has(int access) const { return row(access) < tensors_.rows && index(access) < vectors_; }
+  using Accesses = Vector<T, N>[kHeld];
 
-  __device__ Sum lanes_sum(Sum value) const {
-    for (int distance = layout_.lanes / 2; distance > 0; distance /= 2) {
-      value += __shfl_xor_sync(0xffffffff, value, distance);
-    }
-    return value;
-  }
+  __device__ int64_t place(int row) const { return first_row_ + row * step_; }
+  __device__ int index(int access) const { return rank_ + access * lanes_; }
+  __device__ bool has(int row, int access) const { return place(row) < tensors_.rows && index(access) < vectors_; }
 
-  // Calls f(access) for each access that the thread has.
+  // Calls f(row, access) for all accesses of the thread, also those past the end.
   template <typename F>
-  __device__ void each(const F& f) const {
+  __device__ static void each(const F& f) {
 #pragma unroll
-    for (int access = 0; access < kAccesses; ++access) {
-      if (has(access)) f(access);
+    for (int row = 0; row < kRows; ++row) {
+#pragma unroll
+      for (int access = 0; access < kHeld; ++access) {
+        f(row, access);
+      }
     }
   }
 
-  __device__ void load_rows(const RowMatrix<const T>& matrix, Vector<T, N>* to) const {
+  __device__ void load_parameters(const RowMatrix<const T>& row, float otherwise, Accesses& to) const {
+    Vector<T, N> all;
 #pragma unroll
-    for (int access = 0; access < kAccesses; ++access) {
-      to[access] = load_evict_last<N>(matrix.row(row(access)), index(access), has(access));
+    for (int k = 0; k < N; ++k) {
+      all[k] = static_cast<T>(otherwise);
+    }
+#pragma unroll
+    for (int access = 0; access < kHeld; ++access) {
+      to[access] = load_evict_last<N>(row.data, index(access), row.data && index(access) < vectors_, all);
     }
   }
 
   // Adds the residual, rounds to T, and stores the result in `sum` as well.
   __device__ void add() {
-    Vector<T, N> others[kAccesses];
-    load_rows(tensors_.residual, others);
-    each([&](int access) {
-      held_[access] = plus(held_[access], others[access]);
-      store_evict_last(tensors_.sum.row(row(access)), index(access), held_[access]);
+    Accesses others[kRows];
+    each([&](int row, int access) {
+      others[row][access] = load_evict_last<N>(tensors_.residual.row(place(row)), index(access), has(row, access));
+    });
+    each([&](int row, int access) {
+      held_[row][access] = plus(held_[row][access], others[row][access]);
+      if (has(row, access)) store_evict_last(tensors_.sum.row(place(row)), index(access), held_[row][access]);
     });
   }
 
   const NormTensors<T>& tensors_;
-  const ShortLayout& layout_;
-  int rank_, vectors_, step_;
+  int lanes_, rank_, vectors_, step_;
   int64_t first_row_;
-  Vector<T, N> held_[kAccesses];
+  Accesses held_[kRows], weight_, bias_;
 };
 
 namespace row_norm {
 
-// The grid of a kernel over short rows of so many vectors. The lanes of a row read 128 bytes at a time, if it has them.
-inline Grid short_grid(int64_t rows, int64_t vectors, ShortLayout* layout) {
-  layout->doublings = vectors > 16 ? 2 : vectors > 8 ? 1 : 0;
-  layout->lanes = 1;
-  while (layout->lanes << layout->doublings < vectors) layout->lanes *= 2;
-  const int64_t rows_of_block = kShortThreads / layout->lanes * (kShortAccesses >> layout->doublings);
-  return Grid{dim3(kShortThreads), (rows + rows_of_block - 1) / rows_of_block};
+// Calls visit(held, grid, lane_bits) for a kernel over short rows of so many vectors, of which a thread has `held`, an
+// integral constant. The lanes of a row read 128 bytes at a time, if it has them.
+template <typename Visit>
+cudaError_t visit_short(int64_t rows, int64_t vectors, const Visit& visit) {
+  const auto visit_held = [&](auto held) {
+    int lane_bits = 0;
+    while (int64_t(held) << lane_bits < vectors) ++lane_bits;
+    const int64_t rows_of_block = int64_t(kShortThreads >> lane_bits) * (kShortAccesses / held);
+    return visit(held, Grid{dim3(kShortThreads), (rows + rows_of_block - 1) / rows_of_block}, lane_bits);
+  };
+  if (vectors > 16) return visit_held(std::integral_constant<int, 4>());
+  if (vectors > 8) return visit_held(std::integral_constant<int, 2>());
+  return visit_held(std::integral_constant<int, 1>());
 }
 
 }  // namespace row_norm
