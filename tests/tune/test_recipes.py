@@ -34,8 +34,9 @@ RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", 
 # Whose kernels are for compute capability 9.0 alone, and its classes.
 HOPPER = "linear_fp8"
 HOPPER_CLASSES = {
+    "medium tiles alone": "Alone",
+    "few small tiles": "Few",
     **{f"{kind} tiles": kind.capitalize() for kind in ("large", "wide", "deep", "medium", "tall", "small")},
-    **{"medium tiles alone": "Alone", "few small tiles": "Few"},
     **{f"{kind} of small tiles": kind.capitalize() for kind in ("halves", "quarters")},
 }
 PACKAGE = "tuned_recipes"
