@@ -23,8 +23,8 @@ from kernelgen.worker.environment import describe
 from kernelgen.worker.op import load
 
 OPS = ("linear_fp8", "quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
-# The share of this GPU's copy rate to reach, by tensors of 64 MiB and more.
-BOUND = 0.85
+# The share of this GPU's copy rate to reach, where so many bytes move at least.
+BOUND, BOUND_BYTES = 0.85, 64 * 2**20
 # The share of the speed of PyTorch's product to reach: by row with 1,024 rows of x and more, and else.
 PRODUCT, PRODUCT_BOUNDS = "torch scaled_mm", (0.95, 1.0)
 
@@ -61,6 +61,8 @@ def main() -> None:
                 continue
             if op.name == "linear_fp8":
                 measured |= {"path": "sm90", "bound": product_bound(case, op.cases[case])}
+            elif measured["bytes"] < BOUND_BYTES:
+                measured["bound"] = None
             facts["rows"].append(measured)
             show(facts["rows"][-1], facts["ceilings"]["copy_bytes_per_s"])
             if options.json:  # After each, so that an interrupt loses little.

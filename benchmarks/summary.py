@@ -98,8 +98,8 @@ def table(results: list[dict[str, Any]]) -> list[str]:
 def compiling(results: list[dict[str, Any]]) -> str:
     """The sentence of README on how long a recipe's `.cu` files take to compile."""
     ops = dict.fromkeys(row["op"] for result in results for row in result["rows"])
-    spans = {op: "{:.0f} to {:.0f} s".format(*compile_seconds(results, op)) for op in ops}
-    *first, last = (f"{span} for `{op}`" for op, span in spans.items())
+    spans = {op: " to ".join(dict.fromkeys(f"{seconds:.0f}" for seconds in compile_seconds(results, op))) for op in ops}
+    *first, last = (f"{span} s for `{op}`" for op, span in spans.items())
     return "\n".join(textwrap.wrap(f"Compiling a `.cu` file took {', '.join(first)} and {last}.", 120))
 
 
