@@ -1,11 +1,11 @@
 """Starts Python processes that need torch as forks of a process that has imported it, which takes a tenth of the time.
 
 `activate` lets `subprocess` start kernelgen's workers, the processes of ops, and a project's build, tests and programs
-from a warm process: a child of this one that imported torch and nothing else. The new process is a child of this one
-like any other, with the pipes, the session, the folder, the variables and the exit code that were asked for. One that
-starts such processes in its turn has a warm process of its own, forked before any other code ran in it. What a fork
-cannot have (variables that Python, the linker or a library reads when it is loaded) starts as always, as does all
-where the system is not Linux.
+from a warm process: a child of this one that imported torch and packages that take long, and nothing else. The new
+process is a child of this one like any other, with the pipes, the session, the folder, the variables and the exit code
+that were asked for. One that starts such processes in its turn has a warm process of its own, forked before any other
+code ran in it. What a fork cannot have (variables that Python, the linker or a library reads when it is loaded) starts
+as always, as does all where the system is not Linux.
 `cold` turns it off.
 """
 
@@ -41,8 +41,13 @@ _LEAVES = re.compile(
     r"|^(.*; *)?(import|from) [\w., ]*\b(torch|\w+_kernels)\b",
     re.MULTILINE,
 )
-# Packages that a warm process has imported: where PYTHONPATH holds another in their place, a process starts cold.
-_IMPORTED = ("ninja", "numpy", "setuptools", "torch")
+# What a warm process imports: torch, and what `torch.compile` imports when it is first called, which takes longer.
+# Verbs import the other packages; a process that starts verbs alone takes no part of that.
+_TORCH = ("torch",)
+_MODULES = (*_TORCH, "torch._inductor.compile_fx", "torch.export", "torch.testing._internal.optests")
+_MODULES += ("optuna", "scipy.stats", "sklearn.gaussian_process")
+# Where PYTHONPATH holds another in the place of one of these packages, a process starts cold.
+_IMPORTED = ("ninja", "numpy", "optuna", "scipy", "setuptools", "sklearn", "torch")
 _PROGRAMS = (["setup.py"], ["-m", "build_tools"], ["-m", "pytest"])
 # Verbs that start such workers.
 _STARTERS = {"bench", "compare", "fuzz", "tune", "verdict"}
@@ -51,15 +56,23 @@ _READ_AT_START = re.compile(r"^(LD_|PYTHON|ATEN_|MKL_|OMP_|GOMP_|KMP_|OPENBLAS_|
 _HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS", "TORCH_CPP_LOG_LEVEL"}
 # Set by scikit-learn for Intel's OpenMP, which torch does not use on Linux: they change nothing.
 _HEEDED |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
+# Parameters of mallopt(3) by the variables that set them when a process starts.
+_MALLOC = {
+    "MALLOC_TRIM_THRESHOLD_": -1,
+    "MALLOC_TOP_PAD_": -2,
+    "MALLOC_MMAP_THRESHOLD_": -3,
+    "MALLOC_PERTURB_": -6,
+}
+_HEEDED |= _MALLOC.keys()
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
 _execute_child = subprocess.Popen._execute_child
 _lock = threading.RLock()
-# The sockets to warm processes, by the variables that each read when it started.
-_warm: dict[frozenset[tuple[str, str]], socket.socket] = {}
+# The socket to the warm process, where there is one, and whether this process may start one.
+_warm: socket.socket | None = None
+_may_start_one = True
 _enabled = False
-_may_start_more = True
 _forks_programs = True
 # The variables that this process had at first.
 _environment: dict[str, str] = {}
@@ -68,7 +81,8 @@ _environment: dict[str, str] = {}
 def activate(programs: bool = True) -> None:
     """Has `subprocess` start what it can from a warm process, which begins when the first such process does.
 
-    Without `programs`, a project's build and tests start as always: a single one gains nothing by a warm process.
+    Without `programs`, a project's build and tests start as always: a single one gains nothing by a warm process, which
+    has imported torch alone then.
     """
     global _enabled, _forks_programs
     if sys.platform == "linux":
@@ -129,12 +143,11 @@ def _can_be_forked(call: dict[str, Any]) -> bool:
     if parts[0] != sys.executable or len(parts) < 3 or _kind(parts[1:]) is None:
         return False
     environment = os.environ if call["env"] is None else call["env"]
-    if "OMP_NUM_THREADS" in _environment and "OMP_NUM_THREADS" not in environment:
+    if any(name in _environment and name not in environment for name in ("OMP_NUM_THREADS", *_MALLOC)):
         return False  # The fork has it already.
-    if _is_shadowed(environment):
+    if _is_shadowed(environment) or _read_at_start(environment) != _read_at_start(_environment):
         return False
-    key = _read_at_start(environment)
-    return key in _warm or (_may_start_more and _but_malloc(key) == _but_malloc(_read_at_start(_environment)))
+    return _warm is not None or _may_start_one
 
 
 def _is_shadowed(environment: Mapping[str, str]) -> bool:
@@ -149,11 +162,6 @@ def _read_at_start(variables: Mapping[str, str]) -> frozenset[tuple[str, str]]:
     )
 
 
-def _but_malloc(variables: frozenset[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Fuzzing and comparing set variables of malloc: each of these has a warm process of its own."""
-    return {(name, value) for name, value in variables if not name.startswith("MALLOC_")}
-
-
 def _kind(arguments: Sequence[str]) -> str | None:
     """Whether a command starts others in its turn ("host"), or none ("leaf")."""
     if arguments[0] == "-c":
@@ -165,39 +173,40 @@ def _kind(arguments: Sequence[str]) -> str | None:
 
 def _ask(order: dict[str, Any], fds: list[int]) -> int:
     """Has the warm process fork one that becomes a child of this one; returns its pid."""
-    key = _read_at_start(order["environment"])
-    if key not in _warm:
-        _warm[key] = _start_warm_process(key)
-    warm = _warm[key]
+    global _warm
+    if _warm is None:
+        _warm = _start_warm_process()
     system = ctypes.CDLL(None)
     before = ctypes.c_int()
     system.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
     # The new process's parent ends at once; then this one is its parent.
     system.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        socket.send_fds(warm, [json.dumps(order).encode() + b"\n"], fds)
+        socket.send_fds(_warm, [json.dumps(order).encode() + b"\n"], fds)
         answer = b""
         while not answer.endswith(b"\n"):
-            part = warm.recv(100)
+            part = _warm.recv(100)
             if not part:
                 raise RuntimeError("The warm process ended.")
             answer += part
     except BaseException:  # Such as Ctrl-C: the answer that is still to come would be taken for the next one's.
-        _warm.pop(key).close()
+        _warm.close()
+        _warm = None
         raise
     finally:
         system.prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
     return int(answer)
 
 
-def _start_warm_process(key: frozenset[tuple[str, str]]) -> socket.socket:
+def _start_warm_process() -> socket.socket:
     ours, theirs = socket.socketpair()
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import warm_start; warm_start.serve_first(int(sys.argv[2]))"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import warm_start; warm_start.serve_first(*sys.argv[2:])"
+    modules = _MODULES if _forks_programs else _TORCH
     here = os.path.dirname(os.path.abspath(__file__))
-    environment = {name: value for name, value in _environment.items() if name != "PYTHONPATH"} | dict(key)
+    environment = {name: value for name, value in _environment.items() if name != "PYTHONPATH"}
     with cold():
         subprocess.Popen(
-            [sys.executable, "-c", code, here, str(theirs.fileno())],
+            [sys.executable, "-c", code, here, str(theirs.fileno()), *modules],
             pass_fds=[theirs.fileno()],
             cwd="/",  # Not in the folder of a test that looks for the processes that are left there.
             env=environment,
@@ -213,14 +222,15 @@ def _start_warm_process(key: frozenset[tuple[str, str]]) -> socket.socket:
 # ---- The warm process -----------------------------------------------------------------------------------------------
 
 
-def serve_first(fd: int) -> None:
+def serve_first(fd: str, *modules: str) -> None:
+    _environment.update(os.environ)
     gc.disable()
-    importlib.import_module("torch")
+    for module in modules:
+        importlib.import_module(module)
     gc.freeze()
     gc.enable()
     del sys.path[:2]  # The folder of this file, and where it was started: each fork has its own.
-    _environment.update(os.environ)
-    serve(socket.socket(fileno=fd))
+    serve(socket.socket(fileno=int(fd)))
 
 
 def serve(orders: socket.socket) -> None:
@@ -270,8 +280,7 @@ def _become(order: dict[str, Any], fds: list[int], middle: int) -> None:
         if order["session"]:
             os.setsid()
         arguments = order["arguments"]
-        # A verb starts all its workers with other variables of malloc than its own.
-        _keep_a_warm_process(_kind(arguments) == "host", arguments[0] == "-m", fds)
+        _keep_a_warm_process(_kind(arguments) == "host", fds)
         _take_fds(fds, [0, 1, 2, *order["fds"]])
         os.chdir(order["folder"])
         _take_environment(order["environment"])
@@ -288,10 +297,10 @@ def _become(order: dict[str, Any], fds: list[int], middle: int) -> None:
         os._exit(code)
 
 
-def _keep_a_warm_process(starts_others: bool, may_start_more: bool, fds: list[int]) -> None:
+def _keep_a_warm_process(starts_others: bool, fds: list[int]) -> None:
     """Forks a warm process for this one, before anything of its own is here."""
-    global _enabled, _may_start_more
-    _enabled, _may_start_more = starts_others, may_start_more
+    global _enabled, _may_start_one, _warm
+    _enabled, _may_start_one = starts_others, False
     if not starts_others:
         return
     subprocess.Popen._execute_child = _execute_child_warmly
@@ -302,18 +311,18 @@ def _keep_a_warm_process(starts_others: bool, may_start_more: bool, fds: list[in
             os.close(fd)
         serve(theirs)
     theirs.close()
-    _warm[_read_at_start(_environment)] = ours
+    _warm = ours
 
 
 def _take_fds(fds: list[int], numbers: list[int]) -> None:
     """Moves file descriptors to the numbers that the command expects."""
+    global _warm
     busy = {*fds, *numbers}
-    for key, warm in _warm.items():
-        if warm.fileno() in numbers:
-            moved = fcntl.fcntl(warm.fileno(), fcntl.F_DUPFD_CLOEXEC, max(busy) + 1)
-            warm.close()
-            _warm[key] = socket.socket(fileno=moved)
-            busy.add(moved)
+    if _warm is not None and _warm.fileno() in numbers:
+        moved = fcntl.fcntl(_warm.fileno(), fcntl.F_DUPFD_CLOEXEC, max(busy) + 1)
+        _warm.close()
+        _warm = socket.socket(fileno=moved)
+        busy.add(moved)
     moved_up = []
     for fd in fds:
         moved_up.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(busy) + 1))
@@ -334,6 +343,10 @@ def _take_environment(variables: dict[str, str]) -> None:
             stream.reconfigure(line_buffering=number == 2 or unbuffered, write_through=unbuffered)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    for name, parameter in _MALLOC.items():
+        if name in variables:
+            # Larger numbers than fit mean "never".
+            ctypes.CDLL(None).mallopt(parameter, min(int(variables[name]), 2**31 - 1))
     # torch reads this one again.
     ctypes.CDLL("libc10.so")._ZN3c1011initLoggingEv()
     if variables.get("OMP_NUM_THREADS"):

@@ -139,7 +139,8 @@ def edit(file: Path, *replacements: tuple[str, str]) -> None:
 def instantiate_together(source: Path) -> None:
     """Rewrites a .cu file, so that a single object holds what would be an object of each instantiation.
 
-    The compiler sees every instantiation, but the headers once, which are more than half of each object's time.
+    The compiler sees every instantiation, but the headers once, which are more than half of each object's time. For
+    sm_80 it compiles the last alone, which is that for bfloat16: `make corpora` compiles them all.
     """
     text = source.read_text(encoding="utf-8")
     line = f"// instantiate:{instantiate_line(source)}\n"
@@ -149,8 +150,10 @@ def instantiate_together(source: Path) -> None:
     end = text.rindex("\n}  // namespace")
     parts = []
     for instance in instantiations(source):
-        parts += [f"\n#undef INSTANCE_{name}\n#define INSTANCE_{name} {value}" for name, value in instance.items()]
-        parts.append(text[begin:end])
+        defined = [f"\n#undef INSTANCE_{name}\n#define INSTANCE_{name} {value}" for name, value in instance.items()]
+        parts.append("".join([*defined, text[begin:end]]))
+    parts.insert(0, "\n\n#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900")
+    parts.insert(-1, "\n#endif")
     source.write_text(text[:begin].replace(line, "") + "".join(parts) + text[end:], encoding="utf-8")
 
 

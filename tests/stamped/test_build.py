@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import EVERY_OP, build, edit, python, run
+from .conftest import EVERY_OP, QUICK_NVCC, build, edit, has_cuda_13, python, quickly, run, stamp
 
 PACKAGE = Path("src/demo_kernels")
 
@@ -62,6 +62,17 @@ def test_the_objects_of_instantiations_can_be_linked(full_project, op):
     output = subprocess.check_output(["nm", "-AC", "--defined-only", *objects], text=True)
     assert " W " in output
     assert [line for line in output.splitlines() if re.search(r" [BDRT] (?!.*\(anonymous namespace\))", line)] == []
+
+
+@pytest.mark.corpus
+def test_every_instantiation_compiles_for_sm_80(tmp_path):
+    """As users build it. The project of every recipe has one instantiation of each source for it."""
+    ops = [op for op in EVERY_OP if op["recipe"] != "blank"]
+    project = stamp(tmp_path / "demo-kernels", ops=ops)
+    if has_cuda_13():
+        edit(project / "setup.py", ("NVCC_FLAGS: dict[str, list[str]] = {}", QUICK_NVCC))
+    result = build(project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0", **quickly())
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_a_second_build_compiles_nothing(full_project, copy_of):

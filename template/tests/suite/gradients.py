@@ -28,7 +28,8 @@ class GradientTests(OpUnderTest):
             return
         self.need("float64")
         function, leaves = flattened(self.op, self.typical(device, torch.float64))
-        torch.autograd.gradcheck(floating(function), leaves, check_batched_grad="vmap" not in self.lacks)
+        batched = "vmap" not in self.lacks
+        torch.autograd.gradcheck(floating(function), leaves, check_batched_grad=batched, fast_mode=are_many(leaves))
 
     def test_frozen_inputs(self, device: str) -> None:
         """Only the gradients that are asked for come back, whichever those are."""
@@ -54,7 +55,7 @@ class GradientTests(OpUnderTest):
         args = self.typical(device, torch.float64)
         if "double backward" not in self.lacks:
             function, leaves = flattened(self.op, args)
-            torch.autograd.gradgradcheck(floating(function), leaves)
+            torch.autograd.gradgradcheck(floating(function), leaves, fast_mode=are_many(leaves))
             return
         leaves = [tensor for tensor in tensors(args) if tensor.requires_grad]
         outputs = [out.square().sum() for out in tensors(self.op(*args)) if out.requires_grad]
@@ -113,6 +114,14 @@ class GradientTests(OpUnderTest):
 def floating(function: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
     """The function's results of floating-point numbers: the others have no gradient to check."""
     return lambda *values: tuple(out for out in tensors(function(*values)) if out.is_floating_point())
+
+
+def are_many(leaves: Sequence[Any]) -> bool:
+    """Whether the Jacobian is too large to be computed element by element: it is checked along random directions then.
+
+    Its entries are as many as the square of this number, and a thousand evaluations take seconds.
+    """
+    return sum(leaf.numel() for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad) > 1000
 
 
 def nothing_needless(node: Any, grads: Sequence[Tensor | None], _: Any) -> None:

@@ -1,6 +1,6 @@
 // The forward of a normalisation of peeled rows (peeled_row.cuh): of any length, alignment and stride. A group of
-// threads holds a row in registers from the load to the store. Short rows are not peeled, but staged (staged_norm.cuh).
-// The mathematics is the op's; it gives functions of a single element.
+// threads holds a row in registers from the load to the store. The mathematics is the op's; it gives functions of a
+// single element.
 
 #pragma once
 
@@ -15,7 +15,6 @@
 #include "row_grid.cuh"
 #include "row_group.cuh"
 #include "row_matrix.h"
-#include "staged_norm.cuh"
 #include "tile.cuh"
 #include "vector.cuh"
 #include "widen.cuh"
@@ -283,20 +282,9 @@ struct PeeledForwardConfig {
   static constexpr int kBlocks = std::max(1, Tuned::forward_resident_threads / kThreads / (kAccesses > 4 ? 2 : 1));
 };
 
-struct StagedForwardConfig {
-  static constexpr int kAccesses = -1;
-  static constexpr int kThreads = kStagedThreads, kBlocks = 8;
-};
-
-// Calls visit(config, grid, shared): a group a row.
+// Calls visit(config, grid): a group a row.
 template <typename Tuned, typename T, typename Visit>
 cudaError_t visit_peeled_forward(const NormTensors<T>& tensors, const Visit& visit) {
-  constexpr int64_t kLeastPeeled = 1024;  // Of fewer elements too much is at the edges.
-  const bool in_one_piece = contiguous(tensors.input, tensors.n) && contiguous(tensors.residual, tensors.n);
-  if (in_one_piece && tensors.n < kLeastPeeled) {
-    const size_t shared = (tensors.residual.data ? 2 : 1) * kStagedBuffer;
-    return visit(StagedForwardConfig(), staged_grid<T>(tensors.rows, tensors.n), shared);
-  }
   constexpr int kAccesses = std::min(4, Tuned::forward_accesses), kMost = Tuned::forward_threads;
   const int64_t vectors = tensors.n / kVectorLength<T>, rows = tensors.rows;
   Grid grid;
@@ -305,7 +293,7 @@ cudaError_t visit_peeled_forward(const NormTensors<T>& tensors, const Visit& vis
     constexpr int kMore = 2 * kAccesses;
     if (vectors > kMost * kAccesses && vectors <= kMost * kMore) {
       hold_in_blocks(vectors, kMore, kMost, rows, &grid);
-      return visit(PeeledForwardConfig<Tuned, kMore>(), grid, 0);
+      return visit(PeeledForwardConfig<Tuned, kMore>(), grid);
     }
   }
   if (vectors <= kWarp * kAccesses) {
@@ -316,17 +304,15 @@ cudaError_t visit_peeled_forward(const NormTensors<T>& tensors, const Visit& vis
     const bool has_clusters = attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
     int cluster = has_clusters ? 8 : 1;
     while (cluster > 1 && cluster * rows > attribute(cudaDevAttrMultiProcessorCount)) cluster /= 2;
-    return visit(PeeledForwardConfig<Tuned, 0>(), Grid{dim3(kMost), rows * cluster, cluster}, 0);
+    return visit(PeeledForwardConfig<Tuned, 0>(), Grid{dim3(kMost), rows * cluster, cluster});
   }
-  return visit(PeeledForwardConfig<Tuned, kAccesses>(), grid, 0);
+  return visit(PeeledForwardConfig<Tuned, kAccesses>(), grid);
 }
 
 // Calls normalise(row) with the row of the thread's group.
 template <typename Config, typename T, typename F>
 __device__ void visit_peeled_row(const NormTensors<T>& tensors, const F& normalise) {
-  if constexpr (Config::kAccesses < 0) {
-    visit_staged_rows(tensors, normalise);
-  } else if constexpr (Config::kAccesses == 0) {
+  if constexpr (Config::kAccesses == 0) {
     LongNormRow<T> row(tensors);
     normalise(row);
   } else {

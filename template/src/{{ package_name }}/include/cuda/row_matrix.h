@@ -24,12 +24,6 @@ struct RowMatrix {
   }
 };
 
-// Whether rows of n elements lie one after the other. A null matrix does not matter.
-template <typename T>
-bool contiguous(const RowMatrix<T>& matrix, int64_t n) {
-  return !matrix.data || matrix.stride == n;
-}
-
 // Whether rows of n elements lie one after the other, each at a multiple of 16 bytes. A null matrix does not matter.
 template <typename T>
 bool in_vectors(const RowMatrix<T>& matrix, int64_t n) {

@@ -1,7 +1,7 @@
 // The launch of a normalisation of rows and of its gradient, for contiguous rows: which thread group takes a row, in
 // how many blocks, with how much shared memory. The kernels, and so the mathematics, are the op's. Accesses are vectors
-// where every row of every tensor is aligned. Other rows are staged or peeled (peeled_norm.cuh), but for short ones in
-// the backward, which are read by single elements.
+// where every row of every tensor is aligned. Short rows that are not are read by single elements, all others are
+// peeled (peeled_norm.cuh).
 //
 // `Tuned` is the op's Defaults (tuning.h), or what tuned.json has in their place. A gradient is described by a struct:
 //
@@ -49,6 +49,8 @@ struct ForwardConfig {
 
 // The accesses that a thread holds of a row that its block can hold: twice as many where an access is a single element.
 template <typename Tuned, int N>
+constexpr int kForwardAccesses = (N == 1 ? 2 : 1) * Tuned::forward_accesses;
+template <typename Tuned, int N>
 constexpr int kBackwardAccesses = (N == 1 ? 2 : 1) * Tuned::backward_accesses;
 
 // The same for a persistent backward kernel, and the stages of its pipeline: half as many where a thread holds twice as
@@ -63,21 +65,37 @@ struct BackwardConfig {
   static constexpr int kStages = std::max(2, Tuned::backward_stages / (kAccesses / kBackwardAccesses<Tuned, Tile::kN>));
 };
 
-// The backward peels rows that are not aligned if they have so many elements; of shorter ones too much is at their
-// edges.
-constexpr int64_t kLeastPeeledBackward = 256;
+// Whether a matrix has rows of n elements, one after the other.
+template <typename T>
+bool contiguous(const RowMatrix<T>& matrix, int64_t n) {
+  return !matrix.data || matrix.stride == n;
+}
+
+// Rows that are not aligned are peeled if they have so many elements; of shorter ones too much is at their edges.
+constexpr int64_t kLeastPeeled = 1024, kLeastPeeledBackward = 256;
+
+// Whether the forward reads single elements of rows that are not aligned.
+template <typename Tuned>
+bool reads_elements_forward(int64_t n) {
+  return n < kLeastPeeled && n <= int64_t(kForwardAccesses<Tuned, 1>) * Tuned::forward_threads;
+}
 
 // Calls visit(tile, blocks, full) for the forward of rows of n elements, in accesses of N: a group a row. If `full`, no
 // access of a thread is past the end of its row. Tile::kAccesses is 0 for rows that are too long for registers.
 template <typename Tuned, int N, typename Visit>
 cudaError_t visit_forward(int64_t rows, int64_t n, const Visit& visit) {
-  constexpr int kAccesses = Tuned::forward_accesses, kMore = 2 * kAccesses;
-  // Rows that fewer lanes could hold have a kernel of their own (short_norm.cuh).
-  return visit_tile<N, kAccesses, kMore, kWarp>(n / N, Tuned::forward_threads, [&](const auto& tile) {
+  constexpr int kAccesses = kForwardAccesses<Tuned, N>, kMore = (N == 1 ? 1 : 2) * kAccesses;
+  const auto visit_launch = [&](const auto& tile) {
     using Tile = std::decay_t<decltype(tile)>;
     const bool full = kHasFullRows<Tile::kAccesses> && is_full(tile, rows, n);
     return visit(tile, blocks_for_rows(tile, rows), full);
-  });
+  };
+  if constexpr (N == 1) {
+    return visit_block_tile<N, kAccesses, kMore>(n, Tuned::forward_threads, visit_launch);
+  } else {
+    // Rows that fewer lanes could hold have a kernel of their own (short_norm.cuh).
+    return visit_tile<N, kAccesses, kMore, kWarp>(n / N, Tuned::forward_threads, visit_launch);
+  }
 }
 
 // The dynamic shared memory of the backward's pipeline for so many threads, in bytes.
