@@ -201,7 +201,7 @@ def page(all_results: list[dict[str, Any]]) -> str:
 
 def readme(all_results: list[dict[str, Any]]) -> str:
     """README.md with the table and the sentence of summary.py between its marks, and the functions' table likewise."""
-    figures = "\n".join(["", *summary.table(all_results), "", summary.compiling(all_results), ""])
+    figures = "\n".join(["", *summary.table(all_results), "", summary.compiling(), ""])
     text = README.read_text()
     measured = functions(json.loads(FROM_FUNCTIONS.read_text())) if FROM_FUNCTIONS.exists() else ""
     for marks, inner in ((FIGURES, figures), (FUNCTIONS, measured)):

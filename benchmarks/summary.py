@@ -13,6 +13,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 UNUSUAL = RESULTS / "unusual_shapes.json"
+COMPILE_TIMES = RESULTS / "compile_times.json"
 # The least ratio that a shape may have.
 LEAST = 0.85
 RECIPE = "op"
@@ -64,13 +65,6 @@ def ratios(results: list[dict[str, Any]]) -> list[Ratio]:
     return [Ratio(*key, len(group), geometric_mean(group), min(group), max(group)) for key, group in values.items()]
 
 
-def compile_seconds(results: list[dict[str, Any]], op: str) -> tuple[float, float]:
-    """Seconds to compile the quickest and the slowest `.cu` file of a recipe."""
-    sources = (item for result in results for item in result["compile_seconds"].items())
-    seconds = [value for source, value in sources if f"/ops/{op}/" in source]
-    return min(seconds), max(seconds)
-
-
 def machine(results: list[dict[str, Any]]) -> str:
     """The GPU and the version of PyTorch that all results share."""
     environments = {(r["environment"]["gpu"]["name"], r["environment"]["torch"]) for r in results}
@@ -95,12 +89,16 @@ def table(results: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def compiling(results: list[dict[str, Any]]) -> str:
-    """The sentence of README on how long a recipe's `.cu` files take to compile."""
-    ops = dict.fromkeys(row["op"] for result in results for row in result["rows"])
-    spans = {op: " to ".join(dict.fromkeys(f"{seconds:.0f}" for seconds in compile_seconds(results, op))) for op in ops}
+def compiling() -> str:
+    """The sentence of README on how long the objects of a recipe's `.cu` files take to compile."""
+    results = json.loads(COMPILE_TIMES.read_text())
+    seconds: dict[str, list[float]] = {}
+    for row in results["rows"]:
+        seconds.setdefault(row["op"], []).append(row["seconds"])
+    spans = {op: " to ".join(dict.fromkeys(f"{end(times):.0f}" for end in (min, max))) for op, times in seconds.items()}
     *first, last = (f"{span} s for `{op}`" for op, span in spans.items())
-    return "\n".join(textwrap.wrap(f"Compiling a `.cu` file took {', '.join(first)} and {last}.", 120))
+    sentence = f"Compiling an object of a `.cu` file for one architecture takes {', '.join(first)} and {last},"
+    return "\n".join(textwrap.wrap(f"{sentence} on a core of an {results['cpu']}.", 120))
 
 
 def unusual_groups(results: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
