@@ -1,4 +1,4 @@
-"""How fast the recipes that quantise to 8-bit floating point are on this GPU, beside every peer that is installed.
+"""How fast the recipes of 8-bit floating point are on this GPU, beside every peer that is installed.
 
     python benchmarks/fp8.py --project DIR [--samples 30] [--ops quantize_fp8] [--json FILE]
 
@@ -22,9 +22,16 @@ from kernelgen.worker import ceilings
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import load
 
-OPS = ("quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
-# The share of this GPU's copy rate to reach, by tensors of 64 MiB and more.
-BOUND = 0.85
+OPS = ("linear_fp8", "quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
+# The share of this GPU's copy rate to reach, where so many bytes move at least.
+BOUND, BOUND_BYTES = 0.85, 64 * 2**20
+# The share of the speed of PyTorch's product to reach: by row with 1,024 rows of x and more, and else.
+PRODUCT, PRODUCT_BOUNDS = "torch scaled_mm", (0.95, 1.0)
+
+
+def product_bound(case: str, sizes: dict[str, int]) -> dict[str, Any]:
+    by_row_with_many_rows = "rows" in case and sizes["m"] >= 1024
+    return {"of": PRODUCT, "fraction": PRODUCT_BOUNDS[0 if by_row_with_many_rows else 1]}
 
 
 def main() -> None:
@@ -48,10 +55,15 @@ def main() -> None:
     for op in (load(package, name) for name in options.ops):
         for case in op.cases:
             try:
-                facts["rows"].append(row(op, case, dtype, False, options.samples, BOUND))
+                measured = row(op, case, dtype, False, options.samples, BOUND)
             except (LabError, torch.OutOfMemoryError) as error:
                 print(f"{op.name} {case}: {error}", file=sys.stderr)
                 continue
+            if op.name == "linear_fp8":
+                measured |= {"path": "sm90", "bound": product_bound(case, op.cases[case])}
+            elif measured["bytes"] < BOUND_BYTES:
+                measured["bound"] = None
+            facts["rows"].append(measured)
             show(facts["rows"][-1], facts["ceilings"]["copy_bytes_per_s"])
             if options.json:  # After each, so that an interrupt loses little.
                 results_file.write(options.json, facts)

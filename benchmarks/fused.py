@@ -8,6 +8,7 @@ intervals. README.md of this folder describes the JSON. A peer that cannot run i
 """
 
 import argparse
+import math
 import random
 import sys
 from pathlib import Path
@@ -124,12 +125,16 @@ def show(row: dict[str, Any], copy: float) -> None:
     times = row["implementations"]
     rates = {name: row["bytes"] / time["median_us"] / 1e3 for name, time in times.items()}
     text = "  ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
-    share, bound = rates[OP] * 1e9 / copy, row["bound"]["fraction"]
-    verdict = "met" if share >= bound else "MISSED"
+    of = row["bound"]["of"] if row["bound"] else "copy"
+    share = rates[OP] / (copy / 1e9 if of == "copy" else rates.get(of, math.nan))
+    verdict = ""
+    if row["bound"]:
+        bound = row["bound"]["fraction"]
+        verdict = f", to be {bound}: {'met' if share >= bound else 'MISSED'}"
     if rates[OP] < max(rates.values()):
         verdict += ", not the fastest"
     case = f"{row['op']:12} {row['case']:30} {row['direction']:8}"
-    print(f"{case} GB/s: {text}  {share:.3f} x copy, to be {bound}: {verdict}", flush=True)
+    print(f"{case} GB/s: {text}  {share:.3f} x {of}{verdict}", flush=True)
 
 
 if __name__ == "__main__":

@@ -42,10 +42,11 @@ GPUS = """## Which code runs on which GPU
 
 | recipe | 7.5 | 8.0, 10.0 | 8.6, 8.9, 12.0 | 9.0 |
 | --- | --- | --- | --- | --- |
-| `elementwise`, `swiglu`, the norms | portable | portable | portable | portable |
+| `elementwise`, `swiglu`, the norms, those that quantise | portable | portable | portable | portable |
 | `linear_activation`, 16 bits | plain loops: right, slow | `mma.sync` | `mma.sync` | `wgmma` or `mma.sync` |
 | `linear_activation`, others | plain loops | plain loops | plain loops | plain loops |
 | `flash_attention` | refused | `mma.sync` | `mma.sync`, smaller tiles | `wgmma` or `mma.sync` |
+| `linear_fp8` | refused | refused | refused | `wgmma` |
 
 `wgmma` needs code for 9.0a and rows of whole 16 bytes. On 8.6, 8.9 and 12.0 the gradient of heads above 64 has
 smaller tiles. The norms take clusters for long rows from 9.0 on.
@@ -160,7 +161,7 @@ def overhead() -> list[str]:
     lines = ["## The CPU time of a call", ""]
     lines += [f"`python benchmarks/overhead.py --project DIR`, on an {results['device']}, torch {results['torch']}:"]
     lines += [f"calls on 8 elements that do not wait for their kernels, medians over {results['rounds']} rounds.", ""]
-    lines += ["| call | microseconds | of torch.relu |", "|" + " --- |" * 3]
+    lines += ["| call | microseconds | of PyTorch's own |", "|" + " --- |" * 3]
     for row in results["rows"]:
         interval = f"{row['low_us']:.2f} to {row['high_us']:.2f}"
         lines.append(f"| {row['call']} | {row['median_us']:.2f} ({interval}) | {row['ratio']:.2f} |")
@@ -200,7 +201,7 @@ def page(all_results: list[dict[str, Any]]) -> str:
 
 def readme(all_results: list[dict[str, Any]]) -> str:
     """README.md with the table and the sentence of summary.py between its marks, and the functions' table likewise."""
-    figures = "\n".join(["", *summary.table(all_results), "", summary.compiling(all_results), ""])
+    figures = "\n".join(["", *summary.table(all_results), "", summary.compiling(), ""])
     text = README.read_text()
     measured = functions(json.loads(FROM_FUNCTIONS.read_text())) if FROM_FUNCTIONS.exists() else ""
     for marks, inner in ((FIGURES, figures), (FUNCTIONS, measured)):

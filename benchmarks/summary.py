@@ -13,12 +13,17 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 UNUSUAL = RESULTS / "unusual_shapes.json"
+COMPILE_TIMES = RESULTS / "compile_times.json"
 # The least ratio that a shape may have.
 LEAST = 0.85
 RECIPE = "op"
 DTYPE = "bfloat16"
 # The recipes with code of their own for Hopper, and the names of its path in results.
-HOPPER_PATHS = {"flash_attention": ("hopper", "sm90"), "linear_activation": ("sm_90a", "sm90")}
+HOPPER_PATHS = {
+    "flash_attention": ("hopper", "sm90"),
+    "linear_activation": ("sm_90a", "sm90"),
+    "linear_fp8": ("sm90",),
+}
 # What the results call PyTorch's eager operators.
 PYTORCH = ("torch", "eager", "torch flash")
 COMPILED = "torch.compile"
@@ -60,13 +65,6 @@ def ratios(results: list[dict[str, Any]]) -> list[Ratio]:
     return [Ratio(*key, len(group), geometric_mean(group), min(group), max(group)) for key, group in values.items()]
 
 
-def compile_seconds(results: list[dict[str, Any]], op: str) -> tuple[float, float]:
-    """Seconds to compile the quickest and the slowest `.cu` file of a recipe."""
-    sources = (item for result in results for item in result["compile_seconds"].items())
-    seconds = [value for source, value in sources if f"/ops/{op}/" in source]
-    return min(seconds), max(seconds)
-
-
 def machine(results: list[dict[str, Any]]) -> str:
     """The GPU and the version of PyTorch that all results share."""
     environments = {(r["environment"]["gpu"]["name"], r["environment"]["torch"]) for r in results}
@@ -91,12 +89,16 @@ def table(results: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def compiling(results: list[dict[str, Any]]) -> str:
-    """The sentence of README on how long a recipe's `.cu` files take to compile."""
-    ops = dict.fromkeys(row["op"] for result in results for row in result["rows"])
-    spans = {op: "{:.0f} to {:.0f} s".format(*compile_seconds(results, op)) for op in ops}
-    *first, last = (f"{span} for `{op}`" for op, span in spans.items())
-    return "\n".join(textwrap.wrap(f"Compiling a `.cu` file took {', '.join(first)} and {last}.", 120))
+def compiling() -> str:
+    """The sentence of README on how long the objects of a recipe's `.cu` files take to compile."""
+    results = json.loads(COMPILE_TIMES.read_text())
+    seconds: dict[str, list[float]] = {}
+    for row in results["rows"]:
+        seconds.setdefault(row["op"], []).append(row["seconds"])
+    spans = {op: " to ".join(dict.fromkeys(f"{end(times):.0f}" for end in (min, max))) for op, times in seconds.items()}
+    *first, last = (f"{span} s for `{op}`" for op, span in spans.items())
+    sentence = f"Compiling an object of a `.cu` file for one architecture takes {', '.join(first)} and {last},"
+    return "\n".join(textwrap.wrap(f"{sentence} on a core of an {results['cpu']}.", 120))
 
 
 def unusual_groups(results: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:

@@ -383,10 +383,13 @@ def agree(repeatable: bool | float, check: str, sentence: str, first: Evaluation
 
 
 def _moved(args: Any, by: float, seed: int) -> Any:
-    """Changes each element by this share of it, up or down by chance; returns the same tensors."""
+    """Changes each element by this share of it, up or down by chance; returns the same tensors.
+
+    Numbers of 8 bits stay: they are too far apart, and PyTorch has no arithmetic for them.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for tensor in {id(t): t for t in tensors(args) if t.is_floating_point()}.values():
+        for tensor in {id(t): t for t in tensors(args) if t.is_floating_point() and t.dtype.itemsize > 1}.values():
             signs = 1 - 2 * torch.randint(2, tensor.shape, generator=generator)
             tensor.mul_(1 + by * signs.to(tensor))
     return args

@@ -15,7 +15,8 @@ from tests.conftest import with_sample
 
 from .conftest import QUICK_NVCC, build, edit, has_cuda_13, own_tests, quickly, run, stamp
 
-OPS = ("quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
+# Each with the emulated GPU that shows its faults: one that converts to 8 bits in software, or the one with wgmma.
+OPS = {"linear_fp8": "sm_90a", "quantize_fp8": "sm_80", "rms_norm_fp8": "sm_80", "swiglu_fp8": "sm_80"}
 
 # By recipe and file: what a line is, and what it becomes. Faults that show with several tiles each way alone, or with
 # more blocks than a launch has, are not here: cases of the emulated device have up to 16,384 elements.
@@ -33,6 +34,10 @@ FAULTS = [
     ("quantize_fp8", "fp8_rows.cuh", "warp_max<kLanes>(largest[access])", "warp_max<kLanes / 2>(largest[access])"),
     ("quantize_fp8", "fp8_rows.cuh", "scale.inverse, lane / kAccesses * kAccesses + access)", "scale.inverse, access)"),
     ("quantize_fp8", "matrices.cu", "__shfl_xor_sync(0xffffffff, largest, kAcross)", "largest"),
+    ("linear_fp8", "forward.cu", "sums.acc[product][i] += products", "sums.acc[product][i] = products"),
+    ("linear_fp8", "forward.cu", "following.load(linear, row, column, step + 1)", "following = factors"),
+    ("linear_fp8", "forward.cu", "first_row() + i % 2 * 8", "first_row()"),
+    ("linear_fp8", "forward.cu", "__shfl_sync(0xffffffff, strip.column_scales[i], holder)", "strip.column_scales[i]"),
     ("rms_norm_fp8", "kernel.cu", "blockDim.x == kWarp ? warp_sum(squares) : block.sum(squares)", "warp_sum(squares)"),
     ("rms_norm_fp8", "kernel.cu", "squares += squares_of(sum);", "squares = squares_of(sum);"),
     ("swiglu_fp8", "kernel.cu", "if (activated.data) fp8::store_part", "if (false) fp8::store_part"),
@@ -53,23 +58,24 @@ def test_the_recipe_passes_its_tests(op: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def emulated(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """The recipes, built for an emulated GPU that converts to 8 bits in software. Shared: copy it."""
+    """The recipes, built for their emulated GPUs. Shared: copy it."""
 
     def fill(folder: Path) -> None:
         project = stamp(folder / "demo", ops=[{"name": op, "recipe": op} for op in OPS])
-        fuzz(project, *OPS, "--count", "120").check_returncode()
+        for op in OPS:
+            fuzz(project, op, "--count", "120").check_returncode()
 
     return made_once("emulated-fp8", fill) / "demo"
 
 
-def fuzz(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernelgen", "fuzz", *arguments, "--device", "emulated", "--gpu", "sm_80"]
+def fuzz(project: Path, op: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernelgen", "fuzz", op, *arguments, "--device", "emulated", "--gpu", OPS[op]]
     return run([*command, "--seed", "1"], project)
 
 
 def own_values(project: Path, op: str) -> subprocess.CompletedProcess[str]:
     """The op's own tests of values, up to the first failure."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--seed=1", "--device", "emulated", "--gpu", "sm_80"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--seed=1", "--device", "emulated", "--gpu", OPS[op]]
     return run([*command, f"src/demo_kernels/ops/{op}", "-k", "accuracy or rounded or format"], project)
 
 
@@ -81,7 +87,7 @@ def test_a_fault_is_found(
 ) -> None:
     """By fuzz or by the op's own tests, which have special numbers that fuzz seldom draws on so slow a device."""
     project = copy_of(emulated)
-    (path,) = [*project.glob(f"src/demo_kernels/include/*/{file}"), *project.glob(f"src/demo_kernels/ops/{op}/{file}")]
+    (path,) = (path for part in ("include", f"ops/{op}") for path in project.glob(f"src/demo_kernels/{part}/**/{file}"))
     edit(path, (old, new))
     tested = own_values(project, op)
     if tested.returncode == 0:

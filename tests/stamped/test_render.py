@@ -18,8 +18,8 @@ else:
     import tomli as tomllib
 
 RECIPES = (
-    *("blank", "elementwise", "flash_attention", "layer_norm", "linear_activation", "quantize_fp8", "rms_norm"),
-    *("rms_norm_fp8", "swiglu", "swiglu_fp8"),
+    *("blank", "elementwise", "flash_attention", "layer_norm", "linear_activation", "linear_fp8", "quantize_fp8"),
+    *("rms_norm", "rms_norm_fp8", "swiglu", "swiglu_fp8"),
 )
 
 # For the breaks of lines: short and long names, and argument lists about as long as a line.
@@ -27,7 +27,7 @@ ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[
 LENGTHS = [
     *(
         {"name": name * length, "recipe": recipe}
-        for name, recipe in zip("befnpqrmsw", RECIPES, strict=True)
+        for name, recipe in zip("befnpxqrmsw", RECIPES, strict=True)
         for length in (1, 36)
     ),
     *(

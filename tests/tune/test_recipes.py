@@ -31,6 +31,14 @@ pytestmark = pytest.mark.slow
 
 WITHOUT_GRADIENT = ("quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu", *WITHOUT_GRADIENT)
+# Whose kernels are for compute capability 9.0 alone, and its classes.
+HOPPER = "linear_fp8"
+HOPPER_CLASSES = {
+    "medium tiles alone": "Alone",
+    "few small tiles": "Few",
+    **{f"{kind} tiles": kind.capitalize() for kind in ("large", "wide", "deep", "medium", "tall", "small")},
+    **{f"{kind} of small tiles": kind.capitalize() for kind in ("halves", "quarters")},
+}
 PACKAGE = "tuned_recipes"
 OPS = Path("src") / PACKAGE / "ops"
 NVCC = shutil.which("nvcc") or next(map(str, Path("/usr/local").glob("cuda/bin/nvcc")), None)
@@ -68,13 +76,14 @@ STRUCTS = {
     ("rms_norm", None): ("tuning.h", "Defaults"),
     ("swiglu", None): ("tuning.h", "Defaults"),
     **{(op, None): ("tuning.h", "Defaults") for op in WITHOUT_GRADIENT},
+    **{(HOPPER, shapes): ("tuning.h", f"sm90::Defaults<sm90::{name}>") for shapes, name in HOPPER_CLASSES.items()},
 }
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Iterator[Path]:
     """All recipes with tunables, and their generated headers. Nothing is built, but they can be imported."""
-    ops = [{"name": recipe, "recipe": recipe} for recipe in RECIPES]
+    ops = [{"name": recipe, "recipe": recipe} for recipe in sorted({*RECIPES, HOPPER})]
     project = stamp(tmp_path_factory.mktemp("recipes") / "project", project_name="tuned-recipes", ops=ops)
     environment = {**os.environ, "USE_CUDA": "0"}
     subprocess.run([sys.executable, "-m", "build_tools", "configure"], cwd=project, env=environment, check=True)
@@ -135,11 +144,16 @@ def includes(project: Path, op: str) -> list[str]:
 
 def directions(op: str) -> tuple[bool, ...]:
     """False for the forward, and True for the backward where there is one."""
-    return (False,) if op in WITHOUT_GRADIENT else (False, True)
+    return (False,) if op in (*WITHOUT_GRADIENT, HOPPER) else (False, True)
 
 
-@pytest.mark.parametrize("op, backward", [(op, backward) for op in RECIPES for backward in directions(op)])
-@pytest.mark.parametrize("chip", ["9.0", LIKE_9_0])
+@pytest.mark.parametrize(
+    "op, backward, chip",
+    [
+        (HOPPER, False, "9.0"),
+        *((op, backward, chip) for op in RECIPES for backward in directions(op) for chip in ("9.0", LIKE_9_0)),
+    ],
+)
 def test_the_defaults_lie_in_the_space_and_pass_its_gates(project, tmp_path, op, backward, chip):
     """On the GPU that they were chosen on, by either way. The values are those that a compiler sees."""
     survey = survey_of(op, chip, backward)
@@ -285,6 +299,27 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
     assert cases["wgmma, few small tiles"] == {"16 tokens"}
     assert "odd sizes" not in set().union(*cases.values())  # Whose rows no TMA descriptor describes.
     assert set(survey_of("linear_activation", "8.0").classes) == {"mma.sync, many tiles", "mma.sync, few tiles"}
+
+
+def test_the_class_of_a_product_of_8_bits_is_that_of_the_tile_it_takes(project, tmp_path):
+    lab = importlib.import_module(f"{PACKAGE}.ops.{HOPPER}.lab")
+    rows, columns = (1, 16, 65, 256, 512, 2048, 8192), (32, 64, 256, 512, 896)
+    sizes = [(m, n16, k16, kind) for m in rows for n16 in columns for k16 in (32, 256, 512) for kind in (1, 2)]
+    visits = [
+        f"  sm90::visit_class<{str(not lab.KINDS[kind][2]).lower()}>({m}, {16 * n16}, {16 * k16}, 132, print);\n"
+        for m, n16, k16, kind in sizes
+    ]
+    (tmp_path / "main.cpp").write_text(
+        f'#include <cstdio>\n#include "sm90/tile_choice.h"\nusing namespace {HOPPER}_kernel;\n'
+        "const auto print = [](auto tile) {\n"
+        "  std::puts(sm90::Defaults<typename decltype(tile)::type>::shapes.data());\n};\n"
+        "int main() {\n" + "".join(visits) + "}\n"
+    )
+    command = ["c++", "-std=c++17", *includes(project, HOPPER), "main.cpp", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    taken = subprocess.check_output(tmp_path / "main", text=True).splitlines()
+    assert taken == [lab.SHAPE_CLASSES["cuda 9.0"](m=m, n16=n, k16=k, kind=kind) for m, n, k, kind in sizes]
+    assert set(taken) == set(HOPPER_CLASSES)
 
 
 @pytest.mark.slow

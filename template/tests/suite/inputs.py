@@ -87,11 +87,11 @@ def copies(args: Any, dtype: torch.dtype | None = None) -> Any:
 
 
 def nearby(args: Any) -> Any:
-    """Copies whose floating-point numbers are one rounding off, up or down by chance."""
+    """Copies whose floating-point numbers are one rounding off, up or down by chance; but for those of 8 bits."""
     moved = copies(args)
     with torch.no_grad():
         for tensor in tensors(moved):
-            if tensor.is_floating_point():
+            if tensor.is_floating_point() and tensor.dtype.itemsize > 1:
                 signs = 1 - 2 * torch.randint(2, tensor.shape, device=tensor.device)
                 tensor.mul_(1 + torch.finfo(tensor.dtype).eps * signs)
     return moved

@@ -24,8 +24,10 @@ class TracingTests(OpUnderTest):
             # The gradient's gradient is PyTorch's, which takes another order of operations while it is traced.
             tolerances = {"rtol": 0.05, "atol": 1e-3} if dtype.itemsize == 2 else {}
             for operator, args, kwargs in self.calls(device, dtype):
-                utils = [f"test_{name}" for name in every]
-                torch.library.opcheck(operator, args, kwargs, test_utils=utils, **tolerances)
+                # PyTorch's test of the schema compares arguments by arithmetic, which those of 8 bits do not have.
+                has_8_bits = any(t.is_floating_point() and t.dtype.itemsize == 1 for t in tensors(args))
+                names = [f"test_{name}" for name in every[has_8_bits:]]
+                torch.library.opcheck(operator, args, kwargs, test_utils=names, **tolerances)
 
     def test_compile(self, device: str) -> None:
         """One graph, forward and backward, that serves other sizes without compiling again."""

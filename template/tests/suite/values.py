@@ -115,7 +115,9 @@ class ValueTests(OpUnderTest):
         for start in (0, 2**31 // row - 2, len(output) - 4):
             few_args = copies(self.rows(args, output, start, start + 4))
             few_outputs, few_grads = evaluate(type(self).baseline or self.reference, few_args)
-            torch.testing.assert_close(output[start : start + 4], few_outputs[0], atol=2e-2, rtol=1e-2)
+            # A number of 8 bits may be the next one: a step is up to a quarter of it.
+            output_part, tolerance = output[start : start + 4], 0.25 if output.dtype.itemsize == 1 else 1e-2
+            torch.testing.assert_close(output_part.float(), few_outputs[0].float(), atol=2e-2, rtol=tolerance)
             for leaf, grad, few_grad in zip(leaves, grads, few_grads, strict=True):
                 if leaf.ndim and len(leaf) == len(output):
                     torch.testing.assert_close(grad[start : start + 4], few_grad, atol=2e-2, rtol=1e-2)

@@ -19,7 +19,8 @@ def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", **options) -
     return Fault(name, "sm90_attention", "sm90/forward.cu", kind, old, new, **options)
 
 
-HEADER_FOLDERS = {"mbarrier.cuh": "sm90"}  # The other mutated headers are in cuda/.
+# The other mutated headers are in cuda/.
+HEADER_FOLDERS = dict.fromkeys(("mbarrier.cuh", "product_accumulator.cuh", "product_tiles.cuh"), "sm90")
 
 
 def _header(
@@ -28,6 +29,14 @@ def _header(
     return Fault(
         name, subject, f"../../include/{HEADER_FOLDERS.get(header, 'cuda')}/{header}", kind, old, new, **options
     )
+
+
+def _tiles(name: str, kind: Kind, old: str, new: str = "", **options: object) -> Fault:
+    return _header(name, kind, "product_tiles.cuh", old, new, "linear_activation", **options)
+
+
+def _accumulator(name: str, kind: Kind, old: str, new: str = "", **options: object) -> Fault:
+    return _header(name, kind, "product_accumulator.cuh", old, new, "linear_activation", **options)
 
 
 # Some of those that `kernelgen fuzz` finds on a GPU (tests/worker/mutants).
@@ -43,31 +52,34 @@ _WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
       if (step > 0) release"""
 
 LINEAR = [
-    _linear("tile_not_waited_for", Kind.ASYNC_WAIT, "barriers.full[stage].wait(position.parity());"),
-    _linear(
+    _tiles(
         *("buffer_not_waited_for", Kind.STAGE),
         *(".wait(position.parity() ^ 1);\n      full.arrive", ";\n      full.arrive"),
     ),
     # A relaxed arrival at the cluster's barrier follows.
-    _linear("barriers_not_fenced", Kind.INIT_FENCE, "    fence_mbarrier_init();\n"),
-    _linear("released_while_being_read", Kind.STAGE, _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
+    _tiles("barriers_not_fenced", Kind.INIT_FENCE, "    fence_mbarrier_init();\n"),
+    _tiles(
+        *("one_arrival_for_two_consumers", Kind.MBARRIER),
+        *("Tile::kMulticast * (Layout<Tile>::kCooperative ? 2 : 1)", "Tile::kMulticast"),
+    ),
+    _tiles("share_in_the_wrong_place", Kind.INDEX, "offset(index * kShare * kSwizzleRow)", "offset(0)"),
+    _tiles(
+        *("rows_waited_for_that_do_not_come", Kind.MBARRIER),
+        *("rows_left(Tile::kRows, corner.row, scheduler.m)", "Tile::kRows"),
+    ),
+    _tiles("boxes_beyond_the_end", Kind.INDEX, "rows > 0 ? &operand.rest", "rows > 0 ? &operand.whole"),
+    _accumulator("tile_not_waited_for", Kind.ASYNC_WAIT, "barriers.full[stage].wait(position.parity());"),
+    _accumulator("released_while_being_read", Kind.STAGE, _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
+    _accumulator("released_to_one_block_only", Kind.DEADLOCK, "thread < Tile::kMulticast", "thread < 1"),
+    _accumulator("sums_of_the_tile_before", Kind.UNINITIALISED, "adds || part > 0", "true", **WRONG_RESULT),
+    _accumulator(
+        *("shares_not_waited_for", Kind.WIDE_BARRIER),
+        *("  cluster::arrive();\n  cluster::wait();\n#pragma", "#pragma"),
+    ),
     _linear("panel_still_being_read", Kind.ASYNC_WAIT, "if (leads) tma_store_wait_read<0>();"),
     _linear(
         "panel_not_yet_written", Kind.BLOCK_BARRIER, "named_barrier_sync(kConsumerBarrier + consumer, kWarpgroup);"
     ),
-    _linear(
-        *("one_arrival_for_two_consumers", Kind.MBARRIER),
-        *("Tile::kMulticast * (Traits::kCooperative ? 2 : 1)", "Tile::kMulticast"),
-    ),
-    _linear("released_to_one_block_only", Kind.DEADLOCK, "thread < Tile::kMulticast", "thread < 1"),
-    _linear("share_in_the_wrong_place", Kind.INDEX, "offset(index * kShare * kSwizzleRow)", "offset(0)"),
-    _linear(
-        *("rows_waited_for_that_do_not_come", Kind.MBARRIER),
-        *("rows_left(Tile::kRows, corner.row, scheduler.m)", "Tile::kRows"),
-    ),
-    _linear("boxes_beyond_the_end", Kind.INDEX, "rows > 0 ? &operand.rest", "rows > 0 ? &operand.whole"),
-    _linear("sums_of_the_tile_before", Kind.UNINITIALISED, "step > 0 || part > 0", "true", **WRONG_RESULT),
-    _linear("shares_not_waited_for", Kind.WIDE_BARRIER, "  cluster::arrive();\n  cluster::wait();\n#pragma", "#pragma"),
     _linear(
         *("gone_before_its_share_is_read", Kind.ENDED_BLOCK),
         *("  if constexpr (Tile::kSplits > 1) cluster::wait();\n}", "}"),

@@ -5,7 +5,14 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cstdint>
+
 using float16 = __half;
 using bfloat16 = __nv_bfloat16;
 using float32 = float;
 using float64 = double;
+
+// float8_e4m3fn in memory: nothing here computes with its 8 bits.
+struct e4m3 {
+  uint8_t code;
+};

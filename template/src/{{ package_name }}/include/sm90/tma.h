@@ -35,8 +35,8 @@ inline Encode find_encode() {
   return result == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
 }
 
-// Describes a tensor of 16-bit elements that is copied in boxes. The first dimension is contiguous, and a box has 128
-// bytes of it: one row of the swizzled tile (swizzle.cuh), which has a row for each index of the box's other
+// Describes a tensor of 16-bit or 8-bit elements that is copied in boxes. The first dimension is contiguous, and a box
+// has 128 bytes of it: one row of the swizzled tile (swizzle.cuh), which has a row for each index of the box's other
 // dimensions. The strides, in elements, are those of the other dimensions: multiples of 16 bytes.
 template <typename T, int kDims>
 cudaError_t describe(
@@ -45,10 +45,12 @@ cudaError_t describe(
     const int64_t (&sizes)[kDims],
     const int64_t (&strides)[kDims - 1],
     const int (&box)[kDims - 1]) {
-  static_assert(sizeof(T) == 2);
+  static_assert(sizeof(T) <= 2);
   static const Encode encode = find_encode();
   if (!encode) return cudaErrorNotSupported;
-  constexpr auto type = std::is_same_v<T, float16> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  constexpr auto type = sizeof(T) == 1               ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                        : std::is_same_v<T, float16> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                     : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   cuuint64_t extents[kDims], bytes[kDims - 1];
   cuuint32_t copied[kDims], steps[kDims];
   for (int i = 0; i < kDims; ++i) {

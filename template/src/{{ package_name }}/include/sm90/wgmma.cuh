@@ -4,8 +4,11 @@
 // of mma.cuh's mma_16x8x16: in lane i, sum[4j] and sum[4j + 1] are columns 8j + 2(i % 4) and the next of row i / 4, and
 // sum[4j + 2] and sum[4j + 3] the same columns of row i / 4 + 8.
 //
-// A product takes 16 elements of the inner dimension. The order is wgmma_fence, products, wgmma_commit; then
-// wgmma_wait, before the accumulator is read or the operands are overwritten.
+// A product takes 32 bytes of the inner dimension: 16 elements of 16 bits, or 32 of 8. The order is wgmma_fence,
+// products, wgmma_commit; then wgmma_wait, before the accumulator is read or the operands are overwritten.
+//
+// The accumulator of 8-bit elements is kept to about 14 bits of fraction inside the tensor core: what few products add
+// up to goes to a sum in float32 (promotion), or the error grows with k.
 
 #pragma once
 
@@ -45,9 +48,10 @@ __device__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
 
 // The matrix descriptor of an operand in shared memory, in the layout of swizzle.cuh.
 //
-// A row of 128 bytes holds 64 elements of the inner dimension k; k = 16 begins 32 bytes after k = 0. In a transposed
-// operand a row of 128 bytes holds 64 rows of `a`, or 64 columns of b, for one k; `panel_bytes` is the distance to the
-// next 64 of those, and k = 16 begins 16 rows of 128 bytes after k = 0.
+// A row of 128 bytes holds 64 elements of the inner dimension k (of 8-bit elements 128, and the operand may not be
+// transposed); the next product's begin 32 bytes after those of k = 0. In a transposed operand a row of 128 bytes holds
+// 64 rows of `a`, or 64 columns of b, for one k; `panel_bytes` is the distance to the next 64 of those, and k = 16
+// begins 16 rows of 128 bytes after k = 0.
 __device__ inline uint64_t wgmma_operand(const void* shared, int panel_bytes = 0) {
   constexpr uint64_t kEightRows = 8 * kSwizzleRow, kSwizzle128 = uint64_t(1) << 62;
   const uint64_t address = shared_address(shared) & 0x3ffff;
@@ -141,6 +145,29 @@ WGMMA_BOTH(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
 WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 #undef WGMMA_BOTH
 #undef WGMMA
+
+// The same of 8-bit elements, both operands from shared memory.
+#define WGMMA_FP8(T, type, N, size, p0, p1, p2) \
+  template <> \
+  struct Shape<T, N> { \
+    template <Transposed kTransposed> \
+    static __device__ void multiply(float (&sum)[size], uint64_t a, uint64_t b, bool adds) { \
+      static_assert(kTransposed == Transposed::kNone, "8-bit operands are not transposed"); \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " p2 \
+                   ", 0;\n" \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." type "." type " {" NAMES_##size \
+                   "}, " p0 ", " p1 ", adds, 1, 1;\n}" \
+                   : SUM_##size(0) \
+                   : "l"(a), "l"(b), "r"(int(adds))); \
+    } \
+  };
+WGMMA_FP8(e4m3, "e4m3", 32, 16, "%16", "%17", "%18")
+WGMMA_FP8(e4m3, "e4m3", 64, 32, "%32", "%33", "%34")
+WGMMA_FP8(e4m3, "e4m3", 96, 48, "%48", "%49", "%50")
+WGMMA_FP8(e4m3, "e4m3", 128, 64, "%64", "%65", "%66")
+WGMMA_FP8(e4m3, "e4m3", 192, 96, "%96", "%97", "%98")
+WGMMA_FP8(e4m3, "e4m3", 256, 128, "%128", "%129", "%130")
+#undef WGMMA_FP8
 #undef SUM_128
 #undef SUM_96
 #undef SUM_80
@@ -169,8 +196,8 @@ WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 
 }  // namespace wgmma_shapes
 
-// sum += a b, or sum = a b if not `adds`. `a` is 64x16 and b is 16xN. Memory holds `a` by rows and b by columns, or the
-// other way round where they are transposed.
+// sum += a b, or sum = a b if not `adds`. `a` is 64x16 and b is 16xN (of 8-bit elements 64x32 and 32xN). Memory holds
+// `a` by rows and b by columns, or the other way round where they are transposed.
 template <typename T, Transposed kTransposed = Transposed::kNone, int kSize>
 __device__ void wgmma(float (&sum)[kSize], uint64_t a, uint64_t b, bool adds = true) {
   wgmma_shapes::Shape<T, 2 * kSize>::template multiply<kTransposed>(sum, a, b, adds);

@@ -46,6 +46,8 @@ inline std::string name_of(ScalarType dtype) {
     case ScalarType::ComplexFloat: return "complex64";
     case ScalarType::ComplexDouble: return "complex128";
     case ScalarType::Bool: return "bool";
+    case ScalarType::Float8_e4m3fn: return "float8_e4m3fn";
+    case ScalarType::Float8_e5m2: return "float8_e5m2";
     default: return torch::headeronly::toString(dtype);
   }
 }

@@ -1,0 +1,223 @@
+// Matrix products x Wᵀ by persistent, warp-specialised blocks (sm_90a): which tile a block computes, and the producer
+// that loads its operands.
+//
+// A block's producer warpgroup fills a ring in shared memory by TMA, 128 bytes of k a stage, tile after tile without a
+// break. Its consumer warpgroups multiply from the ring (product_accumulator.cuh). Two consumers share the work in one
+// of two ways:
+//
+//   ping-pong    each has tiles of its own: one's epilogue runs during the other's mainloop.
+//   cooperative  each has one half of every tile: larger tiles need less bandwidth, but nothing hides their epilogue.
+//
+// Blocks of a cluster have tiles below each other, which need the same rows of W, or beside each other, which need the
+// same rows of x: each loads a share of these and multicasts it. Or they split k (split-K): each block multiplies a
+// share of k for the same tile, then reduces some of its panels over the cluster and finishes those.
+
+#pragma once
+
+#include <algorithm>
+
+#include "cluster.cuh"
+#include "divisor.cuh"
+#include "mbarrier.cuh"
+#include "product_tile.h"
+#include "swizzle.cuh"
+#include "tma.cuh"
+#include "tma.h"
+#include "warpgroup.cuh"
+
+namespace product {
+
+// The elements of k in a stage, of an operand's type T: rows of 128 bytes.
+template <typename T>
+constexpr int kStep = kSwizzleRow / sizeof(T);
+
+// Columns of an accumulator that splits exchange as one: those of a result of 16 bits in 128 bytes.
+constexpr int kPanel = 64;
+
+// What follows from a tile's sizes.
+template <typename Tile>
+struct Layout {
+  static constexpr int kThreads = (1 + Tile::kConsumers) * kWarpgroup;
+  static constexpr bool kCooperative = Tile::kConsumers == 2 && !Tile::kPingPong;
+  // A consumer's rows of a tile, and its wgmmas of 64 rows each.
+  static constexpr int kRows = Tile::kRows / (kCooperative ? 2 : 1), kProducts = kRows / 64;
+  static constexpr int kXBytes = Tile::kRows * kSwizzleRow, kWeightBytes = Tile::kColumns * kSwizzleRow;
+  static constexpr int kStageBytes = kXBytes + kWeightBytes, kRingBytes = Tile::kStages * kStageBytes;
+  // Rows of x and of W that a block loads, for itself or for its cluster.
+  static constexpr int kXShare = Tile::kRows / Tile::kClusterColumns;
+  static constexpr int kWeightShare = Tile::kColumns / Tile::kClusterRows;
+  static constexpr int kPanels = Tile::kColumns / kPanel;
+  // The accumulators of all consumers, for the split-K reduction.
+  static constexpr int kAccumulatorBytes = Tile::kRows * Tile::kColumns * sizeof(float);
+  static_assert(Tile::kColumns % kPanel == 0 && kRows % 64 == 0);
+  static_assert(Tile::kClusterRows == 1 || Tile::kClusterColumns == 1);
+  static_assert(Tile::kSplits == 1 || (Tile::kMulticast == 1 && !Tile::kPingPong && kAccumulatorBytes <= kRingBytes));
+  static_assert(kXShare % 8 == 0 && kWeightShare % 8 == 0, "the swizzle repeats after 8 rows");
+};
+
+// A block's position in its cluster.
+template <typename Tile>
+struct ClusterPosition {
+  int row, column, split;
+
+  static __device__ ClusterPosition of_this_block() {
+    const int rank = Tile::kCluster > 1 ? cluster::rank() : 0, in_split = rank % Tile::kMulticast;
+    return {in_split % Tile::kClusterRows, in_split / Tile::kClusterRows, rank / Tile::kMulticast};
+  }
+
+  // Of all stages of k, the first of this block's split, and one past the last.
+  __device__ int begin_step(int all) const { return split * all / Tile::kSplits; }
+  __device__ int end_step(int all) const { return (split + 1) * all / Tile::kSplits; }
+};
+
+// The first row and column of a tile. They fit an int, as TMA's coordinates do.
+struct Corner {
+  int row, column;
+};
+
+// The tile scheduler, in units of a cluster's tiles: bands of kBand rows of these, each taken column by column. An int
+// counts them: no memory holds the results of more.
+template <typename Tile>
+struct TileScheduler {
+  static constexpr int kRows = Tile::kRows * Tile::kClusterRows, kColumns = Tile::kColumns * Tile::kClusterColumns;
+  int64_t m, n;                   // Of the result, in elements.
+  int rows, columns, tiles;       // Of the result, in clusters' tiles.
+  Divisor band_tiles, last_rows;  // Tiles of a band, and rows of the last band.
+
+  TileScheduler(int64_t m, int64_t n)
+      : m(m),
+        n(n),
+        rows(static_cast<int>(ceil_div(m, kRows))),
+        columns(static_cast<int>(ceil_div(n, kColumns))),
+        tiles(rows * columns),
+        band_tiles(std::min(rows, Tile::kBand) * columns),
+        last_rows((rows - 1) % Tile::kBand + 1) {}
+
+  // Of a block's tile. Meaningless, but harmless, for tiles past the last.
+  __device__ Corner corner_of(int tile, const ClusterPosition<Tile>& block) const {
+    const int band = band_tiles.divide(tile), in_band = tile - band * band_tiles.value();
+    const bool is_last = (band + 1) * Tile::kBand >= rows;
+    const int column = is_last ? last_rows.divide(in_band) : in_band / Tile::kBand;
+    const int row = band * Tile::kBand + in_band - column * (is_last ? last_rows.value() : Tile::kBand);
+    return {row * kRows + block.row * Tile::kRows, column * kColumns + block.column * Tile::kColumns};
+  }
+};
+
+// TMA descriptors of x or W: in boxes of the rows that a block loads, and in a box of the rows that remain at the end.
+// (Boxes that extend past the matrix would load zeros, but take longer.)
+struct Operand {
+  CUtensorMap whole, rest;
+};
+
+template <typename T>
+cudaError_t describe(Operand& operand, const T* data, int64_t rows, int64_t columns, int box_rows) {
+  const cudaError_t error = tma::describe(operand.whole, data, rows, columns, box_rows);
+  const int rest = static_cast<int>(rows % box_rows);
+  return error == cudaSuccess && rest > 0 ? tma::describe(operand.rest, data, rows, columns, rest) : error;
+}
+
+// How many of `rows` rows from `first` on are within the matrix's `all`.
+__device__ inline int rows_left(int rows, int first, int64_t all) {
+  const int64_t left = all - first;
+  return left >= rows ? rows : left > 0 ? static_cast<int>(left) : 0;
+}
+
+template <typename Tile>
+struct Barriers {
+  MBarrier full[Tile::kStages], empty[Tile::kStages];
+
+  // By one thread, before a barrier of the cluster's threads.
+  __device__ void init() {
+    for (int stage = 0; stage < Tile::kStages; ++stage) {
+      full[stage].init(1);
+      empty[stage].init(Tile::kMulticast * (Layout<Tile>::kCooperative ? 2 : 1));
+    }
+    fence_mbarrier_init();
+  }
+};
+
+// Named barriers: one of each consumer, and two of both. With ping-pong, the latter let each consumer begin its
+// mainloop.
+constexpr int kConsumerBarrier = 1, kMainloopBarrier = 3;
+
+// Loads a box to kMulticast blocks of the cluster, or to this one. `once` marks data that is not read again, which
+// should leave the L2 cache first.
+template <int kMulticast>
+__device__ void load_box(char* shared, const CUtensorMap& map, int row, int column, MBarrier& full, bool once) {
+  constexpr uint16_t kAll = (1 << kMulticast) - 1;
+  if constexpr (kMulticast == 1) {
+    if (once) {
+      tma_load_once(shared, map, row, column, full);
+    } else {
+      tma_load(shared, map, row, column, full);
+    }
+  } else {
+    if (once) {
+      tma_load_once_multicast(shared, map, row, column, full, kAll);
+    } else {
+      tma_load_multicast(shared, map, row, column, full, kAll);
+    }
+  }
+}
+
+// A block's share of the rows of an operand's tile, as far as they are within the matrix.
+template <int kMulticast, int kShare>
+struct Share {
+  const CUtensorMap* map;  // nullptr: no rows.
+  int row, offset;         // The first row, and the byte offset in a stage.
+
+  __device__ Share(const Operand& operand, int tile_row, int index, int64_t all)
+      : row(tile_row + index * kShare), offset(index * kShare * kSwizzleRow) {
+    const int rows = rows_left(kShare, row, all);
+    map = rows == kShare ? &operand.whole : rows > 0 ? &operand.rest : nullptr;
+  }
+
+  __device__ void load(char* shared, int column, MBarrier& full, bool once) const {
+    if (map) load_box<kMulticast>(shared + offset, *map, row, column, full, once);
+  }
+};
+
+// Loads the operands, elements of type T, of this block's tiles from `tile` on: so many steps of k from the first.
+template <typename T, typename Tile>
+__device__ void produce(
+    const Operand& x_map,
+    const Operand& weight_map,
+    char* ring,
+    Barriers<Tile>& barriers,
+    const TileScheduler<Tile>& scheduler,
+    const ClusterPosition<Tile>& block,
+    int tile,
+    Corner corner,
+    int first_step,
+    int steps) {
+  using Layout = product::Layout<Tile>;
+  // Within a band, all tiles that need the same rows of W read them at about the same time. With one band, never again.
+  const bool reads_weight_once = scheduler.rows <= Tile::kBand;
+  RingPosition<Tile::kStages> position;
+  while (tile < scheduler.tiles) {
+    const Share<Tile::kClusterColumns, Layout::kXShare> x(x_map, corner.row, block.column, scheduler.m);
+    const Share<Tile::kClusterRows, Layout::kWeightShare> weight(weight_map, corner.column, block.row, scheduler.n);
+    // The bytes that arrive for a stage. Rows outside of the matrices keep old data, which only enters results outside.
+    const int x_rows = rows_left(Tile::kRows, corner.row, scheduler.m);
+    const int weight_rows = rows_left(Tile::kColumns, corner.column, scheduler.n);
+    const int bytes = (x_rows + weight_rows) * kSwizzleRow;
+    for (int step = first_step; step < first_step + steps; ++step, position.advance()) {
+      char* stage = ring + position.stage() * Layout::kStageBytes;
+      MBarrier& full = barriers.full[position.stage()];
+      barriers.empty[position.stage()].wait(position.parity() ^ 1);
+      full.arrive_expecting(bytes);
+      x.load(stage, step * kStep<T>, full, false);
+      weight.load(stage + Layout::kXBytes, step * kStep<T>, full, reads_weight_once);
+    }
+    tile += gridDim.x / Tile::kCluster;
+    corner = scheduler.corner_of(tile, block);
+  }
+  if constexpr (Tile::kMulticast > 1) {
+    // Waits until every stage is empty: a block must not end while others still arrive at its barriers.
+    for (int stage = 0; stage < Tile::kStages; ++stage, position.advance()) {
+      barriers.empty[position.stage()].wait(position.parity() ^ 1);
+    }
+  }
+}
+
+}  // namespace product

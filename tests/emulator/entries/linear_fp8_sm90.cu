@@ -1,0 +1,43 @@
+// Tiles and clusters of every kind that linear_fp8's sm90/forward.cu supports, whatever its defaults are.
+#define INSTANCE_CLASSES NONE
+#define CLASSES_OF_NONE
+
+#include "sm90/forward.cu"
+
+using namespace linear_fp8_kernel;
+using namespace linear_fp8_kernel::sm90;
+
+template <
+    int kRows,
+    int kColumns,
+    int kStages,
+    int kConsumers,
+    bool kPingPong,
+    int kClusterRows,
+    int kClusterColumns,
+    int kClusterSplits = 1>
+struct Values : Defaults<Large> {
+  static constexpr int rows = kRows, columns = kColumns, stages = kStages, consumers = kConsumers, band = 2;
+  static constexpr bool ping_pong = kPingPong;
+  static constexpr int cluster_rows = kClusterRows, cluster_columns = kClusterColumns;
+  static constexpr int cluster_splits = kClusterSplits;
+};
+
+// Scales of groups lie as quantize_fp8 writes them.
+#define FORWARD(name, promotes, ...) \
+  extern "C" cudaError_t name( \
+      const e4m3* x, const float* x_scales, const e4m3* weight, const float* scales, const uint16_t* bias, uint16_t* y, int64_t m, int64_t n, int64_t k) { \
+    int count = 0; \
+    RETURN_IF_FAILED(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0)); \
+    Linear linear{x, weight, {x_scales, 1, promotes ? m : 0}, {}, {}, bias, y, m, n, k, Activation::kSilu, true}; \
+    (promotes ? linear.block_scales : linear.row_scales) = {scales, promotes ? (k + 127) / 128 : 1, 1}; \
+    return launch<product::Tile<Values<__VA_ARGS__>>, promotes>(linear, count, nullptr); \
+  }
+FORWARD(fast_alone, false, 64, 64, 3, 1, false, 1, 1)
+FORWARD(fast_ping_pong, false, 128, 64, 3, 2, true, 2, 1)
+FORWARD(fast_wide, false, 128, 256, 2, 2, false, 2, 1)
+FORWARD(fast_halves, false, 64, 64, 3, 1, false, 1, 1, 2)
+FORWARD(promoted_alone, true, 128, 128, 2, 2, false, 1, 1)
+FORWARD(promoted_below, true, 128, 128, 3, 2, false, 2, 1)
+FORWARD(promoted_beside, true, 64, 64, 3, 1, false, 1, 4)
+FORWARD(promoted_quarters, true, 64, 64, 2, 1, false, 1, 1, 4)

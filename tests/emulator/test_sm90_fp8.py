@@ -1,0 +1,54 @@
+"""linear_fp8's kernels compute what its reference does, with every kind of tile and cluster, and the same bits under
+several thread schedules."""
+
+import pytest
+import torch
+
+from tests.conftest import with_sample
+from tests.stamped.conftest import stamp
+
+from .conftest import ENTRIES, build
+from .test_recipes import random
+
+TILES = (
+    *("fast_alone", "fast_ping_pong", "fast_wide", "fast_halves"),
+    *("promoted_alone", "promoted_below", "promoted_beside", "promoted_quarters"),
+)
+# m, n, k; multiprocessors. Some blocks process several tiles; no size is a multiple of a tile's, and k is 5, 4 or 3
+# stages, so that one of four splits has none.
+SIZES = ((200, 272, 528, 4), (70, 80, 512, 4), (130, 144, 272, 8))
+SEEDS = (4, 10)
+
+
+@pytest.fixture(scope="module")
+def fp8(made_once):
+    folder = made_once("emulated-linear-fp8", lambda folder: stamp(folder / "p", recipes=["linear_fp8"]))
+    return build(
+        folder / "p" / "src" / "demo_kernels" / "ops" / "linear_fp8", (ENTRIES / "linear_fp8_sm90.cu").read_text()
+    )
+
+
+def codes_and_scales(rows, k, groups):
+    """Codes up to 8 in magnitude, and scales that differ by up to 4."""
+    return (2 * random(rows, k)).clamp(-8, 8).to(torch.float8_e4m3fn), torch.rand(groups) + 0.25
+
+
+@pytest.mark.parametrize("m, n, k, multiprocessors", SIZES)
+@pytest.mark.parametrize("tile", with_sample(TILES, {"promoted_below"}))
+def test_every_kind_of_tile(fp8, memory, tile, m, n, k, multiprocessors):
+    promotes = tile.startswith("promoted")
+    groups = -(-k // 128)
+    x, x_scales = codes_and_scales(m, k, (groups, m) if promotes else (1, m))
+    weight, scales = codes_and_scales(n, k, (-(-n // 128), groups) if promotes else (n, 1))
+    bias = random(n).half()
+    columns = scales.repeat_interleave(128, 0)[:n].repeat_interleave(128, 1)[:, :k] if promotes else scales
+    rows = x_scales.T.repeat_interleave(128, 1)[:, :k] if promotes else x_scales.T
+    z = (x.double() * rows) @ (weight.double() * columns).T / k + bias.double()
+    arguments = [memory.copy(tensor) for tensor in (x, x_scales / k, weight, scales, bias)]
+    first = None
+    for seed in SEEDS:
+        y = memory.empty(m, n, dtype=torch.float16)
+        fp8(tile, *arguments, y, m, n, k, seed=seed, multiprocessors=multiprocessors)
+        torch.testing.assert_close(y.double(), torch.nn.functional.silu(z), rtol=2**-10, atol=1e-3)
+        assert first is None or torch.equal(y, first)
+        first = y
