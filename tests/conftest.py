@@ -17,7 +17,7 @@ import pytest
 
 from kernelgen.cli import main
 from kernelgen.scaffold import template
-from tests import json_schemas, warm_start
+from tests import json_schemas, quick_copier, warm_start
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
@@ -143,6 +143,7 @@ def _isolated_environment(tmp_path_factory):
         patch.delenv("VIRTUAL_ENV", raising=False)
         # A script's background, nohup and many CI runners ignore Ctrl-C or a hangup, and every child inherits that.
         warm_start.activate()
+        quick_copier.install(patch)
         before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGHUP, signal.SIG_DFL)
         yield
         for number, handler in zip((signal.SIGINT, signal.SIGHUP), before, strict=True):
