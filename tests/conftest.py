@@ -17,7 +17,7 @@ import pytest
 
 from kernelgen.cli import main
 from kernelgen.scaffold import template
-from tests import json_schemas, warm_start
+from tests import json_schemas, quick_copier, warm_start
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
@@ -143,6 +143,7 @@ def _isolated_environment(tmp_path_factory):
         patch.delenv("VIRTUAL_ENV", raising=False)
         # A script's background, nohup and many CI runners ignore Ctrl-C or a hangup, and every child inherits that.
         warm_start.activate()
+        quick_copier.install(patch)
         before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGHUP, signal.SIG_DFL)
         yield
         for number, handler in zip((signal.SIGINT, signal.SIGHUP), before, strict=True):
@@ -180,9 +181,14 @@ def made_once() -> Callable[[str, Callable[[Path], None]], Path]:
 
 
 @pytest.fixture(scope="session")
-def shared_checkout(tmp_path_factory) -> Path:
+def shared_checkout(made_once) -> Path:
     """A checkout for tests that leave it as it is."""
-    return make_checkout(tmp_path_factory.mktemp("template") / "kernelgen-checkout")
+
+    def fill(folder: Path) -> None:
+        # Packed, since copying and cloning a thousand small files takes as long as all else in many tests.
+        git(make_checkout(folder / "kernelgen-checkout"), "repack", "-adq")
+
+    return made_once("template", fill) / "kernelgen-checkout"
 
 
 @pytest.fixture
@@ -193,9 +199,9 @@ def checkout(shared_checkout, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def own_checkout(tmp_path, monkeypatch) -> Path:
+def own_checkout(shared_checkout, tmp_path, monkeypatch) -> Path:
     """A checkout that the test may change and commit to."""
-    folder = make_checkout(tmp_path / "kernelgen-checkout")
+    folder = Path(shutil.copytree(shared_checkout, tmp_path / "kernelgen-checkout"))
     monkeypatch.setattr(template, "HOME", folder)
     return folder
 

@@ -196,7 +196,18 @@ def own_tests(
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         # With a fixed seed, so that the same tests fail everywhere.
-        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", "--seed=1", f"--junitxml={report}"]
+        command = [
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:logging",
+            "--tb=line",
+            "--seed=1",
+            f"--junitxml={report}",
+        ]
         variables = {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1", **variables}
         result = run([str(python), *command, *arguments], project, **variables)
         assert result.returncode in (0, 1), result.stdout + result.stderr
