@@ -25,6 +25,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -284,6 +285,7 @@ def _become(order: dict[str, Any], fds: list[int], middle: int) -> None:
         _take_fds(fds, [0, 1, 2, *order["fds"]])
         os.chdir(order["folder"])
         _take_environment(order["environment"])
+        tempfile.tempdir = None  # What was imported may have asked for it, with other variables.
         code = _run(arguments)
     except BaseException:
         traceback.print_exc()
