@@ -35,7 +35,7 @@ bool in_vectors(const RowMatrix<T>& matrix, int64_t n) {
 // and `stride` elements from a group's first row to the next group's. 0: there are no groups.
 struct RowGroups {
   int64_t stride = 0;
-  Divisor size;
+  Divisor size = Divisor();
 };
 
 // Rows of so many bytes have a kernel of their own, in a normalisation's forward, if they start at multiples of 16.
