@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from types import ModuleType
 from typing import IO, Any
 
@@ -67,7 +68,16 @@ def leave(error: BaseException) -> None:
 
 def main() -> None:
     orders, out = _take_pipes()
-    request = json.loads(orders.readline())
+    # A host that listens no more, because the other worker was refused, leaves nothing to do or to say.
+    with suppress(BrokenPipeError):
+        if request := orders.readline():
+            _work(json.loads(request), orders, out)
+    # Straight out: a library that crashes while it is unloaded would spoil a finished run.
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _work(request: dict[str, Any], orders: IO[str], out: IO[str]) -> None:
     if request["work"] not in JUDGES:
         sys.path.insert(0, "src")
     emit = Emit(out, request)
@@ -83,7 +93,7 @@ def main() -> None:
             _take_orders(target, orders, emit)
             getattr(target, "close", lambda: None)()
     except BrokenPipeError:
-        pass  # The host listens no more, so nothing is left to do.
+        raise
     except KernelgenError as error:
         emit("error", message=str(error), exit_code=error.exit_code)
     except ModuleNotFoundError as error:
@@ -92,9 +102,6 @@ def main() -> None:
         traceback.print_exc()
         message = f"The lab itself failed: {type(error).__name__}: {error}"
         emit("error", message=message, exit_code=LabError.exit_code)
-    # Straight out: a library that crashes while it is unloaded would spoil a finished run.
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def _take_pipes() -> tuple[IO[str], IO[str]]:

@@ -1,6 +1,9 @@
 """A worker that crashes, hangs, cannot start or is interrupted costs one case."""
 
 import _thread
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -136,3 +139,18 @@ def test_variables_reach_the_worker(run, tmp_path):
     )
     _, events = run({}, work="jobs.said", environment={"MINE": "here"})
     assert events == [{"event": "said", "value": "here"}]
+
+
+def test_a_worker_says_nothing_to_a_host_that_left():
+    """One of two workers was refused, and the host has closed the other's pipes before that one is refused, too."""
+    source, to_worker = os.pipe()
+    from_worker, sink = os.pipe()
+    os.close(from_worker)
+    command = [sys.executable, "-c", "from kernelgen.worker.protocol import main; main()"]
+    worker = subprocess.Popen(command, stdin=source, stdout=sink, stderr=subprocess.PIPE, text=True)
+    for end in (source, sink):
+        os.close(end)
+    os.write(to_worker, json.dumps({"work": "no_such_module"}).encode() + b"\n")
+    os.close(to_worker)
+    assert worker.communicate(timeout=60)[1] == ""
+    assert worker.returncode == 0
