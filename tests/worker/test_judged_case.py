@@ -271,3 +271,24 @@ def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work,
     host = SameProcess(double_plus_one, CpuArena())._host
     host._clock = SimpleNamespace(sample=lambda calls: None)
     assert (host.left()["seconds"] > wall.LEFT_S) == faulty
+
+
+@pytest.mark.parametrize(
+    ("own", "wall_clock", "faulty"),
+    [(7e-6, 5.5e-6, False), (7e-6 / 3, 5.5e-6, True), (45e-6, 50e-6, False), (15e-6, 45e-6, True), (2e-4, 3e-4, False)],
+)
+def test_the_wall_clock_bounds_what_short_calls_say(monkeypatch, own, wall_clock, faulty):
+    """A third of a call's time is seen from a few microseconds on; a GPU that clocks lower is no fault."""
+    answers = {"join_calls": {"captured": True}, "arm": {}, "left": {"seconds": 0.0}}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**36, 2**37))
+    timed = SimpleNamespace(
+        functions={"op": SimpleNamespace(ask=lambda order, **_: answers[order])},
+        run=lambda name, indices: SimpleNamespace(seconds=own),
+        run_joined=lambda name: SimpleNamespace(seconds=wall_clock),
+        place=lambda sets: None,
+        drawing=SimpleNamespace(new_set=lambda: None, nbytes=32_000),
+        check=lambda: SimpleNamespace(fault=None),
+        backward=False,
+    )
+    fault = wall.fault_by_the_wall(timed, "op")
+    assert (fault is not None and "by the wall clock" in fault) == faulty

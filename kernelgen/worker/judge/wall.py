@@ -56,4 +56,6 @@ def calls_of_the_wall(timed: Any, own: float) -> int:
     """How many calls fit the time and the memory: the judge has their inputs, the op copies of them and the results."""
     memory = min(BYTES, torch.cuda.mem_get_info()[0] // 4)
     wanted = min(max(LEAST_CALLS, round(BATCHED_S / max(own, 1e-9))), MOST_CALLS)
+    if timed.backward:  # No graph holds these; each keeps what its forward saved.
+        wanted = LEAST_CALLS
     return max(2, min(wanted, memory // max(1, 3 * timed.drawing.nbytes)))
