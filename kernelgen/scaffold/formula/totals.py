@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import free_name
+from kernelgen.scaffold.formula.rows import Part
 
 # More pointers than this a kernel does not take.
 MOST = 4
@@ -35,6 +36,7 @@ def depends_on_totals(value: Value | None) -> bool:
     """Whether a sum over all rows, or its name, is among the values that this one is computed of."""
     if isinstance(value, Name):
         return value.kind == "total"
-    if not isinstance(value, Node):
-        return False
-    return value.op == "total" or any(map(depends_on_totals, value.arguments))
+    nodes = Part([value] if isinstance(value, Node) else []).nodes()  # Each node once, however many use it.
+    return any(
+        node.op == "total" or any(isinstance(a, Name) and a.kind == "total" for a in node.arguments) for node in nodes
+    )

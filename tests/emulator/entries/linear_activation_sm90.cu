@@ -7,21 +7,7 @@
 using namespace linear_activation_kernel::sm90;
 using linear_activation_kernel::Gelu;
 
-template <
-    int kRows,
-    int kColumns,
-    int kStages,
-    int kConsumers,
-    bool kPingPong,
-    int kClusterRows,
-    int kClusterColumns,
-    int kClusterSplits = 1>
-struct Values : Defaults<Large> {
-  static constexpr int rows = kRows, columns = kColumns, stages = kStages, consumers = kConsumers, band = 2;
-  static constexpr bool ping_pong = kPingPong;
-  static constexpr int cluster_rows = kClusterRows, cluster_columns = kClusterColumns;
-  static constexpr int cluster_splits = kClusterSplits;
-};
+#include "product_values.h"
 
 #define FORWARD(name, ...) \
   extern "C" cudaError_t name( \

@@ -8,6 +8,8 @@ pytest.importorskip("torch")
 
 from kernelgen.scaffold.formula.entry import pointwise, row_wise
 from kernelgen.scaffold.formula.expressions import number
+from kernelgen.scaffold.formula.graph import Name, Node
+from kernelgen.scaffold.formula.totals import depends_on_totals
 from kernelgen.scaffold.schema.from_python import reference
 from tests.worker.test_trace import NAMES, POINTWISE, ROW_NAMES, ROWS, trace, trace_text
 
@@ -177,3 +179,12 @@ def test_the_place_of_an_element_is_a_parameter_where_it_is_needed():
     assert [result["dtype"] for result in traced["results"]] == ["float", "int"]
     assert traced["forward"][-1] == "row.put_place(0, place_of_max);"
     assert "[&](int64_t place, Number, Number& grad_x)" in traced["backward"]["lines"][-1]
+
+
+def test_a_value_that_is_used_again_and_again_is_looked_at_once():
+    """Sixty doublings are sixty nodes, on 2^60 paths."""
+    value = Name("x", "float", "element")
+    for index in range(60):
+        value = Node(index, "add", (value, value), "float", "element")
+    assert not depends_on_totals(value)
+    assert depends_on_totals(Node(60, "add", (value, Name("total", "float", "total")), "float", "element"))
