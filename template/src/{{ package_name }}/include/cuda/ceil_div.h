@@ -4,10 +4,6 @@
 
 #include <cstdint>
 
-namespace {{ op.name }}_kernel {
-
 constexpr int64_t ceil_div(int64_t a, int b) {
   return (a + b - 1) / b;
 }
-
-}  // namespace {{ op.name }}_kernel

@@ -10,8 +10,6 @@
 #include "mma.cuh"
 #include "swizzle.cuh"
 
-namespace {{ op.name }}_kernel {
-
 constexpr int kWarpSize = 32;
 constexpr int kChunk = kSwizzleChunk / 2;  // Elements of a chunk, the 16 bytes that the swizzle keeps together.
 constexpr int kPanel = kSwizzleRow / 2;    // Columns of a panel.
@@ -41,18 +39,38 @@ __device__ void load_tile(uint8_t* tile, const T* source, int stride, int rows, 
   }
 }
 
-// Writes 16 rows of a tile, from `row` on, to global memory: by one warp.
-template <int kRows, int kColumns, typename T>
-__device__ void store_rows(const uint8_t* tile, int row, T* target, int stride, int rows, int chunks) {
+// The same for rows that lie anywhere: source(row) is the address of a row.
+template <int kRows, int kColumns, int kThreads, typename Source>
+__device__ void load_tile_of(uint8_t* tile, const Source& source, int rows, int chunks) {
+  constexpr int kChunks = kColumns / kChunk, kStep = kThreads / kChunks;
+  static_assert(kThreads % kChunks == 0 && kRows % kStep == 0 && kStep % 8 == 0);
+  const int chunk = threadIdx.x % kChunks, first = threadIdx.x / kChunks;
+  tile += tile_offset<kRows>(first, chunk);
+#pragma unroll
+  for (int row = 0; row < kRows; row += kStep) {
+    const bool valid = first + row < rows && chunk < chunks;
+    cp_async_16(tile + row * kSwizzleRow, source(min(first + row, rows - 1)) + chunk * kChunk, valid);
+  }
+}
+
+// Writes 16 rows of a tile, from `row` on, to global memory: by one warp. target(row) is the address of a row.
+template <int kRows, int kColumns, typename Target>
+__device__ void store_rows_of(const uint8_t* tile, int row, const Target& target, int rows, int chunks) {
   constexpr int kChunks = kColumns / kChunk, kStep = kWarpSize / kChunks;
   const int lane = threadIdx.x % kWarpSize, chunk = lane % kChunks, first = row + lane / kChunks;
 #pragma unroll
   for (int i = first; i < row + 16; i += kStep) {
     if (i < rows && chunk < chunks) {
-      *reinterpret_cast<uint4*>(target + int64_t(i) * stride + chunk * kChunk) =
+      *reinterpret_cast<uint4*>(target(i) + chunk * kChunk) =
           *reinterpret_cast<const uint4*>(tile + tile_offset<kRows>(i, chunk));
     }
   }
+}
+
+// The same for rows that are `stride` elements apart.
+template <int kRows, int kColumns, typename T>
+__device__ void store_rows(const uint8_t* tile, int row, T* target, int stride, int rows, int chunks) {
+  store_rows_of<kRows, kColumns>(tile, row, [=](int i) { return target + int64_t(i) * stride; }, rows, chunks);
 }
 
 // The row and the chunk whose address a lane gives to ldmatrix.x4, within a block of 16 x 16 elements. Blocks begin at
@@ -107,5 +125,3 @@ __device__ void multiply(float (&left)[N], float (&right)[N], const Fragment& a,
   mma_16x8x16<T>(left, a, b[0], b[1]);
   mma_16x8x16<T>(right, a, b[2], b[3]);
 }
-
-}  // namespace {{ op.name }}_kernel

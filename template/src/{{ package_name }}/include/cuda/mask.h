@@ -8,7 +8,7 @@
 #define HOST_DEVICE
 #endif
 
-namespace {{ op.name }}_kernel {
+namespace attention {
 
 // The last query is aligned with the last key: query i has the position of key i + keys - queries. It attends to the
 // keys from `left` positions before its own to `right` after. A causal mask has right = 0.
@@ -48,6 +48,6 @@ struct Mask {
   }
 };
 
-}  // namespace {{ op.name }}_kernel
+}  // namespace attention
 
 #undef HOST_DEVICE

@@ -1,23 +1,24 @@
-// What backward_keys.cu and backward_queries.cu share. With P = exp(S - lse), the backward is
+// What both kernels of attention's backward share. With P = exp(S - lse), the backward is
 //
-//   delta = rowsum(grad * out)               backward_delta.cu
+//   delta = rowsum(grad * out)
 //   grad_v = P^T grad
 //   dP = grad v^T,  dS = P * (dP - delta)
-//   grad_k = scale dS^T q                    backward_keys.cu: a block iterates over queries for a tile of keys
-//   grad_q = scale dS k                      by atomics there; or, deterministic, backward_queries.cu: a block iterates
-//                                            over keys for a tile of queries
+//   grad_k = scale dS^T q        attention_backward_keys.cuh: a block iterates over queries for a tile of keys
+//   grad_q = scale dS k          by atomics there; or, deterministic, attention_backward_queries.cuh: a block iterates
+//                                over keys for a tile of queries
+//
+// Problem and Sequence are as in attention_forward.cuh.
 
 #pragma once
 
 #include <cmath>
 
+#include "attention_rows.cuh"
+#include "attention_tiles.h"
 #include "exponential.cuh"
-#include "kernel.h"
 #include "pack.cuh"
-#include "swizzled_tile.cuh"
-#include "tiles.h"
 
-namespace {{ op.name }}_kernel::sm80 {
+namespace attention::sm80 {
 
 // acc += a b^T, for 16 rows of the tile a and kColumns rows of the tile b, over D.
 template <typename T, int D, int kRows, int kColumns>
@@ -70,15 +71,13 @@ __device__ inline float weight(float transformed, float lse, float scale) {
 }
 
 // Writes the 16 rows of a warp's gradient, by way of rows of a tile in shared memory that no other warp uses.
-template <typename T, int D, int kRows>
+template <int D, int kRows, typename T>
 __device__ void store_gradient(
     const Accumulator<D>& acc,
     float scale,
     uint8_t* tile,
     int row,
-    const View& view,
-    int batch,
-    int head,
+    const Rows<T>& gradient,
     int first,
     int rows,
     int dim) {
@@ -92,8 +91,7 @@ __device__ void store_gradient(
     }
   }
   __syncwarp();
-  T* target = static_cast<T*>(view.data) + batch * view.batch + head * view.head + int64_t(first) * view.row;
-  store_rows<kRows, D>(tile, row, target, view.row, rows, dim / kChunk);
+  store_head<kRows, D>(tile, row, gradient, first, first + rows, dim / kChunk);
 }
 
-}  // namespace {{ op.name }}_kernel::sm80
+}  // namespace attention::sm80

@@ -2,8 +2,6 @@
 
 #pragma once
 
-namespace {{ op.name }}_kernel {
-
 constexpr float kLog2E = 1.4426950408889634f;
 
 // 2^x in one instruction; denormal results become 0.
@@ -17,5 +15,3 @@ __device__ inline float exp2_fast(float x) {
 __device__ inline float tanh_fast(float x) {
   return 1 - __fdividef(2, 1 + exp2_fast(x * (2 * kLog2E)));
 }
-
-}  // namespace {{ op.name }}_kernel

@@ -6,7 +6,7 @@
 #include "exponential.cuh"
 #endif
 
-namespace {{ op.name }}_kernel {
+namespace attention {
 
 // score = scale * transform(q . k), where transform is the softcap, if there is one.
 struct Score {
@@ -35,4 +35,4 @@ struct Score {
 #endif
 };
 
-}  // namespace {{ op.name }}_kernel
+}  // namespace attention

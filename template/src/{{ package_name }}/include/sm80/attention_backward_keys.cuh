@@ -1,0 +1,251 @@
+// grad_k, grad_v and, with atomics, grad_q. A block has a tile of keys, 16 a warp. It iterates over the tiles of
+// queries that attend to these, for each head of the group:
+//
+//   load        queries, gradients, LSEs and deltas to a ring in shared memory, kStages - 1 iterations ahead
+//   compute_p   P^T, from k q^T and the LSEs
+//   accumulate  grad_v += P^T grad, with P^T from registers
+//   compute_ds  dS^T, from v grad^T and the deltas
+//   add_grad_q  grad_q += dS k: dS^T goes through shared memory, each warp multiplies it for some rows and dimensions,
+//               and the sum over blocks is made of float32 atomics. The deterministic backward leaves this out
+//   accumulate  grad_k += dS^T q, with dS^T from registers
+//
+// Beside what attention_forward.cuh asks for, a Sequence has first_tile(head, rows): the first tile of a head's queries in
+// an array of tiles of so many rows.
+
+#pragma once
+
+#include "attention_backward.cuh"
+#include "mask.h"
+#include "score.h"
+
+namespace attention::sm80 {
+
+template <typename T, int D, typename Tuned>
+struct KeysBlock {
+  static constexpr int kWarps = Tuned::keys_warps, kThreads = kWarps * kWarpSize, kKeys = kWarps * 16;
+  static constexpr int kRows = Tuned::keys_rows, kStages = Tuned::keys_stages, kWarpsByRow = Tuned::keys_warps_by_row;
+  static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kRowsBytes = kTileBytes<kRows, D>;
+  static constexpr int kStageBytes = 2 * kRowsBytes;
+  static constexpr int kDsBytes = kTileBytes<kKeys, kDsColumns<Tuned>>;
+  static constexpr int kStatBytes = kRows * sizeof(float);
+  // Offsets in shared memory: keys, values, the ring of queries and gradients, dS^T, the ring of LSEs and deltas.
+  static constexpr int kRing = 2 * kKeysBytes, kDs = kRing + kStages * kStageBytes;
+  static constexpr int kStats = kDs + kDsBytes;
+  static constexpr int kSharedBytes = kStats + kStages * 2 * kStatBytes;
+  // The part of an iteration's grad_q that a warp computes.
+  static constexpr int kQueryRows = kRows / kWarpsByRow, kQueryDims = D * kWarpsByRow / kWarps;
+  static_assert(kRows % 32 == 0 && kStages >= 2 && kQueryRows % 16 == 0 && kQueryDims % 16 == 0);
+  static_assert(2 * kRows <= kThreads && kSharedBytes == kKeysSharedBytes<Tuned, D>);
+  using Scores = Accumulator<kRows>;
+
+  // The queries of an iteration.
+  struct RowTile {
+    int head, first_row;
+  };
+
+  // load
+  template <typename Problem, typename Sequence>
+  __device__ static void load(
+      const Problem& p, const Sequence& sequence, uint8_t* shared, const RowTile& tile, int step) {
+    const int stage = step % kStages, rows = sequence.mask().queries - tile.first_row, chunks = p.dim / kChunk;
+    uint8_t* target = shared + kRing + stage * kStageBytes;
+    const auto q = sequence.template query_rows<const T>(p.q, tile.head);
+    const auto grad = sequence.template query_rows<const T>(p.grad, tile.head);
+    load_tile<kRows, D, kThreads>(target, q[tile.first_row], q.stride, rows, chunks);
+    load_tile<kRows, D, kThreads>(target + kRowsBytes, grad[tile.first_row], grad.stride, rows, chunks);
+    if (threadIdx.x < 2 * kRows) {
+      const int row = threadIdx.x % kRows;
+      const bool is_lse = threadIdx.x < kRows;
+      const int64_t index = sequence.stats_row(tile.head, tile.first_row + row);
+      // Rows past the last get an LSE of infinity, so that their weights are 0.
+      const float padding = is_lse ? INFINITY : 0;
+      reinterpret_cast<float*>(shared + kStats + stage * 2 * kStatBytes)[threadIdx.x] =
+          row < rows ? (is_lse ? p.lse : p.delta)[index] : padding;
+    }
+  }
+
+  // compute_p: in place of k q^T.
+  __device__ static void compute_p(
+      Scores& weights, const Score& score, const Mask& mask, const float* lse, int first_key, int first_row) {
+    const int lane = threadIdx.x % kWarpSize;
+    if (score.transforms()) {
+#pragma unroll
+      for (auto& block : weights) {
+#pragma unroll
+        for (float& value : block) value = score.transform(value);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kRows / 8; ++n) {
+      const float2 pair = reinterpret_cast<const float2*>(lse)[n * 4 + lane % 4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) weights[n][i] = weight(weights[n][i], i % 2 ? pair.y : pair.x, score.scale);
+    }
+    if (mask.allows_all(first_row, first_row + kRows, first_key, first_key + 16)) return;
+    const int key = first_key + lane / 4, row = first_row + lane % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < kRows / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (!mask.allows(row + n * 8 + i % 2, key + i / 2 * 8)) weights[n][i] = 0;
+      }
+    }
+  }
+
+  // compute_ds: in place of v grad^T.
+  __device__ static void compute_ds(
+      Scores& ds, const Scores& weights, const Score& score, const float* lse, const float* delta) {
+    const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+    for (int n = 0; n < kRows / 8; ++n) {
+      const float2 pair = reinterpret_cast<const float2*>(delta)[n * 4 + lane % 4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        ds[n][i] = weights[n][i] * (ds[n][i] - (i % 2 ? pair.y : pair.x));
+      }
+    }
+    if (!score.transforms()) return;
+#pragma unroll
+    for (int n = 0; n < kRows / 8; ++n) {
+      const float2 pair = reinterpret_cast<const float2*>(lse)[n * 4 + lane % 4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        ds[n][i] *= score.derivative_at(weights[n][i], i % 2 ? pair.y : pair.x);
+      }
+    }
+  }
+
+  // add_grad_q
+  template <typename Sequence>
+  __device__ static void add_grad_q(
+      float* accum, const Sequence& sequence, const uint8_t* shared, const RowTile& tile) {
+    const int warp = threadIdx.x / kWarpSize;
+    const int row = warp % kWarpsByRow * kQueryRows, dim = warp / kWarpsByRow * kQueryDims;
+    const LdmatrixLane rows = LdmatrixLane::by_rows(), columns = LdmatrixLane::by_columns();
+    Accumulator<kQueryDims> acc[kQueryRows / 16] = {};
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) {
+      Fragment a[kQueryRows / 16], b;
+#pragma unroll
+      for (int m = 0; m < kQueryRows / 16; ++m) {
+        load_transposed<kKeys>(a[m], shared + kDs, rows, step * 16, row + m * 16);
+      }
+#pragma unroll
+      for (int n = 0; n < kQueryDims / 16; ++n) {
+        load_transposed<kKeys>(b, shared, columns, step * 16, dim + n * 16);
+#pragma unroll
+        for (int m = 0; m < kQueryRows / 16; ++m) multiply<T>(acc[m][2 * n], acc[m][2 * n + 1], a[m], b);
+      }
+    }
+    // The accumulator is in the order of registers and threads, so that a warp adds to 128 contiguous bytes.
+    const int64_t tile_index = sequence.first_tile(tile.head, kRows) + tile.first_row / kRows;
+    float* target = accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims + threadIdx.x % kWarpSize;
+#pragma unroll
+    for (int i = 0; i < kQueryRows * kQueryDims / kWarpSize; ++i) {
+      atomicAdd(target + i * kWarpSize, acc[i / (kQueryDims / 2)][i % (kQueryDims / 2) / 4][i % 4]);
+    }
+  }
+};
+
+// Computes the gradients of a tile of keys, from first_key on, of one head.
+template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+__device__ void backward_keys_tile(
+    const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
+  using Block = KeysBlock<T, D, Tuned>;
+  const Mask& mask = sequence.mask();
+  const int warp = threadIdx.x / kWarpSize, group = p.heads / p.kv_heads;
+
+  // Iterations: the tiles of queries that attend to these keys, head by head.
+  const int begin = mask.first_query(first_key) / Block::kRows;
+  const int end_row = mask.end_query(min(first_key + Block::kKeys, mask.keys) - 1);
+  const int tiles = max((end_row + Block::kRows - 1) / Block::kRows - begin, 0), steps = tiles * group;
+  typename Block::RowTile loaded{kv_head * group, begin * Block::kRows}, tile = loaded;
+  const auto advance = [&](typename Block::RowTile& rows) {
+    rows.first_row += Block::kRows;
+    if (rows.first_row == (begin + tiles) * Block::kRows) rows = {rows.head + 1, begin * Block::kRows};
+  };
+
+  for (int i = 0; i < 2; ++i) {
+    const auto rows = sequence.template key_rows<const T>(i ? p.v : p.k, kv_head);
+    load_tile<Block::kKeys, D, Block::kThreads>(
+        shared + i * Block::kKeysBytes, rows[first_key], rows.stride, mask.keys - first_key, p.dim / kChunk);
+  }
+  for (int step = 0; step < Block::kStages - 1; ++step) {
+    if (step < steps) {
+      Block::load(p, sequence, shared, loaded, step);
+      advance(loaded);
+    }
+    cp_async_commit();
+  }
+
+  Accumulator<D> grad_k = {}, grad_v = {};
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    cp_async_wait<Block::kStages - 2>();
+    __syncthreads();  // This iteration's tiles have arrived, and no warp reads the last one's any more.
+    if (step + Block::kStages - 1 < steps) {
+      Block::load(p, sequence, shared, loaded, step + Block::kStages - 1);
+      advance(loaded);
+    }
+    cp_async_commit();
+    const int stage = step % Block::kStages;
+    const uint8_t *q = shared + Block::kRing + stage * Block::kStageBytes, *grad = q + Block::kRowsBytes;
+    const float* lse = reinterpret_cast<const float*>(shared + Block::kStats + stage * 2 * Block::kStatBytes);
+    const float* delta = lse + Block::kRows;
+
+    typename Block::Scores weights = {}, ds = {};
+    Fragment rounded[Block::kRows / 16];
+    multiply_transposed<T, D, Block::kKeys, Block::kRows>(weights, shared, warp * 16, q);
+    Block::compute_p(weights, p.score, mask, lse, first_key + warp * 16, tile.first_row);
+    multiply_transposed<T, D, Block::kKeys, Block::kRows>(ds, shared + Block::kKeysBytes, warp * 16, grad);
+    round_to<T, Block::kRows>(rounded, weights);
+    accumulate<T, D, Block::kRows>(grad_v, rounded, grad);
+    Block::compute_ds(ds, weights, p.score, lse, delta);
+    round_to<T, Block::kRows>(rounded, ds);
+    if (p.grad_q_accum) {
+      const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+      for (int i = 0; i < Block::kRows / 4; ++i) {
+        const int n = i / 4 * 2 + i / 2 % 2, row = warp * 16 + i % 2 * 8 + lane / 4;
+        uint8_t* address = shared + Block::kDs + tile_offset<Block::kKeys>(row, n) + lane % 4 * 4;
+        *reinterpret_cast<uint32_t*>(address) = rounded[i / 4][i % 4];
+      }
+      __syncthreads();  // All of dS^T has been written.
+      Block::add_grad_q(p.grad_q_accum, sequence, shared, tile);
+    }
+    accumulate<T, D, Block::kRows>(grad_k, rounded, q);
+    advance(tile);
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+  const int rows = mask.keys - first_key;
+  const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
+  const auto target_v = sequence.template key_rows<T>(p.grad_v, kv_head);
+  store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp * 16, target_k, first_key, rows, p.dim);
+  store_gradient<D, Block::kKeys>(
+      grad_v, 1, shared + Block::kKeysBytes, warp * 16, target_v, first_key, rows, p.dim);
+}
+
+// Scales and rounds a tile of the accumulator, which it reads in the order in which add_grad_q leaves it: neighbours in a
+// row are kWarpSize floats apart.
+template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+__device__ void convert_tile(const Problem& p, const Sequence& sequence, int head, int tile) {
+  using Block = KeysBlock<T, D, Tuned>;
+  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+  const float* source = p.grad_q_accum + (sequence.first_tile(head, Block::kRows) + tile) * Block::kRows * D +
+                        warp * Block::kQueryRows * Block::kQueryDims + lane;
+  const auto target = sequence.template query_rows<T>(p.grad_q, head);
+  const int first_row = tile * Block::kRows + warp % Block::kWarpsByRow * Block::kQueryRows + lane / 4;
+  const int first_dim = warp / Block::kWarpsByRow * Block::kQueryDims + lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < Block::kQueryRows * Block::kQueryDims / kWarpSize; i += 2) {
+    const int row = first_row + i / (Block::kQueryDims / 2) * 16 + i / 2 % 2 * 8;
+    const int dim = first_dim + i % (Block::kQueryDims / 2) / 4 * 8;
+    if (row < sequence.mask().queries && dim < p.dim) {
+      *reinterpret_cast<uint32_t*>(target[row] + dim) =
+          pack<T>(source[i * kWarpSize] * p.score.scale, source[(i + 1) * kWarpSize] * p.score.scale);
+    }
+  }
+}
+
+}  // namespace attention::sm80

@@ -1,0 +1,291 @@
+// The forward of attention, with mma.sync and cp.async (after Dao, FlashAttention-2, 2023). A block computes a tile of
+// queries: it iterates over tiles of the keys that these attend to, from the last to the first.
+//
+//   load            keys and values to a ring in shared memory, kStages - 1 iterations ahead (cp.async)
+//   score           S = q k^T (mma.sync), then the transformation of score.h
+//   mask            in the tiles that the mask cuts
+//   online_softmax  S to P by the row max so far; when that grows, the row sum and the accumulator are rescaled
+//   accumulate      accumulator += P v
+//   epilogue        the accumulator over the row sum, and the LSE
+//
+// Each warp has rows of its own. P stays in the registers that S is in: they are the left operand of the second GEMM.
+//
+// The ops differ in where a head's rows lie. Each describes that by a `Sequence`, whose members give
+//
+//   mask()                      which keys a row attends to
+//   query_rows<T>(view, head)   the rows of a head of queries or of the output: rows[i] is the address of row i
+//   key_rows<T>(view, head)     the same for keys and values
+//   stats_row(head, row)        where the LSE of a row is, of stats_rows() in all
+//
+// and by a `Problem` that has the members of flash_attention's.
+
+#pragma once
+
+#include <cmath>
+
+#include "attention_rows.cuh"
+#include "attention_tiles.h"
+#include "exponential.cuh"
+#include "pack.cuh"
+#include "score.h"
+
+namespace attention::sm80 {
+
+template <typename T, int D, typename Tuned>
+struct ForwardBlock {
+  static constexpr int kThreads = Tuned::forward_warps * kWarpSize;
+  static constexpr int kWarpRows = Tuned::forward_rows, kRows = kForwardRows<Tuned>, kKeys = Tuned::forward_keys;
+  static constexpr int kStages = Tuned::forward_stages, kSteps = D / 16, kHalves = kWarpRows / 16;
+  static constexpr bool kQueriesInRegisters = Tuned::forward_queries_in_registers;
+  static constexpr int kKept = kQueriesInRegisters ? kSteps : 1;
+  static constexpr int kStageBytes = 2 * kTileBytes<kKeys, D>;
+  static constexpr int kSharedBytes = kTileBytes<kRows, D> + kStages * kStageBytes;
+  static_assert(kWarpRows % 16 == 0 && kKeys % 16 == 0 && kStages >= 2);
+
+  // A warp's rows, 16 in each half: a lane has rows lane / 4 and lane / 4 + 8 of it.
+  struct RowState {
+    Accumulator<D> out[kHalves] = {};
+    float max[kHalves][2], sum[kHalves][2] = {};  // Row max and row sum.
+  };
+  using Scores = Accumulator<kKeys>[kHalves];
+
+  __device__ static const uint8_t* keys_of(const uint8_t* shared, int step) {
+    return shared + kTileBytes<kRows, D> + step % kStages * kStageBytes;
+  }
+
+  // load
+  template <typename Problem, typename Sequence>
+  __device__ static void load(
+      const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int tile, int step) {
+    uint8_t* keys = const_cast<uint8_t*>(keys_of(shared, step));
+    // Unrolled, the two copies need more registers than a thread has, except in the code for sm_90.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ / 100 != 9
+#pragma unroll 1
+#else
+#pragma unroll
+#endif
+    for (int i = 0; i < 2; ++i) {
+      const auto rows = sequence.template key_rows<const T>(i == 0 ? p.k : p.v, kv_head);
+      load_head<kKeys, D, kThreads>(keys, rows, tile * kKeys, sequence.mask().keys, p.dim / kChunk);
+      keys += kTileBytes<kKeys, D>;
+    }
+  }
+
+  __device__ static void load_queries(
+      Fragment (&q)[kHalves], const uint8_t* shared, const LdmatrixLane& lane, int step) {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const int row = threadIdx.x / kWarpSize * kWarpRows + half * 16;
+      load_rows<kRows>(q[half], shared, lane, row, step * 16);
+    }
+  }
+
+  // score
+  __device__ static void score(
+      Scores& scores, Fragment (&kept)[kKept][kHalves], const uint8_t* shared, const uint8_t* keys) {
+    const LdmatrixLane rows = LdmatrixLane::by_columns(), columns = LdmatrixLane::by_rows();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Fragment(&q)[kHalves] = kept[step % kKept], k;
+      if constexpr (!kQueriesInRegisters) load_queries(q, shared, rows, step);
+#pragma unroll
+      for (int n = 0; n < kKeys / 16; ++n) {
+        load_rows<kKeys>(k, keys, columns, n * 16, step * 16);
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          multiply<T>(scores[half][2 * n], scores[half][2 * n + 1], q[half], k);
+        }
+      }
+    }
+  }
+
+  __device__ static void transform(Scores& scores, const Score& score) {
+#pragma unroll
+    for (auto& half : scores) {
+#pragma unroll
+      for (auto& block : half) {
+#pragma unroll
+        for (float& value : block) value = score.transform(value);
+      }
+    }
+  }
+
+  // mask
+  template <typename Mask>
+  __device__ static void mask(Scores& scores, const Mask& mask, int first_row, int first_key) {
+    const int lane = threadIdx.x % kWarpSize;
+    const int column = first_key + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 2 * kHalves; ++i) {
+      const int row = first_row + i * 8 + lane / 4;
+      const int begin = mask.begin(row) - column, end = mask.end(row) - column;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int key = n * 8 + j;
+          if (key < begin || key >= end) scores[i / 2][n][i % 2 * 2 + j] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  // online_softmax: P = 2^(scale (S - row max)).
+  __device__ static void online_softmax(Scores& scores, RowState& rows, float scale) {
+#pragma unroll
+    for (int i = 0; i < 2 * kHalves; ++i) {
+      const int half = i / 2, j = i % 2 * 2;
+      float &old_max = rows.max[half][i % 2], &sum = rows.sum[half][i % 2];
+      float row_max = old_max;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+        row_max = fmaxf(row_max, fmaxf(scores[half][n][j], scores[half][n][j + 1]));
+      }
+      row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 1));
+      row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 2));
+      // While every score is -inf, any finite number keeps the differences below from becoming NaN.
+      const float base = row_max == -INFINITY ? 0 : row_max;
+      const float rescale = exp2_fast((old_max - base) * scale);
+      old_max = row_max;
+      sum *= rescale;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+        // Subtract before scaling: the difference is exact for the row max, however large that is.
+        scores[half][n][j] = exp2_fast((scores[half][n][j] - base) * scale);
+        scores[half][n][j + 1] = exp2_fast((scores[half][n][j + 1] - base) * scale);
+        sum += scores[half][n][j] + scores[half][n][j + 1];
+      }
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+        rows.out[half][n][j] *= rescale;
+        rows.out[half][n][j + 1] *= rescale;
+      }
+    }
+  }
+
+  // accumulate
+  __device__ static void accumulate(RowState& rows, const Scores& weights, const uint8_t* values) {
+    const LdmatrixLane lane = LdmatrixLane::by_columns();
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) {
+      Fragment a[kHalves], v;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        const auto &left = weights[half][2 * step], &right = weights[half][2 * step + 1];
+        a[half][0] = pack<T>(left[0], left[1]);
+        a[half][1] = pack<T>(left[2], left[3]);
+        a[half][2] = pack<T>(right[0], right[1]);
+        a[half][3] = pack<T>(right[2], right[3]);
+      }
+#pragma unroll
+      for (int n = 0; n < D / 16; ++n) {
+        load_transposed<kKeys>(v, values, lane, step * 16, n * 16);
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          multiply<T>(rows.out[half][2 * n], rows.out[half][2 * n + 1], a[half], v);
+        }
+      }
+    }
+  }
+
+  // epilogue: a query that attends to no key gets zeros, and an LSE of -inf.
+  template <typename Problem, typename Sequence>
+  __device__ static void epilogue(
+      const Problem& p, const Sequence& sequence, RowState& rows, uint8_t* shared, int split, int head, int first_row) {
+    const int lane = threadIdx.x % kWarpSize, warp_row = threadIdx.x / kWarpSize * kWarpRows;
+    const auto& mask = sequence.mask();
+#pragma unroll
+    for (int i = 0; i < 2 * kHalves; ++i) {
+      const int half = i / 2, row = warp_row + i * 8 + lane / 4, query = first_row + row;
+      float sum = rows.sum[half][i % 2];
+      sum += __shfl_xor_sync(0xffffffff, sum, 1);
+      sum += __shfl_xor_sync(0xffffffff, sum, 2);
+      // Scores that are all -inf give 0 / 0, as softmax does; but in a split they leave the row to the other splits.
+      const bool empty = p.splits > 1 ? sum == 0 : mask.begin(query) == mask.end(query);
+      const float factor = empty ? 0 : 1 / sum;
+      const float lse = empty ? -INFINITY : rows.max[half][i % 2] * p.score.scale + logf(sum);
+      const int64_t out_row = split * sequence.stats_rows() + sequence.stats_row(head, query);
+      if (query < mask.queries && lane % 4 == 0) (p.splits > 1 ? p.partial_lse : p.lse)[out_row] = lse;
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+        const float *pair = &rows.out[half][n][i % 2 * 2], first = pair[0] * factor, second = pair[1] * factor;
+        if (p.splits > 1) {
+          if (query < mask.queries) {
+            reinterpret_cast<float2*>(p.partial_out + out_row * D)[n * 4 + lane % 4] = {first, second};
+          }
+        } else {
+          *reinterpret_cast<uint32_t*>(shared + tile_offset<kRows>(row, n) + lane % 4 * 4) = pack<T>(first, second);
+        }
+      }
+    }
+    if (p.splits > 1) return;
+    // By way of shared memory each lane writes 16 bytes. No other warp touches these rows.
+    __syncwarp();
+    const auto out = sequence.template query_rows<T>(p.out, head);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      store_head<kRows, D>(shared, warp_row + half * 16, out, first_row, mask.queries, p.dim / kChunk);
+    }
+  }
+};
+
+// Computes the rows of a tile of one head, from first_row on, with a split of the keys.
+template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+__device__ void forward_tile(
+    const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int kv_head, int first_row, int split) {
+  using Block = ForwardBlock<T, D, Tuned>;
+  const auto& mask = sequence.mask();
+
+  // Iterations: tiles of keys, from the last to the first.
+  const int end_row = min(first_row + Block::kRows, mask.queries);
+  const int first_tile = mask.begin(first_row) / Block::kKeys;
+  const int tiles = (mask.end(end_row - 1) + Block::kKeys - 1) / Block::kKeys - first_tile;
+  const int per_split = (max(tiles, 0) + p.splits - 1) / p.splits;
+  const int last_tile = first_tile + tiles - 1 - split * per_split;
+  const int steps = min(per_split, tiles - split * per_split);
+
+  load_head<Block::kRows, D, Block::kThreads>(
+      shared, sequence.template query_rows<const T>(p.q, head), first_row, mask.queries, p.dim / kChunk);
+#pragma unroll
+  for (int step = 0; step < Block::kStages - 1; ++step) {
+    if (step < steps) Block::load(p, sequence, shared, kv_head, last_tile - step, step);
+    cp_async_commit();
+  }
+
+  const int warp_row = first_row + threadIdx.x / kWarpSize * Block::kWarpRows;
+  typename Block::RowState rows;
+  Fragment q[Block::kKept][Block::kHalves];
+#pragma unroll
+  for (auto& half : rows.max) half[0] = half[1] = -INFINITY;
+
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    cp_async_wait<Block::kStages - 2>();
+    __syncthreads();  // This iteration's tiles have arrived, and no warp reads the last one's any more.
+    const int ahead = step + Block::kStages - 1;
+    if (ahead < steps) Block::load(p, sequence, shared, kv_head, last_tile - ahead, ahead);
+    cp_async_commit();
+    if (warp_row >= mask.queries) continue;
+    if constexpr (Block::kQueriesInRegisters) {
+      if (step == 0) {
+#pragma unroll
+        for (int i = 0; i < Block::kSteps; ++i) Block::load_queries(q[i], shared, LdmatrixLane::by_columns(), i);
+      }
+    }
+    const uint8_t* keys = Block::keys_of(shared, step);
+    const int first_key = (last_tile - step) * Block::kKeys;
+    typename Block::Scores scores = {};
+    Block::score(scores, q, shared, keys);
+    if (p.score.transforms()) Block::transform(scores, p.score);
+    if (!mask.allows_all(warp_row, warp_row + Block::kWarpRows, first_key, first_key + Block::kKeys)) {
+      Block::mask(scores, mask, warp_row, first_key);
+    }
+    Block::online_softmax(scores, rows, p.score.scale_log2);
+    Block::accumulate(rows, scores, keys + kTileBytes<Block::kKeys, D>);
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+  Block::epilogue(p, sequence, rows, shared, split, head, first_row);
+}
+
+}  // namespace attention::sm80
