@@ -21,16 +21,16 @@ struct View {
   int row;
 };
 
-// The rows of one head.
+// The rows of one head, from row `begin` of the tensor on.
 template <typename T>
 struct Rows {
-  T* first;
-  int stride;
+  T* data;
+  int stride, begin;
 
-  HOST_DEVICE Rows(const View& view, int64_t batch, int head)
-      : first(static_cast<T*>(view.data) + batch * view.batch + head * view.head), stride(view.row) {}
+  HOST_DEVICE Rows(const View& view, int64_t batch, int head, int begin = 0)
+      : data(static_cast<T*>(view.data) + batch * view.batch + head * view.head), stride(view.row), begin(begin) {}
 
-  HOST_DEVICE T* operator[](int row) const { return first + int64_t(row) * stride; }
+  HOST_DEVICE T* operator[](int row) const { return data + int64_t(begin + row) * stride; }
 };
 
 }  // namespace attention

@@ -152,23 +152,22 @@ template <typename T, int D, typename Tuned, typename Problem, typename Sequence
 __device__ void backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
   using Block = KeysBlock<T, D, Tuned>;
-  const Mask& mask = sequence.mask();
   const int warp = threadIdx.x / kWarpSize, group = p.heads / p.kv_heads;
 
   // Iterations: the tiles of queries that attend to these keys, head by head.
-  const int begin = mask.first_query(first_key) / Block::kRows;
-  const int end_row = mask.end_query(min(first_key + Block::kKeys, mask.keys) - 1);
-  const int tiles = max((end_row + Block::kRows - 1) / Block::kRows - begin, 0), steps = tiles * group;
-  typename Block::RowTile loaded{kv_head * group, begin * Block::kRows}, tile = loaded;
+  const auto first_row = [&] { return sequence.mask().first_query(first_key) / Block::kRows * Block::kRows; };
+  const int end_row = sequence.mask().end_query(min(first_key + Block::kKeys, sequence.mask().keys) - 1);
+  const int steps = max((end_row - first_row() + Block::kRows - 1) / Block::kRows, 0) * group;
+  typename Block::RowTile loaded{kv_head * group, first_row()}, tile = loaded;
   const auto advance = [&](typename Block::RowTile& rows) {
     rows.first_row += Block::kRows;
-    if (rows.first_row == (begin + tiles) * Block::kRows) rows = {rows.head + 1, begin * Block::kRows};
+    if (rows.first_row >= end_row) rows = {rows.head + 1, first_row()};
   };
 
   for (int i = 0; i < 2; ++i) {
     const auto rows = sequence.template key_rows<const T>(i ? p.v : p.k, kv_head);
     load_tile<Block::kKeys, D, Block::kThreads>(
-        shared + i * Block::kKeysBytes, rows[first_key], rows.stride, mask.keys - first_key, p.dim / kChunk);
+        shared + i * Block::kKeysBytes, rows[first_key], rows.stride, sequence.mask().keys - first_key, p.dim / kChunk);
   }
   for (int step = 0; step < Block::kStages - 1; ++step) {
     if (step < steps) {
@@ -196,7 +195,7 @@ __device__ void backward_keys_tile(
     typename Block::Scores weights = {}, ds = {};
     Fragment rounded[Block::kRows / 16];
     multiply_transposed<T, D, Block::kKeys, Block::kRows>(weights, shared, warp * 16, q);
-    Block::compute_p(weights, p.score, mask, lse, first_key + warp * 16, tile.first_row);
+    Block::compute_p(weights, p.score, sequence.mask(), lse, first_key + warp * 16, tile.first_row);
     multiply_transposed<T, D, Block::kKeys, Block::kRows>(ds, shared + Block::kKeysBytes, warp * 16, grad);
     round_to<T, Block::kRows>(rounded, weights);
     accumulate<T, D, Block::kRows>(grad_v, rounded, grad);
@@ -218,7 +217,7 @@ __device__ void backward_keys_tile(
   }
   cp_async_wait<0>();
   __syncthreads();
-  const int rows = mask.keys - first_key;
+  const int rows = sequence.mask().keys - first_key;
   const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
   const auto target_v = sequence.template key_rows<T>(p.grad_v, kv_head);
   store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp * 16, target_k, first_key, rows, p.dim);

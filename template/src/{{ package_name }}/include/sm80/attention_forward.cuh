@@ -234,18 +234,17 @@ template <typename T, int D, typename Tuned, typename Problem, typename Sequence
 __device__ void forward_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int kv_head, int first_row, int split) {
   using Block = ForwardBlock<T, D, Tuned>;
-  const auto& mask = sequence.mask();
 
   // Iterations: tiles of keys, from the last to the first.
-  const int end_row = min(first_row + Block::kRows, mask.queries);
-  const int first_tile = mask.begin(first_row) / Block::kKeys;
-  const int tiles = (mask.end(end_row - 1) + Block::kKeys - 1) / Block::kKeys - first_tile;
+  const int first_tile = sequence.mask().begin(first_row) / Block::kKeys;
+  const int end_row = min(first_row + Block::kRows, sequence.mask().queries);
+  const int tiles = (sequence.mask().end(end_row - 1) + Block::kKeys - 1) / Block::kKeys - first_tile;
   const int per_split = (max(tiles, 0) + p.splits - 1) / p.splits;
   const int last_tile = first_tile + tiles - 1 - split * per_split;
   const int steps = min(per_split, tiles - split * per_split);
 
   load_head<Block::kRows, D, Block::kThreads>(
-      shared, sequence.template query_rows<const T>(p.q, head), first_row, mask.queries, p.dim / kChunk);
+      shared, sequence.template query_rows<const T>(p.q, head), first_row, sequence.mask().queries, p.dim / kChunk);
 #pragma unroll
   for (int step = 0; step < Block::kStages - 1; ++step) {
     if (step < steps) Block::load(p, sequence, shared, kv_head, last_tile - step, step);
@@ -265,6 +264,7 @@ __device__ void forward_tile(
     const int ahead = step + Block::kStages - 1;
     if (ahead < steps) Block::load(p, sequence, shared, kv_head, last_tile - ahead, ahead);
     cp_async_commit();
+    const auto& mask = sequence.mask();
     if (warp_row >= mask.queries) continue;
     if constexpr (Block::kQueriesInRegisters) {
       if (step == 0) {

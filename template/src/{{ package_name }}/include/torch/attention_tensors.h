@@ -1,0 +1,81 @@
+// The tensors of attention, as CUDA kernels read them. T is float16 or bfloat16, a head's rows are as in View.
+
+#pragma once
+
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <limits>
+#include <type_traits>
+
+#include "attention_options.h"
+#include "attention_views.h"
+#include "checks.h"
+#include "dtypes.h"
+
+namespace attention {
+
+constexpr int64_t kMaxHeads = 65535;  // The limit of a grid's second dimension.
+
+inline int device_attribute(const Tensor& tensor, cudaDeviceAttr which) {
+  int value = 0;
+  STD_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, tensor.get_device_index()));
+  return value;
+}
+
+// What CUDA kernels for compute capability 8.0 and newer require beyond the checks for every device. The heads are q's
+// second last dimension; `are_compiled` says whether such code was built.
+inline void check_cuda(const checks::Argument& q, bool are_compiled) {
+  const int64_t heads = q.tensor.size(q.tensor.dim() - 2);
+  if (heads > kMaxHeads) {
+    checks::refuse(q, "has " + std::to_string(heads) + " heads", std::to_string(kMaxHeads) + " at most on CUDA");
+  }
+  if (!are_compiled) refuse(q.op, "its kernels were not compiled; build for compute capability 8.0 or newer");
+  if (device_attribute(q.tensor, cudaDevAttrComputeCapabilityMajor) < 8) {
+    refuse(q.op, checks::device_of(q.tensor) + " is of compute capability below 8.0; it takes 8.0 or newer");
+  }
+}
+
+// Whether kernels can read the tensor (…, row, head, dimension) in place: the elements of a head are contiguous, and every
+// head is at a multiple of 16 bytes.
+inline bool is_readable(const Tensor& tensor) {
+  const int64_t last = tensor.dim() - 1;
+  bool fits = reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0 && tensor.stride(last) == 1 &&
+              tensor.stride(last - 2) <= std::numeric_limits<int>::max();
+  for (int64_t i = 0; i < last; ++i) fits = fits && (tensor.stride(i) % 8 == 0 || tensor.size(i) == 1);
+  return fits;
+}
+
+// The tensor itself, or a contiguous copy that kernels can read.
+inline Tensor readable(const Tensor& tensor) {
+  if (is_readable(tensor)) return tensor;
+  // contiguous() would return a contiguous tensor at a misaligned address as it is.
+  return tensor.is_contiguous() ? torch::stable::clone(tensor) : torch::stable::contiguous(tensor);
+}
+
+// The tensor (row, head, dimension), or (batch, row, head, dimension).
+inline View view_of(const Tensor& tensor) {
+  const int64_t row = tensor.dim() - 3;
+  const auto stride = [&](int64_t i) { return tensor.size(i) == 1 ? 0 : tensor.stride(i); };
+  return {
+      const_cast<void*>(tensor.const_data_ptr()), row ? stride(0) : 0, stride(row + 1), static_cast<int>(stride(row))};
+}
+
+// Calls visitor(type, D) for the instantiation that heads of `dims` dimensions need.
+template <typename Visitor>
+void visit_instantiation(dtypes::ScalarType dtype, int64_t dims, Visitor&& visitor) {
+  const auto visit = [&](auto type) {
+    if (dims <= 64) {
+      visitor(type, std::integral_constant<int, 64>());
+    } else {
+      visitor(type, std::integral_constant<int, 128>());
+    }
+  };
+  if (dtype == dtypes::ScalarType::Half) {
+    visit(dtypes::Type<dtypes::Half>());
+  } else {
+    visit(dtypes::Type<dtypes::BFloat16>());
+  }
+}
+
+}  // namespace attention
