@@ -16,6 +16,7 @@
 //   query_rows<T>(view, head)   the rows of a head of queries or of the output: rows[i] is the address of row i
 //   key_rows<T>(view, head)     the same for keys and values
 //   stats_row(head, row)        where the LSE of a row is, of stats_rows() in all
+//   kMarksRows                  whether, with split keys, lse is to say which rows attend to any key: -inf where not
 //
 // and by a `Problem` that has the members of flash_attention's.
 
@@ -205,7 +206,12 @@ struct ForwardBlock {
       const float factor = empty ? 0 : 1 / sum;
       const float lse = empty ? -INFINITY : rows.max[half][i % 2] * p.score.scale + logf(sum);
       const int64_t out_row = split * sequence.stats_rows() + sequence.stats_row(head, query);
-      if (query < mask.queries && lane % 4 == 0) (p.splits > 1 ? p.partial_lse : p.lse)[out_row] = lse;
+      if (query < mask.queries && lane % 4 == 0) {
+        (p.splits > 1 ? p.partial_lse : p.lse)[out_row] = lse;
+        if (Sequence::kMarksRows && p.splits > 1 && split == 0) {
+          p.lse[out_row] = mask.begin(query) == mask.end(query) ? -INFINITY : 0;
+        }
+      }
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) {
         const float *pair = &rows.out[half][n][i % 2 * 2], first = pair[0] * factor, second = pair[1] * factor;

@@ -59,6 +59,30 @@ struct View {
   }
 };
 
+// Tensors of heads in pages, (page, row, head, dimension), with the numbers of each sequence's pages.
+template <typename T>
+struct PagedView {
+  T* data;
+  int64_t page, row, head, dim;  // Strides.
+  int64_t page_size;
+  const int32_t* numbers;
+  int64_t columns;
+
+  PagedView(const Tensor& pages, const Tensor& page_table)
+      : data(static_cast<T*>(const_cast<void*>(pages.const_data_ptr()))),
+        page(pages.stride(0)),
+        row(pages.stride(1)),
+        head(pages.stride(2)),
+        dim(pages.stride(3)),
+        page_size(pages.size(1)),
+        numbers(static_cast<const int32_t*>(page_table.const_data_ptr())),
+        columns(page_table.size(1)) {}
+
+  T& at(int64_t s, int64_t r, int64_t h, int64_t d) const {
+    return data[numbers[s * columns + r / page_size] * page + r % page_size * row + h * head + d * dim];
+  }
+};
+
 // Rows of a head, converted to Sum: stored by rows or, transposed, by dimensions.
 template <typename Sum>
 struct Block {
