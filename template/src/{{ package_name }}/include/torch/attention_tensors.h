@@ -2,6 +2,9 @@
 
 #pragma once
 
+#include <cuda_runtime_api.h>
+// Before 2.12, tensor.h does not include this.
+#include <torch/csrc/stable/macros.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
