@@ -27,13 +27,24 @@ struct PackedSequences {
     return static_cast<int>(int64_t(begin(sequence)) * parts / tile) + sequence;
   }
 
-  // The last sequence whose first slot is this one or an earlier one: a warp looks at 32 at a time.
+  // The last sequence whose first slot is this one or an earlier one.
   __device__ int sequence_of(int slot, int tile, int parts = 1) const {
+    return last_sequence([&](int sequence) { return first_slot(sequence, tile, parts) <= slot; });
+  }
+  // The sequence of a row.
+  __device__ int sequence_of_row(int row) const {
+    return last_sequence([&](int sequence) { return begin(sequence) <= row; });
+  }
+
+ private:
+  // The last sequence for which precedes(sequence) holds, as it does for all before: a warp looks at 32 at a time.
+  template <typename Precedes>
+  __device__ int last_sequence(const Precedes& precedes) const {
     int first = 0, candidates = count + 1;
     while (candidates > 1) {
-      const int step = (candidates + 31) / 32, candidate = first + int(threadIdx.x % 32) * step;
-      const bool is_later = candidate >= first + candidates || first_slot(candidate, tile, parts) > slot;
-      const int passed = max(__popc(__ballot_sync(0xffffffff, !is_later)), 1) - 1;
+      const int step = (candidates + 31) / 32, offset = int(threadIdx.x % 32) * step;
+      const bool passes = offset < candidates && precedes(first + offset);
+      const int passed = max(__popc(__ballot_sync(0xffffffff, passes)), 1) - 1;
       first += passed * step;
       candidates = min(step, candidates - passed * step);
     }
