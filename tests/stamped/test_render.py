@@ -18,8 +18,9 @@ else:
     import tomli as tomllib
 
 RECIPES = (
-    *("blank", "elementwise", "flash_attention", "layer_norm", "linear_activation", "linear_fp8", "quantize_fp8"),
-    *("rms_norm", "rms_norm_fp8", "swiglu", "swiglu_fp8"),
+    *("append_to_cache", "blank", "elementwise", "flash_attention", "flash_attention_paged", "flash_attention_varlen"),
+    *("layer_norm", "linear_activation", "linear_fp8", "quantize_fp8", "rms_norm", "rms_norm_fp8", "swiglu"),
+    "swiglu_fp8",
 )
 
 # For the breaks of lines: short and long names, and argument lists about as long as a line.
@@ -27,7 +28,7 @@ ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[
 LENGTHS = [
     *(
         {"name": name * length, "recipe": recipe}
-        for name, recipe in zip("befnpxqrmsw", RECIPES, strict=True)
+        for name, recipe in zip("abefghnpxqrmsw", RECIPES, strict=True)
         for length in (1, 36)
     ),
     *(

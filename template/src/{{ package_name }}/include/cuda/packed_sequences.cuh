@@ -1,5 +1,5 @@
-// Sequences of different lengths that follow each other in one tensor, and their division into tiles: the host knows how
-// many rows and sequences there are, the lengths are on the GPU alone.
+// Sequences of different lengths that follow each other in one tensor, and their division into tiles: the host knows
+// how many rows and sequences there are, the lengths are on the GPU alone.
 
 #pragma once
 
@@ -11,8 +11,8 @@ struct PackedSequences {
   const int* starts;
   int count, rows;
 
-  // Slots for tiles of so many rows, at least as many as there are tiles. Sequence i has those from starts[i] / tile + i
-  // on, which are always enough; some stay empty.
+  // Slots for tiles of so many rows, at least as many as there are tiles. Sequence i has those from starts[i] / tile +
+  // i on, which are always enough; some stay empty.
   __host__ __device__ int slots(int tile, int parts = 1) const {
     return static_cast<int>(int64_t(rows) * parts / tile) + count + 1;
   }

@@ -6,8 +6,8 @@
 
 #include "attention_views.h"
 
-// Where a sequence's rows are: its row of the page table, for pages of 2^shift rows. A number that is no page's stands for
-// some page, so that nothing outside the cache is read.
+// Where a sequence's rows are: its row of the page table, for pages of 2^shift rows. A number that is no page's stands
+// for some page, so that nothing outside the cache is read.
 struct Pages {
   const int* numbers;
   int shift, count;

@@ -9,8 +9,8 @@
 //               and the sum over blocks is made of float32 atomics. The deterministic backward leaves this out
 //   accumulate  grad_k += dS^T q, with dS^T from registers
 //
-// Beside what attention_forward.cuh asks for, a Sequence has first_tile(head, rows): the first tile of a head's queries in
-// an array of tiles of so many rows.
+// Beside what attention_forward.cuh asks for, a Sequence has first_tile(head, rows): the first tile of a head's queries
+// in an array of tiles of so many rows.
 
 #pragma once
 
@@ -221,12 +221,11 @@ __device__ void backward_keys_tile(
   const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
   const auto target_v = sequence.template key_rows<T>(p.grad_v, kv_head);
   store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp * 16, target_k, first_key, rows, p.dim);
-  store_gradient<D, Block::kKeys>(
-      grad_v, 1, shared + Block::kKeysBytes, warp * 16, target_v, first_key, rows, p.dim);
+  store_gradient<D, Block::kKeys>(grad_v, 1, shared + Block::kKeysBytes, warp * 16, target_v, first_key, rows, p.dim);
 }
 
-// Scales and rounds a tile of the accumulator, which it reads in the order in which add_grad_q leaves it: neighbours in a
-// row are kWarpSize floats apart.
+// Scales and rounds a tile of the accumulator, which it reads in the order in which add_grad_q leaves it: neighbours in
+// a row are kWarpSize floats apart.
 template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
 __device__ void convert_tile(const Problem& p, const Sequence& sequence, int head, int tile) {
   using Block = KeysBlock<T, D, Tuned>;

@@ -115,8 +115,7 @@ __device__ void backward_queries_tile(
     multiply_transposed<T, D, Block::kRows, Block::kKeys>(weights, shared, warp_row, k);
     multiply_transposed<T, D, Block::kRows, Block::kKeys>(
         ds, shared + Block::kRowsBytes, warp_row, k + Block::kKeysBytes);
-    Block::compute_ds(
-        ds, weights, p.score, mask, lse, delta, first_row + warp_row, (first_tile + step) * Block::kKeys);
+    Block::compute_ds(ds, weights, p.score, mask, lse, delta, first_row + warp_row, (first_tile + step) * Block::kKeys);
     round_to<T, Block::kKeys>(rounded, ds);
     accumulate<T, D, Block::kKeys>(grad_q, rounded, k);
   }

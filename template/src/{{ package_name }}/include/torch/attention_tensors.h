@@ -39,8 +39,8 @@ inline void check_cuda(const checks::Argument& q, bool are_compiled) {
   }
 }
 
-// Whether kernels can read the tensor (…, row, head, dimension) in place: the elements of a head are contiguous, and every
-// head is at a multiple of 16 bytes.
+// Whether kernels can read the tensor (…, row, head, dimension) in place: the elements of a head are contiguous, and
+// every head is at a multiple of 16 bytes.
 inline bool is_readable(const Tensor& tensor) {
   const int64_t last = tensor.dim() - 1;
   bool fits = reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0 && tensor.stride(last) == 1 &&

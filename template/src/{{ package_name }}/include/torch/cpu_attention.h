@@ -33,8 +33,8 @@ constexpr int kDims = 128;  // Of a head, at most.
 template <typename T>
 using sum_t = std::conditional_t<sizeof(T) == 2, float, double>;
 
-// Tensors of heads in any layout: (sequence, row, head, dimension) where all sequences have the same length; (row, head,
-// dimension), with each sequence's first row, where they follow each other.
+// Tensors of heads in any layout: (sequence, row, head, dimension) where all sequences have the same length; (row,
+// head, dimension), with each sequence's first row, where they follow each other.
 template <typename T>
 struct View {
   T* data;
@@ -186,7 +186,7 @@ struct Attention {
 
   // Calls f(sequence, head, first, rows) for the blocks of all sequences, of Mask::queries or Mask::keys rows.
   template <typename F>
-  void for_each_block(int Mask::*length, int64_t count_of_heads, const F& f) const {
+  void for_each_block(int Mask::* length, int64_t count_of_heads, const F& f) const {
     std::vector<std::pair<int64_t, int>> blocks;  // Sequences and first rows.
     for (size_t i = 0; i < masks.size(); ++i) {
       for (int first = 0; first < masks[i].*length; first += kBlock) blocks.emplace_back(i, first);

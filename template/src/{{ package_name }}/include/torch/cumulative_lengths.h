@@ -1,4 +1,5 @@
-// Cumulative lengths of sequences that follow each other in one tensor: 0, the end of the first, of the second and so on.
+// Cumulative lengths of sequences that follow each other in one tensor: 0, the end of the first, of the second and so
+// on.
 
 #pragma once
 
