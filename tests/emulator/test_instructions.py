@@ -169,6 +169,13 @@ def test_what_a_gpu_lacks_is_refused(kernels, capability, text):
     assert not refusal(kernels, text, 90)
 
 
+def test_subnormal_doubles_of_approximations_are_those_of_a_gpu(kernels):
+    """An H100 gave these: a flushed result is zero, and a subnormal operand that is not flushed counts whole."""
+    results = torch.zeros(3, dtype=torch.float64)
+    kernels("approximate", torch.tensor([-(2.0**1023), 2.0**-1074, 2.0**-1074], dtype=torch.float64), results)
+    assert results.view(torch.int64).tolist() == [-(2**63), 0x6180000000000000, 0x7FF0000000000000]
+
+
 @pytest.mark.parametrize("first, second", [(90, 75), (75, 90)])
 def test_a_library_that_ran_on_one_gpu_is_refused_by_another(kernels, first, second):
     """Whichever ran first: an asm statement is parsed once."""
