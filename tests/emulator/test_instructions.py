@@ -169,11 +169,15 @@ def test_what_a_gpu_lacks_is_refused(kernels, capability, text):
     assert not refusal(kernels, text, 90)
 
 
-def test_subnormal_doubles_of_approximations_are_those_of_a_gpu(kernels):
-    """An H100 gave these: a flushed result is zero, and a subnormal operand that is not flushed counts whole."""
+def test_edges_of_approximations_of_doubles_are_those_of_a_gpu(kernels):
+    """An H100 gave these: a flushed result is zero, and operands that are not flushed count whole."""
     results = torch.zeros(3, dtype=torch.float64)
-    kernels("approximate", torch.tensor([-(2.0**1023), 2.0**-1074, 2.0**-1074], dtype=torch.float64), results)
+    low = torch.tensor([2**63 | 0x7FE << 52, 1, 1], dtype=torch.uint64).view(torch.float64)
+    kernels("approximate", low, results)
     assert results.view(torch.int64).tolist() == [-(2**63), 0x6180000000000000, 0x7FF0000000000000]
+    low[1] = torch.tensor([0x7FF0000000000001]).view(torch.float64).item()
+    kernels("approximate", low, results)
+    assert results[1].isnan()
 
 
 @pytest.mark.parametrize("first, second", [(90, 75), (75, 90)])
