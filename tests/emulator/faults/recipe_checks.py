@@ -67,17 +67,6 @@ def _sm90_attention_forward(compiled, reference, memory) -> None:
         recipes.close(out, expected)
 
 
-def _sm90_packed_attention(compiled, reference, memory) -> None:
-    for seed in ALL_SCHEDULES:
-        attention = recipes.Attention(memory, 64, (1, 6, 2, 45, 300, 64), causal=True)
-        inputs = (attention.q.float(), attention.k.float(), attention.v.float())
-        expected = reference("flash_attention").flash_attention(*inputs, causal=True)
-        out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
-        arguments = (*attention.inputs(), out, lse, 3, 2, *attention.partial_results(2))
-        compiled("")("forward_packed", *arguments, seed=seed, multiprocessors=2)
-        recipes.close(out, expected)
-
-
 def _include(compiled, reference, memory) -> None:
     kernels = compiled("include")
     for seed in ALL_SCHEDULES:
@@ -108,7 +97,6 @@ SM90_ATTENTION = """
 #define INSTANCE_T float16
 #define INSTANCE_D 64
 #include "flash_attention_problem.h"
-#include "sm80/combine.cu"
 #include "sm90/forward.cu"
 extern "C" cudaError_t forward(
     const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) {
@@ -116,28 +104,6 @@ extern "C" cudaError_t forward(
   Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse};
   p.tile_counter = &counter;
   return sm90::forward<float16, 64>(p, nullptr);
-}
-extern "C" cudaError_t forward_packed(
-    const Shape* shape,
-    void* q,
-    void* k,
-    void* v,
-    double softcap,
-    void* out,
-    float* lse,
-    int64_t packed_heads,
-    int64_t splits,
-    float* partial_out,
-    float* partial_softmax) {
-  Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse};
-  p.packed_heads = packed_heads;
-  p.splits = splits;
-  p.partial_out = partial_out;
-  p.partial_softmax = reinterpret_cast<PartialSoftmax*>(partial_softmax);
-  static int counter;
-  p.tile_counter = &counter;
-  const cudaError_t error = sm90::forward_packed<float16, 64>(p, nullptr);
-  return error != cudaSuccess ? error : sm80::forward_combine<float16, 64>(p, nullptr);
 }
 """
 
@@ -164,7 +130,6 @@ CHECKS = {
     "linear_activation": Check("linear_activation", _checked_tiles(), _linear_activation),
     "flash_attention": Check("flash_attention", _first_export("flash_attention.cu"), _flash_attention),
     "sm90_attention": Check("flash_attention", SM90_ATTENTION, _sm90_attention_forward),
-    "sm90_packed_attention": Check("flash_attention", SM90_ATTENTION, _sm90_packed_attention),
     "include": Check("elementwise", (ENTRIES / "vocabulary.cu").read_text(), _include),
 }
 

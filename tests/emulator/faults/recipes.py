@@ -19,10 +19,6 @@ def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", file: str = 
     return Fault(name, "sm90_attention", f"sm90/{file}", kind, old, new, **options)
 
 
-def _packed_attention(name: str, kind: Kind, file: str, old: str, new: str = "", **options) -> Fault:
-    return Fault(name, "sm90_packed_attention", f"sm90/{file}", kind, old, new, **options)
-
-
 # The other mutated headers are in cuda/.
 HEADER_FOLDERS = dict.fromkeys(("mbarrier.cuh", "product_accumulator.cuh", "product_tiles.cuh"), "sm90")
 
@@ -118,16 +114,6 @@ ATTENTION = [
     _sm90_attention(
         *("results_still_leaving", Kind.ASYNC_WAIT),
         *("if (thread == 0) tma_store_wait_read<0>();  // The last", "//", "forward_rows.cuh"),
-    ),
-    _packed_attention(
-        *("rows_of_the_next_tile_written", Kind.INDEX, "forward_rows.cuh"),
-        *("!Traits::kPacked || row < work.first_row + packing.tile_rows()", "true"),
-        **WRONG_RESULT,
-    ),
-    _packed_attention(
-        *("last_iteration_of_no_split", Kind.TAIL, "forward_work.cuh"),
-        *("size = each + (split < rest)", "size = each"),
-        **WRONG_RESULT,
     ),
 ]
 
