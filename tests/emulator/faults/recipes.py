@@ -11,12 +11,14 @@ def _linear(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
     return Fault(name, "linear_activation", "sm90/forward.cu", kind, old, new, **options)
 
 
-def _attention(name: str, kind: Kind, old: str, new: str = "", file: str = "sm80/forward.cu", **options) -> Fault:
-    return Fault(name, "flash_attention", file, kind, old, new, **options)
+def _attention(
+    name: str, kind: Kind, old: str, new: str = "", file: str = "sm80/attention_forward.cuh", **options
+) -> Fault:
+    return Fault(name, "flash_attention", f"../../include/{file}", kind, old, new, **options)
 
 
-def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
-    return Fault(name, "sm90_attention", "sm90/forward.cu", kind, old, new, **options)
+def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", file: str = "forward.cu", **options) -> Fault:
+    return Fault(name, "sm90_attention", f"sm90/{file}", kind, old, new, **options)
 
 
 # The other mutated headers are in cuda/.
@@ -98,9 +100,9 @@ ATTENTION = [
     _attention("keys_still_being_read", Kind.STAGE, "__syncthreads();  // This iteration's tiles have arrived,", "//"),
     _attention(
         *("one_row_too_many", Kind.TENSOR_END),
-        *("p.out.row, p.mask.queries - first_row,", "p.out.row, p.mask.queries - first_row + 1,"),
+        *("out, first_row, mask.queries,", "out, first_row, mask.queries + 1,"),
     ),
-    _attention("mask_one_key_too_wide", Kind.INDEX, "right + 1;", "right + 2;", "mask.h"),
+    _attention("mask_one_key_too_wide", Kind.INDEX, "right + 1;", "right + 2;", "cuda/mask.h"),
     _sm90_attention(
         *("task_not_waited_for", Kind.ASYNC_WAIT),
         "barriers.full_queries[queries.stage()].wait(queries.parity());",
@@ -112,7 +114,8 @@ ATTENTION = [
     ),
     _sm90_attention("sums_of_the_last_tile", Kind.UNINITIALISED, "    rows.clear_accumulator();\n", **WRONG_RESULT),
     _sm90_attention(
-        "results_still_leaving", Kind.ASYNC_WAIT, "if (thread == 0) tma_store_wait_read<0>();  // The last", "//"
+        *("results_still_leaving", Kind.ASYNC_WAIT),
+        *("if (thread == 0) tma_store_wait_read<0>();  // The last", "//", "forward_rows.cuh"),
     ),
 ]
 

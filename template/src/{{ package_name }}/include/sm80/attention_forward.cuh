@@ -204,12 +204,14 @@ struct ForwardBlock {
       // Scores that are all -inf give 0 / 0, as softmax does; but in a split they leave the row to the other splits.
       const bool empty = p.splits > 1 ? sum == 0 : mask.begin(query) == mask.end(query);
       const float factor = empty ? 0 : 1 / sum;
-      const float lse = empty ? -INFINITY : rows.max[half][i % 2] * p.score.scale + logf(sum);
+      const float max = rows.max[half][i % 2];
       const int64_t out_row = split * sequence.stats_rows() + sequence.stats_row(head, query);
       if (query < mask.queries && lane % 4 == 0) {
-        (p.splits > 1 ? p.partial_lse : p.lse)[out_row] = lse;
-        if (Sequence::kMarksRows && p.splits > 1 && split == 0) {
-          p.lse[out_row] = mask.begin(query) == mask.end(query) ? -INFINITY : 0;
+        if (p.splits > 1) {
+          p.partial_softmax[out_row] = {max, sum};
+          if (Sequence::kMarksRows && split == 0) p.lse[out_row] = mask.begin(query) == mask.end(query) ? -INFINITY : 0;
+        } else {
+          p.lse[out_row] = empty ? -INFINITY : max * p.score.scale + logf(sum);
         }
       }
 #pragma unroll
