@@ -46,6 +46,9 @@ GPUS = """## Which code runs on which GPU
 | `linear_activation`, 16 bits | plain loops: right, slow | `mma.sync` | `mma.sync` | `wgmma` or `mma.sync` |
 | `linear_activation`, others | plain loops | plain loops | plain loops | plain loops |
 | `flash_attention` | refused | `mma.sync` | `mma.sync`, smaller tiles | `wgmma` or `mma.sync` |
+| `flash_attention_varlen` | refused | `mma.sync` | `mma.sync`, smaller tiles | `mma.sync` |
+| `flash_attention_paged` | refused | `mma.sync` | `mma.sync` | `mma.sync` |
+| `append_to_cache` | portable | portable | portable | portable |
 | `linear_fp8` | refused | refused | refused | `wgmma` |
 
 `wgmma` needs code for 9.0a and rows of whole 16 bytes. On 8.6, 8.9 and 12.0 the gradient of heads above 64 has
