@@ -130,8 +130,10 @@ Lucky().check_accuracy(None, Make("cpu", getattr(torch, sys.argv[2])), 1)
 
 @pytest.mark.parametrize(
     "error, dtype, passes",
-    [(2, "bfloat16", True), (8, "bfloat16", False), (2e-5, "float32", True), (2e-3, "float32", False)]
-    + [(4e-14, "float64", True), (4e-9, "float64", False)],
+    [
+        *((2, "bfloat16", True), (8, "bfloat16", False), (2e-5, "float32", True), (2e-3, "float32", False)),
+        *((4e-14, "float64", True), (4e-9, "float64", False)),
+    ],
 )
 def test_where_the_reference_is_exact_by_luck_its_error_nearby_counts(tmp_path, error, dtype, passes):
     folder = stamp(tmp_path / "project", recipes=[]) / "tests"
