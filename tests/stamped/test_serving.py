@@ -1,0 +1,108 @@
+"""The recipes of attention for serving pass their own tests, and faults in their kernels are found on the emulated GPU.
+
+They are no part of the project of every recipe, whose build takes longest of all. What they share with flash_attention
+is tested with that.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelgen.emulator.library import has_toolkit
+from tests.conftest import with_sample
+
+from .conftest import QUICK_NVCC, build, edit, has_cuda_13, own_tests, quickly, run, stamp
+
+OPS = ("append_to_cache", "flash_attention_paged", "flash_attention_varlen")
+GPU = "sm_80"
+
+# By recipe and file: what a line is, and what it becomes.
+FAULTS = [
+    # Where a sequence's rows are, and which belong to none.
+    (
+        "flash_attention_varlen",
+        "packed_sequences.cuh",
+        "return first_slot(sequence, tile, parts) <= slot;",
+        "return true;",
+    ),
+    ("flash_attention_varlen", "packed_sequences.cuh", " + count + 1;", " + count;"),
+    ("flash_attention_varlen", "packed_sequences.cuh", "offset < candidates && ", ""),
+    ("flash_attention_varlen", "sequence.cuh", "(view, 0, head, extent_.first_key)", "(view, 0, head)"),
+    ("flash_attention_varlen", "sequence.cuh", "if (number == p.queries.count)", "if (false)"),
+    ("flash_attention_varlen", "sequence.cuh", "+ extent_.first_query + query", "+ query"),
+    ("flash_attention_varlen", "backward_keys.cu", ", Sequence::Of::kKeys", ""),
+    # A cache's pages, a group's heads, split keys.
+    ("flash_attention_paged", "paged_rows.cuh", "numbers[row >> shift]", "numbers[0]"),
+    ("flash_attention_paged", "paged_rows.cuh", "row & ((1 << shift) - 1)", "row"),
+    (
+        "flash_attention_paged",
+        "sequence.cuh",
+        "(kv_head - query) * p_.group.value() + row",
+        "kv_head * p_.group.value()",
+    ),
+    ("flash_attention_paged", "sequence.cuh", "mask.end(group.divide(row))", "mask.end(row)"),
+    ("flash_attention_paged", "attention_forward.cuh", "? -INFINITY : 0;", "? 0 : -INFINITY;"),
+    ("flash_attention_paged", "partial_softmax.h", "p.score.scale_log2) * part.sum", "p.score.scale_log2)"),
+    # New rows' places, and rotation.
+    ("append_to_cache", "kernel.cu", "p.lengths[sequence] - p.sequences.end(sequence) + row", "p.lengths[sequence]"),
+    ("append_to_cache", "kernel.cu", "if (sequence == p.sequences.count) return;", ""),
+    ("append_to_cache", "kernel.cu", "is_second ? dim - half : dim + half", "dim + half"),
+    ("append_to_cache", "kernel.cu", "dim < p.rotary ?", "p.rotary ?"),
+]
+
+
+@pytest.mark.parametrize("op", with_sample(OPS, {"append_to_cache"}))
+def test_the_recipe_passes_its_tests(op: str, tmp_path: Path) -> None:
+    project = stamp(tmp_path / "demo", ops=[{"name": op, "recipe": op}])
+    if has_cuda_13():
+        edit(project / "setup.py", ("NVCC_FLAGS: dict[str, list[str]] = {}", QUICK_NVCC))
+    result = build(project, TORCH_CUDA_ARCH_LIST="8.0", **quickly())
+    assert result.returncode == 0, result.stdout + result.stderr
+    outcomes = own_tests(project, f"src/demo_kernels/ops/{op}")
+    assert [outcome for outcome in outcomes if outcome.status == "failed"] == []
+    assert sum(outcome.status == "passed" for outcome in outcomes) > 40
+
+
+@pytest.fixture(scope="module")
+def emulated(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """The recipes, built for the emulated GPU. Shared: copy it."""
+
+    def fill(folder: Path) -> None:
+        project = stamp(folder / "demo", ops=[{"name": op, "recipe": op} for op in OPS])
+        for op in OPS:
+            fuzz(project, op, "--count", "30").check_returncode()
+
+    return made_once("emulated-serving", fill) / "demo"
+
+
+def fuzz(project: Path, op: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernelgen", "fuzz", op, *arguments, "--device", "emulated", "--gpu", GPU]
+    return run([*command, "--seed", "1"], project)
+
+
+def own_values(project: Path, op: str) -> subprocess.CompletedProcess[str]:
+    """The op's own tests of values, up to the first failure."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--seed=1", "--device", "emulated", "--gpu", GPU]
+    chosen = "accuracy or sequences or nobody or minus or split or nothing_else or several"
+    return run([*command, f"src/demo_kernels/ops/{op}", "-k", chosen], project)
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")
+@pytest.mark.parametrize("op, file, old, new", FAULTS, ids=[f"{op}-{i}" for i, (op, *_) in enumerate(FAULTS)])
+def test_a_fault_is_found(
+    emulated: Path, copy_of: Callable[[Path], Path], op: str, file: str, old: str, new: str
+) -> None:
+    """By the op's own tests, which have lengths that are special, or by fuzz."""
+    project = copy_of(emulated)
+    (path,) = (path for part in ("include", f"ops/{op}") for path in project.glob(f"src/demo_kernels/{part}/**/{file}"))
+    edit(path, (old, new))
+    tested = own_values(project, op)
+    if tested.returncode == 0:
+        result = fuzz(project, op, "--count", "60")
+        assert result.returncode == 1, result.stdout + result.stderr
+    else:
+        assert tested.returncode == 1, tested.stdout + tested.stderr
