@@ -97,11 +97,18 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     if function.packages:
         packages = ", ".join(function.packages)
         output.note(f"{function.name} imports {packages}; add them to `dependencies` in pyproject.toml.")
+    _check_shapes_apply(function.schema, options)
     if options.shapes is not None:
         from kernelgen.scaffold.shapes.parser import parse
 
         parse(options.shapes, function.schema)  # What is wrong with it is said before anything is traced.
     entry |= {"schema": function.schema.entry(), "reference": function.source_as(options.name)}
+    if not _has_shapes(function.schema):
+        output.note(
+            f"The kernels of {options.name} are yours to write: those of functions that take a tensor, which is no None "
+            "and no list, and return tensors alone are written for you."
+        )
+        return entry
     if options.recipe != "blank" and options.backward is None:
         entry = _with_kernels(entry, home)
     if entry["recipe"] not in DERIVED:
@@ -111,6 +118,19 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     return entry
 
 
+def _has_shapes(schema: "Schema") -> bool:
+    """Whether the operator takes a tensor that is always given, and returns tensors alone, so that shapes describe it."""
+    takes_tensor = any(argument.type.kind == "tensor" for argument in schema.arguments)
+    return takes_tensor and all(result.type.is_tensor for result in schema.returns)
+
+
+def _check_shapes_apply(schema: "Schema", options: argparse.Namespace) -> None:
+    if options.shapes is not None and not schema.takes_tensors:
+        raise UsageError(f"{schema.text} takes no tensor, so leave out --shapes.")
+    if options.backward in ("own", "composed") and not schema.differentiable:
+        raise UsageError(f"{schema.text} has nothing to differentiate, so leave out --backward.")
+
+
 def _with_shapes(
     entry: dict[str, Any], schema: "Schema", options: argparse.Namespace, home: "Project"
 ) -> dict[str, Any]:
@@ -118,6 +138,7 @@ def _with_shapes(
     from kernelgen.scaffold.shapes.entry import assumed, shaped
     from kernelgen.scaffold.shapes.parser import parse
 
+    _check_shapes_apply(schema, options)
     text = assumed(schema) if options.shapes is None else options.shapes
     if text is None and options.backward is not None:
         raise UsageError(f"--backward needs the shapes of {schema.text}; write them as --shapes.")

@@ -87,7 +87,7 @@ class Check:
 
 
 def _items(value: Any) -> list[Tensor]:
-    """The tensors of an argument: none of None."""
+    """The tensors of an argument or a result: none of None."""
     items = value if isinstance(value, (list, tuple)) else [value]
     return [item for item in items if item is not None]
 
@@ -106,7 +106,7 @@ def checked(fake: Callable[..., Any], reference: Callable[..., Any]) -> Callable
     def checked_reference(*args: Any, **kwargs: Any) -> Any:
         expected = fake(*args, **kwargs)
         results = reference(*args, **kwargs)
-        for result, other in zip(tree_leaves(results), tree_leaves(expected)):
+        for result, other in zip(_items(tree_leaves(results)), _items(tree_leaves(expected))):
             if (result.shape, result.dtype) != (other.shape, other.dtype):
                 got, says = (f"shape {tuple(t.shape)} and dtype {_text(t.dtype)}" for t in (result, other))
                 raise RuntimeError(f"{reference.__name__}: the reference returns {got}; the op's shapes say {says}")
