@@ -89,7 +89,7 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     if options.schema is not None:
         from kernelgen.scaffold.schema.parser import parse
 
-        return _with_shapes(entry, parse(options.schema), options, home)
+        return _with_shapes(entry, _named(parse(options.schema), options.name, home), options, home)
 
     from kernelgen.scaffold.schema.from_python import reference
 
@@ -105,8 +105,8 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     entry |= {"schema": function.schema.entry(), "reference": function.source_as(options.name)}
     if not _has_shapes(function.schema):
         output.note(
-            f"The kernels of {options.name} are yours to write: those of functions that take a tensor, which is no None "
-            "and no list, and return tensors alone are written for you."
+            f"The kernels of {options.name} are yours to write: they are written for functions that take a Tensor, "
+            "which is no list and always given, and return tensors alone."
         )
         return entry
     if options.recipe != "blank" and options.backward is None:
@@ -118,8 +118,30 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     return entry
 
 
+def _named(schema: "Schema", name: str, home: "Project") -> "Schema":
+    """The schema, with the operator's name where it is not the op's.
+
+    Raises:
+        UsageError: the schema names an operator that is no variant of the op, or another op's.
+    """
+    from dataclasses import replace
+
+    if schema.operator in (None, name):
+        return replace(schema, operator=None)
+    base = schema.operator.partition(".")[0]
+    if not name.startswith(base.rstrip("_")):
+        raise UsageError(
+            f"The schema is of an operator {schema.operator}, and the op is to be called {name}: leave the operator's "
+            f"name out, or let the op's name begin with {base.rstrip('_')}."
+        )
+    for op in home.ops:
+        if schema.operator in (op["name"], op.get("schema", {}).get("operator")):
+            raise UsageError(f"The operator {schema.operator} is there already, in the op {op['name']}.")
+    return schema
+
+
 def _has_shapes(schema: "Schema") -> bool:
-    """Whether the operator takes a tensor that is always given, and returns tensors alone, so that shapes describe it."""
+    """Whether it takes a tensor that is always given, and returns tensors alone, so that shapes describe it."""
     takes_tensor = any(argument.type.kind == "tensor" for argument in schema.arguments)
     return takes_tensor and all(result.type.is_tensor for result in schema.returns)
 
@@ -127,8 +149,8 @@ def _has_shapes(schema: "Schema") -> bool:
 def _check_shapes_apply(schema: "Schema", options: argparse.Namespace) -> None:
     if options.shapes is not None and not schema.takes_tensors:
         raise UsageError(f"{schema.text} takes no tensor, so leave out --shapes.")
-    if options.backward in ("own", "composed") and not schema.differentiable:
-        raise UsageError(f"{schema.text} has nothing to differentiate, so leave out --backward.")
+    if options.backward in ("own", "composed") and not schema.takes_tensors:
+        raise UsageError(f"{schema.text} takes no tensor to differentiate by, so leave out --backward.")
 
 
 def _with_shapes(
@@ -142,7 +164,11 @@ def _with_shapes(
     text = assumed(schema) if options.shapes is None else options.shapes
     if text is None and options.backward is not None:
         raise UsageError(f"--backward needs the shapes of {schema.text}; write them as --shapes.")
-    if text is None or not _knows_shapes(home, options):
+    if schema.operator is not None and (options.shapes is not None or options.backward is not None):
+        raise UsageError(
+            f"--shapes and --backward are for operators of their op's name, which {schema.operator} is not."
+        )
+    if text is None or schema.operator is not None or not _knows_shapes(home, options):
         return entry | {"schema": schema.entry()}
     shapes = parse(text, schema)
     if options.shapes is None:

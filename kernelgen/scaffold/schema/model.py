@@ -8,7 +8,6 @@ from kernelgen.scaffold.schema.defaults import Default
 from kernelgen.scaffold.schema.identifiers import CPP_WORDS, PYTHON_WORDS, identifiers
 from kernelgen.scaffold.schema.types import Type
 
-
 # Results that torch.compile takes beside others and not alone. It takes SymInt alone.
 _NUMBERS_ALONE = ("int", "int?", "SymInt?", "bool", "bool?", "float", "float?")
 
@@ -49,7 +48,7 @@ class Return:
 
 @dataclass(frozen=True)
 class Schema:
-    """A parsed schema, without the operator's name.
+    """A parsed schema. `operator` is the operator's name with its overload's, `scale.out`, where the schema gives it.
 
     `returned` says what the Python function returns where that includes arguments that the operator writes to: an
     argument's name, or the index of one of `returns`. None: it returns what the operator does.
@@ -58,6 +57,7 @@ class Schema:
     arguments: tuple[Argument, ...]
     returns: tuple[Return, ...]
     returned: tuple[str | int, ...] | None = None
+    operator: str | None = None
 
     @property
     def text(self) -> str:
@@ -118,6 +118,7 @@ class Schema:
         """The schema as plain data, with everything a template needs to write the operator.
 
         - `text`: the canonical schema, without a name.
+        - `operator`: the operator's name, where it is not the op's; null where it is.
         - `functional`: no argument is mutated.
         - `dispatches`: an argument is a tensor, an optional tensor or a list of tensors, and so selects the
           device. Without one, the stamped project chooses by `device`.
@@ -162,6 +163,7 @@ class Schema:
         device = self.device and by_name[self.device.name]
         return {
             "text": self.text,
+            "operator": self.operator,
             "functional": self.functional,
             "dispatches": self.dispatches,
             "takes_tensors": self.takes_tensors,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from kernelgen.scaffold.schema import defaults
@@ -17,8 +18,12 @@ _MAX_LIST_SIZE = 64
 _MAX_ARGUMENTS = 64
 
 
+# An operator's name and its overload's, before the arguments.
+_OPERATOR = re.compile(r"\s*([A-Za-z_]\w*(?:::[A-Za-z_]\w*)?)(?:\.([A-Za-z_]\w*))?\s*(?=\()")
+
+
 def parse(text: str) -> Schema:
-    """Read a schema without the operator's name, such as `(Tensor x, float eps=1e-6) -> Tensor`.
+    """Read a schema, such as `(Tensor x, float eps=1e-6) -> Tensor`, or `scale.out(Tensor x, *, Tensor(a!) out) -> ()`.
 
     It takes every spelling that PyTorch's parser takes, for the types that the stable ABI carries, except those
     that PyTorch takes and that fail, or give wrong results, when the operator is called:
@@ -45,7 +50,10 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = tokenize(text)
+        name = _OPERATOR.match(text)
+        self.operator = self.checked_operator(name) if name else None
+        # The rest keeps its place, to which errors point.
+        self.tokens = tokenize(" " * len(name[0]) + text[len(name[0]) :] if name else text)
         self.position = 0
 
     @property
@@ -71,7 +79,7 @@ class _Parser:
 
     def schema(self) -> Schema:
         if self.token.kind == "name":
-            raise self.error("A schema is written without the operator's name, starting with its '('.")
+            raise self.error("A schema starts with its '(', or with the operator's name and its '('.")
         arguments = self.arguments()
         self.expect("->", "'->' and what the operator returns")
         returns = self.returns()
@@ -81,7 +89,19 @@ class _Parser:
         results = [result for result in returns if result[0].alias is None]
         self.check_mutation(arguments, results)
         is_plain = len(results) == len(returns)
-        return Schema(named, tuple(r for r, _ in results), None if is_plain else returned)
+        return Schema(named, tuple(r for r, _ in results), None if is_plain else returned, self.operator)
+
+    def checked_operator(self, match: re.Match[str]) -> str:
+        name, overload = match.groups()
+        if "::" in name:
+            raise SchemaError("The namespace is the package's: leave it out.", self.text, match.start(1))
+        if "__" in name or (overload and "__" in overload) or overload == "default":
+            raise SchemaError(
+                "An operator's name holds single underscores, and its overload is not called default.",
+                self.text,
+                match.start(1),
+            )
+        return f"{name}.{overload}" if overload else name
 
     def returned(self, arguments: tuple[Argument, ...], returns: list[tuple[Return, Token]]) -> tuple[str | int, ...]:
         """What the function returns: by name the arguments that are written to, by number the operator's results."""
