@@ -77,7 +77,7 @@ SCHEMAS = {
     # Results that are no tensors.
     "count": ("(Tensor x) -> int", "return x.numel()"),
     "sizes": ("(Tensor x) -> SymInt[]", "return list(x.shape)"),
-    "parts": ("(Tensor x, int n) -> (Tensor, int[])", "return x + n, [n, x.shape[0]]"),
+    "parts": ("(Tensor x, int n) -> (Tensor, SymInt[])", "return x + n, [n, x.shape[0]]"),
     "place": ("(Tensor x) -> (Tensor, Device)", "return x + 1, x.device"),
 }
 SAMPLE = ("formats", "ramp", "scale_out")
