@@ -47,6 +47,15 @@ class Return:
 
 
 @dataclass(frozen=True)
+class Container:
+    """The class that the Python function returns its results in: a dataclass, or else a NamedTuple."""
+
+    name: str
+    fields: tuple[str, ...]
+    is_dataclass: bool
+
+
+@dataclass(frozen=True)
 class Schema:
     """A parsed schema. `operator` is the operator's name with its overload's, `scale.out`, where the schema gives it.
 
@@ -58,6 +67,7 @@ class Schema:
     returns: tuple[Return, ...]
     returned: tuple[str | int, ...] | None = None
     operator: str | None = None
+    container: Container | None = None
 
     @property
     def text(self) -> str:
@@ -127,6 +137,7 @@ class Schema:
         - `on_cuda`: it can have a CUDA kernel. `is_constant`: it takes and returns no tensor.
         - `differentiable`: it has tensors to differentiate, and writes to none.
         - `breaks_graph`: torch.compile ends a graph at its call, because a result is no part of one.
+        - `container`: null, or the class that the Python function returns: `name`, `fields` and `is_dataclass`.
         - `returned`: null, or what the Python function returns in place of the operator's results: the `names`, and
           in `results` the positions of those that are the operator's.
         - `cpp_return`, `python_return`: what the glue function and the Python function return as a whole,
@@ -176,9 +187,12 @@ class Schema:
             "on_cuda": self.on_cuda,
             "is_constant": self.is_constant,
             "cpp_return": _several([r.type.cpp for r in self.returns], "void", "std::tuple<{}>"),
-            "python_return": _several(self._annotations(), "None", "tuple[{}]"),
+            "python_return": self.container.name
+            if self.container
+            else _several(self._annotations(), "None", "tuple[{}]"),
             "differentiable": self.differentiable,
             "breaks_graph": self.breaks_graph,
+            "container": self.container and {**vars(self.container), "fields": list(self.container.fields)},
             "returned": self._returned(by_name, entries[split:]),
             "arguments": [e | _argument_entry(a) for e, a in zip(entries, self.arguments, strict=False)],
             "returns": [e | _return_entry(r) for e, r in zip(entries[split:], self.returns, strict=True)],

@@ -10,10 +10,12 @@ import ast
 import difflib
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelgen.scaffold.schema.errors import SchemaError
+from kernelgen.scaffold.schema.from_python.container import container_of
 from kernelgen.scaffold.schema.from_python.source_file import SourceFile
-from kernelgen.scaffold.schema.model import Schema
+from kernelgen.scaffold.schema.model import Container, Schema
 from kernelgen.scaffold.schema.parser import parse
 from kernelgen.scaffold.schema.tokens import quote
 
@@ -80,8 +82,8 @@ def infer(file: SourceFile, function: ast.FunctionDef, mutates: Sequence[str] = 
         words.append(_argument(file, argument, default, alias))
         star = "*, " if "*" in words else ""
         _check(file, f"({star}{words[-1]}) -> ()", argument)
-    result = _result(file, function)
-    return _check(file, f"({', '.join(words)}) -> {result}", function.returns)
+    result, container = _result(file, function)
+    return replace(_check(file, f"({', '.join(words)}) -> {result}", function.returns), container=container)
 
 
 def _check(file: SourceFile, text: str, node: ast.AST) -> Schema:
@@ -103,21 +105,27 @@ def _argument(file: SourceFile, argument: ast.arg, default: ast.expr | None, ali
     return f"{type} {argument.arg}{value}"
 
 
-def _result(file: SourceFile, function: ast.FunctionDef) -> str:
+def _result(file: SourceFile, function: ast.FunctionDef) -> tuple[str, Container | None]:
+    """The results as a schema has them, and the class that the function returns them in, if any."""
     node = function.returns
     if node is None:
         raise file.error(f"{function.name} does not say what it returns; write `-> Tensor`, or `-> None`.", function)
     node = _unstring(file, node)
     if isinstance(node, ast.Constant) and node.value is None:
-        return "()"
+        return "()", None
+    if (results := container_of(file, node)) is not None:
+        container, annotations = results
+        fields = zip(container.fields, annotations, strict=True)
+        words = [f"{_type(file, annotation, f'{container.name}.{name}')} {name}" for name, annotation in fields]
+        return (words[0] if len(words) == 1 else f"({', '.join(words)})"), container
     items = _subscript(file, node, _TUPLES)
     if items is None:
-        return _type(file, node, "the result")
+        return _type(file, node, "the result"), None
     if any(isinstance(i, ast.Constant) and i.value is Ellipsis for i in items):
         raise file.error("A tuple of any length cannot be returned; write list[Tensor].", function.returns)
     if len(items) == 1:
         raise file.error("An operator that returns one value returns it bare; leave out the tuple.", function.returns)
-    return f"({', '.join(_type(file, i, 'the result') for i in items)})"
+    return f"({', '.join(_type(file, i, 'the result') for i in items)})", None
 
 
 def _type(file: SourceFile, node: ast.expr, subject: str, depth: int = 0) -> str:

@@ -11,8 +11,8 @@
 
 #include <optional>
 
-// Makes a tensor's device, or one that is given, current for a scope, and returns PyTorch's current stream there. A kernel launched on another
-// stream races with the work that makes its inputs.
+// Makes a tensor's device, or a given one, current for a scope, and returns PyTorch's current stream there. A kernel
+// launched on another stream races with the work that makes its inputs.
 class CudaContext {
  public:
   explicit CudaContext(const torch::stable::Tensor& tensor) : device_(tensor.get_device_index()) {
