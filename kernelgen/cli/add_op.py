@@ -1,6 +1,7 @@
 """`kernelgen add-op`."""
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli import output
@@ -187,10 +188,21 @@ def _with_learned_shapes(
 
     if not _knows_shapes(home, options):
         return entry
+    learned = None
     try:
         with output.progress(f"calling {options.name}"):
             python = find_python(home.root)
-            learned = learn(python, home.root, entry["reference"], options.name, function.schema, options.shapes)
+            call = partial(learn, python, home.root, entry["reference"], options.name, function.schema)
+            if options.shapes is None and function.shapes:
+                try:
+                    learned = call(function.shapes)
+                    output.note(f'took --shapes "{learned.shapes.text}" from what {function.name} says of its tensors')
+                except KernelgenError as reason:
+                    sentence = str(reason).partition("\n")[0]
+                    output.note(
+                        f'{function.name} says of its tensors "{function.shapes}", which was not used: {sentence}'
+                    )
+            learned = learned or call(options.shapes)
     except NotLearnedError as reason:
         if options.shapes is None and options.backward is not None:
             raise UsageError(

@@ -80,6 +80,62 @@ SCHEMAS = {
     "parts": ("(Tensor x, int n) -> (Tensor, SymInt[])", "return x + n, [n, x.shape[0]]"),
     "place": ("(Tensor x) -> (Tensor, Device)", "return x + 1, x.device"),
 }
+# Functions whose results are in a class, or whose annotations and docstring give shapes, by `--from`.
+FUNCTIONS = """
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+
+class Routed(NamedTuple):
+    weights: Float[Tensor, "tokens k"]
+    places: Int64[Tensor, "tokens k"]
+
+
+@dataclass(frozen=True)
+class Soft:
+    log_sum: Tensor
+    probabilities: Tensor
+
+    @property
+    def largest(self) -> Tensor:
+        return self.probabilities.amax(-1)
+
+
+@dataclass
+class Sorted:
+    values: Tensor
+
+
+def routed(scores: Float[Tensor, "tokens experts"], k: int = 2) -> Routed:
+    weights, places = scores.topk(k, dim=-1)
+    return Routed(weights, places)
+
+
+def soft(x: Tensor) -> Soft:
+    return Soft(torch.logsumexp(x, -1), torch.softmax(x, -1))
+
+
+def sorted_rows(x: Tensor, table: Tensor) -> Sorted:
+    \"""Sorts.
+
+    Args:
+        x: of shape (B, D)
+        table: of shape (D,)
+
+    Returns:
+        values, of shape (B, D)
+    \"""
+    return Sorted((x + table).sort(-1).values)
+
+
+def halves(xs: list[Tensor]) -> Soft:
+    return Soft(log_sum=sum(xs), probabilities=xs[0] / 2)
+"""
+FROM = ("halves", "routed", "soft", "sorted_rows")
 SAMPLE = ("formats", "ramp", "scale_out")
 UNWRITTEN = 'raise NotImplementedError("reference not written yet: write it in " + __file__)'
 
@@ -91,7 +147,11 @@ def make(checkout: Path, project: Path, names: list[str]) -> None:
             assert main([*arguments]) == 0
 
     kernelgen("new", str(project), "--defaults", "--data", "ops=[]")
-    for name in names:
+    functions = project.parent / "functions.py"
+    functions.write_text(FUNCTIONS)
+    for name in set(names) & set(FROM):
+        kernelgen("add-op", name, "--from", f"{functions}:{name}", "--project", str(project))
+    for name in set(names) - set(FROM):
         schema, body = SCHEMAS[name]
         kernelgen("add-op", name, "--schema", schema, "--project", str(project))
         reference = project / "src/schema_kernels/ops" / name / "reference.py"
@@ -108,7 +168,7 @@ def project_of(made_once, shared_checkout):
 
     def project(name: str) -> Path:
         is_sampled = name in SAMPLE
-        names = [other for other in SCHEMAS if (other in SAMPLE) == is_sampled]
+        names = [other for other in (*SCHEMAS, *FROM) if (other in SAMPLE) == is_sampled]
         folder = made_once(
             f"schemas-{'sample' if is_sampled else 'all'}",
             lambda folder: make(shared_checkout, folder / "schema-kernels", names),
@@ -118,7 +178,7 @@ def project_of(made_once, shared_checkout):
     return project
 
 
-@pytest.mark.parametrize("name", with_sample(SCHEMAS, SAMPLE))
+@pytest.mark.parametrize("name", with_sample([*SCHEMAS, *FROM], SAMPLE))
 def test_its_stamped_tests_pass(project_of, outcomes_of, name):
     project = project_of(name)
     outcomes = outcomes_of(f"{project.parent.name}-outcomes", project, "src/schema_kernels/ops")
@@ -128,10 +188,31 @@ def test_its_stamped_tests_pass(project_of, outcomes_of, name):
     # A device cannot be part of a graph, and a single number neither.
     expected = {"test_opcheck"} if name in ("count", "place") else {"test_opcheck", "test_compile"}
     assert expected <= passed
-    returns = SCHEMAS[name][0].rpartition("-> ")[2]
+    returns = SCHEMAS.get(name, ["-> Tensor"])[0].rpartition("-> ")[2]
     assert ("test_accuracy" if "Tensor" in returns else "test_results_that_are_no_tensors") in passed | {
         outcome.test for outcome in own if returns == "()"
     }
+
+
+@pytest.mark.corpus
+def test_a_class_of_results_is_the_function_s(project_of):
+    """Also in a compiled graph and under vmap."""
+    program = """
+import torch, schema_kernels as k
+x = torch.randn(3, 5, requires_grad=True)
+for function in (k.soft, torch.compile(k.soft, fullgraph=True, backend="aot_eager")):
+    result = function(x)
+    print(type(result).__module__, type(result).__name__, result.largest.shape, result.log_sum.requires_grad)
+print(type(k.routed(x)).__name__, k.routed(x, 3).places.shape, type(k.sorted_rows(x, x[0])).__name__)
+print(type(torch.vmap(k.soft)(x)).__name__)
+"""
+    result = python(project_of("soft"), program)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        *["schema_kernels.ops.soft.reference Soft torch.Size([3]) True"] * 2,
+        "Routed torch.Size([3, 3]) Sorted",
+        "Soft",
+    ]
 
 
 def test_they_work_in_a_graph_and_run_where_their_device_says(project_of):

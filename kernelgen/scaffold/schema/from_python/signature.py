@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelgen.scaffold.schema.errors import SchemaError
+from kernelgen.scaffold.schema.from_python import said_shapes
 from kernelgen.scaffold.schema.from_python.container import container_of
 from kernelgen.scaffold.schema.from_python.source_file import SourceFile
 from kernelgen.scaffold.schema.model import Container, Schema
@@ -86,6 +87,19 @@ def infer(file: SourceFile, function: ast.FunctionDef, mutates: Sequence[str] = 
     return replace(_check(file, f"({', '.join(words)}) -> {result}", function.returns), container=container)
 
 
+def shapes(file: SourceFile, function: ast.FunctionDef, schema: Schema) -> str:
+    """The shapes that the function's annotations give to all its tensors, as `--shapes` has them; else its docstring's;
+    else an empty string."""
+    arguments = [*function.args.args, *function.args.kwonlyargs]
+    annotations = {a.arg: _unstring(file, a.annotation) for a in arguments if a.annotation is not None}
+    node = _unstring(file, function.returns) if function.returns is not None else None
+    container = node is not None and container_of(file, node)
+    results = container[1] if container else _subscript(file, node, _TUPLES) or ([] if node is None else [node])
+    results = [_unstring(file, result) for result in results]
+    annotated = said_shapes.of_annotations(file, annotations, results, schema)
+    return annotated or said_shapes.of_docstring(ast.get_docstring(function) or "", schema)
+
+
 def _check(file: SourceFile, text: str, node: ast.AST) -> Schema:
     try:
         return parse(text)
@@ -131,6 +145,8 @@ def _result(file: SourceFile, function: ast.FunctionDef) -> tuple[str, Container
 def _type(file: SourceFile, node: ast.expr, subject: str, depth: int = 0) -> str:
     """The schema type of an annotation."""
     node = _unstring(file, node)
+    if (annotation := said_shapes.annotation_of(file, node)) is not None:
+        return _type(file, annotation[0], subject, depth)
     parts = _union(file, node)
     if len(parts) > 1:
         types = [p for p in parts if not (isinstance(p, ast.Constant) and p.value is None)]
