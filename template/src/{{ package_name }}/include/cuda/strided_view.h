@@ -37,14 +37,13 @@ class StridedView {
 
   DIVISOR_FUNCTION Index offset(Index element) const {
     Index offset = 0;
+    // A dimension that is not there has a stride of 0. A loop that ended before it would have an index that is no
+    // constant, for which a kernel's arguments are copied to local memory.
+#ifdef __CUDACC__
+#pragma unroll
+#endif
     for (int d = 0; d < kStridedDimensions; ++d) {
-      if (d + 1 >= dimensions_) return offset + (dimensions_ == 0 ? element : element * strides_[d]);
-      Index next;
-      if constexpr (std::is_same_v<Index, int>) {
-        next = by_sizes_[d].divide(element);
-      } else {
-        next = element / sizes_[d];
-      }
+      const Index next = d + 1 < dimensions_ ? divide(element, d) : 0;
       offset += (element - next * sizes_[d]) * strides_[d];
       element = next;
     }
@@ -52,6 +51,11 @@ class StridedView {
   }
 
  private:
+  DIVISOR_FUNCTION Index divide(Index element, int d) const {
+    if constexpr (std::is_same_v<Index, int>) return by_sizes_[d].divide(element);
+    return element / sizes_[d];
+  }
+
   T* data_;
   int dimensions_;
   Index sizes_[kStridedDimensions] = {};
