@@ -169,6 +169,17 @@ def test_what_a_gpu_lacks_is_refused(kernels, capability, text):
     assert not refusal(kernels, text, 90)
 
 
+def test_edges_of_approximations_of_doubles_are_those_of_a_gpu(kernels):
+    """An H100 gave these: a flushed result is zero, and operands that are not flushed count whole."""
+    results = torch.zeros(3, dtype=torch.float64)
+    low = torch.tensor([2**63 | 0x7FE << 52, 1, 1], dtype=torch.uint64).view(torch.float64)
+    kernels("approximate", low, results)
+    assert results.view(torch.int64).tolist() == [-(2**63), 0x6180000000000000, 0x7FF0000000000000]
+    low[1] = torch.tensor([0x7FF0000000000001]).view(torch.float64).item()
+    kernels("approximate", low, results)
+    assert results[1].isnan()
+
+
 @pytest.mark.parametrize("first, second", [(90, 75), (75, 90)])
 def test_a_library_that_ran_on_one_gpu_is_refused_by_another(kernels, first, second):
     """Whichever ran first: an asm statement is parsed once."""

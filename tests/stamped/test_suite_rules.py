@@ -128,14 +128,20 @@ Lucky().check_accuracy(None, Make("cpu", getattr(torch, sys.argv[2])), 1)
 """
 
 
-def test_where_the_reference_is_exact_by_luck_its_error_nearby_counts_in_16_bits(tmp_path):
+@pytest.mark.parametrize(
+    "error, dtype, passes",
+    [
+        *((2, "bfloat16", True), (8, "bfloat16", False), (2e-5, "float32", True), (2e-3, "float32", False)),
+        *((4e-14, "float64", True), (4e-9, "float64", False)),
+    ],
+)
+def test_where_the_reference_is_exact_by_luck_its_error_nearby_counts(tmp_path, error, dtype, passes):
     folder = stamp(tmp_path / "project", recipes=[]) / "tests"
-    for error, dtype, passes in ((2, "bfloat16", True), (8, "bfloat16", False), (2, "float32", False)):
-        script = [sys.executable, "-c", LUCKY, str(error), dtype]
-        environment = {**os.environ, "PYTHONPATH": "../src"}
-        done = subprocess.run(script, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        assert (done.returncode == 0) == passes, done.stderr
-        assert passes or "an error of" in done.stderr
+    environment = {**os.environ, "PYTHONPATH": "../src"}
+    script = [sys.executable, "-c", LUCKY, str(error), dtype]
+    done = subprocess.run(script, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == passes, done.stderr
+    assert passes or "an error of" in done.stderr
 
 
 @pytest.mark.parametrize(

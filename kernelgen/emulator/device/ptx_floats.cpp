@@ -186,11 +186,15 @@ void approximate(const Call& call) {
   };
   if (is_narrow(call)) return set_narrow(call, [&](double x, double, double) { return f(x); });
   if (call.instruction.type == Type::kF32) return set_float(call, float(f(float_operand(call, 1))));
-  // In double precision only the upper words count.
+  // In double precision only the upper words count; but of what is not flushed, subnormal numbers and NaNs count whole.
   const auto upper = [](double x) { return std::bit_cast<double>(std::bit_cast<uint64_t>(x) & 0xffffffff00000000); };
-  const double x = upper(call.get_double(1));
-  const bool is_flushed = call.instruction.flushes && std::fpclassify(x) == FP_SUBNORMAL;
-  const double result = upper(f(is_flushed ? std::copysign(0.0, x) : x));
+  const auto flushed = [&](double x) {
+    const bool is_subnormal = std::fpclassify(x) == FP_SUBNORMAL;
+    return call.instruction.flushes && is_subnormal ? std::copysign(0.0, x) : x;
+  };
+  const double x = flushed(call.get_double(1));
+  const bool is_whole = std::fpclassify(x) == FP_SUBNORMAL || (x != x && !call.instruction.flushes);
+  const double result = flushed(upper(f(is_whole ? x : upper(x))));
   call.set(0, result == result ? std::bit_cast<uint64_t>(result) : kNan64);
 }
 

@@ -54,8 +54,8 @@ def is_rounded(dtype: torch.dtype, oracle: Tensor) -> bool:
 
 
 def largest_error(dtype: torch.dtype, value: Tensor, exact: Tensor, oracle: Tensor) -> Tensor:
-    """Of a result of this dtype, in float64; of one of 8 bits what exceeds half a step."""
-    error = (value - exact).abs()
+    """Of a result of this dtype, in float64, where it is finite; of one of 8 bits what exceeds half a step."""
+    error = (value - exact).abs().nan_to_num(0, posinf=0)
     return (error - half_a_step(dtype, exact)).max() if is_rounded(dtype, oracle) else error.max()
 
 

@@ -12,6 +12,8 @@ from .op import OpUnderTest
 from .tolerances import assert_accurate, assert_equal, largest_error
 
 NEIGHBOURS = 8
+# By which inputs in float64 are moved: a kernel makes a few inside.
+ROUNDINGS = 8
 
 
 class ValueTests(OpUnderTest):
@@ -42,19 +44,21 @@ class ValueTests(OpUnderTest):
                 if triple[0]:
                     assert_accurate(*triple)
             except AssertionError:
-                if make.dtype.itemsize != 2:
+                if not triple[0][0].is_floating_point():
                     raise
                 assert_accurate(*triple, error_nearby=self.error_nearby(i, drawn))
 
     def error_nearby(self, i: int, drawn: list[tuple[Any, list[Tensor]]]) -> float:
         """The largest error that PyTorch makes in a result where each input is a rounding off.
 
-        In 16 bits PyTorch may be nearly exact by luck where few numbers decide, as in a softmax over three keys.
+        PyTorch may be nearly exact by luck: where few numbers decide, as in a softmax over three keys, and where terms
+        cancel. In float64, beside which nothing is more exact, it is what a few roundings of the inputs change.
         """
         largest = 0.0
         for args, cotangents in drawn * NEIGHBOURS:
-            plain_args = nearby(args)
-            exact_args = copies(plain_args, torch.float64)
+            is_exact = {t.dtype for t in tensors(args) if t.is_floating_point()} == {torch.float64}
+            plain_args = nearby(args, ROUNDINGS if is_exact else 1)
+            exact_args = copies(args if is_exact else plain_args, torch.float64)
             plain = evaluate(type(self).baseline or self.reference, plain_args, cotangents)
             oracle = evaluate(self.reference, exact_args, cotangents)
             value, exact = ((outputs + grads)[i] for outputs, grads in (plain, oracle))

@@ -20,6 +20,12 @@ __global__ void reduced(int* sums) {
   sums[threadIdx.x] = sum;
 }
 
+__global__ void approximated(const double* x, double* results) {
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(results[0]) : "d"(x[0]));
+  asm("rsqrt.approx.f64 %0, %1;" : "=d"(results[1]) : "d"(x[1]));
+  asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(results[2]) : "d"(x[2]));
+}
+
 extern "C" cudaError_t execute_text(const char* text) {
   executed<<<1, 1>>>(text);
   return cudaDeviceSynchronize();
@@ -42,5 +48,10 @@ extern "C" cudaError_t look_up(const char* names, char* answers) {
 
 extern "C" cudaError_t reduce(int* sums) {
   reduced<<<1, 32>>>(sums);
+  return cudaDeviceSynchronize();
+}
+
+extern "C" cudaError_t approximate(const double* x, double* results) {
+  approximated<<<1, 1>>>(x, results);
   return cudaDeviceSynchronize();
 }
