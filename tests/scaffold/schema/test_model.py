@@ -21,6 +21,7 @@ def test_entry_holds_plain_data():
         "is_constant": False,
         "differentiable": True,
         "breaks_graph": False,
+        "container": None,
         "returned": None,
         "cpp_return": "std::tuple<Tensor, Tensor>",
         "python_return": "tuple[Tensor, Tensor]",
