@@ -86,17 +86,18 @@ def verdict(fraction: float, bound: dict[str, Any]) -> str:
 
 
 def means(rows: list[dict[str, Any]], ceilings: dict[str, Any]) -> list[str]:
-    """The table of bounds on the geometric mean over rows, by path and direction."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    """The table of bounds on the geometric mean over rows, by path, direction and subset."""
+    groups: dict[tuple[str, str, bool | str], list[dict[str, Any]]] = {}
     for row in rows:
         if row["bound"] and row["bound"].get("of_mean"):
-            groups.setdefault((row["path"], row["direction"]), []).append(row)
+            groups.setdefault((row["path"], row["direction"], row["bound"]["of_mean"]), []).append(row)
     lines = ["| path | direction | geometric mean over | reached | bound |", "|" + " --- |" * 5]
-    for (path, direction), group in groups.items():
+    for (path, direction, subset), group in groups.items():
         fraction = geometric_mean(reached(row, ceilings) for row in group)
         peers = {row["bound"]["of"] for row in group}
         peer = peers.pop() if len(peers) == 1 else "the fastest peer"
-        cells = path, direction, f"{len(group)} rows", f"{fraction:.2f} of {peer}", verdict(fraction, group[0]["bound"])
+        rows_of = f"{len(group)} rows" if subset is True else f"{len(group)} rows of {subset}"
+        cells = path, direction, rows_of, f"{fraction:.2f} of {peer}", verdict(fraction, group[0]["bound"])
         lines.append(f"| {' | '.join(cells)} |")
     return ["", *lines] if groups else []
 

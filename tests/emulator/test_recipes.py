@@ -227,11 +227,14 @@ class Attention:
 
     def forward(self, library, splits: int = 1, decode_warps: int = 0, **gpu) -> tuple[torch.Tensor, torch.Tensor]:
         out, lse = self.empty_like(self.q), self.memory.empty(*self.rows)
-        partial = [None, None]
-        if splits > 1:
-            partial = [self.memory.empty(splits, *self.rows, self.dims), self.memory.empty(splits, *self.rows)]
+        partial = self.partial_results(splits)
         library(f"forward_{self.name}", *self.inputs(), out, lse, splits, *partial, decode_warps, **gpu)
         return out, lse
+
+    def partial_results(self, splits: int) -> tuple[torch.Tensor | None, ...]:
+        """Memory for the outputs and softmaxes of splits of the keys; none where they are not split."""
+        sizes = (self.dims, 2) if splits > 1 else ()
+        return tuple(self.memory.empty(splits, *self.rows, size) for size in sizes) or (None, None)
 
     def backward(self, library, out, lse, grad, grad_lse, deterministic: bool, **gpu) -> list[torch.Tensor]:
         grads = [self.empty_like(tensor) for tensor in (self.q, self.k, self.v)]

@@ -98,6 +98,39 @@ def check(library, reference, memory, dims, shape, options):
     assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
 
 
+# Few queries. Packed heads, splits of the keys; head dimension; batch, heads, heads of keys, queries, keys, dimension;
+# options. Up to 64 rows are for one consumer, if there is no softcap; a tile has 128 otherwise.
+PACKED = [
+    (4, 3, 128, (1, 4, 1, 16, 700, 128), {"causal": True}),
+    (2, 1, 128, (2, 4, 2, 5, 300, 96), {"window": (200, 3)}),
+    (3, 2, 64, (1, 6, 2, 45, 400, 64), {"causal": True}),  # Tiles of 42 queries leave two rows free.
+    (7, 2, 64, (1, 7, 1, 3, 260, 40), {}),  # 21 of 64 rows.
+    (2, 3, 64, (1, 2, 1, 70, 300, 64), {"softcap": 3.0, "causal": True}),
+    (1, 5, 128, (1, 2, 2, 150, 300, 128), {"causal": True}),  # More splits than steps.
+    (8, 2, 128, (1, 8, 1, 20, 10, 128), {"causal": True}),  # The first rows attend to no key.
+]
+
+
+@pytest.mark.parametrize("packed_heads, splits, dims, shape, options", PACKED)
+def test_packed_heads_and_split_keys(library, reference, memory, packed_heads, splits, dims, shape, options):
+    torch.manual_seed(0)
+    attention = Attention(memory, dims, shape, **options)
+    inputs = (attention.q.float(), attention.k.float(), attention.v.float())
+    expected, expected_lse = reference("flash_attention").flash_attention(*inputs, **options, return_lse=True)
+    results = [run_packed(library, memory, attention, packed_heads, splits, seed) for seed in SEEDS]
+    close(results[0][0], expected)
+    assert torch.allclose(results[0][1], expected_lse, atol=1e-4)
+    assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
+
+
+def run_packed(library, memory, attention, packed_heads, splits, seed=0):
+    out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
+    partial = attention.partial_results(splits)
+    arguments = (*attention.inputs(), out, lse, packed_heads, splits, *partial)
+    library(f"forward_packed_{attention.name}", *arguments, seed=seed, multiprocessors=2)
+    return out, lse
+
+
 def run(library, memory, attention, grad, grad_lse=None, seed=0):
     """The forward, then the backward."""
     out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)

@@ -18,6 +18,7 @@ import pytest
 import torch
 from build_tools.tuning_header import tuning_header
 
+from kernelgen.emulator import compiler, library
 from kernelgen.errors import LabError
 from kernelgen.toolchain import resources
 from kernelgen.tune import gates, lab_file, space
@@ -43,6 +44,7 @@ PACKAGE = "tuned_recipes"
 OPS = Path("src") / PACKAGE / "ops"
 NVCC = shutil.which("nvcc") or next(map(str, Path("/usr/local").glob("cuda/bin/nvcc")), None)
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc here")
+needs_headers = pytest.mark.skipif(not library.has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")
 # A chip with the limits of 9.0 that runs the portable kernels.
 LIKE_9_0 = "10.0"
 
@@ -56,6 +58,11 @@ STRUCTS = {
     ("flash_attention", "wgmma, heads of 64"): ("tuning.h", "sm90::ForwardDefaults<64>"),
     ("flash_attention", "wgmma, wide tiles of heads of 64"): ("tuning.h", "sm90::WideForwardDefaults"),
     ("flash_attention", "wgmma, heads of 128"): ("tuning.h", "sm90::ForwardDefaults<128>"),
+    **{
+        ("flash_attention", f"wgmma, {rows}packed heads of {dims}"): ("tuning.h", f"sm90::{name}<{dims}>")
+        for rows, name in (("", "PackedDefaults"), ("few rows of ", "FewRowsDefaults"))
+        for dims in (64, 128)
+    },
     ("flash_attention", "wgmma, gradient of heads of 64"): ("tuning.h", "sm90::BackwardDefaults<64>"),
     ("flash_attention", "wgmma, gradient of heads of 128"): ("tuning.h", "sm90::BackwardDefaults<128>"),
     ("layer_norm", None): ("tuning.h", "Defaults"),
@@ -220,7 +227,7 @@ def test_what_hopper_leaves_to_the_portable_kernels_is_not_tuned_as_its_own(proj
         {case for shape_class in survey.classes.values() for case, _ in shape_class["cases"]}
         for survey in (forward, backward)
     ]
-    assert cases - tuned[0] == {"one query, 4096 keys", "one query, 32768 keys"}  # Whose keys are split.
+    assert cases - tuned[0] == {"one query, 4096 keys", "one query, 32768 keys"}
     assert cases - tuned[1] == {"4096 x 64 deterministic", "4096 x 128 deterministic"}
     with pytest.raises(LabError, match=r"for cuda 9\.0 serves none of these cases: one query, 4096 keys"):
         described("flash_attention", "cuda", "9.0", cases=["one query, 4096 keys"])
@@ -242,24 +249,54 @@ def test_the_portable_kernels_are_tuned_on_hopper_where_they_are_asked_for(proje
         assert tunables.split() == list(survey_of(op, LIKE_9_0, bool(backward)).space["tunables"])
 
 
-def test_the_class_of_an_attention_is_that_of_the_tile_it_takes(project, tmp_path):
+# Prints the class of a forward: queries, keys, heads of keys, heads that share one, batch, dimensions / 8, causal.
+ATTENTION_CLASS = """
+#include <cstdio>
+
+#include "forward_choice.h"
+
+using namespace flash_attention_kernel;
+
+template <int D>
+void print(int queries, int keys, int kv_heads, int shared, int batch, int dims8, int causal) {
+  Forward p{};
+  p.batch = batch, p.heads = kv_heads * shared, p.kv_heads = kv_heads, p.dim = 8 * dims8;
+  p.q.head = p.dim, p.q.row = p.heads * p.dim;
+  p.mask = {queries, keys, 1 << 29, causal ? 0 : 1 << 29};
+  const ForwardChoice choice = choose_forward<D>(p, 132, true, false);
+  std::string_view shapes = sm90::ForwardDefaults<D>::shapes;
+  if (D == 64 && sm90::prefers_wide_tile(p.mask)) shapes = sm90::WideForwardDefaults::shapes;
+  if (choice.kernel == ForwardKernel::kDecode) shapes = "None";
+  if (choice.kernel == ForwardKernel::kPacked) {
+    const bool few = sm90::has_few_rows(choice.packed_heads, p.mask, p.score);
+    shapes = few ? sm90::FewRowsDefaults<D>::shapes : sm90::PackedDefaults<D>::shapes;
+  }
+  std::puts(shapes.data());
+}
+"""
+ATTENTIONS = [
+    *((1, 4096, 32, 1, 4, 16, 0), (8, 4096, 1, 1, 1, 8, 0), (9, 4096, 1, 1, 1, 8, 0), (2, 4096, 4, 8, 16, 16, 0)),
+    *((16, 4096, 32, 1, 4, 16, 1), (70, 3000, 2, 5, 1, 16, 1), (70, 300, 2, 5, 1, 8, 0), (333, 333, 8, 4, 1, 16, 1)),
+    *((256, 4096, 32, 1, 1, 16, 0), (300, 131072, 4, 7, 2, 8, 1), (40, 20, 1, 200, 1, 8, 1), (17, 129, 3, 1, 40, 8, 0)),
+]
+
+
+@needs_headers
+def test_the_class_of_an_attention_is_that_of_the_kernel_it_takes(project, tmp_path):
     lab = importlib.import_module(f"{PACKAGE}.ops.flash_attention.lab")
-    narrow = {name: sizes for name, sizes in lab.CASES.items() if sizes["dims8"] == 8}
-    masks = [
-        f"{{{sizes['queries']}, {sizes['keys']}, 1 << 29, {0 if sizes['causal'] else '1 << 29'}}}"
-        for sizes in narrow.values()
-    ]
-    (tmp_path / "main.cpp").write_text(
-        '#include <cstdio>\n#include "sm90/tiles.h"\nusing namespace flash_attention_kernel;\n'
-        f"int main() {{\n  for (const Mask& mask : {{{', '.join(f'Mask{mask}' for mask in masks)}}}) "
-        '{\n    std::printf("%d ", sm90::prefers_wide_tile(mask));\n  }\n}\n'
+    names = ("queries", "keys", "kv_heads", "shared", "batch", "dims8", "causal")
+    sizes = [*(dict(zip(names, values, strict=True)) for values in ATTENTIONS), *lab.CASES.values()]
+    calls = "".join(
+        f"  print<{64 if case['dims8'] <= 8 else 128}>({', '.join(str(case[name]) for name in names)});\n"
+        for case in sizes
     )
-    command = ["c++", "-std=c++17", *includes(project, "flash_attention"), "main.cpp", "-o", "main"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    takes_wide = subprocess.check_output(tmp_path / "main", text=True).split()
-    classes = [lab.SHAPE_CLASSES["cuda 9.0"](**sizes) for sizes in narrow.values()]
-    assert takes_wide == [str(int(name == "wgmma, wide tiles of heads of 64")) for name in classes]
-    assert set(takes_wide) == {"0", "1"}
+    (tmp_path / "main.cpp").write_text(f"{ATTENTION_CLASS}int main() {{\n{calls}}}\n")
+    folders = [*includes(project, "flash_attention"), f"-I{compiler.find().headers}"]
+    subprocess.run(["c++", "-std=c++17", *folders, "main.cpp", "-o", "main"], cwd=tmp_path, check=True)
+    printed = subprocess.check_output(tmp_path / "main", text=True).splitlines()
+    assert printed == [str(lab.SHAPE_CLASSES["cuda 9.0"](**case)) for case in sizes]
+    forward = {shapes for op, shapes in STRUCTS if op == "flash_attention" and shapes.startswith("wgmma")}
+    assert set(printed) == {"None", *(shapes for shapes in forward if "gradient" not in shapes)}
 
 
 @pytest.mark.parametrize("op", [recipe for recipe in RECIPES if recipe != "flash_attention"])
@@ -377,6 +414,14 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
     ("flash_attention", "wgmma, heads of 128", False): (
         "sm90/forward.cu T=float16 D=128",
         {"ForwardDefaults<128>": "sm90::fwd::KernelTraits<sm90::ForwardTile<128, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, packed heads of 64", False): (
+        "sm90/forward.cu T=float16 D=64",
+        {"PackedDefaults<64>": "sm90::fwd::KernelTraits<sm90::PackedTile<64, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, few rows of packed heads of 128", False): (
+        "sm90/forward.cu T=float16 D=128",
+        {"FewRowsDefaults<128>": "sm90::fwd::KernelTraits<sm90::PackedTile<128, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, gradient of heads of 64", True): (
         "sm90/backward.cu T=float16 D=64",

@@ -35,8 +35,8 @@ cudaError_t run_backward(const Backward& problem) {
 
 }  // namespace
 
-// decode_warps is 0 for the forward that processes tiles; partial_out and partial_lse are used if splits > 1; accum is
-// null for the deterministic backward.
+// decode_warps is 0 for the forward that processes tiles; partial_out and partial_softmax are used if splits > 1;
+// accum is null for the deterministic backward.
 #define EXPORT(name, T, D) \
   extern "C" cudaError_t forward_##name##_##D( \
       const Shape* shape, \
@@ -48,12 +48,12 @@ cudaError_t run_backward(const Backward& problem) {
       float* lse, \
       int64_t splits, \
       float* partial_out, \
-      float* partial_lse, \
+      float* partial_softmax, \
       int64_t decode_warps) { \
     Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}; \
     p.splits = splits; \
     p.partial_out = partial_out; \
-    p.partial_lse = partial_lse; \
+    p.partial_softmax = reinterpret_cast<PartialSoftmax*>(partial_softmax); \
     return decode_warps ? run_decode<T, D>(p, decode_warps) : run_forward<T, D>(p); \
   } \
   extern "C" cudaError_t backward_##name##_##D( \

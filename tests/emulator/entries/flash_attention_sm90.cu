@@ -3,6 +3,7 @@
 #define INSTANCE_D 64
 
 #include "flash_attention_problem.h"
+#include "sm80/combine.cu"
 #include "sm90/backward.cu"
 #include "sm90/forward.cu"
 
@@ -16,6 +17,28 @@
     Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}; \
     p.tile_counter = &counter; \
     return sm90::forward<T, D>(p, nullptr); \
+  } \
+  extern "C" cudaError_t forward_packed_##name##_##D( \
+      const Shape* shape, \
+      void* q, \
+      void* k, \
+      void* v, \
+      double softcap, \
+      void* out, \
+      float* lse, \
+      int64_t packed_heads, \
+      int64_t splits, \
+      float* partial_out, \
+      float* partial_softmax) { \
+    static int counter; \
+    Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}; \
+    p.tile_counter = &counter; \
+    p.packed_heads = packed_heads; \
+    p.splits = splits; \
+    p.partial_out = partial_out; \
+    p.partial_softmax = reinterpret_cast<PartialSoftmax*>(partial_softmax); \
+    const cudaError_t error = sm90::forward_packed<T, D>(p, nullptr); \
+    return error != cudaSuccess || splits == 1 ? error : sm80::forward_combine<T, D>(p, nullptr); \
   } \
   extern "C" cudaError_t backward_##name##_##D( \
       const Shape* shape, \

@@ -15,8 +15,8 @@ def _attention(name: str, kind: Kind, old: str, new: str = "", file: str = "sm80
     return Fault(name, "flash_attention", file, kind, old, new, **options)
 
 
-def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
-    return Fault(name, "sm90_attention", "sm90/forward.cu", kind, old, new, **options)
+def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", file: str = "forward.cu", **options) -> Fault:
+    return Fault(name, "sm90_attention", f"sm90/{file}", kind, old, new, **options)
 
 
 # The other mutated headers are in cuda/.
@@ -112,7 +112,8 @@ ATTENTION = [
     ),
     _sm90_attention("sums_of_the_last_tile", Kind.UNINITIALISED, "    rows.clear_accumulator();\n", **WRONG_RESULT),
     _sm90_attention(
-        "results_still_leaving", Kind.ASYNC_WAIT, "if (thread == 0) tma_store_wait_read<0>();  // The last", "//"
+        *("results_still_leaving", Kind.ASYNC_WAIT),
+        *("if (thread == 0) tma_store_wait_read<0>();  // The last", "//", "forward_rows.cuh"),
     ),
 ]
 
