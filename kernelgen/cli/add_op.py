@@ -1,6 +1,7 @@
 """`kernelgen add-op`."""
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli import output
@@ -89,7 +90,7 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     if options.schema is not None:
         from kernelgen.scaffold.schema.parser import parse
 
-        return _with_shapes(entry, parse(options.schema), options, home)
+        return _with_shapes(entry, _named(parse(options.schema), options.name, home), options, home)
 
     from kernelgen.scaffold.schema.from_python import reference
 
@@ -97,11 +98,18 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     if function.packages:
         packages = ", ".join(function.packages)
         output.note(f"{function.name} imports {packages}; add them to `dependencies` in pyproject.toml.")
+    _check_shapes_apply(function.schema, options)
     if options.shapes is not None:
         from kernelgen.scaffold.shapes.parser import parse
 
         parse(options.shapes, function.schema)  # What is wrong with it is said before anything is traced.
     entry |= {"schema": function.schema.entry(), "reference": function.source_as(options.name)}
+    if not _has_shapes(function.schema):
+        output.note(
+            f"The kernels of {options.name} are yours to write: they are written for functions that take a Tensor, "
+            "which is no list and always given, and return tensors alone."
+        )
+        return entry
     if options.recipe != "blank" and options.backward is None:
         entry = _with_kernels(entry, home)
     if entry["recipe"] not in DERIVED:
@@ -111,6 +119,41 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     return entry
 
 
+def _named(schema: "Schema", name: str, home: "Project") -> "Schema":
+    """The schema, with the operator's name where it is not the op's.
+
+    Raises:
+        UsageError: the schema names an operator that is no variant of the op, or another op's.
+    """
+    from dataclasses import replace
+
+    if schema.operator in (None, name):
+        return replace(schema, operator=None)
+    base = schema.operator.partition(".")[0]
+    if not name.startswith(base.rstrip("_")):
+        raise UsageError(
+            f"The schema is of an operator {schema.operator}, and the op is to be called {name}: leave the operator's "
+            f"name out, or let the op's name begin with {base.rstrip('_')}."
+        )
+    for op in home.ops:
+        if schema.operator in (op["name"], op.get("schema", {}).get("operator")):
+            raise UsageError(f"The operator {schema.operator} is there already, in the op {op['name']}.")
+    return schema
+
+
+def _has_shapes(schema: "Schema") -> bool:
+    """Whether it takes a tensor that is always given, and returns tensors alone, so that shapes describe it."""
+    takes_tensor = any(argument.type.kind == "tensor" for argument in schema.arguments)
+    return takes_tensor and all(result.type.is_tensor for result in schema.returns)
+
+
+def _check_shapes_apply(schema: "Schema", options: argparse.Namespace) -> None:
+    if options.shapes is not None and not schema.takes_tensors:
+        raise UsageError(f"{schema.text} takes no tensor, so leave out --shapes.")
+    if options.backward in ("own", "composed") and not schema.takes_tensors:
+        raise UsageError(f"{schema.text} takes no tensor to differentiate by, so leave out --backward.")
+
+
 def _with_shapes(
     entry: dict[str, Any], schema: "Schema", options: argparse.Namespace, home: "Project"
 ) -> dict[str, Any]:
@@ -118,10 +161,15 @@ def _with_shapes(
     from kernelgen.scaffold.shapes.entry import assumed, shaped
     from kernelgen.scaffold.shapes.parser import parse
 
+    _check_shapes_apply(schema, options)
     text = assumed(schema) if options.shapes is None else options.shapes
     if text is None and options.backward is not None:
         raise UsageError(f"--backward needs the shapes of {schema.text}; write them as --shapes.")
-    if text is None or not _knows_shapes(home, options):
+    if schema.operator is not None and (options.shapes is not None or options.backward is not None):
+        raise UsageError(
+            f"--shapes and --backward are for operators of their op's name, which {schema.operator} is not."
+        )
+    if text is None or schema.operator is not None or not _knows_shapes(home, options):
         return entry | {"schema": schema.entry()}
     shapes = parse(text, schema)
     if options.shapes is None:
@@ -140,10 +188,21 @@ def _with_learned_shapes(
 
     if not _knows_shapes(home, options):
         return entry
+    learned = None
     try:
         with output.progress(f"calling {options.name}"):
             python = find_python(home.root)
-            learned = learn(python, home.root, entry["reference"], options.name, function.schema, options.shapes)
+            call = partial(learn, python, home.root, entry["reference"], options.name, function.schema)
+            if options.shapes is None and function.shapes:
+                try:
+                    learned = call(function.shapes)
+                    output.note(f'took --shapes "{learned.shapes.text}" from what {function.name} says of its tensors')
+                except KernelgenError as reason:
+                    sentence = str(reason).partition("\n")[0]
+                    output.note(
+                        f'{function.name} says of its tensors "{function.shapes}", which was not used: {sentence}'
+                    )
+            learned = learned or call(options.shapes)
     except NotLearnedError as reason:
         if options.shapes is None and options.backward is not None:
             raise UsageError(

@@ -45,7 +45,7 @@ def ask_op(options: argparse.Namespace, home: "Project", chosen_by_kernelgen: Co
     import questionary
 
     from kernelgen.scaffold import names
-    from kernelgen.scaffold.schema.from_python.reference import split_spec
+    from kernelgen.scaffold.schema.from_python.reference import read, split_spec
     from kernelgen.scaffold.schema.parser import parse
 
     taken = {op["name"] for op in home.ops}
@@ -68,10 +68,14 @@ def ask_op(options: argparse.Namespace, home: "Project", chosen_by_kernelgen: Co
     if source == _FUNCTION:
         question = questionary.text("FILE.py:FUNCTION:", validate=lambda spec: _valid(split_spec, spec))
         options.function = question.unsafe_ask()
+        schema = read(*split_spec(options.function)).schema
     else:
         example = "(Tensor x, float eps=1e-6) -> Tensor"
         question = questionary.text("The schema:", default=example, validate=lambda schema: _valid(parse, schema))
         options.schema = question.unsafe_ask()
+        schema = parse(options.schema)
+    if not schema.takes_tensors:
+        return
     hint = "empty: learned from the function" if source == _FUNCTION else "empty: all the same"
     options.shapes = questionary.text(f"Shapes, such as x: ... D -> ... D ({hint}):").unsafe_ask() or None
     options.backward = _GRADIENTS[questionary.select("The gradient:", list(_GRADIENTS)).unsafe_ask()]

@@ -17,6 +17,14 @@ def check(name: str) -> None:
     Raises:
         UsageError: the name cannot be used.
     """
+    if re.fullmatch(r"[a-z][a-z0-9_]*(_|\.\w+)", name) and "__" not in name:
+        # PyTorch's names of an in-place operator, and of an overload.
+        base, dot, overload = name.partition(".")
+        variant = f"{base}_{overload.lower()}" if dot else f"{base}in_place"
+        raise UsageError(
+            f"{name!r} names an operator, and no folder: call the op {variant}, and give the operator's name in its "
+            f'schema, as in --schema "{name}(Tensor x) -> Tensor".'
+        )
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or "__" in name or name.endswith("_"):
         raise UsageError(
             f"{name!r} cannot name an op: a name is lower-case letters, digits and single underscores, "

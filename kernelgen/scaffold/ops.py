@@ -35,7 +35,7 @@ def add(project: Project, entry: dict[str, Any]) -> Plan:
     """Plan an op's files and its entry in the project's `ops`.
 
     Raises:
-        UsageError: the name or the recipe cannot be used, or the schema takes no tensor.
+        UsageError: the name or the recipe cannot be used, or PyTorch would not see the schema's tensors.
         ConflictError: an op has that name, or files are where its files would be.
         KernelgenError: this machine does not hold the project's template.
     """
@@ -46,10 +46,11 @@ def add(project: Project, entry: dict[str, Any]) -> Plan:
     renderer = project.renderer(sorted([*project.ops, entry], key=lambda op: op["name"]))
     names.check(name)
     check_recipe(entry["recipe"], renderer)
-    if not entry.get("schema", {}).get("dispatches", True):
+    schema = entry.get("schema", {})
+    if schema.get("takes_tensors") and not schema["dispatches"]:
         raise UsageError(
-            f"{entry['schema']['text']} takes no tensor, so PyTorch could not choose between its CPU and its CUDA "
-            "kernel; give it a Tensor argument."
+            f"{schema['text']} takes tensors only in lists that may be None, where PyTorch does not look for a device "
+            "or a gradient; take Tensor[], which may be empty."
         )
     _check_free(project, name)
     plan = Plan(project.root)

@@ -229,10 +229,12 @@ def require_kernel(package: str, name: str, device: str) -> None:
     library = importlib.import_module(f"{package}._library")
     if problem := library.missing[backend]:
         raise LabError(f"{name} cannot run on {device}: {problem}, or with `kernelgen build`.")
-    if problem := getattr(library, "stale", {}).get((name, backend)):  # Older projects' libraries hold no schemas.
+    schemas = importlib.import_module(f"{package}.ops.{name}").SCHEMAS
+    operator = name if name in schemas else next(iter(schemas))  # An op of an overload has another name.
+    if problem := getattr(library, "stale", {}).get((operator, backend)):  # Older projects' libraries hold no schemas.
         raise LabError(f"{problem}, or with `kernelgen build`.")
     # Where C++ registered nothing, `_library.define` registered a Python function.
-    for line in torch._C._dispatch_dump(f"{package}::{name}").splitlines():
+    for line in torch._C._dispatch_dump(f"{package}::{operator}").splitlines():
         if line.startswith(f"{backend}: registered at") and "_library.py:" not in line:
             return
     kernel = "CUDA" if device == EMULATED else backend

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from kernelgen.errors import LabError
 from kernelgen.worker.protocol import Emit, in_a_line
 from kernelgen.worker.quiet import quiet
+from kernelgen.worker.trace.function import bare, module_scope
 
 # The sizes of three samples, by the names that learned shapes use: of the last dimension first. The last are odd.
 _SAMPLES = (
@@ -36,13 +37,14 @@ class NotLearnedError(Exception):
 
 
 def work(request: dict[str, Any], emit: Emit) -> "Orders":
-    scope: dict[str, Any] = {"__name__": "reference"}
+    scope = module_scope()
     try:
         with quiet():
             exec(compile(request["source"], "reference.py", "exec"), scope)
     except Exception as error:
         raise LabError(f"a {in_a_line(error)}, when its file was run") from error
-    return Orders(scope[request["function"]], request["arguments"])
+    plain = scope[request["function"]]
+    return Orders(lambda *args, **kwargs: bare(plain(*args, **kwargs)), request["arguments"])
 
 
 class Orders:

@@ -29,8 +29,10 @@ def schemas(init: Path) -> dict[str, str]:
 
 
 def schema_header(init: Path) -> str:
-    """`schemas/OP.h`: each schema as a string constant."""
+    """`schemas/OP.h`: the name and the schema of each operator as string constants."""
     lines = [f"// Written by build_tools from {init}.", "#pragma once", ""]
     for name, schema in schemas(init).items():
-        lines.append(f"inline constexpr char {name.replace('.', '_')}_schema[] = {json.dumps(schema)};")
+        identifier = name.replace(".", "_")
+        lines.append(f"inline constexpr char {identifier}_operator[] = {json.dumps(name)};")
+        lines.append(f"inline constexpr char {identifier}_schema[] = {json.dumps(schema)};")
     return "\n".join(lines) + "\n"

@@ -93,7 +93,11 @@ def test_the_first_step_names_the_files_with_kernels(project, run, recipe):
         (["../x"], 2, "lower-case"),
         (["class"], 2, "is reserved in"),
         (["torch"], 2, "cannot name an op"),
-        (["x", "--schema", "(int n) -> Tensor"], 2, "takes no tensor"),
+        (["x", "--schema", "(Tensor[]? xs) -> Tensor"], 2, "takes tensors only in lists that may be None"),
+        (["x", "--schema", "y.out(Tensor x) -> Tensor"], 2, "let the op's name begin with y"),
+        (["x", "--schema", "(int n) -> Tensor", "--shapes", "n: N"], 2, "takes no tensor, so leave out --shapes"),
+        (["x", "--schema", "(int n) -> Tensor", "--backward", "own"], 2, "takes no tensor to differentiate by"),
+        (["x_other", "--schema", "x.o(Tensor x) -> Tensor", "--shapes", "x: N -> N"], 2, "which x.o is not"),
         (["sharding"], 3, "in the way"),
     ),
 )

@@ -74,6 +74,80 @@ def test_argmax_takes_the_first_of_the_largest_and_nan_before_numbers(kernels, m
     assert torch.equal(best.view(8, 8)[:, 0].nan_to_num(9), values[range(8), expected].nan_to_num(9))
 
 
+# ---- ordered_key, packed, fp8, strided_view
+
+
+NUMBERS = [-torch.inf, -3e38, -7.5, -1.0, -1e-3, -1e-42, -0.0, 0.0, 1e-42, 1e-3, 1.0, 7.5, 3e38, torch.inf, torch.nan]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_keys_are_in_the_order_of_the_numbers(kernels, memory, dtype):
+    values = torch.tensor(NUMBERS, dtype=dtype).unique_consecutive()
+    bits = {8: torch.int64, 4: torch.int32, 2: torch.int16}[dtype.itemsize]
+    keys, again = torch.zeros(len(values), dtype=bits), torch.zeros_like(values)
+    kernels(f"order_{str(dtype).removeprefix('torch.')}", values, keys, again, len(values))
+    unsigned = [key % 2 ** (8 * dtype.itemsize) for key in keys.tolist()]
+    assert unsigned == sorted(set(unsigned))
+    assert torch.equal(again[:-1].view(bits), values[:-1].view(bits))
+    assert again[-1].isnan()
+
+
+@pytest.mark.parametrize("largest", [torch.nan, torch.inf, 9.0, -8.0])
+def test_one_atomic_finds_the_first_of_the_largest(kernels, memory, largest):
+    values = memory.copy(integers(200).clamp(max=-1) if largest == -8.0 else integers(200))
+    values[[50, 120]] = max(largest, values.max().item()) if largest == largest else largest
+    ranked, value, place = torch.zeros(1, dtype=torch.int64), memory.empty(1), torch.zeros(1, dtype=torch.int32)
+    kernels("argmax_by_key", values, ranked, value, place, 200)
+    assert place.item() == values.argmax().item()
+    assert torch.equal(value, values[place.long()]) or (value.isnan() and values[place.long()].isnan())
+
+
+@pytest.mark.parametrize("name, dtype", [("signed_bytes", torch.int8), ("unsigned_bytes", torch.uint8)])
+def test_bytes_are_rounded_clamped_and_multiplied(kernels, memory, name, dtype):
+    a, b = memory.copy(50 * torch.randn(32, 8)), memory.copy(50 * torch.randn(32, 8))
+    a[0, :5] = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.25, 0.75])  # Twice that lies halfway.
+    out, sums = torch.zeros(32, 8, dtype=dtype), torch.zeros(32, dtype=torch.int32)
+    kernels(name, a, b, out, sums)
+    info = torch.iinfo(dtype)
+    left, right = ((2 * x).round().clamp(info.min, info.max).nan_to_num(0) for x in (a, b))
+    assert torch.equal(out.float(), left)
+    assert torch.equal(sums.float(), 7 + (left * right).sum(1))
+
+
+def test_every_code_of_8_bits_is_decoded(kernels, memory):
+    results = memory.empty(256), memory.empty(256)
+    kernels("decoded", *results)
+    codes = torch.arange(256, dtype=torch.uint8)
+    for values, dtype in zip(results, (torch.float8_e4m3fn, torch.float8_e5m2), strict=True):
+        torch.testing.assert_close(values, codes.view(dtype).float(), rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(values.signbit(), codes.view(dtype).float().signbit() & ~values.isnan())
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("sizes", [(), (7,), (3, 5), (2, 3, 4), (2, 3, 2, 3), (2, 3, 2, 3, 4)], ids=str)
+def test_a_view_goes_over_up_to_five_dimensions(kernels, memory, sizes, bits):
+    order = list(reversed(range(len(sizes))))
+    storage = memory.copy(integers(*(sizes[d] for d in order), 2))
+    values = storage[..., 0].permute(order)
+    out = memory.empty(*sizes)
+    numbers = [torch.tensor(list(reversed(x)) or [0]) for x in (sizes, values.stride(), out.stride())]
+    kernels(f"view_of_{bits}_bits", storage, out, *numbers, len(sizes), max(1, values.numel()))
+    assert torch.equal(out, values)
+
+
+@pytest.mark.parametrize("rows, n", [(1, 1), (7, 33), (50, 100)])
+@pytest.mark.parametrize("group", ("lanes", "part", "block", "cluster"))
+def test_groups_find_the_largest_its_place_and_the_product(kernels, memory, group, rows, n):
+    values = memory.copy(1 - 2 * torch.randint(2, (rows, n)).float())
+    largest, products, firsts = (memory.empty(rows) for _ in range(3))
+    places = torch.zeros(rows, dtype=torch.int64)
+    kernels(f"reduced_by_{group}", values, largest, products, firsts, places, rows, n, seed=n)
+    assert torch.equal(largest, values.amax(1))
+    assert torch.equal(firsts, values.amax(1))
+    assert torch.equal(products, values.prod(1))
+    assert places.tolist() == [row.tolist().index(row.max()) for row in values]
+
+
 @pytest.mark.parametrize("rows, n", [(1, 1), (7, 33), (50, 100)])
 @pytest.mark.parametrize("group", ("lanes", "part", "block", "cluster"))
 @pytest.mark.parametrize("seed", SEEDS)

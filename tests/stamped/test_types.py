@@ -12,7 +12,7 @@ from kernelgen.scaffold.schema.errors import SchemaError
 from kernelgen.scaffold.schema.parser import parse
 from kernelgen.scaffold.schema.types import BASES
 
-from .conftest import blank, build, quickly, stamp, write_cpu
+from .conftest import blank, build, edit, quickly, stamp, write_cpu
 
 # The forms that a type can take.
 FORMS = ("{}", "{}?", "{}[]", "{}?[]", "{}[]?", "{}?[]?")
@@ -24,7 +24,9 @@ SIZED = [(f"{base.lower()}{i}", base, form) for base in BASES for i, form in enu
 RETURNS = [
     (name, base, form)
     for name, base, form in ARGUMENTS
-    if base not in ("ScalarType", "Layout", "MemoryFormat") and (base != "bool" or "{}[" not in form)
+    if base not in ("ScalarType", "Layout", "MemoryFormat")
+    and (base != "bool" or "{}[" not in form)
+    and (base != "Tensor" or "{}?[" not in form)
 ]
 
 
@@ -36,8 +38,34 @@ SCHEMAS = {
     "received": f"(Tensor x, {declared(ARGUMENTS)}) -> Tensor",
     "sized": f"(Tensor x, {declared(SIZED)}) -> Tensor",
     "keywords": "(Tensor self, Tensor template, int xor, float double, int await=1, str? torch=None) -> Tensor",
+    "glue": "(Tensor x, Tensor scale, float eps, str mode) -> Tensor",
     "returned": f"(Tensor x, {declared(RETURNS)}) -> ({', '.join(form.format(base) for _, base, form in RETURNS)})",
 }
+
+# Copies a tensor of some dtypes element by element, where it lies, with the checks of numbers and of ranks.
+GLUE = r"""
+  const checks::Argument argument{"glue", "x", x};
+  checks::is_scalar({"glue", "scale", scale});
+  checks::is_positive("glue", "eps", eps);
+  checks::is_finite("glue", "eps", eps);
+  checks::is_between("glue", "eps", eps, 1e-9, 0.5);
+  checks::is_one_of("glue", "mode", mode, {"narrow", "wide"});
+  const Tensor out = torch::stable::new_empty(x, {x.numel()});
+  using dtypes::ScalarType;
+  const ScalarType dtype = x.scalar_type();
+  dtypes::visit<ScalarType::Float, ScalarType::Int, ScalarType::Bool, ScalarType::Half>(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    T* const elements = dtypes::mutable_data<T>(out);
+    const auto copy = [&](auto index) {
+      using Index = typename decltype(index)::type;
+      const auto view = strided::view<const T, Index>(argument);
+      for (Index i = 0; i < Index(x.numel()); ++i) elements[i] = view[i];
+    };
+    if (mode == "wide") return copy(dtypes::Type<int64_t>());
+    strided::visit_index({argument, {"glue", "out", out}}, copy);
+  });
+  return out;
+"""
 
 # Writes C++ values as Python literals.
 SHOW = r"""
@@ -163,7 +191,11 @@ def package(made_once) -> ModuleType:
             names = ", ".join(argument["cpp"] for argument in parse(schema).entry()["arguments"])
             first, _, rest = names.partition(", ")
             body = f"return {{{rest}}};" if name == "returned" else f"return shown({first}, {names});"
-            write_cpu(project / "src" / "types_kernels" / "ops" / name, body, SHOW)
+            folder = project / "src" / "types_kernels" / "ops" / name
+            write_cpu(folder, GLUE if name == "glue" else body, SHOW)
+        edit(
+            folder.parent / "glue" / "cpu.cpp", ('#include "dtypes.h"\n', '#include "dtypes.h"\n#include "strided.h"\n')
+        )
         result = build(project, USE_CUDA="0", **quickly())
         assert result.returncode == 0, result.stdout + result.stderr
 
@@ -244,3 +276,53 @@ def test_as_many_arguments_as_pytorch_has_room_for():
     library.define(f"most{schema(64)}")
     with pytest.raises(RuntimeError, match="65 arguments"):
         library.define(f"more{schema(65)}")
+
+
+# ---- The vocabulary of the glue -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["narrow", "wide"])
+@pytest.mark.parametrize("sizes", [(), (0, 3), (5,), (3, 5), (2, 3, 4, 2, 3), (2, 1, 3, 1, 4, 2, 3)], ids=str)
+def test_a_strided_view_goes_over_a_tensor_where_it_lies(package, sizes, mode):
+    import torch
+
+    order = list(reversed(range(len(sizes))))
+    x = torch.randn(*(sizes[d] for d in order), 2)[..., 0].permute(order)
+    for dtype in (torch.float32, torch.int32, torch.bool, torch.float16):
+        values = (4 * x).to(dtype)
+        assert torch.equal(package.glue(values, torch.tensor(1.0), 0.25, mode), values.flatten())
+
+
+def test_a_view_has_five_dimensions_that_lie_apart_and_those_that_lie_together_are_one(package):
+    import torch
+
+    scale = torch.tensor(1.0)
+    apart = torch.randn(2, 2, 2, 2, 2, 2).permute(5, 4, 3, 2, 1, 0)
+    with pytest.raises(RuntimeError, match="glue: x has 6 dimensions, of which more than 5 lie apart; it takes"):
+        package.glue(apart, scale, 0.25, "narrow")
+    together = torch.randn(2, 2, 2, 2, 2, 2, 2)
+    assert torch.equal(package.glue(together, scale, 0.25, "narrow"), together.flatten())
+    assert torch.equal(package.glue(together.mT, scale, 0.25, "narrow"), together.mT.flatten())
+    broadcast = torch.randn(3, 1).expand(2, 3, 4)
+    assert torch.equal(package.glue(broadcast, scale, 0.25, "narrow"), broadcast.flatten())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"x": "torch.ones(2).double()"}, "no kernel for dtype Double"),
+        ({"scale": "torch.ones(1)"}, r"scale has shape \(1,\); it takes a tensor without dimensions"),
+        ({"eps": "0.0"}, "eps is 0; it takes a number above 0"),
+        ({"eps": "float('nan')"}, "eps is -?nan; it takes a number above 0"),
+        ({"eps": "float('inf')"}, "eps is inf; it takes a finite number"),
+        ({"eps": "0.75"}, "eps is 0.75; it takes a number from 1e-09 to 0.5"),
+        ({"mode": "'thin'"}, 'mode is "thin"; it takes narrow, wide'),
+    ],
+    ids=str,
+)
+def test_numbers_words_and_scalars_are_refused_by_name(package, changed, message):
+    import torch
+
+    arguments = {"x": "torch.ones(2)", "scale": "torch.tensor(1.0)", "eps": "0.25", "mode": "'narrow'", **changed}
+    with pytest.raises(RuntimeError, match=message):
+        package.glue(*(eval(source, {"torch": torch}) for source in arguments.values()))

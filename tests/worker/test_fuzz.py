@@ -322,6 +322,25 @@ def test_whole_numbers_have_to_be_equal():
     assert same_process.run_case(wrong, case, 0).check == "output 0"
 
 
+def test_an_infinity_of_what_cancels_may_have_either_sign_or_be_nan_where_roundings_decide():
+    """As of a batch norm with a constant cotangent and an infinite weight: its gradient is 0 times infinity."""
+    infinity, nan = float("inf"), float("nan")
+    exact = torch.tensor([infinity, -infinity, infinity, 1.0], dtype=torch.float64)
+    moved = torch.tensor([-infinity, nan, infinity, 1.0], dtype=torch.float64)
+    allowed = [([moved], [exact])]
+    for first, second in ((infinity, nan), (-infinity, infinity), (nan, -infinity)):
+        result = torch.tensor([first, second, infinity, 1.0], dtype=torch.float64)
+        reference_check.compare("gradient 0", [result], [exact], [exact], allowed)
+    for wrong in (
+        [3.0, nan, infinity, 1.0],
+        [nan, nan, -infinity, 1.0],
+        [nan, nan, nan, 1.0],
+        [nan, nan, infinity, nan],
+    ):
+        with pytest.raises(MismatchError):
+            reference_check.compare("gradient 0", [torch.tensor(wrong, dtype=torch.float64)], [exact], [exact], allowed)
+
+
 def test_infinity_and_the_largest_number_may_differ_by_rounding():
     limits = torch.finfo(torch.float16)
     edge = torch.tensor([65519.0], dtype=torch.float64)

@@ -8,6 +8,9 @@ from kernelgen.scaffold.schema.defaults import Default
 from kernelgen.scaffold.schema.identifiers import CPP_WORDS, PYTHON_WORDS, identifiers
 from kernelgen.scaffold.schema.types import Type
 
+# Results that torch.compile takes beside others and not alone. It takes SymInt alone.
+_NUMBERS_ALONE = ("int", "int?", "SymInt?", "bool", "bool?", "float", "float?")
+
 
 @dataclass(frozen=True)
 class Argument:
@@ -33,21 +36,38 @@ class Argument:
 
 @dataclass(frozen=True)
 class Return:
-    """A result; `name` is empty where the schema names none."""
+    """A result; `name` is empty where the schema names none, and `alias` is of the argument that the result is."""
 
     type: Type
     name: str = ""
+    alias: str | None = None
 
     def __str__(self) -> str:
         return f"{self.type.text()} {self.name}".rstrip()
 
 
 @dataclass(frozen=True)
+class Container:
+    """The class that the Python function returns its results in: a dataclass, or else a NamedTuple."""
+
+    name: str
+    fields: tuple[str, ...]
+    is_dataclass: bool
+
+
+@dataclass(frozen=True)
 class Schema:
-    """A parsed schema, without the operator's name."""
+    """A parsed schema. `operator` is the operator's name with its overload's, `scale.out`, where the schema gives it.
+
+    `returned` says what the Python function returns where that includes arguments that the operator writes to: an
+    argument's name, or the index of one of `returns`. None: it returns what the operator does.
+    """
 
     arguments: tuple[Argument, ...]
     returns: tuple[Return, ...]
+    returned: tuple[str | int, ...] | None = None
+    operator: str | None = None
+    container: Container | None = None
 
     @property
     def text(self) -> str:
@@ -72,13 +92,54 @@ class Schema:
         """Whether an argument tells PyTorch which device's kernel to run: any kind of tensor but `Tensor[]?`."""
         return any(a.type.is_tensor and not a.type.optional_list for a in self.arguments)
 
+    @property
+    def takes_tensors(self) -> bool:
+        return any(a.type.is_tensor for a in self.arguments)
+
+    @property
+    def device(self) -> Argument | None:
+        """The argument that picks the device where the operator takes no tensor."""
+        devices = [a for a in self.arguments if a.type.base == "Device" and not a.type.is_list]
+        return devices[0] if devices and not self.takes_tensors else None
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether the operator can have a CUDA kernel: without tensors and a device it runs on the CPU."""
+        return self.takes_tensors or self.device is not None
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether there is something to differentiate, which the operator does not write to."""
+        return self.functional and self.takes_tensors and any(r.type.is_tensor for r in self.returns)
+
+    @property
+    def breaks_graph(self) -> bool:
+        """Whether torch.compile ends a graph at a call: a graph holds no str or device, and no number alone."""
+        types = [r.type for r in self.returns]
+        is_number_alone = len(types) == 1 and types[0].text() in _NUMBERS_ALONE
+        return not self.is_constant and (is_number_alone or any(t.base in ("str", "Device") for t in types))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the operator is a query: it takes and returns no tensor, and a compiled graph holds its result."""
+        return not self.takes_tensors and not any(r.type.is_tensor for r in self.returns)
+
     def entry(self) -> dict:
         """The schema as plain data, with everything a template needs to write the operator.
 
         - `text`: the canonical schema, without a name.
+        - `operator`: the operator's name, where it is not the op's; null where it is.
         - `functional`: no argument is mutated.
         - `dispatches`: an argument is a tensor, an optional tensor or a list of tensors, and so selects the
-          device. Without one, an operator cannot be registered for CPU and CUDA.
+          device. Without one, the stamped project chooses by `device`.
+        - `takes_tensors`; `device`: for an operator without tensors the argument that picks the device, as
+          `python` and `cpp` with `optional`, or null.
+        - `on_cuda`: it can have a CUDA kernel. `is_constant`: it takes and returns no tensor.
+        - `differentiable`: it has tensors to differentiate, and writes to none.
+        - `breaks_graph`: torch.compile ends a graph at its call, because a result is no part of one.
+        - `container`: null, or the class that the Python function returns: `name`, `fields` and `is_dataclass`.
+        - `returned`: null, or what the Python function returns in place of the operator's results: the `names`, and
+          in `results` the positions of those that are the operator's.
         - `cpp_return`, `python_return`: what the glue function and the Python function return as a whole,
           such as `std::tuple<Tensor, Tensor>` and `tuple[Tensor, Tensor]`; `void` and `None` for nothing.
         - `arguments`, a list in the schema's order, each with
@@ -98,7 +159,7 @@ class Schema:
               last two with the suffix `_or_none` for `Tensor[]?` and `Tensor?[]?`, and `other` for
               everything else.
             - `sample`: Python source of a sample value, the default if there is one; null for a tensor kind
-              without a default.
+              without a default. `another_sample`: another value, if the type has one.
         - `returns`, a list, each with `name` (the schema's, or `out`, or `out0`, `out1`, …), `python` and
           `cpp` (safe as above, and different from every argument), `type`, `cpp_type`, `annotation` and
           `kind` (as above).
@@ -109,15 +170,45 @@ class Schema:
         spellings = zip(names, identifiers(names, PYTHON_WORDS), identifiers(names, CPP_WORDS), strict=True)
         entries = [{"name": n, "python": p, "cpp": c} for n, p, c in spellings]
         split = len(self.arguments)
+        by_name = {entry["name"]: entry for entry in entries[:split]}
+        device = self.device and by_name[self.device.name]
         return {
             "text": self.text,
+            "operator": self.operator,
             "functional": self.functional,
             "dispatches": self.dispatches,
+            "takes_tensors": self.takes_tensors,
+            "device": device
+            and {
+                "python": device["python"],
+                "cpp": device["cpp"],
+                "optional": self.device.type.optional,
+            },
+            "on_cuda": self.on_cuda,
+            "is_constant": self.is_constant,
             "cpp_return": _several([r.type.cpp for r in self.returns], "void", "std::tuple<{}>"),
-            "python_return": _several([r.type.return_annotation for r in self.returns], "None", "tuple[{}]"),
+            "python_return": self.container.name
+            if self.container
+            else _several(self._annotations(), "None", "tuple[{}]"),
+            "differentiable": self.differentiable,
+            "breaks_graph": self.breaks_graph,
+            "container": self.container and {**vars(self.container), "fields": list(self.container.fields)},
+            "returned": self._returned(by_name, entries[split:]),
             "arguments": [e | _argument_entry(a) for e, a in zip(entries, self.arguments, strict=False)],
             "returns": [e | _return_entry(r) for e, r in zip(entries[split:], self.returns, strict=True)],
         }
+
+    def _returned(self, arguments: dict[str, dict], returns: list[dict]) -> dict | None:
+        if self.returned is None:
+            return None
+        names = [arguments[r]["python"] if isinstance(r, str) else returns[r]["python"] for r in self.returned]
+        return {"names": names, "results": [i for i, r in enumerate(self.returned) if isinstance(r, int)]}
+
+    def _annotations(self) -> list[str]:
+        """The annotations of what the Python function returns."""
+        types = {a.name: a.type for a in self.arguments}
+        results = range(len(self.returns)) if self.returned is None else self.returned
+        return [(types[r] if isinstance(r, str) else self.returns[r].type).return_annotation for r in results]
 
 
 def _argument_entry(argument: Argument) -> dict:
@@ -133,6 +224,7 @@ def _argument_entry(argument: Argument) -> dict:
         "size": type.size,
         "kind": type.kind,
         "sample": default.python if default else type.sample,
+        "another_sample": default.python if default else type.another_sample,
     }
 
 

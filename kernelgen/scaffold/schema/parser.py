@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from kernelgen.scaffold.schema import defaults
@@ -17,8 +18,12 @@ _MAX_LIST_SIZE = 64
 _MAX_ARGUMENTS = 64
 
 
+# An operator's name and its overload's, before the arguments.
+_OPERATOR = re.compile(r"\s*([A-Za-z_]\w*(?:::[A-Za-z_]\w*)?)(?:\.([A-Za-z_]\w*))?\s*(?=\()")
+
+
 def parse(text: str) -> Schema:
-    """Read a schema without the operator's name, such as `(Tensor x, float eps=1e-6) -> Tensor`.
+    """Read a schema, such as `(Tensor x, float eps=1e-6) -> Tensor`, or `scale.out(Tensor x, *, Tensor(a!) out) -> ()`.
 
     It takes every spelling that PyTorch's parser takes, for the types that the stable ABI carries, except those
     that PyTorch takes and that fail, or give wrong results, when the operator is called:
@@ -27,11 +32,13 @@ def parse(text: str) -> Schema:
       `int[2]? n=1`);
     - two arguments, or two results, of the same name; a name that C++ reserves (`__x`, `_X`); a
       keyword-only argument that Python cannot pass, such as `lambda`;
-    - every alias except `Tensor(a!)` on an argument (and `Tensor!`, `Tensor(a!)?`, `Tensor(a!)[]`): a result
-      that is, or is a view of, an argument cannot be functionalized, so `torch.compile` and opcheck refuse
-      such an operator. For the same reason an operator that mutates an argument returns plain Tensors or
-      nothing;
-    - results of type ScalarType, Layout and MemoryFormat, which reach Python as integers, and bool lists.
+    - every alias except `Tensor(a!)` on an argument (and `Tensor!`, `Tensor(a!)?`, `Tensor(a!)[]`) and the
+      same on a result: an operator of which a result is, or is a view of, an argument cannot be functionalized,
+      so `torch.compile` and opcheck refuse it. A result `Tensor(a!)` is therefore no result of the operator; the
+      Python function returns the argument. For the same reason an operator that mutates an argument returns
+      plain Tensors or nothing, and mutates no list that may hold None;
+    - results of type ScalarType, Layout and MemoryFormat, which reach Python as integers, bool lists, and lists
+      that may hold None, which torch.compile does not take from an operator.
 
     Raises SchemaError: one sentence, then the line with a caret under the place.
     """
@@ -43,7 +50,10 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = tokenize(text)
+        name = _OPERATOR.match(text)
+        self.operator = self.checked_operator(name) if name else None
+        # The rest keeps its place, to which errors point.
+        self.tokens = tokenize(" " * len(name[0]) + text[len(name[0]) :] if name else text)
         self.position = 0
 
     @property
@@ -69,13 +79,46 @@ class _Parser:
 
     def schema(self) -> Schema:
         if self.token.kind == "name":
-            raise self.error("A schema is written without the operator's name, starting with its '('.")
+            raise self.error("A schema starts with its '(', or with the operator's name and its '('.")
         arguments = self.arguments()
         self.expect("->", "'->' and what the operator returns")
         returns = self.returns()
         self.expect("end", "the end of the schema")
-        self.check_mutation(arguments, returns)
-        return Schema(_name_aliases([a for a, _ in arguments]), tuple(r for r, _ in returns))
+        named = _name_aliases([a for a, _ in arguments])
+        returned = self.returned(named, returns)
+        results = [result for result in returns if result[0].alias is None]
+        self.check_mutation(arguments, results)
+        is_plain = len(results) == len(returns)
+        return Schema(named, tuple(r for r, _ in results), None if is_plain else returned, self.operator)
+
+    def checked_operator(self, match: re.Match[str]) -> str:
+        name, overload = match.groups()
+        if "::" in name:
+            raise SchemaError("The namespace is the package's: leave it out.", self.text, match.start(1))
+        if "__" in name or (overload and "__" in overload) or overload == "default":
+            raise SchemaError(
+                "An operator's name holds single underscores, and its overload is not called default.",
+                self.text,
+                match.start(1),
+            )
+        return f"{name}.{overload}" if overload else name
+
+    def returned(self, arguments: tuple[Argument, ...], returns: list[tuple[Return, Token]]) -> tuple[str | int, ...]:
+        """What the function returns: by name the arguments that are written to, by number the operator's results."""
+        returned: list[str | int] = []
+        for result, start in returns:
+            if result.alias is None:
+                returned.append(sum(isinstance(value, int) for value in returned))
+                continue
+            argument = next((a for a in arguments if a.alias == result.alias and a.type == result.type), None)
+            if argument is None or argument.type.takes_none:
+                raise self.error(
+                    f"{result.type.text(result.alias + '!')} can only be the result where an argument of that type, "
+                    "which is always given, is written to.",
+                    start,
+                )
+            returned.append(argument.name)
+        return tuple(returned)
 
     def arguments(self) -> list[tuple[Argument, Token]]:
         self.expect("(", "'(' and the arguments")
@@ -120,16 +163,22 @@ class _Parser:
     def result(self, names: list[str]) -> tuple[Return, Token]:
         start = self.token
         type, alias = self.type()
-        if alias is not None:
-            raise self.error("A result cannot be an argument or a view of one; return () or a new Tensor.", start)
+        if alias == "":
+            raise self.error("Name the argument that is the result, as in (Tensor(a!) x) -> Tensor(a!).", start)
         if type.base in ("ScalarType", "Layout", "MemoryFormat"):
             raise self.error(f"A result of type {type.base} reaches Python as an integer; return int.", start)
         if type.base == "bool" and type.is_list and not type.optional:
             raise self.error("PyTorch's stable ABI cannot return a list of bool; return int[] or a Tensor.", start)
+        if type.is_tensor and type.is_list and type.optional:
+            raise self.error(
+                "torch.compile takes no list that holds None from an operator; return Tensor[], and an int[] that says "
+                "which there are.",
+                start,
+            )
         name = self.take("name")
         if name:
             self.check_name(name, names, "results")
-        return Return(type, name.text if name else ""), start
+        return Return(type, name.text if name else "", alias), start
 
     def type(self) -> tuple[Type, str | None]:
         """A type and its alias set: None without one, "" for the unnamed set of `Tensor!`."""
@@ -244,6 +293,10 @@ class _Parser:
             if argument.alias and argument.alias in seen:
                 raise self.error(f"Two mutated arguments share the alias {argument.alias}; give each its own.", start)
             seen.add(argument.alias or "")
+            if argument.mutated and argument.type.is_list and argument.type.optional:
+                raise self.error(
+                    "torch.compile cannot follow writes to a list that holds None; take Tensor(a!)[] instead.", start
+                )
         for result, start in returns:
             if result.type != Type("Tensor") and any(a.mutated for a, _ in arguments):
                 raise self.error("An operator that mutates an argument returns plain Tensors or ().", start)

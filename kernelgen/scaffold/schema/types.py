@@ -12,25 +12,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Base:
-    """A type without `?` and `[]`: its C++ name, its Python annotation, and Python source of a sample value."""
+    """A type without `?` and `[]`: its C++ name, its Python annotation, and Python source of two sample values."""
 
     cpp: str
     annotation: str
     sample: str | None
+    another_sample: str | None
     by_value: bool = True
 
 
 BASES = {
-    "Tensor": Base("Tensor", "Tensor", None, by_value=False),
-    "int": Base("int64_t", "int", "2"),
-    "SymInt": Base("int64_t", "int", "2"),
-    "float": Base("double", "float", "0.5"),
-    "bool": Base("bool", "bool", "True"),
-    "str": Base("std::string", "str", '"x"', by_value=False),
-    "ScalarType": Base("torch::headeronly::ScalarType", "torch.dtype", "torch.float32"),
-    "Layout": Base("torch::headeronly::Layout", "torch.layout", "torch.strided"),
-    "MemoryFormat": Base("torch::headeronly::MemoryFormat", "torch.memory_format", "torch.contiguous_format"),
-    "Device": Base("torch::stable::Device", "torch.device", 'torch.device("cpu")'),
+    "Tensor": Base("Tensor", "Tensor", None, None, by_value=False),
+    "int": Base("int64_t", "int", "2", "3"),
+    "SymInt": Base("int64_t", "int", "2", "3"),
+    "float": Base("double", "float", "0.5", "1.5"),
+    "bool": Base("bool", "bool", "True", "False"),
+    "str": Base("std::string", "str", '"x"', '"y"', by_value=False),
+    "ScalarType": Base("torch::headeronly::ScalarType", "torch.dtype", "torch.float32", "torch.float64"),
+    "Layout": Base("torch::headeronly::Layout", "torch.layout", "torch.strided", "torch.sparse_coo"),
+    "MemoryFormat": Base(
+        "torch::headeronly::MemoryFormat", "torch.memory_format", "torch.contiguous_format", "torch.channels_last"
+    ),
+    "Device": Base("torch::stable::Device", "torch.device", 'torch.device("cpu")', 'torch.device("meta")'),
 }
 
 # Other types of PyTorch's schema language, and what to use instead.
@@ -174,7 +177,14 @@ class Type:
     @property
     def sample(self) -> str | None:
         """Python source of a plausible value, or None where a tensor has to be made."""
-        item = BASES[self.base].sample
+        return self._sampled(BASES[self.base].sample)
+
+    @property
+    def another_sample(self) -> str | None:
+        """The same of another value."""
+        return self._sampled(BASES[self.base].another_sample)
+
+    def _sampled(self, item: str | None) -> str | None:
         if item is None or not self.is_list:
             return item
         return "[" + ", ".join([item] * (2 if self.size is None else self.size)) + "]"

@@ -1,7 +1,10 @@
 """The reference as a function that tells which of its variables holds which tensor, so that kernels keep the names."""
 
 import ast
+import dataclasses
 import math
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -29,17 +32,34 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     function = Function()
     function.numbers = _numbers(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
-    scope = {_NOTE: function.note, "__name__": "reference"}
+    scope = module_scope()
+    scope[_NOTE] = function.note
     exec(compile(tree, "reference.py", "exec"), scope)
     plain = scope[name]
     positional = [argument["name"] for argument in arguments if not argument["keyword_only"]]
 
     def call(*values: Any) -> Any:
         rest = zip(arguments[len(positional) :], values[len(positional) :], strict=True)
-        return plain(*values[: len(positional)], **{argument["name"]: value for argument, value in rest})
+        named = {argument["name"]: value for argument, value in rest}
+        return bare(plain(*values[: len(positional)], **named))
 
     function.call = call
     return function
+
+
+def module_scope() -> dict[str, Any]:
+    """Where the reference's file is run: the names of a module that can be found, as dataclasses ask for."""
+    module = types.ModuleType("reference_of_an_op")
+    sys.modules[module.__name__] = module
+    return vars(module)
+
+
+def bare(results: Any) -> Any:
+    """Results without the dataclass that a function returns them in."""
+    if not dataclasses.is_dataclass(results):
+        return results
+    values = tuple(getattr(results, field.name) for field in dataclasses.fields(results))
+    return values if len(values) > 1 else values[0]
 
 
 def _numbers(tree: ast.AST) -> list[float]:

@@ -87,7 +87,7 @@ class Check:
 
 
 def _items(value: Any) -> list[Tensor]:
-    """The tensors of an argument: none of None."""
+    """The tensors of an argument or a result: none of None."""
     items = value if isinstance(value, (list, tuple)) else [value]
     return [item for item in items if item is not None]
 
@@ -106,7 +106,7 @@ def checked(fake: Callable[..., Any], reference: Callable[..., Any]) -> Callable
     def checked_reference(*args: Any, **kwargs: Any) -> Any:
         expected = fake(*args, **kwargs)
         results = reference(*args, **kwargs)
-        for result, other in zip(tree_leaves(results), tree_leaves(expected)):
+        for result, other in zip(_items(tree_leaves(results)), _items(tree_leaves(expected))):
             if (result.shape, result.dtype) != (other.shape, other.dtype):
                 got, says = (f"shape {tuple(t.shape)} and dtype {_text(t.dtype)}" for t in (result, other))
                 raise RuntimeError(f"{reference.__name__}: the reference returns {got}; the op's shapes say {says}")
@@ -125,7 +125,7 @@ def reference_backward(name: str, reference: Callable[..., Any], gradients: Sequ
 
     @wraps(reference)
     def backward(*args: Any) -> Any:
-        arguments = _operator(name)._schema.arguments
+        arguments = _library.operator_of(name)._schema.arguments
         flags = _flags(args, gradients)
         count = len(args) - len(arguments) - (len(flags) if len(gradients) > 1 else 0)
         inputs = list(args[count : count + len(arguments)])
@@ -171,7 +171,7 @@ def register_backward(name: str, gradients: Sequence[int]) -> None:
 
     A call that needs the gradient of another argument raises NotImplementedError in its backward.
     """
-    operator, arguments = _operator(f"{name}_backward"), _operator(name)._schema.arguments
+    operator, arguments = _library.operator_of(f"{name}_backward"), _library.operator_of(name)._schema.arguments
 
     def setup_context(ctx: Any, inputs: Any, output: Any, keyword_only_inputs: dict[str, Any] | None = None) -> None:
         outputs = _several(output)
@@ -204,7 +204,7 @@ def register_vmap(name: str, batched: Sequence[int], gradients: Sequence[int] = 
 
     `gradients` are those of a backward operator, whose last arguments say which are asked for.
     """
-    operator = _operator(name)
+    operator = _library.operator_of(name)
 
     def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
         asked_for = _flags(args, gradients) if gradients else None
@@ -230,10 +230,6 @@ def register_vmap(name: str, batched: Sequence[int], gradients: Sequence[int] = 
 def _flags(args: Sequence[Any], gradients: Sequence[int]) -> Sequence[bool]:
     """Which gradients a call of a backward operator asks for."""
     return args[-len(gradients) :] if len(gradients) > 1 else (True,)
-
-
-def _operator(name: str) -> Any:
-    return getattr(getattr(torch.ops, _library.NAMESPACE), name).default
 
 
 def _several(results: Any) -> Sequence[Tensor]:

@@ -21,7 +21,7 @@ from .broadcast import broadcast_cases, changed, row_cases, row_huge_cases
 from .devices import DeviceTests
 from .evaluation import evaluate
 from .gradients import GradientTests
-from .inputs import LAYOUTS, Make, copies, on_copies, tensors
+from .inputs import LAYOUTS, Make, by_name, copies, on_copies, tensors
 from .layouts import LayoutTests
 from .op import OPTIONAL, REFUSED, check_declaration
 from .refusals import RefusalTests, refusal
@@ -42,6 +42,7 @@ __all__ = [
     "assert_equal",
     "backend_of",
     "broadcast_cases",
+    "by_name",
     "changed",
     "compute_capability",
     "copies",

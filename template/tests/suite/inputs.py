@@ -76,6 +76,11 @@ def tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
+def others(tree: Any) -> list[Any]:
+    """What is no tensor in nested lists, tuples and dicts."""
+    return [leaf for leaf in pytree.tree_leaves(tree) if not isinstance(leaf, Tensor)]
+
+
 def copies(args: Any, dtype: torch.dtype | None = None) -> Any:
     """Copies of all tensors, the floating-point ones in `dtype`; leaves that take gradients where the originals do."""
 
@@ -109,6 +114,17 @@ def on_copies(function: Callable[..., Any], *positions: int) -> Callable[..., An
         return [args[i] for i in positions], returned
 
     return functional
+
+
+def by_name(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """A function that takes its keyword-only arguments of these names by position, after the others."""
+
+    @functools.wraps(function)
+    def positional(*args: Any) -> Any:
+        count = len(args) - len(names)
+        return function(*args[:count], **dict(zip(names, args[count:])))
+
+    return positional
 
 
 def flattened(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:

@@ -20,9 +20,10 @@ class LayoutTests(ValueTests):
         """torch.compile relies on the strides that the fake gives; opcheck looks at them on CUDA only."""
         self.need("layouts")
         for operator, args, kwargs in self.calls(device, layout="transposed"):
-            args = pytree.tree_map_only(Tensor, Tensor.detach, args)
+            args, kwargs = pytree.tree_map_only(Tensor, Tensor.detach, (args, kwargs))
             with FakeTensorMode() as mode:
-                fakes = operator(*pytree.tree_map_only(Tensor, mode.from_tensor, args), **kwargs)
+                fake_args, fake_kwargs = pytree.tree_map_only(Tensor, mode.from_tensor, (args, kwargs))
+                fakes = operator(*fake_args, **fake_kwargs)
             for fake, real in zip(tensors(fakes), tensors(operator(*args, **kwargs)), strict=True):
                 assert significant_strides(fake) == significant_strides(real)
 

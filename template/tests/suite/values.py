@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .evaluation import evaluate, much_memory, poisoned_memory
-from .inputs import Make, copies, nearby, tensors
+from .inputs import Make, copies, nearby, others, tensors
 from .op import OpUnderTest
 from .tolerances import assert_accurate, assert_equal, largest_error
 
@@ -70,6 +70,14 @@ class ValueTests(OpUnderTest):
         elements = max((tensor.numel() for tensor in tensors(self.inputs(case, make))), default=0)
         # The error of a few elements is luck; that of a thousand is not.
         self.check_accuracy(case, make, draws=min(25, 1000 // max(1, elements) + 1))
+
+    def test_results_that_are_no_tensors(self, device: str, case: Any) -> None:
+        """Numbers, strings and the like: as the reference's."""
+        args = self.inputs(case, Make(device, self.dtypes[0]))
+        expected = others(self.reference(*copies(args)))
+        if expected in ([], [None]):
+            pytest.skip("it returns tensors alone")
+        assert others(self.op(*args)) == expected
 
     def test_cases_cover_the_edges(self) -> None:
         shapes = [

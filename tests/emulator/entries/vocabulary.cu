@@ -6,11 +6,15 @@
 #include "column_sums.cuh"
 #include "divisor.cuh"
 #include "evict_last.cuh"
+#include "fp8.cuh"
 #include "mbarrier.cuh"
 #include "mma.cuh"
+#include "ordered_key.cuh"
 #include "pack.cuh"
+#include "packed.cuh"
 #include "pipeline.cuh"
 #include "row.cuh"
+#include "strided_view.h"
 #include "swizzle.cuh"
 #include "thread_group.cuh"
 #include "tile.cuh"
@@ -44,6 +48,54 @@ __global__ void pack_pairs(const float* in, uint32_t* float16s, uint32_t* bfloat
   bfloat16s[threadIdx.x] = pack<bfloat16>(in[2 * threadIdx.x], in[2 * threadIdx.x + 1]);
 }
 
+// ---- ordered_key, packed, fp8, strided_view -------------------------------------------------------------------
+
+template <typename T>
+__global__ void order(const T* in, ordered_key_t<T>* keys, T* again, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  keys[i] = ordered_key(in[i]);
+  again[i] = of_ordered_key<T>(keys[i]);
+}
+
+__global__ void find_largest(const float* in, unsigned long long* largest, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) atomicMax(largest, ranked_key(in[i], i));
+}
+
+__global__ void tell_largest(const unsigned long long* largest, float* value, int* place) {
+  *value = value_of(*largest);
+  *place = place_of(*largest);
+}
+
+template <typename T, typename Sum>
+__global__ void multiply_bytes(const float* a, const float* b, T* bytes, Sum* sums) {
+  const Vector<T, 8> left = to_bytes<T>(load<8>(a, threadIdx.x), 2), right = to_bytes<T>(load<8>(b, threadIdx.x), 2);
+  store(bytes, threadIdx.x, left);
+  sums[threadIdx.x] = dot(left, right, Sum(7));
+}
+
+__global__ void decode_codes(float* e4m3s, float* e5m2s) {
+  Vector<uint8_t, 4> codes;
+  for (int i = 0; i < 4; ++i) codes[i] = threadIdx.x * 4 + i;
+  store(e4m3s, threadIdx.x, fp8::decode_all(codes, fp8::Format{false}));
+  store(e5m2s, threadIdx.x, fp8::decode_all(codes, fp8::Format{true}));
+}
+
+template <typename Index>
+__global__ void copy_view(StridedView<const float, Index> in, StridedView<float, Index> out, Index n) {
+  const Index threads = Index(gridDim.x) * blockDim.x;
+  for (Index i = Index(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += threads) out[i] = in[i];
+}
+
+StridedLayout layout(int dimensions, const int64_t* sizes, const int64_t* strides) {
+  StridedLayout layout;
+  layout.dimensions = dimensions;
+  std::copy(sizes, sizes + dimensions, layout.sizes);
+  std::copy(strides, strides + dimensions, layout.strides);
+  return layout;
+}
+
 // ---- reduce, thread_group, row --------------------------------------------------------------------------------
 
 template <int kLanes>
@@ -72,6 +124,33 @@ __global__ void sum_rows(const float* in, float* sums, int* taken, int64_t rows,
     if (row < rows) {
       if (group.rank() == 0) atomicAdd(&taken[row], 1);
       if (group.rank() == group.size() - 1) sums[row] = again;
+    }
+  }
+}
+
+// The largest, the product and the place of the largest of each row, twice.
+template <typename Group>
+__global__ void reduce_rows(
+    const float* in, float* largest, float* products, float* firsts, int64_t* places, int64_t rows, int64_t n) {
+  Group group;
+  for (int64_t row = group.first(); group.in_turn(row, rows); row += group.count()) {
+    float most = -INFINITY, product = 1;
+    Ranked<float> best{-INFINITY, n};
+    for (int64_t i = group.rank(); row < rows && i < n; i += group.size()) {
+      const Ranked<float> candidate{in[row * n + i], i};
+      if (candidate.is_before(best)) best = candidate;
+      most = max(most, candidate.value);
+      product *= candidate.value;
+    }
+    for (int again = 0; again < 2; ++again) {
+      const float row_max = group.max(most), row_product = group.product(product);
+      const Ranked<float> first = group.argmax(best);
+      if (row < rows && group.rank() == group.size() - 1) {
+        largest[row] = row_max;
+        products[row] = row_product;
+        firsts[row] = first.value;
+        places[row] = first.place;
+      }
     }
   }
 }
@@ -313,6 +392,78 @@ cudaError_t groups_of_8(const float* in, float* out) {
 cudaError_t argmax_of_8(const float* in, float* values, int* places) {
   argmax_of_groups<8><<<1, 64>>>(in, values, places);
   return cudaGetLastError();
+}
+
+cudaError_t order_float32(const float* in, uint32_t* keys, float* again, int n) {
+  order<<<(n + 63) / 64, 64>>>(in, keys, again, n);
+  return cudaGetLastError();
+}
+
+cudaError_t order_float64(const double* in, uint64_t* keys, double* again, int n) {
+  order<<<(n + 63) / 64, 64>>>(in, keys, again, n);
+  return cudaGetLastError();
+}
+
+cudaError_t order_float16(const float16* in, uint16_t* keys, float16* again, int n) {
+  order<<<(n + 63) / 64, 64>>>(in, keys, again, n);
+  return cudaGetLastError();
+}
+
+cudaError_t order_bfloat16(const bfloat16* in, uint16_t* keys, bfloat16* again, int n) {
+  order<<<(n + 63) / 64, 64>>>(in, keys, again, n);
+  return cudaGetLastError();
+}
+
+cudaError_t argmax_by_key(const float* in, unsigned long long* largest, float* value, int* place, int n) {
+  find_largest<<<(n + 63) / 64, 64>>>(in, largest, n);
+  tell_largest<<<1, 1>>>(largest, value, place);
+  return cudaGetLastError();
+}
+
+cudaError_t signed_bytes(const float* a, const float* b, int8_t* bytes, int32_t* sums) {
+  multiply_bytes<<<1, 32>>>(a, b, bytes, sums);
+  return cudaGetLastError();
+}
+
+cudaError_t unsigned_bytes(const float* a, const float* b, uint8_t* bytes, uint32_t* sums) {
+  multiply_bytes<<<1, 32>>>(a, b, bytes, sums);
+  return cudaGetLastError();
+}
+
+cudaError_t decoded(float* e4m3s, float* e5m2s) {
+  decode_codes<<<1, 64>>>(e4m3s, e5m2s);
+  return cudaGetLastError();
+}
+
+cudaError_t view_of_32_bits(
+    const float* in, float* out, const int64_t* sizes, const int64_t* from, const int64_t* to, int dimensions, int n) {
+  copy_view<int><<<2, 64>>>({in, layout(dimensions, sizes, from)}, {out, layout(dimensions, sizes, to)}, n);
+  return cudaGetLastError();
+}
+
+cudaError_t view_of_64_bits(
+    const float* in, float* out, const int64_t* sizes, const int64_t* from, const int64_t* to, int dimensions, int n) {
+  copy_view<int64_t><<<2, 64>>>({in, layout(dimensions, sizes, from)}, {out, layout(dimensions, sizes, to)}, n);
+  return cudaGetLastError();
+}
+
+cudaError_t reduced_by_lanes(const float* in, float* a, float* b, float* c, int64_t* d, int64_t rows, int64_t n) {
+  reduce_rows<LaneGroup<8>><<<3, 64>>>(in, a, b, c, d, rows, n);
+  return cudaGetLastError();
+}
+
+cudaError_t reduced_by_block(const float* in, float* a, float* b, float* c, int64_t* d, int64_t rows, int64_t n) {
+  reduce_rows<BlockGroup><<<3, 96>>>(in, a, b, c, d, rows, n);
+  return cudaGetLastError();
+}
+
+cudaError_t reduced_by_part(const float* in, float* a, float* b, float* c, int64_t* d, int64_t rows, int64_t n) {
+  reduce_rows<SubBlockGroup><<<2, dim3(64, 3)>>>(in, a, b, c, d, rows, n);
+  return cudaGetLastError();
+}
+
+cudaError_t reduced_by_cluster(const float* in, float* a, float* b, float* c, int64_t* d, int64_t rows, int64_t n) {
+  return launch_cluster(reduce_rows<ClusterGroup>, 6, 64, 0, 3, in, a, b, c, d, rows, n);
 }
 
 cudaError_t rows_by_lanes(const float* in, float* sums, int* taken, int64_t rows, int64_t n) {

@@ -12,8 +12,17 @@ def test_entry_holds_plain_data():
     entry = schema.entry()
     assert {k: v for k, v in entry.items() if k not in ("arguments", "returns")} == {
         "text": schema.text,
+        "operator": None,
         "functional": True,
         "dispatches": True,
+        "takes_tensors": True,
+        "device": None,
+        "on_cuda": True,
+        "is_constant": False,
+        "differentiable": True,
+        "breaks_graph": False,
+        "container": None,
+        "returned": None,
         "cpp_return": "std::tuple<Tensor, Tensor>",
         "python_return": "tuple[Tensor, Tensor]",
     }
@@ -31,6 +40,7 @@ def test_entry_holds_plain_data():
         "size": None,
         "kind": "optional_tensor",
         "sample": None,
+        "another_sample": None,
     }
     pad, eps = entry["arguments"][2:]
     assert (pad["default"], pad["size"], pad["annotation"]) == ("(0, 0)", 2, "int | Sequence[int]")
@@ -83,3 +93,60 @@ def test_kinds():
 )
 def test_what_picks_the_device(text: str, dispatches: bool):
     assert parse(text).dispatches is dispatches
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "on_cuda", "is_constant"),
+    (
+        (
+            "(int n, *, Device? device=None) -> Tensor",
+            {"python": "device", "cpp": "device", "optional": True},
+            True,
+            False,
+        ),
+        ("(Device on) -> int", {"python": "on", "cpp": "on", "optional": False}, True, True),
+        ("(int n) -> Tensor", None, False, False),
+        ("(ScalarType t) -> str[]", None, False, True),
+        ("(Tensor? x, Device device) -> Tensor", None, True, False),
+    ),
+)
+def test_operators_without_tensors(text: str, device: dict | None, on_cuda: bool, is_constant: bool):
+    entry = parse(text).entry()
+    assert (entry["device"], entry["on_cuda"], entry["is_constant"]) == (device, on_cuda, is_constant)
+
+
+@pytest.mark.parametrize(
+    ("text", "operator", "returned", "annotation"),
+    (
+        ("(Tensor(a!) x) -> Tensor(a!)", "(Tensor(a!) x) -> ()", {"names": ["x"], "results": []}, "Tensor"),
+        (
+            "(Tensor(a!) from, Tensor y) -> (Tensor(a!), Tensor mean)",
+            "(Tensor(a!) from, Tensor y) -> Tensor mean",
+            {"names": ["from_", "mean"], "results": [1]},
+            "tuple[Tensor, Tensor]",
+        ),
+        (
+            "(Tensor(a!)[] xs) -> Tensor(a!)[]",
+            "(Tensor(a!)[] xs) -> ()",
+            {"names": ["xs"], "results": []},
+            "list[Tensor]",
+        ),
+    ),
+)
+def test_a_result_that_is_an_argument_is_the_function_s_and_not_the_operator_s(text, operator, returned, annotation):
+    schema = parse(text)
+    assert schema.text == operator
+    assert (schema.entry()["returned"], schema.entry()["python_return"]) == (returned, annotation)
+
+
+@pytest.mark.parametrize(
+    ("result", "breaks"), (("int", True), ("SymInt", False), ("(Tensor, int)", False), ("(Tensor, str)", True))
+)
+def test_results_that_no_graph_holds(result: str, breaks: bool):
+    assert parse(f"(Tensor x) -> {result}").breaks_graph is breaks
+
+
+def test_an_operator_may_be_named():
+    assert [parse(f"{name}(Tensor x) -> ()").operator for name in ("", "op", "op.out ", " op_")] == [
+        *(None, "op", "op.out", "op_")
+    ]

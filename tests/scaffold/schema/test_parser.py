@@ -26,7 +26,7 @@ ACCEPTED = {
     "(Tensor! x) -> ()": "(Tensor(a!) x) -> ()",
     "(Tensor(a!) x, Tensor! y) -> ()": "(Tensor(a!) x, Tensor(b!) y) -> ()",
     "(Tensor(a0!) x) -> Tensor": None,
-    "(Tensor(a!)? x, Tensor(b!)[] y, Tensor(c!)?[] z) -> ()": None,
+    "(Tensor(a!)? x, Tensor(b!)[] y, Tensor(c!)[]? z) -> ()": None,
     "(Tensor[](a!) x, Tensor![2] y) -> ()": "(Tensor(a!)[] x, Tensor(b!)[2] y) -> ()",
     "(Tensor?[] x, Tensor[]? y, Tensor?[]? z) -> ()": None,
     "(int?? x, int??[] y, int []?? z) -> ()": "(int? x, int?[] y, int[]? z) -> ()",
@@ -129,7 +129,7 @@ def _argument(draw, name: str, alias: str, must_default: bool, mutable: bool) ->
     elif not must_default and draw(st.booleans()):
         default = ""
     mark = ""
-    if base == "Tensor" and mutable:
+    if base == "Tensor" and mutable and not (optional and shape):
         mark = draw(st.sampled_from(["", f"({alias}!)", f"( {alias} ! )"]))
     space = draw(_spaces)
     return f"{base}{mark}{'?' * optional}{space}{shape} {name}{space}" + (f"={space}{default}" if default else "")
@@ -206,7 +206,10 @@ REFUSED = [
     ("(int[][] x) -> ()", "      ^", "list of lists"),
     ("(int[0] x) -> ()", "     ^", "whole number from 1"),
     ("(int[2.5] x) -> ()", "     ^", "whole number from 1"),
-    ("op(int x) -> ()", "^", "without the operator's name"),
+    ("op int x) -> ()", "^", "or with the operator's name and its '('"),
+    ("aten::op(int x) -> ()", "^", "The namespace is the package's"),
+    ("op.default(int x) -> ()", "^", "its overload is not called default"),
+    ("my__op(int x) -> ()", "^", "single underscores"),
     ("(int x)", "       ^", "'->' and what the operator returns, not the end"),
     ("(int x,) -> ()", "       ^", "Expected a type, not )"),
     ("(int) -> ()", "    ^", "the argument's name, not )"),
@@ -224,7 +227,11 @@ REFUSED = [
     ("(*, int lambda) -> ()", "        ^", "lambda is reserved in Python"),
     ("(int x=1, int y) -> ()", "              ^", "y needs a default"),
     # aliases: opcheck refuses the operator, or it mutates what it does not say
-    ("(Tensor(a!) x) -> Tensor(a!)", "                  ^", "A result cannot be an argument"),
+    ("(Tensor(a!)? x) -> Tensor(a!)", "                   ^", "which is always given, is written to"),
+    ("(Tensor(a!) x) -> Tensor(b!)", "                  ^", "which is always given, is written to"),
+    ("(Tensor(a!)[] x) -> Tensor(a!)", "                    ^", "which is always given, is written to"),
+    ("(Tensor(a!) x) -> Tensor!", "                  ^", "Name the argument that is the result"),
+    ("(Tensor(a!)?[] x) -> ()", " ^", "cannot follow writes to a list that holds None"),
     ("(Tensor(a) x) -> Tensor", "       ^", "The only alias taken is Tensor(a!)"),
     ("(Tensor(a! -> a|b) x) -> ()", "       ^", "The only alias taken is Tensor(a!)"),
     ("(Tensor(*) x) -> ()", "       ^", "The only alias taken is Tensor(a!)"),
@@ -234,6 +241,7 @@ REFUSED = [
     ("(Tensor! x) -> int", "               ^", "returns plain Tensors or ()"),
     ("(Tensor! x) -> (Tensor, Tensor[])", "                        ^", "returns plain Tensors or ()"),
     # results
+    ("(Tensor x) -> Tensor?[]", "              ^", "takes no list that holds None"),
     ("(Tensor x) -> ScalarType", "              ^", "reaches Python as an integer"),
     ("(Tensor x) -> (int, bool[])", "                    ^", "cannot return a list of bool"),
     # defaults that PyTorch takes and that fail, or are another value, when they are used

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelgen.errors import UsageError
+from kernelgen.scaffold.schema.from_python import said_shapes, signature
 from kernelgen.scaffold.schema.from_python.dependencies import with_dependencies
-from kernelgen.scaffold.schema.from_python.signature import infer
 from kernelgen.scaffold.schema.from_python.source_file import FunctionError, SourceFile, bound_names, global_names
 from kernelgen.scaffold.schema.model import Schema
 
@@ -25,6 +25,9 @@ _IGNORED_DECORATORS = (
     "torch.jit.script",
     "torch.jit.ignore",
     "torch.library.custom_op",
+    "jaxtyping.jaxtyped",
+    "beartype.",
+    "typeguard.",
 )
 
 
@@ -33,7 +36,8 @@ class Reference:
     """A function that computes what an operator shall compute, and the schema of its signature.
 
     `source` is the text of a file of its own: the imports, helpers and constants that it needs, and the
-    function. `packages` are the packages it imports besides Python's own and torch.
+    function. `packages` are the packages it imports besides Python's own and torch. `shapes` are those that it says of
+    its tensors, in annotations of jaxtyping, which the text has no more, or in its docstring.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Reference:
     source: str
     docstring: str = ""
     packages: tuple[str, ...] = ()
+    shapes: str = ""
 
     def source_as(self, new_name: str) -> str:
         """`source` with the function under another name.
@@ -95,9 +100,11 @@ def read(path: Path, name: str, mutates: Sequence[str] = ()) -> Reference:
             raise file.error(sentence, decorator)
     if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in _own_nodes(function)):
         raise file.error(f"{name} is a generator; an operator returns its results at once.", function)
-    schema = infer(file, function, mutates)
-    source, packages = with_dependencies(file, function)
-    return Reference(name, schema, source, ast.get_docstring(function) or "", packages)
+    schema = signature.infer(file, function, mutates)
+    shapes = signature.shapes(file, function, schema)
+    plain = said_shapes.without_shapes(file)
+    source, packages = with_dependencies(plain, _find(plain, name))
+    return Reference(name, schema, source, ast.get_docstring(function) or "", packages, shapes)
 
 
 def _find(file: SourceFile, name: str) -> ast.FunctionDef:

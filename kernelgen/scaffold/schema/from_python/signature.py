@@ -10,10 +10,13 @@ import ast
 import difflib
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelgen.scaffold.schema.errors import SchemaError
+from kernelgen.scaffold.schema.from_python import said_shapes
+from kernelgen.scaffold.schema.from_python.container import container_of
 from kernelgen.scaffold.schema.from_python.source_file import SourceFile
-from kernelgen.scaffold.schema.model import Schema
+from kernelgen.scaffold.schema.model import Container, Schema
 from kernelgen.scaffold.schema.parser import parse
 from kernelgen.scaffold.schema.tokens import quote
 
@@ -80,8 +83,21 @@ def infer(file: SourceFile, function: ast.FunctionDef, mutates: Sequence[str] = 
         words.append(_argument(file, argument, default, alias))
         star = "*, " if "*" in words else ""
         _check(file, f"({star}{words[-1]}) -> ()", argument)
-    result = _result(file, function)
-    return _check(file, f"({', '.join(words)}) -> {result}", function.returns)
+    result, container = _result(file, function)
+    return replace(_check(file, f"({', '.join(words)}) -> {result}", function.returns), container=container)
+
+
+def shapes(file: SourceFile, function: ast.FunctionDef, schema: Schema) -> str:
+    """The shapes that the function's annotations give to all its tensors, as `--shapes` has them; else its docstring's;
+    else an empty string."""
+    arguments = [*function.args.args, *function.args.kwonlyargs]
+    annotations = {a.arg: _unstring(file, a.annotation) for a in arguments if a.annotation is not None}
+    node = _unstring(file, function.returns) if function.returns is not None else None
+    container = node is not None and container_of(file, node)
+    results = container[1] if container else _subscript(file, node, _TUPLES) or ([] if node is None else [node])
+    results = [_unstring(file, result) for result in results]
+    annotated = said_shapes.of_annotations(file, annotations, results, schema)
+    return annotated or said_shapes.of_docstring(ast.get_docstring(function) or "", schema)
 
 
 def _check(file: SourceFile, text: str, node: ast.AST) -> Schema:
@@ -103,26 +119,34 @@ def _argument(file: SourceFile, argument: ast.arg, default: ast.expr | None, ali
     return f"{type} {argument.arg}{value}"
 
 
-def _result(file: SourceFile, function: ast.FunctionDef) -> str:
+def _result(file: SourceFile, function: ast.FunctionDef) -> tuple[str, Container | None]:
+    """The results as a schema has them, and the class that the function returns them in, if any."""
     node = function.returns
     if node is None:
         raise file.error(f"{function.name} does not say what it returns; write `-> Tensor`, or `-> None`.", function)
     node = _unstring(file, node)
     if isinstance(node, ast.Constant) and node.value is None:
-        return "()"
+        return "()", None
+    if (results := container_of(file, node)) is not None:
+        container, annotations = results
+        fields = zip(container.fields, annotations, strict=True)
+        words = [f"{_type(file, annotation, f'{container.name}.{name}')} {name}" for name, annotation in fields]
+        return (words[0] if len(words) == 1 else f"({', '.join(words)})"), container
     items = _subscript(file, node, _TUPLES)
     if items is None:
-        return _type(file, node, "the result")
+        return _type(file, node, "the result"), None
     if any(isinstance(i, ast.Constant) and i.value is Ellipsis for i in items):
         raise file.error("A tuple of any length cannot be returned; write list[Tensor].", function.returns)
     if len(items) == 1:
         raise file.error("An operator that returns one value returns it bare; leave out the tuple.", function.returns)
-    return f"({', '.join(_type(file, i, 'the result') for i in items)})"
+    return f"({', '.join(_type(file, i, 'the result') for i in items)})", None
 
 
 def _type(file: SourceFile, node: ast.expr, subject: str, depth: int = 0) -> str:
     """The schema type of an annotation."""
     node = _unstring(file, node)
+    if (annotation := said_shapes.annotation_of(file, node)) is not None:
+        return _type(file, annotation[0], subject, depth)
     parts = _union(file, node)
     if len(parts) > 1:
         types = [p for p in parts if not (isinstance(p, ast.Constant) and p.value is None)]

@@ -22,9 +22,10 @@ class SourceFile:
     Raises FunctionError if the file cannot be read or parsed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: str | None = None) -> None:
+        """`text` is what to read in place of the file's own."""
         self.path = path
-        self.text = _read(path)
+        self.text = _read(path) if text is None else text
         self.lines = self.text.split("\n")
         try:
             self.tree = ast.parse(self.text)
@@ -45,6 +46,12 @@ class SourceFile:
         return FunctionError(
             f"{self.path}:{line}: {sentence}\n{line_with_caret(source, max(0, min(column, len(source))))}"
         )
+
+    def offset(self, node: ast.AST, end: bool = False) -> int:
+        """Where in the text a node begins or ends."""
+        line, column = (node.end_lineno, node.end_col_offset) if end else (node.lineno, node.col_offset)
+        before = self.lines[line - 1].encode()[:column].decode()
+        return sum(len(text) + 1 for text in self.lines[: line - 1]) + len(before)
 
     def dotted(self, node: ast.AST) -> str | None:
         """The dotted path of a name or attribute, such as `torch.Tensor` for `T`; None for other code."""

@@ -1,5 +1,5 @@
-// Conversion to 8-bit floating-point numbers with a scale: by one instruction a pair from compute capability 8.9 on, in
-// integer arithmetic before.
+// Conversion to 8-bit floating-point numbers with a scale, and back: by one instruction a pair from compute
+// capability 8.9 on, in integer arithmetic before.
 //
 // Which format a kernel writes is known at run time only: with a version for each, kernels would take twice as long to
 // compile, for half an instruction an element.
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "float_types.cuh"
 #include "vector.cuh"
 
 namespace fp8 {
@@ -87,6 +88,25 @@ __device__ __forceinline__ Vector<uint8_t, N> encode_all(
     }
   }
   return codes;
+}
+
+// The number of a code, exactly: through float16, whose numbers hold those of both formats.
+__device__ inline float decode(uint32_t code, Format format) {
+  const uint32_t sign = (code & 0x80) << 8, rest = code & 0x7f;
+  if (!format.e5m2 && rest == format.nan()) return __uint_as_float(kFloatInfinity | 1u << 22);
+  // E5M2 is the upper byte of float16. E4M3's exponent has a bias that is less by 8.
+  const __half_raw bits{static_cast<uint16_t>(sign | rest << (format.e5m2 ? 8 : 7))};
+  return __half2float(__half(bits)) * (format.e5m2 ? 1.f : 256.f);
+}
+
+template <int N>
+__device__ Vector<float, N> decode_all(const Vector<uint8_t, N>& codes, Format format) {
+  Vector<float, N> values;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    values[i] = decode(codes[i], format);
+  }
+  return values;
 }
 
 // A scale, by which codes are multiplied, and its inverse, by which numbers are before they are encoded.

@@ -90,45 +90,18 @@ struct BlockGroup {
 
   template <typename T>
   __device__ T max(T value) {
-    __shared__ T largest[2][kWarp];
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-    T* const warp_largest = largest[max_buffer_ ^= 1];
-    value = warp_max(value);
-    if (lane == 0) {
-      warp_largest[warp] = value;
-    }
-    __syncthreads();
-    return warp_max(warp_largest[lane < warps ? lane : 0]);
+    return max_by(value, 0, [] { __syncthreads(); });
   }
 
   template <typename T>
   __device__ T product(T value) {
-    __shared__ T products[kWarp];
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-    value = warp_product(value);
-    __syncthreads();  // The last call's values have been read.
-    if (lane == 0) {
-      products[warp] = value;
-    }
-    __syncthreads();
-    return warp_product(lane < warps ? products[lane] : T(1));
+    return product_by(value, 0, [] { __syncthreads(); });
   }
 
   // Of what goes before all others, see Ranked.
   template <typename T>
   __device__ Ranked<T> argmax(Ranked<T> best) {
-    __shared__ T largest[kWarp];
-    __shared__ int64_t places[kWarp];
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-    best = warp_argmax(best);
-    __syncthreads();  // The last call's values have been read.
-    if (lane == 0) {
-      largest[warp] = best.value;
-      places[warp] = best.place;
-    }
-    __syncthreads();
-    const int chosen = lane < warps ? lane : 0;
-    return warp_argmax(Ranked<T>{largest[chosen], places[chosen]});
+    return argmax_by(best, 0, [] { __syncthreads(); });
   }
 
  protected:
@@ -147,6 +120,48 @@ struct BlockGroup {
     return warp_sum(lane < warps ? warp_sums[lane] : T());
   }
 
+  template <typename T, typename Synchronise>
+  __device__ T max_by(T value, int begin, const Synchronise& synchronise) {
+    __shared__ T largest[2][kWarp];
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    T* const warp_largest = &largest[max_buffer_ ^= 1][begin];
+    value = warp_max(value);
+    if (lane == 0) {
+      warp_largest[warp] = value;
+    }
+    synchronise();
+    return warp_max(warp_largest[lane < warps ? lane : 0]);
+  }
+
+  template <typename T, typename Synchronise>
+  __device__ T product_by(T value, int begin, const Synchronise& synchronise) {
+    __shared__ T products[kWarp];
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    value = warp_product(value);
+    synchronise();  // The last call's values have been read.
+    if (lane == 0) {
+      products[begin + warp] = value;
+    }
+    synchronise();
+    return warp_product(lane < warps ? products[begin + lane] : T(1));
+  }
+
+  template <typename T, typename Synchronise>
+  __device__ Ranked<T> argmax_by(Ranked<T> best, int begin, const Synchronise& synchronise) {
+    __shared__ T largest[kWarp];
+    __shared__ int64_t places[kWarp];
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    best = warp_argmax(best);
+    synchronise();  // The last call's values have been read.
+    if (lane == 0) {
+      largest[begin + warp] = best.value;
+      places[begin + warp] = best.place;
+    }
+    synchronise();
+    const int chosen = begin + (lane < warps ? lane : 0);
+    return warp_argmax(Ranked<T>{largest[chosen], places[chosen]});
+  }
+
  private:
   int buffer_ = 0;
   int max_buffer_ = 0;
@@ -163,8 +178,28 @@ struct SubBlockGroup : BlockGroup {
 
   template <typename T>
   __device__ T sum(T value) {
-    return sum_by(value, threadIdx.y * (blockDim.x / kWarp), [] { named_barrier_sync(1 + threadIdx.y, blockDim.x); });
+    return sum_by(value, first_warp(), synchronise);
   }
+
+  template <typename T>
+  __device__ T max(T value) {
+    return max_by(value, first_warp(), synchronise);
+  }
+
+  template <typename T>
+  __device__ T product(T value) {
+    return product_by(value, first_warp(), synchronise);
+  }
+
+  template <typename T>
+  __device__ Ranked<T> argmax(Ranked<T> best) {
+    return argmax_by(best, first_warp(), synchronise);
+  }
+
+ private:
+  __device__ int first_warp() const { return threadIdx.y * (blockDim.x / kWarp); }
+
+  static __device__ void synchronise() { named_barrier_sync(1 + threadIdx.y, blockDim.x); }
 };
 
 // The lanes of a warp take neighbouring rows, and the warps of a block share the elements of each: for rows that lie
@@ -251,18 +286,9 @@ struct ClusterGroup {
   template <typename T>
   __device__ T sum(T value) {
     __shared__ T sums[2][kMaxWarps];
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    const int lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp;
     T* const warp_sums = sums[buffer_ ^= 1];
-    value = warp_sum(value);
-    if (!started_) {
-      cluster::wait();
-      started_ = true;
-    }
-    if (lane < cluster::size()) {
-      *cluster::shared_of(lane, &warp_sums[cluster::rank() * warps + warp]) = value;
-    }
-    cluster::arrive();
-    cluster::wait();
+    share(warp_sum(value), warp_sums);
     T total = T();
     for (int i = lane; i < cluster::size() * warps; i += kWarp) {
       total += warp_sums[i];
@@ -270,8 +296,62 @@ struct ClusterGroup {
     return warp_sum(total);
   }
 
+  template <typename T>
+  __device__ T max(T value) {
+    __shared__ T largest[2][kMaxWarps];
+    T* const warp_largest = largest[max_buffer_ ^= 1];
+    share(warp_max(value), warp_largest);
+    value = warp_largest[0];
+    for (int i = threadIdx.x % kWarp; i < cluster::size() * int(blockDim.x) / kWarp; i += kWarp) {
+      value = value > warp_largest[i] || value != value ? value : warp_largest[i];
+    }
+    return warp_max(value);
+  }
+
+  template <typename T>
+  __device__ T product(T value) {
+    __shared__ T products[2][kMaxWarps];
+    T* const warp_products = products[product_buffer_ ^= 1];
+    share(warp_product(value), warp_products);
+    value = T(1);
+    for (int i = threadIdx.x % kWarp; i < cluster::size() * int(blockDim.x) / kWarp; i += kWarp) {
+      value *= warp_products[i];
+    }
+    return warp_product(value);
+  }
+
+  template <typename T>
+  __device__ Ranked<T> argmax(Ranked<T> best) {
+    __shared__ Ranked<T> firsts[2][kMaxWarps];
+    Ranked<T>* const warp_firsts = firsts[argmax_buffer_ ^= 1];
+    share(warp_argmax(best), warp_firsts);
+    best = warp_firsts[0];
+    for (int i = threadIdx.x % kWarp; i < cluster::size() * int(blockDim.x) / kWarp; i += kWarp) {
+      if (warp_firsts[i].is_before(best)) best = warp_firsts[i];
+    }
+    return warp_argmax(best);
+  }
+
  private:
+  // Leaves a value of each warp in the shared memory of every block.
+  template <typename T>
+  __device__ void share(const T& value, T* of_warps) {
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    if (!started_) {
+      cluster::wait();
+      started_ = true;
+    }
+    if (lane < cluster::size()) {
+      *cluster::shared_of(lane, &of_warps[cluster::rank() * warps + warp]) = value;
+    }
+    cluster::arrive();
+    cluster::wait();
+  }
+
   int buffer_ = 0;
+  int max_buffer_ = 0;
+  int product_buffer_ = 0;
+  int argmax_buffer_ = 0;
   bool started_ = false;
 };
 

@@ -5,6 +5,8 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <initializer_list>
 #include <optional>
 #include <stdexcept>
@@ -206,6 +208,46 @@ inline void is_at_most(const char* op, const char* name, int64_t value, const ch
   if (value > most) {
     refuse(op, name, "is " + std::to_string(value), std::string(bound) + " or less, which is " + std::to_string(most));
   }
+}
+
+// A tensor that is a single number.
+inline void is_scalar(const Argument& argument) {
+  if (argument.tensor.dim() != 0) {
+    refuse(argument, "has shape " + shape_text(argument.tensor.sizes()), "a tensor without dimensions");
+  }
+}
+
+// A number as C++ prints it: six digits.
+inline std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+// Numbers among the arguments. NaN is refused by all of these.
+inline void is_finite(const char* op, const char* name, double value) {
+  if (!std::isfinite(value)) refuse(op, name, "is " + number_text(value), "a finite number");
+}
+
+inline void is_positive(const char* op, const char* name, double value) {
+  if (!(value > 0)) refuse(op, name, "is " + number_text(value), "a number above 0");
+}
+
+inline void is_between(const char* op, const char* name, double value, double least, double most) {
+  if (!(value >= least && value <= most)) {
+    refuse(op, name, "is " + number_text(value), "a number from " + number_text(least) + " to " + number_text(most));
+  }
+}
+
+// A word among the arguments.
+inline void is_one_of(
+    const char* op, const char* name, const std::string& value, std::initializer_list<const char*> words) {
+  std::string list;
+  for (const char* word : words) {
+    if (value == word) return;
+    list += (list.empty() ? "" : ", ") + std::string(word);
+  }
+  refuse(op, name, "is \"" + value + "\"", list);
 }
 
 // For `int[2]` and the like: PyTorch does not check the length that a schema gives.

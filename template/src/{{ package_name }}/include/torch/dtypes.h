@@ -55,6 +55,33 @@ void visit_integers(ScalarType dtype, Visitor&& visitor) {
   }
 }
 
+// The element type of a dtype.
+template <ScalarType dtype>
+struct Element;
+
+#define ELEMENT_OF(dtype, element) \
+  template <> \
+  struct Element<ScalarType::dtype> : Type<element> {};
+ELEMENT_OF(Float, float)
+ELEMENT_OF(Double, double)
+ELEMENT_OF(Half, Half)
+ELEMENT_OF(BFloat16, BFloat16)
+ELEMENT_OF(Char, int8_t)
+ELEMENT_OF(Byte, uint8_t)
+ELEMENT_OF(Short, int16_t)
+ELEMENT_OF(Int, int32_t)
+ELEMENT_OF(Long, int64_t)
+ELEMENT_OF(Bool, bool)
+#undef ELEMENT_OF
+
+// The same with one of these dtypes: visit<ScalarType::Half, ScalarType::BFloat16>(dtype, visitor). Only they are
+// compiled.
+template <ScalarType... accepted, typename Visitor>
+void visit(ScalarType dtype, Visitor&& visitor) {
+  const bool is_one = ((dtype == accepted && (visitor(Type<typename Element<accepted>::type>()), true)) || ...);
+  if (!is_one) throw std::runtime_error("no kernel for dtype " + std::string(torch::headeronly::toString(dtype)));
+}
+
 template <typename T>
 const T* data(const torch::stable::Tensor& tensor) {
   return static_cast<const T*>(tensor.const_data_ptr());
