@@ -572,10 +572,13 @@ def test_the_mutants_of_the_gpu_still_fit_the_recipes(tmp_path):
     recipes = sorted({mutant.recipe for mutant in CUDA})
     stamped = stamp(tmp_path / "stamped", recipes=recipes)
     for mutant in CUDA:
-        source = stamped / "src" / "demo_kernels" / "ops" / mutant.recipe / mutant.file
-        (tmp_path / mutant.file).parent.mkdir(exist_ok=True)
-        (tmp_path / mutant.file).write_text(source.read_text())
-        mutant.apply(tmp_path)
+        op = stamped / "src" / "demo_kernels" / "ops" / mutant.recipe
+        before = (op / mutant.file).read_text() if (op / mutant.file).exists() else None
+        mutant.apply(op)
+        if before is None:
+            (op / mutant.file).unlink()
+        else:
+            (op / mutant.file).write_text(before)
 
 
 # ---- The command ----------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ SLOW = "right_flash_attention"
 
 @dataclass(frozen=True)
 class Mutant:
-    """`old` occurs in `file` of the recipe; its first occurrence there becomes `new`."""
+    """`old` occurs in `file` of the recipe; its first occurrence there becomes `new`. A header that the op shares with
+    others, in include/, is copied to the op first, which the others then do not see."""
 
     name: str
     recipe: str
@@ -35,7 +36,8 @@ class Mutant:
 
     def apply(self, op: Path) -> None:
         path = op / self.file
-        text = path.read_text()
+        shared = op.parents[1] / "include" / self.file
+        text = (path if path.exists() else shared).read_text()
         assert self.old in text, f"{self.name}: the recipe's {self.file} no longer holds {self.old!r}"
         path.write_text(text.replace(self.old, self.new, 1))
 

@@ -75,7 +75,7 @@ CUDA = [
     Mutant(
         "cuda_tiles_not_waited_for",
         "flash_attention",
-        "../../include/sm80/attention_backward_keys.cuh",
+        "sm80/attention_backward_keys.cuh",
         "    cp_async_wait<Block::kStages - 2>();\n    __syncthreads();",
         "   ",
     ),
