@@ -3,9 +3,8 @@
 They are no part of the project of every recipe, whose build takes longest of all: each has a project of its own.
 """
 
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from kernelgen.emulator.library import has_toolkit
 from tests.conftest import with_sample
 
-from .conftest import QUICK_NVCC, build, edit, has_cuda_13, own_tests, quickly, run, stamp
+from .recipe_apart import Emulated, assert_passes_its_tests
 
 # Each with the emulated GPU that shows its faults: one that converts to 8 bits in software, or the one with wgmma.
 OPS = {"linear_fp8": "sm_90a", "quantize_fp8": "sm_80", "rms_norm_fp8": "sm_80", "swiglu_fp8": "sm_80"}
@@ -44,39 +43,19 @@ FAULTS = [
 ]
 
 
+EMULATED = Emulated(OPS, "accuracy or rounded or format", count=120)
+
+
 @pytest.mark.parametrize("op", with_sample(OPS, {"swiglu_fp8"}))
 def test_the_recipe_passes_its_tests(op: str, tmp_path: Path) -> None:
-    project = stamp(tmp_path / "demo", ops=[{"name": op, "recipe": op}])
-    if has_cuda_13():
-        edit(project / "setup.py", ("NVCC_FLAGS: dict[str, list[str]] = {}", QUICK_NVCC))
-    result = build(project, TORCH_CUDA_ARCH_LIST="9.0a", **quickly())
-    assert result.returncode == 0, result.stdout + result.stderr
-    outcomes = own_tests(project, f"src/demo_kernels/ops/{op}")
-    assert [outcome for outcome in outcomes if outcome.status == "failed"] == []
-    assert sum(outcome.status == "passed" for outcome in outcomes) > 40
+    assert_passes_its_tests(op, tmp_path, "9.0a")
 
 
 @pytest.fixture(scope="module")
 def emulated(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """The recipes, built for their emulated GPUs. Shared: copy it."""
 
-    def fill(folder: Path) -> None:
-        project = stamp(folder / "demo", ops=[{"name": op, "recipe": op} for op in OPS])
-        for op in OPS:
-            fuzz(project, op, "--count", "120").check_returncode()
-
-    return made_once("emulated-fp8", fill) / "demo"
-
-
-def fuzz(project: Path, op: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernelgen", "fuzz", op, *arguments, "--device", "emulated", "--gpu", OPS[op]]
-    return run([*command, "--seed", "1"], project)
-
-
-def own_values(project: Path, op: str) -> subprocess.CompletedProcess[str]:
-    """The op's own tests of values, up to the first failure."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--seed=1", "--device", "emulated", "--gpu", OPS[op]]
-    return run([*command, f"src/demo_kernels/ops/{op}", "-k", "accuracy or rounded or format"], project)
+    return made_once("emulated-fp8", partial(EMULATED.fill, count=120)) / "demo"
 
 
 @pytest.mark.corpus
@@ -86,12 +65,4 @@ def test_a_fault_is_found(
     emulated: Path, copy_of: Callable[[Path], Path], op: str, file: str, old: str, new: str
 ) -> None:
     """By fuzz or by the op's own tests, which have special numbers that fuzz seldom draws on so slow a device."""
-    project = copy_of(emulated)
-    (path,) = (path for part in ("include", f"ops/{op}") for path in project.glob(f"src/demo_kernels/{part}/**/{file}"))
-    edit(path, (old, new))
-    tested = own_values(project, op)
-    if tested.returncode == 0:
-        result = fuzz(project, op, "--count", "120")
-        assert result.returncode == 1, result.stdout + result.stderr
-    else:
-        assert tested.returncode == 1, tested.stdout + tested.stderr
+    EMULATED.assert_found(copy_of(emulated), op, file, (old, new))
