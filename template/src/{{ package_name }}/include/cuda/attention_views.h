@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #ifdef __CUDACC__
-#define HOST_DEVICE __host__ __device__
+#define VIEW_FUNCTION __host__ __device__
 #else
-#define HOST_DEVICE
+#define VIEW_FUNCTION
 #endif
 
 namespace attention {
@@ -27,12 +27,12 @@ struct Rows {
   T* data;
   int stride, begin;
 
-  HOST_DEVICE Rows(const View& view, int64_t batch, int head, int begin = 0)
+  VIEW_FUNCTION Rows(const View& view, int64_t batch, int head, int begin = 0)
       : data(static_cast<T*>(view.data) + batch * view.batch + head * view.head), stride(view.row), begin(begin) {}
 
-  HOST_DEVICE T* operator[](int row) const { return data + int64_t(begin + row) * stride; }
+  VIEW_FUNCTION T* operator[](int row) const { return data + int64_t(begin + row) * stride; }
 };
 
 }  // namespace attention
 
-#undef HOST_DEVICE
+#undef VIEW_FUNCTION

@@ -3,9 +3,9 @@
 #pragma once
 
 #ifdef __CUDACC__
-#define HOST_DEVICE __host__ __device__
+#define MASK_FUNCTION __host__ __device__
 #else
-#define HOST_DEVICE
+#define MASK_FUNCTION
 #endif
 
 namespace attention {
@@ -17,37 +17,37 @@ struct Mask {
   int left, right;
 
   // The range of keys [begin, end) that a query attends to; empty if begin == end.
-  HOST_DEVICE int begin(int query) const {
+  MASK_FUNCTION int begin(int query) const {
     const int first = query + keys - queries - left;
     return first < 0 ? 0 : first < keys ? first : keys;
   }
-  HOST_DEVICE int end(int query) const {
+  MASK_FUNCTION int end(int query) const {
     const int past = query + keys - queries + right + 1;
     const int limit = past < keys ? past : keys, first = begin(query);
     return limit > first ? limit : first;
   }
-  HOST_DEVICE bool allows(int query, int key) const {
+  MASK_FUNCTION bool allows(int query, int key) const {
     const int distance = key - (query + keys - queries);
     return query < queries && key < keys && distance <= right && distance >= -left;
   }
   // The first query that attends to this key or a later one, and one past the last query that attends to this key or an
   // earlier one.
-  HOST_DEVICE int first_query(int key) const {
+  MASK_FUNCTION int first_query(int key) const {
     const int first = key - (keys - queries) - right;
     return first < 0 ? 0 : first < queries ? first : queries;
   }
-  HOST_DEVICE int end_query(int key) const {
+  MASK_FUNCTION int end_query(int key) const {
     const int past = key - (keys - queries) + left + 1;
     return past < 0 ? 0 : past < queries ? past : queries;
   }
   // Whether the first and the last query attend to equally many keys, so that all tiles take about as long.
-  HOST_DEVICE bool is_even() const { return end(0) - begin(0) == end(queries - 1) - begin(queries - 1); }
+  MASK_FUNCTION bool is_even() const { return end(0) - begin(0) == end(queries - 1) - begin(queries - 1); }
   // Whether every query of [first_query, end_query) attends to every key of [first_key, end_key).
-  HOST_DEVICE bool allows_all(int first_query, int end_query, int first_key, int end_key) const {
+  MASK_FUNCTION bool allows_all(int first_query, int end_query, int first_key, int end_key) const {
     return allows(first_query, end_key - 1) && allows(end_query - 1, first_key) && end_key <= keys;
   }
 };
 
 }  // namespace attention
 
-#undef HOST_DEVICE
+#undef MASK_FUNCTION
