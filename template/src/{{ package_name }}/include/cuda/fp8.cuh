@@ -35,6 +35,12 @@ __device__ __forceinline__ uint32_t magnitude(float x) {
   return __float_as_uint(x) & 0x7fffffff;
 }
 
+// The code of infinity or NaN.
+__device__ __forceinline__ uint32_t code_of_special(float x, Format format) {
+  const uint32_t sign = (__float_as_uint(x) >> 24) & 0x80;
+  return (magnitude(x) == kFloatInfinity ? format.infinity() : format.nan()) | sign;
+}
+
 // The code of x times `inverse`: to nearest, ties to even; beyond the largest number that number; infinity and NaN stay
 // so.
 __device__ __noinline__ inline uint32_t encode(float x, float inverse, Format format) {
@@ -43,7 +49,7 @@ __device__ __noinline__ inline uint32_t encode(float x, float inverse, Format fo
   const int dropped = 23 - format.fraction();
   const uint32_t smallest = (128 - format.bias()) << 23;  // The bits of the smallest normal number.
   const uint32_t bits = magnitude(scaled), sign = (__float_as_uint(scaled) >> 24) & 0x80;
-  if (bits >= kFloatInfinity) return (bits == kFloatInfinity ? format.infinity() : format.nan()) | sign;
+  if (bits >= kFloatInfinity) return code_of_special(scaled, format);
   if (bits < smallest) {
     // Added to a subnormal number, this leaves the code in the sum's last bits: their unit is that of such numbers.
     const uint32_t rounder = smallest + (dropped << 23);
@@ -74,12 +80,17 @@ template <int N>
 __device__ __forceinline__ Vector<uint8_t, N> encode_all(
     const Vector<float, N>& values, float inverse, bool finite, Format format) {
   Vector<uint8_t, N> codes;
-  if (N % 4 == 0 && finite) {
+  if constexpr (N % 4 == 0) {
 #pragma unroll
     for (int i = 0; i + 3 < N; i += 4) {
       const uint32_t low = encode_pair(values[i], values[i + 1], inverse, format);
       const uint32_t high = encode_pair(values[i + 2], values[i + 3], inverse, format);
       reinterpret_cast<uint32_t*>(&codes)[i / 4] = low | high << 16;
+    }
+    if (finite) return codes;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (magnitude(values[i]) >= kFloatInfinity) codes[i] = code_of_special(values[i], format);
     }
   } else {
 #pragma unroll
