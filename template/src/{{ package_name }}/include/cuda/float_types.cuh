@@ -16,3 +16,8 @@ using float64 = double;
 struct e4m3 {
   uint8_t code;
 };
+
+// The left operand of a matrix product in float8_e5m2, the right one in float8_e4m3fn.
+struct e5m2_by_e4m3 {
+  uint8_t code;
+};

@@ -1,0 +1,36 @@
+// Rows that are quantised as they are, for fp8_row_kernels.cuh.
+
+#pragma once
+
+#include "fp8_row_kernels.cuh"
+
+namespace fp8 {
+
+// The source of such rows.
+template <typename T>
+struct Plain {
+  RowMatrix<const T> x;
+
+  template <int N, int kAccesses>
+  __device__ void chunk(int64_t row, const RowPart<N, kAccesses>& part, Held<N, kAccesses>& values) const {
+    Vector<T, N> loaded[kAccesses];
+    load_part(x.row(row), part, loaded);
+#pragma unroll
+    for (int access = 0; access < kAccesses; ++access) {
+      values[access] = widen(loaded[access]);
+    }
+  }
+
+  template <int N, int kAccesses>
+  __device__ void whole(BlockGroup&, int64_t row, const RowPart<N, kAccesses>& part, Held<N, kAccesses>& values) const {
+    chunk(row, part, values);
+  }
+
+  template <int N, int kAccesses>
+  __device__ void prepare(BlockGroup&, int64_t, int64_t, int) const {}
+
+  template <int N, int kAccesses>
+  __device__ void keep(int64_t, const RowPart<N, kAccesses>&, const Held<N, kAccesses>&) const {}
+};
+
+}  // namespace fp8
