@@ -12,25 +12,27 @@ struct Plain {
   RowMatrix<const T> x;
 
   template <int N, int kAccesses>
-  __device__ void chunk(int64_t row, const RowPart<N, kAccesses>& part, Held<N, kAccesses>& values) const {
+  __device__ Held<N, kAccesses> chunk(int64_t row, const RowPart<N, kAccesses>& part) const {
     Vector<T, N> loaded[kAccesses];
     load_part(x.row(row), part, loaded);
+    Held<N, kAccesses> values;
 #pragma unroll
     for (int access = 0; access < kAccesses; ++access) {
       values[access] = widen(loaded[access]);
     }
+    return values;
   }
 
   template <int N, int kAccesses>
-  __device__ void whole(BlockGroup&, int64_t row, const RowPart<N, kAccesses>& part, Held<N, kAccesses>& values) const {
-    chunk(row, part, values);
+  __device__ Held<N, kAccesses> whole(BlockGroup&, int64_t row, const RowPart<N, kAccesses>& part) const {
+    return chunk(row, part);
   }
 
   template <int N, int kAccesses>
   __device__ void prepare(BlockGroup&, int64_t, int64_t, int) const {}
 
-  template <int N, int kAccesses>
-  __device__ void keep(int64_t, const RowPart<N, kAccesses>&, const Held<N, kAccesses>&) const {}
+  template <int N, int kAccesses, typename Values>
+  __device__ void keep(int64_t, const RowPart<N, kAccesses>&, const Values&) const {}
 };
 
 }  // namespace fp8

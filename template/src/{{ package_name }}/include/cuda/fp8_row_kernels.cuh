@@ -4,18 +4,18 @@
 //
 //     struct Source {
 //       // What all elements of a row have in common, such as the mean of squares; of a row that the block, or its
-//       warp,
-//       // holds, and of one in `chunks` chunks. Each gives the values of a part afterwards.
+//       // warp, holds, and of one in `chunks` chunks. `whole` and, after `prepare`, `chunk` return the values of a part,
+//       // Held or the like.
 //       template <int N, int kAccesses>
-//       __device__ void whole(BlockGroup&, int64_t row, const RowPart<N, kAccesses>&, Held<N, kAccesses>& values);
+//       __device__ Values whole(BlockGroup&, int64_t row, const RowPart<N, kAccesses>&);
 //       template <int N, int kAccesses>
 //       __device__ void prepare(BlockGroup&, int64_t row, int64_t accesses, int chunks);
 //       template <int N, int kAccesses>
-//       __device__ void chunk(int64_t row, const RowPart<N, kAccesses>&, Held<N, kAccesses>& values);
+//       __device__ Values chunk(int64_t row, const RowPart<N, kAccesses>&);
 //
 //       // Writes the values to where they are wanted besides.
-//       template <int N, int kAccesses>
-//       __device__ void keep(int64_t row, const RowPart<N, kAccesses>&, const Held<N, kAccesses>& values);
+//       template <int N, int kAccesses, typename Values>
+//       __device__ void keep(int64_t row, const RowPart<N, kAccesses>&, const Values&);
 //     };
 
 #pragma once
@@ -62,12 +62,12 @@ __device__ __forceinline__ void load_part(
 }
 
 // The values, each rounded to T.
-template <int N, int kAccesses, typename T>
-__device__ __forceinline__ void store_part(
-    T* row, const RowPart<N, kAccesses>& part, const Held<N, kAccesses>& values) {
+template <int N, int kAccesses, typename T, typename Values>
+__device__ __forceinline__ void store_part(T* row, const RowPart<N, kAccesses>& part, const Values& values) {
 #pragma unroll
   for (int access = 0; access < kAccesses; ++access) {
-    if (part.has(access)) store_evict_last(row, part.index(access), narrow<T>(values[access]));
+    const Vector<float, N> of_access = values[access];
+    if (part.has(access)) store_evict_last(row, part.index(access), narrow<T>(of_access));
   }
 }
 
@@ -78,9 +78,8 @@ __device__ void quantise_whole_rows(
   const Place place(grid, blockIdx.x);
   const bool valid = place.row < rows;
   const RowPart<N, kAccesses> part(valid ? n / N : 0);
-  Held<N, kAccesses> values;
   BlockGroup block;
-  source.whole(block, place.row, part, values);
+  const auto values = source.whole(block, place.row, part);
   source.keep(place.row, part, values);
   if (scaling == Scaling::kGroup) {
     quantise_groups(values, part, out, place.row, n);
@@ -93,7 +92,6 @@ __device__ void quantise_whole_rows(
 template <int N, int kAccesses, typename Source>
 __device__ void quantise_long_row(Source source, const Rows& out, Scaling scaling, int64_t n, int chunks) {
   const int64_t row = blockIdx.x;
-  Held<N, kAccesses> values;
   BlockGroup block;
   source.template prepare<N, kAccesses>(block, row, n / N, chunks);
   Scale scale(1.f, 1.f);
@@ -101,7 +99,7 @@ __device__ void quantise_long_row(Source source, const Rows& out, Scaling scalin
     uint32_t largest[kAccesses], all[1] = {0};
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const RowPart<N, kAccesses> part(n / N, chunk);
-      source.chunk(row, part, values);
+      const auto values = source.chunk(row, part);
       largest_of_accesses<true>(values, part, largest);
 #pragma unroll
       for (int access = 0; access < kAccesses; ++access) {
@@ -113,7 +111,7 @@ __device__ void quantise_long_row(Source source, const Rows& out, Scaling scalin
   }
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const RowPart<N, kAccesses> part(n / N, chunk);
-    source.chunk(row, part, values);
+    const auto values = source.chunk(row, part);
     source.keep(row, part, values);
     if (scaling == Scaling::kGroup) {
       quantise_groups(values, part, out, row, n);
@@ -129,8 +127,7 @@ template <int N, int kAccesses, typename Source>
 __device__ void quantise_chunk(Source source, const Rows& out, int64_t rows, int64_t n, const Grid& grid) {
   const Place place(grid, blockIdx.x);
   const RowPart<N, kAccesses> part(place.row < rows ? n / N : 0, place.chunk);
-  Held<N, kAccesses> values;
-  source.chunk(place.row, part, values);
+  const auto values = source.chunk(place.row, part);
   source.keep(place.row, part, values);
   quantise_groups(values, part, out, place.row, n);
 }

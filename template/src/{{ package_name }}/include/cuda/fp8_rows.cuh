@@ -26,22 +26,29 @@ struct RowPart {
   __device__ bool begins_group(int access) const { return has(access) && index(access) * N % kGroupLength == 0; }
 };
 
-// What a thread holds of a row.
+// What a thread holds of a row. The functions below take any such `values`: values[access] is a Vector<float, N>, which
+// may be computed at each use, where that takes fewer registers.
 template <int N, int kAccesses>
-using Held = Vector<float, N>[kAccesses];
+struct Held {
+  Vector<float, N> values[kAccesses];
+
+  __device__ Vector<float, N>& operator[](int access) { return values[access]; }
+  __device__ const Vector<float, N>& operator[](int access) const { return values[access]; }
+};
 
 // The largest magnitude of each access, as bits; 0 of those past the row's end. With kFiniteAlone infinity and NaN do
 // not count.
-template <bool kFiniteAlone, int N, int kAccesses>
+template <bool kFiniteAlone, int N, int kAccesses, typename Values>
 __device__ __forceinline__ void largest_of_accesses(
-    const Held<N, kAccesses>& values, const RowPart<N, kAccesses>& part, uint32_t (&largest)[kAccesses]) {
+    const Values& values, const RowPart<N, kAccesses>& part, uint32_t (&largest)[kAccesses]) {
 #pragma unroll
   for (int access = 0; access < kAccesses; ++access) {
     largest[access] = 0;
     if (!part.has(access)) continue;
+    const Vector<float, N> of_access = values[access];
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const uint32_t bits = magnitude(values[access][k]);
+      const uint32_t bits = magnitude(of_access[k]);
       if (!kFiniteAlone || bits < kFloatInfinity) largest[access] = max(largest[access], bits);
     }
   }
@@ -84,10 +91,10 @@ __device__ __forceinline__ uint32_t share_in_row(BlockGroup& block, const uint32
 }
 
 // Writes the codes of a thread's part, with the inverse of each access's scale.
-template <int N, int kAccesses>
+template <int N, int kAccesses, typename Values>
 __device__ __forceinline__ void write_codes(
     uint8_t* codes,
-    const Held<N, kAccesses>& values,
+    const Values& values,
     const RowPart<N, kAccesses>& part,
     const float (&inverses)[kAccesses],
     bool finite,
@@ -100,10 +107,10 @@ __device__ __forceinline__ void write_codes(
 }
 
 // The same with one scale.
-template <int N, int kAccesses>
+template <int N, int kAccesses, typename Values>
 __device__ __forceinline__ void write_codes(
     uint8_t* codes,
-    const Held<N, kAccesses>& values,
+    const Values& values,
     const RowPart<N, kAccesses>& part,
     float inverse,
     bool finite,
@@ -117,8 +124,8 @@ __device__ __forceinline__ void write_codes(
 }
 
 // Whether all that a thread holds is finite.
-template <int N, int kAccesses>
-__device__ __forceinline__ bool is_finite(const Held<N, kAccesses>& values, const RowPart<N, kAccesses>& part) {
+template <int N, int kAccesses, typename Values>
+__device__ __forceinline__ bool is_finite(const Values& values, const RowPart<N, kAccesses>& part) {
   uint32_t largest[kAccesses], all = 0;
   largest_of_accesses<false>(values, part, largest);
 #pragma unroll
@@ -152,9 +159,9 @@ __device__ __forceinline__ void scales_of_groups(
 }
 
 // Writes codes and scales of a row by groups. The whole warp takes part.
-template <int N, int kAccesses>
+template <int N, int kAccesses, typename Values>
 __device__ void quantise_groups(
-    const Held<N, kAccesses>& values, const RowPart<N, kAccesses>& part, const Rows& out, int64_t row, int64_t n) {
+    const Values& values, const RowPart<N, kAccesses>& part, const Rows& out, int64_t row, int64_t n) {
   uint32_t largest[kAccesses];
   largest_of_accesses<false>(values, part, largest);
   share_in_groups<N>(largest);
@@ -180,10 +187,10 @@ __device__ void quantise_groups(
 }
 
 // Writes codes and scale of a row that its threads, a warp or the block, hold as a whole; nothing unless `valid`.
-template <int N, int kAccesses>
+template <int N, int kAccesses, typename Values>
 __device__ void quantise_row(
     BlockGroup& block,
-    const Held<N, kAccesses>& values,
+    const Values& values,
     const RowPart<N, kAccesses>& part,
     const Rows& out,
     int64_t row,
