@@ -17,6 +17,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 600
@@ -42,6 +43,10 @@ def main() -> int:
     def run(turn: tuple[str, int]) -> Run | None:
         return fuzz(options, *turn) if time.monotonic() < deadline else None
 
+    cores = sorted(os.sched_getaffinity(0))
+    options.cores = SimpleQueue()
+    for job in range(options.jobs):
+        options.cores.put(cores[job :: options.jobs] or cores)
     runs = []
     with ThreadPoolExecutor(options.jobs) as pool:
         for ended in pool.map(run, turns):
@@ -57,16 +62,18 @@ def list_of_ops(project: Path) -> list[str]:
 
 
 def fuzz(options: argparse.Namespace, op: str, seed: int) -> Run:
-    """One run of `kernelgen fuzz`; jobs share the cores."""
-    threads = str(max(1, len(os.sched_getaffinity(0)) // options.jobs))
+    """One run of `kernelgen fuzz` on cores of its own: it spreads over as many as it may use."""
+    cores = options.cores.get()
     command = [*_kernelgen(), "fuzz", op, "--project", str(options.project), "--python", sys.executable]
     command += ["--device", options.device, "--seed", str(seed), "--no-build", "--json"]
     begin = time.monotonic()
     try:
-        variables = {**os.environ, "OMP_NUM_THREADS": threads}
-        ended = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=LIMIT_S, check=False)
+        pinned = ["taskset", "--cpu-list", ",".join(map(str, cores)), *command]
+        ended = subprocess.run(pinned, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
         return Run(op, seed, time.monotonic() - begin, 1, problems=(f"did not end in {LIMIT_S} s",))
+    finally:
+        options.cores.put(cores)
     return parsed(op, seed, time.monotonic() - begin, ended)
 
 

@@ -34,7 +34,8 @@ def faults(function, times=4, *, backward=False) -> str:
 
 def made(function, *, backward=False, **names) -> JudgedCase:
     arena = CpuArena()
-    drawing = Drawing(described(function, **names), {"n": 1000}, torch.float32, "cpu", NoiseTape("cpu"), backward=backward)
+    op = described(function, **names)
+    drawing = Drawing(op, {"n": 1000}, torch.float32, "cpu", NoiseTape("cpu"), backward=backward)
     timed = JudgedCase(drawing, {OP: SameProcess(function, arena)}, arena, None)
     timed.plan(timed.warm_up(OP))
     return timed
