@@ -7,6 +7,7 @@ As fused.py, whose rows these are.
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,29 @@ from project import import_package
 from kernelgen.errors import LabError
 from kernelgen.worker import ceilings
 from kernelgen.worker.environment import describe
-from kernelgen.worker.op import load
+from kernelgen.worker.op import Op, load
 
 OPS = ("linear_fp8", "quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
 # The share of this GPU's copy rate to reach, where so many bytes move at least.
 BOUND, BOUND_BYTES = 0.85, 64 * 2**20
-# The share of the speed of PyTorch's product to reach: by row with 1,024 rows of x and more, and else.
+# The share of the speed of PyTorch's product to reach: by row with 1,024 rows of x and more, and else. Training has to
+# be as fast as PyTorch's layer in 16 bits.
 PRODUCT, PRODUCT_BOUNDS = "torch scaled_mm", (0.95, 1.0)
+TRAINING, LINEAR = "training", "torch linear"
 
 
 def product_bound(case: str, sizes: dict[str, int]) -> dict[str, Any]:
+    if TRAINING in case:
+        return {"of": LINEAR, "fraction": 1.0}
     by_row_with_many_rows = "rows" in case and sizes["m"] >= 1024
     return {"of": PRODUCT, "fraction": PRODUCT_BOUNDS[0 if by_row_with_many_rows else 1]}
+
+
+def measurements(package: str, names: list[str]) -> Iterator[tuple[Op, str, bool]]:
+    """Each op's cases, forward; and backward those of training."""
+    for op in (load(package, name) for name in names):
+        for case in op.cases:
+            yield from ((op, case, backward) for backward in ((False, True) if TRAINING in case else (False,)))
 
 
 def main() -> None:
@@ -52,21 +64,20 @@ def main() -> None:
     facts["kernels"], facts["compile_seconds"] = compiled(project, tuple(options.ops))
     print(f"copy: {facts['ceilings']['copy_bytes_per_s'] / 1e9:.0f} GB/s", flush=True)
     facts["rows"] = []
-    for op in (load(package, name) for name in options.ops):
-        for case in op.cases:
-            try:
-                measured = row(op, case, dtype, False, options.samples, BOUND)
-            except (LabError, torch.OutOfMemoryError) as error:
-                print(f"{op.name} {case}: {error}", file=sys.stderr)
-                continue
-            if op.name == "linear_fp8":
-                measured |= {"path": "sm90", "bound": product_bound(case, op.cases[case])}
-            elif measured["bytes"] < BOUND_BYTES:
-                measured["bound"] = None
-            facts["rows"].append(measured)
-            show(facts["rows"][-1], facts["ceilings"]["copy_bytes_per_s"])
-            if options.json:  # After each, so that an interrupt loses little.
-                results_file.write(options.json, facts)
+    for op, case, backward in measurements(package, options.ops):
+        try:
+            measured = row(op, case, dtype, backward, options.samples, BOUND)
+        except (LabError, torch.OutOfMemoryError) as error:
+            print(f"{op.name} {case}: {error}", file=sys.stderr)
+            continue
+        if op.name == "linear_fp8":
+            measured |= {"path": "sm90", "bound": product_bound(case, op.cases[case])}
+        elif measured["bytes"] < BOUND_BYTES:
+            measured["bound"] = None
+        facts["rows"].append(measured)
+        show(facts["rows"][-1], facts["ceilings"]["copy_bytes_per_s"])
+        if options.json:  # After each, so that an interrupt loses little.
+            results_file.write(options.json, facts)
 
 
 if __name__ == "__main__":

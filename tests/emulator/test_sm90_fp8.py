@@ -12,7 +12,7 @@ from .test_recipes import random
 
 TILES = (
     *("fast_alone", "fast_ping_pong", "fast_wide", "fast_halves"),
-    *("promoted_alone", "promoted_below", "promoted_beside", "promoted_quarters"),
+    *("promoted_alone", "promoted_below", "promoted_beside", "promoted_quarters", "promoted_e5m2"),
 )
 # m, n, k; multiprocessors. Some blocks process several tiles; no size is a multiple of a tile's, and k is 5, 4 or 3
 # stages, so that one of four splits has none.
@@ -28,9 +28,9 @@ def fp8(made_once):
     )
 
 
-def codes_and_scales(rows, k, groups):
+def codes_and_scales(rows, k, groups, dtype=torch.float8_e4m3fn):
     """Codes up to 8 in magnitude, and scales that differ by up to 4."""
-    return (2 * random(rows, k)).clamp(-8, 8).to(torch.float8_e4m3fn), torch.rand(groups) + 0.25
+    return (2 * random(rows, k)).clamp(-8, 8).to(dtype), torch.rand(groups) + 0.25
 
 
 @pytest.mark.parametrize("m, n, k, multiprocessors", SIZES)
@@ -38,7 +38,8 @@ def codes_and_scales(rows, k, groups):
 def test_every_kind_of_tile(fp8, memory, tile, m, n, k, multiprocessors):
     promotes = tile.startswith("promoted")
     groups = -(-k // 128)
-    x, x_scales = codes_and_scales(m, k, (groups, m) if promotes else (1, m))
+    dtype = torch.float8_e5m2 if tile.endswith("e5m2") else torch.float8_e4m3fn
+    x, x_scales = codes_and_scales(m, k, (groups, m) if promotes else (1, m), dtype)
     weight, scales = codes_and_scales(n, k, (-(-n // 128), groups) if promotes else (n, 1))
     bias = random(n).half()
     columns = scales.repeat_interleave(128, 0)[:n].repeat_interleave(128, 1)[:, :k] if promotes else scales

@@ -4,8 +4,8 @@
 //
 //     struct Source {
 //       // What all elements of a row have in common, such as the mean of squares; of a row that the block, or its
-//       // warp, holds, and of one in `chunks` chunks. `whole` and, after `prepare`, `chunk` return the values of a part,
-//       // Held or the like.
+//       // warp, holds, and of one in `chunks` chunks. `whole` returns the values of a part, and so does `chunk` after
+//       // `prepare`: Held, or the like.
 //       template <int N, int kAccesses>
 //       __device__ Values whole(BlockGroup&, int64_t row, const RowPart<N, kAccesses>&);
 //       template <int N, int kAccesses>

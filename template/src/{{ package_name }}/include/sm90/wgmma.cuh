@@ -147,7 +147,7 @@ WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 #undef WGMMA
 
 // The same of 8-bit elements, both operands from shared memory.
-#define WGMMA_FP8(T, types, N, size, p0, p1, p2) \
+#define WGMMA_FP8(T, left, right, N, size, p0, p1, p2) \
   template <> \
   struct Shape<T, N> { \
     template <Transposed kTransposed> \
@@ -155,14 +155,14 @@ WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
       static_assert(kTransposed == Transposed::kNone, "8-bit operands are not transposed"); \
       asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " p2 \
                    ", 0;\n" \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." types " {" NAMES_##size \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." left "." right " {" NAMES_##size \
                    "}, " p0 ", " p1 ", adds, 1, 1;\n}" \
                    : SUM_##size(0) \
                    : "l"(a), "l"(b), "r"(int(adds))); \
     } \
   };
 #define WGMMA_FP8_BOTH(N, size, ...) \
-  WGMMA_FP8(e4m3, "e4m3.e4m3", N, size, __VA_ARGS__) WGMMA_FP8(e5m2_by_e4m3, "e5m2.e4m3", N, size, __VA_ARGS__)
+  WGMMA_FP8(e4m3, "e4m3", "e4m3", N, size, __VA_ARGS__) WGMMA_FP8(e5m2_by_e4m3, "e5m2", "e4m3", N, size, __VA_ARGS__)
 WGMMA_FP8_BOTH(32, 16, "%16", "%17", "%18")
 WGMMA_FP8_BOTH(64, 32, "%32", "%33", "%34")
 WGMMA_FP8_BOTH(96, 48, "%48", "%49", "%50")
