@@ -4,7 +4,8 @@
 
 A run is `kernelgen fuzz OP --seed N` with its default cases, as a user calls it. The ops of PROJECT, which has to be
 built, take turns; each turn has the next seed. What failed is printed as it happens, and a table of the runs at the
-end. The exit code is 1 if a run failed, and 2 if none ended in time.
+end. On a GPU the largest case of a run takes up to 28 GiB of its memory: give it as many jobs as there is room for. The
+exit code is 1 if a run failed, and 2 if none ended in time.
 """
 
 import argparse
