@@ -34,7 +34,7 @@ FAULTS = [
     ("quantize_fp8", "fp8_rows.cuh", "scale.inverse, lane / kAccesses * kAccesses + access)", "scale.inverse, access)"),
     ("quantize_fp8", "matrices.cu", "__shfl_xor_sync(0xffffffff, own, kAcross)", "own"),
     ("quantize_fp8", "matrices.cu", "__byte_perm(rows[2], rows[3], 0x5140)", "__byte_perm(rows[3], rows[2], 0x5140)"),
-    ("linear_fp8", "forward.cu", "sums.acc[product][i] += products", "sums.acc[product][i] = products"),
+    ("linear_fp8", "forward.cu", "sums.acc[product][i] += half.products", "sums.acc[product][i] = half.products"),
     ("linear_fp8", "forward.cu", "current.factors = reader.of_group(step + 2)", ""),
     ("linear_fp8", "forward.cu", "first_row() + i % 2 * 8", "first_row()"),
     ("linear_fp8", "forward.cu", "__shfl_sync(0xffffffff, strip.column_scales[i], holder)", "strip.column_scales[i]"),
