@@ -75,28 +75,43 @@ __device__ __forceinline__ uint32_t encode_pair(float first, float second, float
 #endif
 }
 
-// The codes of N numbers times `inverse`. `finite`: whether all the numbers are.
+// The codes of N numbers times `inverse`. `finite`: whether all the numbers are; else each takes a call.
 template <int N>
 __device__ __forceinline__ Vector<uint8_t, N> encode_all(
     const Vector<float, N>& values, float inverse, bool finite, Format format) {
   Vector<uint8_t, N> codes;
-  if constexpr (N % 4 == 0) {
+  if (N % 4 == 0 && finite) {
 #pragma unroll
     for (int i = 0; i + 3 < N; i += 4) {
       const uint32_t low = encode_pair(values[i], values[i + 1], inverse, format);
       const uint32_t high = encode_pair(values[i + 2], values[i + 3], inverse, format);
       reinterpret_cast<uint32_t*>(&codes)[i / 4] = low | high << 16;
     }
-    if (finite) return codes;
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      if (magnitude(values[i]) >= kFloatInfinity) codes[i] = code_of_special(values[i], format);
-    }
   } else {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       codes[i] = encode(values[i], inverse, format);
     }
+  }
+  return codes;
+}
+
+// The same without calls, for kernels that have registers for it.
+template <int N>
+__device__ __forceinline__ Vector<uint8_t, N> encode_all_inline(
+    const Vector<float, N>& values, float inverse, bool finite, Format format) {
+  static_assert(N % 4 == 0, "codes are written four at a time");
+  Vector<uint8_t, N> codes;
+#pragma unroll
+  for (int i = 0; i < N; i += 4) {
+    const uint32_t low = encode_pair(values[i], values[i + 1], inverse, format);
+    const uint32_t high = encode_pair(values[i + 2], values[i + 3], inverse, format);
+    reinterpret_cast<uint32_t*>(&codes)[i / 4] = low | high << 16;
+  }
+  if (finite) return codes;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (magnitude(values[i]) >= kFloatInfinity) codes[i] = code_of_special(values[i], format);
   }
   return codes;
 }

@@ -26,8 +26,7 @@ struct RowPart {
   __device__ bool begins_group(int access) const { return has(access) && index(access) * N % kGroupLength == 0; }
 };
 
-// What a thread holds of a row. The functions below take any such `values`: values[access] is a Vector<float, N>, which
-// may be computed at each use, where that takes fewer registers.
+// What a thread holds of a row.
 template <int N, int kAccesses>
 struct Held {
   Vector<float, N> values[kAccesses];
