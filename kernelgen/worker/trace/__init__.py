@@ -1,7 +1,8 @@
 """Traces a reference to the pointwise operators and reductions of rows that it is made of: forward, and its gradient.
 
 The request's `source` is the text of a file, `function` names a function in it, and `arguments` are those of its
-schema's entry. The answer is an event, "trace", with what scaffold/formula/ reads (see graph.py), or "refused" with
+schema's entry. `calls`, if there are any, are shapes that it has to take: of the `arguments` by name, and of the
+`results`. The answer is an event, "trace", with what scaffold/formula/ reads (see graph.py), or "refused" with
 `reason`, a phrase that names what was in the way.
 """
 
@@ -30,6 +31,7 @@ from kernelgen.worker.trace.graph import (
     unknown_operator,
 )
 from kernelgen.worker.trace.rows import rows
+from kernelgen.worker.trace.shapes import MatrixError, refuse_matrices, refuse_other_shapes
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
 
 
@@ -47,17 +49,19 @@ def traced(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _traced(request: dict[str, Any]) -> dict[str, Any]:
-    arguments = request["arguments"]
+    arguments, calls = request["arguments"], request.get("calls")
     function = load(request["source"], request["function"], arguments)
     reasons, forward_alone, plain = [], [], None
     for assumption in assumptions(arguments, request["recipes"]):
         if plain and "column" not in assumption.kinds.values():
             continue
         try:
-            facts = _under_its_rows(assumption, function)
+            facts = _with_its_shapes(assumption, function, calls)
             if plain or not _may_be_of_vectors(facts):
                 return facts
             plain = facts
+        except MatrixError:
+            raise
         except RefusedError as refused:
             reasons.append(refused)
             if refused.is_of_gradient:
@@ -68,7 +72,9 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
         return plain
     for assumption, composed in forward_alone:
         try:
-            return _under_its_rows(replace(assumption, composed=composed), function)
+            return _with_its_shapes(replace(assumption, composed=composed), function, calls)
+        except MatrixError:
+            raise
         except RefusedError as refused:
             reasons.append(refused)
     # The assumption that came furthest says most; of several the first, which is the plain case.
@@ -94,6 +100,18 @@ def foreign_operator(function: Function, arguments: list[dict[str, Any]], recipe
         except Exception:  # It does not take such arguments.
             continue
     return None
+
+
+def _with_its_shapes(
+    assumption: Assumption, function: Function, calls: list[dict[str, Any]] | None
+) -> dict[str, Any]:
+    """The graphs under an assumption whose kernels take the shapes that the function is called with."""
+    facts = _under_its_rows(assumption, function)
+    if calls:
+        refuse_other_shapes(function, facts["assumption"], assumption.sample(0), calls)
+    else:
+        refuse_matrices(function, assumption)
+    return facts
 
 
 def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any]:

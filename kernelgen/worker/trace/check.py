@@ -151,6 +151,8 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
     shapes = {"element": [sample.shape], "row": [sample.row_shape(), sample.row_shape(keeps=True)], "total": [()]}
     ours = evaluate(forward, {k: v.detach() if _is_float(v) else v for k, v in leaves.items()}, [], sample)
     for output, left, right in zip(forward["outputs"], ours, results, strict=True):
+        if output["kind"] not in shapes:
+            return False
         expected = shapes[output["kind"]][-1 if output["keeps"] and output["kind"] == "row" else 0]
         if tuple(right.shape) != expected or left.numel() not in (1, right.numel()):
             return False
