@@ -102,9 +102,7 @@ def foreign_operator(function: Function, arguments: list[dict[str, Any]], recipe
     return None
 
 
-def _with_its_shapes(
-    assumption: Assumption, function: Function, calls: list[dict[str, Any]] | None
-) -> dict[str, Any]:
+def _with_its_shapes(assumption: Assumption, function: Function, calls: list[dict[str, Any]] | None) -> dict[str, Any]:
     """The graphs under an assumption whose kernels take the shapes that the function is called with."""
     facts = _under_its_rows(assumption, function)
     if calls:

@@ -44,7 +44,7 @@ def _with_a_matrix(sample: Sample, name: str, vectors: Sequence[str]) -> Iterato
     others = [other for other in vectors if other != name]
     for shape in ((size, _OTHER_SIZE), (_OTHER_SIZE, size)):
         for changed in itertools.product((False, True), repeat=len(others)):
-            shapes = {name: shape} | {other: (_OTHER_SIZE,) for other, new in zip(others, changed) if new}
+            shapes = {name: shape} | {other: (_OTHER_SIZE,) for other, new in zip(others, changed, strict=True) if new}
             tensors = {name: _zeros(sample.values[name], shape) for name, shape in shapes.items()}
             yield replace(sample, values={**sample.values, **tensors})
 
@@ -95,7 +95,7 @@ def _row_of(facts: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], ran
 
 
 def _broadcasts_to(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    places = zip(reversed(shape), reversed(whole))
+    places = zip(reversed(shape), reversed(whole), strict=False)
     return len(shape) <= len(whole) and all(size in (1, other) for size, other in places)
 
 
