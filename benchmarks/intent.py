@@ -92,7 +92,7 @@ class Run:
     def suite(self, name: str, device: str) -> tuple[dict[str, Any], str]:
         """The op's tests by outcome and the failed ones, and these tests' text. pytest builds the project."""
         project = self.project(name)
-        report = project / f"suite-{device}.xml"
+        report = project / f"suite-{name}-{device}.xml"
         options = ["-q", "-p", "no:cacheprovider", "-k", TESTS[device], f"--junitxml={report}"]
         environment = {} if device == "cuda" else {"CUDA_VISIBLE_DEVICES": ""}
         started = time.monotonic()
