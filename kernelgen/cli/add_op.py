@@ -119,7 +119,7 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
 
 
 def _calls(text: str, function: "Reference") -> list[dict[str, Any]]:
-    """Shapes of arguments and results that --shapes describes."""
+    """Shapes and dtypes of arguments, and shapes of results, that --shapes describes."""
     from kernelgen.scaffold.shapes import trials
     from kernelgen.scaffold.shapes.cases import shape_in
     from kernelgen.scaffold.shapes.operator import Operator
@@ -129,6 +129,7 @@ def _calls(text: str, function: "Reference") -> list[dict[str, Any]]:
     return [
         {
             "arguments": {tensor.name: shape_in(tensor.shape, case) for tensor in operator.tensors},
+            "dtypes": {tensor.name: tensor.dtype for tensor in operator.tensors},
             "results": [shape_in(result.shape, case) for result in operator.results],
         }
         for case in trials.test_cases(operator)

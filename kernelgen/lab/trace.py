@@ -26,8 +26,8 @@ def trace(
     """What `function` of a file with the text `source` computes, for scaffold/formula/.
 
     Args:
-        calls: shapes of `arguments` and `results` that the kernels have to take; without any, those that the function
-            takes decide.
+        calls: shapes of `arguments`, their `dtypes`, and shapes of `results` that the kernels have to take; without
+            any, those that the function takes decide.
 
     Raises:
         NotTracedError: it does not decompose, or nothing can be traced there.

@@ -158,9 +158,16 @@ def test_a_product_with_a_matrix_is_no_product_with_a_vector(tmp_path, body, ten
     ],
 )
 def test_given_shapes_are_those_of_the_kernels(tmp_path, body, x, w, results, reason):
-    calls = [{"arguments": {"x": x, "w": w}, "results": results}]
+    calls = [{"arguments": {"x": x, "w": w}, "dtypes": {"x": "float", "w": "float"}, "results": results}]
     refusal = refusal_of_shapes(tmp_path, body, "x: Tensor, w: Tensor", calls)
     assert (refusal or "") == (reason or "")
+
+
+def test_kernels_of_one_dtype_are_not_those_of_a_weight_of_another(tmp_path):
+    shapes, dtypes = {"x": (4, 33), "w": (33,)}, {"x": "float", "w": "float32"}
+    calls = [{"arguments": shapes, "dtypes": dtypes, "results": [(4, 33)]}]
+    refusal = refusal_of_shapes(tmp_path, "return x.softmax(-1) * w", "x: Tensor, w: Tensor", calls)
+    assert refusal == "that w is of float32"
 
 
 def test_a_weight_may_say_which_dimensions_are_a_row(tmp_path):

@@ -1,9 +1,9 @@
 """Traces a reference to the pointwise operators and reductions of rows that it is made of: forward, and its gradient.
 
 The request's `source` is the text of a file, `function` names a function in it, and `arguments` are those of its
-schema's entry. `calls`, if there are any, are shapes that it has to take: of the `arguments` by name, and of the
-`results`. The answer is an event, "trace", with what scaffold/formula/ reads (see graph.py), or "refused" with
-`reason`, a phrase that names what was in the way.
+schema's entry. `calls`, if there are any, are what it has to take: shapes of the `arguments` and their `dtypes`, by
+name, and the shapes of the `results`. The answer is an event, "trace", with what scaffold/formula/ reads (see
+graph.py), or "refused" with `reason`, a phrase that names what was in the way.
 """
 
 from dataclasses import replace

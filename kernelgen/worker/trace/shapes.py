@@ -58,6 +58,9 @@ def refuse_other_shapes(
         shapes = {name: tuple(shape) for name, shape in call["arguments"].items()}
         given = {name: _zeros(value, shapes[name]) for name, value in sample.values.items() if name in shapes}
         values = {**sample.values, **given}
+        for name, dtype in call["dtypes"].items():
+            if {"int64": "int"}.get(dtype, dtype) != facts["dtypes"][name]:
+                raise RefusedError(f"that {name} is of {dtype}", SHAPES_ARE_OTHERS)
         for name in shapes:
             if not _is_taken(name, shapes, facts):
                 operator = unknown_operator(function, replace(sample, values=values))
