@@ -238,7 +238,13 @@ def test_what_is_not_differentiable_has_no_backward(tmp_path):
 
 @pytest.mark.parametrize(
     ("body", "between"),
-    [("return x.log()", ["x"]), ("return x.exp()", []), ("return x.sqrt() * y", ["x"]), ("return x / y", ["y"])],
+    [
+        ("return x.log()", ["x"]),
+        ("return x.exp()", []),
+        ("return x.sqrt() * y", ["x"]),
+        ("return x / y", ["y"]),
+        ("return x.square() / y.clamp(min=1e-6)", ["y"]),  # 16 bits do not hold a million.
+    ],
 )
 def test_numbers_are_drawn_where_the_function_is_defined(tmp_path, body, between):
     signature = "x: Tensor, y: Tensor" if "y" in body else "x: Tensor"
@@ -247,6 +253,12 @@ def test_numbers_are_drawn_where_the_function_is_defined(tmp_path, body, between
 
 def test_a_cast_to_float32_means_no_float64(tmp_path):
     assert not trace_text(tmp_path, "return x.float().exp().to(x.dtype)")["takes_float64"]
+
+
+def test_a_gradient_with_constants_of_float32_means_no_float64(tmp_path):
+    """PyTorch's own kernel multiplies by a sixth of float32, whatever the dtype."""
+    assert not trace_text(tmp_path, "return F.hardsigmoid(x)")["takes_float64"]
+    assert trace_text(tmp_path, "return F.relu6(x + 3) / 6")["takes_float64"]
 
 
 def test_pytorch_may_refuse_to_broadcast(tmp_path):

@@ -16,6 +16,7 @@ from kernelgen.worker.trace.check import (
     between,
     broadcasts,
     check,
+    is_differentiable_twice,
     takes_float64,
     takes_no_rows,
     takes_short_rows,
@@ -128,12 +129,18 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
 def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     """The graphs, for each choice of the bool arguments."""
     function.call(*assumption.sample(0).values.values())  # It may not take such arguments: that is known at once.
-    paths = [_path(choice, function) for choice in assumption.with_flags()]
+    choices = list(assumption.with_flags())
+    paths = [_path(choice, function) for choice in choices]
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
+    exact = all(
+        takes_float64(function, choice, path["forward"], path["backward"])
+        for choice, path in zip(choices, paths, strict=True)
+    )
     facts = {
         **assumption.as_dict(),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
+        "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
         "between": between(function, assumption, paths[0]["forward"]),
         "short_rows": assumption.recipe == "row_wise"
         and takes_short_rows(function, assumption, paths[0]["forward"], paths[0]["backward"]),
@@ -141,7 +148,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         "vectors": vectors(function, assumption) if assumption.recipe == "row_wise" else {},
         "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
     }
-    return {"assumption": facts, "takes_float64": takes_float64(function, assumption), "paths": paths}
+    return {"assumption": facts, "takes_float64": exact, "paths": paths}
 
 
 def _path(assumption: Assumption, function: Function) -> dict[str, Any]:

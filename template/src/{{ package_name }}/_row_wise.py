@@ -31,6 +31,7 @@ def register(
     vectors: bool = False,
     rows: Rows = last_dimension,
     composed: bool = False,
+    once: bool = False,
 ) -> None:
     """Registers all hooks of an op.
 
@@ -43,9 +44,10 @@ def register(
         rows: the dimensions of a row, of a tensor of so many; or the name of the argument that says which it is, or of
             the tensor that has as many.
         composed: the gradient is PyTorch's of the reference.
+        once: PyTorch has no gradient of that gradient.
     """
     op = RowOp(name, reference, results, gradients, same_as, vectors, rows)
-    op.composed = composed
+    op.composed, op.once = composed, once
     op.register(name)
 
 
@@ -81,7 +83,7 @@ class RowOp(PointwiseOp):
         _library.register_autograd(name, self.backward, self.setup_context)
         _library.register_fake(backward, self.fake_backward)
         _library.register_sharding(backward, self.sharding_backward)
-        _library.register_reference_autograd(backward, self.reference_backward)
+        self.register_double_backward(backward)
         _library.register_vmap(backward, self.vmap_backward)
 
     def dims(self, args: Sequence[Any], rank: int, operator: Any = None) -> set[int]:
