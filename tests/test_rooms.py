@@ -22,7 +22,7 @@ ROOMS = {
     "worker": set(),
 }
 # Modules beside the rooms, which all may import; a worker only what it shares with the host.
-SHARED, SHARED_WITH_WORKER = {"errors", "files", "protocol"}, {"errors", "protocol"}
+SHARED, SHARED_WITH_WORKER = {"cores", "errors", "files", "protocol"}, {"cores", "errors", "protocol"}
 # Modules that take a noticeable time to import.
 HEAVY = (
     "argparse",

@@ -6,12 +6,13 @@ the compiler gets its text once, with the end repeated for each instance.
 """
 
 import itertools
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from kernelgen.cores import usable_cores
 
 # With more cores than this per object of a source, a build is faster than its compilers are cheap.
 CORES_PER_OBJECT = 4
@@ -61,7 +62,7 @@ def objects(files: Iterable[Mapping[str, Any]], root: Path, folders: Sequence[st
 def _joined(
     source: str, parts: Sequence[Mapping[str, Any]], flags: Sequence[str], instances: Sequence[Sequence[str]]
 ) -> Iterator[Object]:
-    count = max(1, min(len(parts), (os.cpu_count() or 1) // CORES_PER_OBJECT))
+    count = max(1, min(len(parts), usable_cores() // CORES_PER_OBJECT))
     for index in range(count):
         chosen = slice(len(parts) * index // count, len(parts) * (index + 1) // count)
         number = f".{index}" if count > 1 else ""

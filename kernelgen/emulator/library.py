@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from kernelgen.cores import usable_cores
 from kernelgen.emulator import compiler
 from kernelgen.emulator.cache import cache_folder, remove_unused
 from kernelgen.emulator.compile import RULES, compile_kernel
@@ -130,7 +131,7 @@ def _include_folders(include: Path) -> list[Path]:
 
 def _link(library: Path, sources: Sequence[Path], flags: list[str], tools: Compiler, cache: Path) -> None:
     targets = [library.parent / f"{index}-{source.stem}.o" for index, source in enumerate(sources)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         list(pool.map(lambda source, target: compile_kernel(tools, source, target, flags), sources, targets))
     link(tools.command, library, [str(path) for path in (*targets, *device_objects(tools, cache))])
     for target in targets:

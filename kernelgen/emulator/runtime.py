@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from kernelgen.cores import usable_cores
 from kernelgen.emulator.cache import cache_folder, remove_unused
 from kernelgen.emulator.compiler import DEVICE, TORCH_GLUE, Compiler, run
 from kernelgen.emulator.lock import locked
@@ -40,7 +41,7 @@ def _objects(
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
     cache = cache or cache_folder()
     folder = cache / f"{name}-{digest.hexdigest()[:20]}"
-    with locked(cache / f"{folder.name}.lock"), ThreadPoolExecutor(os.cpu_count()) as pool:
+    with locked(cache / f"{folder.name}.lock"), ThreadPoolExecutor(usable_cores()) as pool:
         if not folder.is_dir():
             print("kernelgen: compiling the emulated GPU, once for all projects", file=sys.stderr, flush=True)
             remove_unused(cache)

@@ -1,7 +1,6 @@
 """Fuzzes ops and collects what fails: `kernelgen fuzz`, from its request to its report."""
 
 import json
-import os
 import random
 import shlex
 import time
@@ -9,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelgen.cores import usable_cores
 from kernelgen.errors import LabError
 from kernelgen.lab import proven, worker_process
 from kernelgen.lab.selection import Selection
@@ -152,7 +152,7 @@ class FuzzReport:
 
 def _parts() -> int:
     """How many workers share the cases: each has a judge and an op, which take turns to some extent."""
-    return max(1, min(_MOST_PARTS, len(os.sched_getaffinity(0)) // 4)) if hasattr(os, "sched_getaffinity") else 1
+    return max(1, min(_MOST_PARTS, usable_cores() // 4))
 
 
 def fuzz(
@@ -214,7 +214,7 @@ def fuzz(
         request = selection.request("fuzz", trusted=str(rule), **facts, **options)
         parts = _parts() if options.get("case") is None and not variables else 1
         if parts > 1:  # Else each part would start as many threads as there are cores.
-            request["environment"].setdefault("OMP_NUM_THREADS", str(os.cpu_count() // parts))
+            request["environment"].setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // parts)))
         requests = [{**request, "part": (number, parts)} for number in range(parts)]
         report.finished = worker_process.run_at_once(selection.python, requests, on_event, limit_s)
     if report.finished and all(options.get(name) is None for name in ("case", "dtype")):

@@ -15,9 +15,9 @@ from kernelgen.lab.trust import WORKING_TREE, trusted
 MOST_NAMED = 3
 _CONFINED = (
     "import sys; sys.path[0] = sys.argv[1]; from pathlib import Path; "
-    "from kernelgen.worker.confinement import confine; "
-    "sys.platform == 'linux' and confine(Path(sys.argv[2])); sys.path[0] = ''; import importlib.util, os, pytest; "
-    "more = ['-n', '4'] if (os.cpu_count() or 1) >= 8 and importlib.util.find_spec('xdist') else []; "
+    "from kernelgen.cores import usable_cores; from kernelgen.worker.confinement import confine; "
+    "sys.platform == 'linux' and confine(Path(sys.argv[2])); sys.path[0] = ''; import importlib.util, pytest; "
+    "more = ['-n', '4'] if usable_cores() >= 8 and importlib.util.find_spec('xdist') else []; "
     "sys.exit(pytest.main(sys.argv[3:] + more))"
 )
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]

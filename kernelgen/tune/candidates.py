@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelgen.cores import usable_cores
 from kernelgen.toolchain import resources
 from kernelgen.tune.commands import Commands
 from kernelgen.tune.default_build import DefaultBuild
@@ -239,8 +240,7 @@ def _fails(compiling: Future[float]) -> bool:
 
 def _default_jobs(kind: str, possible: int) -> int:
     """Compilers at once. Where candidates are measured on the CPU, one core is left to that."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(possible, cores - 1)) if kind == "cpu" else possible
+    return max(1, min(possible, usable_cores() - 1)) if kind == "cpu" else possible
 
 
 def _environment() -> dict[str, str]:

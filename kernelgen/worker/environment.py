@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernelgen.cores import usable_cores
 from kernelgen.worker import machine_state
 
 # Prefixes of environment variables that change what is measured.
@@ -22,7 +23,7 @@ def describe(device: str, project: Path, flags: dict[str, Any]) -> dict[str, Any
         "device": device,
         "gpu": _gpu() if cuda else None,
         "cpu": cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "system": platform.platform(),
         "python": platform.python_version(),

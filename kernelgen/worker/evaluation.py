@@ -103,7 +103,7 @@ def blamed_on(whom: str) -> Iterator[None]:
 
 
 def _raised(whom: str, error: Exception) -> str:
-    subject = {"reference": "the reference", "inputs": "`inputs` of its lab.py"}[whom]
+    subject = "the reference" if whom == "reference" else f"`{whom}` of its lab.py"
     return f"{subject} raised {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 

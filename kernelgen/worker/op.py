@@ -2,12 +2,14 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from kernelgen.errors import LabError
 
@@ -45,6 +47,8 @@ class Op:
         defaults: of sizes that a case may leave out, as `inputs` gives them.
         edges: by size, the values at which the op's kernels branch; fuzzing covers pairs of them.
         contiguous: whether outputs are contiguous wherever all inputs and the reference's outputs are.
+        allowed_error: `allowed_error(*args)`, what the hardware loses beside the roundings of the op's dtype, by
+            result: "output 0" or "gradient 0", counted over the tensors among the arguments; see `errors_allowed`.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Op:
     defaults: dict[str, Any] = field(default_factory=dict)
     edges: dict[str, tuple[int, ...]] = field(default_factory=dict)
     contiguous: bool = True
+    allowed_error: Callable[..., dict[str, Any]] | None = None
 
     def dtypes_on(self, device: str) -> dict[str, torch.dtype]:
         """The dtypes it is fuzzed in on a device, by name."""
@@ -87,6 +92,30 @@ class Op:
         if tolerance is not True and not isinstance(tolerance, float):
             raise LabError(f"{self.name}/lab.py: REPEATABLE should give True or a tolerance, not {tolerance!r}.")
         return tolerance
+
+    def errors_allowed(self, args: Sequence[Any]) -> dict[str, torch.Tensor]:
+        """By result, how far the hardware may be off beside the roundings of the op's dtype; `args` are in float64.
+
+        A gradient has the number of its input among the inputs that take one, as in `Evaluation.named`.
+
+        Raises:
+            LabError: its lab.py gives something else than errors by result.
+        """
+        if self.allowed_error is None:
+            return {}
+        with torch.no_grad():
+            given = self.allowed_error(*args)
+        inputs = list({id(arg): arg for arg in tree_leaves(list(args)) if isinstance(arg, torch.Tensor)}.values())
+        numbers = [i for i, tensor in enumerate(inputs) if tensor.requires_grad]
+        names = {f"gradient {i}": f"gradient {numbers.index(i)}" for i in numbers}
+        errors = {}
+        for name, error in given.items() if isinstance(given, dict) else [(given, None)]:
+            if not re.fullmatch(r"(output|gradient) \d+", str(name)) or not isinstance(error, (float, torch.Tensor)):
+                what = "ALLOWED_ERROR should give a number or a tensor for 'output 0', 'gradient 0' and so on"
+                raise LabError(f"{self.name}/lab.py: {what}, not {name!r}.")
+            if name.startswith("output") or name in names:
+                errors[names.get(name, name)] = torch.as_tensor(error, dtype=torch.float64)
+        return errors
 
     def refuse_case(self, sizes: Sizes) -> str | None:
         """A sentence if these are not the sizes that `inputs` takes."""
@@ -164,6 +193,8 @@ def read(name: str, module: ModuleType) -> Op:
         repeatable is True or isinstance(repeatable, float) or callable(repeatable),
         "REPEATABLE should be True, a tolerance or a function of the sizes",
     )
+    allowed_error = names.get("ALLOWED_ERROR")
+    check(allowed_error is None or callable(allowed_error), "ALLOWED_ERROR should be a function of the arguments")
     return Op(
         name=name,
         function=names["OP"],
@@ -189,6 +220,7 @@ def read(name: str, module: ModuleType) -> Op:
         defaults=defaults,
         edges=edges,
         contiguous=bool(names.get("CONTIGUOUS", True)),
+        allowed_error=allowed_error,
     )
 
 

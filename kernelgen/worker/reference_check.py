@@ -13,6 +13,9 @@ operations decides which of the two comes of infinite inputs or of sums that ove
 A number of 8 bits whose reference in float64 is not rounded to 8 bits may be off by half a step of its format there,
 plus twice what the reference's own error exceeds that by, plus a few roundings inside, as a share of the element: the
 largest has the format's whole range over it. What else is allowed then is so element by element.
+
+What hardware loses and no reference in the op's dtype shows, such as the last bits of sums in FP8 tensor cores, lab.py
+says in ALLOWED_ERROR; it is added to all of that.
 """
 
 import contextlib
@@ -47,13 +50,15 @@ _FAR_ROUNDINGS, _FAR_SHARE = 8, 1e-4
 DrawnInputs = tuple[Any, list[Tensor]]
 # Results, one for each draw, whose error is allowed; and the same without that error.
 AllowedError = tuple[Sequence["Evaluation"], Sequence["Evaluation"]]
+# By result, an error that is allowed beside; it broadcasts to the result's shape.
+Lost = dict[str, Tensor]
 
 
 class Expected:
     """What the reference gives on some draws of the inputs, in a dtype and in float64."""
 
     def __init__(self, op: Op, dtype: torch.dtype, values: str, layout: str = "contiguous") -> None:
-        self._reference, self._dtype, self._values = op.reference, dtype, values
+        self._op, self._reference, self._dtype, self._values = op, op.reference, dtype, values
         self._is_ill_conditioned = not _ILL_CONDITIONED.isdisjoint((values, layout))
         self._drawn: list[DrawnInputs] = []
         self._plains: list[Evaluation] = []
@@ -90,12 +95,21 @@ class Expected:
         except MismatchError:
             if not self._dtype.is_floating_point:
                 raise
+            lost = self._lost()
+            if any(lost):
+                with contextlib.suppress(MismatchError):
+                    return _compare_draws(draws, [], lost)
             allowed_errors: list[AllowedError] = []
             for seed in range(_NEIGHBOURS):
                 allowed_errors += self._allowed_errors(seed)
                 with contextlib.suppress(MismatchError):
-                    return _compare_draws(draws, allowed_errors)
+                    return _compare_draws(draws, allowed_errors, lost)
             raise
+
+    def _lost(self) -> list[Lost]:
+        """What hardware may lose beside, in each draw."""
+        with blamed_on("ALLOWED_ERROR"):
+            return [self._op.errors_allowed(copies(args, torch.float64)) for args, _ in self._drawn]
 
     def check_zero_signs(self, results: Sequence[Evaluation]) -> None:
         """The sign of an output's 0 is the reference's, where it is that of the outputs nearby: where the inputs' zeros
@@ -161,7 +175,9 @@ def _check_zero_sign(name: str, ours: Tensor, plain: Tensor, exact: Tensor, limi
         raise MismatchError(name, f"{name} is {got} where the reference says {wanted}, in {int(wrong.sum())} elements")
 
 
-def _compare_draws(draws: list[Draw], allowed_errors: list[AllowedError]) -> dict[str, float]:
+def _compare_draws(
+    draws: list[Draw], allowed_errors: list[AllowedError], lost: Sequence[Lost] = ()
+) -> dict[str, float]:
     """The largest error of each result, in units of what is allowed."""
     for result, plain, _ in draws:
         check_presence(result, plain)
@@ -169,7 +185,7 @@ def _compare_draws(draws: list[Draw], allowed_errors: list[AllowedError]) -> dic
     for name in [name for name, value in draws[0][1].named().items() if value is not None]:
         values = [[evaluation.named()[name] for evaluation in draw] for draw in draws]
         others = [[[evaluation.named()[name] for evaluation in side] for side in pair] for pair in allowed_errors]
-        errors[name] = compare(name, *zip(*values, strict=True), others)
+        errors[name] = compare(name, *zip(*values, strict=True), others, [by_name.get(name) for by_name in lost])
     return errors
 
 
@@ -195,11 +211,12 @@ def compare(
     plains: Sequence[Tensor],
     exacts: Sequence[Tensor],
     allowed_errors: Sequence[Sequence[Sequence[Tensor]]] = (),
+    lost: Sequence[Tensor | None] = (),
 ) -> float:
     """Compares draws of one result with the reference's own in its dtype and in float64, taken together.
 
-    `allowed_errors` holds pairs of other results and of the same without their error, which is allowed as well. Returns
-    the largest error, in units of what is allowed.
+    `allowed_errors` holds pairs of other results and of the same without their error, which is allowed as well; `lost`
+    is allowed beside all that, in each draw. Returns the largest error, in units of what is allowed.
     """
     for result, plain in zip(results, plains, strict=True):
         check_kind(name, result, plain)
@@ -223,6 +240,8 @@ def compare(
             else:
                 more = _allowed(dtype, *others)
             allowed = torch.maximum(allowed, more)
+        if any(error is not None for error in lost):
+            allowed = allowed + torch.cat([_spread(error, of) for error, of in zip(lost, results, strict=True)])
         error = (result - exact).abs()
         if bool((error <= allowed).all()):  # As nearly always: no NaN, no infinity.
             return float(_largest(error.div_(allowed)))
@@ -274,6 +293,12 @@ def check_kind(name: str, result: Tensor, plain: Tensor) -> None:
 def _together(values: Sequence[Tensor]) -> Tensor:
     """All elements in a row, in float64."""
     return _real(torch.cat([value.flatten() for value in values])).flatten()
+
+
+def _spread(error: Tensor | None, result: Tensor) -> Tensor:
+    """An error for each element, in a row."""
+    error = torch.zeros(()) if error is None else error
+    return _real(error.to(result.device).expand(result.shape)).flatten()
 
 
 STALE = "; it is what other values at the same address gave before: is a result cached?"

@@ -10,19 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import torch
+
 from tests.worker.mutants import CORRECT, project
 from tests.worker.mutants.cuda import CUDA
 from tests.worker.mutants.detect import first_failures
 from tests.worker.mutants.python import PYTHON
 
-AT_ONCE = 5  # Ops that are fuzzed at once; the GPU's memory has room for their largest tensors.
+OF_AN_OP = 28 * 2**30  # Bytes of the GPU's memory that an op takes in its largest case.
 
 
 def main() -> int:
     start = time.perf_counter()
     root = project("cuda", [*CUDA, *PYTHON], cuda=True)
     print(f"built in {time.perf_counter() - start:.0f} s", flush=True)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    at_once = max(1, torch.cuda.get_device_properties(0).total_memory // OF_AN_OP)
+    with ThreadPoolExecutor(at_once) as pool:
         alarms = pool.map(partial(first_failure, root, count=200), CORRECT)
         failures = shown(pool.map(partial(first_failure, root), [mutant.name for mutant in (*CUDA, *PYTHON)]))
         alarms = shown(alarms)

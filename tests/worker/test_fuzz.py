@@ -307,6 +307,40 @@ def test_a_tolerance_for_sums_by_atomics():
         same_process.run_case(an_op(jitter, repeatable=lambda **_: None), case, 0)
 
 
+class _LosesGradients(torch.autograd.Function):
+    """A sum whose second gradient is off by 0.01."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        return a + b
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, grad + 0.01
+
+
+def test_what_hardware_loses_is_allowed_beside_roundings():
+    def at_most(error):
+        return lambda a, b: {"output 0": error * b.abs(), "gradient 1": 0.011}
+
+    def lossy(a, b):
+        return _LosesGradients.apply(a, b) + 0.1 * b.detach()
+
+    for takes_gradient in ("1", None):  # The second input's gradient is the first or the second of all.
+        case = {"rows": 5, "columns": 7} | ({"requires_grad": takes_gradient} if takes_gradient else {})
+        right, too_far = (an_op(lossy, allowed_error=at_most(error)) for error in (0.11, 0.09))
+        assert same_process.run_case(right, complete(right, case), 3) is None
+        assert same_process.run_case(too_far, complete(too_far, case), 3).check == "output 0"
+    assert fault_of(lossy).startswith("output 0: ")
+
+
+@pytest.mark.parametrize("given", [0.1, {"result 0": 0.1}, {"output 0": "0.1"}])
+def test_what_hardware_loses_is_given_by_result(given):
+    op = an_op(lambda a, b: a + b + 1, allowed_error=lambda a, b: given)
+    with pytest.raises(LabError, match=r"ALLOWED_ERROR should give a number or a tensor for 'output 0'"):
+        same_process.run_case(op, complete(op, {"rows": 5, "columns": 7}), 3)
+
+
 def test_an_op_without_a_gradient():
     op = an_op(lambda a, b: (a + b).detach(), gradient=False)
     assert same_process.run_case(op, complete(op, {"rows": 3, "columns": 3}), 0) is None

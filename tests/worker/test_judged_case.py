@@ -32,9 +32,10 @@ def faults(function, times=4, *, backward=False) -> str:
     return timed.check_afterwards() or ""
 
 
-def made(function, *, backward=False) -> JudgedCase:
+def made(function, *, backward=False, **names) -> JudgedCase:
     arena = CpuArena()
-    drawing = Drawing(described(function), {"n": 1000}, torch.float32, "cpu", NoiseTape("cpu"), backward=backward)
+    op = described(function, **names)
+    drawing = Drawing(op, {"n": 1000}, torch.float32, "cpu", NoiseTape("cpu"), backward=backward)
     timed = JudgedCase(drawing, {OP: SameProcess(function, arena)}, arena, None)
     timed.plan(timed.warm_up(OP))
     return timed
@@ -179,6 +180,16 @@ def test_what_normal_numbers_make_unnecessary_is_missed_where_it_is_left_out():
 
     assert judged(norm) == [None] * 3
     assert all("float64 reference says" in fault for fault in judged(lambda x: x * 1))
+
+
+def test_what_hardware_loses_is_allowed():
+    def lossy(x):
+        return x * 2 + 1 + 0.001 * x
+
+    for error, faulty in ((0.0011, False), (0.0009, True)):
+        timed = made(lossy, ALLOWED_ERROR=lambda x, error=error: {"output 0": error * x.abs()})
+        timed.fresh()
+        assert bool(checked(timed).fault) == faulty
 
 
 def test_a_part_of_the_work_skipped():
