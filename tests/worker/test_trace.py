@@ -257,7 +257,9 @@ def test_a_cast_to_float32_means_no_float64(tmp_path):
 
 def test_a_gradient_with_constants_of_float32_means_no_float64(tmp_path):
     """PyTorch's own kernel multiplies by a sixth of float32, whatever the dtype."""
-    assert not trace_text(tmp_path, "return F.hardsigmoid(x)")["takes_float64"]
+    facts = trace_text(tmp_path, "return F.hardsigmoid(x)")
+    assert not facts["takes_float64"]
+    assert not facts["assumption"]["twice"]  # PyTorch has no formula for that kernel's gradient.
     assert trace_text(tmp_path, "return F.relu6(x + 3) / 6")["takes_float64"]
 
 
