@@ -1,21 +1,24 @@
 """How fast the kernels are that `add-op --from` writes, beside torch.compile(dynamic=False) of the same functions.
 
     python benchmarks/from_functions.py --project DIR [--device cpu] [--samples 30] [--ops gelu_bias] [--json FILE]
-    python benchmarks/from_functions.py --project DIR --compile-only --ops gelu_bias
+    python benchmarks/from_functions.py --project DIR --fill-cache 16 [--ops gelu_bias]
 
 DIR is stamped with an op of each function below, and built, if it is not there. This Python has torch and the lab.
-The op, the function and torch.compile take turns in each case of the op's lab.py, forward and backward; on a GPU with a
-cold L2 cache. A ratio is torch.compile's time over the op's: above 1, the op is faster. Most of a run is
-torch.compile's compiling: --compile-only fills its cache, by several processes where there are cores for them.
+The op and torch.compile take turns in each case of the op's lab.py, forward and backward; on a GPU with a cold L2
+cache. A ratio is torch.compile's time over the op's: above 1, the op is faster. Most of a run is torch.compile's
+compiling: --fill-cache has so many processes do that and measures nothing, before a run that has the GPU to itself; the
+ops need not be built for it.
 """
 
 import argparse
 import ast
 import math
+import os
 import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,8 @@ NAMES = (
 )
 COMPILED = "torch.compile"
 WARM_UP = 4
+# Processes that compile side by side have no use for helpers of their own.
+ONE_THREAD = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
 LINE = "{op:20} {case:26} {dtype:9} {direction:9} {us:8.1f} us {gbytes_per_s:6.0f} GB/s {ratio:6.2f}"
 
 
@@ -62,7 +67,7 @@ def make(project: Path, names: list[str]) -> None:
 def timed_case(op: Op, case: str, dtype: torch.dtype, device: str, backward: bool) -> TimedCase:
     sizes = (op.cases if device == "cuda" else op.cpu_cases)[case]
     timed = TimedCase(op, sizes, dtype, device, backward=backward)
-    timed.functions |= {OP: op.function, **op.peers}
+    timed.functions |= {OP: op.function, COMPILED: op.peers[COMPILED]}
     return timed
 
 
@@ -106,6 +111,18 @@ def rows(project: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]
                         yield row(timed, case, options.samples)
 
 
+def fill_cache(project: Path, options: argparse.Namespace) -> None:
+    """Compiles each op's functions in a process of its own, so many at once as there are to be."""
+    shared = ["--project", project, "--device", options.device, "--dtypes", *options.dtypes, "--compile-only"]
+    cases = ["--cases", *options.cases] if options.cases else []
+
+    def compile_alone(name: str) -> None:
+        subprocess.run([sys.executable, __file__, *shared, *cases, "--ops", name], env=os.environ | ONE_THREAD)
+
+    with ThreadPoolExecutor(options.fill_cache) as pool:
+        list(pool.map(compile_alone, options.ops))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--project", type=Path, required=True)
@@ -115,13 +132,16 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", help="of lab.py (default: all)")
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--compile-only", action="store_true", help="measure nothing")
+    parser.add_argument("--fill-cache", type=int, metavar="PROCESSES")
+    parser.add_argument("--compile-only", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     # Each case is a compilation of its own, forward and backward.
     torch._dynamo.config.recompile_limit = 64
     project = options.project.resolve()
     if not project.exists():
         make(project, options.ops)
+    if options.fill_cache:
+        return fill_cache(project, options)
     measured = []
     environment = describe(options.device, project, {"samples": options.samples})
     for result in rows(project, options):

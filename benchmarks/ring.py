@@ -44,7 +44,9 @@ def seconds(function: Callable[[], Tensor], samples: int, group: dist.ProcessGro
 
 def one_process(rank: int, size: int, store: str, options: argparse.Namespace) -> None:
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", store=dist.FileStore(store, size), rank=rank, world_size=size)
+    dist.init_process_group(
+        "nccl", store=dist.FileStore(store, size), rank=rank, world_size=size, device_id=torch.device("cuda", rank)
+    )
     package = import_package(options.project)
     ring = importlib.import_module(f"{package.__name__}.ops.flash_attention.ring")
     torch.manual_seed(0)

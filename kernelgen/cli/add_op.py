@@ -99,10 +99,9 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
         packages = ", ".join(function.packages)
         output.note(f"{function.name} imports {packages}; add them to `dependencies` in pyproject.toml.")
     _check_shapes_apply(function.schema, options)
+    calls = None
     if options.shapes is not None:
-        from kernelgen.scaffold.shapes.parser import parse
-
-        parse(options.shapes, function.schema)  # What is wrong with it is said before anything is traced.
+        calls = _calls(options.shapes, function)  # What is wrong with it is said before anything is traced.
     entry |= {"schema": function.schema.entry(), "reference": function.source_as(options.name)}
     if not _has_shapes(function.schema):
         output.note(
@@ -111,12 +110,30 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
         )
         return entry
     if options.recipe != "blank" and options.backward is None:
-        entry = _with_kernels(entry, home)
+        entry = _with_kernels(entry, home, calls)
     if entry["recipe"] not in DERIVED:
         return _with_learned_shapes(entry, function, options, home)
     if options.shapes is not None:
-        output.note(f"The kernels of {options.name} are written, for all shapes that it takes: --shapes was left out.")
+        output.note(f"The kernels of {options.name} are written, for these shapes and others: --shapes was left out.")
     return entry
+
+
+def _calls(text: str, function: "Reference") -> list[dict[str, Any]]:
+    """Shapes and dtypes of arguments, and shapes of results, that --shapes describes."""
+    from kernelgen.scaffold.shapes import trials
+    from kernelgen.scaffold.shapes.cases import shape_in
+    from kernelgen.scaffold.shapes.operator import Operator
+    from kernelgen.scaffold.shapes.parser import parse
+
+    operator = Operator(function.name, "forward", parse(text, function.schema))
+    return [
+        {
+            "arguments": {tensor.name: shape_in(tensor.shape, case) for tensor in operator.tensors},
+            "dtypes": {tensor.name: tensor.dtype for tensor in operator.tensors},
+            "results": [shape_in(result.shape, case) for result in operator.results],
+        }
+        for case in trials.test_cases(operator)
+    ]
 
 
 def _named(schema: "Schema", name: str, home: "Project") -> "Schema":
@@ -246,7 +263,7 @@ def _knows_shapes(home: "Project", options: argparse.Namespace) -> bool:
     return False
 
 
-def _with_kernels(entry: dict[str, Any], home: "Project") -> dict[str, Any]:
+def _with_kernels(entry: dict[str, Any], home: "Project", calls: list[dict[str, Any]] | None) -> dict[str, Any]:
     """The entry of a recipe that writes the kernels too, where the function decomposes; else the same entry."""
     from kernelgen.lab.trace import NotTracedError, trace
     from kernelgen.scaffold.formula.entry import kernels
@@ -259,7 +276,7 @@ def _with_kernels(entry: dict[str, Any], home: "Project") -> dict[str, Any]:
             raise NotTracedError("that the project's template has no recipe for it; `kernelgen update` brings one")
         with output.progress(f"tracing {name}"):
             python = find_python(home.root)
-            traced = trace(python, home.root, entry["reference"], name, schema["arguments"], recipes)
+            traced = trace(python, home.root, entry["reference"], name, schema["arguments"], recipes, calls)
         facts = kernels(schema, traced)
         if reason := facts["traced"]["composed"]:
             output.note(f"The gradient of {name} is PyTorch's of reference.py. In the way of its kernels was {reason}.")

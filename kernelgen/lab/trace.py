@@ -15,9 +15,19 @@ class NotTracedError(KernelgenError):
 
 
 def trace(
-    python: Path, project: Path, source: str, function: str, arguments: list[dict[str, Any]], recipes: list[str]
+    python: Path,
+    project: Path,
+    source: str,
+    function: str,
+    arguments: list[dict[str, Any]],
+    recipes: list[str],
+    calls: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """What `function` of a file with the text `source` computes, for scaffold/formula/.
+
+    Args:
+        calls: shapes of `arguments`, their `dtypes`, and shapes of `results` that the kernels have to take; without
+            any, those that the function takes decide.
 
     Raises:
         NotTracedError: it does not decompose, or nothing can be traced there.
@@ -28,6 +38,7 @@ def trace(
         "function": function,
         "arguments": arguments,
         "recipes": recipes,
+        "calls": calls,
         "environment": {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
     }
     try:

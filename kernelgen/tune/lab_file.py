@@ -43,11 +43,8 @@ def describe(ask: Ask, op: str, device: str, capability: str | None, backward: b
             f"What {op} has as tunables for {key} serves none of these cases: {', '.join(facts['all_cases'])}."
         )
     limits = device_limits(capability or "")
-
-    def estimates(points: list[space.Values], cases: list[list[str]]) -> list[list[Any]]:
-        return ask("estimates", points=points, cases=cases, device=device, capability=capability)["estimates"]
-
-    classes = [{**part, **_gated(whole, part["cases"], estimates, limits)} for part in facts["classes"]]
+    estimates = functools.partial(ask, "estimates", device=device, capability=capability)
+    classes = _gated(whole, facts["classes"], estimates, limits)
     other = space.part(tunables, device, capability, not backward)
     apart = [name for name in tunables[other] if name not in whole.tunables]
     known = {"torch": facts["torch"], "cpu": facts["cpu"], "chip_known": limits is not None}
@@ -55,26 +52,28 @@ def describe(ask: Ask, op: str, device: str, capability: str | None, backward: b
 
 
 def _gated(
-    whole: space.Space,
-    cases: list[list[str]],
-    estimates: Callable[[list[space.Values], list[list[str]]], list[list[Any]]],
-    limits: DeviceLimits | None,
-) -> dict[str, Any]:
-    """The numbers of the points that pass all gates in all of these cases; by gate how many do not, with examples."""
-    # Most points and cases take the same of a GPU.
+    whole: space.Space, classes: list[dict[str, Any]], estimates: Ask, limits: DeviceLimits | None
+) -> list[dict[str, Any]]:
+    """The classes, each with the numbers of the points that pass all gates in all of its cases, and by gate how many do
+    not, with examples."""
+    # What batches have in common is judged once.
     judge = functools.cache(lambda estimate: gates.judge(json.loads(estimate), limits))
-    rejected: dict[str, dict[str, Any]] = {}
-    kept = []
+    gated = [{**part, "kept": [], "rejected": {}} for part in classes]
+    cases = [case for part in classes for case in part["cases"]]
     points = enumerate(whole.points())
     while batch := list(itertools.islice(points, _BATCH)):
-        of_points = estimates([values for _, values in batch], cases)
-        for (number, values), of_cases in zip(batch, of_points, strict=True):
-            rejection = next(filter(None, (judge(json.dumps(estimate)) for estimate in of_cases)), None)
-            if rejection is None:
-                kept.append(number)
-            else:
-                _count(rejected, rejection, values)
-    return {"kept": kept, "rejected": rejected}
+        answer = estimates(points=[values for _, values in batch], cases=cases)
+        rejections = [judge(json.dumps(estimate)) for estimate in answer["estimates"]]
+        for (number, values), taken in zip(batch, answer["taken"], strict=True):
+            of_cases = iter([rejections[estimate] for estimate in taken])
+            for part in gated:
+                of_class = [*itertools.islice(of_cases, len(part["cases"]))]
+                rejection = next(filter(None, of_class), None)
+                if rejection is None:
+                    part["kept"].append(number)
+                else:
+                    _count(part["rejected"], rejection, values)
+    return gated
 
 
 def _count(rejected: dict[str, dict[str, Any]], rejection: gates.Rejection, values: Mapping[str, Any]) -> None:

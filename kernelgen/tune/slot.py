@@ -136,7 +136,7 @@ class MeasuringSlot:
 
     def estimates(self, values: Mapping[str, Any], cases: Sequence[Sequence[str]]) -> list[Any]:
         """What the op's lab.py estimates of a configuration in these cases, without repetitions."""
-        return self._worker("the default").ask("estimates", points=[dict(values)], cases=list(cases))["estimates"][0]
+        return self._worker("the default").ask("estimates", points=[dict(values)], cases=list(cases))["estimates"]
 
     def close(self) -> None:
         for name in list(self._workers):

@@ -27,6 +27,8 @@ _SAMPLES = (
 # What a tensor's shape may be: the plain ones first.
 _FIRST = ("M N", "B M N", "N", "B H M N")
 _OTHERS = ("M N", "N", "M", "B M N", "B H M N", "N K", "K N", "B N K", "B M", "M N/2", "()")
+# What they may be beside the first: of these one at least is a matrix, with a size of its own.
+_OF_PRODUCTS = ("N K", "K N", "K", "N")
 _MOST_TRIES = 3000
 # The dtypes that results are looked at in.
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16)
@@ -192,6 +194,10 @@ class Learner:
         count = len(self.required)
         for dtypes in self.dtypes():
             yield Assumption((_FIRST[0],) * count, dtypes)
+            # Products take vectors too, and matrices are what most callers pass.
+            for others in itertools.product(_OF_PRODUCTS, repeat=count - 1):
+                if set(others) & {"N K", "K N"}:
+                    yield Assumption((_FIRST[0], *others), dtypes)
             for first in _FIRST:
                 yield Assumption((first,) * count, dtypes)
                 for others in itertools.product(_OTHERS, repeat=count - 1):

@@ -41,7 +41,10 @@ def shrink(op: Op, case: Case, fails: Fails, limit_s: float = SHRINK_S) -> Case:
     if not fails(case):
         return case
     strategy = st.fixed_dictionaries({key: below(key) for key in case})
+    # To explain a failure, hypothesis would trace each line of Python that runs for a case.
+    phases = [hypothesis.Phase.generate, hypothesis.Phase.shrink]
+    options = hypothesis.settings(settings(200), phases=phases)
     try:
-        return hypothesis.find(strategy, timely, settings=settings(200), random=Random(0))
+        return hypothesis.find(strategy, timely, settings=options, random=Random(0))
     except hypothesis.errors.NoSuchExample:
         return case

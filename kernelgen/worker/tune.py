@@ -8,7 +8,7 @@ import itertools
 import json
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -72,9 +72,13 @@ class TuningWorker(ComparedVersion):
         device: str | None = None,
         capability: str | None = None,
     ) -> dict[str, Any]:
-        """For each configuration what lab.py says that it takes of a GPU, over some cases, without repetitions.
+        """What lab.py says that configurations take of a GPU.
 
-        `device` and `capability` are those of the GPU it would run on; by default, of the one that this worker uses.
+        `device` and `capability` are those of the GPU they would run on; by default, of the one that this worker uses.
+
+        Returns:
+            `estimates`, in which equal ones stand once, since most configurations and cases take the same; and `taken`,
+            for each configuration the number in that list of its estimate in each case.
         """
         op = self._op()
         if device is None:
@@ -82,14 +86,14 @@ class TuningWorker(ComparedVersion):
             capability = self.gpu()["capability"] if device == "cuda" else None
         estimate = op.estimates.get(part(op.tunables, device, capability, self.backward))
         if estimate is None:
-            return {"estimates": [[] for _ in points]}
+            return {"estimates": [], "taken": [[] for _ in points]}
         table = chosen_cases(op, device, None)
         measured = [(getattr(torch, dtype), table[case]) for case, dtype in cases]
-        return {
-            "estimates": [
-                _distinct(_estimate(op.name, estimate, values, *case) for case in measured) for values in points
-            ]
-        }
+        distinct = _Distinct()
+        taken = [
+            [distinct.number(_estimate(op.name, estimate, values, *case)) for case in measured] for values in points
+        ]
+        return {"estimates": distinct.estimates, "taken": taken}
 
     def gpu(self) -> dict[str, Any]:
         """The compute capability of the first GPU, if there is one; and the numbers of all GPUs of its model."""
@@ -161,13 +165,27 @@ class TuningWorker(ComparedVersion):
         return {"seconds": [self.timed.sample(OP) for _ in range(count)]}
 
 
-def _distinct(estimates: Iterator[Any]) -> list[Any]:
-    """Most cases take the same of a GPU."""
-    distinct: list[Any] = []
-    for estimate in estimates:
-        if estimate not in distinct:
-            distinct.append(estimate)
-    return distinct
+class _Distinct:
+    """Estimates, of which equal ones are kept once."""
+
+    def __init__(self) -> None:
+        self.estimates: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+        self._last: tuple[Any, int] | None = None
+
+    def number(self, estimate: Any) -> int:
+        # Cases of one class follow each other and mostly take the same: comparing is quicker than spelling.
+        if self._last is None or self._last[0] != estimate:
+            self._last = estimate, self._number(estimate)
+        return self._last[1]
+
+    def _number(self, estimate: Any) -> int:
+        # Most are sentences, which need no spelling; no sentence equals the tuple of another kind.
+        spelt = estimate if isinstance(estimate, str) else (json.dumps(estimate),)
+        if spelt not in self._numbers:
+            self._numbers[spelt] = len(self.estimates)
+            self.estimates.append(estimate)
+        return self._numbers[spelt]
 
 
 def _estimate(op: str, estimate: Any, values: dict[str, Any], dtype: torch.dtype, sizes: dict[str, int]) -> Any:

@@ -25,10 +25,13 @@ from tests.conftest import locked
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / "build" / "stamped"
 ARCHITECTURES = "8.0;9.0a"
-# The op whose objects are made as users' are, one for each instantiation. `instantiate_together` rewrites all others.
-INSTANTIATED_APART = "another_swiglu"
+# The op whose objects are made as users' are: optimised, and one for each instantiation. `instantiate_together`
+# rewrites all others.
+BUILT_AS_USERS_DO = "another_swiglu"
 # Halves the time to compile device code that no GPU runs, by a flag of CUDA 13.
 QUICK_NVCC = 'NVCC_FLAGS = {"*": ["--Ofast-compile=max"]}'
+# Halves the time to compile C++, of which tests look at results and not at speed.
+QUICK_CXX = f'CXX_FLAGS = {{"*": ["-O1"], "{BUILT_AS_USERS_DO}": ["-O3"]}}'
 
 
 def blank(name: str, schema: str, reference: str | None = None) -> dict[str, Any]:
@@ -229,7 +232,7 @@ def template_hash() -> str:
     """Differs whenever a stamped project would, or the torch that it is built with."""
     import torch
 
-    digest = hashlib.sha256(f"{torch.__version__} {sys.version} {EVERY_OP} {QUICK_NVCC}".encode())
+    digest = hashlib.sha256(f"{torch.__version__} {sys.version} {EVERY_OP} {QUICK_NVCC} {QUICK_CXX}".encode())
     digest.update(inspect.getsource(instantiate_together).encode())
     for path in sorted([*(REPOSITORY / "template").rglob("*"), REPOSITORY / "copier.yml"]):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -255,11 +258,12 @@ def full_project() -> Path:
             for old in CACHE.glob("????????????????"):
                 shutil.rmtree(old)
             unfinished = stamp(CACHE / "unfinished" / "demo-kernels", ops=EVERY_OP)
+            edit(unfinished / "setup.py", ("CXX_FLAGS: dict[str, list[str]] = {}", QUICK_CXX))
             if has_cuda_13():
                 edit(unfinished / "setup.py", ("NVCC_FLAGS: dict[str, list[str]] = {}", QUICK_NVCC))
             leave_one_blank_kernel(unfinished)
             for source in unfinished.glob("src/*/ops/*/**/*.cu"):
-                if instantiate_line(source) and INSTANTIATED_APART not in source.parts:
+                if instantiate_line(source) and BUILT_AS_USERS_DO not in source.parts:
                     instantiate_together(source)
             (CACHE / "unfinished").rename(home)
             result = build(project, USE_CUDA="1")

@@ -157,6 +157,27 @@ def test_an_op_made_from_a_function_gives_its_values_and_gradients(package, name
     check_alike(getattr(package, name), name)
 
 
+def test_the_reference_runs_in_the_dtypes_of_a_call_under_autocast(package):
+    """Autocast would compute a product in 16 bits, forward and again for the gradient, whose dtypes then differ."""
+    import torch
+
+    def product(x, weight):
+        return x @ weight
+
+    library = package._library
+    op = library.define({"product": "(Tensor x, Tensor weight) -> Tensor"}, product).product
+    library.register_reference_autograd("product", product)
+    tensors = [torch.randn(7, 7, requires_grad=True) for _ in range(2)]
+
+    def evaluate():
+        output = op(*tensors)
+        return output, *torch.autograd.grad(output, tensors, torch.ones_like(output))
+
+    expected = evaluate()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert all(map(torch.equal, evaluate(), expected))
+
+
 @pytest.mark.parametrize("name", FROM_FUNCTIONS)
 def test_such_an_op_can_be_differentiated_twice(package, name):
     check_alike(getattr(package, name), name, create_graph=True)

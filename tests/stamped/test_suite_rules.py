@@ -68,6 +68,15 @@ def test_an_error_is_allowed_where_the_lab_allows_it(dtype):
     assert verdicts == {True, False}
 
 
+@pytest.mark.parametrize(("result", "right"), [(1.0, True), (-1.0, False), (0.5, False)])
+def test_what_a_dtype_does_not_hold_is_infinity(result, right):
+    exact = [torch.tensor([3.0, 5e5], dtype=torch.float64)]
+    plain = [value.half() for value in exact]
+    results = [torch.tensor([3.0, result * torch.inf if abs(result) == 1 else 6e4]).half()]
+    assert accepts(tolerances.assert_accurate, results, plain, exact) is right
+    assert accepts(oracle.compare, "output 0", results, plain, exact) is right
+
+
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 

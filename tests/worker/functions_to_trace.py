@@ -190,6 +190,11 @@ def adaln(x: Tensor, shift: Tensor, scale: Tensor, gate: Tensor, residual: Tenso
     return residual + gate * modulated
 
 
+def distilled(x: Tensor, teacher: Tensor) -> Tensor:
+    """A tensor that has no gradient."""
+    return (x - teacher.detach()).square()
+
+
 def awkward(
     rows: Tensor, elements: Tensor, k: float = 2.0, place: float = 1.0, first: int = 3, index: float = 1.0
 ) -> Tensor:

@@ -42,7 +42,7 @@ def trace_of(text: str, path: Path, name: str) -> str:
     return kept.read_text()
 
 
-def new_trace(path: Path, name: str) -> str:
+def new_trace(path: Path, name: str, calls: list[dict] | None = None) -> str:
     function = reference.read(path, name)
     arguments = function.schema.entry()["arguments"]
     request = {
@@ -50,16 +50,28 @@ def new_trace(path: Path, name: str) -> str:
         "function": name,
         "arguments": arguments,
         "recipes": ["pointwise", "row_wise"],
+        "calls": calls,
     }
     return json.dumps(traced(request))
 
 
-def trace_text(folder: Path, body: str, signature: str = "x: Tensor", result: str = "Tensor") -> dict:
+def refusal_of_shapes(folder: Path, body: str, signature: str, calls: list[dict]) -> str | None:
+    """What is in the way of kernels for these shapes of arguments and results."""
+    try:
+        trace_text(folder, body, signature, calls=calls)
+    except RefusedError as refused:
+        return str(refused)
+    return None
+
+
+def trace_text(
+    folder: Path, body: str, signature: str = "x: Tensor", result: str = "Tensor", calls: list[dict] | None = None
+) -> dict:
     """The trace of a function with this body; nan != nan where it stands in a comparison of texts."""
     path = folder / "text.py"
     head = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import Tensor\n\n\n"
     path.write_text(f"{head}def f({signature}) -> {result}:\n    {body}\n")
-    return trace(path, "f")
+    return trace(path, "f") if calls is None else json.loads(new_trace(path, "f", calls))
 
 
 def test_the_corpus_is_large_enough():
@@ -113,6 +125,49 @@ def test_a_constant_that_is_nan_is_the_same_for_all_sizes(tmp_path):
 def test_a_weight_may_be_a_vector(tmp_path):
     assert trace(ROWS, "rms")["assumption"]["vectors"] == {"weight": "broadcast"}
     assert trace(ROWS, "layer")["assumption"]["kinds"] == {"x": "element", "weight": "column", "bias": "column"}
+
+
+@pytest.mark.parametrize(
+    ("body", "tensors"),
+    [
+        ("return x @ w", "x: Tensor, w: Tensor"),
+        ("return x.mT @ w", "x: Tensor, w: Tensor"),
+        ("return F.linear(x, w, b).sigmoid()", "x: Tensor, w: Tensor, b: Tensor"),
+        ("return F.silu(x @ w + b)", "x: Tensor, w: Tensor, b: Tensor"),
+    ],
+)
+def test_a_product_with_a_matrix_is_no_product_with_a_vector(tmp_path, body, tensors):
+    """PyTorch's products take either; kernels row by row would refuse the one that most callers pass."""
+    with pytest.raises(RefusedError, match=r"the operator aten\.(mm|bmm|addmm)"):
+        trace_text(tmp_path, body, tensors)
+    assert trace_text(tmp_path, "return torch.mv(x, w)", "x: Tensor, w: Tensor")["assumption"]["kinds"]["w"] == "column"
+
+
+@pytest.mark.parametrize(
+    ("body", "x", "w", "results", "reason"),
+    [
+        ("return x @ w", (4, 33), (33,), [(4,)], None),
+        ("return x @ w", (4, 33), (33, 20), [(4, 20)], "the operator aten.mm"),
+        ("return x * w", (2, 4, 33), (4, 33), [(2, 4, 33)], None),
+        ("return x.softmax(-1) * w", (2, 4, 33), (33,), [(2, 4, 33)], None),
+        ("return F.layer_norm(x, w.shape, w)", (2, 4, 33), (4, 33), [(2, 4, 33)], None),
+        ("return F.layer_norm(x, x.shape[-1:], w)", (2, 4, 33), (33,), [(2, 4, 33)], None),
+        ("return x.softmax(-1) * F.relu(w)", (2, 4, 33), (4, 1), [(2, 4, 33)], None),
+        ("return x.amax(-1) + w", (2, 4, 33), (1,), [(2, 4)], "that w has the shape (1,)"),
+        ("return x.softmax(-1) * w", (4, 33), (33,), [(33,)], "that --shapes is not what it returns"),
+    ],
+)
+def test_given_shapes_are_those_of_the_kernels(tmp_path, body, x, w, results, reason):
+    calls = [{"arguments": {"x": x, "w": w}, "dtypes": {"x": "float", "w": "float"}, "results": results}]
+    refusal = refusal_of_shapes(tmp_path, body, "x: Tensor, w: Tensor", calls)
+    assert (refusal or "") == (reason or "")
+
+
+def test_kernels_of_one_dtype_are_not_those_of_a_weight_of_another(tmp_path):
+    shapes, dtypes = {"x": (4, 33), "w": (33,)}, {"x": "float", "w": "float32"}
+    calls = [{"arguments": shapes, "dtypes": dtypes, "results": [(4, 33)]}]
+    refusal = refusal_of_shapes(tmp_path, "return x.softmax(-1) * w", "x: Tensor, w: Tensor", calls)
+    assert refusal == "that w is of float32"
 
 
 def test_a_weight_may_say_which_dimensions_are_a_row(tmp_path):
@@ -183,7 +238,13 @@ def test_what_is_not_differentiable_has_no_backward(tmp_path):
 
 @pytest.mark.parametrize(
     ("body", "between"),
-    [("return x.log()", ["x"]), ("return x.exp()", []), ("return x.sqrt() * y", ["x"]), ("return x / y", ["y"])],
+    [
+        ("return x.log()", ["x"]),
+        ("return x.exp()", []),
+        ("return x.sqrt() * y", ["x"]),
+        ("return x / y", ["y"]),
+        ("return x.square() / y.clamp(min=1e-6)", ["y"]),  # 16 bits do not hold a million.
+    ],
 )
 def test_numbers_are_drawn_where_the_function_is_defined(tmp_path, body, between):
     signature = "x: Tensor, y: Tensor" if "y" in body else "x: Tensor"
@@ -192,6 +253,14 @@ def test_numbers_are_drawn_where_the_function_is_defined(tmp_path, body, between
 
 def test_a_cast_to_float32_means_no_float64(tmp_path):
     assert not trace_text(tmp_path, "return x.float().exp().to(x.dtype)")["takes_float64"]
+
+
+def test_a_gradient_with_constants_of_float32_means_no_float64(tmp_path):
+    """PyTorch's own kernel multiplies by a sixth of float32, whatever the dtype."""
+    facts = trace_text(tmp_path, "return F.hardsigmoid(x)")
+    assert not facts["takes_float64"]
+    assert not facts["assumption"]["twice"]  # PyTorch has no formula for that kernel's gradient.
+    assert trace_text(tmp_path, "return F.relu6(x + 3) / 6")["takes_float64"]
 
 
 def test_pytorch_may_refuse_to_broadcast(tmp_path):

@@ -123,21 +123,30 @@ void finish_thread() {
 
 // ---- Scheduling -----------------------------------------------------------------------------------------------
 
+Warp* highest_priority() {
+  Warp* highest = nullptr;
+  for_each_warp([&](Warp& warp) {
+    if (warp.runnable && (!highest || warp.priority > highest->priority)) highest = &warp;
+  });
+  return highest;
+}
+
+Warp* any_runnable() {
+  static std::vector<Warp*> runnable;
+  runnable.clear();
+  for_each_warp([](Warp& warp) {
+    if (warp.runnable) runnable.push_back(&warp);
+  });
+  return runnable.empty() ? nullptr : runnable[machine.below(runnable.size())];
+}
+
 Warp* choose_warp() {
   if (machine.order == Order::kSticky && last_warp && last_warp->runnable && !machine.one_in(16)) return last_warp;
-  Warp* chosen = nullptr;
-  uint64_t seen = 0;
-  for_each_warp([&](Warp& warp) {
-    if (!warp.runnable) return;
-    if (machine.order == Order::kPriorities) {
-      if (!chosen || warp.priority > chosen->priority) chosen = &warp;
-    } else if (machine.one_in(++seen)) {
-      chosen = &warp;
-    }
-  });
+  const bool by_priority = machine.order == Order::kPriorities;
+  Warp* const chosen = by_priority ? highest_priority() : any_runnable();
   // Now and then the first becomes the last. Few changes of priority show most faults (Burckhardt et al., 2010), and
   // with many no warp would fall far behind.
-  if (chosen && machine.order == Order::kPriorities && machine.one_in(8192)) chosen->priority = -int64_t(clock_ticks);
+  if (chosen && by_priority && machine.one_in(8192)) chosen->priority = -int64_t(clock_ticks);
   return last_warp = chosen;
 }
 
@@ -260,8 +269,9 @@ void run_all() {
   }
   machine.may_leave = false;
   for (const auto& cluster : current_launch->clusters) release(*cluster);
-  // Few are kept: the number of a process's mappings is limited, and each kernel's library has stacks of its own.
-  constexpr size_t kKept = 256;
+  // As many are kept as two blocks have threads. More would be of no use, and the number of a process's mappings is
+  // limited, of which a stack takes two.
+  constexpr size_t kKept = 2048;
   for (; free_stacks.size() > kKept; free_stacks.pop_back()) munmap(free_stacks.back(), kStack);
 }
 

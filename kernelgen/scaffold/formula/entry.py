@@ -93,6 +93,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "forward": forward,
         "operations": max(len(path["forward"]["nodes"]) for path in traced["paths"]),
         "composed": traced["assumption"]["composed"],
+        "twice": traced["assumption"]["twice"],
         "backward": _backward(schema, traced["paths"], tensors, scalars, results, parameters),
     }
     return _plain(facts)
@@ -276,6 +277,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "operations": len(path["forward"]["nodes"]),
         "totals": totals,
         "composed": assumption["composed"],
+        "twice": assumption["twice"],
     }
     try:
         facts["backward"] = _row_backward(schema, path, tensors, scalars, results, parameters)

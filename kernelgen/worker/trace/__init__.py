@@ -1,8 +1,9 @@
 """Traces a reference to the pointwise operators and reductions of rows that it is made of: forward, and its gradient.
 
 The request's `source` is the text of a file, `function` names a function in it, and `arguments` are those of its
-schema's entry. The answer is an event, "trace", with what scaffold/formula/ reads (see graph.py), or "refused" with
-`reason`, a phrase that names what was in the way.
+schema's entry. `calls`, if there are any, are what it has to take: shapes of the `arguments` and their `dtypes`, by
+name, and the shapes of the `results`. The answer is an event, "trace", with what scaffold/formula/ reads (see
+graph.py), or "refused" with `reason`, a phrase that names what was in the way.
 """
 
 from dataclasses import replace
@@ -15,6 +16,7 @@ from kernelgen.worker.trace.check import (
     between,
     broadcasts,
     check,
+    is_differentiable_twice,
     takes_float64,
     takes_no_rows,
     takes_short_rows,
@@ -30,6 +32,7 @@ from kernelgen.worker.trace.graph import (
     unknown_operator,
 )
 from kernelgen.worker.trace.rows import rows
+from kernelgen.worker.trace.shapes import MatrixError, refuse_matrices, refuse_other_shapes
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
 
 
@@ -47,17 +50,19 @@ def traced(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _traced(request: dict[str, Any]) -> dict[str, Any]:
-    arguments = request["arguments"]
+    arguments, calls = request["arguments"], request.get("calls")
     function = load(request["source"], request["function"], arguments)
     reasons, forward_alone, plain = [], [], None
     for assumption in assumptions(arguments, request["recipes"]):
         if plain and "column" not in assumption.kinds.values():
             continue
         try:
-            facts = _under_its_rows(assumption, function)
+            facts = _with_its_shapes(assumption, function, calls)
             if plain or not _may_be_of_vectors(facts):
                 return facts
             plain = facts
+        except MatrixError:
+            raise
         except RefusedError as refused:
             reasons.append(refused)
             if refused.is_of_gradient:
@@ -68,7 +73,9 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
         return plain
     for assumption, composed in forward_alone:
         try:
-            return _under_its_rows(replace(assumption, composed=composed), function)
+            return _with_its_shapes(replace(assumption, composed=composed), function, calls)
+        except MatrixError:
+            raise
         except RefusedError as refused:
             reasons.append(refused)
     # The assumption that came furthest says most; of several the first, which is the plain case.
@@ -96,6 +103,16 @@ def foreign_operator(function: Function, arguments: list[dict[str, Any]], recipe
     return None
 
 
+def _with_its_shapes(assumption: Assumption, function: Function, calls: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """The graphs under an assumption whose kernels take the shapes that the function is called with."""
+    facts = _under_its_rows(assumption, function)
+    if calls:
+        refuse_other_shapes(function, facts["assumption"], assumption.sample(0), calls)
+    else:
+        refuse_matrices(function, assumption)
+    return facts
+
+
 def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any]:
     """The graphs under an assumption; of other dimensions than it says where the function reduces others."""
     try:
@@ -112,12 +129,18 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
 def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     """The graphs, for each choice of the bool arguments."""
     function.call(*assumption.sample(0).values.values())  # It may not take such arguments: that is known at once.
-    paths = [_path(choice, function) for choice in assumption.with_flags()]
+    choices = list(assumption.with_flags())
+    paths = [_path(choice, function) for choice in choices]
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
+    exact = all(
+        takes_float64(function, choice, path["forward"], path["backward"])
+        for choice, path in zip(choices, paths, strict=True)
+    )
     facts = {
         **assumption.as_dict(),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
+        "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
         "between": between(function, assumption, paths[0]["forward"]),
         "short_rows": assumption.recipe == "row_wise"
         and takes_short_rows(function, assumption, paths[0]["forward"], paths[0]["backward"]),
@@ -125,7 +148,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         "vectors": vectors(function, assumption) if assumption.recipe == "row_wise" else {},
         "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
     }
-    return {"assumption": facts, "takes_float64": takes_float64(function, assumption), "paths": paths}
+    return {"assumption": facts, "takes_float64": exact, "paths": paths}
 
 
 def _path(assumption: Assumption, function: Function) -> dict[str, Any]:

@@ -14,6 +14,10 @@ from kernelgen.worker.trace.graph import RefusedError, Sample
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS
 
 _ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}
+# As a share of the largest number, an error that no order of operations in float64 explains, but one in float32 does.
+_INEXACT = 1e-9
+# The largest number of float16, the narrowest of the dtypes.
+_LARGEST = torch.finfo(torch.float16).max
 _PLACES = {"row_argmax": torch.argmax, "row_argmin": torch.argmin}
 
 
@@ -31,7 +35,7 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
         _compare(ours, [result.detach() for result in results], sample)
         if backward is None:
             continue
-        grads = [torch.full_like(r, 0.7) + 0.1 * torch.arange(r.numel()).view(r.shape).cos() for r in results]
+        grads = [_cotangent(result) for result in results]
         wanted = [value for value in leaves.values() if _is_float(value)]
         pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if result.requires_grad]
         expected = torch.autograd.grad([p[0] for p in pairs], wanted, [p[1] for p in pairs], allow_unused=True)
@@ -39,8 +43,11 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
         _compare(evaluate(backward, detached, grads, sample), list(expected), sample)
 
 
-def takes_float64(function: Function, assumption: Any) -> bool:
-    """Whether the function computes in float64 for float64 arguments: not where it casts to float32 by name.
+def takes_float64(
+    function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None
+) -> bool:
+    """Whether the function computes in float64 for float64 arguments: not where it casts to float32 by name, and not
+    where PyTorch's own kernel has constants of float32, as the gradient of hardsigmoid.
 
     Raises:
         RefusedError: its results for bfloat16 arguments are not bfloat16.
@@ -54,12 +61,56 @@ def takes_float64(function: Function, assumption: Any) -> bool:
             raise RefusedError(
                 f"a result of dtype {str(result.dtype).removeprefix('torch.')} for bfloat16 arguments", 3
             )
-    return not dtypes.seen & {torch.float32, torch.float16, torch.bfloat16}
+    return not dtypes.seen & {torch.float32, torch.float16, torch.bfloat16} and _is_exact(
+        function, sample, forward, backward
+    )
+
+
+def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backward: dict[str, Any] | None) -> bool:
+    """Whether the function's results and gradients are those of the graphs in float64."""
+    leaves = {k: v.double().requires_grad_() if _is_float(v) else v for k, v in sample.values.items()}
+    results = _results(function, leaves)
+    values = {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}
+    pairs = list(zip(evaluate(forward, values, [], sample), results, strict=True))
+    if backward:
+        wanted = [value for value in leaves.values() if _is_float(value)]
+        grads = [_cotangent(result) for result in results]
+        chosen = [(result, grad) for result, grad in zip(results, grads, strict=True) if result.requires_grad]
+        expected = torch.autograd.grad([c[0] for c in chosen], wanted, [c[1] for c in chosen], allow_unused=True)
+        pairs += zip(evaluate(backward, values, grads, sample), expected, strict=True)
+    for left, right in pairs:
+        if left is None or right is None or not right.is_floating_point() or not right.isfinite().all():
+            continue
+        left = left.reshape(right.shape) if left.numel() == right.numel() else left.expand(right.shape)
+        if (left - right).abs().max() > _INEXACT * max(1e-3, float(right.abs().max())):
+            return False
+    return True
+
+
+def _cotangent(result: Tensor) -> Tensor:
+    return torch.full_like(result, 0.7) + 0.1 * torch.arange(result.numel()).view(result.shape).cos()
+
+
+def is_differentiable_twice(function: Function, assumption: Any) -> bool:
+    """Whether PyTorch differentiates the function's gradient again: of some of its operators it has no formula."""
+    leaves = {k: v.double().requires_grad_() if _is_float(v) else v for k, v in assumption.sample(0).values.items()}
+    results = [result for result in _results(function, leaves) if result.requires_grad]
+    wanted = [value for value in leaves.values() if _is_float(value)]
+    try:
+        grads = torch.autograd.grad(
+            [result.square().sum() for result in results], wanted, None, create_graph=True, allow_unused=True
+        )
+        again = [grad.sum() for grad in grads if grad is not None and grad.requires_grad]
+        if again:
+            torch.autograd.grad(again, wanted, allow_unused=True)
+    except RuntimeError:
+        return False
+    return True
 
 
 def between(function: Function, assumption: Any, forward: dict[str, Any]) -> list[str]:
     """The tensors whose numbers have to be drawn between 0 and 1, because others give NaN or infinity: log, for one;
-    or numbers near infinity, as where they are divisors."""
+    or numbers that float16 does not hold, as where they are divisors."""
     divisors = {
         node["arguments"][1]["input"]
         for node in forward["nodes"]
@@ -88,7 +139,8 @@ def _is_finite(function: Function, assumption: Any, drawn_between: Collection[st
         return True
     wanted = [value for value in leaves.values() if _is_float(value)]
     grads = torch.autograd.grad([result.sum() for result in results], wanted, allow_unused=True)
-    return all(bool(tensor.isfinite().all()) for tensor in (*results, *grads) if tensor is not None)
+    # Of a NaN this is not so either.
+    return all(bool((tensor.abs() <= _LARGEST).all()) for tensor in (*results, *grads) if tensor is not None)
 
 
 def broadcasts(function: Function, assumption: Any) -> bool:
@@ -151,6 +203,8 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
     shapes = {"element": [sample.shape], "row": [sample.row_shape(), sample.row_shape(keeps=True)], "total": [()]}
     ours = evaluate(forward, {k: v.detach() if _is_float(v) else v for k, v in leaves.items()}, [], sample)
     for output, left, right in zip(forward["outputs"], ours, results, strict=True):
+        if output["kind"] not in shapes:
+            return False
         expected = shapes[output["kind"]][-1 if output["keeps"] and output["kind"] == "row" else 0]
         if tuple(right.shape) != expected or left.numel() not in (1, right.numel()):
             return False

@@ -23,6 +23,7 @@ def register(
     same_as: Sequence[int | None] = (),
     copies: Sequence[int | None] = (),
     composed: bool = False,
+    once: bool = False,
 ) -> None:
     """Registers all hooks of an op.
 
@@ -32,14 +33,16 @@ def register(
         same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
         copies: for each of these the place among them of an earlier one that it equals; None where there is none.
         composed: the gradient is PyTorch's of the reference.
+        once: PyTorch has no gradient of that gradient.
     """
     op = PointwiseOp(name, reference, results, gradients, same_as, copies)
-    op.composed = composed
+    op.composed, op.once = composed, once
     op.register(name)
 
 
 class PointwiseOp:
     composed = False  # Whether the gradient is PyTorch's of the reference.
+    once = False  # Whether PyTorch has no gradient of that gradient.
 
     def __init__(
         self,
@@ -73,9 +76,15 @@ class PointwiseOp:
             return
         _library.register_autograd(name, self.backward, self.setup_context)
         _library.register_fake(f"{name}_backward", self.fake_backward)
-        _library.register_reference_autograd(f"{name}_backward", self.reference_backward)
+        self.register_double_backward(f"{name}_backward")
         _library.register_vmap(f"{name}_backward", self.vmap_backward)
         _library.register_sharding(f"{name}_backward", self.sharding_backward)
+
+    def register_double_backward(self, backward: str) -> None:
+        if self.once:
+            _library.refuse_double_backward(backward)
+        else:
+            _library.register_reference_autograd(backward, self.reference_backward)
 
     # ---- Shapes and dtypes, for tracing
 

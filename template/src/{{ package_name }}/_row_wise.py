@@ -31,6 +31,7 @@ def register(
     vectors: bool = False,
     rows: Rows = last_dimension,
     composed: bool = False,
+    once: bool = False,
 ) -> None:
     """Registers all hooks of an op.
 
@@ -43,9 +44,10 @@ def register(
         rows: the dimensions of a row, of a tensor of so many; or the name of the argument that says which it is, or of
             the tensor that has as many.
         composed: the gradient is PyTorch's of the reference.
+        once: PyTorch has no gradient of that gradient.
     """
     op = RowOp(name, reference, results, gradients, same_as, vectors, rows)
-    op.composed = composed
+    op.composed, op.once = composed, once
     op.register(name)
 
 
@@ -81,7 +83,7 @@ class RowOp(PointwiseOp):
         _library.register_autograd(name, self.backward, self.setup_context)
         _library.register_fake(backward, self.fake_backward)
         _library.register_sharding(backward, self.sharding_backward)
-        _library.register_reference_autograd(backward, self.reference_backward)
+        self.register_double_backward(backward)
         _library.register_vmap(backward, self.vmap_backward)
 
     def dims(self, args: Sequence[Any], rank: int, operator: Any = None) -> set[int]:
@@ -117,7 +119,8 @@ class RowOp(PointwiseOp):
         out_dims = bare(0 if needed else None for needed in self.needed(args))
         if self.is_of_one_tensor:
             return bare(_each_of_batch(self.backward_operator, info, in_dims, args)), out_dims
-        grads = several(self.backward_operator(*_with_batch(info, in_dims, args, len(self.differentiable))))
+        kept = [place for place, i in enumerate(self.differentiable) if self.kinds[i] == "kept"]
+        grads = several(self.backward_operator(*_with_batch(info, in_dims, args, len(self.differentiable), kept)))
         return bare(self.of_batch(args, in_dims, grads)), out_dims
 
     def of_batch(self, args: Sequence[Any], in_dims: Sequence[int | None], grads: Sequence[Tensor]) -> list[Tensor]:
@@ -192,15 +195,20 @@ def _each_of_batch(operator: Any, info: Any, in_dims: Sequence[int | None], args
     return [torch.stack(results) for results in zip(*calls)]
 
 
-def _with_batch(info: Any, in_dims: Sequence[int | None], args: Sequence[Any], first: int) -> list[Any]:
-    """The arguments with the batch as one more dimension, before all others; vectors as rows that are all the same."""
+def _with_batch(
+    info: Any, in_dims: Sequence[int | None], args: Sequence[Any], first: int, kept: Sequence[int] = ()
+) -> list[Any]:
+    """The arguments with the batch as one more dimension, before all others; vectors as rows that are all the same.
+
+    Those at the places `kept` are numbers with dimensions of 1, and stay so.
+    """
     rows = _library.batch_first(info, args[first], in_dims[first]).shape
     batched = []
-    for arg, dim in zip(args, in_dims):
+    for place, (arg, dim) in enumerate(zip(args, in_dims)):
         if isinstance(arg, Tensor):
             arg = _library.batch_first(info, arg, dim)
             if arg.ndim < len(rows) and arg.shape != rows[:-1]:
                 arg = arg.reshape(rows[0], *[1] * (len(rows) - arg.ndim), *arg.shape[1:])
-            arg = arg.expand(rows) if arg.ndim == len(rows) else arg
+            arg = arg.expand(rows) if arg.ndim == len(rows) and place not in kept else arg
         batched.append(arg)
     return batched

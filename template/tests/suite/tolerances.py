@@ -41,6 +41,8 @@ def assert_accurate(
     largest = largest_error(dtype, baseline, oracle, oracles[0]).clamp(min=error_nearby)
     allowed = 2 * largest + rounding + sums
     error = (result - oracle).abs()
+    # Numbers that the dtype does not hold are infinity in it.
+    error[(oracle.abs() > limits.max) & (result == oracle * torch.inf)] = 0
     worst = (error - allowed).argmax()
     assert error[worst] <= allowed[worst], (
         f"the worst of {error.numel()} elements is {result[worst]}, the float64 reference says {oracle[worst]}: "

@@ -17,8 +17,9 @@ def _attention(
     return Fault(name, "flash_attention", f"../../include/{file}", kind, old, new, **options)
 
 
-def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", file: str = "forward.cu", **options) -> Fault:
-    return Fault(name, "sm90_attention", f"sm90/{file}", kind, old, new, **options)
+def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", file: str = "pipeline", **options) -> Fault:
+    path = f"../../include/sm90/attention_forward_{file}.cuh"
+    return Fault(name, "sm90_attention", path, kind, old, new, **options)
 
 
 # The other mutated headers are in cuda/.
@@ -115,7 +116,7 @@ ATTENTION = [
     _sm90_attention("sums_of_the_last_tile", Kind.UNINITIALISED, "    rows.clear_accumulator();\n", **WRONG_RESULT),
     _sm90_attention(
         *("results_still_leaving", Kind.ASYNC_WAIT),
-        *("if (thread == 0) tma_store_wait_read<0>();  // The last", "//", "forward_rows.cuh"),
+        *("if (thread == 0) tma_store_wait_read<0>();  // The last", "//", "rows"),
     ),
 ]
 

@@ -46,7 +46,7 @@ class FormulaRow {
   int64_t place_results[kPlaceResults + 1];
   static constexpr int kMostSums = 4;
   Number given_numbers[kMostSums];  // that all rows have in common
-  Number terms[kMostSums];          // of sums over all rows
+  Number terms[kMostSums] = {};     // of sums over all rows
   const Number* totals = nullptr;   // these sums
   // Of a row in parts: the results of each part's reduction i from partial[i * partial_stride] on.
   PartialResult<Number>* partial = nullptr;

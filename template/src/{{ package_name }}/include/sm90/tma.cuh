@@ -63,6 +63,25 @@ __device__ inline void tma_load(void* shared, const CUtensorMap& map, const TmaP
       : "memory");
 }
 
+// The same of a five-dimensional tensor.
+struct TmaPlace5 {
+  int column, row, layer, volume, last;
+};
+
+__device__ inline void tma_load(void* shared, const CUtensorMap& map, const TmaPlace5& place, MBarrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, { %3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(shared)),
+      "l"(&map),
+      "r"(shared_address(&barrier)),
+      "r"(place.column),
+      "r"(place.row),
+      "r"(place.layer),
+      "r"(place.volume),
+      "r"(place.last)
+      : "memory");
+}
+
 // Loads contiguous bytes. Their number and both addresses are multiples of 16.
 __device__ inline void tma_load_bytes(void* shared, const void* global, int bytes, MBarrier& barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -121,6 +140,17 @@ __device__ inline void tma_store(const CUtensorMap& map, const void* shared, con
                "r"(place.row),
                "r"(place.layer),
                "r"(place.volume)
+               : "memory");
+}
+
+__device__ inline void tma_store(const CUtensorMap& map, const void* shared, const TmaPlace5& place) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, { %2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+               "r"(shared_address(shared)),
+               "r"(place.column),
+               "r"(place.row),
+               "r"(place.layer),
+               "r"(place.volume),
+               "r"(place.last)
                : "memory");
 }
 

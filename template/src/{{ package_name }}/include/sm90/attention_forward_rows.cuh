@@ -2,17 +2,24 @@
 
 #pragma once
 
-#include "forward_work.cuh"
+#include <cmath>
+#include <cstdint>
 
-namespace {{ op.name }}_kernel::sm90 {
+#include "attention_forward_work.cuh"
+#include "exponential.cuh"
+#include "pack.cuh"
+
+namespace attention::sm90 {
 namespace fwd {
 
 // Named barriers of the consumers' output tiles, one for each.
 constexpr int kOutBarrier = 1;
 
 // A consumer's 64 rows of a tile. A thread has rows thread / 32 * 16 + lane / 4 and that + 8.
-template <typename T, typename Tile, bool kTransforms>
+template <typename T, typename Tile, bool kTransforms, typename Sequences>
 struct Rows {
+  using Forward = typename Sequences::Forward;
+  using Work = WorkTile<typename Sequences::Sequence>;
   using Traits = KernelTraits<Tile>;
   static constexpr int kKeys = Traits::kKeys, D = Traits::D;
   float out[D / 2], scores[kKeys / 2];
@@ -28,7 +35,7 @@ struct Rows {
 
   __device__ explicit Rows(const Packing& packing) : packing(packing) {}
 
-  __device__ int first_row_of(const WorkTile& work) const { return work.first_row + consumer * kWgmmaRows; }
+  __device__ int first_row_of(const Work& work) const { return work.first_row + consumer * kWgmmaRows; }
   // The first of the thread's two rows, relative to the warpgroup's first.
   __device__ static int row() { return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4; }
   // The query of a row of a head or, packed, of a group of heads.
@@ -145,10 +152,11 @@ struct Rows {
   }
 
   // An iteration's S to P, in place: score.h's transformation, mask and softmax.
-  __device__ __forceinline__ void softmax(const Forward& p, const WorkTile& work, int first_key) {
+  __device__ __forceinline__ void softmax(const Forward& p, const Work& work, int first_key) {
+    const auto& sequence_mask = Sequences::mask(p, work.sequence);
     const int first_row = first_row_of(work);
     // Rows past the last query count for nothing.
-    const int last_query = p.mask.queries - 1, first_query = min(query_of(first_row), last_query);
+    const int last_query = sequence_mask.queries - 1, first_query = min(query_of(first_row), last_query);
     const int end_query = min(query_of(first_row + kWgmmaRows - 1), last_query) + 1;
     // The condition is always true here. The branch keeps the compiler from moving the transformation to where wgmma is
     // in flight.
@@ -156,8 +164,8 @@ struct Rows {
 #pragma unroll
       for (float& score : scores) score = p.score.transform(score);
     }
-    if (!p.mask.allows_all(first_query, end_query, first_key, first_key + kKeys)) {
-      mask(p.mask, first_row, first_key);
+    if (!sequence_mask.allows_all(first_query, end_query, first_key, first_key + kKeys)) {
+      mask(sequence_mask, first_row, first_key);
     }
     online_softmax(p.score.scale_log2);
     // Keeps the compiler from moving the exponentials past the next wait.
@@ -168,21 +176,21 @@ struct Rows {
   struct Place {
     int head, query;
   };
-  __device__ __forceinline__ Place place_of(const WorkTile& work, int row) const {
+  __device__ __forceinline__ Place place_of(const Work& work, int row) const {
     const int query = query_of(row);
     if constexpr (!Traits::kPacked) return {work.head, query};
     const int heads = packing.heads.value();
     return {work.head * heads + row - query * heads, query};
   }
   // Whether a row has a query of the tile.
-  __device__ __forceinline__ bool has_query(const Forward& p, const WorkTile& work, int row) const {
+  __device__ __forceinline__ bool has_query(const Forward& p, const Work& work, int row) const {
     const bool in_tile = !Traits::kPacked || row < work.first_row + packing.tile_rows();
-    return in_tile && query_of(row) < p.mask.queries;
+    return in_tile && query_of(row) < Sequences::mask(p, work.sequence).queries;
   }
   // The number of a row in the order of lse and, in a split, of partial_softmax.
-  __device__ __forceinline__ int64_t number_of(const Forward& p, const WorkTile& work, int row) const {
+  __device__ __forceinline__ int64_t number_of(const Forward& p, const Work& work, int row) const {
     const Place place = place_of(work, row);
-    return (int64_t(work.batch) * p.heads + place.head) * p.mask.queries + place.query;
+    return Sequences::row_number(p, work.sequence, place.head, place.query);
   }
 
   // The epilogue's first half, for which the softmax must be complete: writes the LSE or the softmax of a split, and
@@ -190,8 +198,9 @@ struct Rows {
   struct Factors {
     float row[2];
   };
-  __device__ __forceinline__ Factors softmax_epilogue(const Forward& p, const WorkTile& work) const {
+  __device__ __forceinline__ Factors softmax_epilogue(const Forward& p, const Work& work) const {
     const bool splits = Traits::kPacked && p.splits > 1;
+    const auto& mask = Sequences::mask(p, work.sequence);
     Factors factors;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -200,7 +209,7 @@ struct Rows {
       row_sum += __shfl_xor_sync(0xffffffff, row_sum, 1);
       row_sum += __shfl_xor_sync(0xffffffff, row_sum, 2);
       // Scores that are all -inf give 0 / 0, as softmax does; but in a split they leave the row to the other splits.
-      const bool empty = splits ? row_sum == 0 : p.mask.begin(query) == p.mask.end(query);
+      const bool empty = splits ? row_sum == 0 : mask.begin(query) == mask.end(query);
       factors.row[i] = empty ? 0 : __frcp_rn(row_sum);
       if (has_query(p, work, tile_row) && threadIdx.x % 4 == 0) {
         const int64_t number = number_of(p, work, tile_row);
@@ -220,8 +229,9 @@ struct Rows {
   }
 
   // The epilogue's second half, for which the accumulator must be complete: writes the output.
+  template <typename Tensor>
   __device__ __forceinline__ void accumulator_epilogue(
-      const Factors& factors, const Tensor& tensor, char* shared, const WorkTile& work) {
+      const Factors& factors, const Tensor& tensor, char* shared, const Work& work) {
     const int thread = threadIdx.x % kWarpgroup, barrier = kOutBarrier + consumer;
     asm volatile("" : "+l"(shared));  // Recomputes addresses for each tile: kept across tiles, they take registers.
 #pragma unroll
@@ -239,7 +249,7 @@ struct Rows {
     if (thread == 0) {
 #pragma unroll
       for (int panel = 0; panel < D / kPanel; ++panel) {
-        const TmaPlace target = tensor.coordinates(work.batch, work.head, first_row_of(work), panel * kPanel);
+        const auto target = tensor.coordinates(work.sequence.queries(), work.head, first_row_of(work), panel * kPanel);
         tma_store(tensor.map, shared + panel * kPanelBytes<kWgmmaRows>, target);
       }
       tma_store_commit();
@@ -247,8 +257,7 @@ struct Rows {
   }
 
   // The same for packed rows, from registers, as a box of TMA has one head. Four lanes write 16 or 32 adjacent bytes.
-  __device__ __forceinline__ void packed_epilogue(
-      const Forward& p, const Factors& factors, const WorkTile& work) const {
+  __device__ __forceinline__ void packed_epilogue(const Forward& p, const Factors& factors, const Work& work) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int tile_row = first_row_of(work) + row() + i * 8;
@@ -266,8 +275,7 @@ struct Rows {
         store_pairs(D, target, [](float first, float second) { return float2{first, second}; });
       } else {
         const Place place = place_of(work, tile_row);
-        T* const target = static_cast<T*>(p.out.data) + work.batch * p.out.batch + place.head * p.out.head +
-                          int64_t(place.query) * p.out.row;
+        T* const target = Sequences::template output_row<T>(p, work.sequence, place.head, place.query);
         store_pairs(p.dim, reinterpret_cast<uint32_t*>(target), pack<T>);
       }
     }
@@ -275,4 +283,4 @@ struct Rows {
 };
 
 }  // namespace fwd
-}  // namespace {{ op.name }}_kernel::sm90
+}  // namespace attention::sm90

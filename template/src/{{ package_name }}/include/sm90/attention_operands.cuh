@@ -1,27 +1,24 @@
-// What forward.cu and backward.cu share: tiles that TMA moves, wgmma's operands in them, and the tile scheduler.
+// What attention's forward and backward share: tiles that TMA moves, and wgmma's operands in them.
 //
 // Tiles are laid out as in swizzled_tile.cuh. TMA loads rows past the last and columns past the dimension as zeros, and
 // does not store them.
 
 #pragma once
 
-#include <algorithm>
-#include <cmath>
+#include <cstdint>
 
-#include "exponential.cuh"
-#include "kernel.h"
+#include "attention_views.h"
 #include "mbarrier.cuh"
 #include "mma.cuh"
 #include "pack.cuh"
 #include "swizzle.cuh"
 #include "swizzled_tile.cuh"
-#include "tiles.h"
 #include "tma.cuh"
 #include "tma.h"
 #include "warpgroup.cuh"
 #include "wgmma.cuh"
 
-namespace {{ op.name }}_kernel::sm90 {
+namespace attention::sm90 {
 
 constexpr int kWgmmaRows = 64;   // M of a wgmma.
 constexpr int kWgmmaDepth = 16;  // K of a wgmma.
@@ -70,13 +67,14 @@ cudaError_t describe_packed(
       {packed, box_queries, 1});
 }
 
-// Loads a tile of kRows rows.
-template <int kRows, int D>
-__device__ void load_panels(char* tile, const Tensor& tensor, int batch, int head, int row, MBarrier& barrier) {
+// Loads a tile of kRows rows, those of one of a tensor's sequences.
+template <int kRows, int D, typename Tensor, typename Sequence>
+__device__ void load_panels(
+    char* tile, const Tensor& tensor, const Sequence& sequence, int head, int row, MBarrier& barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / kPanel; ++panel) {
-    tma_load(
-        tile + panel * kPanelBytes<kRows>, tensor.map, tensor.coordinates(batch, head, row, panel * kPanel), barrier);
+    const auto place = tensor.coordinates(sequence, head, row, panel * kPanel);
+    tma_load(tile + panel * kPanelBytes<kRows>, tensor.map, place, barrier);
   }
 }
 
@@ -125,80 +123,26 @@ __device__ void store_rows(char* tile, int row, const uint32_t (&rounded)[kSize]
   }
 }
 
-// The tile scheduler: which tile of which head comes when. All heads have equally many tiles.
-//
-// Heads are scheduled in sections whose keys and values (or whatever else their tiles share) fit in the L2 cache
-// together: first the first tile of every head of the section, then the second of every head, and so on. The last tiles
-// of a head, the late ones, should be short. They come after all other tiles of all heads, and fill the multiprocessors
-// that would otherwise wait for the last long tile.
-//
-// A persistent block starts with the tile of its own index. With a counter it then draws the next tile that no block
-// has drawn, so that all blocks end at about the same time even where tiles differ in length; without one, it strides
-// through the tiles by the size of the grid.
-struct TileScheduler {
-  int batch_heads, heads, tiles;
-  int early, late;                  // Tiles of a head that come early, and late;
-  int early_section, late_section;  // and how many heads a section has for each.
-  bool descending = false;          // Whether a head's tiles come from the highest index to the lowest.
-  int* counter = nullptr;           // Tiles drawn beyond every block's first. In global memory, initially 0.
-
-  // `group` heads share `bytes` of what they read, and a section reads `section_bytes` at most. Late tiles read less.
-  TileScheduler(int64_t head_tiles, int late, int batch, int heads, int group, int64_t bytes, int64_t section_bytes)
-      : batch_heads(batch * heads),
-        heads(heads),
-        tiles(static_cast<int>(head_tiles * batch_heads)),
-        early(static_cast<int>(head_tiles) - late),
-        late(late) {
-    const int64_t max_groups = section_bytes / std::max<int64_t>(bytes, 1);
-    early_section = section_heads(max_groups, group);
-    late_section = late > 0 ? section_heads(max_groups * head_tiles / late, group) : batch_heads;
-  }
-
-  // Heads of a section, if sections have about equal sizes, and max_groups groups at most.
-  int section_heads(int64_t max_groups, int group) const {
-    const int64_t groups = batch_heads / group, sections = ceil_div(groups, std::clamp<int64_t>(max_groups, 1, groups));
-    return static_cast<int>(ceil_div(groups, sections)) * group;
-  }
-
-  struct Coordinates {
-    int batch, head, tile;
-  };
-
-  // Of the tile that comes as number `index`.
-  __device__ Coordinates coordinates(int index) const {
-    const bool is_late = index >= early * batch_heads;
-    if (is_late) index -= early * batch_heads;
-    const int head_tiles = is_late ? late : early, section = is_late ? late_section : early_section;
-    const int first_head = index / (head_tiles * section) * section, in_section = index - first_head * head_tiles;
-    const int section_size = min(batch_heads - first_head, section), head = first_head + in_section % section_size;
-    const int tile = in_section / section_size + (is_late ? early : 0);
-    return {head / heads, head % heads, descending ? early + late - 1 - tile : tile};
-  }
-
-  // The index that a block takes after `index`. For one thread of the block.
-  __device__ int next(int index) const { return gridDim.x + (counter ? atomicAdd(counter, 1) : index); }
-};
-
-// How many of a head's tiles come late: a sixth where a mask makes tiles differ in length; else the last one, if it is
-// partial and the head has many.
-inline int late_tiles(const Mask& mask, int64_t tiles, bool partial) {
-  constexpr int kMany = 8;
-  return static_cast<int>(mask.is_even() ? partial && tiles >= kMany : tiles / 6);
-}
-
 // Marks a stage as empty, once this thread's warpgroup has read it.
 __device__ inline void release(MBarrier& empty) {
   if (threadIdx.x % kWarpgroup == 0) empty.arrive();
 }
 
-#define RETURN_IF_FAILED(call) \
-  if (const cudaError_t error = (call); error != cudaSuccess) return error;
+// A dimension of a tensor that ends with a sequence, or with what a page has of it, for TMA: its rows are zeros from
+// there on, and are not stored. It takes three dimensions of the descriptor, of which the last two only shift
+// addresses:
+//
+//   address = data + row * stride + shift * (2^34 - stride) + end * stride, modulo 2^64
+//
+// Row r of `count` that end at `end` has row = kRowLimit - count + r and shift = kRowLimit, which is 2^30, so that the
+// address is that of row end - count + r. From r = count on, row is out of bounds. The address of the tensor itself
+// stays as it is: TMA faults where the first byte of what a descriptor describes is no memory.
+constexpr int kRowLimit = 1 << 30;
 
-// The number of multiprocessors of the current device.
-inline cudaError_t multiprocessors(int& count) {
-  int device = 0;
-  RETURN_IF_FAILED(cudaGetDevice(&device));
-  return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+// The stride, in elements, of `shift`.
+template <typename T>
+constexpr int64_t shifting_stride(int64_t row_stride) {
+  return (int64_t(1) << 34) / int64_t(sizeof(T)) - row_stride;
 }
 
-}  // namespace {{ op.name }}_kernel::sm90
+}  // namespace attention::sm90

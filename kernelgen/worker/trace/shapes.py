@@ -1,0 +1,106 @@
+"""Whether kernels row by row take the shapes that the function is meant for."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelgen.worker.trace.function import Function
+from kernelgen.worker.trace.graph import RefusedError, Sample, unknown_operator
+from kernelgen.worker.trace.rows import dims_of
+
+# How far a trace came: to kernels, which take no such shapes; or whose results have other shapes.
+SHAPES_ARE_OTHERS, RESULTS_ARE_OTHERS = 5, 6
+# A size that no sample has.
+_OTHER_SIZE = 17
+
+
+class MatrixError(RefusedError):
+    """What was taken for a vector may be a matrix as well: most who write a product mean that."""
+
+
+def refuse_matrices(function: Function, assumption: Any) -> None:
+    """Raises MatrixError where the function takes a matrix, with a size of its own, for a vector of the assumption."""
+    vectors = [name for name, kind in assumption.kinds.items() if kind != "element"]
+    for name in vectors:
+        for sample in _with_a_matrix(assumption.sample(0), name, vectors):
+            try:
+                function.call(*sample.values.values())
+            except Exception:  # It does not take it.
+                continue
+            operator = unknown_operator(function, sample)
+            raise MatrixError(f"the operator {operator}, where {name} has two dimensions", SHAPES_ARE_OTHERS)
+
+
+def _with_a_matrix(sample: Sample, name: str, vectors: Sequence[str]) -> Iterator[Sample]:
+    """The sample with a matrix for a vector, in either order; others as they are, or vectors of the new size."""
+    vector = sample.values[name]
+    if vector.ndim != 1:
+        return
+    size = vector.shape[0]
+    others = [other for other in vectors if other != name]
+    for shape in ((size, _OTHER_SIZE), (_OTHER_SIZE, size)):
+        for changed in itertools.product((False, True), repeat=len(others)):
+            shapes = {name: shape} | {other: (_OTHER_SIZE,) for other, new in zip(others, changed, strict=True) if new}
+            tensors = {name: _zeros(sample.values[name], shape) for name, shape in shapes.items()}
+            yield replace(sample, values={**sample.values, **tensors})
+
+
+def refuse_other_shapes(
+    function: Function, facts: Mapping[str, Any], sample: Sample, calls: Sequence[Mapping[str, Any]]
+) -> None:
+    """Raises RefusedError where kernels with these `facts` do not take one of the calls, or the function returns other
+    shapes than the call says."""
+    for call in calls:
+        shapes = {name: tuple(shape) for name, shape in call["arguments"].items()}
+        given = {name: _zeros(value, shapes[name]) for name, value in sample.values.items() if name in shapes}
+        values = {**sample.values, **given}
+        for name, dtype in call["dtypes"].items():
+            if {"int64": "int"}.get(dtype, dtype) != facts["dtypes"][name]:
+                raise RefusedError(f"that {name} is of {dtype}", SHAPES_ARE_OTHERS)
+        for name in shapes:
+            if not _is_taken(name, shapes, facts):
+                operator = unknown_operator(function, replace(sample, values=values))
+                reason = f"the operator {operator}" if operator else f"that {name} has the shape {shapes[name]}"
+                raise RefusedError(reason, SHAPES_ARE_OTHERS)
+        results = function.call(*values.values())
+        results = results if isinstance(results, (tuple, list)) else [results]
+        if [tuple(result.shape) for result in results] != [tuple(shape) for shape in call["results"]]:
+            raise RefusedError("that --shapes is not what it returns", RESULTS_ARE_OTHERS)
+
+
+def _is_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:
+    """Whether kernels take a tensor of its shape beside the others."""
+    shape, whole = shapes[name], next(shapes[n] for n, kind in facts["kinds"].items() if kind == "element")
+    if facts["recipe"] == "pointwise":
+        return shape == whole or facts["broadcasts"]
+    dims = _row_of(facts, shapes, len(whole))
+    if dims is None or not facts["ranks"][0] <= len(whole) <= (facts["ranks"][1] or len(whole)):
+        return False
+    if facts["kinds"][name] == "column":
+        return shape == tuple(whole[dim] for dim in dims)
+    if facts["kinds"][name] == "row":
+        return shape == tuple(size for dim, size in enumerate(whole) if dim not in dims)
+    if shape == whole or name not in facts["vectors"]:
+        return shape == whole
+    return shape == whole[-1:] or (facts["vectors"][name] == "broadcast" and _broadcasts_to(shape, whole))
+
+
+def _row_of(facts: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], rank: int) -> tuple[int, ...] | None:
+    """The dimensions of a row among `rank`: any, where an argument of each call says which."""
+    form = facts["rows"]
+    if "like" in form:
+        return tuple(range(rank - len(shapes[form["like"]]), rank))
+    return (0,) if "argument" in form else dims_of(form, rank)
+
+
+def _broadcasts_to(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    places = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(size in (1, other) for size, other in places)
+
+
+def _zeros(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return torch.zeros(shape, dtype=tensor.dtype)

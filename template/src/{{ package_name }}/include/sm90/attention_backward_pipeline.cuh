@@ -1,0 +1,572 @@
+// The backward with TMA and wgmma, after Shah et al., FlashAttention-3 (2024). sm80/attention_backward.cuh has the
+// formulas.
+//
+// A block has a tile of keys and iterates over the tiles of queries that attend to these, for each head of the group.
+// In the producer warpgroup, one thread issues the TMA loads: keys and values once; queries, gradients and row
+// statistics (LSE and delta) for each iteration. A second warp issues the TMA reduce-adds of grad_q to its accumulator
+// in global memory. Each consumer warpgroup has 64 keys, whose gradients stay in registers:
+//
+//   multiply_transposed  k q^T and v grad^T
+//   compute_p            P^T, from k q^T and the LSEs
+//   accumulate_grad_v    grad_v += P^T grad, with P^T from registers
+//   compute_ds           dS^T, from P^T, v grad^T and the deltas
+//   accumulate_grad_k    grad_k += dS^T q, with dS^T from registers; and dS^T to shared memory
+//   multiply_grad_q      a 64 x 64 part of the iteration's dS k, over all keys of the block
+//   store_grad_q         that part to shared memory, for the reduce-add
+//
+// prepare_rows runs before, convert_tile after.
+//
+// An op says by the class Sequences what its tiles are of:
+//
+//   Backward     the problem, a kernel's parameter
+//   Tensors      q, k, v, grad, grad_k and grad_v, as TMA copies them (see attention_forward_pipeline.cuh)
+//   Sequence     which sequence a tile of keys is of; queries() and keys() are what `coordinates` takes for its rows
+//   mask         the mask of a sequence
+//   tile_index   the index of a tile of queries, in the row statistics and in the accumulator of grad_q
+//   padded_row   the row with this number among those of all such tiles
+//   padded_tile  the tile with this index: how many rows it has, and where they are
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "attention_operands.cuh"
+#include "attention_scheduler.cuh"
+#include "ceil_div.h"
+#include "exponential.cuh"
+#include "mask.h"
+#include "score.h"
+#include "vector.cuh"
+
+namespace attention::sm90 {
+namespace bwd {
+
+template <typename Tile>
+struct KernelTraits {
+  static constexpr int D = Tile::kDims;
+  static constexpr int kConsumers = Tile::kConsumers, kKeys = kConsumers * kWgmmaRows, kRows = Tile::kRows;
+  static constexpr int kQueryStages = Tile::kQueryStages, kGradStages = Tile::kGradStages;
+  static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kRowsBytes = kTileBytes<kRows, D>;
+  static constexpr int kDsBytes = kTileBytes<kKeys, kRows>;
+  // A consumer's part of an iteration's grad_q: 64 x 64 elements, float32.
+  static constexpr int kPart = kWgmmaRows * kPanel, kPartBytes = kPart * sizeof(float);
+  static constexpr int kRowParts = kRows / kWgmmaRows;  // Parts along the rows; the others are along the dimensions.
+  static constexpr int kStats = 2 * kRows, kStatsBytes = kStats * sizeof(float);  // LSEs and deltas of a tile.
+  // Offsets in shared memory: keys, values, the rings of queries and gradients, dS^T of this iteration and the last,
+  // the parts of grad_q, and the ring of row statistics, whose stages are those of the queries.
+  static constexpr int kValuesOffset = kKeysBytes, kQueriesOffset = kValuesOffset + kKeysBytes;
+  static constexpr int kGradsOffset = kQueriesOffset + kQueryStages * kRowsBytes;
+  static constexpr int kDsOffset = kGradsOffset + kGradStages * kRowsBytes;
+  static constexpr int kPartsOffset = kDsOffset + 2 * kDsBytes;
+  static constexpr int kStatsOffset = kPartsOffset + kConsumers * kPartBytes;
+  static constexpr int kBytes = kStatsOffset + kQueryStages * kStatsBytes + kSwizzleAlignment;
+  static_assert(kConsumers * kPart == kRows * D, "each consumer computes one part of an iteration's grad_q");
+  static_assert(kBytes + 1024 <= 227 * 1024, "more shared memory than a multiprocessor has");
+};
+
+// A tile of a sequence's keys; `head` counts those of keys.
+template <typename Sequence>
+struct KeyTile {
+  Sequence sequence;
+  int head, tile;
+};
+
+// The iterations for a tile of keys: the tiles of queries that attend to it, head by head.
+template <typename Tile>
+struct Iterations {
+  int first_head, first_tile, end_tile, count;
+
+  struct RowTile {
+    int head, tile;
+  };
+
+  __device__ Iterations(const Mask& mask, int first_key, int kv_head, int group) {
+    constexpr int kRows = KernelTraits<Tile>::kRows;
+    const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
+    first_head = kv_head * group;
+    first_tile = mask.first_query(first_key) / kRows;
+    end_tile = max((mask.end_query(last_key) + kRows - 1) / kRows, first_tile);
+    count = (end_tile - first_tile) * group;
+  }
+  __device__ RowTile first() const { return {first_head, first_tile}; }
+  __device__ void advance(RowTile& rows) const {
+    if (++rows.tile == end_tile) rows = {rows.head + 1, first_tile};
+  }
+};
+
+template <typename Tile>
+struct Barriers {
+  using Traits = KernelTraits<Tile>;
+  MBarrier full_keys, full_values;
+  MBarrier full_queries[Traits::kQueryStages], empty_queries[Traits::kQueryStages];
+  MBarrier full_grads[Traits::kGradStages], empty_grads[Traits::kGradStages];
+
+  __device__ void init() {
+    full_keys.init(1);
+    full_values.init(1);
+    for (int stage = 0; stage < std::max(Traits::kQueryStages, Traits::kGradStages); ++stage) {
+      if (stage < Traits::kQueryStages) {
+        full_queries[stage].init(1);
+        empty_queries[stage].init(Traits::kConsumers);
+      }
+      if (stage < Traits::kGradStages) {
+        full_grads[stage].init(1);
+        empty_grads[stage].init(Traits::kConsumers);
+      }
+    }
+    fence_mbarrier_init();
+  }
+};
+
+// An iteration's position in the rings of queries and of gradients.
+template <int kQueryStages, int kGradStages>
+struct Rings {
+  RingPosition<kQueryStages> queries;
+  RingPosition<kGradStages> grads;
+
+  __device__ int query_stage() const { return queries.stage(); }
+  __device__ int query_parity() const { return queries.parity(); }
+  __device__ int grad_stage() const { return grads.stage(); }
+  __device__ int grad_parity() const { return grads.parity(); }
+  __device__ void advance() {
+    queries.advance();
+    grads.advance();
+  }
+};
+
+// Rings of the same length share one position.
+template <int kStages>
+struct Rings<kStages, kStages> : RingPosition<kStages> {
+  __device__ int query_stage() const { return this->stage(); }
+  __device__ int query_parity() const { return this->parity(); }
+  __device__ int grad_stage() const { return this->stage(); }
+  __device__ int grad_parity() const { return this->parity(); }
+};
+
+// Named barriers: of all consumers; of each consumer with the warp that issues the reduce-adds, for its part of grad_q
+// being full and empty; and of each consumer alone, before its output is stored.
+constexpr int kConsumersBarrier = 1, kPartFull = 2, kPartEmpty = 4, kOutBarrier = 6;
+constexpr int kWarp = 32;
+
+// For one thread of the producer warpgroup.
+template <typename Tile, typename Sequences>
+__device__ void produce(
+    const typename Sequences::Backward& p,
+    const typename Sequences::Tensors& tensors,
+    char* shared,
+    Barriers<Tile>& barriers,
+    const Iterations<Tile>& iterations,
+    const KeyTile<typename Sequences::Sequence>& key_tile) {
+  using Traits = KernelTraits<Tile>;
+  constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D;
+  const auto& sequence = key_tile.sequence;
+  Rings<Tile::kQueryStages, Tile::kGradStages> rings;
+  auto rows = iterations.first();
+  for (int step = 0; step < iterations.count; ++step, rings.advance(), iterations.advance(rows)) {
+    const int first_row = rows.tile * kRows;
+    if (step == 0) {
+      barriers.full_keys.arrive_expecting(Traits::kKeysBytes);
+      load_panels<kKeys, D>(
+          shared, tensors.k, sequence.keys(), key_tile.head, key_tile.tile * kKeys, barriers.full_keys);
+    }
+    MBarrier& full_queries = barriers.full_queries[rings.query_stage()];
+    barriers.empty_queries[rings.query_stage()].wait(rings.query_parity() ^ 1);
+    full_queries.arrive_expecting(Traits::kRowsBytes + Traits::kStatsBytes);
+    char* queries = shared + Traits::kQueriesOffset + rings.query_stage() * Traits::kRowsBytes;
+    load_panels<kRows, D>(queries, tensors.q, sequence.queries(), rows.head, first_row, full_queries);
+    const float* source = p.delta + Sequences::tile_index(p, sequence, rows.head, rows.tile, kRows) * Traits::kStats;
+    char* stats = shared + Traits::kStatsOffset + rings.query_stage() * Traits::kStatsBytes;
+    tma_load_bytes(stats, source, Traits::kStatsBytes, full_queries);
+    if (step == 0) {
+      barriers.full_values.arrive_expecting(Traits::kKeysBytes);
+      load_panels<kKeys, D>(
+          shared + Traits::kValuesOffset,
+          tensors.v,
+          sequence.keys(),
+          key_tile.head,
+          key_tile.tile * kKeys,
+          barriers.full_values);
+    }
+    MBarrier& full_grads = barriers.full_grads[rings.grad_stage()];
+    barriers.empty_grads[rings.grad_stage()].wait(rings.grad_parity() ^ 1);
+    full_grads.arrive_expecting(Traits::kRowsBytes);
+    char* grads = shared + Traits::kGradsOffset + rings.grad_stage() * Traits::kRowsBytes;
+    load_panels<kRows, D>(grads, tensors.grad, sequence.queries(), rows.head, first_row, full_grads);
+  }
+}
+
+// For one warp of the producer warpgroup: adds the parts of grad_q to the accumulator in global memory.
+template <typename Tile, typename Sequences>
+__device__ void reduce_grad_q(
+    const typename Sequences::Backward& p,
+    const char* shared,
+    const Iterations<Tile>& iterations,
+    const typename Sequences::Sequence& sequence) {
+  using Traits = KernelTraits<Tile>;
+  constexpr int kThreads = kWarpgroup + kWarp;
+  const bool leads = threadIdx.x % kWarp == 0;
+  for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kPartEmpty + part, kThreads);
+  auto rows = iterations.first();
+  for (int step = 0; step < iterations.count; ++step, iterations.advance(rows)) {
+    const int64_t tile = Sequences::tile_index(p, sequence, rows.head, rows.tile, Traits::kRows);
+    float* accum = p.grad_q_accum + tile * Traits::kRows * Traits::D;
+    for (int part = 0; part < Traits::kConsumers; ++part) {
+      named_barrier_sync(kPartFull + part, kThreads);
+      if (leads) {
+        tma_add(
+            accum + part * Traits::kPart,
+            shared + Traits::kPartsOffset + part * Traits::kPartBytes,
+            Traits::kPartBytes);
+        tma_store_commit();
+      }
+    }
+    if (leads) tma_store_wait_read<0>();
+    __syncwarp();
+    for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kPartEmpty + part, kThreads);
+  }
+}
+
+// A consumer's 64 keys. A thread has keys thread / 32 * 16 + lane / 4 and that + 8; of an iteration's P^T and dS^T,
+// those keys with the queries 8 n + lane % 4 * 2 and the next.
+template <typename T, typename Tile>
+struct Keys {
+  using Traits = KernelTraits<Tile>;
+  static constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D;
+  float grad_k[D / 2], grad_v[D / 2];
+  float weights[kRows / 2], ds[kRows / 2];
+
+  // The consumer's index.
+  const int consumer = same_in_warp(threadIdx.x / kWarpgroup - 1);
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < D / 2; ++i) grad_k[i] = grad_v[i] = 0;
+  }
+
+  // acc = keys rows^T, for this consumer's rows of the tile of keys (or values). Like all that follow, it only issues
+  // the GEMM.
+  __device__ __forceinline__ void multiply_transposed(
+      float (&acc)[kRows / 2], const char* keys, const char* rows) const {
+    const uint64_t a = wgmma_operand(keys + consumer * kWgmmaRows * kSwizzleRow), b = wgmma_operand(rows);
+    wgmma_pin(acc);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < D; step += kWgmmaDepth) {
+      wgmma<T>(acc, a + skip_columns<kKeys>(step), b + skip_columns<kRows>(step), step > 0);
+    }
+    wgmma_commit();
+  }
+
+  // acc += a rows, with `a` from registers.
+  __device__ __forceinline__ static void accumulate(
+      float (&acc)[D / 2], uint32_t (&a)[kRows / 16][4], const char* rows) {
+    const uint64_t b = wgmma_operand(rows, kPanelBytes<kRows>);
+    wgmma_pin(acc);
+    wgmma_pin(a);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kRows; step += kWgmmaDepth) {
+      wgmma<T, Transposed::kB>(acc, a[step / kWgmmaDepth], b + skip_rows(step));
+    }
+    wgmma_commit();
+  }
+
+  // compute_p: in place of k q^T.
+  __device__ __forceinline__ void compute_p(
+      const Score& score, const Mask& mask, const float* lse, int first_key, int first_row) {
+    const int thread = threadIdx.x % kWarpgroup, lane = thread % 32;
+    const int key = first_key + thread / 32 * 16 + lane / 4, row = first_row + lane % 4 * 2;
+    if (score.transforms()) {
+#pragma unroll
+      for (int i = 0; i < kRows / 2; ++i) weights[i] = score.transform(weights[i]);
+    }
+#pragma unroll
+    for (int n = 0; n < kRows / 8; ++n) {
+      const float2 pair = reinterpret_cast<const float2*>(lse)[n * 4 + lane % 4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        // The difference is taken before log2(e) is multiplied in, so that the weight of a row's only key is exactly 1.
+        const float scaled = __fmul_rn(weights[n * 4 + i], score.scale);
+        weights[n * 4 + i] = exp2_fast((scaled - (i % 2 ? pair.y : pair.x)) * kLog2E);
+      }
+    }
+    if (mask.allows_all(first_row, first_row + kRows, first_key, first_key + kWgmmaRows)) return;
+#pragma unroll
+    for (int n = 0; n < kRows / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (!mask.allows(row + n * 8 + i % 2, key + i / 2 * 8)) weights[n * 4 + i] = 0;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void accumulate_grad_v(const char* grad) {
+    uint32_t rounded[kRows / 16][4];
+    round_to<T>(rounded, weights);
+    accumulate(grad_v, rounded, grad);
+  }
+
+  // Also writes dS^T to this consumer's rows of a tile.
+  __device__ __forceinline__ void accumulate_grad_k(const char* q, char* tile) {
+    uint32_t rounded[kRows / 16][4];
+    round_to<T>(rounded, ds);
+    accumulate(grad_k, rounded, q);
+    store_rows<T, kKeys>(tile, consumer * kWgmmaRows, rounded);
+    fence_async_shared();
+  }
+
+  // compute_ds: in place of v grad^T.
+  __device__ __forceinline__ void compute_ds(const Score& score, const float* lse, const float* delta) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < kRows / 8; ++n) {
+      const float2 pair = reinterpret_cast<const float2*>(delta)[n * 4 + lane % 4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& value = ds[n * 4 + i];
+        value = weights[n * 4 + i] * (value - (i % 2 ? pair.y : pair.x));
+      }
+    }
+    if (!score.transforms()) return;
+#pragma unroll
+    for (int n = 0; n < kRows / 8; ++n) {
+      const float2 pair = reinterpret_cast<const float2*>(lse)[n * 4 + lane % 4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        ds[n * 4 + i] *= score.derivative_at(weights[n * 4 + i], i % 2 ? pair.y : pair.x);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void multiply_grad_q(
+      float (&part)[kPanel / 2], const char* ds_tile, const char* keys) const {
+    const int rows = consumer % Traits::kRowParts, panel = consumer / Traits::kRowParts;
+    const uint64_t a = wgmma_operand(ds_tile + rows * kPanelBytes<kKeys>);
+    const uint64_t b = wgmma_operand(keys + panel * kPanelBytes<kKeys>);
+    wgmma_pin(part);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kKeys; step += kWgmmaDepth) {
+      wgmma<T, Transposed::kBoth>(part, a + skip_rows(step), b + skip_rows(step), step > 0);
+    }
+    wgmma_commit();
+  }
+
+  // In the order of registers and threads, which convert_tile undoes.
+  __device__ __forceinline__ void store_grad_q(char* shared, const float (&part)[kPanel / 2]) const {
+    float4* target = reinterpret_cast<float4*>(shared + Traits::kPartsOffset + consumer * Traits::kPartBytes);
+    named_barrier_sync(kPartEmpty + consumer, kWarpgroup + kWarp);
+#pragma unroll
+    for (int n = 0; n < kPanel / 8; ++n) {
+      target[n * kWarpgroup + threadIdx.x % kWarpgroup] = {
+          part[4 * n], part[4 * n + 1], part[4 * n + 2], part[4 * n + 3]};
+    }
+    fence_async_shared();
+    named_barrier_arrive(kPartFull + consumer, kWarpgroup + kWarp);
+  }
+
+  // The epilogue: writes a gradient by way of this consumer's rows of a tile that is no longer read.
+  template <typename Tensor, typename Sequence>
+  __device__ __forceinline__ void store(
+      char* tile, float (&acc)[D / 2], float scale, const Tensor& tensor, const KeyTile<Sequence>& key_tile) const {
+    const int row = consumer * kWgmmaRows;
+#pragma unroll
+    for (int i = 0; i < D / 2; ++i) acc[i] *= scale;
+    uint32_t rounded[D / 16][4];
+    round_to<T>(rounded, acc);
+    store_rows<T, kKeys>(tile, row, rounded);
+    fence_async_shared();
+    named_barrier_sync(kOutBarrier + consumer, kWarpgroup);
+    if (threadIdx.x % kWarpgroup == 0) {
+#pragma unroll
+      for (int panel = 0; panel < D / kPanel; ++panel) {
+        const int first_row = key_tile.tile * kKeys + row;
+        const auto target = tensor.coordinates(key_tile.sequence.keys(), key_tile.head, first_row, panel * kPanel);
+        tma_store(tensor.map, tile + panel * kPanelBytes<kKeys> + row * kSwizzleRow, target);
+      }
+      tma_store_commit();
+    }
+  }
+};
+
+// One iteration of a consumer.
+template <typename T, typename Tile>
+__device__ __forceinline__ void iterate(
+    Keys<T, Tile>& keys,
+    const Score& score,
+    const Mask& mask,
+    char* shared,
+    Barriers<Tile>& barriers,
+    const Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
+    int step,
+    int first_key,
+    int first_row) {
+  using Traits = KernelTraits<Tile>;
+  constexpr int kRows = Traits::kRows, kQueryStages = Traits::kQueryStages;
+  const int query_stage = same_in_warp(rings.query_stage());
+  const int grad_stage = kQueryStages == Traits::kGradStages ? query_stage : same_in_warp(rings.grad_stage());
+  const char* q = shared + Traits::kQueriesOffset + query_stage * Traits::kRowsBytes;
+  const char* grad = shared + Traits::kGradsOffset + grad_stage * Traits::kRowsBytes;
+  const float* lse = reinterpret_cast<const float*>(shared + Traits::kStatsOffset + query_stage * Traits::kStatsBytes);
+  char* ds_tile = shared + Traits::kDsOffset + step % 2 * Traits::kDsBytes;
+
+  barriers.full_queries[query_stage].wait(rings.query_parity());
+  keys.multiply_transposed(keys.weights, shared, q);
+  barriers.full_grads[grad_stage].wait(rings.grad_parity());
+  keys.multiply_transposed(keys.ds, shared + Traits::kValuesOffset, grad);
+  wgmma_wait<1>();
+  wgmma_pin(keys.weights);
+  keys.compute_p(score, mask, lse, first_key, first_row);
+
+  if constexpr (Tile::kValuesFirst) keys.accumulate_grad_v(grad);
+  wgmma_wait<Tile::kValuesFirst ? 1 : 0>();
+  wgmma_pin(keys.ds);
+  keys.compute_ds(score, lse, lse + kRows);
+  if constexpr (!Tile::kValuesFirst) keys.accumulate_grad_v(grad);
+  keys.accumulate_grad_k(q, ds_tile);
+  // Now all of dS^T has been written. The next iteration may overwrite the other buffer: every consumer has waited for
+  // the GEMM that read it.
+  named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);
+  float part[kPanel / 2];
+  keys.multiply_grad_q(part, ds_tile, shared);
+  wgmma_wait<1>();
+  wgmma_pin(keys.grad_v);
+  wgmma_pin(keys.grad_k);
+  release(barriers.empty_grads[grad_stage]);
+  release(barriers.empty_queries[query_stage]);
+  wgmma_wait<0>();
+  wgmma_pin(part);
+  keys.store_grad_q(shared, part);
+}
+
+template <typename T, typename Tile, typename Sequences>
+__device__ void consume(
+    const typename Sequences::Backward& p,
+    const typename Sequences::Tensors& tensors,
+    char* shared,
+    Barriers<Tile>& barriers,
+    const Iterations<Tile>& iterations,
+    const KeyTile<typename Sequences::Sequence>& key_tile) {
+  using Traits = KernelTraits<Tile>;
+  Keys<T, Tile> keys;
+  const auto& mask = Sequences::mask(p, key_tile.sequence);
+  const int first_key = key_tile.tile * Traits::kKeys + keys.consumer * kWgmmaRows;
+  keys.clear();
+  if (iterations.count > 0) {
+    barriers.full_keys.wait(0);
+    barriers.full_values.wait(0);
+    Rings<Tile::kQueryStages, Tile::kGradStages> rings;
+    auto rows = iterations.first();
+#pragma unroll 1
+    for (int step = 0; step < iterations.count; ++step, rings.advance(), iterations.advance(rows)) {
+      iterate(keys, p.score, mask, shared, barriers, rings, step, first_key, rows.tile * Traits::kRows);
+    }
+    named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // No consumer reads the keys any more.
+  }
+  keys.store(shared, keys.grad_k, p.score.scale, tensors.grad_k, key_tile);
+  keys.store(shared + Traits::kValuesOffset, keys.grad_v, 1, tensors.grad_v, key_tile);
+  if (threadIdx.x % kWarpgroup == 0) tma_store_wait_read<0>();  // Shared memory must outlive the store.
+}
+
+// A block of the kernel, for this tile of keys.
+template <typename T, typename Tile, typename Sequences>
+__device__ void backward_block(
+    const typename Sequences::Backward& p,
+    const typename Sequences::Tensors& tensors,
+    const KeyTile<typename Sequences::Sequence>& key_tile) {
+  using Traits = KernelTraits<Tile>;
+  extern __shared__ char unaligned[];
+  __shared__ Barriers<Tile> barriers;
+  char* shared = unaligned + (kSwizzleAlignment - shared_address(unaligned) % kSwizzleAlignment) % kSwizzleAlignment;
+  if (threadIdx.x == 0) barriers.init();
+  __syncthreads();
+  const Iterations<Tile> iterations(
+      Sequences::mask(p, key_tile.sequence), key_tile.tile * Traits::kKeys, key_tile.head, p.heads / p.kv_heads);
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<Tile::Registers::kProducer>();
+    if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
+    if (threadIdx.x / kWarp == 1) reduce_grad_q<Tile, Sequences>(p, shared, iterations, key_tile.sequence);
+  } else {
+    take_registers<Tile::Registers::kConsumer>();
+    consume<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
+  }
+}
+
+constexpr int kDeltaLanes = 16;  // Threads of a row: 16 bytes each, for up to 128 dimensions.
+constexpr int kPrepareThreads = 128;
+
+// Writes the row statistics: for each tile of queries the LSEs, then the deltas of its rows. Rows past the last get an
+// LSE of infinity, so that their weights are 0. `rows` are those of all tiles.
+template <typename T, typename Tile, typename Sequences>
+__device__ void prepare_rows(const typename Sequences::Backward& p, int64_t rows) {
+  constexpr int kLength = kVectorLength<T>, kRows = KernelTraits<Tile>::kRows;
+  const int64_t row = int64_t(blockIdx.x) * (kPrepareThreads / kDeltaLanes) + threadIdx.x / kDeltaLanes;
+  const auto place = Sequences::template padded_row<kRows>(p, row);
+  const int lane = threadIdx.x % kDeltaLanes;
+  float sum = 0;
+  if (row < rows && place.has_query && lane * kLength < p.dim) {
+    const auto vector_of = [&](const View& view) {
+      return load<kLength>(static_cast<const T*>(view.data) + place.offset(view), lane);
+    };
+    const auto out = vector_of(p.out), grad = vector_of(p.grad);
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) sum += static_cast<float>(out[i]) * static_cast<float>(grad[i]);
+  }
+#pragma unroll
+  for (int distance = kDeltaLanes / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(0xffffffff, sum, distance);
+  }
+  if (row >= rows || lane != 0) return;
+  float lse = INFINITY;
+  if (place.has_query) {
+    lse = p.lse[place.number];
+    if (p.grad_lse) sum -= p.grad_lse[place.number];
+  }
+  float* stats = p.delta + row / kRows * KernelTraits<Tile>::kStats + row % kRows;
+  stats[0] = lse;
+  stats[kRows] = sum;
+}
+
+// Scales and rounds a tile of the accumulator of grad_q, and brings it from the order of store_grad_q to that of the
+// tensor.
+template <typename T, typename Tile, typename Sequences>
+__device__ void convert_tile(const typename Sequences::Backward& p) {
+  using Traits = KernelTraits<Tile>;
+  constexpr int kRows = Traits::kRows, D = Traits::D;
+  constexpr int kThreads = Traits::kConsumers * kWarpgroup, kChunks = D * 2 / kSwizzleChunk;
+  __shared__ alignas(kSwizzleAlignment) char tile[Traits::kRowsBytes];
+  const auto rows = Sequences::template padded_tile<kRows>(p, blockIdx.x);
+  const int part = threadIdx.x / kWarpgroup;
+  const float4* source =
+      reinterpret_cast<const float4*>(p.grad_q_accum + int64_t(blockIdx.x) * kRows * D + part * Traits::kPart);
+  float acc[kPanel / 2];
+#pragma unroll
+  for (int n = 0; n < kPanel / 8; ++n) {
+    const float4 values = source[n * kWarpgroup + threadIdx.x % kWarpgroup];
+    acc[4 * n] = values.x * p.score.scale;
+    acc[4 * n + 1] = values.y * p.score.scale;
+    acc[4 * n + 2] = values.z * p.score.scale;
+    acc[4 * n + 3] = values.w * p.score.scale;
+  }
+  uint32_t rounded[kPanel / 16][4];
+  round_to<T>(rounded, acc);
+  const int panel = part / Traits::kRowParts;
+  store_rows<T, kRows>(tile + panel * kPanelBytes<kRows>, part % Traits::kRowParts * kWgmmaRows, rounded);
+  __syncthreads();
+  T* target = static_cast<T*>(p.grad_q.data) + rows.offset(p.grad_q);
+  const int chunk = threadIdx.x % kChunks;
+#pragma unroll
+  for (int row = threadIdx.x / kChunks; row < kRows; row += kThreads / kChunks) {
+    if (row < rows.count && chunk * 8 < p.dim) {
+      const char* source_chunk = tile + chunk / 8 * kPanelBytes<kRows> + swizzled(row, chunk % 8);
+      *reinterpret_cast<uint4*>(target + int64_t(row) * p.grad_q.row + chunk * 8) =
+          *reinterpret_cast<const uint4*>(source_chunk);
+    }
+  }
+}
+
+}  // namespace bwd
+}  // namespace attention::sm90

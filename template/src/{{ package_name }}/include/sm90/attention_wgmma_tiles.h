@@ -1,0 +1,79 @@
+// The tiles of attention's kernels for Hopper, from an op's tunables.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ceil_div.h"
+#include "mask.h"
+
+namespace attention::sm90 {
+
+// Registers of a thread, by setmaxnreg. At launch all threads have kEven; then the producer keeps kMinProducer or a few
+// more, and the consumers share the rest. A single consumer has all that a thread can have from the start.
+template <int kConsumers, int kMinProducer>
+struct Registers {
+  static constexpr bool kMoves = kConsumers > 1;
+  static constexpr int kEven = 65536 / (128 * (1 + kConsumers)) / 8 * 8, kAll = (1 + kConsumers) * kEven;
+  static constexpr int kConsumer = (kAll - kMinProducer) / kConsumers / 8 * 8;
+  static constexpr int kProducer = kAll - kConsumers * kConsumer;
+};
+
+template <int D, typename Tuned>
+struct ForwardTile {
+  static constexpr int kDims = D, kConsumers = Tuned::consumers, kKeys = Tuned::keys, kStages = Tuned::stages;
+  static constexpr bool kPingPong = Tuned::ping_pong;
+  static constexpr float kRescaleAt = Tuned::rescale_at;
+  static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
+  using Registers = attention::sm90::Registers<kConsumers, 32>;
+  static constexpr bool kPacked = false;
+};
+
+// Its rows are the queries of several heads that share keys, query by query, and its keys may be a split.
+template <int D, typename Tuned>
+struct PackedTile : ForwardTile<D, Tuned> {
+  static constexpr bool kPacked = true;
+};
+
+template <int D, typename Tuned>
+struct BackwardTile {
+  static constexpr int kDims = D;
+  static constexpr int kConsumers = 2;  // Consumer warpgroups, of 64 keys each.
+  // Queries of a loop iteration: so many that each consumer computes a 64 x 64 part of its grad_q.
+  static constexpr int kRows = kConsumers * 64 * 64 / kDims;
+  static constexpr int kQueryStages = Tuned::query_stages, kGradStages = Tuned::grad_stages;
+  static constexpr bool kValuesFirst = Tuned::values_first;
+  static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
+  using Registers = attention::sm90::Registers<kConsumers, 24>;
+};
+
+// The rows of a head, rounded up to whole tiles.
+template <typename Tile>
+constexpr int64_t padded_rows(int64_t queries) {
+  return ceil_div(queries, Tile::kRows) * Tile::kRows;
+}
+
+// Loop iterations of all consumers for one head's forward.
+template <typename Tuned>
+int64_t consumer_iterations(const Mask& mask) {
+  constexpr int kRows = Tuned::consumers * 64;
+  int64_t iterations = 0;
+  for (int first_row = 0; first_row < mask.queries; first_row += kRows) {
+    const int first_tile = mask.begin(first_row) / Tuned::keys;
+    iterations += ceil_div(mask.end(std::min(first_row + kRows, mask.queries) - 1), Tuned::keys) - first_tile;
+  }
+  return iterations * Tuned::consumers;
+}
+
+// Whether a forward for heads of 64 uses the wide tile: not where its padding to whole tiles costs more than it saves,
+// as in short sequences. The choice is by the defaults, so that tuning one tile does not move the limit of the other.
+template <typename Wide, typename Narrow>
+bool prefers_wide_tile(const Mask& mask) {
+  constexpr double kWideCost = 0.82;     // Measured time of an iteration with the wide tile over one with the other.
+  constexpr int kPaddingIsSmall = 4096;  // From this many queries on.
+  return mask.queries >= kPaddingIsSmall ||
+         consumer_iterations<Wide>(mask) * kWideCost < consumer_iterations<Narrow>(mask);
+}
+
+}  // namespace attention::sm90
