@@ -48,7 +48,8 @@ class Op:
         edges: by size, the values at which the op's kernels branch; fuzzing covers pairs of them.
         contiguous: whether outputs are contiguous wherever all inputs and the reference's outputs are.
         allowed_error: `allowed_error(*args)`, what the hardware loses beside the roundings of the op's dtype, by
-            result: "output 0" or "gradient 0", counted over the tensors among the arguments; see `errors_allowed`.
+            result: "output 0" or "gradient 0", counted over the tensors among the arguments; it may take `cotangents`
+            by that name. See `errors_allowed`.
     """
 
     name: str
@@ -93,8 +94,8 @@ class Op:
             raise LabError(f"{self.name}/lab.py: REPEATABLE should give True or a tolerance, not {tolerance!r}.")
         return tolerance
 
-    def errors_allowed(self, args: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """By result, how far the hardware may be off beside the roundings of the op's dtype; `args` are in float64.
+    def errors_allowed(self, args: Sequence[Any], cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """By result, how far the hardware may be off beside the roundings of the op's dtype; all is in float64.
 
         A gradient has the number of its input among the inputs that take one, as in `Evaluation.named`.
 
@@ -104,7 +105,9 @@ class Op:
         if self.allowed_error is None:
             return {}
         with torch.no_grad():
-            given = self.allowed_error(*args)
+            wants_cotangents = "cotangents" in inspect.signature(self.allowed_error).parameters
+            more = {"cotangents": list(cotangents)} if wants_cotangents else {}
+            given = self.allowed_error(*args, **more)
         inputs = list({id(arg): arg for arg in tree_leaves(list(args)) if isinstance(arg, torch.Tensor)}.values())
         numbers = [i for i, tensor in enumerate(inputs) if tensor.requires_grad]
         names = {f"gradient {i}": f"gradient {numbers.index(i)}" for i in numbers}
