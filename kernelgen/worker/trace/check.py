@@ -35,12 +35,9 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
         _compare(ours, [result.detach() for result in results], sample)
         if backward is None:
             continue
-        grads = [_cotangent(result) for result in results]
-        wanted = [value for value in leaves.values() if _is_float(value)]
-        pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if result.requires_grad]
-        expected = torch.autograd.grad([p[0] for p in pairs], wanted, [p[1] for p in pairs], allow_unused=True)
+        grads, expected = _gradients(results, leaves)
         detached = {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}
-        _compare(evaluate(backward, detached, grads, sample), list(expected), sample)
+        _compare(evaluate(backward, detached, grads, sample), expected, sample)
 
 
 def takes_float64(
@@ -73,10 +70,7 @@ def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backw
     values = {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}
     pairs = list(zip(evaluate(forward, values, [], sample), results, strict=True))
     if backward:
-        wanted = [value for value in leaves.values() if _is_float(value)]
-        grads = [_cotangent(result) for result in results]
-        chosen = [(result, grad) for result, grad in zip(results, grads, strict=True) if result.requires_grad]
-        expected = torch.autograd.grad([c[0] for c in chosen], wanted, [c[1] for c in chosen], allow_unused=True)
+        grads, expected = _gradients(results, leaves)
         pairs += zip(evaluate(backward, values, grads, sample), expected, strict=True)
     for left, right in pairs:
         if left is None or right is None or not right.is_floating_point() or not right.isfinite().all():
@@ -87,8 +81,13 @@ def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backw
     return True
 
 
-def _cotangent(result: Tensor) -> Tensor:
-    return torch.full_like(result, 0.7) + 0.1 * torch.arange(result.numel()).view(result.shape).cos()
+def _gradients(results: list[Tensor], leaves: dict[str, Any]) -> tuple[list[Tensor], list[Tensor | None]]:
+    """Cotangents of the results, and PyTorch's gradients of the floating-point leaves."""
+    grads = [torch.full_like(r, 0.7) + 0.1 * torch.arange(r.numel()).view(r.shape).cos() for r in results]
+    wanted = [value for value in leaves.values() if _is_float(value)]
+    pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if result.requires_grad]
+    expected = torch.autograd.grad([p[0] for p in pairs], wanted, [p[1] for p in pairs], allow_unused=True)
+    return grads, list(expected)
 
 
 def is_differentiable_twice(function: Function, assumption: Any) -> bool:
