@@ -1,0 +1,191 @@
+"""When a result counts as right: the rule of worker/reference_check.py."""
+
+import contextlib
+
+import pytest
+import torch
+
+from kernelgen.errors import LabError
+from kernelgen.worker import reference_check
+from kernelgen.worker.cases import complete
+from kernelgen.worker.evaluation import copies
+from kernelgen.worker.mismatch import MismatchError
+
+from . import same_process
+from .test_fuzz import an_op, fault_of
+
+
+def test_elements_are_counted_in_the_worst_draw():
+    fault = fault_of(lambda a, b: a - b, rows=2, columns=2)
+    assert fault
+    assert "; 4 of 4 elements are wrong, in 25 of 25 draws" in fault
+
+
+def test_a_difference_of_large_numbers_that_should_be_0_is_rounding_alone():
+    """In float64 the reference rounds as well: another right way to compute a gradient of 0 gives another rounding."""
+
+    def centred(x):
+        x = x - x.mean(-1, keepdim=True)
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True))
+
+    # Three times the input gives the same result by other roundings.
+    op = an_op(centred, lambda x: centred(x * 3), inputs=lambda make, rows, columns: (make((rows, columns)),))
+    case = complete(op, {"rows": 1, "columns": 2, "dtype": "float64", "values": "huge"})
+    for seed in range(10):
+        assert same_process.run_case(op, case, seed) is None
+
+
+_counter = iter(range(10**9))
+
+
+def test_a_tolerance_for_sums_by_atomics():
+    def jitter(a, b):
+        return (a + b) * (1 + next(_counter) % 2 * 1.2e-7)
+
+    case = complete(an_op(), {"rows": 5, "columns": 7})
+    assert same_process.run_case(an_op(jitter), case, 0)
+    assert same_process.run_case(an_op(jitter, repeatable=1e-6), case, 0) is None
+    assert (
+        same_process.run_case(an_op(jitter, repeatable=lambda rows, columns: 1e-6 if rows == 5 else True), case, 0)
+        is None
+    )
+    assert same_process.run_case(an_op(jitter, repeatable=lambda rows, columns: True if rows == 5 else 1e-6), case, 0)
+    with pytest.raises(LabError, match=r"add/lab\.py: REPEATABLE should give True or a tolerance, not None"):
+        same_process.run_case(an_op(jitter, repeatable=lambda **_: None), case, 0)
+
+
+class _LosesGradients(torch.autograd.Function):
+    """A sum whose second gradient is off by 0.01."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        return a + b
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, grad + 0.01
+
+
+def test_what_hardware_loses_is_allowed_beside_roundings():
+    def at_most(error):
+        return lambda a, b, cotangents: {"output 0": error * b.abs(), "gradient 1": 0.011 + 0 * cotangents[0]}
+
+    def lossy(a, b):
+        return _LosesGradients.apply(a, b) + 0.1 * b.detach()
+
+    for takes_gradient in ("1", None):  # The second input's gradient is the first or the second of all.
+        case = {"rows": 5, "columns": 7} | ({"requires_grad": takes_gradient} if takes_gradient else {})
+        right, too_far = (an_op(lossy, allowed_error=at_most(error)) for error in (0.11, 0.09))
+        assert same_process.run_case(right, complete(right, case), 3) is None
+        assert same_process.run_case(too_far, complete(too_far, case), 3).check == "output 0"
+    assert fault_of(lossy).startswith("output 0: ")
+
+
+@pytest.mark.parametrize("given", [0.1, {"result 0": 0.1}, {"output 0": "0.1"}])
+def test_what_hardware_loses_is_given_by_result(given):
+    op = an_op(lambda a, b: a + b + 1, allowed_error=lambda a, b: given)
+    with pytest.raises(LabError, match=r"ALLOWED_ERROR should give a number or a tensor for 'output 0'"):
+        same_process.run_case(op, complete(op, {"rows": 5, "columns": 7}), 3)
+
+
+def test_whole_numbers_have_to_be_equal():
+    def most(a, b):
+        return (a + b).argmax()
+
+    case = complete(an_op(), {"rows": 3, "columns": 3})
+    assert same_process.run_case(an_op(most, most, gradient=False), case, 0) is None
+    wrong = an_op(lambda a, b: most(a, b) + 1, most, gradient=False)
+    assert same_process.run_case(wrong, case, 0).check == "output 0"
+
+
+def test_an_infinity_of_what_cancels_may_have_either_sign_or_be_nan_where_roundings_decide():
+    """As of a batch norm with a constant cotangent and an infinite weight: its gradient is 0 times infinity."""
+    infinity, nan = float("inf"), float("nan")
+    exact = torch.tensor([infinity, -infinity, infinity, 1.0], dtype=torch.float64)
+    moved = torch.tensor([-infinity, nan, infinity, 1.0], dtype=torch.float64)
+    allowed = [([moved], [exact])]
+    for first, second in ((infinity, nan), (-infinity, infinity), (nan, -infinity)):
+        result = torch.tensor([first, second, infinity, 1.0], dtype=torch.float64)
+        reference_check.compare("gradient 0", [result], [exact], [exact], allowed)
+    for wrong in (
+        [3.0, nan, infinity, 1.0],
+        [nan, nan, -infinity, 1.0],
+        [nan, nan, nan, 1.0],
+        [nan, nan, infinity, nan],
+    ):
+        with pytest.raises(MismatchError):
+            reference_check.compare("gradient 0", [torch.tensor(wrong, dtype=torch.float64)], [exact], [exact], allowed)
+
+
+def test_infinity_and_the_largest_number_may_differ_by_rounding():
+    limits = torch.finfo(torch.float16)
+    edge = torch.tensor([65519.0], dtype=torch.float64)
+    infinite, largest = (torch.tensor([v], dtype=torch.float16) for v in (float("inf"), limits.max))
+    reference_check.compare("output 0", [infinite], [largest], [edge])
+    with pytest.raises(Exception, match="inf"):
+        reference_check.compare("output 0", [infinite], [largest / 2], [edge / 2])
+    with pytest.raises(Exception, match="65504"):
+        reference_check.compare("output 0", [largest], [infinite], [edge * 1000])
+
+
+def test_a_coarse_comparison_sees_what_is_wrong_by_far_and_nothing_less():
+    inf, nan = float("inf"), float("nan")
+    plain = torch.tensor([1.0, -16.0, inf, nan, 0.0])
+    reference_check.compare_coarsely("output 0", plain + torch.tensor([0.001, -0.001, 0.0, 0.0, 0.001]), plain)
+    for place, value in enumerate((1.002, -16.002, -inf, 1.0, nan)):
+        wrong = plain.clone()
+        wrong[place] = value
+        with pytest.raises(MismatchError, match=rf"element {place} of 5"):
+            reference_check.compare_coarsely("output 0", wrong, plain)
+    for exact in (torch.tensor([], dtype=torch.float16), torch.tensor([3, -4]), torch.tensor([True, False])):
+        reference_check.compare_coarsely("output 0", exact, exact.clone())
+    with pytest.raises(MismatchError, match="element 1 of 2"):
+        reference_check.compare_coarsely("output 0", torch.tensor([100, 5]), torch.tensor([100, 4]))
+
+
+def test_an_infinity_will_do_where_the_reference_has_nan():
+    """Which of the two comes of infinite inputs depends on the order of operations; a number never comes of them."""
+    nan, inf, finite = (torch.tensor([1.0, value]) for value in (float("nan"), float("inf"), 1.0))
+    reference_check.compare("output 0", [inf], [nan], [nan.double()])
+    for wrong in ([finite], [nan], [nan.double()]), ([nan], [inf], [inf.double()]):
+        with pytest.raises(MismatchError):
+            reference_check.compare("output 0", *wrong)
+
+
+def test_where_the_reference_is_right_by_luck_a_rounding_of_the_inputs_is_allowed():
+    exact = torch.tensor([0.294275, 1e-9], dtype=torch.float64)
+    lucky = exact.half()
+    near, far = (torch.tensor([value, 0.0], dtype=torch.float16) for value in (0.2937, 0.2900))
+    with pytest.raises(MismatchError):
+        reference_check.compare("gradient 0", [near], [lucky], [exact])
+    shaken = exact * (1 + 2**-10)
+    reference_check.compare("gradient 0", [near], [lucky], [exact], [[[shaken], [exact]]])
+    with pytest.raises(MismatchError):
+        reference_check.compare("gradient 0", [far], [lucky], [exact], [[[shaken], [exact]]])
+
+
+def test_the_reference_is_not_right_by_luck_at_neighbours_of_the_inputs():
+    def lucky(a):
+        return a + 256 - 256  # In float16 it keeps quarters, and nothing between them.
+
+    a = (torch.arange(1, 41) / 4).half()
+    expected = reference_check.Expected(an_op(reference=lucky), torch.float16, "normal")
+    expected.add((a,), [])
+    errors = [pair for seed in range(8) for pair in expected._allowed_errors(seed)]
+    pairs = [[[evaluation.outputs[0] for evaluation in some] for some in pair] for pair in errors]
+    for off, passes in ((0.015, True), (0.1, False)):
+        draws = "output 0", [a + off], [lucky(a)], [a.double()]
+        with pytest.raises(MismatchError):
+            reference_check.compare(*draws)
+        with contextlib.nullcontext() if passes else pytest.raises(MismatchError):
+            reference_check.compare(*draws, pairs)
+
+
+def test_neighbours_are_off_by_a_rounding():
+    x = torch.ones(3, 5, dtype=torch.float16, requires_grad=True)
+    ((twice, again), other) = reference_check._moved(copies(((x, x), torch.ones(40))), 2**-10, seed=0)
+    assert twice is again
+    assert twice.requires_grad
+    assert sorted(set((twice.detach().double() - 1).flatten().tolist())) == [-(2**-10), 2**-10]
+    assert torch.equal(x.detach(), torch.ones(3, 5, dtype=torch.float16))
+    assert not torch.equal(other, reference_check._moved(torch.ones(40), 2**-10, seed=1))
