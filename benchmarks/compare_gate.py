@@ -32,7 +32,6 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import results_file  # noqa: E402
-
 from kernelgen.lab import pair  # noqa: E402
 from kernelgen.lab.compare import REGRESSION, Thresholds, judge  # noqa: E402
 from kernelgen.lab.statistics import median, paired_difference  # noqa: E402

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import results_file
-
 from build import Project, Time, call
 
 RECIPES = ["elementwise", "rms_norm", "layer_norm", "swiglu", "linear_activation", "flash_attention"]

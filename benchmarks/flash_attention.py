@@ -20,19 +20,19 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-import results_file
 import torch
-from compiled import compiled
-from peers import versions
-from project import import_package
-from timed_case import TimedCase
 
+import results_file
+from compiled import compiled
 from kernelgen.errors import LabError
 from kernelgen.lab import statistics
 from kernelgen.protocol import OP
 from kernelgen.worker import ceilings
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, load
+from peers import versions
+from project import import_package
+from timed_case import TimedCase
 
 # The paths as results name them, and as the environment does.
 VALUES = {"hopper": "sm90", "portable": "sm80"}

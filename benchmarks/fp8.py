@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import results_file
 import torch
+
+import results_file
 from compiled import compiled
 from fused import row, show
-from peers import versions
-from project import import_package
-
 from kernelgen.errors import LabError
 from kernelgen.worker import ceilings
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, load
+from peers import versions
+from project import import_package
 
 OPS = ("linear_fp8", "quantize_fp8", "rms_norm_fp8", "swiglu_fp8")
 # The share of this GPU's copy rate to reach, where so many bytes move at least.

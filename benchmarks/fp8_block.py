@@ -21,15 +21,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import results_file
 import torch
-from project import import_package
 from torch import Tensor
 from torch.nn import functional
 
+import results_file
 from kernelgen.lab import statistics
 from kernelgen.worker.clock import CudaClock
 from kernelgen.worker.environment import describe
+from project import import_package
 
 HIDDEN, HEADS, HEAD, MLP, SEQUENCE = 4096, 32, 128, 14336, 4096
 EPS = 1e-5

@@ -22,15 +22,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import results_file
 import torch
-from project import import_package
-from timed_case import TimedCase
 
+import results_file
 from kernelgen.lab import statistics
 from kernelgen.protocol import OP
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, dtype_name, load
+from project import import_package
+from timed_case import TimedCase
 
 FOLDER = Path(__file__).parents[1] / "tests" / "worker"
 FILES = (FOLDER / "functions_to_trace.py", FOLDER / "row_functions_to_trace.py")

@@ -14,19 +14,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import results_file
 import torch
-from compiled import compiled
-from peers import versions
-from project import import_package
-from timed_case import TimedCase
 
+import results_file
+from compiled import compiled
 from kernelgen.errors import LabError
 from kernelgen.lab import statistics
 from kernelgen.protocol import OP
 from kernelgen.worker import ceilings
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, load
+from peers import versions
+from project import import_package
+from timed_case import TimedCase
 
 # The measured cases of each op's lab.py, and the share of this GPU's copy rate to reach, forward and backward. Bounds
 # hold for tensors of 64 MiB and more.

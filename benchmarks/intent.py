@@ -22,8 +22,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import results_file
 import yaml
+
+import results_file
 
 FUNCTIONS = Path(__file__).with_name("functions_of_level1.py")
 NAMES = [node.name for node in ast.parse(FUNCTIONS.read_text()).body if isinstance(node, ast.FunctionDef)]

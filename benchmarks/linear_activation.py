@@ -16,17 +16,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import results_file
 import torch
-from compiled import compiled
-from peers import versions
-from project import import_package
 from torch.nn import functional
 
+import results_file
+from compiled import compiled
 from kernelgen.lab import statistics
 from kernelgen.worker import ceilings
 from kernelgen.worker.clock import CudaClock, captured
 from kernelgen.worker.environment import describe
+from peers import versions
+from project import import_package
 
 # m, k, n: the input is (m, k), the weight (n, k).
 BOUND_CASES = ((512, 1024, 4096), (8192, 1024, 4096), (8192, 4096, 4096), (8192, 4096, 16384), (16384, 512, 2048))

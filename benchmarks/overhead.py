@@ -18,11 +18,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import results_file
 import torch
+from torch.nn import functional
+
+import results_file
 from order_statistics import interval, median
 from project import import_package
-from torch.nn import functional
 
 CALLS = 300
 # Ratios to PyTorch's counterpart.

@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import results_file
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
-from project import import_package
 from torch import Tensor
+
+import results_file
+from project import import_package
 
 HEADS, DIM = 16, 128
 

@@ -19,10 +19,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import results_file
 import torch
-from project import import_package
 from torch import Tensor
+
+import results_file
+from project import import_package
 
 Calls = dict[str, Callable[[], Any]]
 MIXED = [32, 64, 128, 256, 512, 1024, 2048, 4096, 4096, 2048, 1024, 512, 256, 128, 96, 64]

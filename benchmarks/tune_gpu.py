@@ -25,15 +25,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import results_file
 import torch
-from project import import_package
-from tune import efficiency, loads, show
 
+import results_file
 from kernelgen.tune import task, tuning
 from kernelgen.tune.request import Reporter, TuningRequest
 from kernelgen.tune.slot import Budget
 from kernelgen.worker.environment import describe
+from project import import_package
+from tune import efficiency, loads, show
 
 FOR_VERDICTS = "elementwise"
 

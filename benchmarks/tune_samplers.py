@@ -23,9 +23,9 @@ from random import Random
 from typing import Any
 
 import optuna
+
 import results_file
 import tune_search
-
 from kernelgen.tune import sampler
 from kernelgen.tune.space import Space, key
 

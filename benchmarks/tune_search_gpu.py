@@ -24,15 +24,15 @@ from random import Random
 from typing import Any
 
 import torch
-from project import import_package
 from torch import Tensor
-from tune_search import Times, report, save
 
 from kernelgen.tune import gates
 from kernelgen.tune.device_limits import device_limits
 from kernelgen.tune.space import Space, Values, key
 from kernelgen.worker.clock import Call, CudaClock, captured
 from kernelgen.worker.environment import describe
+from project import import_package
+from tune_search import Times, report, save
 
 OP, CHIP = "linear_activation", "9.0"
 CASES = ("256 tokens", "2048 x 4096 x 4096", "128 tokens, few columns")

@@ -24,18 +24,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import results_file
 import torch
 import torch._functorch.config
-import unusual_cases
-from peers import versions
-from project import import_package
 from torch import Tensor
-from unusual_cases import CASES, PARTIAL, Case
 
+import results_file
+import unusual_cases
 from kernelgen.lab import statistics
 from kernelgen.worker.clock import CudaClock
 from kernelgen.worker.environment import describe
+from peers import versions
+from project import import_package
+from unusual_cases import CASES, PARTIAL, Case
 
 OP, BEFORE = "op", "before"
 WARM_UP = 3
