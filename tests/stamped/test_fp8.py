@@ -12,6 +12,7 @@ import pytest
 from kernelgen.emulator.library import has_toolkit
 from tests.conftest import with_sample
 
+from .conftest import python, stamp
 from .recipe_apart import Emulated, assert_passes_its_tests
 
 # Each with the emulated GPU that shows its faults: one that converts to 8 bits in software, or the one with wgmma.
@@ -50,6 +51,35 @@ EMULATED = Emulated(OPS, "accuracy or rounded or format", count=120)
 @pytest.mark.parametrize("op", with_sample(OPS, {"swiglu_fp8"}))
 def test_the_recipe_passes_its_tests(op: str, tmp_path: Path) -> None:
     assert_passes_its_tests(op, tmp_path, "9.0a")
+
+
+BOUNDS = """
+import torch
+from demo_kernels.ops.linear_fp8 import lab
+
+torch.manual_seed(0)
+for kind in range(len(lab.KINDS)):
+    for biased in (0, 1):
+        differentiable = []
+
+        def make(shape, differentiable=True, drawn=differentiable):
+            tensor = torch.randn(shape, dtype=torch.bfloat16)
+            drawn.extend([tensor] * differentiable)
+            return tensor
+
+        args = lab.inputs(make, 5, 9, 2, kind, biased, activation=1)
+        bounds = lab.cut_off(*args, cotangents=[torch.randn(5, 32)])
+        assert bounds["output 0"].shape == (5, 32)
+        for i, tensor in enumerate(differentiable):
+            assert bounds[f"gradient {i}"].shape == tensor.shape, (kind, biased, i)
+"""
+
+
+def test_every_gradient_of_the_product_has_a_bound_for_cut_sums(tmp_path: Path) -> None:
+    """That of codes has the bias's alone, which cut sums reach through the activation's slope."""
+    project = stamp(tmp_path / "demo", ops=[{"name": "linear_fp8", "recipe": "linear_fp8"}])
+    result = python(project, BOUNDS)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.fixture(scope="module")
