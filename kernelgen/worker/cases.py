@@ -45,6 +45,8 @@ _CALL_SIZES = {"averaged": 64, "thread counts": 257, "repeated": 16}
 _CALL_DTYPES = {"averaged": 4, "thread counts": 2}
 # No pairs of these are covered: which numbers lie there is nothing that the reading of a layout depends on.
 _UNPAIRED = {"layout", "values", "alias"}
+# The layouts in which elements or rows are not one after the other.
+_APART = ("transposed", "strided", "wide rows", "odd rows")
 # A case of the cover has no more elements or operations, but where the pair that it is for has.
 _MOST_ELEMENTS, _MOST_FLOPS = 2**15, 2**24
 # A special call is made many times, and has no more operations.
@@ -166,6 +168,10 @@ def adversarial(op: Op, dtypes: list[str]) -> Iterator[Case]:
         for edge in (low[name], 1, 127, 257, 1025, high[name]):
             if low[name] <= edge <= high[name]:
                 yield case(sizes(5) | {name: edge})
+        # A kernel may read long rows where they lie, and others from a copy.
+        if high[name] - low[name] >= MOST_ENUMERATED:
+            for layout in _APART:
+                yield case(sizes(5) | {name: high[name]}, layout=layout)
     if work_of(op, high)[1] <= _MOST_FLOPS_AT_ALL:
         yield case(high)
     yield case(sizes(7), layout="mixed", values="wide range")

@@ -82,6 +82,14 @@ def test_each_argument_is_the_only_misaligned_one_in_some_case():
     assert alone == {"weight", "residual", "input"}
 
 
+def test_a_few_of_the_longest_rows_lie_apart():
+    cases = list(core(an_op(), ["float32", "float16"]))
+    for layout, longest in itertools.product(("transposed", "strided", "wide rows", "odd rows"), ("rows", "columns")):
+        other = {"rows": "columns", "columns": "rows"}[longest]
+        high = {"rows": 100, "columns": 300}[longest]
+        assert any(case["layout"] == layout and case[longest] == high and 1 < case[other] < 10 for case in cases)
+
+
 def test_the_same_seed_draws_the_same_cases():
     first, second, other = (drawn(an_op(), ["float32"], seed, 30) for seed in (1, 1, 2))
     assert first == second != other
