@@ -208,6 +208,10 @@ def huge(op: Op, dtype: str | None) -> Iterator[Case]:
     if op.huge:
         plain = {**PLAIN, "dtype": dtype or dtype_name(min(op.dtypes, key=lambda dtype: dtype.itemsize))}
         yield {**op.huge, **plain}
+        # Rows of whole vectors, which kernels read in another way.
+        whole = {name: size if size < 64 else -(-size // 16) * 16 for name, size in op.huge.items()}
+        if whole != op.huge:
+            yield {**whole, **plain}
         yield {**_sizes_near(op, 33), **plain, "layout": FAR_ROWS}
 
 

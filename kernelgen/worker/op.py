@@ -97,7 +97,8 @@ class Op:
     def errors_allowed(self, args: Sequence[Any], cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """By result, how far the hardware may be off beside the roundings of the op's dtype; all is in float64.
 
-        A gradient has the number of its input among the inputs that take one, as in `Evaluation.named`.
+        In lab.py a gradient has the number of its input among all tensors of the arguments; here among those that take
+        one, as in `Evaluation.named`.
 
         Raises:
             LabError: its lab.py gives something else than errors by result.

@@ -19,7 +19,8 @@ says in ALLOWED_ERROR; it is added to all of that.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -99,11 +100,10 @@ class Expected:
             if any(lost):
                 with contextlib.suppress(MismatchError):
                     return _compare_draws(draws, [], lost)
-            allowed_errors: list[AllowedError] = []
+            besides: dict[str, Beside] = defaultdict(Beside)
             for seed in range(_NEIGHBOURS):
-                allowed_errors += self._allowed_errors(seed)
                 with contextlib.suppress(MismatchError):
-                    return _compare_draws(draws, allowed_errors, lost)
+                    return _compare_draws(draws, self._allowed_errors(seed), lost, besides)
             raise
 
     def _lost(self) -> list[Lost]:
@@ -175,17 +175,46 @@ def _check_zero_sign(name: str, ours: Tensor, plain: Tensor, exact: Tensor, limi
         raise MismatchError(name, f"{name} is {got} where the reference says {wanted}, in {int(wrong.sum())} elements")
 
 
+class Beside:
+    """What is allowed of a result beside, element by element, and which elements nothing determines: over all that was
+    tried, of which the results themselves are not kept."""
+
+    def __init__(self) -> None:
+        self.allowed: Tensor | None = None
+        self.undetermined: Tensor | None = None
+
+    def add(self, allowed: Tensor, undetermined: Tensor | None) -> None:
+        self.allowed = allowed if self.allowed is None else torch.maximum(self.allowed, allowed)
+        if undetermined is not None:
+            before = self.undetermined
+            self.undetermined = undetermined if before is None else before | undetermined
+
+
 def _compare_draws(
-    draws: list[Draw], allowed_errors: list[AllowedError], lost: Sequence[Lost] = ()
+    draws: list[Draw],
+    allowed_errors: list[AllowedError],
+    lost: Sequence[Lost] = (),
+    besides: MutableMapping[str, Beside] | None = None,
 ) -> dict[str, float]:
-    """The largest error of each result, in units of what is allowed."""
+    """The largest error of each result, in units of what is allowed. All results are looked at, so that `besides` has
+    what these errors allow of each."""
+    besides = defaultdict(Beside) if besides is None else besides
     for result, plain, _ in draws:
         check_presence(result, plain)
-    errors = {}
+    errors: dict[str, float] = {}
+    mismatches = []
     for name in [name for name, value in draws[0][1].named().items() if value is not None]:
         values = [[evaluation.named()[name] for evaluation in draw] for draw in draws]
         others = [[[evaluation.named()[name] for evaluation in side] for side in pair] for pair in allowed_errors]
-        errors[name] = compare(name, *zip(*values, strict=True), others, [by_name.get(name) for by_name in lost])
+        lost_here = [by_name.get(name) for by_name in lost]
+        try:
+            errors[name] = compare(name, *zip(*values, strict=True), others, lost_here, besides[name])
+        except MismatchError as mismatch:
+            mismatches.append(mismatch)
+            if not allowed_errors:
+                break
+    if mismatches:
+        raise mismatches[0]
     return errors
 
 
@@ -212,12 +241,15 @@ def compare(
     exacts: Sequence[Tensor],
     allowed_errors: Sequence[Sequence[Sequence[Tensor]]] = (),
     lost: Sequence[Tensor | None] = (),
+    beside: Beside | None = None,
 ) -> float:
     """Compares draws of one result with the reference's own in its dtype and in float64, taken together.
 
-    `allowed_errors` holds pairs of other results and of the same without their error, which is allowed as well; `lost`
-    is allowed beside all that, in each draw. Returns the largest error, in units of what is allowed.
+    `allowed_errors` holds pairs of other results and of the same without their error, which is allowed as well, and
+    added to `beside`, which is too; `lost` is allowed beside all that, in each draw. Returns the largest error, in
+    units of what is allowed.
     """
+    beside = beside or Beside()
     for result, plain in zip(results, plains, strict=True):
         check_kind(name, result, plain)
     dtype = results[0].dtype
@@ -228,24 +260,28 @@ def compare(
         is_rounded = dtype.itemsize == 1 and exacts[0].dtype != dtype
         half_step = _half_a_step(dtype, exact) if is_rounded else None
         allowed = _allowed(dtype, plain, exact, half_step)
-        undetermined = torch.zeros_like(exact, dtype=torch.bool)
         for pair in allowed_errors:
             others = [_together(side) for side in pair]
+            undetermined = None
             if pair[0][0].dtype == torch.float64:
                 # An infinite factor of what cancels but for roundings: infinity of either sign, or NaN.
-                undetermined |= ~exact.isfinite() & ~others[0].isfinite() & ~_same_kind(*others)
+                undetermined = ~exact.isfinite() & ~others[0].isfinite() & ~_same_kind(*others)
             if is_rounded:
                 # Of the reference in float64 here and there, neither is rounded.
                 more = half_step + 2 * _excess(dtype, *others, is_rounded=pair[0][0].dtype == dtype)
             else:
                 more = _allowed(dtype, *others)
-            allowed = torch.maximum(allowed, more)
+            beside.add(more, undetermined)
+        if beside.allowed is not None:
+            allowed = torch.maximum(allowed, beside.allowed)
         if any(error is not None for error in lost):
             allowed = allowed + torch.cat([_spread(error, of) for error, of in zip(lost, results, strict=True)])
         error = (result - exact).abs()
         if bool((error <= allowed).all()):  # As nearly always: no NaN, no infinity.
             return float(_largest(error.div_(allowed)))
-        right = _is_right(dtype, result, plain, exact, allowed) | (undetermined & ~result.isfinite())
+        right = _is_right(dtype, result, plain, exact, allowed)
+        if beside.undetermined is not None:
+            right |= beside.undetermined & ~result.isfinite()
     if not right.all():
         where = _worst(right, (result - exact).abs() - allowed)
         shape = tuple(_real(results[0]).shape)
@@ -416,11 +452,13 @@ def _moved(args: Any, by: float, seed: int) -> Any:
 
     Numbers of 8 bits stay: they are too far apart, and PyTorch has no arithmetic for them.
     """
-    generator = torch.Generator().manual_seed(seed)
+    numbers = {id(t): t for t in tensors(args) if t.is_floating_point() and t.dtype.itemsize > 1}.values()
+    # Drawn where the tensors are: a CPU takes seconds for what a GPU holds.
+    generators = {t.device: torch.Generator(t.device).manual_seed(seed) for t in numbers}
     with torch.no_grad():
-        for tensor in {id(t): t for t in tensors(args) if t.is_floating_point() and t.dtype.itemsize > 1}.values():
-            signs = 1 - 2 * torch.randint(2, tensor.shape, generator=generator)
-            tensor.mul_(1 + by * signs.to(tensor))
+        for tensor in numbers:
+            draw = torch.randint(2, tensor.shape, generator=generators[tensor.device], device=tensor.device)
+            tensor.mul_(1 + by * (1 - 2 * draw).to(tensor))
     return args
 
 
