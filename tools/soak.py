@@ -3,7 +3,7 @@
     python tools/soak.py PROJECT [--device cpu] [--runs 200] [--jobs 2] [--seed 1] [--minutes M] [--only OP ...]
 
 A run is `kernelgen fuzz OP --seed N` with its default cases, as a user calls it. The ops of PROJECT, which has to be
-built, take turns; each turn has the next seed. What failed is printed as it happens, and a table of the runs at the
+built, take turns; each turn has the next seed. Each run is printed when it ends, with what failed, and a table at the
 end. On a GPU the largest case of a run takes up to 28 GiB of its memory: give it as many jobs as there is room for. The
 exit code is 1 if a run failed, and 2 if none ended in time.
 """
@@ -91,6 +91,8 @@ def parsed(op: str, seed: int, seconds: float, ended: subprocess.CompletedProces
 
 
 def report(run: Run) -> None:
+    outcome = f"{len(run.problems)} problems" if run.code else "none failed"
+    print(f"{run.op} --seed {run.seed}: {run.cases} cases in {run.seconds:.0f} s, {outcome}", flush=True)
     for problem in run.problems[:SHOWN]:
         print(f"{run.op} --seed {run.seed}: {problem}", flush=True)
     if len(run.problems) > SHOWN:
