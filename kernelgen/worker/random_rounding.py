@@ -13,13 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 # How many roundings of the numbers inside an op its results may differ by: a sum of thousands of float32 numbers, added
 # one after the other, is off by about sixteen. In float64, for which PyTorch has no wider dtype, an op may also take
-# more steps to a result than the reference does, or less stable ones.
-_ROUNDINGS = {torch.float32: 16, torch.float64: 256}
+# more steps to a result than the reference does, or less stable ones. 16 bits are what numbers are kept in, and sums
+# have more.
+_ROUNDINGS = {torch.float16: 1, torch.bfloat16: 1, torch.float32: 16, torch.float64: 256}
 
 
 class RandomRounding(TorchDispatchMode):
-    """Moves every float64 result of PyTorch's operators by up to a few roundings of `dtype`, float32 or float64, up or
-    down by chance."""
+    """Moves every float64 result of PyTorch's operators by up to a few roundings of `dtype`, up or down by chance."""
 
     def __init__(self, seed: int, dtype: torch.dtype) -> None:
         super().__init__()

@@ -5,8 +5,9 @@ reference makes in the op's own dtype, plus one rounding of the element and a fe
 flash-attention's tests, with float64 in place of float32.) That reference may be nearly exact by luck: where few
 numbers decide, as in a softmax over three keys; where values cancel; or where it adds in a better order. So before a
 result counts as wrong, more is allowed, at some seeds: the reference's error at neighbours of the inputs, which are off
-by a rounding; what roundings of the numbers inside do to the exact result (Monte Carlo arithmetic); and, where values
-or layouts are ill-conditioned, what such a change of the inputs or the cotangents does to it (backward stability).
+by a rounding; what roundings of the numbers inside do to the exact result (Monte Carlo arithmetic), those of 16 bits
+where the reference itself overflows in them; and, where values or layouts are ill-conditioned, what such a change of
+the inputs or the cotangents does to it (backward stability).
 Infinities and NaNs have to be where the reference has them; for a NaN an infinity will do, since the order of
 operations decides which of the two comes of infinite inputs or of sums that overflow.
 
@@ -143,7 +144,8 @@ class Expected:
         neighbours of the inputs, and of the cotangents alone (beside equal numbers a norm has another slope)."""
         is_exact = self._dtype == torch.float64
         rounding, inside = torch.finfo(self._dtype).eps, torch.float64 if is_exact else torch.float32
-        near, exact_near, moved, pulled, rounded = [], [], [], [], []
+        near, exact_near, moved, pulled, rounded, rounded_low = [], [], [], [], [], []
+        overflows = self._overflows()
         for args, cotangents in self._drawn:
             exact_args, exact_cotangents = copies(args, torch.float64), copies(cotangents, torch.float64)
             if not is_exact:
@@ -152,14 +154,31 @@ class Expected:
                 exact_near.append(evaluate(self._reference, copies(neighbours, torch.float64), exact_cotangents))
             with RandomRounding(seed, inside):
                 rounded.append(evaluate(self._reference, exact_args, exact_cotangents))
+            if overflows:
+                with RandomRounding(seed, self._dtype):
+                    rounded_low.append(evaluate(self._reference, exact_args, exact_cotangents))
             if self._is_ill_conditioned or is_exact:
                 by = max(rounding, _inside(self._dtype)) / 2
                 moved_cotangents = _moved(copies(exact_cotangents), by, seed)
                 pulled.append(evaluate(self._reference, exact_args, moved_cotangents))
                 moved_args = _moved(copies(exact_args), rounding / 2, seed)
                 moved.append(evaluate(self._reference, moved_args, exact_cotangents))
-        pairs = (near, exact_near), (moved, self._exacts), (pulled, self._exacts), (rounded, self._exacts)
-        return [pair for pair in pairs if pair[0]]
+        of_exact = [(others, self._exacts) for others in (moved, pulled, rounded, rounded_low)]
+        return [pair for pair in [(near, exact_near), *of_exact] if pair[0]]
+
+    def _overflows(self) -> bool:
+        """Whether numbers inside the reference are beyond its 16 bits, as scores before they are scaled: what it makes
+        of them says nothing then of what roundings to 16 bits do, and its exact results do, with such roundings."""
+        if self._dtype.itemsize != 2:
+            return False
+        for plain, exact in zip(self._plains, self._exacts, strict=True):
+            for ours, theirs in zip(plain.named().values(), exact.named().values(), strict=True):
+                if ours is None or theirs is None or not ours.is_floating_point():
+                    continue
+                representable = theirs.abs() < torch.finfo(self._dtype).max / 2
+                if bool((~ours.isfinite() & representable).any()):
+                    return True
+        return False
 
 
 # The results on one draw of the inputs: the op's, and its reference's in the op's own dtype and in float64.

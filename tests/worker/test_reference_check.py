@@ -35,6 +35,16 @@ def test_a_difference_of_large_numbers_that_should_be_0_is_rounding_alone():
         assert same_process.run_case(op, case, seed) is None
 
 
+def test_where_the_reference_overflows_inside_roundings_to_its_16_bits_are_allowed():
+    def scaled_late(a, b):
+        return ((a + 1000) * 1000 - 1e6) / 1000 + b  # 1e6 is beyond float16.
+
+    case = complete(an_op(), {"rows": 33, "columns": 33, "dtype": "float16"})
+    for wrong_by, passes in ((0, True), (8, False)):
+        op = an_op(lambda a, b, more=wrong_by: (a + 1000) - 1000 + (b + more), scaled_late, gradient=False)
+        assert (same_process.run_case(op, case, 1) is None) == passes
+
+
 _counter = iter(range(10**9))
 
 
