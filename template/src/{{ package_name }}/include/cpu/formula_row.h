@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -53,6 +54,7 @@ class FormulaRow {
   int64_t partial_stride = 0;
   int64_t parts = 1, part = 0;
   int pass = 0, reductions = 0;
+  std::optional<int64_t> missing;
 
   Number size() const { return static_cast<Number>(total_size); }
 
@@ -63,6 +65,13 @@ class FormulaRow {
   Number number(int i) const { return numbers[i]; }
 
   int64_t place(int i) const { return places[i]; }
+
+  // 0. For a place that the row does not have NaN, and `missing` is that place: the call is refused.
+  Number checked_zero(int64_t place) {
+    if (place >= 0 && place < total_size) return 0;
+    missing = place;
+    return math::kNaN<Number>;
+  }
 
   // A number that all rows have in common, and a sum over all rows.
   Number given(int i) const { return given_numbers[i]; }
