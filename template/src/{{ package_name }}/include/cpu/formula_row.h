@@ -66,11 +66,10 @@ class FormulaRow {
 
   int64_t place(int i) const { return places[i]; }
 
-  // 0. For a place that the row does not have NaN, and `missing` is that place: the call is refused.
+  // 0. A place that the row does not have is kept in `missing`: the call is refused, so no result has to tell of it.
   Number checked_zero(int64_t place) {
-    if (place >= 0 && place < total_size) return 0;
-    missing = place;
-    return math::kNaN<Number>;
+    if (place < 0 || place >= total_size) missing = place;
+    return 0;
   }
 
   // A number that all rows have in common, and a sum over all rows.
