@@ -158,7 +158,7 @@ def make(checkout: Path, project: Path, names: list[str]) -> None:
         kernelgen("add-op", name, "--schema", schema, "--project", str(project))
         reference = project / "src/schema_kernels/ops" / name / "reference.py"
         edit(reference, (UNWRITTEN, body))
-        if "import torch\n" not in reference.read_text():
+        if "torch." in body and "import torch\n" not in reference.read_text():
             edit(reference, ("from torch import Tensor\n", "import torch\nfrom torch import Tensor\n"))
     result = build(project, USE_CUDA="0", **quickly())
     assert result.returncode == 0, result.stdout + result.stderr
