@@ -1,5 +1,6 @@
 """A project with the ops that a verb of the lab works on."""
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 from kernelgen.errors import KernelgenError, LabError
 from kernelgen.scaffold import project
 from kernelgen.scaffold.names import did_you_mean
+from kernelgen.scaffold.schema.parser import parse
 from kernelgen.toolchain.python import find_python
 
 
@@ -42,8 +44,32 @@ def select(folder: Path, python: Path | None, names: Sequence[str]) -> Selection
         if name not in folders:
             raise LabError(f"{home.root} has no op {name!r}. {did_you_mean(name, folders)}".rstrip())
         if name not in described:
-            file = home.relative(folders[name] / "lab.py")
-            raise LabError(f"{name} has no {file}, which describes an op to the lab; `kernelgen update` brings one.")
+            raise LabError(_without_lab(home, folders[name]))
     if not described:
         raise LabError(f"No op of {home.root} has a lab.py, which describes an op to the lab.")
     return Selection(home.root, home.package.name, python, list(dict.fromkeys(names)) or described)
+
+
+def _without_lab(home: project.Project, folder: Path) -> str:
+    """Why the lab does not work on an op without a lab.py, and what to do."""
+    if _is_query(folder / "__init__.py"):
+        tests = home.relative(folder)
+        return (
+            f"{folder.name} takes and returns no tensor, so there is nothing to fuzz or to measure; its own tests "
+            f"compare what it returns: `pytest {tests}`."
+        )
+    file = home.relative(folder / "lab.py")
+    return f"{folder.name} has no {file}, which describes an op to the lab; `kernelgen update` brings one."
+
+
+def _is_query(module: Path) -> bool:
+    """Whether no operator of an op takes or returns a tensor."""
+    try:
+        statements = ast.parse(module.read_text(encoding="utf-8")).body
+    except (OSError, SyntaxError):
+        return False
+    for statement in statements:
+        if isinstance(statement, ast.Assign) and any(getattr(t, "id", "") == "SCHEMAS" for t in statement.targets):
+            schemas = ast.literal_eval(statement.value)
+            return all(parse(schema).is_constant for schema in schemas.values())
+    return False

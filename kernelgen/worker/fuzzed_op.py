@@ -320,13 +320,18 @@ def bytes_of_malloc() -> int | None:
 
 
 def kind(result: Any) -> str:
-    """A container and what is in it, in words; a named tuple is a tuple."""
+    """A container and what is in it, in words; a named tuple is a tuple. What is no tensor has no other check."""
     for container in (tuple, list):
         if isinstance(result, container):
             return f"a {container.__name__} of ({', '.join(map(kind, result))})"
     if isinstance(result, dict):
         return f"a dict of ({', '.join(f'{key}: {kind(value)}' for key, value in sorted(result.items()))})"
-    return "a tensor" if isinstance(result, Tensor) else f"{type(result).__name__}"
+    if isinstance(result, Tensor):
+        return "a tensor"
+    if isinstance(result, float):
+        return f"float {result:.6g}"
+    plain = (bool, int, str, torch.dtype, torch.device)
+    return f"{type(result).__name__} {result!r}" if isinstance(result, plain) else type(result).__name__
 
 
 def _reborn(args: Any) -> Any:

@@ -12,6 +12,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelgen.errors import LabError
+from kernelgen.worker.mutation import on_copies
 
 Sizes = Mapping[str, int]
 
@@ -26,7 +27,9 @@ class Op:
     """One op, as its lab.py describes it.
 
     Attributes:
-        function: the public function; `reference`: the same in plain PyTorch.
+        function: the public function; `reference`: the same in plain PyTorch, which leaves its arguments unchanged.
+        mutates: the positions of the arguments that the function writes to. What it wrote counts as results, before
+            those that it returns: `reference` returns them so.
         dtypes: those it is fuzzed in, `cpu_dtypes` on the CPU; `bench_dtypes`: those it is measured in by default.
         domain: for fuzzing, the smallest and the largest value of each size that `inputs` takes.
         cases, cpu_cases: sizes by a name, for measuring on a GPU and on the CPU.
@@ -77,6 +80,7 @@ class Op:
     edges: dict[str, tuple[int, ...]] = field(default_factory=dict)
     contiguous: bool = True
     allowed_error: Callable[..., dict[str, Any]] | None = None
+    mutates: tuple[int, ...] = ()
 
     def dtypes_on(self, device: str) -> dict[str, torch.dtype]:
         """The dtypes it is fuzzed in on a device, by name."""
@@ -199,10 +203,13 @@ def read(name: str, module: ModuleType) -> Op:
     )
     allowed_error = names.get("ALLOWED_ERROR")
     check(allowed_error is None or callable(allowed_error), "ALLOWED_ERROR should be a function of the arguments")
+    mutates, gradient = tuple(names.get("MUTATES", ())), bool(names.get("GRADIENT", True))
+    check(all(type(place) is int and place >= 0 for place in mutates), "MUTATES should hold positions of arguments")
+    check(not (mutates and gradient), "GRADIENT should be False, since the op writes to its arguments")
     return Op(
         name=name,
         function=names["OP"],
-        reference=names["REFERENCE"],
+        reference=on_copies(names["REFERENCE"], mutates),
         dtypes=dtypes,
         cpu_dtypes=cpu_dtypes,
         bench_dtypes=bench,
@@ -219,12 +226,13 @@ def read(name: str, module: ModuleType) -> Op:
         estimates=dict(names.get("ESTIMATES", {})),
         shape_classes=dict(names.get("SHAPE_CLASSES", {})),
         repeatable=repeatable,
-        gradient=bool(names.get("GRADIENT", True)),
+        gradient=gradient,
         huge=names.get("HUGE"),
         defaults=defaults,
         edges=edges,
         contiguous=bool(names.get("CONTIGUOUS", True)),
         allowed_error=allowed_error,
+        mutates=mutates,
     )
 
 

@@ -48,6 +48,7 @@ class _Host:
     def __init__(self, connection: Connection, arena_fd: int) -> None:
         self._connection, self._arena_fd = connection, arena_fd
         self._functions: dict[str, Any] = {}
+        self._mutates: tuple[int, ...] = ()
         self._calls: list[Any] = []
         self._results: list[Any] = []
         self._graphs: dict[Any, Any] = {}
@@ -83,7 +84,7 @@ class _Host:
         importlib.import_module("torch")
         importlib.import_module(f"{package}.ops.{name}")
         module = _load_file(f"{package}.ops.{name}.lab", lab)
-        self._functions = {"op": module.OP}
+        self._functions, self._mutates = {"op": module.OP}, tuple(getattr(module, "MUTATES", ()))
         library = sys.modules.get(f"{package}._library")
         return {"missing": getattr(library, "missing", {})}
 
@@ -113,7 +114,8 @@ class _Host:
         """Take the peers of a trusted lab.py; nothing of the project is imported."""
         from kernelgen.worker.judge import trusted as files
 
-        self._functions = dict(files.load(Path(trusted), package, name).peers)
+        op = files.load(Path(trusted), package, name)
+        self._functions, self._mutates = dict(op.peers), op.mutates
         return {}
 
     def start_clock(self, tf32: bool) -> dict[str, Any]:
@@ -179,8 +181,9 @@ class _Host:
         """An order of `FuzzedOp`."""
         if self._fuzzed is None:
             from kernelgen.worker.fuzzed_op import FuzzedOp
+            from kernelgen.worker.mutation import on_copies
 
-            self._fuzzed = FuzzedOp(self._functions["op"], self._arena_fd)
+            self._fuzzed = FuzzedOp(on_copies(self._functions["op"], self._mutates), self._arena_fd)
         return getattr(self._fuzzed, call)(**arguments)
 
     def set_schedules(self, package: str, schedule: int) -> None:
@@ -258,6 +261,12 @@ class _Host:
 
     def _call(self, function: Any, index: int, backward: bool) -> Any:
         args = self._sets[index]
+        if self._mutates:
+            from kernelgen.worker.mutation import beside, written
+
+            # What was written lies in the arena, where the judge reads it.
+            arguments = written(args, self._mutates)
+            return lambda: beside(function(*args), arguments)
         if not backward:
             return lambda: function(*args)
         import torch

@@ -3,6 +3,8 @@ takes them."""
 
 import contextlib
 import io
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from kernelgen.cli import main
 from kernelgen.scaffold import template
 from tests.conftest import with_sample
 
-from .conftest import build, edit, python, quickly
+from .conftest import build, edit, python, quickly, run
 
 # By op: its schema, and the body of its reference.
 SCHEMAS = {
@@ -156,7 +158,7 @@ def make(checkout: Path, project: Path, names: list[str]) -> None:
         kernelgen("add-op", name, "--schema", schema, "--project", str(project))
         reference = project / "src/schema_kernels/ops" / name / "reference.py"
         edit(reference, (UNWRITTEN, body))
-        if "import torch\n" not in reference.read_text():
+        if "torch." in body and "import torch\n" not in reference.read_text():
             edit(reference, ("from torch import Tensor\n", "import torch\nfrom torch import Tensor\n"))
     result = build(project, USE_CUDA="0", **quickly())
     assert result.returncode == 0, result.stdout + result.stderr
@@ -243,3 +245,52 @@ for device in ("cuda", "xla"):
     assert operator == "schema_kernels.scale.out"
     assert on_cuda.startswith("ramp on CUDA: ")
     assert on_xla == "ramp: no kernel runs on xla; it takes cpu, cuda, meta"
+
+
+# Kernels of a factory and of an op that writes to its argument, in place of the line that throws.
+KERNELS = {
+    "ramp": """
+  const Tensor out = torch::stable::empty({n}, dtype, std::nullopt, device);
+  dtypes::visit_floating(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    for (int64_t i = 0; i < n; ++i) dtypes::mutable_data<T>(out)[i] = T(i);
+  });
+  return out;
+""",
+    "scale_in_place": """
+  dtypes::visit_floating(x.scalar_type(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    const Tensor values = as_contiguous(x);
+    T* const data = dtypes::mutable_data<T>(values);
+    for (int64_t i = 0; i < x.numel(); ++i) data[i] = T(static_cast<double>(data[i]) * factor);
+    if (!x.is_contiguous()) torch::stable::copy_(x, values);
+  });
+""",
+}
+
+
+def test_the_lab_takes_factories_and_ops_that_write_to_their_arguments(shared_checkout, tmp_path):
+    project = tmp_path / "lab-kernels"
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
+        patch.setattr(template, "HOME", shared_checkout)
+        assert main(["new", str(project), "--defaults", "--data", "ops=[]"]) == 0
+        for name in KERNELS:
+            assert main(["add-op", name, "--schema", SCHEMAS[name][0], "--project", str(project)]) == 0
+    for name, body in KERNELS.items():
+        folder = project / "src/lab_kernels/ops" / name
+        edit(folder / "reference.py", (UNWRITTEN, SCHEMAS[name][1]))
+        unwritten = f'\n  throw std::runtime_error("{name}: CPU kernel not written yet");\n'
+        edit(folder / "cpu.cpp", (unwritten, body), ("NOT_WRITTEN(", "REGISTER_KERNEL("), ("[[maybe_unused]] ", ""))
+    done = build(project, USE_CUDA="0", **quickly())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    def lab(verb: str, *arguments: str) -> tuple[int, dict]:
+        command = [sys.executable, "-m", "kernelgen", verb, *KERNELS, "--device", "cpu", *arguments, "--json"]
+        done = run(command, project)
+        return done.returncode, json.loads(done.stdout)
+
+    code, report = lab("fuzz", "--count", "12")
+    assert code == 0, report
+    code, report = lab("bench", "--samples", "10", "--cases", "small", "--peers")
+    assert code == 0, report
+    assert [case["faults"] for case in report["cases"]] == [[], []]

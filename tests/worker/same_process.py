@@ -20,10 +20,10 @@ from kernelgen.worker.op import Op
 class SameProcess(OpProcess):
     """An order runs when its answer is asked for."""
 
-    def __init__(self, function: Callable[..., Any], arena: CpuArena) -> None:
+    def __init__(self, function: Callable[..., Any], arena: CpuArena, mutates: tuple[int, ...] = ()) -> None:
         self.pid = os.getpid()
         self._host = op_host._Host(None, arena.fd)
-        self._host._functions = {"op": function}
+        self._host._functions, self._host._mutates = {"op": function}, mutates
 
     def order(self, do: str, **arguments: Any) -> None:
         self._ordered = pickle.dumps((do, arguments))
@@ -48,11 +48,11 @@ class SameProcess(OpProcess):
         pass
 
 
-def caller_of(function: Callable[..., Any]) -> Caller:
+def caller_of(function: Callable[..., Any], mutates: tuple[int, ...] = ()) -> Caller:
     arena = CpuArena()
-    return Caller(SameProcess(function, arena), arena, "cpu")
+    return Caller(SameProcess(function, arena, mutates), arena, "cpu")
 
 
 def run_case(op: Op, case: Case, seed: int) -> Fault | None:
     """What is wrong with an op in a case; None if it is right."""
-    return fuzz.examine(op, case, "cpu", seed, caller_of(op.function)).fault
+    return fuzz.examine(op, case, "cpu", seed, caller_of(op.function, op.mutates)).fault

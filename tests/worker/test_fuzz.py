@@ -542,6 +542,17 @@ def test_an_op_without_a_lab_file(project, run):
     assert run("fuzz").code == 2
 
 
+def test_an_op_without_tensors(project, run):
+    folder = project / "src" / "my_kernels" / "ops" / "elementwise"
+    (folder / "lab.py").unlink()
+    (folder / "__init__.py").write_text('SCHEMAS = {"tile": "(int rows, *, bool wide) -> int"}\n')
+    for verb in ("fuzz", "bench"):
+        done = run(verb, "elementwise")
+        assert done.code == 2
+        assert "elementwise takes and returns no tensor, so there is nothing to fuzz or to measure" in done.err
+        assert "`pytest src/my_kernels/ops/elementwise`" in done.err
+
+
 def test_no_library_is_built_and_none_may_be(project, run):
     done = run("fuzz", "elementwise", "--no-build", "--python", sys.executable)
     assert done.code == 2

@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 
 from kernelgen.scaffold.schema.from_python import reference  # noqa: E402
 from kernelgen.worker.trace import traced  # noqa: E402
-from kernelgen.worker.trace.graph import RefusedError  # noqa: E402
+from kernelgen.worker.trace.check import evaluate  # noqa: E402
+from kernelgen.worker.trace.graph import RefusedError, Sample  # noqa: E402
 from tests.conftest import shared_folder  # noqa: E402
 
 POINTWISE = Path(__file__).with_name("functions_to_trace.py")
@@ -204,6 +205,45 @@ def test_running_totals_and_products_of_rows(tmp_path, body, ops):
     path = trace_text(tmp_path, body)["paths"][0]
     for direction, op in zip(("forward", "backward"), ops, strict=True):
         assert op in [node["op"] for node in path[direction]["nodes"]]
+
+
+CHOSEN = "x.gather(-1, y.unsqueeze(-1)).squeeze(-1)"
+
+
+@pytest.mark.parametrize(
+    ("body", "of_forward", "of_backward"),
+    [
+        (f"return {CHOSEN}", 1, 1),
+        ("return F.nll_loss(x, y, ignore_index=3)", 1, 1),
+        ("return torch.zeros_like(x).scatter(-1, y.unsqueeze(-1), 1.0) + x", 1, 0),
+        ("return x.gather(-1, x.argmax(-1, keepdim=True)).squeeze(-1) + y", 0, 0),
+    ],
+)
+def test_a_place_is_checked_before_its_element_is_taken(tmp_path, body, of_forward, of_backward):
+    """Not a place that was found in the row."""
+    path = trace_text(tmp_path, body, "x: Tensor, y: Tensor")["paths"][0]
+    counts = [[node["op"] for node in path[way]["nodes"]].count("checked_zero") for way in ("forward", "backward")]
+    assert counts == [of_forward, of_backward]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"return ({CHOSEN} > 0.5).to(x.dtype)",
+        f"return ({CHOSEN} > 0.5).to(x.dtype).mean()",
+        f"return torch.where({CHOSEN} > x.amax(-1), 1.0, x.sum(-1))",
+        f"return (x - {CHOSEN}.unsqueeze(-1)).relu().sum(-1)",
+    ],
+)
+def test_a_place_outside_of_the_row_makes_the_result_nan_behind_a_comparison_too(tmp_path, body):
+    facts = trace_text(tmp_path, body, "x: Tensor, y: Tensor")
+    x = torch.randn(2, 3, 7, dtype=torch.float64)
+    sample = Sample({}, {}, (2, 3, 7), (2,))
+    for outside in (-1, 7):
+        y = torch.tensor([[0, outside, 2], [4, 5, 6]])
+        (result,) = evaluate(facts["paths"][0]["forward"], {"x": x, "y": y}, [], sample)
+        expected = y == outside if result.ndim else torch.tensor(True)
+        assert torch.equal(result.isnan().reshape(expected.shape), expected)
 
 
 def test_a_gradient_that_is_not_traced_is_composed(tmp_path):

@@ -246,7 +246,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     tensors = [
         _of_rows(argument, assumption)
         | {"place": place, "between": argument["name"] in assumption["between"]}
-        | {"used": argument["cpp"] in graph.names()}
+        | {"used": argument["cpp"] in graph.names(), "checked": argument["cpp"] in graph.checked_places()}
         for place, argument in enumerate(schema["arguments"])
         if argument["kind"] == "tensor"
     ]

@@ -82,6 +82,8 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
         return Expression(f"{condition.within(OR)} ? {chosen.within(OR)} : {other.within(CONDITIONAL)}", CONDITIONAL)
     if op == "to_float":
         return Expression(f"Number({operands[0].text})")
+    if op == "checked_zero":
+        return Expression(f"row.checked_zero({operands[0].text})")
     if op == "reciprocal":
         return Expression(f"1 / {operands[0].within(PREFIX)}", PRODUCT)
     texts = [

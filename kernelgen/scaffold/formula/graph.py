@@ -89,6 +89,18 @@ class Graph:
         values = [*self.outputs, *(argument for node in self.nodes() for argument in node.arguments)]
         return {value.text for value in values if isinstance(value, Name)}
 
+    def checked_places(self) -> set[str]:
+        """The parameters of which the formula refuses places that a row does not have."""
+        pending = [node for node in self.nodes() if node.op == "checked_zero"]
+        checked: set[str] = set()
+        while pending:
+            for argument in pending.pop().arguments:
+                if isinstance(argument, Node):
+                    pending.append(argument)
+                elif isinstance(argument, Name) and argument.kind == "row":
+                    checked.add(argument.text)
+        return checked
+
     def replace(self, values: Mapping[int, Value]) -> None:
         """Puts other values in place of nodes, by their indices."""
         replaced: dict[int, Value] = dict(values)

@@ -44,6 +44,7 @@ _WORDS = {
     "logical_and": "both",
     "logical_or": "either",
     "to_float": "number",
+    "checked_zero": "zero",
     "row_sum": "row_sum",
     "row_amax": "row_max",
     "row_amin": "row_min",

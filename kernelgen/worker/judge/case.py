@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from kernelgen.errors import LabError
 from kernelgen.protocol import OP
 from kernelgen.worker import clock
-from kernelgen.worker.evaluation import same_bits
+from kernelgen.worker.evaluation import own, same_bits
 from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
 from kernelgen.worker.judge.comparison import CheckResult, compare_with_reference
@@ -178,7 +179,13 @@ class JudgedCase:
     def _learn_layout(self, name: str) -> None:
         """The results of the first call say how those of later calls have to lie in memory."""
         if name not in self._layouts:
-            self._layouts[name] = checked_layouts(self.functions[name].ask("layouts"))[0]
+            layout = checked_layouts(self.functions[name].ask("layouts"))[0]
+            if name == OP and not layout and not self.op.mutates:
+                raise LabError(
+                    f"{self.op.name} returns no tensor, so nothing shows that it computed what is timed; "
+                    f"`kernelgen fuzz {self.op.name}` compares what it returns."
+                )
+            self._layouts[name] = layout
 
     def warm_up(self, name: str) -> float:
         """The fastest call's seconds, after warming up."""
@@ -335,7 +342,8 @@ class JudgedCase:
         return copies
 
     def _copies(self, sample: Sample) -> list[list[Tensor]] | None:
-        """Copies of a sample's results as they are now, by call; None if they lie where the judge cannot read yet.
+        """Copies of a sample's results as they are now, by call: of the arguments that it writes to, which lie in the
+        arena, and of what it returned. None if that lies where the judge cannot read yet.
 
         Raises:
             CallError: they are not plain tensors in memory, or not as many or as large as those of earlier calls.
@@ -345,11 +353,15 @@ class JudgedCase:
             raise CallError(f"it returned {len(sample.addresses)} tensors in {len(sample.indices)} calls")
         # Read first: what the process says of its results, it says after the clock stopped.
         pairs = zip(sample.addresses, layout * len(sample.indices), strict=True)
+        written = [[own(tensor) for tensor in self.sets[index].written()] for index in sample.indices]
         copies = self._readers[process].read([(address, *facts) for address, facts in pairs])
         said = checked_layouts(process.ask("layouts"))
         if any(of_call != layout for of_call in said):
             raise CallError("the shapes, strides or dtypes of its results differ from call to call")
-        return copies and [copies[begin : begin + len(layout)] for begin in range(0, len(copies), len(layout))]
+        if copies is None:
+            return None
+        count = len(layout)
+        return [of_call + copies[i * count : (i + 1) * count] for i, of_call in enumerate(written)]
 
 
 def _placed(tensor: Tensor, offset: int) -> Place:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from kernelgen.worker import mutation
 from kernelgen.worker.evaluation import copies, same_bits, tensors
 from kernelgen.worker.inputs import Make
 from kernelgen.worker.judge.noise import Mixture, NoiseTape, generator
@@ -24,6 +25,7 @@ class JudgedInputs:
     shared_cotangents: list[Tensor] = field(default_factory=list)
     mixtures: list[Mixture] = field(default_factory=list)
     mixtures_of_cotangents: list[Mixture] = field(default_factory=list)
+    mutates: tuple[int, ...] = ()
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Each argument, and the copy of it."""
@@ -33,8 +35,15 @@ class JudgedInputs:
         return [*zip(self.cotangents, self.shared_cotangents, strict=True)]
 
     def were_changed(self) -> bool:
-        pairs = self.pairs() + self.pairs_of_cotangents()
+        """Whether the op wrote to what is none of its results."""
+        results = {id(tensor) for tensor in self.written()}
+        pairs = [pair for pair in self.pairs() if id(pair[1]) not in results] + self.pairs_of_cotangents()
         return not all(same_bits(ours, theirs) for ours, theirs in pairs)
+
+    def written(self) -> list[Tensor]:
+        """The op's copies of the arguments that it writes to."""
+        copy_of = {id(ours): theirs for ours, theirs in self.pairs()}
+        return [copy_of[id(tensor)] for tensor in mutation.written(self.args, self.mutates)]
 
 
 class Drawing:
@@ -71,7 +80,7 @@ class Drawing:
     def new_set(self) -> JudgedInputs:
         """Tensors for a set, whose values `renew` draws."""
         args = _alike(self._args, self.device) if self._is_plain else self._draw()
-        return JudgedInputs(args, _alike(self._cotangents, self.device))
+        return JudgedInputs(args, _alike(self._cotangents, self.device), mutates=self.op.mutates)
 
     def hand_over(self, inputs: JudgedInputs) -> None:
         """Gives the op the values of a new set where not any numbers will do, such as indices: what captures a graph

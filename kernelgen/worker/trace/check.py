@@ -1,5 +1,6 @@
 """Computes a traced graph and compares it with the function that it was traced from."""
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
@@ -351,6 +352,9 @@ def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
     if op == "column_sum":
         others = [dim for dim in range(len(sample.shape)) if dim not in sample.dims]
         return arguments[0].expand(sample.shape).sum(others, keepdim=True)
+    if op == "checked_zero":
+        place = arguments[0].reshape(sample.row_shape(keeps=True))
+        return torch.where((place >= 0) & (place < sample.columns), 0.0, math.nan).double()
     if op == "to_float":
         return arguments[0] if arguments[0].is_floating_point() else arguments[0].double()
     return getattr(torch, op)(*arguments)

@@ -4,9 +4,10 @@ A graph is plain data:
 
 - `nodes`: each has an `op` (of operators.py), `arguments`, a `dtype` (float, bool or int), a `kind`, and the `name` of
   the variable that held it, or null. An argument is {"node": i}, {"input": name}, {"scalar": name},
-  {"constant": value}; or {"place": true}, an element's place in its row. The kind is `element`, `column` (a number for
-  each element of a row), `row` (a number of each row), `total` (one number of all rows: a sum of such, or what is
-  computed of sums) or `scalar`, which is known beforehand. What a row is, the sample says.
+  {"constant": value}; or {"place": true}, an element's place in its row. `checked_zero` of a place is 0 where the row
+  has such a place, and NaN where not. The kind is `element`, `column` (a number for each element of a row), `row` (a
+  number of each row), `total` (one number of all rows: a sum of such, or what is computed of sums) or `scalar`, which
+  is known beforehand. What a row is, the sample says.
 - `outputs`: of the forward, the results; of the backward, the gradient of each input of a floating-point dtype. Each is
   an argument as above with its `dtype` and `kind`, or null where there is no gradient.
 """
@@ -28,7 +29,8 @@ from kernelgen.worker.trace.operators import CASTS, PLACED, REDUCTIONS, SAME, SC
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
 _COMPARISONS |= {"isnan", "isinf"}
-
+# What is not NaN, whatever its arguments are.
+_HIDES_NAN = {*_COMPARISONS, "sign", "row_argmax", "row_argmin"}
 
 # The dtypes of results.
 _DTYPES = {torch.float32: "float", torch.bool: "bool", torch.int64: "int"}
@@ -201,6 +203,9 @@ class _Reader:
         self.pairs: dict[fx.Node, tuple[dict[str, Any], dict[str, Any]]] = {}
         # By node of torch.fx: the argument that stands for it.
         self.known: dict[fx.Node, dict[str, Any]] = {}
+        # By node of the graph: the checked zeros of which a NaN reaches it, and those of which it would but for a
+        # comparison in between.
+        self.checks: dict[int, tuple[set[int], set[int]]] = {}
 
     def read(self, graph: fx.Graph) -> Graph:
         graph.eliminate_dead_code()
@@ -228,6 +233,7 @@ class _Reader:
         shapes = {"element": [self.sample.shape], "row": [self.sample.row_shape(), self.sample.row_shape(keeps=True)]}
         if tuple(value.shape) not in shapes.get(kind, [tuple(value.shape)]):
             raise RefusedError("a result of which the dimensions are arranged in another way", 2)
+        known = self._with_hidden_checks(known, value)
         keeps = kind == "row" and value.ndim == len(self.sample.shape)
         return known | {"kind": kind, "keeps": keeps}
 
@@ -327,6 +333,7 @@ class _Reader:
             argument = argument | {"kind": "row"}
         if argument["dtype"] == "bool":
             argument = self._add("to_float", [argument], node.args[0].meta["val"].double())
+        argument = self._with_hidden_checks(argument, node.args[0].meta["val"].double())
         total = self._add("total", [argument], value, None, "total")
         if name == "mean":
             total = self._add("div", [total, _constant(self.sample.rows)], value, None, "total")
@@ -377,13 +384,33 @@ class _Reader:
             raise RefusedError(f"the operator {_spelled(node.target)}", 2)
         element = index.meta["val"].new_empty(()).expand(shape)  # Of the right shape, for _add.
         is_there = self._add("eq", [{"place": True, "dtype": "int", "kind": "element"}, place], element.bool())
+        others = self._checked_zero(place, value)
         if name == "gather":
             wide = tensor.meta["val"]
-            chosen = self._add("where", [is_there, self._argument(tensor), _constant(0.0)], wide)
+            chosen = self._add("where", [is_there, self._argument(tensor), others], wide)
             return self._add("row_sum", [chosen], value, self.names.get(node.name), "row")
         if self.known[tensor].get("constant") != 0.0:
             raise RefusedError(f"the operator {_spelled(node.target)} on other numbers than zeros", 2)
-        return self._add("where", [is_there, self._argument(node.args[3]), _constant(0.0)], value)
+        return self._add("where", [is_there, self._argument(node.args[3]), others], value)
+
+    def _checked_zero(self, place: dict[str, Any], value: Tensor) -> dict[str, Any]:
+        """The 0 of the elements that are not at the place; NaN where none of the row is."""
+        is_found = "node" in place and self.graph.nodes[place["node"]]["op"] in ("row_argmax", "row_argmin")
+        if is_found or not value.is_floating_point():
+            return _constant(0.0)
+        zero = self._add("checked_zero", [place], value, None, "row")
+        self.checks[zero["node"]] = ({zero["node"]}, set())
+        return zero
+
+    def _with_hidden_checks(self, argument: dict[str, Any], value: Tensor) -> dict[str, Any]:
+        """A number that a place outside of its row makes NaN even where a comparison comes in between."""
+        shown, hidden = self.checks.get(argument.get("node"), (set(), set()))
+        if not value.is_floating_point() or argument["kind"] not in ("row", "element"):
+            return argument
+        for index in sorted(hidden - shown):
+            zero = {"node": index, "dtype": "float", "kind": "row"}
+            argument = self._add("add", [argument, zero], value, None, argument["kind"])
+        return argument
 
     def _are_all_rows(self, dims: Sequence[int]) -> bool:
         return len(dims) + len(self.sample.dims) == len(self.sample.shape)
@@ -454,7 +481,17 @@ class _Reader:
             raise RefusedError("the operator aten.flip of some rows beside others", 2)
         self.graph.nodes.append({"op": op, "arguments": arguments, "dtype": dtype, "kind": kind, "name": name})
         result = {"node": len(self.graph.nodes) - 1, "dtype": dtype, "kind": kind}
+        self._follow_checks(op, arguments, result["node"])
         return result | {"turned": True} if turned == {True} and kind == "element" else result
+
+    def _follow_checks(self, op: str, arguments: list[dict[str, Any]], node: int) -> None:
+        of_arguments = [self.checks.get(argument.get("node"), (set(), set())) for argument in arguments]
+        shown = set().union(*(shown for shown, _ in of_arguments))
+        hidden = set().union(*(hidden for _, hidden in of_arguments))
+        if op in _HIDES_NAN:
+            shown, hidden = set(), shown | hidden
+        if shown or hidden:
+            self.checks[node] = (shown, hidden)
 
 
 def _is_place(op: str, arguments: list[dict[str, Any]]) -> bool:

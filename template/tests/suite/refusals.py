@@ -51,6 +51,21 @@ class RefusalTests(OpUnderTest):
                 with refusal(rf"\b{self.name}\b.*\b{name}\b"):
                     self.op(*args)
 
+    def test_refuses_places_outside_of_rows(self, device: str) -> None:
+        """On the CPU; a call does not wait for a GPU, so a result is NaN there."""
+        if not self.places:
+            pytest.skip("it takes no places of elements")
+        args = self.typical(device, requires_grad=self.gradient)
+        for i in self.places:
+            for outside in (-(2**40), 2**40):
+                changed = (*args[:i], torch.full_like(args[i], outside), *args[i + 1 :])
+                if device == "cpu":
+                    with refusal(rf"\b{self.name}\b.* holds {outside} "):
+                        self.op(*changed)
+                    continue
+                floating = [result for result in tensors(self.op(*changed)) if result.is_floating_point()]
+                assert any(bool(result.isnan().all()) for result in floating), "a wrong result, and no word of it"
+
     def test_refuses_sparse_tensors(self, device: str) -> None:
         def sparse(tensor: Tensor) -> Tensor:
             like = {"dtype": tensor.dtype, "device": tensor.device}

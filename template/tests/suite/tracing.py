@@ -30,6 +30,10 @@ class TracingTests(OpUnderTest):
                 # PyTorch's test of the schema compares arguments by arithmetic, which those of 8 bits do not have.
                 has_8_bits = any(t.is_floating_point() and t.dtype.itemsize == 1 for t in tensors(args))
                 names = [f"test_{name}" for name in every[has_8_bits:]]
+                if dtype.itemsize == 2 and has_nan_gradients(operator, args, kwargs):
+                    # PyTorch's tests of gradients take no NaN for another. The reference's second derivative may have
+                    # some: a product of a 0 with what 16 bits do not hold.
+                    names = [name for name in names if "aot_dispatch" not in name]
                 torch.library.opcheck(operator, args, kwargs, test_utils=names, **tolerances)
 
     def is_traced(self, operator: Any, args: Sequence[Any]) -> bool:
@@ -85,6 +89,16 @@ class TracingTests(OpUnderTest):
         loaded = torch.export.load(file).module()
         for args in (first, second):
             assert_equal(tensors(loaded(*inputs(args))), tensors(self.op(*args)))
+
+
+def has_nan_gradients(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether PyTorch's tests would compare NaN: the gradients of the results' sum."""
+    leaves = [tensor for tensor in tensors((args, kwargs)) if tensor.requires_grad]
+    outputs = [output for output in tensors(operator(*args, **kwargs)) if output.requires_grad] if leaves else []
+    if not outputs:
+        return False
+    grads = torch.autograd.grad([output.sum() for output in outputs], leaves, allow_unused=True)
+    return any(grad is not None and bool(grad.isnan().any()) for grad in grads)
 
 
 def is_constant(value: Any) -> bool:

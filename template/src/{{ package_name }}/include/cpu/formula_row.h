@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -53,6 +54,7 @@ class FormulaRow {
   int64_t partial_stride = 0;
   int64_t parts = 1, part = 0;
   int pass = 0, reductions = 0;
+  std::optional<int64_t> missing;
 
   Number size() const { return static_cast<Number>(total_size); }
 
@@ -63,6 +65,12 @@ class FormulaRow {
   Number number(int i) const { return numbers[i]; }
 
   int64_t place(int i) const { return places[i]; }
+
+  // 0. A place that the row does not have is kept in `missing`: the call is refused, so no result has to tell of it.
+  Number checked_zero(int64_t place) {
+    if (place < 0 || place >= total_size) missing = place;
+    return 0;
+  }
 
   // A number that all rows have in common, and a sum over all rows.
   Number given(int i) const { return given_numbers[i]; }

@@ -214,6 +214,12 @@ class FormulaRow {
 
   __device__ int64_t place(int i) const { return valid_ ? tensors_.places[i][row_] : 0; }
 
+  // 0; NaN for a place that the row does not have, which makes what is computed of its element NaN: the host learns of
+  // no error without waiting for the kernel.
+  __device__ Number checked_zero(int64_t place) const {
+    return place >= 0 && place < tensors_.rows.n ? Number(0) : math::kNaN<Number>;
+  }
+
   // A number that all rows have in common, and a sum over all rows.
   __device__ Number given(int i) const { return widen(*tensors_.given[i]); }
 

@@ -5,8 +5,12 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <mutex>
+#include <string>
 #include <vector>
 
+#include "checks.h"
 #include "clones.h"
 #include "formula_row.h"
 #include "numbers.h"
@@ -126,16 +130,47 @@ class RowParts {
   int64_t n_, inner_, size_, of_inner_;
 };
 
+// The first row with a place that it does not have, among those of several threads.
+class MissingPlace {
+ public:
+  void note(int64_t row, int64_t place) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (row_ >= 0 && row_ <= row) return;
+    row_ = row;
+    place_ = place;
+  }
+
+  // Refuses the argument that has such a place; `places` are the arguments of places, in the order of the tensors'.
+  template <typename Tensors>
+  void refuse(const Tensors& tensors, std::initializer_list<checks::Argument> places) const {
+    if (row_ < 0) return;
+    const checks::Argument* argument = places.begin();
+    for (int k = Tensors::kPlaces - 1; k >= 0; --k) {
+      if (tensors.places[k][row_] == place_) argument = places.begin() + k;
+    }
+    const int64_t n = tensors.rows.n;
+    const std::string taken = n ? "a place in a row, 0 to " + std::to_string(n - 1) : "none, since rows are empty";
+    checks::refuse(*argument, "holds " + std::to_string(place_) + " for row " + std::to_string(row_), taken);
+  }
+
+ private:
+  std::mutex mutex_;
+  int64_t row_ = -1, place_ = 0;
+};
+
 // Calls f(row) with a FormulaRow for each row, in parallel, or for each part of long ones, once for each of the
-// formula's reductions and for its results; `elements` are worth a thread of their own.
+// formula's reductions and for its results; `elements` are worth a thread of their own. Refuses places that a row does
+// not have, by the arguments `places` of them.
 template <typename Tensors, typename F>
-void for_each_row(const Tensors& tensors, int64_t elements, const F& f) {
+void for_each_row(
+    const Tensors& tensors, int64_t elements, std::initializer_list<checks::Argument> places, const F& f) {
   using Number = accumulate_t<typename Tensors::Element>;
   const Rows& rows = tensors.rows;
   const RowParts parts(rows);
   const int64_t count = parts.count();
   std::vector<PartialResult<Number>> partial;
   int pass = 0, reductions = 0;
+  MissingPlace missing;
   const auto visit = [&](int64_t begin, int64_t end) {
     RowOnCpu<Tensors> computed(tensors);
     auto& row = computed.row;
@@ -149,6 +184,7 @@ void for_each_row(const Tensors& tensors, int64_t elements, const F& f) {
       row.pass = pass;
       row.reductions = 0;
       f(row);
+      if (row.missing) return missing.note(i / count, *row.missing);
       if (count > 1 && pass < row.reductions) continue;
       computed.store();
       if (part == 0) computed.store_numbers(i / count);
@@ -160,7 +196,14 @@ void for_each_row(const Tensors& tensors, int64_t elements, const F& f) {
   do {
     if (count > 1) partial.resize(rows.count * count * (pass + 1));
     torch::stable::parallel_for(0, rows.count * count, grain, call);
+    if constexpr (Tensors::kPlaces > 0) missing.refuse(tensors, places);
   } while (count > 1 && pass++ < reductions);
+}
+
+template <typename Tensors, typename F>
+void for_each_row(const Tensors& tensors, int64_t elements, const F& f) {
+  static_assert(Tensors::kPlaces == 0, "places are refused by the name of their argument");
+  for_each_row(tensors, elements, {}, f);
 }
 
 // Sums over all rows as a formula sees them that computes results of them.
