@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelgen.errors import KernelgenError
@@ -25,7 +25,7 @@ _RESULTS = (("element", "float"), ("row", "float"), ("row", "int"), ("total", "f
 _SOURCES = """
     rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
     gradients type error row column columns tensors buffers count grain partial_rows launch forward backward math
-    terms totals room of_totals finish backward_totals
+    terms totals room of_totals finish backward_totals has_next part kLength
     address read write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient
     Place Rows Vector N T
 """
@@ -370,14 +370,9 @@ def _late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
     return sum(1 << i for i, t in enumerate(read) if t["shape"] != "rows" and t["cpp"] not in early)
 
 
-def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str]) -> int:
-    """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector. One that may be
-    either is mostly one of rows where the forward reduces it, as a target, and a vector where it does not, as a weight.
-    """
-    is_weight = [
-        t["shape"] == "vector" or (t["shape"] in ("either", "broadcast") and t["cpp"] not in early) for t in inputs
-    ]
-    return sum(1 << i for i, is_one in enumerate(is_weight) if is_one)
+def _summed(inputs: Sequence[Mapping[str, Any]]) -> int:
+    """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector."""
+    return sum(1 << i for i, tensor in enumerate(inputs) if tensor["shape"] != "rows")
 
 
 def _accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
@@ -401,7 +396,6 @@ def _row_backward(
     inputs = [tensor for tensor, output in zip(floating, outputs, strict=True) if output is not None]
     if not inputs:
         return None
-    early = rows.read_by_reductions(Graph(path["forward"], parameters))
     differentiable = [i for i, result in enumerate(results) if result["dtype"] == "float"]
     grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
     entry = _with_free_names(parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry())
@@ -446,7 +440,7 @@ def _row_backward(
         "places": [tensor["place"] for tensor in inputs],
         "operations": len(path["backward"]["nodes"]),
         "reductions": rows.reductions(lines_of_rows),
-        "summed": _summed([tensor for tensor in inputs if tensor["kind"] == "element"], early),
+        "summed": _summed([tensor for tensor in inputs if tensor["kind"] == "element"]),
         "late": _late(graph, read_by_kernel),
         "accesses": _accesses(graph, read_by_kernel),
         "lines": lines_of_rows,
