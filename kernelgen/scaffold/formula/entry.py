@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelgen.errors import KernelgenError
@@ -30,6 +30,8 @@ _SOURCES = """
     Place Rows Vector N T
 """
 _TAKEN = frozenset(_SOURCES.split())
+# The gradients of targets that a kernel adds up beside those of weights: its threads have registers for so many sums.
+_MOST_SUMS = 2
 # How a row calls what it has one of.
 _MEMBERS = {"float": "number", "int": "place"}
 DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -370,9 +372,16 @@ def _late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
     return sum(1 << i for i, t in enumerate(read) if t["shape"] != "rows" and t["cpp"] not in early)
 
 
-def _summed(inputs: Sequence[Mapping[str, Any]]) -> int:
-    """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector."""
-    return sum(1 << i for i, tensor in enumerate(inputs) if tensor["shape"] != "rows")
+def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str]) -> int:
+    """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector. One that may be
+    either is mostly one of rows where the forward reduces it, as a target, and a vector where it does not, as a weight:
+    targets are added up as long as registers last.
+    """
+    may_be_vector = [i for i, tensor in enumerate(inputs) if tensor["shape"] != "rows"]
+    is_target = [inputs[i]["shape"] != "vector" and inputs[i]["cpp"] in early for i in may_be_vector]
+    weights = [i for i, target in zip(may_be_vector, is_target, strict=True) if not target]
+    targets = [i for i, target in zip(may_be_vector, is_target, strict=True) if target]
+    return sum(1 << i for i in [*weights, *targets[: max(0, _MOST_SUMS - len(weights))]])
 
 
 def _accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
@@ -396,6 +405,7 @@ def _row_backward(
     inputs = [tensor for tensor, output in zip(floating, outputs, strict=True) if output is not None]
     if not inputs:
         return None
+    early = rows.read_by_reductions(Graph(path["forward"], parameters))
     differentiable = [i for i, result in enumerate(results) if result["dtype"] == "float"]
     grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
     entry = _with_free_names(parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry())
@@ -440,7 +450,7 @@ def _row_backward(
         "places": [tensor["place"] for tensor in inputs],
         "operations": len(path["backward"]["nodes"]),
         "reductions": rows.reductions(lines_of_rows),
-        "summed": _summed([tensor for tensor in inputs if tensor["kind"] == "element"]),
+        "summed": _summed([tensor for tensor in inputs if tensor["kind"] == "element"], early),
         "late": _late(graph, read_by_kernel),
         "accesses": _accesses(graph, read_by_kernel),
         "lines": lines_of_rows,
