@@ -236,10 +236,11 @@ class RowsReader {
   // The access of this row; starts to load the next one, or zeros.
   __device__ Vector<T, N> next(bool is_valid) {
     Vector<T, N> values = values_;
+    if (is_number_) {
 #pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if (is_number_) values[k] = number_;
+      for (int k = 0; k < N; ++k) values[k] = number_;
     }
+    forget_conversions(values);  // Packed, so that the choice is one of four registers.
     load(is_valid);
     return values;
   }
