@@ -87,3 +87,9 @@ template <typename... Operands>
 bool all_flat(const Operands&... operands) {
   return (operands.flat && ...);
 }
+
+// Whether some operand has one number for all elements of a row.
+template <typename... Operands>
+bool any_numbers(const Operands&... operands) {
+  return ((operands.step == 0) || ...);
+}

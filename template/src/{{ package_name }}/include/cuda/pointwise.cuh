@@ -223,13 +223,14 @@ struct SumGrid {
 };
 
 // An access of the same columns of rows that are `step` apart. The next row's is in flight while one is computed with.
-template <typename T, int N>
+// kNumbers: a row may have one number for all its elements.
+template <typename T, int N, bool kNumbers>
 class RowsReader {
  public:
   __device__ RowsReader(const Operand<T>& operand, int64_t row, int64_t column, int64_t step, bool is_valid)
       : next_(operand.data + row * operand.strides[0] + column * operand.step),
         step_(step * operand.strides[0]),
-        is_number_(operand.step == 0) {
+        is_number_(kNumbers && operand.step == 0) {
     load(is_valid);
   }
 
@@ -249,15 +250,15 @@ class RowsReader {
   // Predicates, not branches: where a branch ends, the thread would wait for the load.
   __device__ void load(bool is_valid) {
     values_ = load_evict_last<N>(next_, 0, is_valid && !is_number_);
-    number_ = is_valid && is_number_ ? *next_ : T();
+    if constexpr (kNumbers) number_ = is_valid && is_number_ ? *next_ : T();
     next_ += step_;
   }
 
   const T* next_;
   int64_t step_;
-  bool is_number_;  // Whether a row has one number for all its elements.
+  bool is_number_;
   Vector<T, N> values_;
-  T number_;
+  T number_{};
 };
 
 // A thread's sums of the columns of an access, in shared memory: registers are for what is in flight.
