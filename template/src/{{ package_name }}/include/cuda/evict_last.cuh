@@ -58,9 +58,3 @@ __device__ void store_evict_last(T* pointer, int64_t i, const Vector<T, N>& vect
 #endif
   store(pointer, i, vector);
 }
-
-// Has L2 load what lies there.
-template <typename T>
-__device__ void prefetch(const T* pointer) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
-}

@@ -98,9 +98,6 @@ __device__ Vector<T, N> read_apart(const Operand<T>& input, const T* row, int fi
   return values;
 }
 
-// As many rows as multiprocessors have blocks of them at once.
-constexpr int64_t kFewRows = 2048;
-
 // A thread's part of a row of every input but the late ones, in registers: kHeld accesses of N elements.
 template <typename Kernel, typename Tensors>
 struct HeldRow {
@@ -136,28 +133,9 @@ struct HeldRow {
       }
     }
     if constexpr (Kernel::kPeeled) load_rest(group, tensors, index, start);
-    if constexpr (Kernel::kAligned && Tensors::kLate != 0 && !kLoadsLate) {
-      if (count <= kFewRows) prefetch_late(group, tensors, index, start);
-    }
   }
 
  private:
-  // Few rows read a weight from memory, and all at once: L2 has it when they do.
-  template <typename Group>
-  __device__ void prefetch_late(
-      const Group& group, const Tensors& tensors, const RowIndex& index, const typename Kernel::Start& start) {
-#pragma unroll
-    for (int i = 0; i < Tensors::kInputs; ++i) {
-      if (is_held(i)) continue;
-      const T* const elements = tensors.inputs[i].row(index);
-#pragma unroll
-      for (int access = 0; access < kHeld; ++access) {
-        const int number = group.template first_access<kHeld>() + access * Group::kStep;
-        if (number < start.accesses) prefetch(elements + start.first(number));
-      }
-    }
-  }
-
   // Of a row that is peeled: its edges, and what is read one by one.
   template <typename Group>
   __device__ void load_rest(
@@ -872,6 +850,9 @@ bool are_columns(const Tensors& tensors) {
   return tensors.layout.step != 1 && tensors.rows.dimensions > 0 && tensors.layout.strides[0] == 1;
 }
 
+// As many rows as multiprocessors have blocks of them at once.
+constexpr int64_t kFewRows = 2048;
+
 // Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
 // accesses each. kSideBySide: rows may lie side by side. kPeels: whether the elements at a row's ends may be looked at
 // last. kSummed: only for rows that a block can hold; `otherwise` is returned for others.
@@ -900,17 +881,15 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
       return visit(RowKernel<ColumnGroup, 1, 0, false, 0>{ColumnGroup::kThreads, ColumnGroup::kRows});
     }
   }
-  const bool is_short = accesses <= kWarp * kHeld;
   if constexpr (kSummed == 0 && kHeld > 1) {
     // A thread's latency is all of the time of few rows.
-    if (aligned && is_held && !is_short && tensors.rows.count <= kFewRows && accesses <= kThreads) {
+    const bool is_small = tensors.rows.count <= kFewRows && accesses > kWarp && accesses <= kThreads;
+    if (aligned && is_held && is_small) {
       return visit(RowKernel<BlockGroup, N, 1, true, 0>{threads_for(accesses, 1), 1});
     }
   }
-  if (aligned && is_held && is_short) {
-    // Of few rows, blocks of one warp leave all multiprocessors as many.
-    const int lanes = kSummed == 0 && tensors.rows.count <= kFewRows ? kWarp : kLaneGroupThreads;
-    return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed>{lanes, lanes / kWarp});
+  if (aligned && is_held && accesses <= kWarp * kHeld) {
+    return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
   if (aligned && is_held) return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed>{threads, 1});
   if constexpr (kPeels) {
