@@ -25,11 +25,14 @@ _RESULTS = (("element", "float"), ("row", "float"), ("row", "int"), ("total", "f
 _SOURCES = """
     rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
     gradients type error row column columns tensors buffers count grain partial_rows launch forward backward math
-    terms totals room of_totals finish backward_totals
+    terms totals room of_totals finish backward_totals has_next has_numbers part kLength
     address read write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient
     Place Rows Vector N T
 """
 _TAKEN = frozenset(_SOURCES.split())
+# The gradients of targets that a kernel adds up beside those of weights: its threads have registers for so many sums.
+_MOST_SUMS = 2
+_MOST_REDUCTIONS = 3
 # How a row calls what it has one of.
 _MEMBERS = {"float": "number", "int": "place"}
 DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -370,14 +373,18 @@ def _late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
     return sum(1 << i for i, t in enumerate(read) if t["shape"] != "rows" and t["cpp"] not in early)
 
 
-def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str]) -> int:
+def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str], reductions: int) -> int:
     """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector. One that may be
-    either is mostly one of rows where the forward reduces it, as a target, and a vector where it does not, as a weight.
+    either is mostly one of rows where the forward reduces it, as a target, and a vector where it does not, as a weight:
+    targets are added up as long as registers last. A block that adds up has a multiprocessor alone, which waits at each
+    of the `reductions`: of many, it is faster to write a target's gradient for each row.
     """
-    is_weight = [
-        t["shape"] == "vector" or (t["shape"] in ("either", "broadcast") and t["cpp"] not in early) for t in inputs
-    ]
-    return sum(1 << i for i, is_one in enumerate(is_weight) if is_one)
+    may_be_vector = [i for i, tensor in enumerate(inputs) if tensor["shape"] != "rows"]
+    is_target = [inputs[i]["shape"] != "vector" and inputs[i]["cpp"] in early for i in may_be_vector]
+    weights = [i for i, target in zip(may_be_vector, is_target, strict=True) if not target]
+    targets = [i for i, target in zip(may_be_vector, is_target, strict=True) if target]
+    added = targets[: max(0, _MOST_SUMS - len(weights))] if reductions <= _MOST_REDUCTIONS else []
+    return sum(1 << i for i in [*weights, *added])
 
 
 def _accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
@@ -437,6 +444,7 @@ def _row_backward(
     kinds = [(gradient["cpp"], gradient["kind"]) for gradient in gradients]
     row_inputs = [*_row_inputs(read_by_kernel), *((name, "total") for name in totals)]
     lines_of_rows = rows.lines(graph, _inputs(read_by_kernel), kinds, row_inputs, names)
+    reductions = rows.reductions(lines_of_rows)
     return {
         "schema": entry,
         "grads": given,
@@ -445,8 +453,8 @@ def _row_backward(
         "gradients": gradients,
         "places": [tensor["place"] for tensor in inputs],
         "operations": len(path["backward"]["nodes"]),
-        "reductions": rows.reductions(lines_of_rows),
-        "summed": _summed([tensor for tensor in inputs if tensor["kind"] == "element"], early),
+        "reductions": reductions,
+        "summed": _summed([tensor for tensor in inputs if tensor["kind"] == "element"], early, reductions),
         "late": _late(graph, read_by_kernel),
         "accesses": _accesses(graph, read_by_kernel),
         "lines": lines_of_rows,

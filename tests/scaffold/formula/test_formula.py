@@ -174,6 +174,15 @@ def test_sums_that_need_each_other_less_than_they_seem_are_one_pass():
     assert formula_of_rows("log_softmax")["backward"]["reductions"] == 2
 
 
+def test_gradients_of_tensors_that_may_be_vectors_are_added_up_by_the_kernel():
+    assert formula_of_rows("layer")["backward"]["summed"] == 0b110
+    # A target is mostly one for each row, but all rows may have it in common.
+    assert formula_of_rows("smooth_cross_entropy")["backward"]["summed"] == 0b10
+    # Not beside many reductions.
+    assert formula_of_rows("kl")["backward"]["summed"] == 0
+    assert formula_of_rows("softmax")["backward"]["summed"] == 0
+
+
 def test_the_place_of_an_element_is_a_parameter_where_it_is_needed():
     traced = formula_of_rows("largest")
     assert [result["dtype"] for result in traced["results"]] == ["float", "int"]

@@ -79,16 +79,22 @@ __device__ Vector<T, N> read_row(
   }
 }
 
-// The same of an access that has elements of the row alone, or none.
+// Whether an input's accesses of a row that is peeled are vectors: those of a weight that rows have in common are not.
 template <int N, typename T>
-__device__ Vector<T, N> read_peeled(const Operand<T>& input, const T* row, int first, bool is_valid) {
-  const bool is_vector = input.flat && reinterpret_cast<uintptr_t>(input.data) % sizeof(Vector<T, N>) == 0;
-  if (is_vector) return load_evict_last<N>(row + first, 0, is_valid);
+__device__ bool has_peeled_vectors(const Operand<T>& input) {
+  return input.flat && reinterpret_cast<uintptr_t>(input.data) % sizeof(Vector<T, N>) == 0;
+}
+
+// The elements of an access that has those of the row alone, or none, one by one.
+template <int N, typename T>
+__device__ Vector<T, N> read_apart(const Operand<T>& input, const T* row, int first, bool is_valid) {
   Vector<T, N> values = {};
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     if (is_valid) values[k] = row[(first + k) * input.step];
   }
+  // Packed here, in the branch: unpacked where branches meet, vectors that are being loaded would be waited for.
+  forget_conversions(values);
   return values;
 }
 
@@ -97,9 +103,13 @@ template <typename Kernel, typename Tensors>
 struct HeldRow {
   using T = typename Tensors::Element;
   static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
+  // Late inputs are loaded with the others where the time of a row is that of its loads, and registers are free.
+  static constexpr bool kLoadsLate = Kernel::kAligned && kHeld == 1 && Kernel::kSummed == 0;
 
   Vector<T, N> accesses[kHeld + 1][Tensors::kInputs + 1];
   T edges[Tensors::kInputs + 1];  // of a row that is peeled
+
+  __device__ static constexpr bool is_held(int input) { return kLoadsLate || !(Tensors::kLate >> input & 1); }
 
   // Loads row number `row`, all of it at once; past the last row there is nothing.
   template <typename Group>
@@ -108,22 +118,42 @@ struct HeldRow {
     const int n = row < count ? static_cast<int>(tensors.rows.n) : 0;
     const RowIndex index(tensors.rows, row < count ? row : 0);
     const typename Kernel::Start start(row, n);
+    // Vectors first, without a branch between them: all are in flight then.
 #pragma unroll
     for (int i = 0; i < Tensors::kInputs; ++i) {
-      if (Tensors::kLate >> i & 1) continue;
+      if (!is_held(i)) continue;
       const Operand<T>& input = tensors.inputs[i];
       const T* const elements = input.row(index);
+      const bool has_vectors = !Kernel::kPeeled || has_peeled_vectors<N>(input);
 #pragma unroll
       for (int access = 0; access < kHeld; ++access) {
         const int number = group.template first_access<kHeld>() + access * Group::kStep;
-        if constexpr (Kernel::kPeeled) {
-          accesses[access][i] = read_peeled<N>(input, elements, start.first(number), number < start.accesses);
-        } else {
-          accesses[access][i] = load_evict_last<N>(elements + start.first(number), 0, number < start.accesses);
-        }
+        const bool is_vector = has_vectors && number < start.accesses;
+        accesses[access][i] = load_evict_last<N>(elements + start.first(number), 0, is_vector);
       }
-      if constexpr (Kernel::kPeeled) {
-        if (group.rank() < start.edges) edges[i] = elements[start.edge(group.rank()) * input.step];
+    }
+    if constexpr (Kernel::kPeeled) load_rest(group, tensors, index, start);
+  }
+
+ private:
+  // Of a row that is peeled: its edges, and what is read one by one.
+  template <typename Group>
+  __device__ void load_rest(
+      const Group& group, const Tensors& tensors, const RowIndex& index, const typename Kernel::Start& start) {
+#pragma unroll
+    for (int i = 0; i < Tensors::kInputs; ++i) {
+      if (!is_held(i)) continue;
+      const Operand<T>& input = tensors.inputs[i];
+      if (group.rank() < start.edges) edges[i] = input.row(index)[start.edge(group.rank()) * input.step];
+    }
+#pragma unroll
+    for (int i = 0; i < Tensors::kInputs; ++i) {
+      const Operand<T>& input = tensors.inputs[i];
+      if (!is_held(i) || has_peeled_vectors<N>(input)) continue;
+#pragma unroll
+      for (int access = 0; access < kHeld; ++access) {
+        const int number = group.template first_access<kHeld>() + access * Group::kStep;
+        accesses[access][i] = read_apart<N>(input, input.row(index), start.first(number), number < start.accesses);
       }
     }
   }
@@ -491,14 +521,17 @@ class FormulaRow {
     for (int i = 0; i < Tensors::kInputs; ++i) {
       // Elements of 16 bits are widened again in each pass: kept as float32, they would take twice the registers.
       if (!(Tensors::kLate >> i & 1)) forget_conversions(held_.accesses[access][i]);
-      if (kLast && (Tensors::kLate >> i & 1)) held_.accesses[access][i] = read_late(i, index);
+      if (kLast && !Held::is_held(i)) held_.accesses[access][i] = read_late(i, index);
     }
   }
 
   __device__ Vector<T, N> read_late(int i, Index index) const {
     if constexpr (kPeeled) {
       const Operand<T>& input = tensors_.inputs[i];
-      return read_peeled<N>(input, input.row(index_), start_.first(index), index < start_.accesses);
+      const T* const row = input.row(index_);
+      const bool is_valid = index < start_.accesses, has_vectors = has_peeled_vectors<N>(input);
+      const auto values = load_evict_last<N>(row + start_.first(index), 0, is_valid && has_vectors);
+      return has_vectors ? values : read_apart<N>(input, row, start_.first(index), is_valid);
     } else {
       return read(i, start_.first(index));
     }

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "float_types.cuh"
+#include "maximum.cuh"
 
 // An object is compiled for the elements INSTANCE_T, and has functions of its own for them.
 #define FORMULA static __device__ __forceinline__
@@ -158,8 +159,8 @@ template <typename Number> FORMULA bool is_infinite(Number x) { return std::fabs
 template <typename Number> FORMULA bool is_nan(Number x) { return x != x; }
 template <typename Number> FORMULA Number log10(Number x) { return std::log10(x); }
 template <typename Number> FORMULA Number log2(Number x) { return std::log2(x); }
-template <typename Number> FORMULA Number maximum(Number x, Number y) { return x > y || x != x ? x : y; }
-template <typename Number> FORMULA Number minimum(Number x, Number y) { return x < y || x != x ? x : y; }
+template <typename Number> FORMULA Number maximum(Number x, Number y) { return maximum_or_nan(x, y); }
+template <typename Number> FORMULA Number minimum(Number x, Number y) { return minimum_or_nan(x, y); }
 template <typename Number> FORMULA Number relu(Number x) { return x < 0 ? Number(0) : x; }
 template <typename Number> FORMULA Number remainder_of_truncated(Number x, Number y) { return std::fmod(x, y); }
 template <typename Number> FORMULA Number round(Number x) { return std::nearbyint(x); }

@@ -30,17 +30,20 @@ struct Rows {
 // The place of a row along each dimension of the rows.
 struct RowIndex {
   int64_t places[kRowDimensions] = {};
+  int dimensions = 0;
 
   RowIndex() = default;
 
-  OPERAND_FUNCTION RowIndex(const Rows& rows, int64_t row) {
+  OPERAND_FUNCTION RowIndex(const Rows& rows, int64_t row) : dimensions(rows.dimensions) {
+    places[0] = row;
+    if (dimensions <= 1) return;  // So it is of most tensors: there is no division, and no branch for each dimension.
     for (int d = 0; d < kRowDimensions; ++d) {
-      if (d + 1 < rows.dimensions) {
+      if (d + 1 < dimensions) {
         const int64_t next = row / rows.sizes[d];
         places[d] = row - next * rows.sizes[d];
         row = next;
-      } else if (d < rows.dimensions) {
-        places[d] = row;  // Most tensors have one such dimension, and no division.
+      } else if (d < dimensions) {
+        places[d] = row;
       }
     }
   }
@@ -57,8 +60,9 @@ struct Operand {
   bool flat = false;                     // whether the elements lie one after the other, as those of a result do
 
   OPERAND_FUNCTION const T* row(const RowIndex& index) const {
-    const T* pointer = data;
-    for (int d = 0; d < kRowDimensions; ++d) {
+    const T* pointer = data + index.places[0] * strides[0];
+    if (index.dimensions <= 1) return pointer;
+    for (int d = 1; d < kRowDimensions; ++d) {
       pointer += index.places[d] * strides[d];
     }
     return pointer;
@@ -82,4 +86,10 @@ bool all_vectors(const Rows& rows, const Operands&... operands) {
 template <typename... Operands>
 bool all_flat(const Operands&... operands) {
   return (operands.flat && ...);
+}
+
+// Whether some operand has one number for all elements of a row.
+template <typename... Operands>
+bool any_numbers(const Operands&... operands) {
+  return ((operands.step == 0) || ...);
 }

@@ -222,20 +222,81 @@ struct SumGrid {
   }
 };
 
-// Adds up the sums of the block's threads for the same columns, and writes them to the block's row of partial sums.
-template <typename T, int N>
-__device__ void write_partial_sums(
-    const Vector<accumulate_t<T>, N>& sums, const Gradient<T>& gradient, int64_t columns) {
-  if (!gradient.partial) return;
-  __shared__ Vector<accumulate_t<T>, N> shared[kSumThreads];
-  __syncthreads();  // Others may still read the sums of the gradient before.
-  shared[threadIdx.y * blockDim.x + threadIdx.x] = sums;
-  __syncthreads();
-  const int64_t access = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (threadIdx.y != 0 || access * N >= columns) return;
-  Vector<accumulate_t<T>, N> total = sums;
-  for (int y = 1; y < blockDim.y; ++y) {
-    total += shared[y * blockDim.x + threadIdx.x];
+// An access of the same columns of rows that are `step` apart. The next row's is in flight while one is computed with.
+// kNumbers: a row may have one number for all its elements.
+template <typename T, int N, bool kNumbers>
+class RowsReader {
+ public:
+  __device__ RowsReader(const Operand<T>& operand, int64_t row, int64_t column, int64_t step, bool is_valid)
+      : next_(operand.data + row * operand.strides[0] + column * operand.step),
+        step_(step * operand.strides[0]),
+        is_number_(kNumbers && operand.step == 0) {
+    load(is_valid);
   }
-  store(gradient.partial + blockIdx.y * gradient.partial_stride, access, total);
-}
+
+  // The access of this row; starts to load the next one, or zeros.
+  __device__ Vector<T, N> next(bool is_valid) {
+    Vector<T, N> values = values_;
+    if (is_number_) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) values[k] = number_;
+    }
+    forget_conversions(values);  // Packed, so that the choice is one of four registers.
+    load(is_valid);
+    return values;
+  }
+
+ private:
+  // Predicates, not branches: where a branch ends, the thread would wait for the load.
+  __device__ void load(bool is_valid) {
+    values_ = load_evict_last<N>(next_, 0, is_valid && !is_number_);
+    if constexpr (kNumbers) number_ = is_valid && is_number_ ? *next_ : T();
+    next_ += step_;
+  }
+
+  const T* next_;
+  int64_t step_;
+  bool is_number_;
+  Vector<T, N> values_;
+  T number_{};
+};
+
+// A thread's sums of the columns of an access, in shared memory: registers are for what is in flight.
+template <typename T>
+class ColumnTotals {
+ public:
+  using Number = accumulate_t<T>;
+  static constexpr int N = kOperandVector<T>, kLength = kVectorLength<Number>, kParts = N / kLength;
+  using Part = Vector<Number, kLength>;
+
+  __device__ void clear() {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) parts_[part][thread()] = {};
+  }
+
+  // Of an access in parts of kLength elements.
+  __device__ void add(int part, const Part& numbers) {
+    Part sums = parts_[part][thread()];
+    sums += numbers;
+    parts_[part][thread()] = sums;
+  }
+
+  // Adds up what the block's threads have of the same columns, and writes it to the block's row of partial sums. All
+  // threads of the block take part.
+  __device__ void write(const Gradient<T>& gradient, int64_t columns) const {
+    const int64_t access = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    __syncthreads();
+    if (threadIdx.y != 0 || access * N >= columns) return;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      Part total = parts_[part][threadIdx.x];
+      for (int y = 1; y < blockDim.y; ++y) total += parts_[part][y * blockDim.x + threadIdx.x];
+      store(gradient.partial + blockIdx.y * gradient.partial_stride, access * kParts + part, total);
+    }
+  }
+
+ private:
+  __device__ static int thread() { return threadIdx.y * blockDim.x + threadIdx.x; }
+
+  Part parts_[kParts][kSumThreads];
+};

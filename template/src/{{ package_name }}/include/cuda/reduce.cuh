@@ -2,16 +2,18 @@
 
 #pragma once
 
+#include "maximum.cuh"
 #include "vector.cuh"
 
 constexpr int kWarp = 32;
 
-// The sum over each group of kLanes neighbouring threads, in every one of them. The whole warp takes part.
+// The sum over each group of kLanes neighbouring threads, in every one of them. The whole warp takes part. `lanes`: the
+// same over fewer, or as many as the next power of 2.
 template <int kLanes = kWarp, typename T>
-__device__ T warp_sum(T value) {
+__device__ T warp_sum(T value, int lanes = kLanes) {
 #pragma unroll
   for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(0xffffffff, value, distance);
+    if (distance < lanes) value += __shfl_xor_sync(0xffffffff, value, distance);
   }
   return value;
 }
@@ -28,11 +30,10 @@ __device__ T warp_product(T value) {
 
 // The largest, likewise; NaN where one of them is NaN.
 template <int kLanes = kWarp, typename T>
-__device__ T warp_max(T value) {
+__device__ T warp_max(T value, int lanes = kLanes) {
 #pragma unroll
   for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-    const T other = __shfl_xor_sync(0xffffffff, value, distance);
-    value = value > other || value != value ? value : other;
+    if (distance < lanes) value = maximum_or_nan(value, __shfl_xor_sync(0xffffffff, value, distance));
   }
   return value;
 }
@@ -65,10 +66,16 @@ __device__ Ranked<T> warp_argmax(Ranked<T> best) {
 
 // The sums of each element of a vector.
 template <int kLanes = kWarp, typename T, int N>
-__device__ Vector<T, N> warp_sum(Vector<T, N> values) {
+__device__ Vector<T, N> warp_sum(Vector<T, N> values, int lanes = kLanes) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    values[i] = warp_sum<kLanes>(values[i]);
+    values[i] = warp_sum<kLanes>(values[i], lanes);
   }
   return values;
+}
+
+// A lane's place among `lanes` or as many as the next power of 2, which all groups of the warp repeat.
+__device__ inline int lane_of(int lanes) {
+  const int below = (1 << (32 - __clz(lanes - 1))) - 1;
+  return threadIdx.x & below;
 }

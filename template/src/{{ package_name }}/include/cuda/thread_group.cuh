@@ -116,8 +116,9 @@ struct BlockGroup {
     if (lane == 0) {
       warp_sums[warp] = value;
     }
+    const int place = lane_of(warps);
     synchronise();
-    return warp_sum(lane < warps ? warp_sums[lane] : T());
+    return warp_sum(place < warps ? warp_sums[place] : T(), warps);
   }
 
   template <typename T, typename Synchronise>
@@ -129,8 +130,9 @@ struct BlockGroup {
     if (lane == 0) {
       warp_largest[warp] = value;
     }
+    const int place = lane_of(warps);
     synchronise();
-    return warp_max(warp_largest[lane < warps ? lane : 0]);
+    return warp_max(warp_largest[place < warps ? place : 0], warps);
   }
 
   template <typename T, typename Synchronise>
