@@ -22,6 +22,7 @@
 #include "split_gradient.cuh"
 #include "tile.cuh"
 #include "vector.cuh"
+#include "wide_gradient.cuh"
 #include "widen.cuh"
 
 // Rows of several tensors on their way to shared memory, in stages (cp.async, from compute capability 8.0 on): memory
@@ -392,6 +393,11 @@ cudaError_t launch_peeled_backward(
   size_t shared = 0;
   if (are_few_rows(tensors.rows, tensors.n * sizeof(T)) ||
       !peeled_backward_grid<Config, Tuned>(tensors, kernel, &grid, &shared)) {
+    if (tensors.n * int64_t(sizeof(T)) >= kLeastWideBytes) {
+      if (!scratch_size) return launch_wide_gradient(Kernels::wide(), tensors, mathematics, scratch, stream);
+      *scratch_size = wide_scratch_size<T, Mathematics>(tensors);
+      return cudaSuccess;
+    }
     if (scratch_size) return cudaSuccess;
     const SplitGrid split = split_grid(tensors);
     return launch_grid(Kernels::split(), split.grid, 0, stream, tensors, mathematics, split.strips);

@@ -98,6 +98,17 @@ cudaError_t visit_forward(int64_t rows, int64_t n, const Visit& visit) {
   }
 }
 
+// Whether the registers of a block or a cluster hold an aligned row of n elements in the forward.
+template <typename Tuned, typename T>
+bool is_held_forward(int64_t n) {
+  bool held = true;
+  visit_forward<Tuned, kVectorLength<T>>(1, n, [&](const auto& tile, int64_t, bool) {
+    held = std::decay_t<decltype(tile)>::kAccesses > 0;
+    return cudaSuccess;
+  });
+  return held;
+}
+
 // The dynamic shared memory of the backward's pipeline for so many threads, in bytes.
 template <typename Tuned, typename Tile, typename Gradient>
 size_t pipeline_bytes(const Gradient& gradient, int threads) {
