@@ -65,6 +65,12 @@ struct BackwardConfig {
   static constexpr int kStages = std::max(2, Tuned::backward_stages / (kAccesses / kBackwardAccesses<Tuned, Tile::kN>));
 };
 
+// Whether a backward kernel may have rows that lie in groups: of up to kMostShortBytes, which longer ones' groups of
+// threads never take.
+template <typename Config>
+constexpr bool kTakesShortRows =
+    Config::Group::kOfOneWarp || Config::kAccesses * kWarp * kVectorBytes < kMostShortBytes;
+
 // Whether a matrix has rows of n elements, one after the other.
 template <typename T>
 bool contiguous(const RowMatrix<T>& matrix, int64_t n) {

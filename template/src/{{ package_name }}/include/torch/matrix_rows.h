@@ -32,6 +32,7 @@ class MatrixRows {
   }
 
   RowGroups groups() const { return layout_.groups; }
+  bool starts_at_vector() const { return ::starts_at_vector(tensor_); }
 
  private:
   struct Layout {
