@@ -10,7 +10,8 @@
 #include "pipeline.cuh"
 #include "widen.cuh"
 
-constexpr int kFlatBackwardBlocks = 2;  // That a multiprocessor has registers for.
+constexpr int kFlatBackwardThreads = 512;  // Of a multiprocessor, which share its registers.
+constexpr int kFlatBackwardBlock = 256;    // Of a block, unless a group has more: each leaves a row of partial sums.
 
 template <typename T, typename Mathematics>
 class FlatGradient : public FlatRows<T, Mathematics::kSums> {
@@ -187,10 +188,11 @@ class FlatGradient : public FlatRows<T, Mathematics::kSums> {
 
 namespace row_norm {
 
-// Whether the gradient takes such rows, one after the other: few of them have another kernel.
+// Whether the kernel above takes such rows. Longer ones are peeled: fewer of their elements are at the edges.
 template <typename T>
 bool are_flat(const GradientTensors<T>& tensors) {
-  return are_flat<T>(tensors.n, tensors.input, tensors.grad, tensors.grad_sum, tensors.grad_input);
+  constexpr int kMost = 255;
+  return tensors.n <= kMost && are_flat<T>(tensors.n, tensors.input, tensors.grad, tensors.grad_sum, tensors.grad_input);
 }
 
 // Launches the gradient of the input, and the two steps of the parameters' gradients; with `scratch_size`, it only says
@@ -204,7 +206,14 @@ cudaError_t launch_flat_gradient(
     int64_t* scratch_size,
     cudaStream_t stream) {
   using Sum = accumulate_t<T>;
-  const Grid grid = flat_grid<T>(tensors.rows, tensors.n, kFlatBackwardBlocks);
+  using Kernel = FlatGradient<T, Mathematics>;
+  const size_t most_shared = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  int most_threads = kFlatBackwardBlock;
+  Grid grid = flat_grid<T>(tensors.rows, tensors.n, most_threads, kFlatBackwardThreads);
+  while (grid.block.y > 1 && Kernel::shared_bytes(grid, tensors) > most_shared) {
+    most_threads /= 2;
+    grid = flat_grid<T>(tensors.rows, tensors.n, most_threads, kFlatBackwardThreads);
+  }
   const int64_t columns = Mathematics::kParameters * tensors.n;
   const bool has_parameters = tensors.parameters[0] || tensors.parameters[1];
   if (scratch_size) {
@@ -212,7 +221,6 @@ cudaError_t launch_flat_gradient(
     return cudaSuccess;
   }
   if (has_parameters) tensors.partial = scratch;
-  using Kernel = FlatGradient<T, Mathematics>;
   const size_t shared = Kernel::shared_bytes(grid, tensors), before = Kernel::before_row_sums(grid, tensors);
   const auto error = launch_grid(kernel, grid, shared, stream, tensors, mathematics, static_cast<int>(before));
   if (error != cudaSuccess || !has_parameters) return error;

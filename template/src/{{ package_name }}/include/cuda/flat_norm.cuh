@@ -7,7 +7,8 @@
 #include "norm_tensors.cuh"
 #include "widen.cuh"
 
-constexpr int kFlatForwardBlocks = 3;  // That a multiprocessor has registers for.
+constexpr int kFlatForwardThreads = 640;  // Of a multiprocessor, which share its registers.
+constexpr int kFlatForwardBlock = 128;    // Of a block, unless a group has more.
 
 template <typename T>
 class FlatNormRows : public FlatRows<T, 1> {

@@ -16,7 +16,7 @@
 #include "tile.cuh"
 #include "vector.cuh"
 
-constexpr int kFlatThreads = 256;  // The most of a block: its blockDim.y groups of blockDim.x.
+constexpr int kFlatThreads = 512;  // The most of a block: its blockDim.y groups of blockDim.x.
 constexpr int kFlatAccesses = 2;   // Of a thread.
 
 // Calls f(access) for each of a thread's accesses.
@@ -174,14 +174,16 @@ bool are_flat(int64_t n, const Matrices&... matrices) {
   return N <= n && n <= kFlatThreads * kFlatAccesses && (is_flat(matrices) && ...);
 }
 
-// Blocks of `blocks` for each multiprocessor, of up to kFlatThreads threads, or fewer for few rows.
+// Blocks of up to `most` threads, or of one group; as many as are resident at once with so many threads of a
+// multiprocessor, or fewer for few rows.
 template <typename T>
-Grid flat_grid(int64_t rows, int64_t n, int blocks) {
+Grid flat_grid(int64_t rows, int64_t n, int most, int resident_threads) {
   const int threads = threads_for(n, kFlatAccesses);
   const int64_t periods = (rows + kVectorLength<T> - 1) / kVectorLength<T>;
   const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
-  const int64_t groups = std::clamp<int64_t>(periods / (blocks * multiprocessors), 1, kFlatThreads / threads);
-  return Grid{dim3(threads, static_cast<unsigned>(groups)), std::min(blocks * multiprocessors, (periods + groups - 1) / groups)};
+  const int64_t groups = std::clamp<int64_t>(periods / multiprocessors, 1, std::max(1, most / threads));
+  const int64_t resident = multiprocessors * (resident_threads / (threads * groups));
+  return Grid{dim3(threads, static_cast<unsigned>(groups)), std::min(resident, (periods + groups - 1) / groups)};
 }
 
 }  // namespace row_norm

@@ -24,10 +24,7 @@
 #include "widen.cuh"
 
 constexpr int kWideThreads = 256;  // The most threads of a block.
-#ifndef LEAST_WIDE
-#define LEAST_WIDE (64 << 10)
-#endif
-constexpr int64_t kLeastWideBytes = LEAST_WIDE;
+constexpr int kWideBlocks = 4;     // That a multiprocessor has registers for.
 
 // How a gradient is divided, and which pass a launch is.
 template <typename Sum>
@@ -264,21 +261,20 @@ __device__ void wide_gradient(
 
 namespace row_norm {
 
-// Strips are as wide as leaves each multiprocessor several blocks.
+// Strips are so wide that all of them are resident at once.
 template <typename T>
 WideGradient<accumulate_t<T>> divide_gradient(const GradientTensors<T>& tensors) {
-  constexpr int kLeastVectors = 8, kBlocks = 4, kVectorsOfThread = 4;
+  constexpr int kLeastVectors = 8, kVectorsOfThread = 4;
   const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
   const int64_t vectors = (tensors.n + kVectorLength<T> - 1) / kVectorLength<T>;
   WideGradient<accumulate_t<T>> wide;
-  wide.strip_vectors = kWideThreads;
-  while (wide.strip_vectors > kLeastVectors && vectors < kBlocks * multiprocessors * wide.strip_vectors) {
-    wide.strip_vectors /= 2;
-  }
+  const int64_t blocks = kWideBlocks * multiprocessors;
+  wide.strip_vectors = kLeastVectors;
+  while (wide.strip_vectors < kWideThreads && vectors > blocks * wide.strip_vectors) wide.strip_vectors *= 2;
   wide.strips = (vectors + wide.strip_vectors - 1) / wide.strip_vectors;
   const auto parts_of = [&](int per_thread) { return (vectors + kWideThreads * per_thread - 1) / (kWideThreads * per_thread); };
   int per_thread = kVectorsOfThread;
-  while (per_thread > 1 && tensors.rows * parts_of(per_thread) < kBlocks * multiprocessors) per_thread /= 2;
+  while (per_thread > 1 && tensors.rows * parts_of(per_thread) < blocks) per_thread /= 2;
   wide.parts = parts_of(per_thread);
   return wide;
 }
