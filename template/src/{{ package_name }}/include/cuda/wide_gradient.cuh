@@ -13,6 +13,7 @@
 
 #include "accumulate.cuh"
 #include "dependent_launch.cuh"
+#include "evict_last.cuh"
 #include "gradient_tensors.cuh"
 #include "peeled_row.cuh"
 #include "reduce.cuh"
@@ -213,40 +214,104 @@ class WideStrip {
 
 // The second pass of a part of a row.
 template <typename T, typename Mathematics>
-__device__ void wide_part(
-    const GradientTensors<T>& tensors, const Mathematics& mathematics, const WideGradient<accumulate_t<T>>& wide) {
+class WidePart {
+ public:
   using Sum = accumulate_t<T>;
-  constexpr int N = kVectorLength<T>, kSums = Mathematics::kSums;
-  RowGroup<false> group;
-  const int64_t block = gridDim.x - 1 - blockIdx.x, row = block % tensors.rows, part = block / tensors.rows;
-  const int offset = tensors.grad_input.template offset<N>(row);
-  bool shifted = false;
-  for (const auto* matrix : {&tensors.input, &tensors.grad, &tensors.grad_sum, &tensors.weight}) {
-    shifted |= matrix->data && matrix->template offset<N>(row) != offset;
-  }
-  const PeeledRow<N> peeled(tensors.n, offset, shifted);
-  const auto kept = mathematics.load(row);
-  Vector<Sum, kSums> sums{};
-  wait_for_kernel_before();
-  const auto* const of_strips = reinterpret_cast<const Vector<Sum, kSums>*>(wide.sums) + row * wide.strips;
-#pragma unroll 4
-  for (int64_t strip = threadIdx.x; strip < wide.strips; strip += blockDim.x) {
-    sums += of_strips[strip];
-  }
-  const auto slope = mathematics.slope(group.sum(sums), kept);
-  const int rank = static_cast<int>(part * blockDim.x + threadIdx.x), threads = wide.parts * blockDim.x;
-  each_place(peeled, row, rank, threads, [&](const auto& place) {
-    const auto x = widen(place.load(tensors.input)), dy = widen(place.load(tensors.grad));
-    const auto weight = widen(place.load_or(tensors.weight, 1));
-    auto result = widen(place.load_or(tensors.grad_sum, 0));
-#pragma unroll
-    for (int k = 0; k < place.kLength; ++k) {
-      const Sum term = mathematics.terms(x[k], dy[k], weight[k], kept).input;
-      result[k] += mathematics.gradient(term, x[k], slope);
+  static constexpr int N = kVectorLength<T>, kSums = Mathematics::kSums;
+
+  __device__ WidePart(const GradientTensors<T>& tensors, const Mathematics& mathematics, const WideGradient<Sum>& wide)
+      : tensors_(tensors), mathematics_(mathematics), wide_(wide) {
+    const int64_t block = gridDim.x - 1 - blockIdx.x;
+    row_ = block % tensors.rows;
+    rank_ = static_cast<int>(block / tensors.rows * blockDim.x + threadIdx.x);
+    const int offset = tensors.grad_input.template offset<N>(row_);
+    bool shifted = false;
+    for (const auto* matrix : {&tensors.input, &tensors.grad, &tensors.grad_sum, &tensors.weight}) {
+      shifted |= matrix->data && matrix->template offset<N>(row_) != offset;
     }
-    place.store(tensors.grad_input, narrow<T>(result));
-  });
-}
+    peeled_ = PeeledRow<N>(tensors.n, offset, shifted);
+  }
+
+  __device__ void run() {
+    // What the first pass does not write is loaded while that ends.
+    const int threads = static_cast<int>(wide_.parts * blockDim.x);
+    const auto numbers = mathematics_.load(row_);
+    Access access = load(rank_);
+    Vector<T, 1> edge_x{}, edge_dy{}, edge_weight{};
+    const bool has_edge = rank_ < peeled_.edges();
+    const RowPlace<1> edge{row_, has_edge ? peeled_.edge(rank_) : 0};
+    if (has_edge) {
+      edge_x = edge.load(tensors_.input);
+      edge_dy = edge.load(tensors_.grad);
+      edge_weight = edge.load_or(tensors_.weight, 1);
+    }
+    wait_for_kernel_before();
+    const auto slope = mathematics_.slope(row_sums(), numbers);
+    const auto gradient = [&](const auto& place, const auto& x, const auto& dy, const auto& weight) {
+      auto result = widen(place.load_or(tensors_.grad_sum, 0));
+#pragma unroll
+      for (int k = 0; k < place.kLength; ++k) {
+        const Sum term = mathematics_.terms(x[k], dy[k], weight[k], numbers).input;
+        result[k] += mathematics_.gradient(term, x[k], slope);
+      }
+      place.store(tensors_.grad_input, narrow<T>(result));
+    };
+    if (has_edge) gradient(edge, widen(edge_x), widen(edge_dy), widen(edge_weight));
+#pragma unroll 1
+    for (int64_t i = rank_; i < peeled_.vectors; i += threads) {
+      const RowPlace<N> place{row_, peeled_.begin + i * N};
+      gradient(place, widen(access.input.joined()), widen(access.grad.joined()), widen(access.weight.joined()));
+      access = load(i + threads);
+    }
+  }
+
+ private:
+  // A vector of a tensor, and the next one where it lies across two aligned ones: `by` elements into the first.
+  struct Pair {
+    Vector<T, N> first, next;
+    int by;
+
+    __device__ Vector<T, N> joined() const { return by ? shifted(first, next, by) : first; }
+  };
+
+  struct Access {
+    Pair input, grad, weight;
+  };
+
+  // Predicates, not branches: all loads are in flight at once.
+  __device__ Pair load_pair(const RowMatrix<const T>& matrix, int64_t i) const {
+    const bool valid = matrix.data && i < peeled_.vectors;
+    const int by = static_cast<int>((matrix.template offset<N>(row_) + peeled_.begin) % N);
+    const T* const from = matrix.row(row_) + peeled_.begin - by;
+    Vector<T, N> otherwise;
+#pragma unroll
+    for (int k = 0; k < N; ++k) otherwise[k] = T(1.0f);
+    const auto first = load_evict_last<N>(from, i, valid, otherwise);
+    return {first, load_evict_last<N>(from, i + 1, valid && by, otherwise), by};
+  }
+
+  __device__ Access load(int64_t i) const {
+    return {load_pair(tensors_.input, i), load_pair(tensors_.grad, i), load_pair(tensors_.weight, i)};
+  }
+
+  __device__ Vector<Sum, kSums> row_sums() {
+    RowGroup<false> group;
+    Vector<Sum, kSums> sums{};
+    const auto* const of_strips = reinterpret_cast<const Vector<Sum, kSums>*>(wide_.sums) + row_ * wide_.strips;
+#pragma unroll 4
+    for (int64_t strip = threadIdx.x; strip < wide_.strips; strip += blockDim.x) {
+      sums += of_strips[strip];
+    }
+    return group.sum(sums);
+  }
+
+  const GradientTensors<T>& tensors_;
+  const Mathematics& mathematics_;
+  const WideGradient<Sum>& wide_;
+  int64_t row_;
+  int rank_;
+  PeeledRow<N> peeled_;
+};
 
 template <typename T, typename Mathematics>
 __device__ void wide_gradient(
@@ -255,7 +320,7 @@ __device__ void wide_gradient(
     let_next_kernel_start();
     WideStrip<T, Mathematics>(tensors, mathematics, wide).run();
   } else {
-    wide_part(tensors, mathematics, wide);
+    WidePart<T, Mathematics>(tensors, mathematics, wide).run();
   }
 }
 
@@ -264,7 +329,7 @@ namespace row_norm {
 // Strips are so wide that all of them are resident at once.
 template <typename T>
 WideGradient<accumulate_t<T>> divide_gradient(const GradientTensors<T>& tensors) {
-  constexpr int kLeastVectors = 8, kVectorsOfThread = 4;
+  constexpr int kLeastVectors = 8, kVectorsOfThread = 2;
   const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
   const int64_t vectors = (tensors.n + kVectorLength<T> - 1) / kVectorLength<T>;
   WideGradient<accumulate_t<T>> wide;
