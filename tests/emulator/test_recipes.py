@@ -50,7 +50,7 @@ ROWS = [
     *((37, 24, 80), (9, 1021, 80), (8, 2048, 80), (27, 1100, 80)),
     *((16, 256, 80), (19, 256, 80), (8, 1024, 80), (9, 1024, 80)),
     *((8, 9000, 90), (8, 9001, 90), (2, 20_000, 90), (2, 20_000, 80)),
-    *((100, 33, 90), (19, 1027, 90), (1, 700, 90), (4, 20_001, 80)),
+    *((100, 33, 90), (19, 1027, 90), (1, 700, 90), (4, 20_001, 80), (2, 66_001, 90), (30, 511, 90)),
 ]
 # Elements by which tensors start past a multiple of 16 bytes, and from a row's end to the next row.
 LAYOUTS = {"aligned": (0, 0), "shifted": (1, 0), "apart": (0, 8), "shifted apart": (3, 5)}
@@ -93,12 +93,13 @@ def check_norm(
     copies = {key: rows_apart(value) if value.dim() == 2 else memory.copy(value) for key, value in inputs.items()}
     output, total = memory.empty(rows, n, dtype=dtype), memory.empty(rows, n, dtype=dtype)
     statistics = [memory.empty(rows) for _ in range(1 if op == "rms_norm" else 2)]
+    scratch = memory.empty(200 * n)
     affine = [copies.get(key) for key in ("weight", "bias")[: len(statistics)]]
     seed, gpu = rows + n, {"capability": capability, "multiprocessors": 2}
     library(
         f"forward_{name}",
         *(copies["input"], copies.get("residual"), *affine, output, total if extras else None),
-        *(*statistics, rows, n, n + apart),
+        *(*statistics, scratch, scratch.numel(), rows, n, n + apart),
         seed=seed,
         **gpu,
     )
@@ -113,7 +114,6 @@ def check_norm(
     loss = (expected * grad.double()).sum() + ((expected_sum * grad_sum.double()).sum() if extras else 0)
     loss.backward()
     grads = {key: memory.empty(*leaves[key].shape, dtype=dtype) for key in ("input", "weight", "bias") if key in leaves}
-    scratch = memory.empty(200 * n)
     affine_grads = [grads.get(key) for key in ("weight", "bias")[: len(statistics)]]
     library(
         f"backward_{name}",

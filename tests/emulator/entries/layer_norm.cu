@@ -8,8 +8,9 @@ using namespace layer_norm_kernel;
 
 // The objects of other rows have these.
 template int64_t layer_norm_kernel::scratch_size<float32, Rows::kOther>(const Backward<float32>&);
+template int64_t layer_norm_kernel::scratch_size<float32, Rows::kOther>(const Forward<float32>&);
 template cudaError_t layer_norm_kernel::backward<float32, Rows::kOther>(const Backward<float32>&, float*, cudaStream_t);
-template cudaError_t layer_norm_kernel::forward<float32, Rows::kOther>(const Forward<float32>&, cudaStream_t);
+template cudaError_t layer_norm_kernel::forward<float32, Rows::kOther>(const Forward<float32>&, float*, cudaStream_t);
 
 #define EXPORT(T) \
   extern "C" cudaError_t forward_##T( \
@@ -21,10 +22,14 @@ template cudaError_t layer_norm_kernel::forward<float32, Rows::kOther>(const For
       T* sum, \
       float* mean, \
       float* rstd, \
+      float* scratch, \
+      int64_t scratch_length, \
       int64_t rows, \
       int64_t n, \
       int64_t stride) { \
-    return forward<T>({{input, stride}, {residual, stride}, weight, bias, output, sum, mean, rstd, rows, n, 1e-5}, nullptr); \
+    const Forward<T> arguments{{input, stride}, {residual, stride}, weight, bias, output, sum, mean, rstd, rows, n, 1e-5}; \
+    if (scratch_size(arguments) > scratch_length) return cudaErrorMemoryAllocation; \
+    return forward(arguments, scratch, nullptr); \
   } \
   extern "C" cudaError_t backward_##T( \
       const T* grad, \

@@ -8,13 +8,26 @@ using namespace rms_norm_kernel;
 
 // The objects of other rows have these.
 template int64_t rms_norm_kernel::scratch_size<float32, Rows::kOther>(const Backward<float32>&);
+template int64_t rms_norm_kernel::scratch_size<float32, Rows::kOther>(const Forward<float32>&);
 template cudaError_t rms_norm_kernel::backward<float32, Rows::kOther>(const Backward<float32>&, float*, cudaStream_t);
-template cudaError_t rms_norm_kernel::forward<float32, Rows::kOther>(const Forward<float32>&, cudaStream_t);
+template cudaError_t rms_norm_kernel::forward<float32, Rows::kOther>(const Forward<float32>&, float*, cudaStream_t);
 
 #define EXPORT(T) \
   extern "C" cudaError_t forward_##T( \
-      const T* input, const T* residual, const T* weight, T* output, T* sum, float* rstd, int64_t rows, int64_t n, int64_t stride) { \
-    return forward<T>({{input, stride}, {residual, stride}, weight, output, sum, rstd, rows, n, 1e-6}, nullptr); \
+      const T* input, \
+      const T* residual, \
+      const T* weight, \
+      T* output, \
+      T* sum, \
+      float* rstd, \
+      float* scratch, \
+      int64_t scratch_length, \
+      int64_t rows, \
+      int64_t n, \
+      int64_t stride) { \
+    const Forward<T> arguments{{input, stride}, {residual, stride}, weight, output, sum, rstd, rows, n, 1e-6}; \
+    if (scratch_size(arguments) > scratch_length) return cudaErrorMemoryAllocation; \
+    return forward(arguments, scratch, nullptr); \
   } \
   extern "C" cudaError_t backward_##T( \
       const T* grad, \

@@ -14,6 +14,7 @@
 #include "column_sums.cuh"
 #include "dependent_launch.cuh"
 #include "few_rows.h"
+#include "flat_gradient.cuh"
 #include "gradient_tensors.cuh"
 #include "peeled_row.cuh"
 #include "row_grid.cuh"
@@ -22,6 +23,7 @@
 #include "split_gradient.cuh"
 #include "tile.cuh"
 #include "vector.cuh"
+#include "wide_gradient.cuh"
 #include "widen.cuh"
 
 // Rows of several tensors on their way to shared memory, in stages (cp.async, from compute capability 8.0 on): memory
@@ -388,10 +390,18 @@ cudaError_t launch_peeled_backward(
   using Sum = accumulate_t<T>;
   using Config = PeeledBackwardConfig<Tuned, T>;
   const auto kernel = Kernels::template persistent<Config>();
+  const bool few = are_few_rows(tensors.rows, tensors.n * sizeof(T));
+  if (!few && are_flat(tensors)) {
+    return launch_flat_gradient(Kernels::flat(), tensors, mathematics, scratch, scratch_size, stream);
+  }
   Grid grid;
   size_t shared = 0;
-  if (are_few_rows(tensors.rows, tensors.n * sizeof(T)) ||
-      !peeled_backward_grid<Config, Tuned>(tensors, kernel, &grid, &shared)) {
+  if (few || !peeled_backward_grid<Config, Tuned>(tensors, kernel, &grid, &shared)) {
+    if (tensors.n * int64_t(sizeof(T)) >= kLeastWideBytes) {
+      if (!scratch_size) return launch_wide_gradient(Kernels::wide(), tensors, mathematics, scratch, stream);
+      *scratch_size = wide_scratch_size<T, Mathematics>(tensors);
+      return cudaSuccess;
+    }
     if (scratch_size) return cudaSuccess;
     const SplitGrid split = split_grid(tensors);
     return launch_grid(Kernels::split(), split.grid, 0, stream, tensors, mathematics, split.strips);

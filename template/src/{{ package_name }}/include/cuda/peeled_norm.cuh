@@ -34,26 +34,14 @@ __device__ PeeledRow<kVectorLength<T>> peeled_norm_row(const NormTensors<T>& ten
 
 // The row of a group of threads. A thread holds kAccesses accesses, where neighbouring threads access neighbouring
 // memory, and 32 threads an element of the row's edges besides.
-template <typename T, int kAccesses>
+template <typename T, int kAccesses, typename Group = RowGroup<false>>
 class PeeledNormRow {
  public:
   using Sum = accumulate_t<T>;
   static constexpr int N = kVectorLength<T>;
 
   // Loads the input, and adds the residual.
-  __device__ explicit PeeledNormRow(const NormTensors<T>& tensors) : tensors_(tensors), row_(group_.first()) {
-    const int rank = group_.rank();
-    first_ = rank / kWarp * kWarp * kAccesses + rank % kWarp;
-    const auto peeled = peeled_norm_row(tensors, row_);
-    const bool valid = row_ < tensors.rows;
-    begin_ = static_cast<int>(peeled.begin);
-    vectors_ = valid ? static_cast<int>(peeled.vectors) : 0;
-    edge_index_ = valid && rank < peeled.edges() ? static_cast<int>(peeled.edge(rank)) : -1;
-#pragma unroll
-    for (int begin = 0; begin < kAccesses; begin += kBatch) {
-      load<kBatch>(tensors.input, begin, &held_[begin]);
-    }
-    edge_ = has_edge() ? tensors.input.row(row_)[edge_index_] : T(0.0f);
+  __device__ explicit PeeledNormRow(const NormTensors<T>& tensors) : PeeledNormRow(tensors, Group(), tensors.input) {
     if (tensors.residual.data) add();
   }
 
@@ -111,6 +99,52 @@ class PeeledNormRow {
       tensors_.output.row(row_)[edge_index_] = static_cast<T>(f(widen(edge_), factor, shift));
     }
   }
+
+ protected:
+  // Loads the row from `input`, which may also be the sum of input and residual.
+  __device__ PeeledNormRow(const NormTensors<T>& tensors, const Group& group, const RowMatrix<const T>& input)
+      : group_(group), tensors_(tensors), row_(group_.first()) {
+    const int rank = group_.rank();
+    first_ = rank / kWarp * kWarp * kAccesses + rank % kWarp;
+    const auto peeled = peeled_norm_row(tensors, row_);
+    const bool valid = row_ < tensors.rows;
+    begin_ = static_cast<int>(peeled.begin);
+    vectors_ = valid ? static_cast<int>(peeled.vectors) : 0;
+    edge_index_ = valid && rank < peeled.edges() ? peeled.edge(rank) : -1;
+#pragma unroll
+    for (int begin = 0; begin < kAccesses; begin += kBatch) {
+      load<kBatch>(input, begin, &held_[begin]);
+    }
+    edge_ = has_edge() ? input.row(row_)[edge_index_] : T(0.0f);
+  }
+
+  // Adds the residual, rounds to T, and stores the result in `sum` as well.
+  __device__ void add() {
+    constexpr int kFew =
+        kAccesses < 2 ? kAccesses : 2;  // The residual's loads in flight, beside the input in registers.
+#pragma unroll
+    for (int begin = 0; begin < kAccesses; begin += kFew) {
+      Vector<T, N> others[kFew];
+      load<kFew>(tensors_.residual, begin, others);
+#pragma unroll
+      for (int i = 0; i < kFew; ++i) {
+        auto& held = held_[begin + i];
+        auto sum = widen(held);
+        sum += widen(others[i]);
+        held = narrow<T>(sum);
+        if (has(begin + i)) store_evict_last(vectors_of(tensors_.sum), index(begin + i), held);
+      }
+    }
+    if (has_edge()) {
+      edge_ = static_cast<T>(widen(edge_) + widen(tensors_.residual.row(row_)[edge_index_]));
+      tensors_.sum.row(row_)[edge_index_] = edge_;
+    }
+  }
+
+  Group group_;
+  const NormTensors<T>& tensors_;
+  int64_t row_;
+  int vectors_;
 
  private:
   static constexpr int kBatch = kAccesses < 4 ? kAccesses : 4;  // Loads in flight: more would take too many registers.
@@ -176,104 +210,16 @@ class PeeledNormRow {
     return values;
   }
 
-  // Adds the residual, rounds to T, and stores the result in `sum` as well.
-  __device__ void add() {
-    constexpr int kFew =
-        kAccesses < 2 ? kAccesses : 2;  // The residual's loads in flight, beside the input in registers.
-#pragma unroll
-    for (int begin = 0; begin < kAccesses; begin += kFew) {
-      Vector<T, N> others[kFew];
-      load<kFew>(tensors_.residual, begin, others);
-#pragma unroll
-      for (int i = 0; i < kFew; ++i) {
-        auto& held = held_[begin + i];
-        auto sum = widen(held);
-        sum += widen(others[i]);
-        held = narrow<T>(sum);
-        if (has(begin + i)) store_evict_last(vectors_of(tensors_.sum), index(begin + i), held);
-      }
-    }
-    if (has_edge()) {
-      edge_ = static_cast<T>(widen(edge_) + widen(tensors_.residual.row(row_)[edge_index_]));
-      tensors_.sum.row(row_)[edge_index_] = edge_;
-    }
-  }
-
-  RowGroup<false> group_;
-  const NormTensors<T>& tensors_;
-  int64_t row_;
   int first_;  // The thread's first access.
-  int begin_, vectors_, edge_index_;
+  int begin_;
+  int64_t edge_index_;
   T edge_;
   Vector<T, N> held_[kAccesses];
 };
 
-// A row that is too long for registers, which a block or a cluster reads from memory each time, mostly from the L2
-// cache.
-template <typename T>
-class LongNormRow {
- public:
-  using Sum = accumulate_t<T>;
-  static constexpr int N = kVectorLength<T>;
-
-  __device__ explicit LongNormRow(const NormTensors<T>& tensors)
-      : tensors_(tensors), row_(group_.first()), values_(tensors.input), peeled_(peeled_norm_row(tensors, row_)) {
-    if (!tensors.residual.data) return;
-    each([&](const auto& place) {
-      auto sum = widen(place.load(tensors.input));
-      sum += widen(place.load(tensors.residual));
-      place.store(tensors.sum, narrow<T>(sum));
-    });
-    values_ = {tensors.sum.data, tensors.sum.stride};
-  }
-
-  template <typename F>
-  __device__ Sum sum(F f) {
-    Sum total = 0;
-    each([&](const auto& place) {
-      const auto values = widen(place.load(values_));
-#pragma unroll
-      for (int k = 0; k < place.kLength; ++k) {
-        total += f(values[k]);
-      }
-    });
-    return group_.sum(total);
-  }
-
-  __device__ void write_number(Sum* out, Sum number) const {
-    if (group_.rank() == 0) out[row_] = number;
-  }
-
-  template <bool kBias, typename F>
-  __device__ void write(F f) {
-    each([&](const auto& place) {
-      auto values = widen(place.load(values_));
-      const auto weight = widen(place.load_or(tensors_.weight, 1)), bias = widen(place.load_or(tensors_.bias, 0));
-#pragma unroll
-      for (int k = 0; k < place.kLength; ++k) {
-        values[k] = f(values[k], weight[k], bias[k]);
-      }
-      place.store(tensors_.output, narrow<T>(values));
-    });
-  }
-
- private:
-  template <typename F>
-  __device__ void each(const F& f) const {
-    each_place(peeled_, row_, group_.rank(), group_.size(), f);
-  }
-
-  RowGroup<false> group_;
-  const NormTensors<T>& tensors_;
-  int64_t row_;
-  RowMatrix<const T> values_;
-  PeeledRow<N> peeled_;
-};
-
 namespace row_norm {
 
-// What the kernel for peeled rows is compiled for: the accesses that a thread holds (0: the row is too long for
-// registers); and its launch bounds.
+// What the kernel for peeled rows is compiled for: the accesses that a thread holds, and its launch bounds.
 template <typename Tuned, int kAccesses_>
 struct PeeledForwardConfig {
   static constexpr int kAccesses = kAccesses_;
@@ -282,7 +228,7 @@ struct PeeledForwardConfig {
   static constexpr int kBlocks = std::max(1, Tuned::forward_resident_threads / kThreads / (kAccesses > 4 ? 2 : 1));
 };
 
-// Calls visit(config, grid): a group a row.
+// Calls visit(config, grid): a group a row. Config::kAccesses is 0 for rows that are too long for registers.
 template <typename Tuned, typename T, typename Visit>
 cudaError_t visit_peeled_forward(const NormTensors<T>& tensors, const Visit& visit) {
   constexpr int kAccesses = std::min(4, Tuned::forward_accesses), kMost = Tuned::forward_threads;
@@ -300,25 +246,9 @@ cudaError_t visit_peeled_forward(const NormTensors<T>& tensors, const Visit& vis
     grid.block = dim3(kWarp, kLaneGroupThreads / kWarp);
     grid.blocks = (rows + grid.block.y - 1) / grid.block.y;
   } else if (!hold_in_blocks(vectors, kAccesses, kMost, rows, &grid)) {
-    // As many blocks of a cluster as there are free multiprocessors for.
-    const bool has_clusters = attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
-    int cluster = has_clusters ? 8 : 1;
-    while (cluster > 1 && cluster * rows > attribute(cudaDevAttrMultiProcessorCount)) cluster /= 2;
-    return visit(PeeledForwardConfig<Tuned, 0>(), Grid{dim3(kMost), rows * cluster, cluster});
+    return visit(PeeledForwardConfig<Tuned, 0>(), Grid());
   }
   return visit(PeeledForwardConfig<Tuned, kAccesses>(), grid);
-}
-
-// Calls normalise(row) with the row of the thread's group.
-template <typename Config, typename T, typename F>
-__device__ void visit_peeled_row(const NormTensors<T>& tensors, const F& normalise) {
-  if constexpr (Config::kAccesses == 0) {
-    LongNormRow<T> row(tensors);
-    normalise(row);
-  } else {
-    PeeledNormRow<T, Config::kAccesses> row(tensors);
-    normalise(row);
-  }
 }
 
 }  // namespace row_norm

@@ -52,6 +52,11 @@ class RowPipeline {
     }
   }
 
+  // Sets an access of the stage to write.
+  __device__ void put(int tensor, int access, const Access& values) {
+    write_[(tensor * kAccesses + access) * kWarp] = values;
+  }
+
   // Ends the stage to write, also where nothing was fetched for it.
   __device__ void commit() {
     __pipeline_commit();

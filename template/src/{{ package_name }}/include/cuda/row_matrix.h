@@ -38,6 +38,14 @@ struct RowGroups {
   Divisor size = Divisor();
 };
 
+// The row of a matrix whose rows may lie in groups.
+template <typename T>
+__host__ __device__ T* row_in_groups(const RowMatrix<T>& matrix, const RowGroups& groups, int64_t row) {
+  if (groups.stride == 0) return matrix.row(row);
+  const int group = groups.size.divide(static_cast<int>(row));
+  return matrix.row(row - int64_t(group) * groups.size.value()) + group * groups.stride;
+}
+
 // Rows of so many bytes have a kernel of their own, in a normalisation's forward, if they start at multiples of 16.
 constexpr int64_t kMostShortBytes = 1024;
 

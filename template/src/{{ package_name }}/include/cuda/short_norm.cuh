@@ -23,13 +23,6 @@ constexpr int kShortThreads = 128;  // Of a block.
 constexpr int kShortBlocks = 6;     // That a multiprocessor has registers for.
 constexpr int kShortAccesses = 4;   // Of a thread.
 
-template <typename T>
-__device__ T* row_in_groups(const RowMatrix<T>& matrix, const RowGroups& groups, int64_t row) {
-  if (groups.stride == 0) return matrix.row(row);
-  const int group = groups.size.divide(static_cast<int>(row));
-  return matrix.row(row - int64_t(group) * groups.size.value()) + group * groups.stride;
-}
-
 // A thread's accesses of short rows: kHeld of each of kRows rows, in registers. Two to the power of `lane_bits` lanes
 // share a row.
 template <typename T, int kHeld>

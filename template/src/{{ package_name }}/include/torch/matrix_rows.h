@@ -32,6 +32,7 @@ class MatrixRows {
   }
 
   RowGroups groups() const { return layout_.groups; }
+  bool starts_at_vector() const { return ::starts_at_vector(tensor_); }
 
  private:
   struct Layout {
@@ -56,7 +57,7 @@ class MatrixRows {
   static std::optional<Layout> in_groups(const torch::stable::Tensor& tensor) {
     const auto sizes = tensor.sizes(), strides = tensor.strides();
     const int64_t last = tensor.dim() - 1, vector = 16 / tensor.element_size();
-    if (strides[last] != 1 || !starts_at_vector(tensor)) return std::nullopt;
+    if (strides[last] != 1 || !::starts_at_vector(tensor)) return std::nullopt;
     if (tensor.numel() / sizes[last] > std::numeric_limits<int>::max() / 2) return std::nullopt;
     int64_t rows = 1, group = 0, row_stride = 0, group_stride = 0;  // Without groups so far, `group` is 0.
     for (int64_t i = last; i-- > 0;) {
