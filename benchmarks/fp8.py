@@ -6,6 +6,7 @@ As fused.py, whose rows these are.
 """
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 
+import fp8_training
 import results_file
 from compiled import compiled
 from fused import row, show
@@ -40,10 +42,14 @@ def product_bound(case: str, sizes: dict[str, int]) -> dict[str, Any]:
 
 
 def measurements(package: str, names: list[str]) -> Iterator[tuple[Op, str, bool]]:
-    """Each op's cases, forward; and backward those of training."""
+    """Each op's cases, forward; and backward those of training, beside PyTorch's own layer in 8 bits too."""
     for op in (load(package, name) for name in names):
+        trained = dataclasses.replace(op, peers={**op.peers, PRODUCT: fp8_training.layer})
         for case in op.cases:
-            yield from ((op, case, backward) for backward in ((False, True) if TRAINING in case else (False,)))
+            if TRAINING in case:
+                yield from ((trained, case, backward) for backward in (False, True))
+            else:
+                yield op, case, False
 
 
 def main() -> None:
