@@ -18,9 +18,10 @@ def layer(
     dtype: torch.dtype,
     fast_accumulation: bool,
     backward_dtype: torch.dtype | None,
+    y_scale: Tensor | None,
 ) -> Tensor:
     """As linear_fp8 takes its arguments, of numbers alone."""
-    if x_scales is not None or weight_scales is not None or bias is not None or activation != "none":
+    if any(each is not None for each in (x_scales, weight_scales, bias, y_scale)) or activation != "none":
         raise NotImplementedError("a layer of numbers, without bias and activation")
     return _Layer.apply(x, weight, fast_accumulation, backward_dtype)
 
