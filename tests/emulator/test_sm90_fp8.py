@@ -13,6 +13,7 @@ from .test_recipes import random
 TILES = (
     *("fast_alone", "fast_ping_pong", "fast_wide", "fast_halves"),
     *("promoted_alone", "promoted_below", "promoted_beside", "promoted_quarters", "promoted_e5m2"),
+    *("promoted_broad", "promoted_high", "promoted_wide"),
 )
 # m, n, k; multiprocessors. Some blocks process several tiles; no size is a multiple of a tile's, and k is 5, 4 or 3
 # stages, so that one of four splits has none.
