@@ -36,9 +36,9 @@ inline Encode find_encode() {
 }
 
 // Describes a tensor of 16-bit or 8-bit elements that is copied in boxes. The first dimension is contiguous, and a box
-// has `row` elements of it. If they are 128 bytes, they are a row of the swizzled tile (swizzle.cuh), which has a row for
-// each index of the box's other dimensions; shorter rows lie one after the other. The strides, in elements, are those of
-// the other dimensions: multiples of 16 bytes.
+// has `row` elements of it. If they are 128 bytes, they are a row of the swizzled tile (swizzle.cuh), which has a row
+// for each index of the box's other dimensions; shorter rows lie one after the other. The strides, in elements, are
+// those of the other dimensions: multiples of 16 bytes.
 template <typename T, int kDims>
 cudaError_t describe(
     CUtensorMap& map,
