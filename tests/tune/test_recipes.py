@@ -39,7 +39,7 @@ HOPPER_CLASSES = {
     "few small tiles": "Few",
     **{
         f"{kind} tiles": kind.capitalize()
-        for kind in ("large", "wide", "deep", "high", "broad", "medium", "tall", "small")
+        for kind in ("large", "wide", "deep", "high", "medium", "tall", "small")
     },
     **{f"{kind} of small tiles": kind.capitalize() for kind in ("halves", "quarters")},
 }
