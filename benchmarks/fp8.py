@@ -1,11 +1,12 @@
 """How fast the recipes of 8-bit floating point are on this GPU, beside every peer that is installed.
 
-    python benchmarks/fp8.py --project DIR [--samples 30] [--ops quantize_fp8] [--json FILE]
+    python benchmarks/fp8.py --project DIR [--samples 30] [--ops quantize_fp8] [--without torch.compile] [--json FILE]
 
 As fused.py, whose rows these are.
 """
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 
+import fp8_training
 import results_file
 from compiled import compiled
 from fused import row, show
@@ -39,11 +41,16 @@ def product_bound(case: str, sizes: dict[str, int]) -> dict[str, Any]:
     return {"of": PRODUCT, "fraction": PRODUCT_BOUNDS[0 if by_row_with_many_rows else 1]}
 
 
-def measurements(package: str, names: list[str]) -> Iterator[tuple[Op, str, bool]]:
-    """Each op's cases, forward; and backward those of training."""
+def measurements(package: str, names: list[str], without: list[str]) -> Iterator[tuple[Op, str, bool]]:
+    """Each op's cases, forward; and backward those of training, beside PyTorch's own layer in 8 bits too."""
     for op in (load(package, name) for name in names):
+        op = dataclasses.replace(op, peers={name: peer for name, peer in op.peers.items() if name not in without})
+        trained = dataclasses.replace(op, peers={**op.peers, PRODUCT: fp8_training.layer})
         for case in op.cases:
-            yield from ((op, case, backward) for backward in ((False, True) if TRAINING in case else (False,)))
+            if TRAINING in case:
+                yield from ((trained, case, backward) for backward in (False, True))
+            else:
+                yield op, case, False
 
 
 def main() -> None:
@@ -51,6 +58,7 @@ def main() -> None:
     parser.add_argument("--project", type=Path, required=True, help="a built project")
     parser.add_argument("--ops", nargs="+", choices=OPS, default=OPS)
     parser.add_argument("--samples", type=int, default=30, help="samples of each implementation of each case")
+    parser.add_argument("--without", nargs="*", default=[], metavar="PEER", help="peers to leave out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     options = parser.parse_args()
     project = options.project.resolve()
@@ -64,7 +72,7 @@ def main() -> None:
     facts["kernels"], facts["compile_seconds"] = compiled(project, tuple(options.ops))
     print(f"copy: {facts['ceilings']['copy_bytes_per_s'] / 1e9:.0f} GB/s", flush=True)
     facts["rows"] = []
-    for op, case, backward in measurements(package, options.ops):
+    for op, case, backward in measurements(package, options.ops, options.without):
         try:
             measured = row(op, case, dtype, backward, options.samples, BOUND)
         except (LabError, torch.OutOfMemoryError) as error:

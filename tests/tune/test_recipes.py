@@ -37,7 +37,7 @@ HOPPER = "linear_fp8"
 HOPPER_CLASSES = {
     "medium tiles alone": "Alone",
     "few small tiles": "Few",
-    **{f"{kind} tiles": kind.capitalize() for kind in ("large", "wide", "deep", "medium", "tall", "small")},
+    **{f"{kind} tiles": kind.capitalize() for kind in ("large", "wide", "deep", "high", "medium", "tall", "small")},
     **{f"{kind} of small tiles": kind.capitalize() for kind in ("halves", "quarters")},
 }
 PACKAGE = "tuned_recipes"

@@ -100,7 +100,8 @@ class GradientTests(OpUnderTest):
             if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
                 continue
             if "forward-mode AD" in self.lacks:
-                with pytest.raises(NotImplementedError, match="forward-mode AD" if self.gradient else "no gradient"):
+                refusal = "forward-mode AD" if self.gradient else "no gradient|forward-mode AD"
+                with pytest.raises(NotImplementedError, match=refusal):
                     forward_derivative(ours, leaves, i, way)
             else:
                 expected = forward_derivative(theirs, leaves, i, way)

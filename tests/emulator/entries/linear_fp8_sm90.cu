@@ -9,14 +9,15 @@ using namespace linear_fp8_kernel::sm90;
 
 #include "product_values.h"
 
-// Scales of groups lie as quantize_fp8 writes them.
+// Scales of groups lie as quantize_fp8 writes them. The bias and the result are float16; with y_scale the bias is bfloat16
+// and the result codes.
 #define FORWARD(name, promotes, ...) FORWARD_OF(e4m3, name, promotes, __VA_ARGS__)
 #define FORWARD_OF(Codes, name, promotes, ...) \
   extern "C" cudaError_t name( \
-      const uint8_t* x, const float* x_scales, const uint8_t* weight, const float* scales, const uint16_t* bias, uint16_t* y, int64_t m, int64_t n, int64_t k) { \
+      const uint8_t* x, const float* x_scales, const uint8_t* weight, const float* scales, const uint16_t* bias, const float* y_scale, void* y, int64_t m, int64_t n, int64_t k) { \
     int count = 0; \
     RETURN_IF_FAILED(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0)); \
-    Linear linear{x, weight, {x_scales, 1, promotes ? m : 0}, {}, {}, bias, y, m, n, k, Activation::kSilu, true}; \
+    Linear linear{x, weight, {x_scales, 1, promotes ? m : 0}, {}, {}, bias, y_scale, y, m, n, k, Activation::kSilu, !y_scale}; \
     (promotes ? linear.block_scales : linear.row_scales) = {scales, promotes ? (k + 127) / 128 : 1, 1}; \
     return launch<product::Tile<Values<__VA_ARGS__>>, promotes, Codes>(linear, count, nullptr); \
   }
@@ -26,6 +27,9 @@ FORWARD(fast_wide, false, 128, 256, 2, 2, false, 2, 1)
 FORWARD(fast_halves, false, 64, 64, 3, 1, false, 1, 1, 2)
 FORWARD(promoted_alone, true, 128, 128, 2, 2, false, 1, 1)
 FORWARD(promoted_below, true, 128, 128, 3, 2, false, 2, 1)
+FORWARD(promoted_broad, true, 128, 192, 2, 2, false, 2, 1)
+FORWARD(promoted_high, true, 256, 128, 2, 2, false, 2, 1)
+FORWARD(promoted_wide, true, 128, 256, 2, 2, false, 1, 1)
 FORWARD(promoted_beside, true, 64, 64, 3, 1, false, 1, 4)
 FORWARD(promoted_quarters, true, 64, 64, 2, 1, false, 1, 1, 4)
 FORWARD_OF(e5m2_by_e4m3, promoted_e5m2, true, 64, 64, 3, 1, false, 2, 1)

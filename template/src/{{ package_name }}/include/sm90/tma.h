@@ -36,15 +36,17 @@ inline Encode find_encode() {
 }
 
 // Describes a tensor of 16-bit or 8-bit elements that is copied in boxes. The first dimension is contiguous, and a box
-// has 128 bytes of it: one row of the swizzled tile (swizzle.cuh), which has a row for each index of the box's other
-// dimensions. The strides, in elements, are those of the other dimensions: multiples of 16 bytes.
+// has `row` elements of it. If they are 128 bytes, they are a row of the swizzled tile (swizzle.cuh), which has a row
+// for each index of the box's other dimensions; shorter rows lie one after the other. The strides, in elements, are
+// those of the other dimensions: multiples of 16 bytes.
 template <typename T, int kDims>
 cudaError_t describe(
     CUtensorMap& map,
     const T* data,
     const int64_t (&sizes)[kDims],
     const int64_t (&strides)[kDims - 1],
-    const int (&box)[kDims - 1]) {
+    const int (&box)[kDims - 1],
+    int row = kSwizzleRow / sizeof(T)) {
   static_assert(sizeof(T) <= 2);
   static const Encode encode = find_encode();
   if (!encode) return cudaErrorNotSupported;
@@ -55,7 +57,7 @@ cudaError_t describe(
   cuuint32_t copied[kDims], steps[kDims];
   for (int i = 0; i < kDims; ++i) {
     extents[i] = static_cast<cuuint64_t>(sizes[i]);
-    copied[i] = i == 0 ? kSwizzleRow / sizeof(T) : static_cast<cuuint32_t>(box[i - 1]);
+    copied[i] = static_cast<cuuint32_t>(i == 0 ? row : box[i - 1]);
     steps[i] = 1;
     if (i > 0) bytes[i - 1] = static_cast<cuuint64_t>(strides[i - 1]) * sizeof(T);
   }
@@ -70,7 +72,7 @@ cudaError_t describe(
         copied,
         steps,
         CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B,
+        row * sizeof(T) == kSwizzleRow ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
         CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   };
@@ -90,6 +92,13 @@ cudaError_t describe(
 template <typename T>
 cudaError_t describe(CUtensorMap& map, const T* data, int64_t rows, int64_t columns, int box_rows) {
   return describe<T, 2>(map, data, {columns, rows}, {columns}, {box_rows});
+}
+
+// The same in boxes of `box_columns` columns too, fewer than 128 bytes, which are not swizzled.
+template <typename T>
+cudaError_t describe_rows(
+    CUtensorMap& map, const T* data, int64_t rows, int64_t columns, int box_rows, int box_columns) {
+  return describe<T, 2>(map, data, {columns, rows}, {columns}, {box_rows}, box_columns);
 }
 
 }  // namespace tma
