@@ -192,7 +192,8 @@ namespace row_norm {
 template <typename T>
 bool are_flat(const GradientTensors<T>& tensors) {
   constexpr int kMost = 255;
-  return tensors.n <= kMost && are_flat<T>(tensors.n, tensors.input, tensors.grad, tensors.grad_sum, tensors.grad_input);
+  const int64_t n = tensors.n;
+  return n <= kMost && are_flat<T>(n, tensors.input, tensors.grad, tensors.grad_sum, tensors.grad_input);
 }
 
 // Launches the gradient of the input, and the two steps of the parameters' gradients; with `scratch_size`, it only says

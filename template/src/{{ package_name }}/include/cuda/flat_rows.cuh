@@ -1,6 +1,7 @@
-// Short rows that lie one after the other and are no multiple of 16 bytes. With N elements in 16 bytes, N such rows are a
-// period of n whole vectors, of which each holds elements of a row and of the next one. A group of threads takes a period
-// at a time: every access is a whole aligned vector, and a thread works on the same columns in every period.
+// Short rows of 16-bit elements that lie one after the other and are no multiple of 16 bytes. With N elements in 16 bytes,
+// N such rows are a period of n whole vectors, of which each holds elements of a row and of the next one. A group of
+// threads takes a period at a time: every access is a whole aligned vector, and a thread works on the same columns in
+// every period. Wider elements are read faster one at a time, by neighbouring threads.
 
 #pragma once
 
@@ -16,8 +17,11 @@
 #include "tile.cuh"
 #include "vector.cuh"
 
-constexpr int kFlatThreads = 512;  // The most of a block: its blockDim.y groups of blockDim.x.
+constexpr int kFlatThreads = 256;  // The most of a block: its blockDim.y groups of blockDim.x.
 constexpr int kFlatAccesses = 2;   // Of a thread.
+
+template <typename T>
+constexpr bool kCanBeFlat = sizeof(T) == 2;
 
 // Calls f(access) for each of a thread's accesses.
 template <typename F>
@@ -102,7 +106,8 @@ class FlatRows {
     const int whole = elements(period) / N;
     const T* const from = matrix.data + period * N * n_;
     // Predicates, not branches: all loads are in flight at once.
-    each_flat_access([&](int access) { to[access] = load_evict_last<N>(from, vector(access), vector(access) < whole); });
+    each_flat_access(
+        [&](int access) { to[access] = load_evict_last<N>(from, vector(access), vector(access) < whole); });
     if (whole == n_) return;
     visit(matrix, period, [](int, auto) {}, [&](int access, const Vector<T, N>& values) { to[access] = values; });
   }
@@ -183,7 +188,8 @@ Grid flat_grid(int64_t rows, int64_t n, int most, int resident_threads) {
   const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
   const int64_t groups = std::clamp<int64_t>(periods / multiprocessors, 1, std::max(1, most / threads));
   const int64_t resident = multiprocessors * (resident_threads / (threads * groups));
-  return Grid{dim3(threads, static_cast<unsigned>(groups)), std::min(resident, (periods + groups - 1) / groups)};
+  const dim3 block(threads, static_cast<unsigned>(groups));
+  return Grid{block, std::min(resident, (periods + groups - 1) / groups)};
 }
 
 }  // namespace row_norm

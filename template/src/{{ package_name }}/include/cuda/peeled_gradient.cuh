@@ -391,8 +391,10 @@ cudaError_t launch_peeled_backward(
   using Config = PeeledBackwardConfig<Tuned, T>;
   const auto kernel = Kernels::template persistent<Config>();
   const bool few = are_few_rows(tensors.rows, tensors.n * sizeof(T));
-  if (!few && are_flat(tensors)) {
-    return launch_flat_gradient(Kernels::flat(), tensors, mathematics, scratch, scratch_size, stream);
+  if constexpr (kCanBeFlat<T>) {
+    if (!few && are_flat(tensors)) {
+      return launch_flat_gradient(Kernels::flat(), tensors, mathematics, scratch, scratch_size, stream);
+    }
   }
   Grid grid;
   size_t shared = 0;

@@ -1,6 +1,7 @@
 // The launch of a normalisation of rows and of its gradient, for contiguous rows: which thread group takes a row, in
-// how many blocks, with how much shared memory. The kernels, and so the mathematics, are the op's. Accesses are vectors,
-// since every row of every tensor is aligned. Others are flat (flat_rows.cuh), or peeled (peeled_row.cuh).
+// how many blocks, with how much shared memory. The kernels, and so the mathematics, are the op's. Accesses are vectors
+// where every row of every tensor is aligned. Short rows that are not are flat (flat_rows.cuh) in 16 bits and read by single
+// elements otherwise; all others are peeled (peeled_row.cuh).
 //
 // `Tuned` is the op's Defaults (tuning.h), or what tuned.json has in their place. A gradient is described by a struct:
 //
@@ -26,6 +27,7 @@
 #include <type_traits>
 
 #include "column_sums.cuh"
+#include "few_rows.h"
 #include "pipeline.cuh"
 #include "row.cuh"
 #include "row_matrix.h"
@@ -45,6 +47,12 @@ struct ForwardConfig {
   static constexpr int kBlocks = Tuned::forward_resident_threads / kThreads;
 };
 
+// The accesses that a thread holds of a row that its block can hold: twice as many where an access is a single element.
+template <typename Tuned, int N>
+constexpr int kForwardAccesses = (N == 1 ? 2 : 1) * Tuned::forward_accesses;
+template <typename Tuned, int N>
+constexpr int kBackwardAccesses = (N == 1 ? 2 : 1) * Tuned::backward_accesses;
+
 // The same for a persistent backward kernel, and the stages of its pipeline: half as many where a thread holds twice as
 // many accesses.
 template <typename Tuned, typename Tile>
@@ -54,27 +62,46 @@ struct BackwardConfig {
   static constexpr int kAccesses = Tile::kAccesses;
   static constexpr int kThreads = persistent_threads<Group>(Tuned::backward_threads);
   static constexpr int kBlocks = Tuned::backward_resident_threads / kThreads;
-  static constexpr int kStages = std::max(2, Tuned::backward_stages / (kAccesses / Tuned::backward_accesses));
+  static constexpr int kStages = std::max(2, Tuned::backward_stages / (kAccesses / kBackwardAccesses<Tuned, Tile::kN>));
 };
 
 // Whether a backward kernel may have rows that lie in groups: of up to kMostShortBytes, which longer ones' groups of
 // threads never take.
 template <typename Config>
 constexpr bool kTakesShortRows =
-    Config::Group::kOfOneWarp || Config::kAccesses * kWarp * kVectorBytes < kMostShortBytes;
+    Config::kN > 1 && (Config::Group::kOfOneWarp || Config::kAccesses * kWarp * kVectorBytes < kMostShortBytes);
+
+// Whether a matrix has rows of n elements, one after the other.
+template <typename T>
+bool contiguous(const RowMatrix<T>& matrix, int64_t n) {
+  return !matrix.data || matrix.stride == n;
+}
+
+// Rows that are not aligned are peeled if they have so many elements; of shorter ones too much is at their edges.
+constexpr int64_t kLeastPeeled = 1024, kLeastPeeledBackward = 256;
+
+// Whether the forward reads single elements of rows that are not aligned.
+template <typename Tuned>
+bool reads_elements_forward(int64_t n) {
+  return n < kLeastPeeled && n <= int64_t(kForwardAccesses<Tuned, 1>) * Tuned::forward_threads;
+}
 
 // Calls visit(tile, blocks, full) for the forward of rows of n elements, in accesses of N: a group a row. If `full`, no
 // access of a thread is past the end of its row. Tile::kAccesses is 0 for rows that are too long for registers.
 template <typename Tuned, int N, typename Visit>
 cudaError_t visit_forward(int64_t rows, int64_t n, const Visit& visit) {
-  constexpr int kAccesses = Tuned::forward_accesses, kMore = 2 * kAccesses;
+  constexpr int kAccesses = kForwardAccesses<Tuned, N>, kMore = (N == 1 ? 1 : 2) * kAccesses;
   const auto visit_launch = [&](const auto& tile) {
     using Tile = std::decay_t<decltype(tile)>;
     const bool full = kHasFullRows<Tile::kAccesses> && is_full(tile, rows, n);
     return visit(tile, blocks_for_rows(tile, rows), full);
   };
-  // Rows that fewer lanes could hold have a kernel of their own (short_norm.cuh).
-  return visit_tile<N, kAccesses, kMore, kWarp>(n / N, Tuned::forward_threads, visit_launch);
+  if constexpr (N == 1) {
+    return visit_block_tile<N, kAccesses, kMore>(n, Tuned::forward_threads, visit_launch);
+  } else {
+    // Rows that fewer lanes could hold have a kernel of their own (short_norm.cuh).
+    return visit_tile<N, kAccesses, kMore, kWarp>(n / N, Tuned::forward_threads, visit_launch);
+  }
 }
 
 // Whether the registers of a block or a cluster hold an aligned row of n elements in the forward.
@@ -99,17 +126,32 @@ size_t pipeline_bytes(const Gradient& gradient, int threads) {
 // The most threads of a block of the backward: as many as shared memory has room for.
 template <typename Tuned, int N, typename Gradient>
 int most_backward_threads(const Gradient& gradient) {
-  constexpr int kAccesses = Tuned::backward_accesses;
+  constexpr int kAccesses = kBackwardAccesses<Tuned, N>;
   const size_t per_thread = std::max(
       pipeline_bytes<Tuned, Tile<BlockGroup, N, kAccesses>>(gradient, 1),
       pipeline_bytes<Tuned, Tile<BlockGroup, N, 2 * kAccesses>>(gradient, 1));
   return threads_with_shared(Tuned::backward_threads, per_thread);
 }
 
+// Whether the backward reads single elements of rows that are not aligned: of many short ones.
+template <typename T>
+bool reads_elements_backward(int64_t rows, int64_t n) {
+  return n < kLeastPeeledBackward && !are_few_rows(rows, n * sizeof(T));
+}
+
+// Calls visit(tile) for the lanes of a warp that share a short row of n single elements.
+template <typename Visit>
+cudaError_t visit_short_tile(int64_t n, const Visit& visit) {
+  constexpr int kFew = 4, kMost = kLeastPeeledBackward / kWarp, kThreads = kLaneGroupThreads;
+  if (n <= 8 * kFew) return visit(Tile<LaneGroup<8>, 1, kFew>{kThreads, {kThreads / 8}, {1}});
+  if (n <= kWarp * kFew) return visit(Tile<LaneGroup<kWarp>, 1, kFew>{kThreads, {kThreads / kWarp}, {1}});
+  return visit(Tile<LaneGroup<kWarp>, 1, kMost>{kThreads, {kThreads / kWarp}, {1}});
+}
+
 // Calls visit(tile, blocks, shared) for the backward; Tile::kAccesses is 0 for rows that are too long for registers.
 template <typename Tuned, int N, typename Gradient, typename Visit>
 cudaError_t visit_backward(const Gradient& gradient, const Visit& visit) {
-  constexpr int kAccesses = Tuned::backward_accesses, kMore = 2 * kAccesses;
+  constexpr int kAccesses = kBackwardAccesses<Tuned, N>, kMore = 2 * kAccesses;
   const int most = most_backward_threads<Tuned, N>(gradient);
   const auto visit_launch = [&](const auto& smallest) {
     if constexpr (std::decay_t<decltype(smallest)>::kAccesses > 0) {
@@ -123,7 +165,11 @@ cudaError_t visit_backward(const Gradient& gradient, const Visit& visit) {
       return visit(smallest, 0, 0);
     }
   };
-  return visit_tile<N, kAccesses, kMore>(gradient.n() / N, most, visit_launch);
+  if constexpr (N == 1) {
+    return visit_short_tile(gradient.n(), visit_launch);
+  } else {
+    return visit_tile<N, kAccesses, kMore>(gradient.n() / N, most, visit_launch);
+  }
 }
 
 // The scratch memory that launch_backward needs, in numbers of type accumulate_t<T>: a row of partial sums for each

@@ -1,8 +1,8 @@
-// The gradient of a normalisation of few rows, or of rows that are too long for registers, by all blocks of the GPU and
-// in two passes, each a launch of one kernel. In the first a block has a strip of columns of all rows: it computes the
-// gradients of the parameters there, and leaves what the strip adds to each row's sums. In the second a block adds these
-// up and computes the input's gradient of a part of a row. Rows are read twice, the second time mostly from the L2 cache:
-// the second pass begins with what the first read last.
+// The gradient of a normalisation of few long rows, or of rows that are too long for registers, by all blocks of the GPU
+// and in two passes, each a launch of one kernel. In the first a block has a strip of columns of all rows: it computes
+// the gradients of the parameters there, and leaves what the strip adds to each row's sums. In the second a block adds
+// these up and computes the input's gradient of a part of a row. Rows are read twice, the second time mostly from the L2
+// cache: the second pass begins with what the first read last.
 
 #pragma once
 
@@ -337,7 +337,9 @@ WideGradient<accumulate_t<T>> divide_gradient(const GradientTensors<T>& tensors)
   wide.strip_vectors = kLeastVectors;
   while (wide.strip_vectors < kWideThreads && vectors > blocks * wide.strip_vectors) wide.strip_vectors *= 2;
   wide.strips = (vectors + wide.strip_vectors - 1) / wide.strip_vectors;
-  const auto parts_of = [&](int per_thread) { return (vectors + kWideThreads * per_thread - 1) / (kWideThreads * per_thread); };
+  const auto parts_of = [&](int per_thread) {
+    return (vectors + kWideThreads * per_thread - 1) / (kWideThreads * per_thread);
+  };
   int per_thread = kVectorsOfThread;
   while (per_thread > 1 && tensors.rows * parts_of(per_thread) < blocks) per_thread /= 2;
   wide.parts = parts_of(per_thread);

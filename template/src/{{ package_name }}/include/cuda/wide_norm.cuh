@@ -131,9 +131,9 @@ cudaError_t launch_wide_norm(
     cudaStream_t stream,
     const Arguments&... arguments) {
   using Config = WideForwardConfig<Tuned>;
-  constexpr int kLeastThreads = 128, kBlocks = 2;  // Of a block, and of each multiprocessor.
+  constexpr int kLeastThreads = 128, kMostThreads = 256, kBlocks = 2;  // Of a block, and of each multiprocessor.
   const int64_t vectors = tensors.n / kVectorLength<T>, wanted = kBlocks * attribute(cudaDevAttrMultiProcessorCount);
-  int threads = Config::kThreads;
+  int threads = std::min(kMostThreads, Config::kThreads);
   const auto parts_of = [&] { return (vectors + threads * Config::kAccesses - 1) / (threads * Config::kAccesses); };
   while (threads > kLeastThreads && tensors.rows * parts_of() < wanted) threads /= 2;
   const int64_t parts = parts_of(), blocks = tensors.rows * parts;
