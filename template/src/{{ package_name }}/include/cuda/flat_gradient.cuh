@@ -19,16 +19,16 @@ class FlatGradient : public FlatRows<T, Mathematics::kSums> {
   using Row = typename Mathematics::Row;
 
  public:
+  using Base::N;
   using typename Base::Sum;
   using typename Base::Sums;
-  using Base::N;
   static constexpr int kSums = Mathematics::kSums, kParameters = Mathematics::kParameters;
 
   static constexpr int kStages = 3;
   using Pipeline = RowPipeline<T, N, kFlatAccesses, kStages>;
 
-  // The dynamic shared memory of a block, in bytes: the pipeline's, in whose place are the sums over columns at the end,
-  // and that of the sums over rows.
+  // The dynamic shared memory of a block, in bytes: the pipeline's, in whose place are the sums over columns at the
+  // end, and that of the sums over rows.
   static constexpr int kNumbers = 3 * N;  // Of a group: see numbers_.
 
   static size_t before_row_sums(const row_norm::Grid& grid, const GradientTensors<T>& tensors) {
@@ -37,8 +37,7 @@ class FlatGradient : public FlatRows<T, Mathematics::kSums> {
   }
 
   static size_t shared_bytes(const row_norm::Grid& grid, const GradientTensors<T>& tensors) {
-    return before_row_sums(grid, tensors) +
-           grid.block.y * (Base::shared_of_group(tensors.n) + kNumbers * sizeof(Row));
+    return before_row_sums(grid, tensors) + grid.block.y * (Base::shared_of_group(tensors.n) + kNumbers * sizeof(Row));
   }
 
   // `before`: the bytes of `shared` before those for the sums over rows.
@@ -49,8 +48,9 @@ class FlatGradient : public FlatRows<T, Mathematics::kSums> {
         mathematics_(mathematics),
         n_(static_cast<int>(tensors.n)),
         shared_(reinterpret_cast<Sum*>(shared)),
-        numbers_(reinterpret_cast<Row(*)[N]>(
-            shared + before + blockDim.y * Base::shared_of_group(n_) + threadIdx.y * kNumbers * sizeof(Row))) {
+        numbers_(
+            reinterpret_cast<Row (*)[N]>(
+                shared + before + blockDim.y * Base::shared_of_group(n_) + threadIdx.y * kNumbers * sizeof(Row))) {
     each_flat_access([&](int access) {
 #pragma unroll
       for (int k = 0; k < N; ++k) {
@@ -133,8 +133,8 @@ class FlatGradient : public FlatRows<T, Mathematics::kSums> {
       Vector<Sum, N> result{};
       if (tensors_.grad_sum.data) result = widen(pipeline_.access(kGradSum, access));
       each_term(access, [&](int k, bool is_further, const auto& terms, Sum x) {
-        result[k] += is_further ? mathematics_.gradient(terms.input, x, further)
-                                : mathematics_.gradient(terms.input, x, first);
+        result[k] +=
+            is_further ? mathematics_.gradient(terms.input, x, further) : mathematics_.gradient(terms.input, x, first);
       });
       this->put(tensors_.grad_input, period, access, narrow<T>(result));
     });

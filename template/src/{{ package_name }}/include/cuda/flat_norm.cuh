@@ -15,8 +15,8 @@ class FlatNormRows : public FlatRows<T, 1> {
   using Base = FlatRows<T, 1>;
 
  public:
-  using typename Base::Sum;
   using Base::N;
+  using typename Base::Sum;
 
   // An element of the thread: its access, and whether it is in the second of the vector's rows.
   struct Place {

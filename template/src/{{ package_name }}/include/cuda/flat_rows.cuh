@@ -1,7 +1,7 @@
-// Short rows of 16-bit elements that lie one after the other and are no multiple of 16 bytes. With N elements in 16 bytes,
-// N such rows are a period of n whole vectors, of which each holds elements of a row and of the next one. A group of
-// threads takes a period at a time: every access is a whole aligned vector, and a thread works on the same columns in
-// every period. Wider elements are read faster one at a time, by neighbouring threads.
+// Short rows of 16-bit elements that lie one after the other and are no multiple of 16 bytes. With N elements in 16
+// bytes, N such rows are a period of n whole vectors, of which each holds elements of a row and of the next one. A
+// group of threads takes a period at a time: every access is a whole aligned vector, and a thread works on the same
+// columns in every period. Wider elements are read faster one at a time, by neighbouring threads.
 
 #pragma once
 
@@ -137,8 +137,8 @@ class FlatRows {
   template <typename F>
   __device__ void add_up(const F& f) {
     synchronise();
-    // A row's parts: the further elements of the vector in which it begins, unless it begins that, and the first ones of
-    // the others.
+    // A row's parts: the further elements of the vector in which it begins, unless it begins that, and the first ones
+    // of the others.
     const int lanes = 1 << (31 - __clz(min(kWarp, int(blockDim.x) / N)));
     const int row = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     Sums sums{};

@@ -1,7 +1,7 @@
 // The launch of a normalisation of rows and of its gradient, for contiguous rows: which thread group takes a row, in
 // how many blocks, with how much shared memory. The kernels, and so the mathematics, are the op's. Accesses are vectors
-// where every row of every tensor is aligned. Short rows that are not are flat (flat_rows.cuh) in 16 bits and read by single
-// elements otherwise; all others are peeled (peeled_row.cuh).
+// where every row of every tensor is aligned. Short rows that are not are flat (flat_rows.cuh) in 16 bits and read by
+// single elements otherwise; all others are peeled (peeled_row.cuh).
 //
 // `Tuned` is the op's Defaults (tuning.h), or what tuned.json has in their place. A gradient is described by a struct:
 //

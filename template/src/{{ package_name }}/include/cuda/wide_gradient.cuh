@@ -1,8 +1,8 @@
-// The gradient of a normalisation of few long rows, or of rows that are too long for registers, by all blocks of the GPU
-// and in two passes, each a launch of one kernel. In the first a block has a strip of columns of all rows: it computes
-// the gradients of the parameters there, and leaves what the strip adds to each row's sums. In the second a block adds
-// these up and computes the input's gradient of a part of a row. Rows are read twice, the second time mostly from the L2
-// cache: the second pass begins with what the first read last.
+// The gradient of a normalisation of few long rows, or of rows that are too long for registers, by all blocks of the
+// GPU and in two passes, each a launch of one kernel. In the first a block has a strip of columns of all rows: it
+// computes the gradients of the parameters there, and leaves what the strip adds to each row's sums. In the second a
+// block adds these up and computes the input's gradient of a part of a row. Rows are read twice, the second time mostly
+// from the L2 cache: the second pass begins with what the first read last.
 
 #pragma once
 
@@ -37,8 +37,8 @@ struct WideGradient {
   Sum* sums = nullptr;  // What each strip adds to the sums of a row: by rows, strips, sums. Null: no second pass.
 };
 
-// The first pass of a strip. Neighbouring threads have neighbouring vectors of a row; the block has several rows at once
-// where a strip has fewer vectors than it has threads.
+// The first pass of a strip. Neighbouring threads have neighbouring vectors of a row; the block has several rows at
+// once where a strip has fewer vectors than it has threads.
 template <typename T, typename Mathematics>
 class WideStrip {
  public:
