@@ -21,7 +21,8 @@ def layer(
     y_scale: Tensor | None,
 ) -> Tensor:
     """As linear_fp8 takes its arguments, of numbers alone."""
-    if any(each is not None for each in (x_scales, weight_scales, bias, y_scale)) or activation != "none":
+    others = (x_scales, weight_scales, bias, y_scale)
+    if any(tensor is not None for tensor in others) or activation != "none":
         raise NotImplementedError("a layer of numbers, without bias and activation")
     return _Layer.apply(x, weight, fast_accumulation, backward_dtype)
 

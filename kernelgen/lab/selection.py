@@ -66,10 +66,8 @@ def _is_query(module: Path) -> bool:
     """Whether no operator of an op takes or returns a tensor."""
     try:
         statements = ast.parse(module.read_text(encoding="utf-8")).body
-    except (OSError, SyntaxError):
+        assigned = [(ast.unparse(s.targets[0]), s.value) for s in statements if isinstance(s, ast.Assign)]
+        schemas = ast.literal_eval(dict(assigned)["SCHEMAS"])
+        return bool(schemas) and all(parse(schema).is_constant for schema in schemas.values())
+    except (OSError, SyntaxError, KeyError, ValueError, KernelgenError):  # What is wrong there the build says.
         return False
-    for statement in statements:
-        if isinstance(statement, ast.Assign) and any(getattr(t, "id", "") == "SCHEMAS" for t in statement.targets):
-            schemas = ast.literal_eval(statement.value)
-            return all(parse(schema).is_constant for schema in schemas.values())
-    return False

@@ -102,9 +102,10 @@ class Expected:
                 with contextlib.suppress(MismatchError):
                     return _compare_draws(draws, [], lost)
             besides: dict[str, Beside] = defaultdict(Beside)
+            overflows = self._overflows()
             for seed in range(_NEIGHBOURS):
                 with contextlib.suppress(MismatchError):
-                    return _compare_draws(draws, self._allowed_errors(seed), lost, besides)
+                    return _compare_draws(draws, self._allowed_errors(seed, overflows), lost, besides)
             raise
 
     def _lost(self) -> list[Lost]:
@@ -138,14 +139,13 @@ class Expected:
                 if ours.is_floating_point():
                     _check_zero_sign(f"output {i}", ours, *others)
 
-    def _allowed_errors(self, seed: int) -> list[AllowedError]:
+    def _allowed_errors(self, seed: int, overflows: bool) -> list[AllowedError]:
         """The reference at neighbours of the inputs and its exact results there, but for float64, in which it has none;
         and what moves its exact results here: roundings inside and, for what is ill-conditioned and for float64,
         neighbours of the inputs, and of the cotangents alone (beside equal numbers a norm has another slope)."""
         is_exact = self._dtype == torch.float64
         rounding, inside = torch.finfo(self._dtype).eps, torch.float64 if is_exact else torch.float32
         near, exact_near, moved, pulled, rounded, rounded_low = [], [], [], [], [], []
-        overflows = self._overflows()
         for args, cotangents in self._drawn:
             exact_args, exact_cotangents = copies(args, torch.float64), copies(cotangents, torch.float64)
             if not is_exact:

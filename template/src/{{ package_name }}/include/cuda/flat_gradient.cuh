@@ -27,10 +27,10 @@ class FlatGradient : public FlatRows<T, Mathematics::kSums> {
   static constexpr int kStages = 3;
   using Pipeline = RowPipeline<T, N, kFlatAccesses, kStages>;
 
-  // The dynamic shared memory of a block, in bytes: the pipeline's, in whose place are the sums over columns at the
-  // end, and that of the sums over rows.
   static constexpr int kNumbers = 3 * N;  // Of a group: see numbers_.
 
+  // The dynamic shared memory of a block, in bytes: the pipeline's, in whose place are the sums over columns at the
+  // end, and that of the sums over rows.
   static size_t before_row_sums(const row_norm::Grid& grid, const GradientTensors<T>& tensors) {
     const size_t columns = grid.block.y * size_t(tensors.n) * N * sizeof(Sum);
     return std::max(pipeline_bytes(grid, tensors), columns);

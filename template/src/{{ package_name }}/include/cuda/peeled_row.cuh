@@ -40,6 +40,32 @@ __device__ __forceinline__ Vector<T, N> shifted(const Vector<T, N>& first, const
   return result;
 }
 
+// N columns of a row on their way to registers. If `kShifted`, they may lie across two aligned vectors.
+template <typename T, int N, bool kShifted>
+struct LoadedColumns {
+  Vector<T, N> vectors[kShifted ? 2 : 1] = {};
+  int by = 0;  // The elements by which they lie past an aligned vector.
+
+  // Predicates, not branches: several loads are in flight at once.
+  __device__ void load(const RowMatrix<const T>& matrix, int64_t row, int64_t column, bool valid) {
+    if (kShifted) by = (matrix.template offset<N>(row) + column) % N;
+    const T* const from = matrix.row(row) + column - by;
+    if (valid) vectors[0] = ::load<N>(from, 0);
+    if (kShifted && valid && by) vectors[kShifted] = ::load<N>(from, 1);
+  }
+
+  // At the ends of a row of n elements, where an aligned vector may reach out of it.
+  __device__ void load_elements(const RowMatrix<const T>& matrix, int64_t row, int64_t column, int64_t n) {
+    by = 0;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (column + k < n) vectors[0][k] = matrix.row(row)[column + k];
+    }
+  }
+
+  __device__ Vector<T, N> value() const { return kShifted ? shifted(vectors[0], vectors[kShifted], by) : vectors[0]; }
+};
+
 // Where the whole vectors of a row of n elements are.
 template <int N>
 struct PeeledRow {

@@ -105,7 +105,7 @@ class StripGradient {
   __device__ void add_rows(bool has_columns) {
     const int64_t step = blockDim.x / kStripVectors;
     for (int64_t row = threadIdx.x / kStripVectors; row < tensors_.rows; row += kAhead * step) {
-      Held<kShifted> values[kAhead], grads[kAhead];
+      LoadedColumns<T, N, kShifted> values[kAhead], grads[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const bool valid = has_columns && row + i * step < tensors_.rows;
@@ -119,22 +119,6 @@ class StripGradient {
       }
     }
   }
-
-  // The thread's columns of a row.
-  template <bool kShifted>
-  struct Held {
-    Vector<T, N> vectors[kShifted ? 2 : 1] = {};
-    int by = 0;  // The elements by which they lie past an aligned vector.
-
-    __device__ void load(const RowMatrix<const T>& matrix, int64_t row, int64_t column, bool valid) {
-      if (kShifted) by = (matrix.template offset<N>(row) + column) % N;
-      const T* const from = matrix.row(row) + column - by;
-      if (valid) vectors[0] = ::load<N>(from, 0);
-      if (kShifted && valid && by) vectors[kShifted] = ::load<N>(from, 1);
-    }
-
-    __device__ Vector<T, N> value() const { return kShifted ? shifted(vectors[0], vectors[kShifted], by) : vectors[0]; }
-  };
 
   // Of columns at the rows' ends, element by element.
   __device__ void add_edges() {

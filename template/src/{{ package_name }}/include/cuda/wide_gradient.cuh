@@ -80,38 +80,12 @@ class WideStrip {
   static constexpr int kBatch = 64;  // Rows whose sums are in shared memory at once.
   static constexpr int kMostWarps = kWideThreads / kWarp;
 
-  // The thread's columns of a row. If `kShifted`, they may lie across two aligned vectors.
-  template <bool kShifted>
-  struct Held {
-    Vector<T, N> vectors[kShifted ? 2 : 1] = {};
-    int by = 0;  // The elements by which they lie past an aligned vector.
-
-    // Predicates, not branches: several loads are in flight at once.
-    __device__ void load(const RowMatrix<const T>& matrix, int64_t row, int64_t column, bool valid) {
-      if (kShifted) by = (matrix.template offset<N>(row) + column) % N;
-      const T* const from = matrix.row(row) + column - by;
-      if (valid) vectors[0] = ::load<N>(from, 0);
-      if (kShifted && valid && by) vectors[kShifted] = ::load<N>(from, 1);
-    }
-
-    // At the row's ends, where an aligned vector may reach out of it.
-    __device__ void load_elements(const RowMatrix<const T>& matrix, int64_t row, int64_t column, int64_t n) {
-      by = 0;
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        if (column + k < n) vectors[0][k] = matrix.row(row)[column + k];
-      }
-    }
-
-    __device__ Vector<T, N> value() const { return kShifted ? shifted(vectors[0], vectors[kShifted], by) : vectors[0]; }
-  };
-
   // Adds up `rows` rows from `first` on. All threads of the block take as many turns.
   template <int kAhead, bool kShifted>
   __device__ void add_rows(int64_t first, int rows) {
     const bool is_inside = kShifted ? column_ >= N && column_ + 2 * N <= tensors_.n : column_ < tensors_.n;
     for (int begin = 0; begin < rows; begin += kAhead * groups_) {
-      Held<kShifted> values[kAhead], grads[kAhead];
+      LoadedColumns<T, N, kShifted> values[kAhead], grads[kAhead];
       typename Mathematics::Row numbers[kAhead];
       const auto place = [&](int i) { return begin + i * groups_ + group_; };
 #pragma unroll

@@ -1,0 +1,85 @@
+"""The cases that an op is fuzzed in: worker/cases.py."""
+
+import itertools
+from dataclasses import replace
+
+from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, cover, drawn
+from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, Make
+
+from . import same_process
+from .test_fuzz import an_op
+
+
+def test_the_default_covers_what_nobody_writes_by_hand():
+    cases = list(core(an_op(), ["float32", "float16"]))
+    assert len({as_text(case) for case in cases}) == len(cases)
+    for key, words in (("layout", LAYOUTS), ("values", VALUES), ("alias", ALIASES), ("dtype", ("float32", "float16"))):
+        assert {case[key] for case in cases} == set(words)
+    sizes = {(case["rows"], case["columns"]) for case in cases}
+    assert sizes >= {(0, 0), (1, 1), (64, 64), (5, 127), (5, 257), (100, 300), (5, 0), (0, 5)}
+
+
+def test_each_argument_is_the_only_misaligned_one_in_some_case():
+    # As ops with optional arguments draw them: some before the first, some not at all.
+    domain = {"rows": (0, 100), "columns": (0, 300), "weighted": (0, 1), "added": (0, 1)}
+    alone = set()
+    for case in adversarial(an_op(domain=domain), ["float32"]):
+        make = Make(layout=case["layout"])
+        named = {"weight": case["weighted"], "residual": case["added"], "input": True}
+        drawn = {name: make((case["rows"], case["columns"])) for name, there in named.items() if there}
+        askew = [name for name, tensor in drawn.items() if tensor.is_contiguous() and tensor.data_ptr() % 16]
+        vectors = case["columns"] and case["columns"] % 4 == 0
+        alone |= set(askew) if vectors and len(askew) == 1 else set()
+    assert alone == {"weight", "residual", "input"}
+
+
+def test_a_few_of_the_longest_rows_lie_apart():
+    cases = list(core(an_op(), ["float32", "float16"]))
+    for layout, longest in itertools.product(("transposed", "strided", "wide rows", "odd rows"), ("rows", "columns")):
+        other = {"rows": "columns", "columns": "rows"}[longest]
+        high = {"rows": 100, "columns": 300}[longest]
+        assert any(case["layout"] == layout and case[longest] == high and 1 < case[other] < 10 for case in cases)
+
+
+def test_the_same_seed_draws_the_same_cases():
+    first, second, other = (drawn(an_op(), ["float32"], seed, 30) for seed in (1, 1, 2))
+    assert first == second != other
+
+
+def test_a_small_domain_ends():
+    op = an_op(domain={"rows": (1, 1), "columns": (2, 2)})
+    combinations = len(LAYOUTS) * len(VALUES) * len(ALIASES) * len(("all", "0", "1"))
+    assert 10 < len(list(all_cases(op, ["float32"], 0, 10**6))) <= combinations
+
+
+def test_every_pair_is_covered():
+    factors = {"a": [0, 1, 2], "b": ["x", "y"], "c": [True, False], "d": [5, 6, 7, 8]}
+    cases = list(cover(factors, [{"a": 0, "b": "x", "c": True, "d": 5}]))
+    cases_and_given = [*cases, {"a": 0, "b": "x", "c": True, "d": 5}]
+    for first, second in itertools.combinations(factors, 2):
+        pairs = {(case[first], case[second]) for case in cases_and_given}
+        assert pairs == set(itertools.product(factors[first], factors[second]))
+    assert len(cases) < 3 * 4 + 4
+    assert cases == list(cover(factors, [{"a": 0, "b": "x", "c": True, "d": 5}]))
+
+
+def test_the_core_pairs_what_an_op_branches_on():
+    domain = {"rows": (0, 100), "columns": (0, 300), "weighted": (0, 1)}
+    op = an_op(domain=domain, inputs=lambda make, rows, columns, weighted: (make((rows, columns)), make((columns,))))
+    op = replace(op, edges={"columns": (17,)})
+    cases = list(core(op, ["float32", "float16"]))
+    for rows, columns in itertools.product((0, 1, 100), (0, 1, 17, 300)):
+        assert any((case["rows"], case["columns"]) == (rows, columns) for case in cases)
+    for dtype, weighted, subset in itertools.product(("float32", "float16"), (0, 1), ("all", "0", "1")):
+        assert any((case["dtype"], case["weighted"]) == (dtype, weighted) for case in cases)
+        assert any((case["dtype"], case["requires_grad"]) == (dtype, subset) for case in cases)
+
+
+def test_a_size_with_a_default_may_be_left_out():
+    def inputs(make, rows, columns, dims=2):
+        return tuple(make((rows, columns) if dims == 2 else (rows, 1, columns)) for _ in range(2))
+
+    domain = {"rows": (0, 100), "columns": (0, 300), "dims": (2, 3)}
+    op = an_op(domain=domain, inputs=inputs, defaults={"dims": 2})
+    assert same_process.run_case(op, complete(op, {"rows": 2, "columns": 3}), 0) is None
+    assert {case["dims"] for case in core(op, ["float32"])} == {2, 3}
