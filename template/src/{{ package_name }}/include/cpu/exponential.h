@@ -5,28 +5,17 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
+
+#include "float_bits.h"
 
 // As std::exp, and no more than 1.1 units in the last place away; NaN, infinities and subnormal results included.
 //
 // exp(x) = 2^k exp(r) with x = k ln 2 + r and |r| <= ln 2 / 2 (Cody & Waite, Software Manual for the Elementary
 // Functions, 1980), and exp(r) = 1 + r + r^2 p(r), with p of degree 5 that is closest to it in the largest error.
 inline float exponential(float x) {
-  const auto bits = [](float value) {
-    uint32_t result;
-    std::memcpy(&result, &value, sizeof(result));
-    return result;
-  };
-  // 2^k, for -127 < k < 128.
-  const auto power = [](uint32_t k) {
-    float result;
-    const uint32_t shifted = (k + 127) << 23;
-    std::memcpy(&result, &shifted, sizeof(result));
-    return result;
-  };
   // Beyond these the result is infinite, or 0. NaN compares false, and stays.
-  x = x > 89.0f ? 89.0f : x;
-  x = x < -104.0f ? -104.0f : x;
+  x = choose(x > 89.0f, 89.0f, x);
+  x = choose(x < -104.0f, -104.0f, x);
   constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: numbers near it have no bits for fractions.
   const float rounded = x * 1.44269504f + kRounder;
   const float k = rounded - kRounder;
@@ -39,9 +28,8 @@ inline float exponential(float x) {
   p = p * r + 1.66666672e-1f;
   p = p * r + 0.5f;
   // The power in two factors, because it may be a subnormal number or beyond the largest.
-  const int32_t whole = static_cast<int32_t>(bits(rounded) - bits(kRounder));
-  const int32_t half = whole >> 1;
-  return ((p * r) * r + r + 1.0f) * power(half) * power(whole - half);
+  const int32_t whole = bits_of(rounded) - bits_of(kRounder), half = whole >> 1;
+  return ((p * r) * r + r + 1.0f) * power_of_2(half) * power_of_2(whole - half);
 }
 
 inline double exponential(double x) {

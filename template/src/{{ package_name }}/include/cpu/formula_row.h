@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "clones.h"
 #include "functions.h"
 #include "pairwise.h"
 
@@ -83,18 +84,19 @@ class FormulaRow {
     return reduced(compute, join_sums).first;
   }
 
-  // Two sums: term(inputs..., first term, second term). A pass each, which compilers can vectorise.
+  // Two sums in one pass: term(inputs..., first term, second term).
   template <typename F>
   void sums(Number& first, Number& second, F term) {
     const auto compute = [&] {
-      Number terms[2];
-      const auto first_term = [&](auto... values) -> decltype(term(values..., terms[0], terms[1]), Number()) {
-        return term(values..., terms[0], terms[1]), terms[0];
+      Number totals[2];
+      const auto terms = [&](int64_t i, Number(&added)[2]) {
+        const auto both = [&](auto... values) -> decltype(term(values..., added[0], added[1])) {
+          return term(values..., added[0], added[1]);
+        };
+        call(both, i);
       };
-      const auto second_term = [&](auto... values) -> decltype(term(values..., terms[0], terms[1]), Number()) {
-        return term(values..., terms[0], terms[1]), terms[1];
-      };
-      return PartialResult<Number>{sum_of_part(first_term), sum_of_part(second_term), 0};
+      pairwise_sums(0, n, terms, totals);
+      return PartialResult<Number>{totals[0], totals[1], 0};
     };
     const PartialResult<Number> both = reduced(compute, join_sums);
     first = both.first;
@@ -283,13 +285,13 @@ class FormulaRow {
   }
 
   template <typename F>
-  Number call(F& f, int64_t i) const {
+  auto call(F& f, int64_t i) const {
     return call(f, i, std::make_index_sequence<kInputs>());
   }
 
   // A formula that needs an element's place in the row takes it first.
   template <typename F, size_t... kOperands>
-  Number call(F& f, int64_t i, std::index_sequence<kOperands...>) const {
+  auto call(F& f, int64_t i, std::index_sequence<kOperands...>) const {
     if constexpr (std::is_invocable_v<F&, int64_t, decltype(inputs[kOperands][0])...>) {
       return f(begin + i, inputs[kOperands][i]...);
     } else {
@@ -299,6 +301,7 @@ class FormulaRow {
 
   template <typename F, size_t... kOperands, size_t... kOutputs>
   void write(F f, std::index_sequence<kOperands...>, std::index_sequence<kOutputs...>) const {
+    CPU_INDEPENDENT
     for (int64_t i = 0; i < n; ++i) {
       if constexpr (
           std::is_invocable_v<F&, int64_t, decltype(inputs[kOperands][0])..., decltype(results[kOutputs][0])...>) {

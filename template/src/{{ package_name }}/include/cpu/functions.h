@@ -6,10 +6,10 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include "exponential.h"
+#include "float_bits.h"
 
 #define FORMULA inline
 
@@ -63,7 +63,7 @@ template <typename Number> FORMULA Number tanh(Number x) { return std::tanh(x); 
 template <typename Number> FORMULA Number trunc(Number x) { return std::trunc(x); }
 // clang-format on
 
-// Exponents that are often asked for have ways of their own, which compilers can vectorise.
+// Exponents that are often asked for have results of their own, as in PyTorch.
 template <typename Number>
 FORMULA Number pow(Number x, Number y) {
   if (y == 2) return x * x;
@@ -82,18 +82,32 @@ FORMULA Number remainder(Number x, Number y) {
 // ---- float32, in a form that compilers turn into vector instructions -----------------------------------------
 //
 // A call of std::tanh in a loop is one call for each element. The polynomials are closest to the function at the
-// Chebyshev points of their interval; both sides of a choice are computed. Errors are below 4 units in the last place.
+// Chebyshev points of their interval. Errors are below 4 units in the last place.
 
 namespace detail {
 
 // first + x * (second + x * (...)).
-template <typename... Floats>
-inline float polynomial(float x, float first, Floats... others) {
+template <typename Number, typename... Numbers>
+inline Number polynomial(Number x, Number first, Numbers... others) {
   if constexpr (sizeof...(others) == 0) {
     return first;
   } else {
     return first + x * polynomial(x, others...);
   }
+}
+
+// A positive number as fraction * 2^exponent, with the fraction between the square roots of 1/2 and 2.
+struct Parts {
+  float fraction, exponent;
+};
+
+inline Parts parts_of(float x) {
+  // Subnormal numbers times 2^23.
+  const bool is_small = x < 1.17549435e-38f;
+  const uint32_t bits = static_cast<uint32_t>(bits_of(choose(is_small, x * 8388608.0f, x)));
+  const int32_t exponent = static_cast<int32_t>(bits - 0x3f3504f3) >> 23;
+  const float fraction = float_of(static_cast<int32_t>(bits - (static_cast<uint32_t>(exponent) << 23)));
+  return {fraction, static_cast<float>(exponent) - choose(is_small, 23.0f, 0.0f)};
 }
 
 // log(1 + f), for 1 + f between the square roots of 1/2 and of 2.
@@ -112,6 +126,38 @@ inline float log_near_one(float f) {
   return f - (0.5f * f * f - f * f * f * p);
 }
 
+// A logarithm of x, given that of a positive finite number.
+inline float of_any_number(float x, float logarithm) {
+  const float finite = choose(x == 0.0f, -kInfinity<float>, choose(x < 0.0f, kNaN<float>, logarithm));
+  return choose((x == kInfinity<float>) | (x != x), x, finite);
+}
+
+// log2 of a positive finite number: log2(m) = s p(s^2) with s = (m - 1) / (m + 1).
+inline double accurate_log2(float x) {
+  const Parts parts = parts_of(x);
+  const double m = parts.fraction, s = (m - 1) / (m + 1), square = s * s;
+  const double p = polynomial(
+      square, 2.8853900817900677, 0.9617966733606409, 0.57708358180893016, 0.41167288974496991, 0.34072721252073096);
+  return parts.exponent + s * p;
+}
+
+// 2^x of a number between -200 and 200: in two factors, since it may be subnormal.
+inline float accurate_exp2(double x) {
+  constexpr double kRounder = 6755399441055744.0;  // 1.5 * 2^52: numbers near it have no bits for fractions.
+  const double k = (x + kRounder) - kRounder, r = x - k;
+  const double p = polynomial(
+      r,
+      0.99999999995954825,
+      0.6931472067106198,
+      0.24022651213596563,
+      0.055503272142099151,
+      0.009618025602807178,
+      0.0013400432165100828,
+      0.00015469732020323849);
+  const int32_t whole = static_cast<int32_t>(k), half = whole >> 1;
+  return static_cast<float>(p) * power_of_2(half) * power_of_2(whole - half);
+}
+
 }  // namespace detail
 
 inline float tanh(float x) {
@@ -119,7 +165,7 @@ inline float tanh(float x) {
   const float p =
       detail::polynomial(square, -0.333333289f, 0.133327697f, -0.0538509096f, 0.020997179f, -0.00609671416f);
   const float far = 1.0f - 2.0f / (exponential(2.0f * magnitude) + 1.0f);
-  return magnitude < 0.625f ? x + x * square * p : std::copysign(far, x);
+  return choose(magnitude < 0.625f, x + x * square * p, std::copysign(far, x));
 }
 
 inline float erf(float x) {
@@ -134,9 +180,9 @@ inline float erf(float x) {
       -0.000801686429f,
       7.87587508e-05f);
   // From 4 on the result is 1.
-  const float far = magnitude < 4.0f ? magnitude : 4.0f;
+  const float far = choose(magnitude < 4.0f, magnitude, 4.0f);
   const float tail = detail::polynomial(
-      1.0f / (far < 1.0f ? 1.0f : far),
+      1.0f / choose(far < 1.0f, 1.0f, far),
       0.00027731486f,
       0.558895503f,
       0.0432018949f,
@@ -147,39 +193,101 @@ inline float erf(float x) {
       0.0203504747f,
       -0.00774031998f);
   const float outside = std::copysign(1.0f - exponential(-far * far) * tail, x);
-  const float result = magnitude < 1.0f ? x * near : outside;
-  return x != x ? x : result;
+  return choose(x != x, x, choose(magnitude < 1.0f, x * near, outside));
 }
 
 inline float log(float x) {
-  // Subnormal numbers times 2^23.
-  const bool is_small = x < 1.17549435e-38f;
-  const float scaled = is_small ? x * 8388608.0f : x;
-  int32_t bits;
-  std::memcpy(&bits, &scaled, sizeof(bits));
-  // The exponent of the number nearest to 1 by a power of 2: the fraction then lies between the roots of 1/2 and 2.
-  const int32_t exponent = (bits - 0x3f3504f3) >> 23;
-  const int32_t fraction = bits - exponent * (1 << 23);
-  float m;
-  std::memcpy(&m, &fraction, sizeof(m));
-  const float k = static_cast<float>(exponent) - (is_small ? 23.0f : 0.0f);
-  const float value = k * -2.12194440e-4f + detail::log_near_one(m - 1.0f) + k * 0.693359375f;
-  const float finite = x == 0.0f ? -kInfinity<float> : x < 0.0f ? kNaN<float> : value;
-  return x == kInfinity<float> || x != x ? x : finite;
+  const detail::Parts parts = detail::parts_of(x);
+  const float near = detail::log_near_one(parts.fraction - 1.0f);
+  return detail::of_any_number(x, parts.exponent * -2.12194440e-4f + near + parts.exponent * 0.693359375f);
+}
+
+inline float log2(float x) {
+  const detail::Parts parts = detail::parts_of(x);
+  return detail::of_any_number(x, detail::log_near_one(parts.fraction - 1.0f) * 1.44269504f + parts.exponent);
+}
+
+// log10(2) in two parts, of which the exponent times the first is exact.
+inline float log10(float x) {
+  const detail::Parts parts = detail::parts_of(x);
+  const float near = detail::log_near_one(parts.fraction - 1.0f) * 0.434294482f;
+  return detail::of_any_number(x, parts.exponent * 4.60503845e-06f + near + parts.exponent * 0.301025391f);
 }
 
 inline float log1p(float x) {
   const float sum = 1.0f + x;
   // What rounding the sum has lost.
-  const float lost = std::fabs(x) < 1.0f ? x - (sum - 1.0f) : 0.0f;
-  const float value = log(sum) + (sum > 0.0f ? lost / sum : 0.0f);
-  return std::fabs(x) < 1e-4f ? x - 0.5f * x * x : value;
+  const float lost = choose(std::fabs(x) < 1.0f, x - (sum - 1.0f), 0.0f);
+  const float value = log(sum) + choose(sum > 0.0f, lost / sum, 0.0f);
+  return choose(std::fabs(x) < 1e-4f, x - 0.5f * x * x, value);
 }
 
 inline float expm1(float x) {
   const float p = detail::polynomial(
       x, 0.5f, 0.166666671f, 0.0416666671f, 0.00833318207f, 0.00138887377f, 0.000199621762f, 2.49224364e-05f);
-  return std::fabs(x) < 0.5f ? x + x * x * p : exponential(x) - 1.0f;
+  return choose(std::fabs(x) < 0.5f, x + x * x * p, exponential(x) - 1.0f);
+}
+
+inline float exp2(float x) {
+  const float below = choose(x > 200.0f, 200.0f, x);
+  return choose(x != x, x, detail::accurate_exp2(choose(below < -200.0f, -200.0f, below)));
+}
+
+inline float sinh(float x) {
+  const float magnitude = std::fabs(x), e = expm1(magnitude), root = exponential(0.5f * magnitude);
+  const float near = 0.5f * (e + e / (e + 1.0f));
+  return std::copysign(choose(magnitude < 80.0f, near, 0.5f * root * root), x);
+}
+
+inline float cosh(float x) {
+  const float root = exponential(0.5f * std::fabs(x));
+  return 0.5f * root * root + 0.5f / root / root;
+}
+
+// As C has it of zeros, infinities and NaN.
+inline float pow(float x, float y) {
+  const float base = std::fabs(x), size = std::fabs(y);
+  const double exponent = y * detail::accurate_log2(base);
+  const double below = exponent > 200 ? 200 : exponent;
+  const float finite = detail::accurate_exp2(below < -200 ? -200 : below);
+  // Of a base or an exponent that is infinite, or of 0.
+  const float limit = choose((base > 1.0f) == (y > 0.0f), kInfinity<float>, 0.0f);
+  const bool is_limit = (base == 0.0f) | (base == kInfinity<float>) | (size == kInfinity<float>);
+  // From 2^24 on all numbers are even.
+  const float small = choose(size < 16777216.0f, y, 0.0f);
+  const float whole = static_cast<float>(static_cast<int32_t>(small)), half = 0.5f * whole;
+  const bool is_whole = small == whole, is_odd = is_whole & (half != static_cast<float>(static_cast<int32_t>(half)));
+  const float root = choose(!is_whole & (x < 0.0f), kNaN<float>, finite);
+  const float size_of_result = choose(is_limit, limit, root);
+  const float power = choose(is_odd, std::copysign(size_of_result, x), size_of_result);
+  const float number = choose((x != x) | (y != y), x + y, power);
+  const bool is_one = (y == 0.0f) | (x == 1.0f) | ((x == -1.0f) & (size == kInfinity<float>));
+  const float result = choose(is_one, 1.0f, number);
+  // As PyTorch has these exponents.
+  return choose(y == 3.0f, x * x * x, choose(y == 2.0f, x * x, result));
+}
+
+inline float atan(float x) {
+  const float magnitude = std::fabs(x);
+  // Between tan(pi / 8) and its inverse, atan(x) = pi / 4 + atan((x - 1) / (x + 1)); beyond, pi / 2 - atan(1 / x).
+  const bool is_far = magnitude > 2.41421356f, is_near = magnitude < 0.414213562f;
+  const float shifted = (magnitude - 1.0f) / (magnitude + 1.0f);
+  const float r = choose(is_far, -1.0f / magnitude, choose(is_near, magnitude, shifted)), square = r * r;
+  const float p = detail::polynomial(square, -0.333333313f, 0.199995503f, -0.142642319f, 0.107462935f, -0.0645936355f);
+  const float angle = choose(is_far, 1.57079633f, choose(is_near, 0.0f, 0.785398163f));
+  return std::copysign(angle + (r + r * square * p), x);
+}
+
+inline float asin(float x) {
+  const float magnitude = std::fabs(x);
+  // Above 1/2, asin(x) = pi / 2 - 2 asin(sqrt((1 - x) / 2)).
+  const bool is_large = magnitude > 0.5f;
+  const float square = choose(is_large, 0.5f * (1.0f - magnitude), x * x);
+  const float r = choose(is_large, std::sqrt(square), magnitude);
+  const float p = detail::polynomial(
+      square, 0.166666657f, 0.0750009865f, 0.0445980169f, 0.0311163031f, 0.0170772746f, 0.0338065997f);
+  const float angle = r + r * square * p;
+  return std::copysign(choose(is_large, 1.57079633f - 2.0f * angle, angle), x);
 }
 
 }  // namespace math

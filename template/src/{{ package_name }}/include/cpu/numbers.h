@@ -25,6 +25,7 @@ class Numbers {
       return elements;
     } else {
       Number* const numbers = room(nullptr, count);
+      CPU_INDEPENDENT
       for (int64_t i = 0; i < count; ++i) numbers[i] = static_cast<Number>(elements[i]);
       return numbers;
     }
@@ -71,6 +72,7 @@ class Numbers {
   void store(T* elements, int64_t count) const {
     if constexpr (!kAreNumbers) {
       if (!elements) return;
+      CPU_INDEPENDENT
       for (int64_t i = 0; i < count; ++i) elements[i] = static_cast<T>(room_[static_cast<size_t>(i)]);
     }
   }

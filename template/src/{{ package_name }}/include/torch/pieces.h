@@ -10,17 +10,21 @@
 #include "numbers.h"
 #include "operand.h"
 
-// Calls f(buffers, row, first, count) for pieces of at most `elements` elements of each row, in parallel. Each thread
-// has buffers of its own.
+// The buffers of so many elements lie in a core's first cache, whichever formula they are of.
+constexpr int64_t kPiece = 1 << 10;
+
+// Calls f(buffers, row, first, count) for pieces of each row, in parallel; `elements` are worth a thread of their own.
+// Each thread has buffers of its own.
 template <typename Buffers, typename F>
 void for_each_piece(const Rows& rows, int64_t elements, const F& f) {
-  const int64_t pieces = (rows.n + elements - 1) / elements;
-  const int64_t grain = std::max<int64_t>(1, elements / std::min(rows.n, elements));
+  const int64_t size = std::min({rows.n, elements, kPiece});
+  const int64_t pieces = (rows.n + size - 1) / size;
+  const int64_t grain = std::max<int64_t>(1, elements / size);
   const auto visit = [&](int64_t begin, int64_t end) {
     Buffers buffers;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % pieces * elements;
-      f(buffers, i / pieces, first, std::min(elements, rows.n - first));
+      const int64_t first = i % pieces * size;
+      f(buffers, i / pieces, first, std::min(size, rows.n - first));
     }
   };
   const auto call = [&](int64_t begin, int64_t end) { call_cloned(visit, begin, end); };
