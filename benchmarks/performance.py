@@ -1,7 +1,7 @@
 """Writes docs/performance.md and the figures in README.md: `python benchmarks/performance.py [--check]`.
 
 Both come from results/kernels-*.json, which the README.md of this folder describes; README's table of functions comes
-from results/from_functions.json, where that is. `--check` writes nothing, and fails if either file differs from what
+from results/from_functions.json and results/from_functions_cpu.json. `--check` writes nothing, and fails if either file differs from what
 the results give.
 """
 
@@ -22,7 +22,9 @@ README = REPOSITORY / "README.md"
 FIGURES = re.compile(r"(?<=<!-- figures of benchmarks/performance.py -->\n).*?(?=<!-- end of figures -->)", re.S)
 
 FUNCTIONS = re.compile(r"(?<=<!-- functions of benchmarks/performance.py -->\n).*?(?=<!-- end of functions -->)", re.S)
-FROM_FUNCTIONS = Path(__file__).with_name("results") / "from_functions.json"
+FROM_FUNCTIONS = [
+    Path(__file__).with_name("results") / name for name in ("from_functions.json", "from_functions_cpu.json")
+]
 
 HEAD = """# How fast the recipes are
 
@@ -207,7 +209,7 @@ def readme(all_results: list[dict[str, Any]]) -> str:
     """README.md with the table and the sentence of summary.py between its marks, and the functions' table likewise."""
     figures = "\n".join(["", *summary.table(all_results), "", summary.compiling(), ""])
     text = README.read_text()
-    measured = functions(json.loads(FROM_FUNCTIONS.read_text())) if FROM_FUNCTIONS.exists() else ""
+    measured = functions(*(json.loads(path.read_text()) for path in FROM_FUNCTIONS))
     for marks, inner in ((FIGURES, figures), (FUNCTIONS, measured)):
         text, count = marks.subn(lambda _, inner=inner: inner, text)
         if count != 1:
@@ -215,25 +217,35 @@ def readme(all_results: list[dict[str, Any]]) -> str:
     return text
 
 
-def functions(results: dict[str, Any]) -> str:
+def functions(on_gpu: dict[str, Any], on_cpu: dict[str, Any]) -> str:
     """The kernels that `add-op --from` writes, beside torch.compile: a line for each function."""
     ratios: dict[str, dict[str, list[float]]] = {}
-    for row in results["rows"]:
+    for row in on_gpu["rows"]:
         ratios.setdefault(row["op"], {}).setdefault(row["direction"], []).append(row["ratio"])
-    lines = ["", "| function | forward | backward | least |", "| --- | --- | --- | --- |"]
-    for name, by_direction in ratios.items():
-        means = [f"{geometric_mean(by_direction[d]):.2f}" if d in by_direction else "" for d in ("forward", "backward")]
-        least = min(ratio for values in by_direction.values() for ratio in values)
-        lines.append(f"| `{name}` | {means[0]} | {means[1]} | {least:.2f} |")
-    every = [row["ratio"] for row in results["rows"]]
-    gpu, commit = results["environment"]["gpu"]["name"], results["environment"]["git"]
+    for row in on_cpu["rows"]:
+        ratios.setdefault(row["op"], {}).setdefault("cpu", []).append(row["ratio"])
+    lines = ["", "| function | forward | backward | least | on a CPU | least |", "|" + " --- |" * 6]
+    for name, groups in ratios.items():
+        means = {group: f"{geometric_mean(values):.2f}" for group, values in groups.items()}
+        cells = [means.get("forward", ""), means.get("backward", "")]
+        cells.append(_least(*(groups[group] for group in ("forward", "backward") if group in groups)))
+        cells += [means.get("cpu", ""), _least(groups["cpu"]) if "cpu" in groups else ""]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    every, every_on_cpu = ([row["ratio"] for row in results["rows"]] for results in (on_gpu, on_cpu))
+    gpu, cpu = on_gpu["environment"]["gpu"]["name"], on_cpu["environment"]
+    commits = [results["environment"]["git"] for results in (on_gpu, on_cpu)]
     lines += [
         "",
-        f"`torch.compile(dynamic=False)`'s time over the op's, on an {gpu}, bfloat16: geometric means over the",
-        f"sizes that were measured, and the least ratio. All {len(every)} rows: {geometric_mean(every):.2f}, the least",
-        f"{min(every):.2f}; measured at commit {commit}.",
+        "`torch.compile(dynamic=False)`'s time over the op's: geometric means over the sizes that were measured, and the",
+        f"least ratio. On an {gpu}, bfloat16, all {len(every)} rows: {geometric_mean(every):.2f}, the least {min(every):.2f}",
+        f"(commit {commits[0]}). On {cpu['cores']} cores of an {cpu['cpu']}, bfloat16 and float32, both directions, all",
+        f"{len(every_on_cpu)} rows: {geometric_mean(every_on_cpu):.2f}, the least {min(every_on_cpu):.2f} (commit {commits[1]}).",
     ]
     return "\n".join([*lines, ""])
+
+
+def _least(*groups: list[float]) -> str:
+    return f"{min(ratio for ratios in groups for ratio in ratios):.2f}" if groups else ""
 
 
 def main() -> int:
