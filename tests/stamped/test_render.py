@@ -18,7 +18,8 @@ else:
     import tomli as tomllib
 
 RECIPES = (
-    *("append_to_cache", "blank", "elementwise", "flash_attention", "flash_attention_paged", "flash_attention_varlen"),
+    *("append_to_cache", "blank", "elementwise"),
+    *("flash_attention", "flash_attention_fp8", "flash_attention_paged", "flash_attention_varlen"),
     *("layer_norm", "linear_activation", "linear_fp8", "quantize_fp8", "rms_norm", "rms_norm_fp8", "swiglu"),
     "swiglu_fp8",
 )
