@@ -16,14 +16,14 @@ namespace fwd {
 constexpr int kOutBarrier = 1;
 
 // Makes the scores of a tile of keys -inf where the mask does not allow them. They are the accumulator of 64 rows, of
-// which a thread has two, those of these queries.
-template <int kSize>
+// which a thread has two, those of query_of(0) and query_of(1).
+template <int kSize, typename QueryOf>
 __device__ __forceinline__ void mask_scores(
-    float (&scores)[kSize], const Mask& mask, int first_key, int upper_query, int lower_query) {
+    float (&scores)[kSize], const Mask& mask, int first_key, const QueryOf& query_of) {
   const int column = first_key + threadIdx.x % 4 * 2;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int query = i == 0 ? upper_query : lower_query;
+    const int query = query_of(i);
     const int begin = mask.begin(query) - column, end = mask.end(query) - column;
 #pragma unroll
     for (int n = 0; n < kSize / 4; ++n) {
@@ -102,7 +102,7 @@ struct Rows {
 
   // mask
   __device__ __forceinline__ void mask(const Mask& mask, int first_row, int first_key) {
-    mask_scores(scores, mask, first_key, query_of(first_row + row()), query_of(first_row + row() + 8));
+    mask_scores(scores, mask, first_key, [&](int i) { return query_of(first_row + row() + i * 8); });
   }
 
   // online_softmax: P = 2^(factor S - shift), with shift = factor * max. That is one multiply-add a score; its rounding
