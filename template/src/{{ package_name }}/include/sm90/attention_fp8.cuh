@@ -40,8 +40,8 @@ __device__ __forceinline__ void round_to_e4m3(uint32_t (&operand)[kSize / 16][4]
   }
 }
 
-// Transposes a tile of kFp8Keys rows of 128 bytes, the first D of which are values, to D rows of kFp8Keys bytes: a warp's
-// share of the work, if `warps` do it.
+// Transposes a tile of kFp8Keys rows of 128 bytes, the first D of which are values, to D rows of kFp8Keys bytes: a
+// warp's share of the work, if `warps` do it.
 template <int D>
 __device__ __forceinline__ void transpose_values(char* turned, const char* values, int warp, int warps) {
   const int lane = threadIdx.x % 32, in_eight = lane % 8, matrix = lane / 8;

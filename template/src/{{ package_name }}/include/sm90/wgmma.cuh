@@ -216,8 +216,8 @@ __device__ void wgmma(float (&sum)[kSize], uint64_t a, uint64_t b, bool adds = t
   wgmma_shapes::Shape<T, 2 * kSize>::template multiply<kTransposed>(sum, a, b, adds);
 }
 
-// The same with `a` from registers, as mma_16x8x16 takes it; they may change after wgmma_wait. Of 8-bit elements, lane i
-// has k = 4(i % 4) to 4(i % 4) + 3 of row i / 4, then of row i / 4 + 8, then both with k + 16.
+// The same with `a` from registers, as mma_16x8x16 takes it; they may change after wgmma_wait. Of 8-bit elements, lane
+// i has k = 4(i % 4) to 4(i % 4) + 3 of row i / 4, then of row i / 4 + 8, then both with k + 16.
 template <typename T, Transposed kTransposed = Transposed::kNone, int kSize>
 __device__ void wgmma(float (&sum)[kSize], const uint32_t (&a)[4], uint64_t b, bool adds = true) {
   static_assert(kTransposed != Transposed::kBoth, "registers are not transposed");
