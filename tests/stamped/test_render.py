@@ -29,7 +29,7 @@ ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[
 LENGTHS = [
     *(
         {"name": name * length, "recipe": recipe}
-        for name, recipe in zip("abefghnpxqrmsw", RECIPES, strict=True)
+        for name, recipe in zip("abefighnpxqrmsw", RECIPES, strict=True)
         for length in (1, 36)
     ),
     *(
