@@ -69,7 +69,11 @@ def rows(package: ModuleType, clock: Clock) -> Iterator[dict[str, Any]]:
                 us = clock.medians(calls)
                 operations = 4 * TOKENS * length * MODEL // (2 if causal else 1)
                 yield {
-                    "dim": dim, "causal": causal, "length": length, "us": us, "error": errors,
+                    "dim": dim,
+                    "causal": causal,
+                    "length": length,
+                    "us": us,
+                    "error": errors,
                     "tflops": round(operations / us[OURS] / 1e6),
                     "of bfloat16": round(us[BFLOAT16] / us[OURS], 3),
                     "bound": BOUND if dim == 128 and length >= 4096 else None,
