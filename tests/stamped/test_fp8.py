@@ -70,7 +70,7 @@ FAULTS = [
     # A product has the scale of its own tile, and is rescaled with the output.
     ("flash_attention_fp8", "sm90/forward.cu", "scales = scales_of(p, batch, kv_head, key - kFp8Keys);", ""),
     ("flash_attention_fp8", "rows.cuh", "__fmaf_rn(product[i], value_scale, out[i])", "product[i] * value_scale"),
-    ("flash_attention_fp8", "rows.cuh", "out[i] *= rescale_by[i / 2 % 2];", ""),
+    ("flash_attention_fp8", "rows.cuh", "out[i] *= rescale_by[i / 2 % 2]", "out[i] *= 1"),
     ("flash_attention_fp8", "rows.cuh", "__fmul_rn(row_max, factors[i])", "row_max"),
     ("flash_attention_fp8", "sm90/forward.cu", "fence_async_shared();", ""),
     ("flash_attention_fp8", "sm90/forward.cu", "barriers.empty_turned[turned_stage].wait(turned.parity() ^ 1);", ""),
