@@ -18,7 +18,7 @@ from build import Project, Time, call
 
 RECIPES = ["elementwise", "rms_norm", "layer_norm", "swiglu", "linear_activation", "flash_attention"]
 RECIPES += ["quantize_fp8", "rms_norm_fp8", "swiglu_fp8", "linear_fp8"]
-RECIPES += ["append_to_cache", "flash_attention_paged", "flash_attention_varlen"]
+RECIPES += ["append_to_cache", "flash_attention_fp8", "flash_attention_paged", "flash_attention_varlen"]
 RESULTS = Path(__file__).parent / "results" / "compile_times.json"
 
 

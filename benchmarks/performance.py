@@ -52,6 +52,7 @@ GPUS = """## Which code runs on which GPU
 | `flash_attention_paged` | refused | `mma.sync` | `mma.sync` | `mma.sync` |
 | `append_to_cache` | portable | portable | portable | portable |
 | `linear_fp8` | refused | refused | refused | `wgmma` |
+| `flash_attention_fp8` | refused | `mma.sync` on bfloat16 | `mma.sync` on bfloat16 | `wgmma` |
 
 `wgmma` needs code for 9.0a and rows of whole 16 bytes. On 8.6, 8.9 and 12.0 the gradient of heads above 64 has
 smaller tiles. The norms take clusters for long rows from 9.0 on.

@@ -16,7 +16,13 @@ from .conftest import python, stamp
 from .recipe_apart import Emulated, assert_passes_its_tests
 
 # Each with the emulated GPU that shows its faults: one that converts to 8 bits in software, or the one with wgmma.
-OPS = {"linear_fp8": "sm_90a", "quantize_fp8": "sm_80", "rms_norm_fp8": "sm_80", "swiglu_fp8": "sm_80"}
+OPS = {
+    "flash_attention_fp8": "sm_90a",
+    "linear_fp8": "sm_90a",
+    "quantize_fp8": "sm_80",
+    "rms_norm_fp8": "sm_80",
+    "swiglu_fp8": "sm_80",
+}
 
 # By recipe and file: what a line is, and what it becomes. Faults that show with several tiles each way alone, or with
 # more blocks than a launch has, are not here: cases of the emulated device have up to 16,384 elements.
@@ -42,10 +48,36 @@ FAULTS = [
     ("rms_norm_fp8", "kernel.cu", "blockDim.x == kWarp ? warp_sum(squares) : block.sum(squares)", "warp_sum(squares)"),
     ("rms_norm_fp8", "kernel.cu", "squares += squares_of(sum);", "squares = squares_of(sum);"),
     ("swiglu_fp8", "kernel.cu", "if (activated.data) fp8::store_part", "if (false) fp8::store_part"),
+    # Keys are in the same order in weights and in transposed values, and dimensions in that of the output.
+    (
+        "flash_attention_fp8",
+        "attention_fp8.cuh",
+        "pair(first) | pair(first + 4) << 16",
+        "pair(first + 4) | pair(first) << 16",
+    ),
+    (
+        "flash_attention_fp8",
+        "attention_fp8.cuh",
+        "__byte_perm(pairs[2], pairs[3], 0x7531)",
+        "__byte_perm(pairs[3], pairs[2], 0x7531)",
+    ),
+    (
+        "flash_attention_fp8",
+        "attention_fp8.cuh",
+        "sixteen * 8 + i % 2 * 4 + lower * 2 + i / 2",
+        "sixteen * 8 + i / 2 * 4 + lower * 2 + i % 2",
+    ),
+    # A product has the scale of its own tile, and is rescaled with the output.
+    ("flash_attention_fp8", "sm90/forward.cu", "scales = scales_of(p, batch, kv_head, key - kFp8Keys);", ""),
+    ("flash_attention_fp8", "rows.cuh", "__fmaf_rn(product[i], value_scale, out[i])", "product[i] * value_scale"),
+    ("flash_attention_fp8", "rows.cuh", "out[i] *= rescale_by[i / 2 % 2]", "out[i] *= 1"),
+    ("flash_attention_fp8", "rows.cuh", "__fmul_rn(row_max, factors[i])", "row_max"),
+    ("flash_attention_fp8", "sm90/forward.cu", "fence_async_shared();", ""),
+    ("flash_attention_fp8", "sm90/forward.cu", "barriers.empty_turned[turned_stage].wait(turned.parity() ^ 1);", ""),
 ]
 
 
-EMULATED = Emulated(OPS, "accuracy or rounded or format", count=120)
+EMULATED = Emulated(OPS, "accuracy or rounded or format or each_block", count=120)
 
 
 @pytest.mark.parametrize("op", with_sample(OPS, {"swiglu_fp8"}))

@@ -18,7 +18,8 @@ else:
     import tomli as tomllib
 
 RECIPES = (
-    *("append_to_cache", "blank", "elementwise", "flash_attention", "flash_attention_paged", "flash_attention_varlen"),
+    *("append_to_cache", "blank", "elementwise"),
+    *("flash_attention", "flash_attention_fp8", "flash_attention_paged", "flash_attention_varlen"),
     *("layer_norm", "linear_activation", "linear_fp8", "quantize_fp8", "rms_norm", "rms_norm_fp8", "swiglu"),
     "swiglu_fp8",
 )
@@ -28,7 +29,7 @@ ARGUMENTS = [f"{kind} a{i}" for i, kind in enumerate(["Tensor", "Tensor?", "int[
 LENGTHS = [
     *(
         {"name": name * length, "recipe": recipe}
-        for name, recipe in zip("abefghnpxqrmsw", RECIPES, strict=True)
+        for name, recipe in zip("abefighnpxqrmsw", RECIPES, strict=True)
         for length in (1, 36)
     ),
     *(

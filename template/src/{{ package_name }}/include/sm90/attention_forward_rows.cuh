@@ -15,6 +15,27 @@ namespace fwd {
 // Named barriers of the consumers' output tiles, one for each.
 constexpr int kOutBarrier = 1;
 
+// Makes the scores of a tile of keys -inf where the mask does not allow them. They are the accumulator of 64 rows, of
+// which a thread has two, those of query_of(0) and query_of(1).
+template <int kSize, typename QueryOf>
+__device__ __forceinline__ void mask_scores(
+    float (&scores)[kSize], const Mask& mask, int first_key, const QueryOf& query_of) {
+  const int column = first_key + threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int query = query_of(i);
+    const int begin = mask.begin(query) - column, end = mask.end(query) - column;
+#pragma unroll
+    for (int n = 0; n < kSize / 4; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int key = n * 8 + j;
+        if (key < begin || key >= end) scores[n * 4 + i * 2 + j] = -INFINITY;
+      }
+    }
+  }
+}
+
 // A consumer's 64 rows of a tile. A thread has rows thread / 32 * 16 + lane / 4 and that + 8.
 template <typename T, typename Tile, bool kTransforms, typename Sequences>
 struct Rows {
@@ -81,20 +102,7 @@ struct Rows {
 
   // mask
   __device__ __forceinline__ void mask(const Mask& mask, int first_row, int first_key) {
-    const int column = first_key + threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int query = query_of(first_row + row() + i * 8);
-      const int begin = mask.begin(query) - column, end = mask.end(query) - column;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const int key = n * 8 + j;
-          if (key < begin || key >= end) scores[n * 4 + i * 2 + j] = -INFINITY;
-        }
-      }
-    }
+    mask_scores(scores, mask, first_key, [&](int i) { return query_of(first_row + row() + i * 8); });
   }
 
   // online_softmax: P = 2^(factor S - shift), with shift = factor * max. That is one multiply-add a score; its rounding

@@ -146,8 +146,8 @@ WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 #undef WGMMA_BOTH
 #undef WGMMA
 
-// The same of 8-bit elements, both operands from shared memory.
-#define WGMMA_FP8(T, left, right, N, size, p0, p1, p2) \
+// The same of 8-bit elements, which are never transposed.
+#define WGMMA_FP8(T, left, right, N, size, p0, p1, p2, p3, p4, p5) \
   template <> \
   struct Shape<T, N> { \
     template <Transposed kTransposed> \
@@ -160,15 +160,25 @@ WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
                    : SUM_##size(0) \
                    : "l"(a), "l"(b), "r"(int(adds))); \
     } \
+    template <Transposed kTransposed> \
+    static __device__ void multiply(float (&sum)[size], const uint32_t (&a)[4], uint64_t b, bool adds) { \
+      static_assert(kTransposed == Transposed::kNone, "8-bit operands are not transposed"); \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " p5 \
+                   ", 0;\n" \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." left "." right " {" NAMES_##size \
+                   "}, {" p0 ", " p1 ", " p2 ", " p3 "}, " p4 ", adds, 1, 1;\n}" \
+                   : SUM_##size(0) \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(adds))); \
+    } \
   };
 #define WGMMA_FP8_BOTH(N, size, ...) \
   WGMMA_FP8(e4m3, "e4m3", "e4m3", N, size, __VA_ARGS__) WGMMA_FP8(e5m2_by_e4m3, "e5m2", "e4m3", N, size, __VA_ARGS__)
-WGMMA_FP8_BOTH(32, 16, "%16", "%17", "%18")
-WGMMA_FP8_BOTH(64, 32, "%32", "%33", "%34")
-WGMMA_FP8_BOTH(96, 48, "%48", "%49", "%50")
-WGMMA_FP8_BOTH(128, 64, "%64", "%65", "%66")
-WGMMA_FP8_BOTH(192, 96, "%96", "%97", "%98")
-WGMMA_FP8_BOTH(256, 128, "%128", "%129", "%130")
+WGMMA_FP8_BOTH(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
+WGMMA_FP8_BOTH(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
+WGMMA_FP8_BOTH(96, 48, "%48", "%49", "%50", "%51", "%52", "%53")
+WGMMA_FP8_BOTH(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
+WGMMA_FP8_BOTH(192, 96, "%96", "%97", "%98", "%99", "%100", "%101")
+WGMMA_FP8_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
 #undef WGMMA_FP8_BOTH
 #undef WGMMA_FP8
 #undef SUM_128
@@ -206,7 +216,8 @@ __device__ void wgmma(float (&sum)[kSize], uint64_t a, uint64_t b, bool adds = t
   wgmma_shapes::Shape<T, 2 * kSize>::template multiply<kTransposed>(sum, a, b, adds);
 }
 
-// The same with `a` from registers, as mma_16x8x16 takes it; they may change after wgmma_wait.
+// The same with `a` from registers, as mma_16x8x16 takes it; they may change after wgmma_wait. Of 8-bit elements, lane
+// i has k = 4(i % 4) to 4(i % 4) + 3 of row i / 4, then of row i / 4 + 8, then both with k + 16.
 template <typename T, Transposed kTransposed = Transposed::kNone, int kSize>
 __device__ void wgmma(float (&sum)[kSize], const uint32_t (&a)[4], uint64_t b, bool adds = true) {
   static_assert(kTransposed != Transposed::kBoth, "registers are not transposed");

@@ -1,0 +1,75 @@
+// Operands of 8 bits for attention's second product by wgmma, after Shah et al., FlashAttention-3 (2024), section 3.3:
+// weights leave the accumulator of the first product as the left operand of the second, and values, which wgmma does
+// not read transposed, are transposed in shared memory.
+//
+// Both have keys in the same order along k, and not in that of memory, so that neither moves between lanes. Of 16 keys,
+// word i of a chunk, which is lane i % 4's in wgmma.cuh's layout, has
+//
+//   keys 2i, 2i + 1, 2i + 8, 2i + 9
+//
+// of which a lane holds the scores (the first two in one 8 x 8 matrix, the others in the next), and of which
+// ldmatrix.trans gives it the values. The transposed tile also has the dimensions in another order: of 16, the even
+// ones, then the odd ones. So eight rows that stmatrix writes together lie one below the other, without bank conflicts,
+// and a lane of the accumulator has four consecutive dimensions: OutputOrder.
+
+#pragma once
+
+#include <cstdint>
+
+#include "fp8.cuh"
+#include "mma.cuh"
+#include "swizzle.cuh"
+
+namespace attention::sm90 {
+
+constexpr int kFp8Keys = kSwizzleRow;  // Of a tile: a transposed row has all of them.
+constexpr int kFp8Depth = 32;          // K of a wgmma.
+
+// A warpgroup's weights of 64 rows as left operands, rounded to e4m3. Beyond 448 they become 448, NaN stays.
+template <int kSize>
+__device__ __forceinline__ void round_to_e4m3(uint32_t (&operand)[kSize / 16][4], const float (&weights)[kSize]) {
+  constexpr fp8::Format kFormat{false};
+  const auto pair = [&](int first) { return fp8::encode_pair(weights[first], weights[first + 1], 1.f, kFormat); };
+#pragma unroll
+  for (int step = 0; step < kSize / 16; ++step) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int first = step * 16 + i / 2 * 8 + i % 2 * 2;  // Of the lane's two columns of a matrix.
+      operand[step][i] = pair(first) | pair(first + 4) << 16;
+    }
+  }
+}
+
+// Transposes a tile of kFp8Keys rows of 128 bytes, the first D of which are values, to D rows of kFp8Keys bytes: a
+// warp's share of the work, if `warps` do it.
+template <int D>
+__device__ __forceinline__ void transpose_values(char* turned, const char* values, int warp, int warps) {
+  const int lane = threadIdx.x % 32, in_eight = lane % 8, matrix = lane / 8;
+  // A unit of work is 32 keys by 16 dimensions.
+  constexpr int kUnits = kFp8Keys / 32 * (D / 16);
+#pragma unroll 2
+  for (int unit = warp; unit < kUnits; unit += warps) {
+    const int keys = unit / (D / 16), dims = unit % (D / 16);
+    // Of 8 keys each, pairs of dimensions: a register has those of a lane's two keys.
+    uint32_t pairs[4];
+    ldmatrix_x4_transposed(pairs, values + swizzled(keys * 32 + lane, dims));
+    // The even dimensions of 16 keys, the odd ones, and both of the next 16 keys.
+    const uint32_t rows[4] = {
+        __byte_perm(pairs[0], pairs[1], 0x6420),
+        __byte_perm(pairs[0], pairs[1], 0x7531),
+        __byte_perm(pairs[2], pairs[3], 0x6420),
+        __byte_perm(pairs[2], pairs[3], 0x7531)};
+    const int row = dims * 16 + matrix % 2 * 8 + in_eight, chunk = keys * 2 + matrix / 2;
+    stmatrix_x4(turned + swizzled(row, chunk), rows);
+  }
+}
+
+// Where a lane's four numbers of 16 dimensions are in the accumulator, for the upper (0) or the lower (1) row. They are
+// those of dimensions 4 (lane % 4) to 4 (lane % 4) + 3.
+struct OutputOrder {
+  static constexpr __device__ int index(int sixteen, int lower, int i) {
+    return sixteen * 8 + i % 2 * 4 + lower * 2 + i / 2;
+  }
+};
+
+}  // namespace attention::sm90

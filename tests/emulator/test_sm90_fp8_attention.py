@@ -1,0 +1,79 @@
+"""flash_attention_fp8's kernel for Hopper computes what its reference does, within the bound of the formats, and the
+same bits under several thread schedules."""
+
+import importlib
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from tests.conftest import with_sample
+from tests.stamped.conftest import stamp
+
+from .conftest import ENTRIES, SEEDS, build, copy_op
+from .test_recipes import random
+
+ENTRY = (ENTRIES / "flash_attention_fp8_sm90.cu").read_text()
+# Head dimension; batch, heads, heads of keys, queries, keys, dimension; whether the mask is causal. The GPU has two
+# multiprocessors, so that blocks get several tiles; tiles have 128 queries and 128 keys.
+CASES = {
+    "several tiles": (64, (1, 2, 1, 200, 300, 64), True),
+    "padded": (64, (1, 2, 2, 260, 140, 48), False),
+    "one query": (64, (1, 1, 1, 1, 129, 64), False),
+    "large heads": (128, (2, 2, 1, 150, 400, 128), True),
+    "rows without keys": (128, (1, 1, 1, 190, 140, 96), True),
+    "one key": (128, (1, 3, 1, 129, 1, 128), False),
+    "late tiles": (64, (1, 2, 1, 1050, 60, 64), True),
+    "a long ring": (128, (1, 1, 1, 70, 1100, 128), False),
+}
+TILES = {
+    "as tuned": {},
+    "other rings": {"stages": 2, "turned_stages": 3, "ping_pong": False, "rescale_at": 0},
+    "one consumer": {"consumers": 1, "stages": 4, "rescale_at": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def op(made_once):
+    folder = made_once("emulated-fp8-attention", lambda folder: stamp(folder / "p", recipes=["flash_attention_fp8"]))
+    return folder / "p" / "src" / "demo_kernels" / "ops" / "flash_attention_fp8"
+
+
+@pytest.fixture(scope="module", params=with_sample(TILES, {"as tuned"}))
+def library(op, request, tmp_path_factory):
+    op = copy_op(op.parent, op.name, tmp_path_factory.mktemp("tuned"))
+    shapes = {f"wgmma, heads of {dims}": TILES[request.param] for dims in (64, 128)}
+    (op / "tuned.json").write_text(json.dumps({"9.0": {"shapes": shapes}} if TILES[request.param] else {}))
+    return build(op, ENTRY)
+
+
+@pytest.fixture(scope="module")
+def python(op):
+    """The op's modules in plain PyTorch, without the package's __init__.py, which loads a library."""
+    package = sys.modules["fp8_attention"] = ModuleType("fp8_attention")
+    package.__path__ = [str(op)]
+    modules = (importlib.import_module(f"fp8_attention.{name}") for name in ("reference", "error_bound", "quantise"))
+    reference, error_bound, quantise = modules
+    return SimpleNamespace(
+        reference=reference.flash_attention_fp8, error_bound=error_bound.error_bound, quantised=quantise.quantised
+    )
+
+
+@pytest.mark.parametrize("case", with_sample(CASES, {"several tiles", "large heads"}))
+def test_results_match_the_reference(library, python, memory, case):
+    instance, (batch, heads, kv_heads, queries, keys, dim), causal = CASES[case]
+    numbers = [random(batch, queries, heads, dim), *(random(batch, keys, kv_heads, dim) for _ in range(2))]
+    arguments = python.quantised(*numbers)
+    exact = python.reference(*(argument.double() for argument in arguments), causal, 0.125)
+    bound = python.error_bound(*arguments, causal, 0.125)
+    copies = [memory.copy(argument) for argument in arguments]
+    first = None
+    for seed in SEEDS:
+        out = memory.empty(batch, queries, heads, dim, dtype=torch.bfloat16)
+        sizes = batch, heads, kv_heads, queries, keys, dim, int(causal)
+        library(f"forward_{instance}", *copies, out, *sizes, seed=seed, multiprocessors=2)
+        assert ((out.double() - exact).abs() <= bound).all()
+        assert first is None or torch.equal(out, first)
+        first = out.clone()
