@@ -6,7 +6,7 @@
 //   mask            in the tiles that the mask cuts
 //   online_softmax  S to P by the row max so far; when that grows, the row sum and the accumulator are rescaled
 //   accumulate      accumulator += P v
-//   epilogue        the accumulator over the row sum, and the LSE
+//   epilogue        the accumulator over the row sum, and the LSE; here the sink joins (sink.cuh)
 //
 // Each warp has rows of its own. P stays in the registers that S is in: they are the left operand of the second GEMM.
 //
@@ -16,6 +16,7 @@
 //   query_rows<T>(view, head)   the rows of a head of queries or of the output: rows[i] is the address of row i
 //   key_rows<T>(view, head)     the same for keys and values
 //   stats_row(head, row)        where the LSE of a row is, of stats_rows() in all
+//   head_of(head, row)          which head of queries a row is of
 //   kMarksRows                  whether, with split keys, lse is to say which rows attend to any key: -inf where not
 //
 // and by a `Problem` that has the members of flash_attention's.
@@ -29,6 +30,7 @@
 #include "exponential.cuh"
 #include "pack.cuh"
 #include "score.h"
+#include "sink.cuh"
 
 namespace attention::sm80 {
 
@@ -189,7 +191,7 @@ struct ForwardBlock {
     }
   }
 
-  // epilogue: a query that attends to no key gets zeros, and an LSE of -inf.
+  // epilogue: a query that attends to no key gets zeros, and an LSE of -inf, or the sink.
   template <typename Problem, typename Sequence>
   __device__ static void epilogue(
       const Problem& p, const Sequence& sequence, RowState& rows, uint8_t* shared, int split, int head, int first_row) {
@@ -203,15 +205,18 @@ struct ForwardBlock {
       sum += __shfl_xor_sync(0xffffffff, sum, 2);
       // Scores that are all -inf give 0 / 0, as softmax does; but in a split they leave the row to the other splits.
       const bool empty = p.splits > 1 ? sum == 0 : mask.begin(query) == mask.end(query);
-      const float factor = empty ? 0 : 1 / sum;
       const float max = rows.max[half][i % 2];
+      float factor = empty ? 0 : 1 / sum, lse = empty ? -INFINITY : max * p.score.scale + logf(sum);
+      if (p.sinks && p.splits == 1 && query < mask.queries) {
+        join_sink(p.sinks[sequence.head_of(head, query)], factor, lse);
+      }
       const int64_t out_row = split * sequence.stats_rows() + sequence.stats_row(head, query);
       if (query < mask.queries && lane % 4 == 0) {
         if (p.splits > 1) {
           p.partial_softmax[out_row] = {max, sum};
           if (Sequence::kMarksRows && split == 0) p.lse[out_row] = mask.begin(query) == mask.end(query) ? -INFINITY : 0;
         } else {
-          p.lse[out_row] = empty ? -INFINITY : max * p.score.scale + logf(sum);
+          p.lse[out_row] = lse;
         }
       }
 #pragma unroll

@@ -8,7 +8,7 @@
 //   mask            in the iterations that the mask cuts, after the transformation of score.h
 //   online_softmax  S to P, while the tensor cores accumulate for the iteration before
 //   accumulate      accumulator += P v, with P from registers
-//   epilogue        the accumulator over the row sum, and the LSE
+//   epilogue        the accumulator over the row sum, and the LSE; here the sink joins (sink.cuh)
 //
 // With ping-pong, consumers issue their GEMMs one after the other: one's softmax runs during the other's GEMMs.
 //

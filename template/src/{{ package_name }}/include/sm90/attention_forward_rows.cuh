@@ -8,6 +8,7 @@
 #include "attention_forward_work.cuh"
 #include "exponential.cuh"
 #include "pack.cuh"
+#include "sink.cuh"
 
 namespace attention::sm90 {
 namespace fwd {
@@ -194,7 +195,8 @@ struct Rows {
   }
 
   // The epilogue's first half, for which the softmax must be complete: writes the LSE or the softmax of a split, and
-  // returns what the accumulator is to be multiplied by. A query that attends to no key gets zeros, and an LSE of -inf.
+  // returns what the accumulator is to be multiplied by. A query that attends to no key gets zeros, and an LSE of -inf,
+  // or the sink.
   struct Factors {
     float row[2];
   };
@@ -211,7 +213,8 @@ struct Rows {
       // Scores that are all -inf give 0 / 0, as softmax does; but in a split they leave the row to the other splits.
       const bool empty = splits ? row_sum == 0 : mask.begin(query) == mask.end(query);
       factors.row[i] = empty ? 0 : __frcp_rn(row_sum);
-      if (has_query(p, work, tile_row) && threadIdx.x % 4 == 0) {
+      const bool joins = p.sinks && !splits;
+      if (has_query(p, work, tile_row) && (joins || threadIdx.x % 4 == 0)) {
         const int64_t number = number_of(p, work, tile_row);
         // Where shift was rounded, the weight of max is not quite 1. The correction makes the LSE of a row with one key
         // exactly that key's score.
@@ -220,8 +223,10 @@ struct Rows {
         if (splits) {
           p.partial_softmax[number] = {max[i], row_sum * exp2_fast(-error)};
         } else {
-          const float lse = __fmul_rn(max[i], p.score.scale) + (logf(row_sum) - error * (1 / kLog2E));
-          p.lse[number] = empty ? -INFINITY : lse;
+          float lse = __fmul_rn(max[i], p.score.scale) + (logf(row_sum) - error * (1 / kLog2E));
+          if (empty) lse = -INFINITY;
+          if (joins) join_sink(p.sinks[place_of(work, tile_row).head], factors.row[i], lse);
+          if (threadIdx.x % 4 == 0) p.lse[number] = lse;
         }
       }
     }
