@@ -31,8 +31,7 @@ struct CombinedRow {
 // splits, with w = exp(scale * (max_split - max)) * sum_split. `head` is the row's, whose sink joins; `empty`: the row
 // attends to no key.
 template <int D, typename Forward>
-__device__ CombinedRow combine_splits(
-    const Forward& p, int64_t row, int64_t rows, int head, int lane, bool empty) {
+__device__ CombinedRow combine_splits(const Forward& p, int64_t row, int64_t rows, int head, int lane, bool empty) {
   const PartialSoftmax* const softmax = p.partial_softmax + row;
   const float* const outs = p.partial_out + row * D + lane * 4;
   float max = -INFINITY;

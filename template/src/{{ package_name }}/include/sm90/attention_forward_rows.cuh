@@ -16,8 +16,9 @@ namespace fwd {
 // Named barriers of the consumers' output tiles, one for each.
 constexpr int kOutBarrier = 1;
 
-// A consumer's 64 rows of a tile. A thread has rows thread / 32 * 16 + lane / 4 and that + 8.
-template <typename T, typename Tile, bool kTransforms, typename Sequences>
+// A consumer's 64 rows of a tile. A thread has rows thread / 32 * 16 + lane / 4 and that + 8. kOptions: there may be a
+// softcap, or sinks where keys are not split. Kernels for neither have no code for them, which takes registers.
+template <typename T, typename Tile, bool kOptions, typename Sequences>
 struct Rows {
   using Forward = typename Sequences::Forward;
   using Work = WorkTile<typename Sequences::Sequence>;
@@ -161,7 +162,7 @@ struct Rows {
     const int end_query = min(query_of(first_row + kWgmmaRows - 1), last_query) + 1;
     // The condition is always true here. The branch keeps the compiler from moving the transformation to where wgmma is
     // in flight.
-    if (kTransforms && p.score.transforms()) {
+    if (kOptions && p.score.transforms()) {
 #pragma unroll
       for (float& score : scores) score = p.score.transform(score);
     }
@@ -213,7 +214,7 @@ struct Rows {
       // Scores that are all -inf give 0 / 0, as softmax does; but in a split they leave the row to the other splits.
       const bool empty = splits ? row_sum == 0 : mask.begin(query) == mask.end(query);
       factors.row[i] = empty ? 0 : __frcp_rn(row_sum);
-      const bool joins = p.sinks && !splits;
+      const bool joins = kOptions && p.sinks && !splits;
       if (has_query(p, work, tile_row) && (joins || threadIdx.x % 4 == 0)) {
         const int64_t number = number_of(p, work, tile_row);
         // Where shift was rounded, the weight of max is not quite 1. The correction makes the LSE of a row with one key
