@@ -192,7 +192,7 @@ struct ForwardBlock {
   }
 
   // epilogue: a query that attends to no key gets zeros, and an LSE of -inf, or the sink.
-  template <typename Problem, typename Sequence>
+  template <bool kSinks, typename Problem, typename Sequence>
   __device__ static void epilogue(
       const Problem& p, const Sequence& sequence, RowState& rows, uint8_t* shared, int split, int head, int first_row) {
     const int lane = threadIdx.x % kWarpSize, warp_row = threadIdx.x / kWarpSize * kWarpRows;
@@ -207,9 +207,7 @@ struct ForwardBlock {
       const bool empty = p.splits > 1 ? sum == 0 : mask.begin(query) == mask.end(query);
       const float max = rows.max[half][i % 2];
       float factor = empty ? 0 : 1 / sum, lse = empty ? -INFINITY : max * p.score.scale + logf(sum);
-      if (p.sinks && p.splits == 1 && query < mask.queries) {
-        join_sink(p.sinks[sequence.head_of(head, query)], factor, lse);
-      }
+      if (kSinks && query < mask.queries) join_sink(p.sinks[sequence.head_of(head, query)], factor, lse);
       const int64_t out_row = split * sequence.stats_rows() + sequence.stats_row(head, query);
       if (query < mask.queries && lane % 4 == 0) {
         if (p.splits > 1) {
@@ -242,8 +240,10 @@ struct ForwardBlock {
   }
 };
 
-// Computes the rows of a tile of one head, from first_row on, with a split of the keys.
-template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+// Computes the rows of a tile of one head, from first_row on, with a split of the keys. `kSinks`: there are sinks, and
+// keys are not split. The compiler orders a kernel with code for sinks in another way, so that other calls have their
+// own.
+template <typename T, int D, typename Tuned, bool kSinks, typename Problem, typename Sequence>
 __device__ void forward_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int kv_head, int first_row, int split) {
   using Block = ForwardBlock<T, D, Tuned>;
@@ -298,7 +298,7 @@ __device__ void forward_tile(
   }
   cp_async_wait<0>();
   __syncthreads();
-  Block::epilogue(p, sequence, rows, shared, split, head, first_row);
+  Block::template epilogue<kSinks>(p, sequence, rows, shared, split, head, first_row);
 }
 
 }  // namespace attention::sm80
