@@ -205,16 +205,21 @@ struct ForwardBlock {
       sum += __shfl_xor_sync(0xffffffff, sum, 2);
       // Scores that are all -inf give 0 / 0, as softmax does; but in a split they leave the row to the other splits.
       const bool empty = p.splits > 1 ? sum == 0 : mask.begin(query) == mask.end(query);
+      float factor = empty ? 0 : 1 / sum;
       const float max = rows.max[half][i % 2];
-      float factor = empty ? 0 : 1 / sum, lse = empty ? -INFINITY : max * p.score.scale + logf(sum);
-      if (kSinks && query < mask.queries) join_sink(p.sinks[sequence.head_of(head, query)], factor, lse);
+      const auto lse_of_keys = [&] { return empty ? -INFINITY : max * p.score.scale + logf(sum); };
+      float lse = 0;  // With the sink.
+      if constexpr (kSinks) {
+        lse = lse_of_keys();
+        if (query < mask.queries) join_sink(p.sinks[sequence.head_of(head, query)], factor, lse);
+      }
       const int64_t out_row = split * sequence.stats_rows() + sequence.stats_row(head, query);
       if (query < mask.queries && lane % 4 == 0) {
         if (p.splits > 1) {
           p.partial_softmax[out_row] = {max, sum};
           if (Sequence::kMarksRows && split == 0) p.lse[out_row] = mask.begin(query) == mask.end(query) ? -INFINITY : 0;
         } else {
-          p.lse[out_row] = lse;
+          p.lse[out_row] = kSinks ? lse : lse_of_keys();
         }
       }
 #pragma unroll
