@@ -199,7 +199,7 @@ class Shape(ctypes.Structure):
     """As in entries/flash_attention_problem.h."""
 
     NUMBERS = ("batch", "heads", "kv_heads", "queries", "keys", "dim", "left", "right")
-    _fields_ = (*((name, ctypes.c_int64) for name in NUMBERS), ("scale", ctypes.c_double))
+    _fields_ = (*((name, ctypes.c_int64) for name in NUMBERS), ("scale", ctypes.c_double), ("sinks", ctypes.c_void_p))
 
 
 class Attention:
@@ -211,7 +211,10 @@ class Attention:
         self.name = f"{NAMES[self.dtype]}_{dims}"
         batch, heads, kv_heads, queries, keys, dim = shape
         left, right = options.get("window", (-1, -1))
-        self.shape = Shape(*shape, left, 0 if options.get("causal") else right, options.get("scale") or dim**-0.5)
+        right = 0 if options.get("causal") else right
+        self.sinks = None if options.get("sinks") is None else memory.copy(options["sinks"])
+        sinks = None if self.sinks is None else self.sinks.data_ptr()
+        self.shape = Shape(*shape, left, right, options.get("scale") or dim**-0.5, sinks)
         self.q = self.random_tensor(batch, queries, heads, dim)
         self.k, self.v = (self.random_tensor(batch, keys, kv_heads, dim) for _ in "kv")
         self.rows = (batch, heads, queries)
@@ -246,11 +249,14 @@ class Attention:
         return grads
 
 
+SINKS = torch.tensor([0.5, 4.0, -2.0, 1.5, 0.0, 3.0])
+
 ATTENTION = [
     (64, (2, 2, 1, 100, 130, 64), {"causal": True}),
     (64, (1, 2, 2, 70, 65, 40), {"softcap": 3.0, "window": (20, 5)}),
     (128, (1, 4, 2, 33, 150, 128), {"causal": True}),
     (128, (1, 1, 1, 90, 40, 96), {"causal": True, "softcap": 20.0}),  # The first rows attend to nothing.
+    (64, (2, 2, 1, 90, 40, 64), {"causal": True, "sinks": SINKS[:2]}),
 ]
 
 
@@ -260,6 +266,8 @@ DECODED = [
     (64, (1, 3, 1, 1, 70, 40), 2, 4, {"window": (50, 0)}),
     (128, (1, 6, 2, 4, 300, 96), 3, 8, {"causal": True, "softcap": 5.0}),  # 12 rows, more than a block takes at once.
     (64, (1, 2, 1, 3, 2, 64), 1, 4, {"causal": True}),  # The first row attends to nothing.
+    (64, (1, 2, 1, 3, 2, 64), 1, 4, {"causal": True, "sinks": SINKS[:2]}),
+    (128, (1, 6, 2, 4, 300, 96), 3, 8, {"causal": True, "sinks": SINKS}),
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from .conftest import ENTRIES, SEEDS, build, copy_op
-from .test_recipes import SCALES, Attention, check_infinite_key, check_large_scores, close, infinite_key, random
+from .test_recipes import SCALES, SINKS, Attention, check_infinite_key, check_large_scores, close, infinite_key, random
 
 # Tuned values by shape class: see tuning.h. They cover each number of consumers, rings whose length is a power of two
 # and others, and both values of every switch.
@@ -48,6 +48,9 @@ CASES = [
     (64, (1, 2, 1, 1050, 60, 64), {}),
     (128, (1, 2, 2, 800, 130, 128), {"causal": True}),
     (128, (1, 2, 1, 70, 1100, 128), {"window": (300, 0)}),
+    # The first rows attend to the sink alone.
+    (128, (1, 2, 1, 190, 140, 96), {"causal": True, "sinks": SINKS[:2]}),
+    (64, (2, 2, 2, 260, 140, 64), {"sinks": SINKS[:2]}),
 ]
 
 
@@ -108,6 +111,8 @@ PACKED = [
     (2, 3, 64, (1, 2, 1, 70, 300, 64), {"softcap": 3.0, "causal": True}),
     (1, 5, 128, (1, 2, 2, 150, 300, 128), {"causal": True}),  # More splits than steps.
     (8, 2, 128, (1, 8, 1, 20, 10, 128), {"causal": True}),  # The first rows attend to no key.
+    (3, 2, 64, (1, 6, 2, 45, 40, 64), {"causal": True, "sinks": SINKS}),
+    (4, 1, 128, (1, 4, 1, 5, 300, 96), {"sinks": SINKS[:4]}),
 ]
 
 

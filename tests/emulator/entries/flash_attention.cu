@@ -51,6 +51,7 @@ cudaError_t run_backward(const Backward& problem) {
       float* partial_softmax, \
       int64_t decode_warps) { \
     Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}; \
+    p.sinks = shape->sinks; \
     p.splits = splits; \
     p.partial_out = partial_out; \
     p.partial_softmax = reinterpret_cast<PartialSoftmax*>(partial_softmax); \

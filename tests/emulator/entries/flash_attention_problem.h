@@ -16,6 +16,7 @@ View view(void* data, int64_t rows, int64_t heads, int64_t dim) {
 struct Shape {
   int64_t batch, heads, kv_heads, queries, keys, dim, left, right;
   double scale;
+  const float* sinks;
 
   View of_queries(void* data) const { return view(data, queries, heads, dim); }
   View of_keys(void* data) const { return view(data, keys, kv_heads, dim); }

@@ -15,6 +15,7 @@
       const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \
     static int counter; \
     Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}; \
+    p.sinks = shape->sinks; \
     p.tile_counter = &counter; \
     return sm90::forward<T, D>(p, nullptr); \
   } \
@@ -32,6 +33,7 @@
       float* partial_softmax) { \
     static int counter; \
     Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}; \
+    p.sinks = shape->sinks; \
     p.tile_counter = &counter; \
     p.packed_heads = packed_heads; \
     p.splits = splits; \

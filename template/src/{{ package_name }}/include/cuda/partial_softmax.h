@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "exponential.cuh"
+#include "sink.cuh"
 #endif
 
 namespace attention {
@@ -27,9 +28,10 @@ struct CombinedRow {
 };
 
 // The row of that number, of so many, by D / 4 lanes: out = sum of w * out_split over sum of w, in the order of the
-// splits, with w = exp(scale * (max_split - max)) * sum_split. `empty`: the row attends to no key.
+// splits, with w = exp(scale * (max_split - max)) * sum_split. `head` is the row's, whose sink joins; `empty`: the row
+// attends to no key.
 template <int D, typename Forward>
-__device__ CombinedRow combine_splits(const Forward& p, int64_t row, int64_t rows, int lane, bool empty) {
+__device__ CombinedRow combine_splits(const Forward& p, int64_t row, int64_t rows, int head, int lane, bool empty) {
   const PartialSoftmax* const softmax = p.partial_softmax + row;
   const float* const outs = p.partial_out + row * D + lane * 4;
   float max = -INFINITY;
@@ -49,7 +51,8 @@ __device__ CombinedRow combine_splits(const Forward& p, int64_t row, int64_t row
     acc[2] += factor * out.z;
     acc[3] += factor * out.w;
   }
-  const float inverse = empty ? 0 : 1 / sum, lse = empty ? -INFINITY : max * p.score.scale + logf(sum);
+  float inverse = empty ? 0 : 1 / sum, lse = empty ? -INFINITY : max * p.score.scale + logf(sum);
+  if (p.sinks) join_sink(p.sinks[head], inverse, lse);
   return {{acc[0] * inverse, acc[1] * inverse, acc[2] * inverse, acc[3] * inverse}, lse};
 }
 

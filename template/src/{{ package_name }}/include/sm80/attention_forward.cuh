@@ -6,7 +6,7 @@
 //   mask            in the tiles that the mask cuts
 //   online_softmax  S to P by the row max so far; when that grows, the row sum and the accumulator are rescaled
 //   accumulate      accumulator += P v
-//   epilogue        the accumulator over the row sum, and the LSE
+//   epilogue        the accumulator over the row sum, and the LSE; here the sink joins (sink.cuh)
 //
 // Each warp has rows of its own. P stays in the registers that S is in: they are the left operand of the second GEMM.
 //
@@ -16,6 +16,7 @@
 //   query_rows<T>(view, head)   the rows of a head of queries or of the output: rows[i] is the address of row i
 //   key_rows<T>(view, head)     the same for keys and values
 //   stats_row(head, row)        where the LSE of a row is, of stats_rows() in all
+//   head_of(head, row)          which head of queries a row is of
 //   kMarksRows                  whether, with split keys, lse is to say which rows attend to any key: -inf where not
 //
 // and by a `Problem` that has the members of flash_attention's.
@@ -29,6 +30,7 @@
 #include "exponential.cuh"
 #include "pack.cuh"
 #include "score.h"
+#include "sink.cuh"
 
 namespace attention::sm80 {
 
@@ -189,8 +191,8 @@ struct ForwardBlock {
     }
   }
 
-  // epilogue: a query that attends to no key gets zeros, and an LSE of -inf.
-  template <typename Problem, typename Sequence>
+  // epilogue: a query that attends to no key gets zeros, and an LSE of -inf, or the sink.
+  template <bool kSinks, typename Problem, typename Sequence>
   __device__ static void epilogue(
       const Problem& p, const Sequence& sequence, RowState& rows, uint8_t* shared, int split, int head, int first_row) {
     const int lane = threadIdx.x % kWarpSize, warp_row = threadIdx.x / kWarpSize * kWarpRows;
@@ -203,15 +205,21 @@ struct ForwardBlock {
       sum += __shfl_xor_sync(0xffffffff, sum, 2);
       // Scores that are all -inf give 0 / 0, as softmax does; but in a split they leave the row to the other splits.
       const bool empty = p.splits > 1 ? sum == 0 : mask.begin(query) == mask.end(query);
-      const float factor = empty ? 0 : 1 / sum;
+      float factor = empty ? 0 : 1 / sum;
       const float max = rows.max[half][i % 2];
+      const auto lse_of_keys = [&] { return empty ? -INFINITY : max * p.score.scale + logf(sum); };
+      float lse = 0;  // With the sink.
+      if constexpr (kSinks) {
+        lse = lse_of_keys();
+        if (query < mask.queries) join_sink(p.sinks[sequence.head_of(head, query)], factor, lse);
+      }
       const int64_t out_row = split * sequence.stats_rows() + sequence.stats_row(head, query);
       if (query < mask.queries && lane % 4 == 0) {
         if (p.splits > 1) {
           p.partial_softmax[out_row] = {max, sum};
           if (Sequence::kMarksRows && split == 0) p.lse[out_row] = mask.begin(query) == mask.end(query) ? -INFINITY : 0;
         } else {
-          p.lse[out_row] = empty ? -INFINITY : max * p.score.scale + logf(sum);
+          p.lse[out_row] = kSinks ? lse : lse_of_keys();
         }
       }
 #pragma unroll
@@ -237,8 +245,10 @@ struct ForwardBlock {
   }
 };
 
-// Computes the rows of a tile of one head, from first_row on, with a split of the keys.
-template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+// Computes the rows of a tile of one head, from first_row on, with a split of the keys. `kSinks`: there are sinks, and
+// keys are not split. The compiler orders a kernel with code for sinks in another way, so that other calls have their
+// own.
+template <typename T, int D, typename Tuned, bool kSinks, typename Problem, typename Sequence>
 __device__ void forward_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int kv_head, int first_row, int split) {
   using Block = ForwardBlock<T, D, Tuned>;
@@ -293,7 +303,7 @@ __device__ void forward_tile(
   }
   cp_async_wait<0>();
   __syncthreads();
-  Block::epilogue(p, sequence, rows, shared, split, head, first_row);
+  Block::template epilogue<kSinks>(p, sequence, rows, shared, split, head, first_row);
 }
 
 }  // namespace attention::sm80

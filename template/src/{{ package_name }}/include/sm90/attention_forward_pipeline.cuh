@@ -8,7 +8,7 @@
 //   mask            in the iterations that the mask cuts, after the transformation of score.h
 //   online_softmax  S to P, while the tensor cores accumulate for the iteration before
 //   accumulate      accumulator += P v, with P from registers
-//   epilogue        the accumulator over the row sum, and the LSE
+//   epilogue        the accumulator over the row sum, and the LSE; here the sink joins (sink.cuh)
 //
 // With ping-pong, consumers issue their GEMMs one after the other: one's softmax runs during the other's GEMMs.
 //
@@ -149,7 +149,7 @@ __device__ void produce(
   if (!Sequences::kRagged || !first) load(values, before);
 }
 
-template <typename T, typename Tile, bool kTransforms, typename Sequences>
+template <typename T, typename Tile, bool kOptions, typename Sequences>
 __device__ void consume(
     const typename Sequences::Forward& p,
     const typename Sequences::Tensors& tensors,
@@ -160,7 +160,7 @@ __device__ void consume(
   using Work = WorkTile<typename Sequences::Sequence>;
   constexpr int kConsumers = Traits::kConsumers;
   constexpr bool kPingPong = Tile::kPingPong && kConsumers > 1;
-  Rows<T, Tile, kTransforms, Sequences> rows(packing);
+  Rows<T, Tile, kOptions, Sequences> rows(packing);
   const int consumer = rows.consumer, next_consumer = consumer + 1 < kConsumers ? consumer + 1 : 0;
   const char *all_keys = shared + Traits::kKeysOffset, *all_values = shared + Traits::kValuesOffset;
   char* const out = shared + Traits::kOutOffset + consumer * Traits::kOutBytes;
@@ -273,7 +273,7 @@ __device__ void consume(
 }
 
 // A block of the kernel.
-template <typename T, typename Tile, bool kTransforms, typename Sequences>
+template <typename T, typename Tile, bool kOptions, typename Sequences>
 __device__ void forward_block(
     const typename Sequences::Forward& p,
     const typename Sequences::Tensors& tensors,
@@ -297,7 +297,7 @@ __device__ void forward_block(
     }
   } else {
     if constexpr (Tile::Registers::kMoves) take_registers<Tile::Registers::kConsumer>();
-    consume<T, Tile, kTransforms, Sequences>(p, tensors, shared, barriers, packing);
+    consume<T, Tile, kOptions, Sequences>(p, tensors, shared, barriers, packing);
   }
 }
 

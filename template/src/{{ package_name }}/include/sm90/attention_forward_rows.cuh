@@ -8,6 +8,7 @@
 #include "attention_forward_work.cuh"
 #include "exponential.cuh"
 #include "pack.cuh"
+#include "sink.cuh"
 
 namespace attention::sm90 {
 namespace fwd {
@@ -36,8 +37,9 @@ __device__ __forceinline__ void mask_scores(
   }
 }
 
-// A consumer's 64 rows of a tile. A thread has rows thread / 32 * 16 + lane / 4 and that + 8.
-template <typename T, typename Tile, bool kTransforms, typename Sequences>
+// A consumer's 64 rows of a tile. A thread has rows thread / 32 * 16 + lane / 4 and that + 8. kOptions: there may be a
+// softcap, or sinks where keys are not split. Kernels for neither have no code for them, which takes registers.
+template <typename T, typename Tile, bool kOptions, typename Sequences>
 struct Rows {
   using Forward = typename Sequences::Forward;
   using Work = WorkTile<typename Sequences::Sequence>;
@@ -168,7 +170,7 @@ struct Rows {
     const int end_query = min(query_of(first_row + kWgmmaRows - 1), last_query) + 1;
     // The condition is always true here. The branch keeps the compiler from moving the transformation to where wgmma is
     // in flight.
-    if (kTransforms && p.score.transforms()) {
+    if (kOptions && p.score.transforms()) {
 #pragma unroll
       for (float& score : scores) score = p.score.transform(score);
     }
@@ -202,7 +204,8 @@ struct Rows {
   }
 
   // The epilogue's first half, for which the softmax must be complete: writes the LSE or the softmax of a split, and
-  // returns what the accumulator is to be multiplied by. A query that attends to no key gets zeros, and an LSE of -inf.
+  // returns what the accumulator is to be multiplied by. A query that attends to no key gets zeros, and an LSE of -inf,
+  // or the sink.
   struct Factors {
     float row[2];
   };
@@ -219,7 +222,8 @@ struct Rows {
       // Scores that are all -inf give 0 / 0, as softmax does; but in a split they leave the row to the other splits.
       const bool empty = splits ? row_sum == 0 : mask.begin(query) == mask.end(query);
       factors.row[i] = empty ? 0 : __frcp_rn(row_sum);
-      if (has_query(p, work, tile_row) && threadIdx.x % 4 == 0) {
+      const bool joins = kOptions && p.sinks && !splits;
+      if (has_query(p, work, tile_row) && (joins || threadIdx.x % 4 == 0)) {
         const int64_t number = number_of(p, work, tile_row);
         // Where shift was rounded, the weight of max is not quite 1. The correction makes the LSE of a row with one key
         // exactly that key's score.
@@ -228,8 +232,10 @@ struct Rows {
         if (splits) {
           p.partial_softmax[number] = {max[i], row_sum * exp2_fast(-error)};
         } else {
-          const float lse = __fmul_rn(max[i], p.score.scale) + (logf(row_sum) - error * (1 / kLog2E));
-          p.lse[number] = empty ? -INFINITY : lse;
+          float lse = __fmul_rn(max[i], p.score.scale) + (logf(row_sum) - error * (1 / kLog2E));
+          if (empty) lse = -INFINITY;
+          if (joins) join_sink(p.sinks[place_of(work, tile_row).head], factors.row[i], lse);
+          if (threadIdx.x % 4 == 0) p.lse[number] = lse;
         }
       }
     }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "checks.h"
+#include "contiguous.h"
 
 namespace attention {
 
@@ -64,6 +66,33 @@ inline void check_heads(const checks::Argument& q, int64_t heads, const char* ke
         "has " + std::to_string(heads) + " heads",
         "a multiple of the " + std::to_string(kv_heads) + " heads of " + keys);
   }
+}
+
+// A sink for each head of q.
+inline void check_sinks(const checks::Argument& q, int64_t heads, const std::optional<Tensor>& sinks) {
+  if (!sinks) return;
+  const checks::Argument argument{q.op, "sinks", *sinks};
+  checks::same_device(argument, q);
+  if (q.tensor.scalar_type() == torch::headeronly::ScalarType::Float) {
+    checks::same_dtype(argument, q);
+  } else {
+    checks::dtype_is_one_of(argument, {torch::headeronly::ScalarType::Float, q.tensor.scalar_type()});
+  }
+  checks::shape_is(argument, {heads});
+}
+
+// The sinks as kernels read them: contiguous, in the dtype of LSEs.
+inline std::optional<Tensor> readable_sinks(const std::optional<Tensor>& sinks, const Tensor& q) {
+  using torch::headeronly::ScalarType;
+  if (!sinks) return std::nullopt;
+  const ScalarType dtype = q.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  return as_contiguous(sinks->scalar_type() == dtype ? *sinks : torch::stable::to(*sinks, dtype));
+}
+
+// The gradient in the dtype of the sinks; without sinks, none of them.
+inline Tensor gradient_of_sinks(const Tensor& gradient, const std::optional<Tensor>& sinks) {
+  if (!sinks || sinks->scalar_type() == gradient.scalar_type()) return gradient;
+  return torch::stable::to(gradient, sinks->scalar_type());
 }
 
 inline double scale_of(const Tensor& q, const Options& options) {

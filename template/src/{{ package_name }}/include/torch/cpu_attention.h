@@ -143,6 +143,8 @@ struct Softmax {
     for (int j = range.begin; j < range.end; ++j) sum += scores[j] = weight(scores[j]);
     return rescale;
   }
+  // Lets a sink join the row sum, and returns what weights are to be multiplied by.
+  Sum join(Sum sink) { return update(&sink, {0, 1}); }
   Sum weight(Sum score) const {
     // While every score is -inf, any finite number keeps the difference from becoming NaN.
     return exponential(score - (max == -std::numeric_limits<Sum>::infinity() ? 0 : max));
@@ -161,6 +163,7 @@ struct Attention {
   Sum scale, softcap;               // 0: none
   int64_t heads, kv_heads;
   int dims;
+  const accumulate_t<T>* sinks;  // Of each head, which join its rows' softmax; nullptr: none
 
   int64_t kv_head(int64_t head) const { return head / (heads / kv_heads); }
   int64_t sums_row(int64_t sequence, int64_t head, int64_t query) const {
@@ -224,9 +227,10 @@ void forward(const Attention<T, Keys>& a, const View<T>& out, accumulate_t<T>* l
       }
     }
     for (int i = 0; i < rows; ++i) {
+      const Sum rescale = a.sinks ? softmax[i].join(a.sinks[head]) : 1;
       // A query that attends to no key gets zeros; scores that are all -inf give 0 / 0, as softmax does.
-      const bool empty = mask.begin(first + i) == mask.end(first + i);
-      const Sum factor = empty ? 0 : 1 / softmax[i].sum;
+      const bool empty = softmax[i].sum == 0 && mask.begin(first + i) == mask.end(first + i);
+      const Sum factor = empty ? 0 : rescale / softmax[i].sum;
       lse[a.sums_row(sequence, head, first + i)] =
           empty ? -std::numeric_limits<Sum>::infinity() : softmax[i].max + std::log(softmax[i].sum);
       for (int d = 0; d < a.dims; ++d) out.at(sequence, first + i, head, d) = static_cast<T>(sums.row(i)[d] * factor);
@@ -301,6 +305,7 @@ void backward_queries(const Attention<T>& a, const BackwardInputs<T>& inputs, co
           for (int j = range.begin; j < range.end; ++j) row[i].delta += scores[j] * grad_weights[j];
         });
     for (int i = 0; i < rows; ++i) {
+      if (a.sinks) row[i].delta *= row[i].softmax.join(a.sinks[head]);
       row[i].delta = row[i].delta / row[i].softmax.sum - (inputs.grad_lse ? inputs.grad_lse[sums_row + i] : 0);
     }
     Block<Sum> sums;
@@ -357,6 +362,25 @@ void backward_keys(
         grad_k.at(sequence, first + j, kv_head, d) = static_cast<T>(key_sums.row(j)[d]);
         grad_v.at(sequence, first + j, kv_head, d) = static_cast<T>(value_sums.row(j)[d]);
       }
+    }
+  });
+}
+
+// A sink's weight is exp(sink - lse), and no value belongs to it. backward_queries has filled `rows`.
+template <typename T>
+void backward_sinks(const Attention<T>& a, const Row<sum_t<T>>* rows, accumulate_t<T>* grad_sinks) {
+  torch::stable::parallel_for(0, a.heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t head = begin; head < end; ++head) {
+      double sum = 0;
+      // A sink of -inf has no weight, in rows without a key either.
+      const bool has_weight = a.sinks[head] != -std::numeric_limits<accumulate_t<T>>::infinity();
+      for (size_t sequence = 0; has_weight && sequence < a.masks.size(); ++sequence) {
+        for (int query = 0; query < a.masks[sequence].queries; ++query) {
+          const auto& row = rows[a.sums_row(sequence, head, query)];
+          sum -= row.weight(a.sinks[head]) * row.delta;
+        }
+      }
+      grad_sinks[head] = static_cast<accumulate_t<T>>(sum);
     }
   });
 }
