@@ -144,6 +144,34 @@ def test_a_product_with_a_matrix_is_no_product_with_a_vector(tmp_path, body, ten
     assert trace_text(tmp_path, "return torch.mv(x, w)", "x: Tensor, w: Tensor")["assumption"]["kinds"]["w"] == "column"
 
 
+def test_a_number_of_each_row_that_broadcasts_is_no_matrix(tmp_path):
+    body = "return torch.where(y > 0, 1 - F.cosine_similarity(a, b, dim=-1), F.cosine_similarity(a, b, dim=-1))"
+    kinds = trace_text(tmp_path, body, "a: Tensor, b: Tensor, y: Tensor")["assumption"]["kinds"]
+    assert kinds == {"a": "element", "b": "element", "y": "row"}
+
+
+def test_a_constant_that_is_made_of_an_argument_is_that_argument(tmp_path):
+    body = "return torch.minimum(x, torch.tensor(a, dtype=x.dtype)) * x.new_tensor(0.3)"
+    nodes = trace_text(tmp_path, body, "x: Tensor, a: float = 0.1")["paths"][0]["forward"]["nodes"]
+    arguments = [argument for node in nodes for argument in node["arguments"]]
+    assert [a["scalar"] for a in arguments if "scalar" in a] == ["a"]
+    assert [a["constant"] for a in arguments if "constant" in a] == [0.3]
+
+
+@pytest.mark.parametrize(
+    ("body", "signature"),
+    [
+        ("assert 0 <= p < 1; return x * (1 - p)", "x: Tensor, p: float = 0.1"),
+        ("assert 0 <= p < 1, p; return s * x * (1 - p)", "x: Tensor, s: float = 2.0, p: float = 0.1"),
+        ("assert 0 <= p < 0.2; return x * (1 - p)", "x: Tensor, p: float = 0.0"),
+    ],
+)
+def test_scalars_are_drawn_where_the_function_takes_them(tmp_path, body, signature):
+    path = trace_text(tmp_path, body, signature)["paths"][0]
+    nodes = [*path["forward"]["nodes"], *path["backward"]["nodes"]]
+    assert "p" in {argument.get("scalar") for node in nodes for argument in node["arguments"]}
+
+
 @pytest.mark.parametrize(
     ("body", "x", "w", "results", "reason"),
     [
@@ -318,6 +346,11 @@ def test_pytorch_may_refuse_to_broadcast(tmp_path):
         ("return x.cummax(-1).values", "x: Tensor", "the operator aten.cummax"),
         ("return x.cumsum(-1) + x.flip(-1)", "x: Tensor", "the operator aten.flip of some rows beside others"),
         ("return x.sort(-1).values", "x: Tensor", "the operator aten.sort"),
+        ("return x.softmax(-1).topk(2).values", "x: Tensor", "the operator aten.topk"),
+        ("return x.logsumexp(-1) - x[..., 0]", "x: Tensor", "the operator aten.select.int"),
+        ("return x.float().logsumexp(-1)", "x: Tensor", "a result of dtype float32 for bfloat16 arguments"),
+        ("return (x.argmax(-1) == 3).int()", "x: Tensor", "a cast to int32"),
+        ("assert x.dtype == torch.int8; return x", "x: Tensor", "an AssertionError while it was called"),
         ("return x.exp() if alpha == 0 else x * alpha", "x: Tensor, alpha: float", "where alpha is 0.0"),
         ("return x if x.sum() > 0 else -x", "x: Tensor", "depends on the tensors' elements"),
         ("return x * x.shape[-1] ** 3", "x: Tensor", "depends on the sizes"),

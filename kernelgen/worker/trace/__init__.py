@@ -6,6 +6,7 @@ name, and the shapes of the `results`. The answer is an event, "trace", with wha
 graph.py), or "refused" with `reason`, a phrase that names what was in the way.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from kernelgen.worker.trace.graph import (
     UNKNOWN_OPERATOR,
     OtherRowsError,
     RefusedError,
-    first_line,
+    raised,
     trace,
     unknown_operator,
 )
@@ -53,7 +54,7 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     arguments, calls = request["arguments"], request.get("calls")
     function = load(request["source"], request["function"], arguments)
     reasons, forward_alone, plain = [], [], None
-    for assumption in assumptions(arguments, request["recipes"]):
+    for assumption in _assumptions(function, arguments, request["recipes"]):
         if plain and "column" not in assumption.kinds.values():
             continue
         try:
@@ -68,7 +69,7 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
             if refused.is_of_gradient:
                 forward_alone.append((assumption, str(refused)))
         except Exception as error:  # It does not take such arguments.
-            reasons.append(RefusedError(f"a {type(error).__name__} while it was called ({first_line(error)})"))
+            reasons.append(RefusedError(raised(error, "called")))
     if plain:
         return plain
     for assumption, composed in forward_alone:
@@ -78,11 +79,30 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
             raise
         except RefusedError as refused:
             reasons.append(refused)
-    # The assumption that came furthest says most; of several the first, which is the plain case.
-    reason = max(reasons, key=lambda reason: reason.progress)
+    # The assumption that came furthest says most; of several the first, which is the plain case. Other rows are a reason
+    # only where they are in the way of every assumption.
+    reason = max(reasons, key=lambda reason: (reason.progress, not isinstance(reason, OtherRowsError)))
     if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
         raise RefusedError(f"the operator {name}")
     raise reason
+
+
+def _assumptions(function: Function, arguments: list[dict[str, Any]], recipes: list[str]) -> Iterator[Assumption]:
+    """The assumptions, each with scalars that the function does not refuse."""
+    for assumption in assumptions(arguments, recipes):
+        yield replace(assumption, near=not _takes_its_scalars(function, assumption))
+
+
+def _takes_its_scalars(function: Function, assumption: Assumption) -> bool:
+    """Whether no sample's scalars make the function raise what it does not raise near their defaults."""
+    try:
+        for k in range(4):
+            function.call(*assumption.sample(k).values.values())
+    except (AssertionError, ValueError, ArithmeticError):
+        return False
+    except Exception:  # It is not the scalars that it does not take.
+        return True
+    return True
 
 
 def _may_be_of_vectors(facts: dict[str, Any]) -> bool:
@@ -165,6 +185,8 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         _refuse_rows(forward, backward)
     elif any(output["kind"] == "scalar" for output in forward["outputs"]):
         raise RefusedError("a result that depends on no tensor", 3)
+    elif any(output["kind"] == "column" for output in forward["outputs"]):
+        raise RefusedError("a result that is neither of rows nor a number for each row", 3)
     check(function, assumption, forward, backward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
 
@@ -172,7 +194,7 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
 def _refuse_rows(*graphs: dict[str, Any] | None) -> None:
     for node in (node for graph in graphs if graph for node in graph["nodes"]):
         if node["kind"] not in ("element", "scalar") or node["op"].startswith(("column_sum", "running_")):
-            raise RefusedError(f"{node['op'].replace('_', ' ')}, which is not element by element", 3)
+            raise RefusedError(f"{node['op'].replace('_', ' ')}, which is not element by element", 1)
         if any(argument.get("scalar") in (COLUMNS, ROWS, BATCH) for argument in node["arguments"]):
             raise RefusedError("a number that depends on the sizes", 3)
 

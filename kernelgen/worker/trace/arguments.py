@@ -30,7 +30,8 @@ class Assumption:
     """What each tensor is: `dtypes` are float, bool or int, `kinds` element, column (a number for each element of a
     row) or row (a number for each row). `dims` are the dimensions of a row, of `rank` in all; or `dim` names the int
     argument that says which dimension it is. `composed` says what was in the way of a kernel of the gradient, which is
-    PyTorch's of the reference then."""
+    PyTorch's of the reference then. `near`: floats are drawn near their defaults, where a function that refuses others
+    takes them."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -41,6 +42,7 @@ class Assumption:
     dims: tuple[int, ...] = (2,)
     dim: str | None = None
     composed: str | None = None
+    near: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
@@ -88,7 +90,8 @@ class Assumption:
             elif name == self.dim:
                 values[name] = dims[0]
             elif base in ("float", "int"):
-                values[name] = chosen.get(name, _number(base, position, k))
+                default = _literal(argument) if self.near and base == "float" and argument["default"] else None
+                values[name] = chosen.get(name, _number(base, position, k, default))
                 position += 1
             else:
                 values[name] = self.flags[name]
@@ -164,8 +167,12 @@ def _row_dims(rank: int) -> list[tuple[int, ...]]:
     )
 
 
-def _number(base: str, position: int, k: int) -> float | int:
-    """The scalar at a position among the arguments, in the k-th sample: another number for each."""
+def _number(base: str, position: int, k: int, default: float | None) -> float | int:
+    """The scalar at a position among the arguments, in the k-th sample: another number for each; near its default, if
+    that is given."""
+    if default is not None:
+        distance = _number(base, position, k, None) / 40
+        return default * (1 - distance) if default else distance
     numbers = _FLOATS if base == "float" else _INTEGERS
     value = numbers[position % len(numbers)][k]
     turn = position // len(numbers)
