@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -363,6 +364,47 @@ def test_pytorch_may_refuse_to_broadcast(tmp_path):
 def test_what_was_in_the_way_is_named(tmp_path, body, signature, reason):
     with pytest.raises(RefusedError, match=reason.replace("[", r"\[").replace("]", r"\]")):
         trace_text(tmp_path, body, signature)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "h = 2 * x\n    for i in range(1, n):\n        h = 2 * x * h - 2 * i\n    return h",
+        "return x.sum(n) if n >= 0 else x.mean(n)",
+        "return x.sum(n) if n != 1 else x.mean(n)",
+    ],
+)
+def test_a_number_that_decides_over_the_path_is_no_dimension(tmp_path, body):
+    with pytest.raises(RefusedError, match="path"):
+        trace_text(tmp_path, body, "x: Tensor, n: int = 3")
+
+
+def test_a_power_of_two_scalars_is_their_expression(tmp_path):
+    """As in AdamW's bias correction."""
+    body = "m = b * m + (1 - b) * g; return p - lr * m / (1 - b**step) - lr * wd * p"
+    signature = "p: Tensor, g: Tensor, m: Tensor, lr: float = 1e-3, b: float = 0.9, wd: float = 0.1, step: int = 1"
+    facts = trace_text(tmp_path, body, signature)
+    assert "pow" in {node["op"] for node in facts["paths"][0]["forward"]["nodes"]}
+    assert facts["assumption"]["recipe"] == "pointwise"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["x.mul_(0.9).add_(y); return x - y", "x -= x.amax(-1, True); return x.exp()", "y[..., 0] = 1; return x + y"],
+)
+def test_what_a_function_writes_to_is_named(tmp_path, body):
+    with pytest.raises(RefusedError, match="that it writes to"):
+        trace_text(tmp_path, body, "x: Tensor, y: Tensor")
+
+
+def test_a_function_that_is_never_taken_ends_soon(tmp_path):
+    """Of four tensors there are thousands of assumptions."""
+    begin = time.process_time()
+    with pytest.raises(RefusedError, match="depends on the sizes or on the scalar arguments"):
+        trace_text(
+            tmp_path, "return a + b + c + d * math.log(s)", f"{', '.join(f'{n}: Tensor' for n in 'abcd')}, s: float"
+        )
+    assert time.process_time() - begin < 20
 
 
 @pytest.mark.parametrize("branch", ("alpha > 3.7", "-2.25 < alpha < -1.75", "alpha == 12.5", "2 * alpha >= 41.0"))

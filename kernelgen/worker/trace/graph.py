@@ -49,6 +49,10 @@ class RefusedError(Exception):
         self.is_of_gradient = False
 
 
+class FinalError(RefusedError):
+    """Whatever else is assumed of the arguments, the reason stays."""
+
+
 class OtherRowsError(RefusedError):
     """The function reduces other dimensions than those that were taken for a row."""
 

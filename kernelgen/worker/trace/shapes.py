@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.graph import RefusedError, Sample, unknown_operator
+from kernelgen.worker.trace.graph import FinalError, RefusedError, Sample, unknown_operator
 from kernelgen.worker.trace.rows import dims_of
 
 # How far a trace came: to kernels, which take no such shapes; or whose results have other shapes.
@@ -18,7 +18,7 @@ SHAPES_ARE_OTHERS, RESULTS_ARE_OTHERS = 5, 6
 _OTHER_SIZE = 17
 
 
-class MatrixError(RefusedError):
+class MatrixError(FinalError):
     """What was taken for a vector may be a matrix as well: most who write a product mean that."""
 
 
@@ -35,7 +35,8 @@ def refuse_matrices(function: Function, assumption: Any) -> None:
             if _is_repeated(function, sample, name, results):
                 continue
             operator = unknown_operator(function, sample)
-            raise MatrixError(f"the operator {operator}, where {name} has two dimensions", SHAPES_ARE_OTHERS)
+            what = f"the operator {operator}, where" if operator else "that"
+            raise MatrixError(f"{what} {name} has two dimensions", SHAPES_ARE_OTHERS)
 
 
 def _results(function: Function, sample: Sample) -> list[Tensor]:

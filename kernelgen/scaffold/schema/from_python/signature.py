@@ -132,6 +132,11 @@ def _result(file: SourceFile, function: ast.FunctionDef) -> tuple[str, Container
         fields = zip(container.fields, annotations, strict=True)
         words = [f"{_type(file, annotation, f'{container.name}.{name}')} {name}" for name, annotation in fields]
         return (words[0] if len(words) == 1 else f"({', '.join(words)})"), container
+    head = node.value if isinstance(node, ast.Subscript) else node
+    if _TYPES.get(file.dotted(head) or "") == "Dict":
+        raise file.error(
+            "An operator returns no dict; return a tuple, or a NamedTuple or a dataclass that names the results.", node
+        )
     items = _subscript(file, node, _TUPLES)
     if items is None:
         return _type(file, node, "the result"), None
