@@ -347,6 +347,7 @@ def test_pytorch_may_refuse_to_broadcast(tmp_path):
         ("return x.cummax(-1).values", "x: Tensor", "the operator aten.cummax"),
         ("return x.cumsum(-1) + x.flip(-1)", "x: Tensor", "the operator aten.flip of some rows beside others"),
         ("return x.sort(-1).values", "x: Tensor", "the operator aten.sort"),
+        ("return x.unbind(-1)[0]", "x: Tensor", "the operator aten.unbind.int"),
         ("return x.softmax(-1).topk(2).values", "x: Tensor", "the operator aten.topk"),
         ("return x.logsumexp(-1) - x[..., 0]", "x: Tensor", "the operator aten.select.int"),
         ("return x.float().logsumexp(-1)", "x: Tensor", "a result of dtype float32 for bfloat16 arguments"),

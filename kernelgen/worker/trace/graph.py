@@ -175,28 +175,28 @@ def unknown_operator(function: Function, sample: Sample) -> str | None:
     operators = _ForeignOperators()
     with operators:
         function.call(*sample.values.values())
-    return next((_spelled(func) for func in sorted(operators.seen, key=lambda func: func.is_view)), None)
+    return next((_spelled(func) for func, is_view in sorted(operators.seen, key=lambda seen: seen[1])), None)
 
 
 class _ForeignOperators(TorchDispatchMode):
-    """Notes the operators that no kernel can be written in."""
+    """Notes the operators that no kernel can be written in, each with whether it is one for nothing but a view."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[Any] = []
+        self.seen: list[tuple[Any, bool]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if decomposition := decompositions().get(func):
             before = len(self.seen)
             with self:
                 result = decomposition(*args, **kwargs or {})
-            is_foreign = any(not inner.is_view for inner in self.seen[before:])
+            inner = [is_view for _, is_view in self.seen[before:]]
             del self.seen[before:]
             if result is not NotImplemented:
-                self.seen += [func] * is_foreign
+                self.seen += [(func, all(inner))] if inner and (func.is_view or not all(inner)) else []
                 return result
         if torch.Tag.pointwise not in func.tags and operator_of(func) is None:
-            self.seen.append(func)
+            self.seen.append((func, func.is_view))
         return func(*args, **kwargs or {})
 
 
