@@ -176,7 +176,7 @@ class Expected:
                 if ours is None or theirs is None or not ours.is_floating_point():
                     continue
                 representable = theirs.abs() < torch.finfo(self._dtype).max / 2
-                if bool((~ours.isfinite() & representable).any()):
+                if bool((~ours.double().isfinite() & representable).any()):
                     return True
         return False
 
