@@ -175,7 +175,7 @@ class Expected:
             for ours, theirs in zip(plain.named().values(), exact.named().values(), strict=True):
                 if ours is None or theirs is None or not ours.is_floating_point():
                     continue
-                representable = theirs.abs() < torch.finfo(self._dtype).max / 2
+                representable = theirs.double().abs() < torch.finfo(self._dtype).max / 2
                 if bool((~ours.double().isfinite() & representable).any()):
                     return True
         return False
