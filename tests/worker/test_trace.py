@@ -339,6 +339,17 @@ def test_pytorch_may_refuse_to_broadcast(tmp_path):
     assert trace_text(tmp_path, "return x * y", both)["assumption"]["broadcasts"]
 
 
+def test_shapes_broadcast_only_where_every_result_has_the_shape_of_all(tmp_path):
+    """As the moments in an optimiser's step, which do not depend on the parameter."""
+    tensors, both = "p: Tensor, g: Tensor, m: Tensor", "tuple[Tensor, Tensor]"
+    assert not trace_text(tmp_path, "return p - g * m, g + m", tensors, both)["assumption"]["broadcasts"]
+    assert trace_text(tmp_path, "return p - g * m, p + g + m", tensors, both)["assumption"]["broadcasts"]
+    rows = trace_text(tmp_path, "return p.softmax(-1), p.softmax(-1) + g * m", tensors, both)["assumption"]
+    assert rows["vectors"] == {"g": "broadcast", "m": "broadcast"}
+    apart = trace_text(tmp_path, "return p.softmax(-1), g + m", tensors, both)["assumption"]
+    assert apart["vectors"] == {}
+
+
 @pytest.mark.parametrize(
     ("body", "signature", "reason"),
     [
@@ -378,6 +389,20 @@ def test_what_was_in_the_way_is_named(tmp_path, body, signature, reason):
 def test_a_number_that_decides_over_the_path_is_no_dimension(tmp_path, body):
     with pytest.raises(RefusedError, match="path"):
         trace_text(tmp_path, body, "x: Tensor, n: int = 3")
+
+
+@pytest.mark.parametrize(
+    ("body", "ranks"),
+    [
+        ("b, c, t = x.shape; return x.reshape(b, c, -1).sin()", [3, 3]),
+        ("return x.view(x.shape[0], -1).exp().view(x.shape)", [1, None]),
+        ("return x * 2 if x.ndim != 2 else x * 3", [3, None]),
+    ],
+)
+def test_a_function_of_some_shapes_is_not_pointwise(tmp_path, body, ranks):
+    """Whose kernels and suite take any; those of rows say how many dimensions they take."""
+    assumption = trace_text(tmp_path, body)["assumption"]
+    assert (assumption["recipe"], assumption["ranks"]) == ("row_wise", ranks)
 
 
 def test_a_power_of_two_scalars_is_their_expression(tmp_path):

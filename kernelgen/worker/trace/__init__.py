@@ -18,6 +18,7 @@ from kernelgen.worker.trace.check import (
     between,
     broadcasts,
     check,
+    check_shapes,
     is_differentiable_twice,
     takes_float64,
     takes_no_rows,
@@ -165,6 +166,9 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     paths = [_path(choice, function) for choice in choices]
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
+    if assumption.recipe == "pointwise":
+        for choice, path in zip(choices, paths, strict=True):
+            check_shapes(function, choice, path["forward"])
     exact = all(
         takes_float64(function, choice, path["forward"], path["backward"])
         for choice, path in zip(choices, paths, strict=True)
