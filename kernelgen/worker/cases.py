@@ -232,8 +232,16 @@ def _factors(op: Op, dtypes: list[str]) -> dict[str, list[Any]]:
             edges = op.edges.get(name, _EDGES)
             factors[name] = sorted({low, 1, high, *edges} & set(range(low, high + 1)))
     factors |= {key: list(WORDS[key]) for key in ("layout", "values", "alias")}
-    factors["requires_grad"] = _subsets(count_differentiable(op, _sizes_near(op, 5)) if op.gradient else 0)
+    factors["requires_grad"] = _subsets(_most_differentiable(op) if op.gradient else 0)
     return factors
+
+
+def _most_differentiable(op: Op) -> int:
+    """How many inputs take a gradient where each choice of two is the one that draws more of them."""
+    sizes = _sizes_near(op, 5)
+    choices = [name for name, bounds in op.domain.items() if bounds == (0, 1)]
+    variants = [sizes, *(sizes | {name: value} for name in choices for value in (0, 1))]
+    return max(count_differentiable(op, variant) for variant in variants)
 
 
 def _is_small(op: Op, case: Case) -> bool:
