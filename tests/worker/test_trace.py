@@ -362,7 +362,7 @@ def test_shapes_broadcast_only_where_every_result_has_the_shape_of_all(tmp_path)
         ("return x.softmax(-1).topk(2).values", "x: Tensor", "the operator aten.topk"),
         ("return x.logsumexp(-1) - x[..., 0]", "x: Tensor", "the operator aten.select.int"),
         ("return x.float().logsumexp(-1)", "x: Tensor", "a result of dtype float32 for bfloat16 arguments"),
-        ("return (x.argmax(-1) == 3).int()", "x: Tensor", "a cast to int32"),
+        ("return (x.argmax(-1) == 3).int()", "x: Tensor", "a result of dtype int32"),
         ("assert x.dtype == torch.int8; return x", "x: Tensor", "an AssertionError while it was called"),
         ("return x.exp() if alpha == 0 else x * alpha", "x: Tensor, alpha: float", "where alpha is 0.0"),
         ("return x if x.sum() > 0 else -x", "x: Tensor", "depends on the tensors' elements"),
