@@ -198,7 +198,8 @@ def _with_learned_shapes(
     entry: dict[str, Any], function: "Reference", options: argparse.Namespace, home: "Project"
 ) -> dict[str, Any]:
     """The entry of an op that is made from a function, whose shapes are learned by calls of it."""
-    from kernelgen.lab.shapes import NotLearnedError, learn
+    from kernelgen.lab.shapes import NotLearnedError, WritesError, learn
+    from kernelgen.scaffold.schema.from_python.reference import read, split_spec
     from kernelgen.scaffold.shapes.entry import shaped
     from kernelgen.scaffold.shapes.parser import parse
     from kernelgen.toolchain.python import find_python
@@ -220,6 +221,13 @@ def _with_learned_shapes(
                         f'{function.name} says of its tensors "{function.shapes}", which was not used: {sentence}'
                     )
             learned = learned or call(options.shapes)
+    except WritesError as reason:
+        path, name = split_spec(options.function)
+        schema = read(path, name, mutates=reason.names).schema
+        raise UsageError(
+            f"{name} writes to {' and '.join(reason.names)}, which annotations do not say; write `kernelgen add-op "
+            f'{options.name} --schema "{schema.text}"`.'
+        ) from reason
     except NotLearnedError as reason:
         if options.shapes is None and options.backward is not None:
             raise UsageError(

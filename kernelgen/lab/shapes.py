@@ -22,6 +22,14 @@ class NotLearnedError(KernelgenError):
     """The message is a sentence without its end: what was in the way."""
 
 
+class WritesError(KernelgenError):
+    """The function writes to the arguments of these names, which its annotations do not say."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(f"that it writes to {' and '.join(names)}")
+        self.names = names
+
+
 @dataclass(frozen=True)
 class Learned:
     """Shapes of a function; `assumed`: they were not given.
@@ -44,9 +52,11 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
     Raises:
         NotLearnedError: none were learned, or nothing can be called there.
         UsageError: the function is not as the given shapes say.
+        WritesError: it writes to its arguments.
     """
     with _worker(python, project, source, function, schema.entry()["arguments"]) as worker:
         answer = {"shapes": given} if given is not None else worker.ask("learn")
+        _refuse_writes(answer)
         if "reason" in answer:
             raise NotLearnedError(answer["reason"])
         shapes = parse(answer["shapes"], schema)
@@ -55,6 +65,8 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
         if given is None and len(drawn) < 2:
             raise NotLearnedError("that all its sizes are fixed")
         results = worker.ask("results", calls=[trials.call(operator, case) for case in drawn])["results"]
+        for result in results:
+            _refuse_writes(result)
         taken = [
             case
             for i, (case, result) in enumerate(zip(drawn, results, strict=True))
@@ -76,6 +88,11 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
         independent = batched is not None and worker.ask("independent", call=call, places=batched)["holds"]
     least = {name: least.get(name, 3) for name, _ in trial_sizes}
     return Learned(shapes, taken, least, names, independent, given is None)
+
+
+def _refuse_writes(answer: dict[str, Any]) -> None:
+    if names := answer.get("written"):
+        raise WritesError(names)
 
 
 def _is_taken(operator: Operator, case: Case, result: dict[str, Any], place: int) -> bool:

@@ -42,7 +42,8 @@ _EDGES = (0, 1, 33, 64, 257, 1025)
 # The size of the cases that are called in a special way: threads share the work of large inputs only. And how many of
 # the dtypes are called so.
 _CALL_SIZES = {"averaged": 64, "thread counts": 257, "repeated": 16}
-_CALL_DTYPES = {"averaged": 4, "thread counts": 2}
+# Of 16-bit numbers kernels keep copies in float32, which threads must not share.
+_CALL_DTYPES = {"averaged": 4, "thread counts": 2, "several threads": 2}
 # No pairs of these are covered: which numbers lie there is nothing that the reading of a layout depends on.
 _UNPAIRED = {"layout", "values", "alias"}
 # The layouts in which elements or rows are not one after the other.
@@ -55,6 +56,8 @@ _MOST_FLOPS_OF_A_CALL = 2**26
 _MOST_MEASURED = {"cuda": (2**29, 2**37), "cpu": (2**20, 2**26)}
 # All sizes are at their largest at once where that has no more operations, which take a CPU a second.
 _MOST_FLOPS_AT_ALL = 2**30
+# More than 16 bits can count, and than a dimension of a CUDA grid has blocks.
+_MANY = 2**16 + 3
 # Cases that hypothesis draws at a time.
 _BATCH = 50
 
@@ -174,6 +177,10 @@ def adversarial(op: Op, dtypes: list[str]) -> Iterator[Case]:
                 yield case(sizes(5) | {name: high[name]}, layout=layout)
     if work_of(op, high)[1] <= _MOST_FLOPS_AT_ALL:
         yield case(high)
+    # Of a size that may be so large, though its domain has less.
+    for name, size in (op.huge or {}).items():
+        if high[name] < _MANY < size:
+            yield case(sizes(5) | {name: _MANY})
     yield case(sizes(7), layout="mixed", values="wide range")
 
 
@@ -225,8 +232,16 @@ def _factors(op: Op, dtypes: list[str]) -> dict[str, list[Any]]:
             edges = op.edges.get(name, _EDGES)
             factors[name] = sorted({low, 1, high, *edges} & set(range(low, high + 1)))
     factors |= {key: list(WORDS[key]) for key in ("layout", "values", "alias")}
-    factors["requires_grad"] = _subsets(count_differentiable(op, _sizes_near(op, 5)) if op.gradient else 0)
+    factors["requires_grad"] = _subsets(_most_differentiable(op) if op.gradient else 0)
     return factors
+
+
+def _most_differentiable(op: Op) -> int:
+    """How many inputs take a gradient where each choice of two is the one that draws more of them."""
+    sizes = _sizes_near(op, 5)
+    choices = [name for name, bounds in op.domain.items() if bounds == (0, 1)]
+    variants = [sizes, *(sizes | {name: value} for name in choices for value in (0, 1))]
+    return max(count_differentiable(op, variant) for variant in variants)
 
 
 def _is_small(op: Op, case: Case) -> bool:

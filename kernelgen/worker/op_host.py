@@ -144,6 +144,7 @@ class _Host:
             "cudnn.enabled": backends.cudnn.enabled,
             "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
             "gradients": torch.is_grad_enabled(),
+            "flushed denormals": bool(torch.full((), 1e-40) * 1 == 0),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -156,6 +157,7 @@ class _Host:
         torch.set_float32_matmul_precision(state["float32 matmul precision"])
         torch.use_deterministic_algorithms(state["deterministic algorithms"])
         torch.set_grad_enabled(state["gradients"])
+        torch.set_flush_denormal(state["flushed denormals"])
         for name in ("allow_tf32", "benchmark", "deterministic", "enabled"):
             setattr(backends.cudnn, name, state[f"cudnn.{name}"])
 

@@ -175,8 +175,8 @@ class Expected:
             for ours, theirs in zip(plain.named().values(), exact.named().values(), strict=True):
                 if ours is None or theirs is None or not ours.is_floating_point():
                     continue
-                representable = theirs.abs() < torch.finfo(self._dtype).max / 2
-                if bool((~ours.isfinite() & representable).any()):
+                representable = theirs.double().abs() < torch.finfo(self._dtype).max / 2
+                if bool((~ours.double().isfinite() & representable).any()):
                     return True
         return False
 

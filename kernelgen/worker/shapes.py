@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from kernelgen.errors import LabError
 from kernelgen.worker.protocol import Emit, in_a_line
 from kernelgen.worker.quiet import quiet
-from kernelgen.worker.trace.function import bare, module_scope
+from kernelgen.worker.trace.function import bare, module_scope, versions, written
 
 # The sizes of three samples, by the names that learned shapes use: of the last dimension first. The last are odd.
 _SAMPLES = (
@@ -32,6 +32,14 @@ _OF_PRODUCTS = ("N K", "K N", "K", "N")
 _MOST_TRIES = 3000
 # The dtypes that results are looked at in.
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16)
+
+
+class WrittenError(Exception):
+    """The function writes to the arguments of these names."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        self.names = names
 
 
 class NotLearnedError(Exception):
@@ -54,15 +62,19 @@ class Orders:
         self.function, self.arguments = function, arguments
 
     def learn(self) -> dict[str, Any]:
-        """`shapes` in the language of `add-op --shapes`; or `reason`, why none was learned."""
+        """`shapes` in the language of `add-op --shapes`; or `reason`, why none was learned; or `written`, the names of
+        arguments that the function writes to."""
         with quiet(), torch.no_grad():
             try:
                 return {"shapes": Learner(self.function, self.arguments).shapes()}
             except NotLearnedError as error:
                 return {"reason": str(error)}
+            except WrittenError as error:
+                return {"written": error.names}
 
     def results(self, calls: list[list[dict[str, Any]]]) -> dict[str, Any]:
-        """For each call, the `shapes` and `dtypes` of the results, or the `error` that it raised.
+        """For each call, the `shapes` and `dtypes` of the results; or the `error` that it raised; or `written`, the
+        names of arguments that it wrote to.
 
         An argument is a `tensor` or a `list` of them, with a `shape`, a `dtype` and what whole numbers are `below`; or
         the Python source of a value, under `sample`.
@@ -95,7 +107,9 @@ class Orders:
         generator = torch.Generator().manual_seed(0)
         try:
             values = [_made(argument, generator) for argument in call]
-            results = pytree.tree_leaves(_call(self.function, self.arguments, values))
+            results = pytree.tree_leaves(_call_of_pure(self.function, self.arguments, values))
+        except WrittenError as error:
+            return {"written": error.names}
         except Exception as error:
             return {"error": in_a_line(error)}
         if not all(isinstance(result, Tensor) for result in results):
@@ -107,6 +121,20 @@ def _call(function: Callable[..., Any], arguments: list[dict[str, Any]], values:
     pairs = list(zip(arguments, values, strict=True))
     by_name = {argument["name"]: value for argument, value in pairs if argument["keyword_only"]}
     return function(*(value for argument, value in pairs if not argument["keyword_only"]), **by_name)
+
+
+def _call_of_pure(function: Callable[..., Any], arguments: list[dict[str, Any]], values: Sequence[Any]) -> Any:
+    """The results of a function that writes to none of its arguments.
+
+    Raises:
+        WrittenError: it does.
+    """
+    named = {argument["name"]: value for argument, value in zip(arguments, values, strict=True)}
+    before = versions(named)
+    results = _call(function, arguments, values)
+    if names := written(before, named):
+        raise WrittenError(names)
+    return results
 
 
 def _is_independent(
@@ -184,6 +212,8 @@ class Learner:
         for assumption in itertools.islice(self.assumptions(), _MOST_TRIES):
             try:
                 results = [self.outputs(assumption, i) for i in range(2)]
+            except (NotLearnedError, WrittenError):
+                raise
             except Exception as reason:  # It does not take such arguments.
                 error = error or reason
                 continue
@@ -205,12 +235,14 @@ class Learner:
             yield Assumption(("()",) * count, dtypes)
 
     def dtypes(self) -> Iterator[tuple[str, ...]]:
-        """All of floating-point numbers, or one of them indices or a mask."""
+        """All of floating-point numbers, or one of them indices or a mask, or all of them."""
         plain = ("float",) * len(self.required)
         yield plain
         for other in ("int64", "bool"):
             for i in reversed(range(len(plain))):
                 yield (*plain[:i], other, *plain[i + 1 :])
+        if len(plain) > 1:
+            yield from ((other,) * len(plain) for other in ("int64", "bool"))
 
     def outputs(
         self,
@@ -223,8 +255,8 @@ class Learner:
     ) -> list[Tensor]:
         """The results of a call, with the tensor `fill` full of a number."""
         values = self.values(assumption, sample, dtype, optional, fill, number)
-        results = _call(self.function, self.arguments, values)
-        results = [results] if isinstance(results, Tensor) else list(results)
+        results = _call_of_pure(self.function, self.arguments, values)
+        results = list(results) if isinstance(results, (tuple, list)) else [results]
         if not all(isinstance(result, Tensor) for result in results):
             raise NotLearnedError("that it returns something else than tensors")
         return results

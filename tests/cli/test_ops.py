@@ -272,7 +272,9 @@ def functions(folder: Path) -> Path:
     file.write_text(
         "from torch import Tensor\n\n\n"
         "def gate(x: Tensor, up: Tensor, scale: float = 1.0) -> Tensor:\n    return x.sigmoid() * up * scale\n\n\n"
-        "def products(x: Tensor) -> Tensor:\n    return x @ x.mT\n"
+        "def products(x: Tensor) -> Tensor:\n    return x @ x.mT\n\n\n"
+        "def step_(p: Tensor, g: Tensor, lr: float = 0.1) -> None:\n    p.sub_(lr * g)\n\n\n"
+        "def pack(low: Tensor, high: Tensor) -> Tensor:\n    return (high & 15) << 4 | low & 15\n"
     )
     return file
 
@@ -293,6 +295,22 @@ def test_the_operator_that_was_in_the_way_is_named(project, run, tmp_path):
     assert added.json["op"]["recipe"] == "shaped"
     assert "In the way was the operator aten.bmm." in added.err
     assert f'assumed --shapes "{added.json["op"]["shapes"]["text"]}":' in added.err
+
+
+def test_a_function_that_writes_to_its_arguments_is_refused_with_the_schema_to_write(project, run, tmp_path):
+    added = run("add-op", "step", "--from", f"{functions(tmp_path)}:step_")
+    assert added.code == 2
+    schema = "(Tensor(a0!) p, Tensor g, float lr=0.1) -> ()"
+    assert (
+        f'step_ writes to p, which annotations do not say; write `kernelgen add-op step --schema "{schema}"`'
+        in added.err
+    )
+    assert run("add-op", "step", "--schema", schema).code == 0
+
+
+def test_shapes_are_learned_of_whole_numbers_alone(project, run, tmp_path):
+    added = run("add-op", "pack", "--from", f"{functions(tmp_path)}:pack", "--json")
+    assert added.json["op"]["shapes"]["text"] == "low, high: ... N int64 -> ... N int64"
 
 
 def test_the_skeleton_is_to_be_had(project, run, tmp_path):

@@ -151,6 +151,7 @@ FAULTS = {
         ),
         {"test_forward_mode", "test_forward_mode_of_operators"},
     ),
+    "another_default": Fault("rms_norm", (python("eps: float = 1e-6", "eps: float = 1e-5"),), {"test_defaults"}),
     "strides_ignored": Fault(
         "elementwise",
         (cpu(INPUTS, "const Tensor x = as_contiguous(a), y = as_contiguous(b), z = c;"),),

@@ -75,6 +75,21 @@ def test_the_core_pairs_what_an_op_branches_on():
         assert any((case["dtype"], case["requires_grad"]) == (dtype, subset) for case in cases)
 
 
+def test_each_gradient_is_wanted_alone_where_a_choice_draws_fewer_inputs():
+    """As swiglu's, which takes both halves in one tensor, or in two."""
+    op = an_op(domain={"rows": (0, 100), "halves": (0, 1)})
+    inputs = lambda make, rows, halves: (make((2 * rows,)),) if halves else (make((rows,)), make((rows,)))  # noqa: E731
+    cases = list(core(replace(op, inputs=inputs), ["float32"]))
+    assert {case["requires_grad"] for case in cases if not case["halves"]} == {"all", "0", "1"}
+
+
+def test_more_rows_are_drawn_than_16_bits_count_where_the_op_takes_them():
+    domain, sizes = {"rows": (0, 100), "columns": (0, 300)}, {"rows": 2**19, "columns": 4097}
+    op = replace(an_op(domain=domain), huge=sizes)
+    assert any(case["rows"] > 2**16 for case in adversarial(op, ["float32"]))
+    assert not any(case["rows"] > 2**16 for case in adversarial(an_op(domain=domain), ["float32"]))
+
+
 def test_a_size_with_a_default_may_be_left_out():
     def inputs(make, rows, columns, dims=2):
         return tuple(make((rows, columns) if dims == 2 else (rows, 1, columns)) for _ in range(2))

@@ -45,6 +45,18 @@ def test_where_the_reference_overflows_inside_roundings_to_its_16_bits_are_allow
         assert (same_process.run_case(op, case, 1) is None) == passes
 
 
+def test_a_wrong_8_bit_result_is_a_fault_of_the_op_and_none_of_the_lab():
+    def codes(a, b):
+        return (a * 8).clamp(-448, 448).to(torch.float8_e4m3fn)
+
+    case = complete(an_op(), {"rows": 33, "columns": 33, "dtype": "float16"})
+    for wrong_by, passes in ((1, True), (2, False)):
+        op = an_op(lambda a, b, factor=wrong_by: codes(a * factor, b), codes, gradient=False)
+        fault = same_process.run_case(op, case, 1)
+        assert (fault is None) == passes
+        assert passes or fault.check == "output 0"
+
+
 _counter = iter(range(10**9))
 
 

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,34 @@ def test_a_product_with_a_matrix_is_no_product_with_a_vector(tmp_path, body, ten
     with pytest.raises(RefusedError, match=r"the operator aten\.(mm|bmm|addmm)"):
         trace_text(tmp_path, body, tensors)
     assert trace_text(tmp_path, "return torch.mv(x, w)", "x: Tensor, w: Tensor")["assumption"]["kinds"]["w"] == "column"
+
+
+def test_a_number_of_each_row_that_broadcasts_is_no_matrix(tmp_path):
+    body = "return torch.where(y > 0, 1 - F.cosine_similarity(a, b, dim=-1), F.cosine_similarity(a, b, dim=-1))"
+    kinds = trace_text(tmp_path, body, "a: Tensor, b: Tensor, y: Tensor")["assumption"]["kinds"]
+    assert kinds == {"a": "element", "b": "element", "y": "row"}
+
+
+def test_a_constant_that_is_made_of_an_argument_is_that_argument(tmp_path):
+    body = "return torch.minimum(x, torch.tensor(a, dtype=x.dtype)) * x.new_tensor(0.3)"
+    nodes = trace_text(tmp_path, body, "x: Tensor, a: float = 0.1")["paths"][0]["forward"]["nodes"]
+    arguments = [argument for node in nodes for argument in node["arguments"]]
+    assert [a["scalar"] for a in arguments if "scalar" in a] == ["a"]
+    assert [a["constant"] for a in arguments if "constant" in a] == [0.3]
+
+
+@pytest.mark.parametrize(
+    ("body", "signature"),
+    [
+        ("assert 0 <= p < 1; return x * (1 - p)", "x: Tensor, p: float = 0.1"),
+        ("assert 0 <= p < 1, p; return s * x * (1 - p)", "x: Tensor, s: float = 2.0, p: float = 0.1"),
+        ("assert 0 <= p < 0.2; return x * (1 - p)", "x: Tensor, p: float = 0.0"),
+    ],
+)
+def test_scalars_are_drawn_where_the_function_takes_them(tmp_path, body, signature):
+    path = trace_text(tmp_path, body, signature)["paths"][0]
+    nodes = [*path["forward"]["nodes"], *path["backward"]["nodes"]]
+    assert "p" in {argument.get("scalar") for node in nodes for argument in node["arguments"]}
 
 
 @pytest.mark.parametrize(
@@ -310,6 +339,17 @@ def test_pytorch_may_refuse_to_broadcast(tmp_path):
     assert trace_text(tmp_path, "return x * y", both)["assumption"]["broadcasts"]
 
 
+def test_shapes_broadcast_only_where_every_result_has_the_shape_of_all(tmp_path):
+    """As the moments in an optimiser's step, which do not depend on the parameter."""
+    tensors, both = "p: Tensor, g: Tensor, m: Tensor", "tuple[Tensor, Tensor]"
+    assert not trace_text(tmp_path, "return p - g * m, g + m", tensors, both)["assumption"]["broadcasts"]
+    assert trace_text(tmp_path, "return p - g * m, p + g + m", tensors, both)["assumption"]["broadcasts"]
+    rows = trace_text(tmp_path, "return p.softmax(-1), p.softmax(-1) + g * m", tensors, both)["assumption"]
+    assert rows["vectors"] == {"g": "broadcast", "m": "broadcast"}
+    apart = trace_text(tmp_path, "return p.softmax(-1), g + m", tensors, both)["assumption"]
+    assert apart["vectors"] == {}
+
+
 @pytest.mark.parametrize(
     ("body", "signature", "reason"),
     [
@@ -318,6 +358,12 @@ def test_pytorch_may_refuse_to_broadcast(tmp_path):
         ("return x.cummax(-1).values", "x: Tensor", "the operator aten.cummax"),
         ("return x.cumsum(-1) + x.flip(-1)", "x: Tensor", "the operator aten.flip of some rows beside others"),
         ("return x.sort(-1).values", "x: Tensor", "the operator aten.sort"),
+        ("return x.unbind(-1)[0]", "x: Tensor", "the operator aten.unbind.int"),
+        ("return x.softmax(-1).topk(2).values", "x: Tensor", "the operator aten.topk"),
+        ("return x.logsumexp(-1) - x[..., 0]", "x: Tensor", "the operator aten.select.int"),
+        ("return x.float().logsumexp(-1)", "x: Tensor", "a result of dtype float32 for bfloat16 arguments"),
+        ("return (x.argmax(-1) == 3).int()", "x: Tensor", "a result of dtype int32"),
+        ("assert x.dtype == torch.int8; return x", "x: Tensor", "an AssertionError while it was called"),
         ("return x.exp() if alpha == 0 else x * alpha", "x: Tensor, alpha: float", "where alpha is 0.0"),
         ("return x if x.sum() > 0 else -x", "x: Tensor", "depends on the tensors' elements"),
         ("return x * x.shape[-1] ** 3", "x: Tensor", "depends on the sizes"),
@@ -330,6 +376,61 @@ def test_pytorch_may_refuse_to_broadcast(tmp_path):
 def test_what_was_in_the_way_is_named(tmp_path, body, signature, reason):
     with pytest.raises(RefusedError, match=reason.replace("[", r"\[").replace("]", r"\]")):
         trace_text(tmp_path, body, signature)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "h = 2 * x\n    for i in range(1, n):\n        h = 2 * x * h - 2 * i\n    return h",
+        "return x.sum(n) if n >= 0 else x.mean(n)",
+        "return x.sum(n) if n != 1 else x.mean(n)",
+    ],
+)
+def test_a_number_that_decides_over_the_path_is_no_dimension(tmp_path, body):
+    with pytest.raises(RefusedError, match="path"):
+        trace_text(tmp_path, body, "x: Tensor, n: int = 3")
+
+
+@pytest.mark.parametrize(
+    ("body", "ranks"),
+    [
+        ("b, c, t = x.shape; return x.reshape(b, c, -1).sin()", [3, 3]),
+        ("return x.view(x.shape[0], -1).exp().view(x.shape)", [1, None]),
+        ("return x * 2 if x.ndim != 2 else x * 3", [3, None]),
+    ],
+)
+def test_a_function_of_some_shapes_is_not_pointwise(tmp_path, body, ranks):
+    """Whose kernels and suite take any; those of rows say how many dimensions they take."""
+    assumption = trace_text(tmp_path, body)["assumption"]
+    assert (assumption["recipe"], assumption["ranks"]) == ("row_wise", ranks)
+
+
+def test_a_power_of_two_scalars_is_their_expression(tmp_path):
+    """As in AdamW's bias correction."""
+    body = "m = b * m + (1 - b) * g; return p - lr * m / (1 - b**step) - lr * wd * p"
+    signature = "p: Tensor, g: Tensor, m: Tensor, lr: float = 1e-3, b: float = 0.9, wd: float = 0.1, step: int = 1"
+    facts = trace_text(tmp_path, body, signature)
+    assert "pow" in {node["op"] for node in facts["paths"][0]["forward"]["nodes"]}
+    assert facts["assumption"]["recipe"] == "pointwise"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["x.mul_(0.9).add_(y); return x - y", "x -= x.amax(-1, True); return x.exp()", "y[..., 0] = 1; return x + y"],
+)
+def test_what_a_function_writes_to_is_named(tmp_path, body):
+    with pytest.raises(RefusedError, match="that it writes to"):
+        trace_text(tmp_path, body, "x: Tensor, y: Tensor")
+
+
+def test_a_function_that_is_never_taken_ends_soon(tmp_path):
+    """Of four tensors there are thousands of assumptions."""
+    begin = time.process_time()
+    with pytest.raises(RefusedError, match="depends on the sizes or on the scalar arguments"):
+        trace_text(
+            tmp_path, "return a + b + c + d * math.log(s)", f"{', '.join(f'{n}: Tensor' for n in 'abcd')}, s: float"
+        )
+    assert time.process_time() - begin < 20
 
 
 @pytest.mark.parametrize("branch", ("alpha > 3.7", "-2.25 < alpha < -1.75", "alpha == 12.5", "2 * alpha >= 41.0"))

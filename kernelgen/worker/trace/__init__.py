@@ -6,6 +6,8 @@ name, and the shapes of the `results`. The answer is an event, "trace", with wha
 graph.py), or "refused" with `reason`, a phrase that names what was in the way.
 """
 
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,24 +18,29 @@ from kernelgen.worker.trace.check import (
     between,
     broadcasts,
     check,
+    check_shapes,
     is_differentiable_twice,
     takes_float64,
     takes_no_rows,
     takes_short_rows,
     vectors,
 )
-from kernelgen.worker.trace.function import Function, load
+from kernelgen.worker.trace.function import Function, load, versions, written
 from kernelgen.worker.trace.graph import (
     UNKNOWN_OPERATOR,
+    FinalError,
     OtherRowsError,
     RefusedError,
-    first_line,
+    raised,
     trace,
     unknown_operator,
 )
 from kernelgen.worker.trace.rows import rows
-from kernelgen.worker.trace.shapes import MatrixError, refuse_matrices, refuse_other_shapes
+from kernelgen.worker.trace.shapes import refuse_matrices, refuse_other_shapes
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
+
+# Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
+_MOST_SECONDS = 10  # Of processor time.
 
 
 def work(request: dict[str, Any], emit: Emit) -> None:
@@ -53,7 +60,10 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     arguments, calls = request["arguments"], request.get("calls")
     function = load(request["source"], request["function"], arguments)
     reasons, forward_alone, plain = [], [], None
-    for assumption in assumptions(arguments, request["recipes"]):
+    begin = time.process_time()
+    for assumption in _assumptions(function, arguments, request["recipes"]):
+        if time.process_time() - begin > _MOST_SECONDS:
+            break
         if plain and "column" not in assumption.kinds.values():
             continue
         try:
@@ -61,28 +71,47 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
             if plain or not _may_be_of_vectors(facts):
                 return facts
             plain = facts
-        except MatrixError:
+        except FinalError:
             raise
         except RefusedError as refused:
             reasons.append(refused)
             if refused.is_of_gradient:
                 forward_alone.append((assumption, str(refused)))
         except Exception as error:  # It does not take such arguments.
-            reasons.append(RefusedError(f"a {type(error).__name__} while it was called ({first_line(error)})"))
+            reasons.append(RefusedError(raised(error, "called")))
     if plain:
         return plain
     for assumption, composed in forward_alone:
         try:
             return _with_its_shapes(replace(assumption, composed=composed), function, calls)
-        except MatrixError:
+        except FinalError:
             raise
         except RefusedError as refused:
             reasons.append(refused)
-    # The assumption that came furthest says most; of several the first, which is the plain case.
-    reason = max(reasons, key=lambda reason: reason.progress)
+    # The assumption that came furthest says most; of several the first, which is the plain case. Other rows are a
+    # reason only where they are in the way of every assumption.
+    reason = max(reasons, key=lambda reason: (reason.progress, not isinstance(reason, OtherRowsError)))
     if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
         raise RefusedError(f"the operator {name}")
     raise reason
+
+
+def _assumptions(function: Function, arguments: list[dict[str, Any]], recipes: list[str]) -> Iterator[Assumption]:
+    """The assumptions, each with scalars that the function does not refuse."""
+    for assumption in assumptions(arguments, recipes):
+        yield replace(assumption, near=not _takes_its_scalars(function, assumption))
+
+
+def _takes_its_scalars(function: Function, assumption: Assumption) -> bool:
+    """Whether no sample's scalars make the function raise what it does not raise near their defaults."""
+    try:
+        for k in range(4):
+            function.call(*assumption.sample(k).values.values())
+    except (AssertionError, ValueError, ArithmeticError):
+        return False
+    except Exception:  # It is not the scalars that it does not take.
+        return True
+    return True
 
 
 def _may_be_of_vectors(facts: dict[str, Any]) -> bool:
@@ -128,11 +157,18 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
 
 def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     """The graphs, for each choice of the bool arguments."""
-    function.call(*assumption.sample(0).values.values())  # It may not take such arguments: that is known at once.
+    values = assumption.sample(0).values
+    before = versions(values)
+    function.call(*values.values())  # It may not take such arguments: that is known at once.
+    if names := written(before, values):
+        raise FinalError(f"that it writes to {' and '.join(names)}", 7)
     choices = list(assumption.with_flags())
     paths = [_path(choice, function) for choice in choices]
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
+    if assumption.recipe == "pointwise":
+        for choice, path in zip(choices, paths, strict=True):
+            check_shapes(function, choice, path["forward"])
     exact = all(
         takes_float64(function, choice, path["forward"], path["backward"])
         for choice, path in zip(choices, paths, strict=True)
@@ -165,14 +201,22 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         _refuse_rows(forward, backward)
     elif any(output["kind"] == "scalar" for output in forward["outputs"]):
         raise RefusedError("a result that depends on no tensor", 3)
+    elif any(output["kind"] == "column" for output in forward["outputs"]):
+        raise RefusedError("a result that is neither of rows nor a number for each row", 3)
+    elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
+        raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
     check(function, assumption, forward, backward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
+
+
+def _is_of_rows(node: dict[str, Any]) -> bool:
+    return node["kind"] == "row" or node["op"].startswith("running_")
 
 
 def _refuse_rows(*graphs: dict[str, Any] | None) -> None:
     for node in (node for graph in graphs if graph for node in graph["nodes"]):
         if node["kind"] not in ("element", "scalar") or node["op"].startswith(("column_sum", "running_")):
-            raise RefusedError(f"{node['op'].replace('_', ' ')}, which is not element by element", 3)
+            raise RefusedError(f"{node['op'].replace('_', ' ')}, which is not element by element", 1)
         if any(argument.get("scalar") in (COLUMNS, ROWS, BATCH) for argument in node["arguments"]):
             raise RefusedError("a number that depends on the sizes", 3)
 

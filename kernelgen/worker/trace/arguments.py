@@ -30,7 +30,8 @@ class Assumption:
     """What each tensor is: `dtypes` are float, bool or int, `kinds` element, column (a number for each element of a
     row) or row (a number for each row). `dims` are the dimensions of a row, of `rank` in all; or `dim` names the int
     argument that says which dimension it is. `composed` says what was in the way of a kernel of the gradient, which is
-    PyTorch's of the reference then."""
+    PyTorch's of the reference then. `near`: floats are drawn near their defaults, where a function that refuses others
+    takes them."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -41,6 +42,7 @@ class Assumption:
     dims: tuple[int, ...] = (2,)
     dim: str | None = None
     composed: str | None = None
+    near: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
@@ -55,17 +57,18 @@ class Assumption:
         Args:
             numbers: those that stand in the function's source: `if alpha > 3.7` is seen by 3.7 and its neighbours.
         """
+        if self.dim:
+            for dim in range(-self.rank, self.rank):
+                yield self._sample(dim % self.rank, {self.dim: dim})
         for argument in (argument for argument in self.arguments if argument["name"] != self.dim):
             base = _base(argument)
             for value in (*_SPECIAL.get(base, ()), *(near for n in numbers for near in _near(base, n))):
                 yield self._sample(0, {argument["name"]: value})
-        defaults = {a["name"]: _literal(a) for a in self.arguments if _base(a) in ("float", "int") and a["default"]}
-        yield self._sample(0, defaults)
+        yield self._sample(0, self._defaults())
 
     def large_sample(self) -> Sample:
         """One with so many elements that rare ones are among them, and each scalar at its default."""
-        defaults = {a["name"]: _literal(a) for a in self.arguments if _base(a) in ("float", "int") and a["default"]}
-        sample = self._sample(0, defaults)
+        sample = self._sample(0, self._defaults())
         sizes = (8,) * (self.rank - 1) + (32,)
         sample = replace(sample, shape=sizes)
         large = {name: self._tensor(name, sample, seed) for seed, name in enumerate(self.dtypes)}
@@ -77,6 +80,10 @@ class Assumption:
         for chosen in itertools.product((True, False), repeat=len(names)):
             yield replace(self, flags=dict(zip(names, chosen, strict=True)))
 
+    def _defaults(self) -> dict[str, Any]:
+        scalars = [a for a in self.arguments if _base(a) in ("float", "int") and a["name"] != self.dim]
+        return {argument["name"]: _literal(argument) for argument in scalars if argument["default"]}
+
     def _sample(self, k: int, chosen: dict[str, Any]) -> Sample:
         dims = (k % self.rank,) if self.dim else self.dims
         sample = Sample({}, self.kinds, _SIZES[k][: self.rank], dims)
@@ -86,9 +93,10 @@ class Assumption:
             if argument["kind"] == "tensor":
                 values[name] = self._tensor(name, sample, seed=100 * k + len(values))
             elif name == self.dim:
-                values[name] = dims[0]
+                values[name] = chosen.get(name, dims[0])
             elif base in ("float", "int"):
-                values[name] = chosen.get(name, _number(base, position, k))
+                default = _literal(argument) if self.near and base == "float" and argument["default"] else None
+                values[name] = chosen.get(name, _number(base, position, k, default))
                 position += 1
             else:
                 values[name] = self.flags[name]
@@ -164,8 +172,12 @@ def _row_dims(rank: int) -> list[tuple[int, ...]]:
     )
 
 
-def _number(base: str, position: int, k: int) -> float | int:
-    """The scalar at a position among the arguments, in the k-th sample: another number for each."""
+def _number(base: str, position: int, k: int, default: float | None) -> float | int:
+    """The scalar at a position among the arguments, in the k-th sample: another number for each; near its default, if
+    that is given."""
+    if default is not None:
+        distance = _number(base, position, k, None) / 40
+        return default * (1 - distance) if default else distance
     numbers = _FLOATS if base == "float" else _INTEGERS
     value = numbers[position % len(numbers)][k]
     turn = position // len(numbers)

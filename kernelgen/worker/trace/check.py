@@ -19,6 +19,8 @@ _ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}
 _INEXACT = 1e-9
 # The largest number of float16, the narrowest of the dtypes.
 _LARGEST = torch.finfo(torch.float16).max
+# As the suite of a pointwise op has them; of no more elements than a sample.
+_ANY_SHAPES = ((), (5,), (3, 5), (2, 3, 1, 5), (0, 5), (5, 0))
 _PLACES = {"row_argmax": torch.argmax, "row_argmin": torch.argmin}
 
 
@@ -29,7 +31,7 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
         leaves = {k: v.requires_grad_() if _is_float(v) else v for k, v in values.items()}
         try:
             results = function.call(*leaves.values())
-        except (RuntimeError, ValueError, ZeroDivisionError, OverflowError):
+        except (RuntimeError, ValueError, ArithmeticError, AssertionError):
             continue  # It does not take this number.
         results = list(results) if isinstance(results, (tuple, list)) else [results]
         ours = evaluate(forward, {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}, [], sample)
@@ -143,8 +145,25 @@ def _is_finite(function: Function, assumption: Any, drawn_between: Collection[st
     return all(bool((tensor.abs() <= _LARGEST).all()) for tensor in (*results, *grads) if tensor is not None)
 
 
+def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -> None:
+    """Raises RefusedError where a pointwise function does not take tensors of any shape, as its kernels do."""
+    sample = assumption.sample(0)
+    for shape in _ANY_SHAPES:
+        count = math.prod(shape)
+        given = {name: value.flatten()[:count].reshape(shape) for name, value in sample.tensors().items()}
+        values = {**sample.values, **given}
+        try:
+            results = _results(function, values)
+        except Exception as error:  # It does not take them.
+            raise RefusedError(f"that it takes no tensors of shape {shape}", 4) from error
+        ours = evaluate(forward, values, [], sample)
+        if any(tuple(result.shape) != shape for result in results):
+            raise RefusedError(f"a result of another shape for tensors of shape {shape}", 4)
+        _compare(ours, results, sample)
+
+
 def broadcasts(function: Function, assumption: Any) -> bool:
-    """Whether the function takes tensors of other shapes that broadcast.
+    """Whether the function takes tensors of other shapes that broadcast, and all results have the shape of all.
 
     Raises:
         RefusedError: it takes them, and computes something else of them than PyTorch's rules say.
@@ -161,6 +180,10 @@ def broadcasts(function: Function, assumption: Any) -> bool:
             expected = _results(function, {**sample.values, name: smaller.expand(full)})
             if not all(_same_values(a, b) for a, b in zip(results, expected, strict=True)):
                 raise RefusedError(f"that it treats {name} in another way where its shape is {tuple(smaller.shape)}", 4)
+        # A result that does not depend on the one whole tensor is smaller.
+        others = {other: tensor[0, 0] for other, tensor in sample.tensors().items() if other != name}
+        if any(tuple(result.shape) != full for result in _results(function, {**sample.values, **others})):
+            return False
     return True
 
 
@@ -178,7 +201,10 @@ def vectors(function: Function, assumption: Any) -> dict[str, str]:
             continue
         if _takes(function, sample, name, vector):
             shapes[name] = "broadcast" if all(_takes(function, sample, name, index) for index in others) else "either"
-    return shapes
+    together = {name: sample.values[name][vector] for name in shapes}
+    expanded = {name: tensor.expand(sample.shape) for name, tensor in together.items()}
+    pairs = zip(_results(function, sample.values | together), _results(function, sample.values | expanded), strict=True)
+    return shapes if all(_same_values(a, b) for a, b in pairs) else {}
 
 
 def _takes(function: Function, sample: Sample, name: str, index: tuple[Any, ...]) -> bool:

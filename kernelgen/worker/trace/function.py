@@ -5,7 +5,7 @@ import dataclasses
 import math
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -45,6 +45,17 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
 
     function.call = call
     return function
+
+
+def written(before: Mapping[str, int], values: Mapping[str, Any]) -> list[str]:
+    """The names of the tensors, or lists of them, that were written to since `before`, which versions() gave."""
+    return [name for name, version in versions(values).items() if version != before[name]]
+
+
+def versions(values: Mapping[str, Any]) -> dict[str, int]:
+    """How often each tensor, or list of them, was written to."""
+    lists = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in values.items()}
+    return {name: sum(item._version for item in items if isinstance(item, Tensor)) for name, items in lists.items()}
 
 
 def module_scope() -> dict[str, Any]:

@@ -49,6 +49,10 @@ class RefusedError(Exception):
         self.is_of_gradient = False
 
 
+class FinalError(RefusedError):
+    """Whatever else is assumed of the arguments, the reason stays."""
+
+
 class OtherRowsError(RefusedError):
     """The function reduces other dimensions than those that were taken for a row."""
 
@@ -166,30 +170,52 @@ def trace(function: Function, sample: Sample, direction: str) -> Graph:
 
 
 def unknown_operator(function: Function, sample: Sample) -> str | None:
-    """The first operator of the function, before any is taken apart, that is neither pointwise nor known here."""
-    seen: list[Any] = []
-
-    class Operators(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            seen.append(func)
-            return func(*args, **kwargs or {})
-
-    with Operators():
+    """The first operator of the function, as its author knows it, that is neither pointwise nor known here, nor taken
+    apart into such. A view is named only where nothing else is in the way."""
+    operators = _ForeignOperators()
+    with operators:
         function.call(*sample.values.values())
-    foreign = [func for func in seen if torch.Tag.pointwise not in func.tags and operator_of(func) is None]
-    # A view matters only where nothing else does.
-    return next((_spelled(func) for func in sorted(foreign, key=lambda func: func.is_view)), None)
+    return next((_spelled(func) for func, is_view in sorted(operators.seen, key=lambda seen: seen[1])), None)
+
+
+class _ForeignOperators(TorchDispatchMode):
+    """Notes the operators that no kernel can be written in, each with whether it is one for nothing but a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[Any, bool]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if decomposition := decompositions().get(func):
+            before = len(self.seen)
+            with self:
+                result = decomposition(*args, **kwargs or {})
+            inner = [is_view for _, is_view in self.seen[before:]]
+            del self.seen[before:]
+            if result is not NotImplemented:
+                self.seen += [(func, all(inner))] if inner and (func.is_view or not all(inner)) else []
+                return result
+        if torch.Tag.pointwise not in func.tags and operator_of(func) is None:
+            self.seen.append((func, func.is_view))
+        return func(*args, **kwargs or {})
 
 
 def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:160]
 
 
+def raised(error: Exception, when: str) -> str:
+    """A phrase that says what a function raised while it was called, or traced."""
+    name, text = type(error).__name__, first_line(error)
+    article = "an" if name[0] in "AEIOU" else "a"
+    return f"{article} {name} while it was {when}" + (f" ({text})" if text else "")
+
+
 def _phrase(error: Exception) -> str:
     text = first_line(error)
     if "data-dependent" in str(error) or "DataDependent" in type(error).__name__:
         return f"a branch or a value in Python that depends on the tensors' elements ({text})"
-    return f"a {type(error).__name__} while it was traced ({text})"
+    return raised(error, "traced")
 
 
 class _Reader:
@@ -241,7 +267,7 @@ class _Reader:
         value = getattr(node.graph.owning_module, node.target)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise RefusedError("a constant tensor", 1)
-        return _constant(value.item())
+        return _constant(_as_written(value))
 
     def _call(self, node: fx.Node) -> dict[str, Any]:
         if node.target is operator.getitem:  # Of a reduction with its place: both are known.
@@ -513,6 +539,15 @@ def _filled(name: str, node: fx.Node) -> dict[str, Any]:
 
 def _constant(value: Any) -> dict[str, Any]:
     return {"constant": value, "dtype": "bool" if isinstance(value, bool) else "float", "kind": "scalar"}
+
+
+def _as_written(value: Tensor) -> float | bool:
+    """The shortest number that a tensor's dtype rounds to its element: 0.1 where float32 holds 0.100000001."""
+    number = value.item()
+    if value.is_floating_point() and math.isfinite(number):
+        texts = (f"{number:.{digits}g}" for digits in range(1, 18))
+        return next(float(text) for text in texts if value.new_tensor(float(text)).item() == number)
+    return number
 
 
 def _dtype(value: Tensor) -> str:

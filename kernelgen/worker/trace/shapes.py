@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.graph import RefusedError, Sample, unknown_operator
+from kernelgen.worker.trace.graph import FinalError, RefusedError, Sample, unknown_operator
 from kernelgen.worker.trace.rows import dims_of
 
 # How far a trace came: to kernels, which take no such shapes; or whose results have other shapes.
@@ -18,21 +18,43 @@ SHAPES_ARE_OTHERS, RESULTS_ARE_OTHERS = 5, 6
 _OTHER_SIZE = 17
 
 
-class MatrixError(RefusedError):
+class MatrixError(FinalError):
     """What was taken for a vector may be a matrix as well: most who write a product mean that."""
 
 
 def refuse_matrices(function: Function, assumption: Any) -> None:
-    """Raises MatrixError where the function takes a matrix, with a size of its own, for a vector of the assumption."""
+    """Raises MatrixError where the function takes a matrix, with a size of its own, for a vector of the assumption, and
+    does not merely repeat itself for each row of the matrix, as PyTorch's broadcasting does."""
     vectors = [name for name, kind in assumption.kinds.items() if kind != "element"]
     for name in vectors:
         for sample in _with_a_matrix(assumption.sample(0), name, vectors):
             try:
-                function.call(*sample.values.values())
+                results = _results(function, sample)
             except Exception:  # It does not take it.
                 continue
+            if _is_repeated(function, sample, name, results):
+                continue
             operator = unknown_operator(function, sample)
-            raise MatrixError(f"the operator {operator}, where {name} has two dimensions", SHAPES_ARE_OTHERS)
+            what = f"the operator {operator}, where" if operator else "that"
+            raise MatrixError(f"{what} {name} has two dimensions", SHAPES_ARE_OTHERS)
+
+
+def _results(function: Function, sample: Sample) -> list[Tensor]:
+    results = function.call(*sample.values.values())
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def _is_repeated(function: Function, sample: Sample, name: str, results: list[Tensor]) -> bool:
+    """Whether the results are those of the matrix's rows, one after the other."""
+    try:
+        of_rows = [
+            _results(function, replace(sample, values={**sample.values, name: row})) for row in sample.values[name]
+        ]
+    except Exception:  # It does not take the rows.
+        return False
+    stacked = [torch.stack(parts) for parts in zip(*of_rows, strict=True)]
+    pairs = list(zip(results, stacked, strict=True))
+    return all(a.shape == b.shape and torch.allclose(a.double(), b.double(), equal_nan=True) for a, b in pairs)
 
 
 def _with_a_matrix(sample: Sample, name: str, vectors: Sequence[str]) -> Iterator[Sample]:
@@ -45,7 +67,7 @@ def _with_a_matrix(sample: Sample, name: str, vectors: Sequence[str]) -> Iterato
     for shape in ((size, _OTHER_SIZE), (_OTHER_SIZE, size)):
         for changed in itertools.product((False, True), repeat=len(others)):
             shapes = {name: shape} | {other: (_OTHER_SIZE,) for other, new in zip(others, changed, strict=True) if new}
-            tensors = {name: _zeros(sample.values[name], shape) for name, shape in shapes.items()}
+            tensors = {name: _any(sample.values[name], shape) for name, shape in shapes.items()}
             yield replace(sample, values={**sample.values, **tensors})
 
 
@@ -100,6 +122,12 @@ def _row_of(facts: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], ran
 def _broadcasts_to(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     places = zip(reversed(shape), reversed(whole), strict=False)
     return len(shape) <= len(whole) and all(size in (1, other) for size, other in places)
+
+
+def _any(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A tensor of the same dtype whose elements differ."""
+    values = torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape).sin()
+    return (values > 0 if tensor.dtype == torch.bool else values).to(tensor.dtype)
 
 
 def _zeros(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:

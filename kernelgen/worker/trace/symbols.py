@@ -94,6 +94,7 @@ class _Merger:
             ("div", lambda a, b: a / b if b else 0.0),
             ("add", lambda a, b: a + b),
             ("sub", lambda a, b: a - b),
+            ("pow", lambda a, b: a**b if a > 0 else 0.0),
         ):
             if line := _line([function(a, b) for a, b in zip(lefts, rights, strict=True)], values):
                 return self._linear(self._add(op, first, second), *line)

@@ -102,6 +102,6 @@ def _of_rows(
         "first": (1, *shape[1:]),
         "number": (),
     }
-    kinds["either"] = kinds[either]
     kinds["broadcast"] = kinds[either]
+    kinds["either"] = kinds[either if either in ("rows", "vector") else "rows"]
     return tuple(kinds[kind] for kind in shapes)

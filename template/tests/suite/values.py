@@ -1,5 +1,6 @@
 """Values and gradients are those of the reference, at every size; inputs stay as they are."""
 
+import inspect
 from typing import Any
 
 import pytest
@@ -70,6 +71,14 @@ class ValueTests(OpUnderTest):
         elements = max((tensor.numel() for tensor in tensors(self.inputs(case, make))), default=0)
         # The error of a few elements is luck; that of a thousand is not.
         self.check_accuracy(case, make, draws=min(25, 1000 // max(1, elements) + 1))
+
+    def test_defaults(self) -> None:
+        """What is left out means what it means in the reference: cases mostly give every argument."""
+        of_op, of_reference = (inspect.signature(function).parameters for function in (self.op, self.reference))
+        for name in of_op.keys() & of_reference.keys():
+            default, expected = (of[name].default for of in (of_op, of_reference))
+            default, expected = (tuple(v) if isinstance(v, list) else v for v in (default, expected))
+            assert default == expected, f"{name} is {default} if left out; in reference.py it is {expected}"
 
     def test_results_that_are_no_tensors(self, device: str, case: Any) -> None:
         """Numbers, strings and the like: as the reference's."""

@@ -127,6 +127,11 @@ def rows_beyond_what_a_grid_has(a, b, c):
     return torch.where(torch.arange(len(a)).unsqueeze(1) < 65_535, fma(a, b, c), c)
 
 
+@plant("sizes at branches", "fma", HUGE={"rows": 2**19 + 3, "columns": 4097})
+def rows_counted_in_16_bits(a, b, c):
+    return torch.where(torch.arange(len(a)).unsqueeze(1) < 65_536, fma(a, b, c), c)
+
+
 @plant("sizes at branches", "fma")
 def index_of_16_bits(a, b, c):
     return torch.where(torch.arange(a.numel()).view(a.shape) < 2**16, fma(a, b, c), c)

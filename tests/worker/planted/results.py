@@ -250,6 +250,15 @@ def scratch_that_threads_share(a, b, c):
     return _scratch["product"] + c
 
 
+@plant("threads", "fma")
+def buffer_of_16_bits_that_threads_share(a, b, c):
+    if a.dtype != torch.float16:
+        return fma(a, b, c)
+    _scratch["wide"] = a.float()
+    time.sleep(0)
+    return fma(_scratch["wide"].to(a.dtype), b, c)
+
+
 _owner = threading.local()
 _main = threading.get_ident()
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelgen.scaffold.schema.errors import SchemaError
-from kernelgen.scaffold.schema.from_python import said_shapes
+from kernelgen.scaffold.schema.from_python import constants, said_shapes
 from kernelgen.scaffold.schema.from_python.container import container_of
 from kernelgen.scaffold.schema.from_python.source_file import SourceFile
 from kernelgen.scaffold.schema.model import Container, Schema
@@ -132,6 +132,11 @@ def _result(file: SourceFile, function: ast.FunctionDef) -> tuple[str, Container
         fields = zip(container.fields, annotations, strict=True)
         words = [f"{_type(file, annotation, f'{container.name}.{name}')} {name}" for name, annotation in fields]
         return (words[0] if len(words) == 1 else f"({', '.join(words)})"), container
+    head = node.value if isinstance(node, ast.Subscript) else node
+    if _TYPES.get(file.dotted(head) or "") == "Dict":
+        raise file.error(
+            "An operator returns no dict; return a tuple, or a NamedTuple or a dataclass that names the results.", node
+        )
     items = _subscript(file, node, _TUPLES)
     if items is None:
         return _type(file, node, "the result"), None
@@ -208,7 +213,8 @@ def _default(file: SourceFile, node: ast.expr, name: str, depth: int = 0) -> str
     """A default as a schema spells it; the schema's parser checks that it fits the type."""
     if isinstance(node, ast.Constant) and not isinstance(node.value, bytes) and node.value is not Ellipsis:
         return _literal(file, node)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+    is_negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    if is_negative and isinstance(node.operand, (ast.Constant, ast.Call, ast.Name, ast.Attribute)):
         return "-" + _default(file, node.operand, name, depth)
     if isinstance(node, (ast.List, ast.Tuple)):
         return f"[{', '.join(_default(file, i, name, depth) for i in node.elts)}]"
@@ -226,6 +232,8 @@ def _default(file: SourceFile, node: ast.expr, name: str, depth: int = 0) -> str
         return dotted.partition(".")[2]
     if isinstance(node, ast.Name) and depth < 8 and (value := file.value(node.id)) is not None:
         return _default(file, value, name, depth + 1)
+    if (value := constants.number(file, node)) is not None:
+        return repr(value)
     raise file.error(f"The default of {name} is not a literal, nor a dtype such as torch.float32.", node)
 
 

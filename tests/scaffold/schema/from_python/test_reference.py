@@ -208,6 +208,11 @@ REFUSED = [  # a file, and the sentence with the line and the caret under it
         "                     ^",
     ),
     (
+        "def op(x: Tensor) -> dict[str, Tensor]: ...",
+        "op.py:3: An operator returns no dict; return a tuple, or a NamedTuple or a dataclass that names the results.",
+        "                     ^",
+    ),
+    (
         "def op(n: int = 1.5) -> Tensor: ...",
         "op.py:3: The default 1.5 does not fit the type SymInt.",
         "       ^",

@@ -14,6 +14,25 @@ from tests.scaffold.schema.from_python.python_files import load, run, write
 torch = pytest.importorskip("torch")
 
 
+@pytest.mark.parametrize(
+    ("default", "value"),
+    [
+        ("1 / 8", 0.125),
+        ("-(1 / 8)", -0.125),
+        ("-(LOW - 1)", 0.75),
+        ("math.sqrt(0.5) * 2**-3", 0.5**0.5 / 8),
+        ("2 * math.pi", 6.283185307179586),
+        ("LOW", 0.25),
+        ("1 - LOW", 0.75),
+    ],
+)
+def test_a_default_may_be_computed_of_constants(tmp_path: Path, default: str, value: float):
+    head = "import math\nfrom torch import Tensor\n\nLOW = 1 / 4\n\n\n"
+    function = read(write(tmp_path, f"{head}def op(x: Tensor, a: float = {default}) -> Tensor: ...\n"), "op")
+    assert float(function.schema.arguments[1].default.text) == value
+    assert run(function.source)["op"].__defaults__ == (value,)
+
+
 def meaning(text: str) -> str:
     return str(torch._C.parse_schema("ns::op" + text))
 
