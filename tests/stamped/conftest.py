@@ -1,5 +1,6 @@
 """Projects stamped from the template of this checkout, built once and shared by every test and worker."""
 
+import functools
 import hashlib
 import inspect
 import os
@@ -20,7 +21,7 @@ import pytest
 from build_tools.instantiations import instantiate_line, instantiations
 
 from kernelgen.scaffold.schema.parser import parse
-from tests.conftest import locked
+from tests.conftest import locked, shared_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / "build" / "stamped"
@@ -69,13 +70,18 @@ def stamp(target: Path, **answers: object) -> Path:
     """Stamps a project with stock Copier, from a copy of the working tree's template."""
     from copier import run_copy
 
-    source = target.parent / f"{target.name}.template"
+    data = {"project_name": "demo-kernels", **answers}
+    run_copy(str(_template()), target, data=data, defaults=True, quiet=True)
+    return target
+
+
+@functools.cache
+def _template() -> Path:
+    """A copy of the working tree's template without git, of which Copier would take the last commit; not to be changed."""
+    source = shared_folder() / f"template-of-{os.getpid()}"
     shutil.copytree(REPOSITORY / "template", source / "template")
     shutil.copy(REPOSITORY / "copier.yml", source)
-    data = {"project_name": "demo-kernels", **answers}
-    run_copy(str(source), target, data=data, defaults=True, quiet=True)
-    shutil.rmtree(source)
-    return target
+    return source
 
 
 def run(command: list[str], project: Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
