@@ -21,7 +21,7 @@ import pytest
 from build_tools.instantiations import instantiate_line, instantiations
 
 from kernelgen.scaffold.schema.parser import parse
-from tests.conftest import locked, shared_folder
+from tests.conftest import locked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / "build" / "stamped"
@@ -77,8 +77,9 @@ def stamp(target: Path, **answers: object) -> Path:
 
 @functools.cache
 def _template() -> Path:
-    """A copy of the working tree's template without git, of which Copier would take the last commit; not to be changed."""
-    source = shared_folder() / f"template-of-{os.getpid()}"
+    """A copy of the working tree's template, not to be changed: of a folder with git Copier takes the last commit."""
+    # Among the files of this run of the tests; who stamps without pytest has a folder of its own.
+    source = Path(tempfile.mkdtemp(prefix="template-", dir=os.environ.get("KERNELGEN_TEST_RUN")))
     shutil.copytree(REPOSITORY / "template", source / "template")
     shutil.copy(REPOSITORY / "copier.yml", source)
     return source

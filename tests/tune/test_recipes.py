@@ -112,7 +112,8 @@ def described(op: str, device: str, capability: str | None, backward: bool = Fal
     def answer(do: str, **arguments: Any) -> str:
         return json.dumps(getattr(worker, do)(**arguments))
 
-    part = space.part(json.loads(answer("describe", device=device, capability=capability))["tunables"], device, capability, backward)
+    tunables = json.loads(answer("describe", device=device, capability=capability))["tunables"]
+    part = space.part(tunables, device, capability, backward)
 
     def ask(do: str, **arguments: Any) -> dict[str, Any]:
         if do != "estimates":
