@@ -28,19 +28,29 @@ LINE_OF_PREPROCESSOR = re.compile(r"^#.*$", re.MULTILINE)
 # What a toolkit's headers are called where they lie among the system's.
 TOOLKIT_FILE = re.compile(r"/(?:cooperative_groups|cub|cuda|nv|thrust|crt)/|/(?:cuda_\w+|mma|cooperative_groups)\.hp*$")
 
-ASSEMBLY = re.compile(r"\b(?:asm|__asm__|__asm)\b\s*(?:volatile|__volatile__|__volatile)?\s*\(")
-SHARED = re.compile(r"\b__shared__\b")
-NOT_INLINE = re.compile(r"(?<![(,])(?<![(,] )\b__noinline__\b")  # The keyword, and not an attribute's name.
-BOUNDS = re.compile(r"\b__launch_bounds__\b\s*\(")
-CLUSTER = re.compile(r"\b__cluster_dims__\b\s*\(")
-BLOCK_SIZE = re.compile(r"\b__block_size__\b\s*\(")
+
+def _word(name: str) -> str:
+    """The pattern of a whole word. What comes before it is looked at last: `re` finds a fixed text twenty times as fast
+    as a pattern that begins with `\\b`."""
+    return rf"{name}(?<!\w{name})\b"
+
+
+ASSEMBLY = re.compile(
+    rf"(?:{_word('asm')}|{_word('__asm__')}|{_word('__asm')})\s*(?:volatile|__volatile__|__volatile)?\s*\("
+)
+SHARED = re.compile(_word("__shared__"))
+# The keyword, and not an attribute's name.
+NOT_INLINE = re.compile(rf"{_word('__noinline__')}(?<![(,]__noinline__)(?<![(,] __noinline__)")
+BOUNDS = re.compile(rf"{_word('__launch_bounds__')}\s*\(")
+CLUSTER = re.compile(rf"{_word('__cluster_dims__')}\s*\(")
+BLOCK_SIZE = re.compile(rf"{_word('__block_size__')}\s*\(")
 LAUNCH = re.compile(r"<<<")
 KERNEL = re.compile(r"__attribute__\s*\(\(flatten\)\)")  # See __global__ in keywords.h.
 # What may stand between a template's parameters and __global__, and what stands between that and a kernel's name.
 SPECIFIERS = re.compile(r'(?:(?:static|inline|void|extern|"C"|__attribute__\s*\(\(\w+\)\))\s*)*$')
 NAME_OR_END = re.compile(r"(\w+)\s*\(|[;{<]")
 WITH_ARGUMENTS = ("__attribute__", "__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__", "alignas")
-LAUNCH_FUNCTION = re.compile(r"\bemulator_launch_(?:kernel|cooperative)\s*\(")
+LAUNCH_FUNCTION = re.compile(rf"(?:{_word('emulator_launch_kernel')}|{_word('emulator_launch_cooperative')})\s*\(")
 CAST = re.compile(
     r"\s*(?:\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*(?:const\s*)?\)"
     r"|(?:reinterpret|static)_cast<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>)"

@@ -221,11 +221,15 @@ def test_without_matplotlib(files, run, monkeypatch):
 
 
 @pytest.fixture
-def written(files, run, tmp_path) -> Path:
-    result = run("report", *files, "--out", tmp_path / "out", "--title", "My <kernels>")
-    assert result.code == 0, result.err
-    assert "6 cases on NVIDIA H200" in result.out
-    return tmp_path / "out" / "report.html"
+def written(files, run, made_once) -> Path:
+    """Drawn once for all tests: not to be changed."""
+
+    def fill(folder: Path) -> None:
+        result = run("report", *files, "--out", folder / "out", "--title", "My <kernels>")
+        assert result.code == 0, result.err
+        assert "6 cases on NVIDIA H200" in result.out
+
+    return made_once("report", fill) / "out" / "report.html"
 
 
 def test_the_page_stands_alone(written):
@@ -311,10 +315,13 @@ def test_the_page_in_a_browser(written, tmp_path, width, dark):
 
 @needs_browser
 @pytest.mark.parametrize("width", [360, 1200])
-def test_a_crowded_page_in_a_browser(file, run, tmp_path, width):
-    files = [file(f"{i}.json", run) for i, run in enumerate(crowded())]
-    assert run("report", *files, "--out", tmp_path / "out").code == 0
-    seen = look(tmp_path / "out" / "report.html", width, tmp_path)
+def test_a_crowded_page_in_a_browser(file, run, made_once, tmp_path, width):
+    files = [file(f"{i}.json", result) for i, result in enumerate(crowded())]
+
+    def fill(folder: Path) -> None:
+        assert run("report", *files, "--out", folder / "out").code == 0
+
+    seen = look(made_once("crowded-report", fill) / "out" / "report.html", width, tmp_path)
     assert seen["width"] <= width, "it scrolls sideways"
     assert seen["cut"] == []
     assert seen["overlaps"] == []

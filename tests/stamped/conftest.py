@@ -1,5 +1,6 @@
 """Projects stamped from the template of this checkout, built once and shared by every test and worker."""
 
+import functools
 import hashlib
 import inspect
 import os
@@ -69,13 +70,19 @@ def stamp(target: Path, **answers: object) -> Path:
     """Stamps a project with stock Copier, from a copy of the working tree's template."""
     from copier import run_copy
 
-    source = target.parent / f"{target.name}.template"
+    data = {"project_name": "demo-kernels", **answers}
+    run_copy(str(_template()), target, data=data, defaults=True, quiet=True)
+    return target
+
+
+@functools.cache
+def _template() -> Path:
+    """A copy of the working tree's template, not to be changed: of a folder with git Copier takes the last commit."""
+    # Among the files of this run of the tests; who stamps without pytest has a folder of its own.
+    source = Path(tempfile.mkdtemp(prefix="template-", dir=os.environ.get("KERNELGEN_TEST_RUN")))
     shutil.copytree(REPOSITORY / "template", source / "template")
     shutil.copy(REPOSITORY / "copier.yml", source)
-    data = {"project_name": "demo-kernels", **answers}
-    run_copy(str(source), target, data=data, defaults=True, quiet=True)
-    shutil.rmtree(source)
-    return target
+    return source
 
 
 def run(command: list[str], project: Path, **variables: str | None) -> subprocess.CompletedProcess[str]:

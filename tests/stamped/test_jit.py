@@ -28,10 +28,15 @@ def show():
 """
 
 
+@pytest.fixture(scope="module")
+def stamped(tmp_path_factory) -> Path:
+    return stamp(tmp_path_factory.mktemp("jit") / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}])
+
+
 @pytest.fixture
-def session(tmp_path):
+def session(stamped, copy_of, tmp_path):
     """Runs code after START in the Python of a project; returns what it printed and how often it compiled."""
-    project = stamp(tmp_path / "demo", ops=[{"name": "elementwise", "recipe": "elementwise"}])
+    project = copy_of(stamped)
 
     def call(code: str) -> tuple[list[str], int]:
         result = python(project, START + code, USE_CUDA="0", XDG_CACHE_HOME=str(tmp_path / "cache"), **quickly())

@@ -4,7 +4,6 @@ import ast
 import functools
 import hashlib
 import json
-import os
 import time
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from kernelgen.scaffold.schema.from_python import reference  # noqa: E402
 from kernelgen.worker.trace import traced  # noqa: E402
 from kernelgen.worker.trace.check import evaluate  # noqa: E402
 from kernelgen.worker.trace.graph import RefusedError, Sample  # noqa: E402
-from tests.conftest import shared_folder  # noqa: E402
+from tests.conftest import locked, shared_folder  # noqa: E402
 
 POINTWISE = Path(__file__).with_name("functions_to_trace.py")
 ROWS = POINTWISE.with_name("row_functions_to_trace.py")
@@ -37,10 +36,11 @@ def trace(path: Path, name: str) -> dict:
 def trace_of(text: str, path: Path, name: str) -> str:
     """As JSON: whoever asks again for the same function of the same text gets a copy, in any worker of this run."""
     kept = shared_folder() / f"trace-{hashlib.sha256(f'{text} {path} {name}'.encode()).hexdigest()[:20]}"
-    if not kept.exists():
-        unfinished = kept.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(new_trace(path, name))
-        unfinished.rename(kept)
+    with locked(kept.with_suffix(".lock")):
+        if not kept.exists():
+            unfinished = kept.with_suffix(".unfinished")
+            unfinished.write_text(new_trace(path, name))
+            unfinished.rename(kept)
     return kept.read_text()
 
 

@@ -190,6 +190,8 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
 def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
     samples = [assumption.sample(k) for k in range(4)]
     forward = merge([trace(function, sample, "forward") for sample in samples], samples)
+    if assumption.recipe == "pointwise":
+        _refuse_rows(forward)  # Before the gradient is traced, which takes longer.
     backward = None
     if any(output["dtype"] == "float" for output in forward["outputs"]) and not assumption.composed:
         try:
@@ -198,7 +200,7 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
             refused.is_of_gradient = True
             raise
     if assumption.recipe == "pointwise":
-        _refuse_rows(forward, backward)
+        _refuse_rows(backward)
     elif any(output["kind"] == "scalar" for output in forward["outputs"]):
         raise RefusedError("a result that depends on no tensor", 3)
     elif any(output["kind"] == "column" for output in forward["outputs"]):
