@@ -26,16 +26,22 @@ inline int device_attribute(const Tensor& tensor, cudaDeviceAttr which) {
   return value;
 }
 
-// What CUDA kernels for compute capability 8.0 and newer require beyond the checks for every device. The heads are q's
+// What CUDA kernels for compute capability 7.5 and newer require beyond the checks for every device. The heads are q's
 // second last dimension; `are_compiled` says whether such code was built.
 inline void check_cuda(const checks::Argument& q, bool are_compiled) {
   const int64_t heads = q.tensor.size(q.tensor.dim() - 2);
   if (heads > kMaxHeads) {
     checks::refuse(q, "has " + std::to_string(heads) + " heads", std::to_string(kMaxHeads) + " at most on CUDA");
   }
-  if (!are_compiled) refuse(q.op, "its kernels were not compiled; build for compute capability 8.0 or newer");
-  if (device_attribute(q.tensor, cudaDevAttrComputeCapabilityMajor) < 8) {
-    refuse(q.op, checks::device_of(q.tensor) + " is of compute capability below 8.0; it takes 8.0 or newer");
+  if (!are_compiled) refuse(q.op, "its kernels were not compiled; build for compute capability 7.5 or newer");
+  const int major = device_attribute(q.tensor, cudaDevAttrComputeCapabilityMajor);
+  if (major >= 8) return;
+  if (major < 7 || device_attribute(q.tensor, cudaDevAttrComputeCapabilityMinor) < 5) {
+    refuse(q.op, checks::device_of(q.tensor) + " is of compute capability below 7.5; it takes 7.5 or newer");
+  }
+  if (q.tensor.scalar_type() != dtypes::ScalarType::Half) {
+    const std::string gpu = checks::device_of(q.tensor) + ", a GPU of compute capability below 8.0";
+    checks::refuse(q, "is bfloat16 on " + gpu, "float16 there");
   }
 }
 
