@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import gpus
 import summary
 from summary import RECIPE
 
@@ -35,27 +36,6 @@ reach, and whether it is met.
 The tables of compile times give objects the names that their sources had when they were measured. Compilation is
 divided as finely now, but a `.cu` file names its instantiations: what was `flash_attention/forward_64_bf16.sm_80+.cu`
 is now the object `flash_attention/sm80/forward.cu (bfloat16, 64)`.
-"""
-
-# Static: what cuda.cpp of each recipe chooses, and where that was tried.
-GPUS = """## Which code runs on which GPU
-
-| recipe | 7.5 | 8.0, 10.0 | 8.6, 8.9, 12.0 | 9.0 |
-| --- | --- | --- | --- | --- |
-| `elementwise`, `swiglu`, the norms, those that quantise | portable | portable | portable | portable |
-| `linear_activation`, 16 bits | plain loops: right, slow | `mma.sync` | `mma.sync` | `wgmma` or `mma.sync` |
-| `linear_activation`, others | plain loops | plain loops | plain loops | plain loops |
-| `flash_attention` | refused | `mma.sync` | `mma.sync`, smaller tiles | `wgmma` or `mma.sync` |
-| `flash_attention_varlen` | refused | `mma.sync` | `mma.sync`, smaller tiles | `mma.sync` |
-| `flash_attention_paged` | refused | `mma.sync` | `mma.sync` | `mma.sync` |
-| `append_to_cache` | portable | portable | portable | portable |
-| `linear_fp8` | refused | refused | refused | `wgmma` |
-
-`wgmma` needs code for 9.0a and rows of whole 16 bytes. On 8.6, 8.9 and 12.0 the gradient of heads above 64 has
-smaller tiles. The norms take clusters for long rows from 9.0 on.
-
-Speed was measured on 9.0 alone; `mma.sync` was forced there for its rows in the tables below. The suites pass on an
-H200 and on the emulated 8.0 and 9.0a, that of `flash_attention` on the emulated 8.6. On other GPUs neither was tried.
 """
 
 
@@ -199,7 +179,7 @@ def unusual() -> list[str]:
 
 
 def page(all_results: list[dict[str, Any]]) -> str:
-    parts = [[*GPUS.splitlines(), ""], unusual(), *(part(results) for results in all_results), overhead()]
+    parts = [gpus.part(), unusual(), *(part(results) for results in all_results), overhead()]
     return "\n".join([HEAD, *(line for lines in parts for line in lines)]).rstrip() + "\n"
 
 

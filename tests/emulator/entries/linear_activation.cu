@@ -7,7 +7,9 @@
 #include "backward.cu"
 #include "plain.cu"
 #include "sm80/forward.cu"
+#if EMULATED_CUDA_ARCH >= 900
 #include "sm90/forward.cu"
+#endif
 
 using namespace linear_activation_kernel;
 
@@ -19,7 +21,9 @@ using namespace linear_activation_kernel;
 FORWARD(plain, float32)
 FORWARD(plain, bfloat16)
 FORWARD(sm80, float16)
+#if EMULATED_CUDA_ARCH >= 900
 FORWARD(sm90, bfloat16)
+#endif
 
 extern "C" cudaError_t backward_float16(
     const float16* grad,

@@ -28,12 +28,12 @@ constexpr int kKeysSharedBytes =
 template <int D, typename Values>
 struct Turing : Values {
   static constexpr int forward_warps = 4;
-  static constexpr int forward_keys = D == 64 ? 64 : Values::forward_keys < 48 ? Values::forward_keys : 48;
+  static constexpr int forward_keys = D == 64 ? 64 : 32;
   static constexpr int forward_stages = 1;
   static constexpr int keys_warps = 4;
   static constexpr int keys_rows = D == 64 ? 64 : 32;
   static constexpr int keys_stages = 1;
-  static constexpr int keys_warps_by_row = 2;
+  static constexpr int keys_warps_by_row = D == 64 ? 2 : 1;  // With D 128 and 2, registers would spill.
   static constexpr int queries_warps = 4;
   static constexpr int queries_keys = D == 64 ? 64 : 48;
   static constexpr int queries_stages = 1;
