@@ -2,8 +2,8 @@
 
     python benchmarks/spills.py --project DIR [--architectures LIST] [--recipes NAME ...]
 
-It needs nvcc and no GPU, and takes about an hour on one core for all. DIR keeps what is compiled: a run that was cut off
-goes on there. It prints a line for each object, and fails if a kernel spills. `kernelgen build --resources` shows
+It needs nvcc and no GPU, and takes about an hour on one core for all. DIR keeps what is compiled: a run that was cut
+off goes on there. It prints a line for each object, and fails if a kernel spills. `kernelgen build --resources` shows
 the same for a project of your own.
 """
 

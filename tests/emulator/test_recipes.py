@@ -179,8 +179,8 @@ def check_product(library, reference, memory, path, dtype, m, n, k, **gpu):
 
 @pytest.mark.parametrize("m, n, k, multiprocessors", SM80)
 def test_linear_activation_on_7_5(compiled, reference, memory, m, n, k, multiprocessors):
-    gpu = {"capability": 75, "multiprocessors": multiprocessors}
-    check_product(compiled("linear_activation", capability=75), reference, memory, "sm80", torch.float16, m, n, k, **gpu)
+    library, gpu = compiled("linear_activation", capability=75), {"capability": 75, "multiprocessors": multiprocessors}
+    check_product(library, reference, memory, "sm80", torch.float16, m, n, k, **gpu)
 
 
 @pytest.mark.parametrize("path, dtype", [("sm80", torch.float16), ("plain", torch.float32)])
