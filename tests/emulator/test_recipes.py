@@ -177,7 +177,9 @@ def check_product(library, reference, memory, path, dtype, m, n, k, **gpu):
     close(y, reference("linear_activation").linear_activation(*exact_inputs, "gelu_tanh"))
 
 
-@pytest.mark.parametrize("m, n, k, multiprocessors", SM80)
+@pytest.mark.parametrize(
+    "m, n, k, multiprocessors", [SM80[0], *(pytest.param(*shape, marks=pytest.mark.corpus) for shape in SM80[1:])]
+)
 def test_linear_activation_on_7_5(compiled, reference, memory, m, n, k, multiprocessors):
     library, gpu = compiled("linear_activation", capability=75), {"capability": 75, "multiprocessors": multiprocessors}
     check_product(library, reference, memory, "sm80", torch.float16, m, n, k, **gpu)
