@@ -30,6 +30,7 @@ struct Turing : Values {
   static constexpr int forward_warps = 4;
   static constexpr int forward_keys = D == 64 ? 64 : 32;
   static constexpr int forward_stages = 1;
+  static constexpr int forward_blocks = Values::forward_blocks < 2 ? Values::forward_blocks : 2;
   static constexpr int keys_warps = 4;
   static constexpr int keys_rows = D == 64 ? 64 : 32;
   static constexpr int keys_stages = 1;
