@@ -1,8 +1,8 @@
 """Writes docs/performance.md and the figures in README.md: `python benchmarks/performance.py [--check]`.
 
 Both come from results/kernels-*.json, which the README.md of this folder describes; README's table of functions comes
-from results/from_functions.json and results/from_functions_cpu.json. `--check` writes nothing, and fails if either file differs from what
-the results give.
+from results/from_functions.json and results/from_functions_cpu.json. `--check` writes nothing, and fails if either file
+differs from what the results give.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import gpus
 import summary
 from summary import RECIPE
 
@@ -37,28 +38,6 @@ reach, and whether it is met.
 The tables of compile times give objects the names that their sources had when they were measured. Compilation is
 divided as finely now, but a `.cu` file names its instantiations: what was `flash_attention/forward_64_bf16.sm_80+.cu`
 is now the object `flash_attention/sm80/forward.cu (bfloat16, 64)`.
-"""
-
-# Static: what cuda.cpp of each recipe chooses, and where that was tried.
-GPUS = """## Which code runs on which GPU
-
-| recipe | 7.5 | 8.0, 10.0 | 8.6, 8.9, 12.0 | 9.0 |
-| --- | --- | --- | --- | --- |
-| `elementwise`, `swiglu`, the norms, those that quantise | portable | portable | portable | portable |
-| `linear_activation`, 16 bits | plain loops: right, slow | `mma.sync` | `mma.sync` | `wgmma` or `mma.sync` |
-| `linear_activation`, others | plain loops | plain loops | plain loops | plain loops |
-| `flash_attention` | refused | `mma.sync` | `mma.sync`, smaller tiles | `wgmma` or `mma.sync` |
-| `flash_attention_varlen` | refused | `mma.sync` | `mma.sync`, smaller tiles | `mma.sync` |
-| `flash_attention_paged` | refused | `mma.sync` | `mma.sync` | `mma.sync` |
-| `append_to_cache` | portable | portable | portable | portable |
-| `linear_fp8` | refused | refused | refused | `wgmma` |
-| `flash_attention_fp8` | refused | `mma.sync` on bfloat16 | `mma.sync` on bfloat16 | `wgmma` |
-
-`wgmma` needs code for 9.0a and rows of whole 16 bytes. On 8.6, 8.9 and 12.0 the gradient of heads above 64 has
-smaller tiles. The norms take clusters for long rows from 9.0 on.
-
-Speed was measured on 9.0 alone; `mma.sync` was forced there for its rows in the tables below. The suites pass on an
-H200 and on the emulated 8.0 and 9.0a, that of `flash_attention` on the emulated 8.6. On other GPUs neither was tried.
 """
 
 
@@ -202,7 +181,7 @@ def unusual() -> list[str]:
 
 
 def page(all_results: list[dict[str, Any]]) -> str:
-    parts = [[*GPUS.splitlines(), ""], unusual(), *(part(results) for results in all_results), overhead()]
+    parts = [gpus.part(), unusual(), *(part(results) for results in all_results), overhead()]
     return "\n".join([HEAD, *(line for lines in parts for line in lines)]).rstrip() + "\n"
 
 
@@ -233,16 +212,20 @@ def functions(on_gpu: dict[str, Any], on_cpu: dict[str, Any]) -> str:
         cells += [means.get("cpu", ""), _least(groups["cpu"]) if "cpu" in groups else ""]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     every, every_on_cpu = ([row["ratio"] for row in results["rows"]] for results in (on_gpu, on_cpu))
-    gpu, cpu = on_gpu["environment"]["gpu"]["name"], on_cpu["environment"]
-    commits = [results["environment"]["git"] for results in (on_gpu, on_cpu)]
+    gpu, cpu = on_gpu["environment"], on_cpu["environment"]
     lines += [
         "",
-        "`torch.compile(dynamic=False)`'s time over the op's: geometric means over the sizes that were measured, and the",
-        f"least ratio. On an {gpu}, bfloat16, all {len(every)} rows: {geometric_mean(every):.2f}, the least {min(every):.2f}",
-        f"(commit {commits[0]}). On {cpu['cores']} cores of an {cpu['cpu']}, bfloat16 and float32, both directions, all",
-        f"{len(every_on_cpu)} rows: {geometric_mean(every_on_cpu):.2f}, the least {min(every_on_cpu):.2f} (commit {commits[1]}).",
+        "`torch.compile(dynamic=False)`'s time over the op's: geometric means over the sizes that were measured, and",
+        "the least ratio.",
+        f"On an {gpu['gpu']['name']}, bfloat16, at commit {gpu['git']}: {_summary(every)}.",
+        f"On {cpu['cores']} cores of an {cpu['cpu']}, bfloat16 and float32, both directions, at commit {cpu['git']}:",
+        f"{_summary(every_on_cpu)}.",
     ]
     return "\n".join([*lines, ""])
+
+
+def _summary(ratios: list[float]) -> str:
+    return f"{geometric_mean(ratios):.2f} over {len(ratios)} rows, the least {min(ratios):.2f}"
 
 
 def _least(*groups: list[float]) -> str:

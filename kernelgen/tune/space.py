@@ -68,6 +68,8 @@ def read(op: str, tunables: Any, kind: str, capability: str | None = None, backw
     if not isinstance(tunables, dict) or not all(isinstance(key, str) and re.fullmatch(PART, key) for key in tunables):
         raise LabError(f"{op}/lab.py: TUNABLES should hold the tunables of cpu and of cuda, such as {example}.")
     kind = part(tunables, kind, capability, backward)
+    if tunables.get(kind) == {}:
+        raise LabError(f"{op} has nothing to tune for {kind}: its lab.py lists no tunables there, on purpose.")
     if not tunables.get(kind):
         raise LabError(f"{op} has no tunables for {kind}, only for {', '.join(tunables)}; add them to its lab.py.")
     for name, values in tunables[kind].items():

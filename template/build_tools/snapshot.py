@@ -16,6 +16,7 @@ from .files import write
 from .instantiations import instantiate_line
 from .project import Project
 from .request import Request
+from .sources import architectures_line
 
 RECORD = "snapshot.json"
 
@@ -69,7 +70,7 @@ def take(project: Project, request: Request, configuration: Configuration) -> di
         "tools": tools,
         "files": {str(file): state(Path(file)) for file in files},
         "sources": sorted(str(path) for path in ops.glob("*/*.cpp")),
-        "kernels": {str(path): instantiate_line(path) for path in kernels},
+        "kernels": {str(path): [instantiate_line(path), architectures_line(path)] for path in kernels},
         "include": [str(folder) for folder in project.include_folders],
         "gpus": sorted(str(device) for device in Path("/dev").glob("nvidia[0-9]*")),
     }

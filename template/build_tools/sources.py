@@ -2,8 +2,9 @@
 
 A .cu file is compiled for every chosen architecture, unless its folder says otherwise. Files in `sm80/` are compiled
 for those from 8.0 on. Files in `sm90/` are compiled for 9.0a alone, if 9.0 or 9.0a is chosen: later GPUs lack the
-instructions that 9.0a adds. A file's name can say the same: `x.sm_80+.cu`, `x.sm_90a.cu`. A macro, HAS_SM_80 or
-HAS_SM_90A, tells the op's other files whether they were compiled (1) or not (0).
+instructions that 9.0a adds. A file's name can say the same: `x.sm_80+.cu`, `x.sm_90a.cu`. A line in the file goes
+before both: `// architectures: 7.5+`, in a file of `sm80/` that has code for 7.5 as well. A macro, HAS_SM_75, HAS_SM_80
+or HAS_SM_90A, tells the op's other files whether they were compiled (1) or not (0).
 """
 
 from __future__ import annotations
@@ -43,8 +44,22 @@ class Mark:
         return f"HAS_SM_{self.number}{self.suffix.upper()}"
 
 
+def architectures_line(source: Path) -> str | None:
+    """What follows `// architectures:` in a .cu file, if it has such a line."""
+    if source.suffix != ".cu" or not source.is_file():
+        return None
+    line = re.search(r"^// architectures:(.*)$", source.read_text(encoding="utf-8"), re.MULTILINE)
+    return line[1].strip() if line else None
+
+
 def mark_of(source: Path) -> Mark | None:
-    """What the folder or the name of a source says of its architectures: `sm80/x.cu`, `x.sm_90a.cu`, `x.sm_80+.cu`."""
+    """What a source, its folder or its name says of its architectures: `sm80/x.cu`, `x.sm_90a.cu`, `x.sm_80+.cu`."""
+    line = architectures_line(source)
+    if line is not None:
+        match = re.fullmatch(r"(\d+)\.(\d)\+", line)
+        if match is None:
+            raise BuildError(f"{source}: '// architectures: {line}' says no architecture to begin with; write it as in 7.5+.")
+        return Mark(int(match[1] + match[2]), onwards=True)
     if folder := re.fullmatch(r"sm_?(\d+)", source.parent.name):
         number = int(folder[1])
         # From 9.0 on each generation has instructions that no later one keeps: code with them ends in an a.

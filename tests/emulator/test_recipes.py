@@ -163,14 +163,26 @@ PRODUCTS = [
 @pytest.mark.parametrize("path, dtype, m, n, k, multiprocessors", PRODUCTS)
 @pytest.mark.parametrize("seed", with_sample(SEEDS, {8}))
 def test_linear_activation(compiled, reference, memory, path, dtype, m, n, k, multiprocessors, seed):
-    library = compiled("linear_activation")
+    gpu = {"seed": seed, "multiprocessors": multiprocessors}
+    check_product(compiled("linear_activation"), reference, memory, path, dtype, m, n, k, **gpu)
+
+
+def check_product(library, reference, memory, path, dtype, m, n, k, **gpu):
     x, bias = (memory.copy(random(*size, dtype=dtype)) for size in ((m, k), (n,)))
     weight = memory.copy((random(n, k) / math.sqrt(k)).to(dtype))
     y, z = memory.empty(m, n, dtype=dtype), memory.empty(m, n, dtype=dtype)
-    library(f"{path}_{NAMES[dtype]}", x, weight, bias, y, z, m, n, k, seed=seed, multiprocessors=multiprocessors)
+    library(f"{path}_{NAMES[dtype]}", x, weight, bias, y, z, m, n, k, **gpu)
     exact_inputs = [t.double() for t in (x, weight, bias)]
     close(z, reference("linear_activation").linear_activation(*exact_inputs, "none"))
     close(y, reference("linear_activation").linear_activation(*exact_inputs, "gelu_tanh"))
+
+
+@pytest.mark.parametrize(
+    "m, n, k, multiprocessors", [SM80[0], *(pytest.param(*shape, marks=pytest.mark.corpus) for shape in SM80[1:])]
+)
+def test_linear_activation_on_7_5(compiled, reference, memory, m, n, k, multiprocessors):
+    library, gpu = compiled("linear_activation", capability=75), {"capability": 75, "multiprocessors": multiprocessors}
+    check_product(library, reference, memory, "sm80", torch.float16, m, n, k, **gpu)
 
 
 @pytest.mark.parametrize("path, dtype", [("sm80", torch.float16), ("plain", torch.float32)])
@@ -205,9 +217,9 @@ class Shape(ctypes.Structure):
 class Attention:
     """An attention problem, as arguments of the entries' functions and of the reference."""
 
-    def __init__(self, memory: Memory, dims: int, shape: tuple[int, ...], **options) -> None:
+    def __init__(self, memory: Memory, dims: int, shape: tuple[int, ...], capability: int = 89, **options) -> None:
         self.memory, self.dims, self.options = memory, dims, options
-        self.dtype = torch.float16 if dims == 64 else torch.bfloat16
+        self.dtype = torch.float16 if dims == 64 or capability < 80 else torch.bfloat16
         self.name = f"{NAMES[self.dtype]}_{dims}"
         batch, heads, kv_heads, queries, keys, dim = shape
         left, right = options.get("window", (-1, -1))
@@ -260,6 +272,16 @@ ATTENTION = [
 ]
 
 
+# GPUs with less shared memory than others, for the kernels of sm80/: code for 7.5 there, and code for 8.0 on 8.9.
+SMALL_GPUS = (75, 89)
+
+
+@pytest.fixture
+def flash_attention(compiled):
+    """The kernels of sm80/ for a GPU, by its compute capability."""
+    return lambda gpu=89: compiled("flash_attention", capability=min(gpu, 80))
+
+
 # Few queries. Head dimension; batch, heads, heads of keys, queries, keys, dimension; splits, warps; options.
 DECODED = [
     (128, (2, 2, 2, 1, 150, 128), 1, 4, {}),
@@ -272,13 +294,13 @@ DECODED = [
 
 
 @pytest.mark.parametrize("dims, shape, splits, warps, options", DECODED)
+@pytest.mark.parametrize("gpu", SMALL_GPUS)
 @pytest.mark.parametrize("seed", with_sample(SEEDS, {8}))
-def test_flash_attention_decodes(compiled, reference, memory, dims, shape, splits, warps, options, seed):
-    library = compiled("flash_attention")
-    attention = Attention(memory, dims, shape, **options)
+def test_flash_attention_decodes(flash_attention, reference, memory, dims, shape, splits, warps, options, gpu, seed):
+    attention = Attention(memory, dims, shape, gpu, **options)
     inputs = (attention.q.float(), attention.k.float(), attention.v.float())
     expected, expected_lse = reference("flash_attention").flash_attention(*inputs, **options, return_lse=True)
-    out, lse = attention.forward(library, splits, warps, seed=seed)
+    out, lse = attention.forward(flash_attention(gpu), splits, warps, seed=seed, capability=gpu)
     close(out, expected)
     assert torch.allclose(lse, expected_lse, atol=1e-4)
 
@@ -305,12 +327,12 @@ def check_large_scores(forward, reference, memory, dims, power):
 
 @pytest.mark.parametrize("dims", (64, 128))
 @pytest.mark.parametrize("power", SCALES)
-def test_flash_attention_with_large_scores(compiled, reference, memory, dims, power):
-    library = compiled("flash_attention")
+def test_flash_attention_with_large_scores(flash_attention, reference, memory, dims, power):
+    library = flash_attention()
     for splits, decode_warps in ((1, 0), (3, 0), (1, 4)):
 
         def forward(attention, splits=splits, decode_warps=decode_warps):
-            return attention.forward(library, splits, decode_warps)
+            return attention.forward(library, splits, decode_warps, capability=89)
 
         check_large_scores(forward, reference, memory, dims, power)
 
@@ -330,32 +352,33 @@ def check_infinite_key(grads):
 
 
 @pytest.mark.parametrize("dims", (64, 128))
-def test_flash_attention_with_an_infinite_key(compiled, memory, dims):
-    library, attention = compiled("flash_attention"), infinite_key(memory, dims)
-    out, lse = attention.forward(library)
+def test_flash_attention_with_an_infinite_key(flash_attention, memory, dims):
+    library, attention = flash_attention(), infinite_key(memory, dims)
+    out, lse = attention.forward(library, capability=89)
     for deterministic in (False, True):
         grad = attention.random_tensor(*out.shape)
-        check_infinite_key(attention.backward(library, out, lse, grad, None, deterministic))
+        check_infinite_key(attention.backward(library, out, lse, grad, None, deterministic, capability=89))
 
 
 @pytest.mark.parametrize("dims, shape, options", ATTENTION)
+@pytest.mark.parametrize("gpu", SMALL_GPUS)
 @pytest.mark.parametrize("seed", with_sample(SEEDS, {8}))
-def test_flash_attention(compiled, reference, memory, dims, shape, options, seed):
-    library = compiled("flash_attention")
-    attention = Attention(memory, dims, shape, **options)
+def test_flash_attention(flash_attention, reference, memory, dims, shape, options, gpu, seed):
+    library, schedule = flash_attention(gpu), {"seed": seed, "capability": gpu}
+    attention = Attention(memory, dims, shape, gpu, **options)
     leaves = [t.float().requires_grad_() for t in (attention.q, attention.k, attention.v)]
     expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **options, return_lse=True)
-    out, lse = attention.forward(library, seed=seed)
+    out, lse = attention.forward(library, **schedule)
     close(out, expected)
     assert torch.allclose(lse, expected_lse, atol=1e-4)
     if dims == 64:
-        close(attention.forward(library, splits=3, seed=seed)[0], expected)
+        close(attention.forward(library, splits=3, **schedule)[0], expected)
 
     grad = attention.random_tensor(*out.shape)
     grad_lse = None if -torch.inf in lse else memory.copy(random(*lse.shape))
     loss = (expected * grad.float()).sum() + (0 if grad_lse is None else (expected_lse * grad_lse).sum())
     loss.backward()
     for deterministic in (False, True):
-        grads = attention.backward(library, out, lse, grad, grad_lse, deterministic, seed=seed)
+        grads = attention.backward(library, out, lse, grad, grad_lse, deterministic, **schedule)
         for name, gradient, leaf in zip("qkv", grads, leaves, strict=True):
             close(gradient, leaf.grad, f"gradient of {name}, {deterministic=}")

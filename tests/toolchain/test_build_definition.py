@@ -143,6 +143,17 @@ def test_a_file_is_compiled_for_what_its_name_or_folder_says(name, chosen, compi
     assert sources.compiled_for(Path(name), chosen.split()) == compiled.split()
 
 
+def test_a_line_of_a_file_goes_before_its_folder(tmp_path):
+    kernel = tmp_path / "sm80" / "kernel.cu"
+    kernel.parent.mkdir()
+    kernel.write_text("// architectures: 7.5+\n")
+    assert sources.compiled_for(kernel, ["7.5", "8.0", "9.0a"]) == ["7.5", "8.0", "9.0a"]
+    assert sources.macros(tmp_path, ["7.5"]) == ["-DHAS_SM_75=1"]
+    kernel.write_text("// architectures: Turing\n")
+    with pytest.raises(BuildError, match=r"'// architectures: Turing' says no architecture.*write it as in 7.5\+"):
+        sources.compiled_for(kernel, ["7.5"])
+
+
 @pytest.mark.parametrize(
     ("line", "instances"),
     [

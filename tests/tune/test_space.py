@@ -39,6 +39,11 @@ def test_without_a_part_of_its_own_the_gradient_has_the_forwards():
     assert space.part(TUNABLES, "cpu", None, True) == "cpu"
 
 
+def test_a_chip_may_have_nothing_to_tune():
+    with pytest.raises(LabError, match=r"op has nothing to tune for cuda 7\.5"):
+        space.read("op", {"cuda": {"n": (1, 2)}, "cuda 7.5": {}}, "cuda", "7.5")
+
+
 def test_the_version_is_that_of_the_values():
     versions = {space.read("op", {"cpu": {"n": values}}, "cpu").version for values in ((1, 2), (1, 2), (1, 3), (2, 1))}
     assert len(versions) == 3

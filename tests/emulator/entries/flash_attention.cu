@@ -85,4 +85,8 @@ cudaError_t run_backward(const Backward& problem) {
          accum}); \
   }
 EXPORT(float16, float16, 64)
+#if EMULATED_CUDA_ARCH < 800
+EXPORT(float16, float16, 128)
+#else
 EXPORT(bfloat16, bfloat16, 128)
+#endif

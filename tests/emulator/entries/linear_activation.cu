@@ -1,13 +1,15 @@
-// The kernels of every path, for one activation.
+// The kernels of every path, for one activation; before 9.0 those of sm80/ alone, to compile less.
 #define INSTANCE_T float16
 // No explicit instantiations in sm80/ and sm90/: FORWARD instantiates what it uses.
 #define INSTANCE_CLASS Small
 #define INSTANCE_GROUP(Instantiate, Activation)
 
+#include "sm80/forward.cu"
+#if EMULATED_CUDA_ARCH >= 900
 #include "backward.cu"
 #include "plain.cu"
-#include "sm80/forward.cu"
 #include "sm90/forward.cu"
+#endif
 
 using namespace linear_activation_kernel;
 
@@ -16,9 +18,10 @@ using namespace linear_activation_kernel;
       const T* x, const T* weight, const T* bias, T* y, T* z, int64_t m, int64_t n, int64_t k) { \
     return path::forward<T, GeluTanh>({x, weight, bias, y, z, m, n, k}, nullptr); \
   }
+FORWARD(sm80, float16)
+#if EMULATED_CUDA_ARCH >= 900
 FORWARD(plain, float32)
 FORWARD(plain, bfloat16)
-FORWARD(sm80, float16)
 FORWARD(sm90, bfloat16)
 
 extern "C" cudaError_t backward_float16(
@@ -33,3 +36,4 @@ extern "C" cudaError_t backward_float16(
   if (partial_rows(m, n) * n > partial_length) return cudaErrorMemoryAllocation;
   return backward<float16, GeluTanh>({grad, saved, grad_z, grad_bias, partial, m, n}, nullptr);
 }
+#endif

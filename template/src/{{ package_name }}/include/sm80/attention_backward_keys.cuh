@@ -34,7 +34,7 @@ struct KeysBlock {
   static constexpr int kSharedBytes = kStats + kStages * 2 * kStatBytes;
   // The part of an iteration's grad_q that a warp computes.
   static constexpr int kQueryRows = kRows / kWarpsByRow, kQueryDims = D * kWarpsByRow / kWarps;
-  static_assert(kRows % 32 == 0 && kStages >= 2 && kQueryRows % 16 == 0 && kQueryDims % 16 == 0);
+  static_assert(kRows % 32 == 0 && kStages >= 1 && kQueryRows % 16 == 0 && kQueryDims % 16 == 0);
   static_assert(2 * kRows <= kThreads && kSharedBytes == kKeysSharedBytes<Tuned, D>);
   using Scores = Accumulator<kRows>;
 
@@ -147,9 +147,8 @@ struct KeysBlock {
   }
 };
 
-// Computes the gradients of a tile of keys, from first_key on, of one head.
 template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
-__device__ void backward_keys_tile(
+__device__ void compute_backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
   using Block = KeysBlock<T, D, Tuned>;
   const int warp = threadIdx.x / kWarpSize, group = p.heads / p.kv_heads;
@@ -180,13 +179,14 @@ __device__ void backward_keys_tile(
   Accumulator<D> grad_k = {}, grad_v = {};
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
-    cp_async_wait<Block::kStages - 2>();
+    cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
     __syncthreads();  // This iteration's tiles have arrived, and no warp reads the last one's any more.
     if (step + Block::kStages - 1 < steps) {
       Block::load(p, sequence, shared, loaded, step + Block::kStages - 1);
       advance(loaded);
     }
     cp_async_commit();
+    if constexpr (Block::kStages == 1) wait_for_copies();
     const int stage = step % Block::kStages;
     const uint8_t *q = shared + Block::kRing + stage * Block::kStageBytes, *grad = q + Block::kRowsBytes;
     const float* lse = reinterpret_cast<const float*>(shared + Block::kStats + stage * 2 * Block::kStatBytes);
@@ -215,13 +215,23 @@ __device__ void backward_keys_tile(
     accumulate<T, D, Block::kRows>(grad_k, rounded, q);
     advance(tile);
   }
-  cp_async_wait<0>();
-  __syncthreads();
+  wait_for_copies();
   const int rows = sequence.mask().keys - first_key;
   const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
   const auto target_v = sequence.template key_rows<T>(p.grad_v, kv_head);
   store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp * 16, target_k, first_key, rows, p.dim);
   store_gradient<D, Block::kKeys>(grad_v, 1, shared + Block::kKeysBytes, warp * 16, target_v, first_key, rows, p.dim);
+}
+
+// Computes the gradients of a tile of keys, from first_key on, of one head.
+template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+__device__ void backward_keys_tile(
+    const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
+  if constexpr (kRunsHere<Tuned>) {
+    compute_backward_keys_tile<T, D, Tuned>(p, sequence, shared, kv_head, first_key);
+  } else {
+    __trap();
+  }
 }
 
 // Scales and rounds a tile of the accumulator, which it reads in the order in which add_grad_q leaves it: neighbours in

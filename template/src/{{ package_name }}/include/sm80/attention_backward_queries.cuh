@@ -71,9 +71,8 @@ struct QueriesBlock {
   }
 };
 
-// Computes the gradient of a tile of queries of one head, from first_row on.
 template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
-__device__ void backward_queries_tile(
+__device__ void compute_backward_queries_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int first_row) {
   using Block = QueriesBlock<T, D, Tuned>;
   const Mask& mask = sequence.mask();
@@ -104,11 +103,12 @@ __device__ void backward_queries_tile(
   Accumulator<D> grad_q = {};
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
-    cp_async_wait<Block::kStages - 2>();
+    cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
     __syncthreads();
     const int ahead = step + Block::kStages - 1;
     if (ahead < steps) Block::load(p, sequence, shared, kv_head, (first_tile + ahead) * Block::kKeys, ahead);
     cp_async_commit();
+    if constexpr (Block::kStages == 1) wait_for_copies();
     const uint8_t* k = shared + 2 * Block::kRowsBytes + step % Block::kStages * 2 * Block::kKeysBytes;
     typename Block::Scores weights = {}, ds = {};
     Fragment rounded[Block::kKeys / 16];
@@ -119,10 +119,20 @@ __device__ void backward_queries_tile(
     round_to<T, Block::kKeys>(rounded, ds);
     accumulate<T, D, Block::kKeys>(grad_q, rounded, k);
   }
-  cp_async_wait<0>();
-  __syncthreads();
+  wait_for_copies();
   const auto target = sequence.template query_rows<T>(p.grad_q, head);
   store_gradient<D, Block::kRows>(grad_q, p.score.scale, shared, warp_row, target, first_row, rows, p.dim);
+}
+
+// Computes the gradient of a tile of queries of one head, from first_row on.
+template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+__device__ void backward_queries_tile(
+    const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int first_row) {
+  if constexpr (kRunsHere<Tuned>) {
+    compute_backward_queries_tile<T, D, Tuned>(p, sequence, shared, head, first_row);
+  } else {
+    __trap();
+  }
 }
 
 }  // namespace attention::sm80

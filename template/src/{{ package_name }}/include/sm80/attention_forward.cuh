@@ -43,7 +43,7 @@ struct ForwardBlock {
   static constexpr int kKept = kQueriesInRegisters ? kSteps : 1;
   static constexpr int kStageBytes = 2 * kTileBytes<kKeys, D>;
   static constexpr int kSharedBytes = kTileBytes<kRows, D> + kStages * kStageBytes;
-  static_assert(kWarpRows % 16 == 0 && kKeys % 16 == 0 && kStages >= 2);
+  static_assert(kWarpRows % 16 == 0 && kKeys % 16 == 0 && kStages >= 1);
 
   // A warp's rows, 16 in each half: a lane has rows lane / 4 and lane / 4 + 8 of it.
   struct RowState {
@@ -245,11 +245,8 @@ struct ForwardBlock {
   }
 };
 
-// Computes the rows of a tile of one head, from first_row on, with a split of the keys. `kSinks`: there are sinks, and
-// keys are not split. The compiler orders a kernel with code for sinks in another way, so that other calls have their
-// own.
 template <typename T, int D, typename Tuned, bool kSinks, typename Problem, typename Sequence>
-__device__ void forward_tile(
+__device__ void compute_forward_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int kv_head, int first_row, int split) {
   using Block = ForwardBlock<T, D, Tuned>;
 
@@ -277,11 +274,12 @@ __device__ void forward_tile(
 
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
-    cp_async_wait<Block::kStages - 2>();
+    cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
     __syncthreads();  // This iteration's tiles have arrived, and no warp reads the last one's any more.
     const int ahead = step + Block::kStages - 1;
     if (ahead < steps) Block::load(p, sequence, shared, kv_head, last_tile - ahead, ahead);
     cp_async_commit();
+    if constexpr (Block::kStages == 1) wait_for_copies();
     const auto& mask = sequence.mask();
     if (warp_row >= mask.queries) continue;
     if constexpr (Block::kQueriesInRegisters) {
@@ -301,9 +299,21 @@ __device__ void forward_tile(
     Block::online_softmax(scores, rows, p.score.scale_log2);
     Block::accumulate(rows, scores, keys + kTileBytes<Block::kKeys, D>);
   }
-  cp_async_wait<0>();
-  __syncthreads();
+  wait_for_copies();
   Block::template epilogue<kSinks>(p, sequence, rows, shared, split, head, first_row);
+}
+
+// Computes the rows of a tile of one head, from first_row on, with a split of the keys. `kSinks`: there are sinks, and
+// keys are not split. The compiler orders a kernel with code for sinks in another way, so that other calls have their
+// own.
+template <typename T, int D, typename Tuned, bool kSinks, typename Problem, typename Sequence>
+__device__ void forward_tile(
+    const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int kv_head, int first_row, int split) {
+  if constexpr (kRunsHere<Tuned>) {
+    compute_forward_tile<T, D, Tuned, kSinks>(p, sequence, shared, head, kv_head, first_row, split);
+  } else {
+    __trap();
+  }
 }
 
 }  // namespace attention::sm80

@@ -7,6 +7,12 @@
 
 namespace attention::sm80 {
 
+// Until all copies that any thread of the block started have arrived.
+__device__ inline void wait_for_copies() {
+  cp_async_wait<0>();
+  __syncthreads();
+}
+
 // Starts to copy the rows of a head from `first` on to a tile; those from `end` on become zeros.
 template <int kRows, int D, int kThreads, typename T>
 __device__ void load_head(uint8_t* tile, const Rows<T>& rows, int first, int end, int chunks) {

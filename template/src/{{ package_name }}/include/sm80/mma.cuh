@@ -1,4 +1,5 @@
-// Matrix products by one warp (sm_80 and later): mma.sync, and ldmatrix, which loads its operands.
+// Matrix products by one warp (sm_75 and later): mma.sync, and ldmatrix, which loads its operands. The tensor cores of
+// 7.5 multiply float16 alone.
 //
 // ldmatrix loads 8x8 matrices of 16-bit elements, a row of which is 16 bytes of shared memory. ldmatrix_x4 loads four;
 // lanes 0 to 7 give the addresses of the first one's rows, lanes 8 to 15 those of the second's, and so on. Lane i then
@@ -51,6 +52,24 @@ __device__ inline uint32_t transposed(uint32_t matrix) {
 template <typename T>
 __device__ void mma_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+// 7.5 multiplies 8 elements of k at a time.
+template <>
+__device__ inline void mma_16x8x16<float16>(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 { %0, %1, %2, %3}, { %4, %5}, { %6}, { %0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(half ? b1 : b0));
+  }
+}
+// The host refuses bfloat16 there.
+template <>
+__device__ inline void mma_16x8x16<bfloat16>(float (&)[4], const uint32_t (&)[4], uint32_t, uint32_t) {
+  __trap();
+}
+#else
 #define MMA_16X8X16(T, name) \
   template <> \
   __device__ inline void mma_16x8x16<T>(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) { \
@@ -62,3 +81,4 @@ __device__ void mma_16x8x16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0
 MMA_16X8X16(float16, "f16")
 MMA_16X8X16(bfloat16, "bf16")
 #undef MMA_16X8X16
+#endif

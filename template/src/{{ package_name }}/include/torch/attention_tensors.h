@@ -26,16 +26,25 @@ inline int device_attribute(const Tensor& tensor, cudaDeviceAttr which) {
   return value;
 }
 
-// What CUDA kernels for compute capability 8.0 and newer require beyond the checks for every device. The heads are q's
-// second last dimension; `are_compiled` says whether such code was built.
+// What CUDA kernels of attention require beyond the checks for every device: compute capability 7.5 in float16, 8.0 in
+// other dtypes. The heads are q's second last dimension; `are_compiled` says whether such code was built.
 inline void check_cuda(const checks::Argument& q, bool are_compiled) {
   const int64_t heads = q.tensor.size(q.tensor.dim() - 2);
   if (heads > kMaxHeads) {
     checks::refuse(q, "has " + std::to_string(heads) + " heads", std::to_string(kMaxHeads) + " at most on CUDA");
   }
-  if (!are_compiled) refuse(q.op, "its kernels were not compiled; build for compute capability 8.0 or newer");
-  if (device_attribute(q.tensor, cudaDevAttrComputeCapabilityMajor) < 8) {
-    refuse(q.op, checks::device_of(q.tensor) + " is of compute capability below 8.0; it takes 8.0 or newer");
+  const dtypes::ScalarType dtype = q.tensor.scalar_type();
+  const bool is_16_bit = dtype == dtypes::ScalarType::Half || dtype == dtypes::ScalarType::BFloat16;
+  const std::string least = is_16_bit ? "7.5" : "8.0";
+  if (!are_compiled) refuse(q.op, "its kernels were not compiled; build for compute capability " + least + " or newer");
+  const int major = device_attribute(q.tensor, cudaDevAttrComputeCapabilityMajor);
+  if (major >= 8) return;
+  const std::string device = checks::device_of(q.tensor);
+  if (!is_16_bit || major < 7 || device_attribute(q.tensor, cudaDevAttrComputeCapabilityMinor) < 5) {
+    refuse(q.op, device + " is of compute capability below " + least + "; it takes " + least + " or newer");
+  }
+  if (dtype == dtypes::ScalarType::BFloat16) {
+    checks::refuse(q, "is bfloat16 on " + device + ", a GPU of compute capability below 8.0", "float16 there");
   }
 }
 
