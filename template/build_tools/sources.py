@@ -58,7 +58,9 @@ def mark_of(source: Path) -> Mark | None:
     if line is not None:
         match = re.fullmatch(r"(\d+)\.(\d)\+", line)
         if match is None:
-            raise BuildError(f"{source}: '// architectures: {line}' says no architecture to begin with; write it as in 7.5+.")
+            raise BuildError(
+                f"{source}: '// architectures: {line}' says no architecture to begin with; write it as in 7.5+."
+            )
         return Mark(int(match[1] + match[2]), onwards=True)
     if folder := re.fullmatch(r"sm_?(\d+)", source.parent.name):
         number = int(folder[1])

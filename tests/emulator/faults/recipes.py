@@ -96,7 +96,7 @@ LINEAR = [
 ATTENTION = [
     _attention(
         *("keys_not_waited_for", Kind.ASYNC_WAIT),
-        *("cp_async_wait<Block::kStages - 2>();", "cp_async_wait<Block::kStages - 1>();"),
+        *("cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();", "cp_async_wait<Block::kStages - 1>();"),
     ),
     _attention("keys_still_being_read", Kind.STAGE, "__syncthreads();  // This iteration's tiles have arrived,", "//"),
     _attention(
