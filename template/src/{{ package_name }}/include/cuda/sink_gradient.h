@@ -24,24 +24,26 @@ struct SinkGradient {
 
 #ifdef __CUDACC__
 
-__device__ inline void sum_sink_gradient(const SinkGradient& p) {
+// By a block for each head.
+template <int kThreads>
+__device__ void sum_sink_gradient(const SinkGradient& p) {
   const int head = blockIdx.x;
   const float sink = p.sinks[head];
   float sum = 0;
   // A sink of -inf has no weight, in rows without a key either.
   for (int batch = 0; batch < p.batch && sink != -INFINITY; ++batch) {
     const int64_t first = (int64_t(batch) * p.heads + head) * p.queries;
-    for (int64_t row = first + threadIdx.x; row < first + p.queries; row += kSinkThreads) {
+    for (int64_t row = first + threadIdx.x; row < first + p.queries; row += kThreads) {
       sum -= exp2_fast((sink - p.lse[row]) * kLog2E) * p.delta[row];
     }
   }
-  __shared__ float of_warps[kSinkThreads / 32];
+  __shared__ float of_warps[kThreads / 32];
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffff, sum, distance);
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = sum;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  for (int warp = 1; warp < kSinkThreads / 32; ++warp) sum += of_warps[warp];
+  for (int warp = 1; warp < kThreads / 32; ++warp) sum += of_warps[warp];
   p.grad_sinks[head] = sum;
 }
 
