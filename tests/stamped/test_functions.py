@@ -10,7 +10,7 @@ from .conftest import REPOSITORY
 
 (FOLDER,) = (REPOSITORY / "template").glob("src/*/include/cpu")
 HEADERS = ("exponential.h", "float_bits.h", "functions.h")
-FUNCTIONS = (*("exp", "tanh", "erf", "log", "log2", "log10", "log1p", "expm1", "exp2", "sinh", "cosh", "atan", "asin"),)
+FUNCTIONS = ("exp", "tanh", "erf", "log", "log2", "log10", "log1p", "expm1", "exp2", "sinh", "cosh", "atan", "asin")
 # Functions of functions, and choices of them, as formulas have them.
 FORMULAS = {
     "softplus": "x > 20 ? x : math::log1p(math::exp(x))",

@@ -23,7 +23,8 @@ EVERY_HALF = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 
 @pytest.fixture
 def compile_loops(tmp_path):
-    shutil.copy(HEADER, tmp_path)
+    for header in ("half.h", "float_bits.h"):
+        shutil.copy(HEADER.with_name(header), tmp_path)
     (tmp_path / "loops.cpp").write_text(LOOPS)
 
     def compile_loops(*flags: str) -> str:

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
+
+#include "float_bits.h"
 
 namespace fp8 {
 
@@ -19,18 +20,6 @@ struct Format {
   explicit Format(bool e5m2)
       : fraction(e5m2 ? 2 : 3), bias(e5m2 ? 15 : 7), largest(e5m2 ? 57344.f : 448.f), infinity(e5m2 ? 0x7c : 0x7f) {}
 };
-
-inline int bits_of(float value) {
-  int bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-inline float float_of(int bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
 
 // The larger of `largest` and a number's magnitude, as bits, which are in the order of the numbers. Infinity and NaN do
 // not count.

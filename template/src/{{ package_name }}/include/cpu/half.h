@@ -4,8 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <limits>
+
+#include "float_bits.h"
 
 namespace dtypes {
 
@@ -20,18 +21,6 @@ struct Half {
  private:
   static constexpr int kSign = INT32_MIN, kInfinity = 0x7f800000;  // The bits of float's -0 and infinity,
   static constexpr int kSmallest = (127 - 14) << 23;               // and of 2^-14, float16's smallest normal number.
-
-  static int bits_of(float value) {
-    int bits;
-    std::memcpy(&bits, &value, sizeof(bits));
-    return bits;
-  }
-
-  static float float_of(int bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof(value));
-    return value;
-  }
 
   // SSE2, which is what any x86-64 has, knows no maximum of integers; that with 0 takes it two instructions.
   static int positive_part(int x) { return x > 0 ? x : 0; }
