@@ -24,13 +24,17 @@ class GitError(KernelgenError):
     """git is not installed, or failed."""
 
 
-def git(folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool = False) -> bytes:
+def git(
+    folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool = False, index: Path | None = None
+) -> bytes:
     """The output of `git -C folder arguments…`, without the user's hooks; if `neutral`, without any settings of theirs.
+
+    `index` takes the place of the repository's own.
 
     Raises:
         GitError: git is not installed, or it failed; the message is its own first line.
     """
-    done = run(folder, *arguments, stdin=stdin, neutral=neutral)
+    done = run(folder, *arguments, stdin=stdin, neutral=neutral, index=index)
     if done.returncode:
         messages = done.stderr.decode(errors="replace").strip().splitlines()
         raise GitError(messages[0] if messages else f"git {arguments[0]} failed.")
@@ -38,7 +42,7 @@ def git(folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool
 
 
 def run(
-    folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool = False
+    folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool = False, index: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """As `git`, for commands whose exit code is an answer.
 
@@ -48,6 +52,8 @@ def run(
     environment = {name: value for name, value in os.environ.items() if name not in _HOOK_VARIABLES}
     if neutral:
         environment = {name: value for name, value in environment.items() if not name.startswith("GIT_")} | _NEUTRAL
+    if index:
+        environment["GIT_INDEX_FILE"] = str(index)
     quiet = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false")
     command = ["git", "-C", str(folder), *quiet, *arguments]
     try:

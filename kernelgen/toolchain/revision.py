@@ -4,7 +4,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from kernelgen.errors import KernelgenError
@@ -12,18 +12,20 @@ from kernelgen.scaffold.git import GitError, git, text
 from kernelgen.toolchain import current
 from kernelgen.toolchain.build import Build, environment
 
-_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
-
 
 @contextmanager
 def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
-    """The project at `root` as of a revision, in a work tree that is removed when the block ends; and its commit.
+    """The project at `root` as of a revision, in a folder that is removed when the block ends; and its commit.
+
+    The files come through an index of the folder's own. `git worktree` would write a list into the repository, which
+    other processes may read half-written and which outlives a process that is killed.
 
     Raises:
         KernelgenError: the project is not in a git repository, or there is no such revision, or no project in it.
     """
     try:
         prefix = text(root, "rev-parse", "--show-prefix")
+        top = Path(text(root, "rev-parse", "--show-toplevel"))
     except GitError as error:
         raise KernelgenError(f"{root} is not in a git repository, so it has no other revisions: {error}") from None
     try:
@@ -31,15 +33,14 @@ def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
     except GitError:
         raise KernelgenError(f"There is no revision {revision!r} in the repository of {root}.") from None
     scratch = Path(tempfile.mkdtemp(prefix="kernelgen-compare-"))
-    tree = scratch / "tree"
+    tree, index = scratch / "tree", scratch / "index"
     try:
-        git(root, *_NO_HOOKS, "worktree", "add", "--quiet", "--detach", str(tree), commit)
+        git(top, "read-tree", "--no-sparse-checkout", commit, index=index)
+        git(top, "checkout-index", "--all", f"--prefix={tree}/", index=index)
         if not (tree / prefix / "setup.py").is_file():
             raise KernelgenError(f"There was no project in {prefix or 'the repository'} at {revision}.")
         yield tree / prefix, commit
     finally:
-        with suppress(GitError):
-            git(root, "worktree", "remove", "--force", str(tree))
         shutil.rmtree(scratch, ignore_errors=True)
 
 
