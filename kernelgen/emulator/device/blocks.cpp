@@ -90,6 +90,7 @@ void start_cluster(uint64_t number) {
     cluster.blocks.push_back(make_block(cluster, rank, index));
     cluster.blocks.back()->id = block;
     cluster.live += cluster.blocks.back()->live;
+    for (const auto& warp : cluster.blocks.back()->warps) current_launch->warps.push_back(warp.get());
   }
 }
 

@@ -132,6 +132,12 @@ Warp* highest_priority() {
 }
 
 Warp* any_runnable() {
+  // Most warps can run, so a few draws mostly do.
+  const auto& warps = current_launch->warps;
+  for (int draw = 0; draw < 4 && !warps.empty(); ++draw) {
+    Warp* const warp = warps[machine.below(warps.size())];
+    if (warp->runnable) return warp;
+  }
   static std::vector<Warp*> runnable;
   runnable.clear();
   for_each_warp([](Warp& warp) {
@@ -212,6 +218,7 @@ void remove_finished() {
   auto& clusters = current_launch->clusters;
   for (size_t i = clusters.size(); i-- > 0;) {
     if (clusters[i]->live) continue;
+    std::erase_if(current_launch->warps, [&](Warp* warp) { return warp->block->cluster == clusters[i].get(); });
     release(*clusters[i]);
     clusters.erase(clusters.begin() + i);
     last_warp = nullptr;

@@ -156,10 +156,28 @@ struct Cluster {
 enum class Order { kUniform, kPriorities, kSticky };
 enum class Pace { kEager, kRandom, kOldestLast, kNewestLast };
 
+// Random numbers, which the scheduler draws at every step (SplitMix64: Steele, Lea and Flood, 2014).
+class Random {
+ public:
+  using result_type = uint64_t;
+  static constexpr uint64_t min() { return 0; }
+  static constexpr uint64_t max() { return ~uint64_t(0); }
+  void seed(uint64_t seed) { state_ = seed; }
+  uint64_t operator()() {
+    uint64_t mixed = state_ += 0x9e3779b97f4a7c15;
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+    return mixed ^ mixed >> 31;
+  }
+
+ private:
+  uint64_t state_ = 0;
+};
+
 struct Machine {
   Order order = Order::kUniform;
   Pace pace = Pace::kRandom;
-  std::mt19937_64 random;
+  Random random;
   int capability = 90, multiprocessors = 4, resident_clusters = 2;
   Thread* current = nullptr;
   bool may_leave = false;  // Whether a thread or an asynchronous operation runs, which leave_thread ends.
@@ -173,7 +191,7 @@ struct Machine {
   cudaError_t last_error = cudaSuccess;
   std::string launch_error;
 
-  uint64_t below(uint64_t limit) { return random() % limit; }
+  uint64_t below(uint64_t limit) { return uint64_t((unsigned __int128)(random()) * limit >> 64); }
   bool one_in(uint64_t n) { return below(n) == 0; }
 };
 
@@ -203,6 +221,7 @@ struct Launch {
   void (*body)(void*);
   void* arguments;
   std::vector<std::unique_ptr<Cluster>> clusters = {};  // Resident on the machine.
+  std::vector<Warp*> warps = {};                        // Theirs.
   std::deque<std::function<void()>> pending = {};       // See `later`.
   std::map<const void*, SharedVariable> variables = {};
   std::vector<uint8_t> valid = {};  // Of each four bytes of the window, which belong to a variable: a mask.
@@ -231,11 +250,7 @@ inline uint32_t number_in_block(const Thread& thread) {
 
 template <typename F>
 void for_each_warp(const F& visit) {
-  for (const auto& cluster : current_launch->clusters) {
-    for (const auto& block : cluster->blocks) {
-      for (const auto& warp : block->warps) visit(*warp);
-    }
-  }
+  for (Warp* warp : current_launch->warps) visit(*warp);
 }
 
 // Runs all blocks of the launch, or until one fails.
