@@ -26,8 +26,6 @@ LIMIT_S = 900
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # PyTorch's caching allocator would hide accesses outside of a tensor, or to a freed one.
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-# Recipes with a path for Hopper, which can take the path for sm80 there too.
-WITH_PATHS = ("flash_attention", "linear_activation")
 # Recipes of ops whose kernels are written from a function or from shapes, and the skeleton.
 GENERATED = ("blank", "pointwise", "row_wise", "shaped")
 
@@ -67,11 +65,16 @@ def _is_wanted(step: Step, options: argparse.Namespace) -> bool:
     return not options.only or step.name in options.only
 
 
-def making(project: Path) -> list[Step]:
+def recipes(*rooms: str) -> list[str]:
+    """The recipes whose op has folders of these names, such as `sm90`."""
     folders = (ROOT / "template").glob("src/*/ops/*ops_by_recipe.*")
-    recipes = sorted(folder.name.split("ops_by_recipe.")[1].split(" ")[0] for folder in folders)
+    having = [folder for folder in folders if all((folder / room).is_dir() for room in rooms)]
+    return sorted(folder.name.split("ops_by_recipe.")[1].split(" ")[0] for folder in having)
+
+
+def making(project: Path) -> list[Step]:
     kernelgen = [sys.executable, "-m", "kernelgen"]
-    chosen = f"recipes=[{', '.join(recipe for recipe in recipes if recipe not in GENERATED)}]"
+    chosen = f"recipes=[{', '.join(recipe for recipe in recipes() if recipe not in GENERATED)}]"
     return [
         Step("stamp", [*kernelgen, "new", str(project), "--defaults", "--data", chosen], ROOT),
         Step("build", [*kernelgen, "build", "--arch", "native", "--python", sys.executable], project),
@@ -91,12 +94,14 @@ def checks(project: Path) -> list[Step]:
     calls = [sys.executable, str(ROOT / "tools" / "calls.py"), str(project)]
     sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
     package = project.name.replace("-", "_")
-    sm80 = {f"{package}_{op}_PATH".upper(): "sm80" for op in WITH_PATHS} | NO_CACHE
+    # They take the path for Hopper, and can take the other there too.
+    with_paths = recipes("sm80", "sm90")
+    sm80 = {f"{package}_{op}_PATH".upper(): "sm80" for op in with_paths} | NO_CACHE
     tiles = [sys.executable, str(ROOT / "tools" / "tiles.py"), str(project)]
-    halves = ["--only", *WITH_PATHS, "--dtypes", "float16", "bfloat16"]
+    halves = ["--only", *with_paths, "--dtypes", "float16", "bfloat16"]
     # initcheck does not see the writes of Hopper's copy engine, and reports every read of them. cuBLAS uses that engine
     # too, in the products of linear_activation's backward.
-    not_seen = {"initcheck": ["--without", *WITH_PATHS]}
+    not_seen = {"initcheck": ["--without", *recipes("sm90")]}
     not_seen_of_sm80 = {"initcheck": ["--forward-only", "linear_activation"]}
     return [
         *(Step(tool, [*sanitizer, tool, *calls, *not_seen.get(tool, [])], ROOT, NO_CACHE) for tool in TOOLS),
