@@ -1,0 +1,23 @@
+// How much a thread holds in registers. ptxas allocates them for each generation of GPUs anew: what fits on Hopper, where
+// the kernels were timed, spills on others. There a thread holds less.
+
+#pragma once
+
+// Whether it does. For device code only, since host code is the same for all GPUs.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ / 100 != 9
+constexpr bool kHoldsLess = true;
+#else
+constexpr bool kHoldsLess = false;
+#endif
+
+// The second launch bound of a kernel whose blocks are independent: how many a multiprocessor has registers for, one
+// fewer where a thread would spill. Each has so many loads in flight that the others still keep memory busy. It is not
+// for persistent kernels, of which the host launches as many blocks as are resident.
+constexpr int resident_blocks(int on_hopper) { return kHoldsLess && on_hopper > 1 ? on_hopper - 1 : on_hopper; }
+
+// Makes the compiler compute again what follows from these values, such as the addresses of a thread's accesses. It
+// would compute that before a loop, and keep it in registers.
+template <typename... Values>
+__device__ void compute_again_from(Values&... values) {
+  (..., [](int& value) { asm volatile("" : "+r"(value)); }(values));
+}
