@@ -62,6 +62,7 @@ class FlatRows {
     for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first * N < rows_; first += step()) f(first + threadIdx.y);
   }
 
+  // Makes the compiler compute what follows from the places of accesses again, such as which elements are further ones.
   __device__ void forget_places() {
     each_flat_access([&](int access) { compute_again_from(row_[access], split_[access]); });
   }

@@ -124,7 +124,7 @@ class PeeledGradient {
     auto next = load_row(group_.first());  // A row ahead.
     for (int64_t row = group_.first(); row < rows; row += count) {
       __syncwarp();  // Other lanes have read what the next copies replace.
-      if constexpr (kHoldsLess || (kKeepsTerms && sizeof(Sum) == 8)) compute_again_from(first_access_, begin_, shifts_);
+      if constexpr (kForgetsPlaces) compute_again_from(first_access_, begin_, shifts_);
       fetch(row + (kStages - 1) * count);
       const auto current = next;
       next = load_row(row + count);
@@ -144,6 +144,9 @@ class PeeledGradient {
 
   // The terms of the input's gradient are kept in registers if there is room beside the sums, else computed again.
   static constexpr bool kKeepsTerms = kParameters * kAccesses * N * sizeof(Sum) <= 64;
+
+  // Terms of float64 leave no registers for addresses on Hopper either.
+  static constexpr bool kForgetsPlaces = kHoldsLess || (kKeepsTerms && sizeof(Sum) == 8);
 
   using Row = typename Mathematics::Row;
 

@@ -1,5 +1,5 @@
-// How much a thread holds in registers. ptxas allocates them for each generation of GPUs anew: what fits on Hopper, where
-// the kernels were timed, spills on others. There a thread holds less.
+// How much a thread holds in registers. ptxas allocates them for each generation of GPUs anew: what fits on Hopper,
+// where the kernels were timed, spills on others. There a thread holds less.
 
 #pragma once
 
