@@ -13,7 +13,9 @@ constexpr bool kHoldsLess = false;
 // The second launch bound of a kernel whose blocks are independent: how many a multiprocessor has registers for, one
 // fewer where a thread would spill. Each has so many loads in flight that the others still keep memory busy. It is not
 // for persistent kernels, of which the host launches as many blocks as are resident.
-constexpr int resident_blocks(int on_hopper) { return kHoldsLess && on_hopper > 1 ? on_hopper - 1 : on_hopper; }
+constexpr int resident_blocks(int on_hopper) {
+  return kHoldsLess && on_hopper > 1 ? on_hopper - 1 : on_hopper;
+}
 
 // Makes the compiler compute again what follows from these values, such as the addresses of a thread's accesses. It
 // would compute that before a loop, and keep it in registers.
