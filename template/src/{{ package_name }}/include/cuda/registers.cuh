@@ -11,8 +11,8 @@ constexpr bool kHoldsLess = false;
 #endif
 
 // The second launch bound of a kernel whose blocks are independent: how many a multiprocessor has registers for, a
-// quarter fewer (one at least) where a thread would spill. Each has so many loads in flight that the others still keep memory busy. It is not
-// for persistent kernels, of which the host launches as many blocks as are resident.
+// quarter fewer (one at least) where a thread would spill. Each has so many loads in flight that the others still keep
+// memory busy. It is not for persistent kernels, of which the host launches as many blocks as are resident.
 constexpr int resident_blocks(int on_hopper) {
   if (!kHoldsLess || on_hopper == 1) return on_hopper;
   return on_hopper - (on_hopper < 8 ? 1 : on_hopper / 4);
