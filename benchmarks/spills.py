@@ -3,15 +3,15 @@
     python benchmarks/spills.py --project DIR [--architectures LIST] [--recipes NAME ...]
 
 It needs nvcc and no GPU, and takes about an hour on one core for all. DIR keeps what is compiled: a run that was cut
-off goes on there. It prints a line for each object, and fails if a kernel spills. `kernelgen build --resources` shows
-the same for a project of your own.
+off goes on there. It prints a line for each object, with the seconds of processor time that it took for all of the
+architectures, and fails if a kernel spills. `kernelgen build --resources` shows the same for a project of your own.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from build import Project, call
+from build import Project, Time, call
 from compile_times import RECIPES
 from kernelgen.toolchain import resources
 
@@ -28,9 +28,10 @@ def stamped(folder: Path, recipes: list[str], architectures: str) -> Project:
 def spills_of(project: Project, output: str, label: str) -> list[str]:
     """Compiles an object. A line for each of its kernels that spills."""
     configuration = project.configuration()
-    call([configuration["ninja"], "-f", "build/release/build.ninja", "-j1", output], project.root)
+    command = [configuration["ninja"], "-f", "build/release/build.ninja", "-j1", output]
+    seconds = Time.of(lambda: call(command, project.root))["cpu"]
     kernels = resources.parse(label, (project.root / f"{output}.txt").read_text())
-    print(f"{len(kernels):4} kernels  {label}", flush=True)
+    print(f"{len(kernels):4} kernels {seconds:7.2f} s  {label}", flush=True)
     return [
         f"{kernel.spill_stores} + {kernel.spill_loads} bytes, {kernel.registers} registers, on {kernel.architecture}: "
         f"{kernel.name}"

@@ -8,6 +8,7 @@
 #include "flat_rows.cuh"
 #include "gradient_tensors.cuh"
 #include "pipeline.cuh"
+#include "registers.cuh"
 #include "widen.cuh"
 
 constexpr int kFlatBackwardThreads = 512;  // Of a multiprocessor, which share its registers.
@@ -68,6 +69,7 @@ class FlatGradient : public FlatRows<T, Mathematics::kSums> {
     if (threadIdx.x < N) numbers_[0][threadIdx.x] = load_numbers(first);
     this->synchronise();
     this->each_period([&](int64_t period) {
+      if constexpr (kHoldsLess) this->forget_places();
       fetch(period + (kStages - 1) * this->step());
       work_on(period, load_numbers(period + this->step()));
       pipeline_.release();

@@ -12,6 +12,7 @@
 #include "accumulate.cuh"
 #include "evict_last.cuh"
 #include "reduce.cuh"
+#include "registers.cuh"
 #include "row_grid.cuh"
 #include "row_matrix.h"
 #include "tile.cuh"
@@ -59,6 +60,11 @@ class FlatRows {
   template <typename F>
   __device__ void each_period(const F& f) const {
     for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first * N < rows_; first += step()) f(first + threadIdx.y);
+  }
+
+  // Makes the compiler compute what follows from the places of accesses again, such as which elements are further ones.
+  __device__ void forget_places() {
+    each_flat_access([&](int access) { compute_again_from(row_[access], split_[access]); });
   }
 
   // From one of the group's periods to its next.

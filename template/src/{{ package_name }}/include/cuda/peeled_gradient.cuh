@@ -17,6 +17,7 @@
 #include "flat_gradient.cuh"
 #include "gradient_tensors.cuh"
 #include "peeled_row.cuh"
+#include "registers.cuh"
 #include "row_grid.cuh"
 #include "row_group.cuh"
 #include "row_matrix.h"
@@ -123,6 +124,7 @@ class PeeledGradient {
     auto next = load_row(group_.first());  // A row ahead.
     for (int64_t row = group_.first(); row < rows; row += count) {
       __syncwarp();  // Other lanes have read what the next copies replace.
+      if constexpr (kForgetsPlaces) compute_again_from(first_access_, begin_, shifts_);
       fetch(row + (kStages - 1) * count);
       const auto current = next;
       next = load_row(row + count);
@@ -139,6 +141,12 @@ class PeeledGradient {
 
  private:
   enum Tensor { kInput, kGrad, kGradSum };
+
+  // The terms of the input's gradient are kept in registers if there is room beside the sums, else computed again.
+  static constexpr bool kKeepsTerms = kParameters * kAccesses * N * sizeof(Sum) <= 64;
+
+  // Terms of float64 leave no registers for addresses on Hopper either.
+  static constexpr bool kForgetsPlaces = kHoldsLess || (kKeepsTerms && sizeof(Sum) == 8);
 
   using Row = typename Mathematics::Row;
 
@@ -193,8 +201,6 @@ class PeeledGradient {
   }
 
   __device__ void work_on(int64_t row, const Row& numbers) {
-    // The terms of the input's gradient are kept in registers if there is room beside the sums, else computed again.
-    constexpr bool kKeepsTerms = kParameters * kAccesses * N * sizeof(Sum) <= 64;
     const bool valid = row < tensors_.rows, has_edge = valid && this->has_edge();
     const T edge_x = has_edge ? tensors_.input.row(row)[edge_] : T(0.0f);
     const T edge_dy = has_edge ? tensors_.grad.row(row)[edge_] : T(0.0f);

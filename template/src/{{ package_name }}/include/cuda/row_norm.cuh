@@ -29,6 +29,7 @@
 #include "column_sums.cuh"
 #include "few_rows.h"
 #include "pipeline.cuh"
+#include "registers.cuh"
 #include "row.cuh"
 #include "row_matrix.h"
 #include "tile.cuh"
@@ -64,6 +65,11 @@ struct BackwardConfig {
   static constexpr int kBlocks = Tuned::backward_resident_threads / kThreads;
   static constexpr int kStages = std::max(2, Tuned::backward_stages / (kAccesses / kBackwardAccesses<Tuned, Tile::kN>));
 };
+
+// Whether a thread of a backward kernel keeps its part of the weight beside its sums. Otherwise it reads it again for
+// each row, mostly from the L1 cache. For device code only.
+template <typename Config, typename Sum>
+constexpr bool kKeepsWeight = !kHoldsLess || Config::kAccesses * Config::kN * sizeof(Sum) <= 64;
 
 // Whether a backward kernel may have rows that lie in groups: of up to kMostShortBytes, which longer ones' groups of
 // threads never take.

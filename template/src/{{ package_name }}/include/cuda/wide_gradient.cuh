@@ -25,7 +25,7 @@
 #include "widen.cuh"
 
 constexpr int kWideThreads = 256;  // The most threads of a block.
-constexpr int kWideBlocks = 4;     // That a multiprocessor has registers for.
+constexpr int kWideBlocks = 4;     // That a multiprocessor has registers for, on Hopper.
 
 // How a gradient is divided, and which pass a launch is.
 template <typename Sum>

@@ -1,0 +1,37 @@
+"""Kernels of the norms and of quantize_fp8 spill no registers, where their sources would spill most.
+
+`benchmarks/spills.py` compiles all recipes for all architectures; that takes an hour.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kernelgen.toolchain import resources
+
+from .conftest import has_cuda_13, run, stamp
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    ops = [{"name": op, "recipe": op} for op in ("layer_norm", "quantize_fp8")]
+    return stamp(tmp_path_factory.mktemp("spills") / "demo", ops=ops)
+
+
+# What spilled: rows held as bfloat16, which 7.5 has no instructions for; and a part of a matrix, for 8.6.
+@pytest.mark.skipif(not has_cuda_13(), reason="another ptxas allocates registers otherwise")
+@pytest.mark.parametrize(
+    ("architecture", "name"),
+    [("7.5", "layer_norm/forward.cu.bfloat16-kAligned.75.o"), ("8.6", "quantize_fp8/matrices.cu.86.o")],
+)
+def test_no_kernel_spills(project, architecture, name):
+    command = [sys.executable, "-m", "build_tools", "configure"]
+    run(command, project, TORCH_CUDA_ARCH_LIST=architecture, USE_CUDA="1").check_returncode()
+    configuration = json.loads((project / "build/release/environment.json").read_text())
+    path = f"build/release/{name}"
+    subprocess.check_call([configuration["ninja"], "-f", "build/release/build.ninja", path], cwd=project)
+    kernels = resources.parse(name, (project / f"{path}.txt").read_text())
+    assert kernels
+    assert [kernel.name for kernel in kernels if kernel.spill_stores or kernel.spill_loads] == []
