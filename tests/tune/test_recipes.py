@@ -306,7 +306,10 @@ ATTENTIONS = [
 def test_the_class_of_an_attention_is_that_of_the_kernel_it_takes(project, tmp_path):
     lab = importlib.import_module(f"{PACKAGE}.ops.flash_attention.lab")
     names = ("queries", "keys", "kv_heads", "shared", "batch", "dims8", "causal")
-    sizes = [*(dict(zip(names, values, strict=True)) for values in ATTENTIONS), *(case for case in lab.CASES.values() if case["dims8"] <= 16)]
+    sizes = [
+        *(dict(zip(names, values, strict=True)) for values in ATTENTIONS),
+        *(case for case in lab.CASES.values() if case["dims8"] <= 16),
+    ]
     calls = "".join(
         f"  print<{64 if case['dims8'] <= 8 else 128}>({', '.join(str(case[name]) for name in names)});\n"
         for case in sizes
@@ -418,7 +421,7 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
     ),
     ("flash_attention", "heads of 64", True): (
         "sm80/backward_keys.cu T=float16 D=64",
-        {"backward_keys": "sm80::kKeysSharedBytes<{0}, 64>"},
+        {"backward_keys": "sm80::kKeysSharedBytes<{0}, 64, 64>"},
     ),
     ("flash_attention", "heads of 128", True): (
         "sm80/backward_queries.cu T=float16 D=128",

@@ -159,15 +159,7 @@ struct KeysBlock {
   }
 };
 
-template <
-    typename T,
-    int D,
-    int V,
-    typename Tuned,
-    bool kGradK,
-    bool kGradV,
-    typename Problem,
-    typename Sequence>
+template <typename T, int D, int V, typename Tuned, bool kGradK, bool kGradV, typename Problem, typename Sequence>
 __device__ void compute_backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
   using Block = KeysBlock<T, D, V, Tuned>;
@@ -255,8 +247,8 @@ __device__ void compute_backward_keys_tile(
   }
 }
 
-// Computes the gradients of a tile of keys, from first_key on, of one head. With kSplitsGradients, a grid has two blocks
-// for each, whose blockIdx.z says which gradients are theirs.
+// Computes the gradients of a tile of keys, from first_key on, of one head. With kSplitsGradients, a grid has two
+// blocks for each, whose blockIdx.z says which gradients are theirs.
 template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {

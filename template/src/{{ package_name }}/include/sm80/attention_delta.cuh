@@ -17,7 +17,8 @@ inline int64_t row_blocks(int64_t rows, int lanes) {
   return ceil_div(rows, kRowThreads / lanes);
 }
 
-// `kLanes` threads of a row, 16 bytes each. Row(p, number) is a row by its number in lse, and address_in(view) where it lies.
+// `kLanes` threads of a row, 16 bytes each. Row(p, number) is a row by its number in lse, and address_in(view) where it
+// lies.
 template <typename T, int kLanes, typename Row, typename Problem>
 __device__ void delta_of_rows(const Problem& p, int64_t rows) {
   constexpr int kLength = kVectorLength<T>;

@@ -1,5 +1,5 @@
-// What follows from the tunables of attention's kernels, for the kernels and for their callers. D is the width of queries
-// and keys, V that of values and outputs.
+// What follows from the tunables of attention's kernels, for the kernels and for their callers. D is the width of
+// queries and keys, V that of values and outputs.
 
 #pragma once
 
@@ -20,9 +20,9 @@ constexpr int tile_bytes(int rows, int columns) {
 
 // Shared memory of a block of the forward: queries, and the ring of keys and values.
 template <typename Tuned, int D, int V>
-constexpr int kForwardSharedBytes = tile_bytes(kForwardRows<Tuned>, D) +
-                                    Tuned::forward_stages * (tile_bytes(Tuned::forward_keys, D) +
-                                                             tile_bytes(Tuned::forward_keys, V));
+constexpr int kForwardSharedBytes =
+    tile_bytes(kForwardRows<Tuned>, D) +
+    Tuned::forward_stages * (tile_bytes(Tuned::forward_keys, D) + tile_bytes(Tuned::forward_keys, V));
 
 // Whether other blocks of backward_keys compute grad_v than grad_k and grad_q, at the price of a second S: a thread has
 // too few registers for the accumulators of both.
@@ -36,11 +36,10 @@ constexpr int kDsColumns = (Tuned::keys_rows + 63) / 64 * 64;
 // Shared memory of a block of backward_keys, in bytes: keys, values, the ring of queries and gradients with an LSE and
 // a delta for each row, and dS^T.
 template <typename Tuned, int D, int V>
-constexpr int kKeysSharedBytes =
-    tile_bytes(Tuned::keys_warps * 16, D) + tile_bytes(Tuned::keys_warps * 16, V) +
-    Tuned::keys_stages *
-        (tile_bytes(Tuned::keys_rows, D) + tile_bytes(Tuned::keys_rows, V) + Tuned::keys_rows * 2 * 4) +
-    tile_bytes(Tuned::keys_warps * 16, kDsColumns<Tuned>);
+constexpr int kKeysSharedBytes = tile_bytes(Tuned::keys_warps * 16, D) + tile_bytes(Tuned::keys_warps * 16, V) +
+                                 Tuned::keys_stages * (tile_bytes(Tuned::keys_rows, D) +
+                                                       tile_bytes(Tuned::keys_rows, V) + Tuned::keys_rows * 2 * 4) +
+                                 tile_bytes(Tuned::keys_warps * 16, kDsColumns<Tuned>);
 
 // The sizes for 7.5, where a block has 64 KB of shared memory, less what varlen's and paged's kernels need beside their
 // tiles. Copies are not asynchronous there, so that a second stage of a ring would bring nothing.

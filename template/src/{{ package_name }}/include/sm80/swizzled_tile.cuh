@@ -31,8 +31,8 @@ __device__ constexpr int tile_offset(int row, int chunk) {
   return chunk / 8 * kRows * kSwizzleRow + swizzled(row, chunk % 8);
 }
 
-// Starts to copy chunks of a column of a tile with cp.async: of the rows first, first + kStep and so on, where kStep is a
-// multiple of 8, so that the swizzle is that of the first row.
+// Starts to copy chunks of a column of a tile with cp.async: of the rows first, first + kStep and so on, where kStep is
+// a multiple of 8, so that the swizzle is that of the first row.
 template <int kRows, int kStep, typename T>
 __device__ void load_column(uint8_t* tile, const T* source, int stride, int rows, int chunks, int first, int chunk) {
   source += int64_t(first) * stride + chunk * kChunk;

@@ -104,7 +104,9 @@ template <typename Sum, typename View>
 void load_dimensions(Block<Sum>& block, const View& view, int64_t sequence, int64_t first, int64_t head, int rows) {
   std::fill(block.values.begin(), block.values.end(), Sum(0));
   for (int i = 0; i < rows; ++i) {
-    for (int d = 0; d < block.dims; ++d) block.dimension(d)[i] = static_cast<Sum>(view.at(sequence, first + i, head, d));
+    for (int d = 0; d < block.dims; ++d) {
+      block.dimension(d)[i] = static_cast<Sum>(view.at(sequence, first + i, head, d));
+    }
   }
 }
 
