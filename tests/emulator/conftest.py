@@ -39,11 +39,13 @@ def ops(made_once) -> Path:
 
 @pytest.fixture(scope="session")
 def compiled(ops: Path) -> Callable[..., EmulatedLibrary]:
-    """Compiles the entry of an op in entries/, with some .cu files of the op."""
+    """Compiles an entry of an op in entries/ (its name, unless said), with some .cu files of the op."""
 
-    def compile_op(name: str, sources: Sequence[str] = (), capability: int = 90) -> EmulatedLibrary:
+    def compile_op(
+        name: str, sources: Sequence[str] = (), capability: int = 90, entry: str | None = None
+    ) -> EmulatedLibrary:
         architecture = [f"EMULATED_CUDA_ARCH={10 * capability}"]
-        return build(ops / name, (ENTRIES / f"{name}.cu").read_text(), sources, architecture)
+        return build(ops / name, (ENTRIES / f"{entry or name}.cu").read_text(), sources, architecture)
 
     return compile_op
 

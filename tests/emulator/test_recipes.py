@@ -210,7 +210,7 @@ def test_the_elementwise_backward_of_linear_activation(compiled, reference, memo
 class Shape(ctypes.Structure):
     """As in entries/flash_attention_problem.h."""
 
-    NUMBERS = ("batch", "heads", "kv_heads", "queries", "keys", "dim", "left", "right")
+    NUMBERS = ("batch", "heads", "kv_heads", "queries", "keys", "dim", "value_dim", "left", "right")
     _fields_ = (*((name, ctypes.c_int64) for name in NUMBERS), ("scale", ctypes.c_double), ("sinks", ctypes.c_void_p))
 
 
@@ -219,17 +219,18 @@ class Attention:
 
     def __init__(self, memory: Memory, dims: int, shape: tuple[int, ...], capability: int = 89, **options) -> None:
         self.memory, self.dims, self.options = memory, dims, options
-        self.dtype = torch.float16 if dims == 64 or capability < 80 else torch.bfloat16
+        self.dtype = torch.bfloat16 if dims == 128 and capability >= 80 else torch.float16
         self.name = f"{NAMES[self.dtype]}_{dims}"
         batch, heads, kv_heads, queries, keys, dim = shape
+        value_dim = options.pop("value_dim", dim)
         left, right = options.get("window", (-1, -1))
         right = 0 if options.get("causal") else right
         self.sinks = None if options.get("sinks") is None else memory.copy(options["sinks"])
         sinks = None if self.sinks is None else self.sinks.data_ptr()
-        self.shape = Shape(*shape, left, right, options.get("scale") or dim**-0.5, sinks)
+        self.shape = Shape(*shape, value_dim, left, right, options.get("scale") or dim**-0.5, sinks)
         self.q = self.random_tensor(batch, queries, heads, dim)
-        self.k, self.v = (self.random_tensor(batch, keys, kv_heads, dim) for _ in "kv")
-        self.rows = (batch, heads, queries)
+        self.k, self.v = (self.random_tensor(batch, keys, kv_heads, size) for size in (dim, value_dim))
+        self.rows, self.out = (batch, heads, queries), (batch, queries, heads, value_dim)
 
     def random_tensor(self, *shape: int) -> torch.Tensor:
         return self.memory.copy(random(*shape, dtype=self.dtype))
@@ -241,14 +242,14 @@ class Attention:
         return ctypes.addressof(self.shape), self.q, self.k, self.v, float(self.options.get("softcap") or 0)
 
     def forward(self, library, splits: int = 1, decode_warps: int = 0, **gpu) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = self.empty_like(self.q), self.memory.empty(*self.rows)
+        out, lse = self.memory.empty(*self.out, dtype=self.dtype), self.memory.empty(*self.rows)
         partial = self.partial_results(splits)
         library(f"forward_{self.name}", *self.inputs(), out, lse, splits, *partial, decode_warps, **gpu)
         return out, lse
 
     def partial_results(self, splits: int) -> tuple[torch.Tensor | None, ...]:
         """Memory for the outputs and softmaxes of splits of the keys; none where they are not split."""
-        sizes = (self.dims, 2) if splits > 1 else ()
+        sizes = (128 if self.dims == 96 else self.dims, 2) if splits > 1 else ()
         return tuple(self.memory.empty(splits, *self.rows, size) for size in sizes) or (None, None)
 
     def backward(self, library, out, lse, grad, grad_lse, deterministic: bool, **gpu) -> list[torch.Tensor]:
@@ -380,5 +381,37 @@ def test_flash_attention(flash_attention, reference, memory, dims, shape, option
     loss.backward()
     for deterministic in (False, True):
         grads = attention.backward(library, out, lse, grad, grad_lse, deterministic, **schedule)
+        for name, gradient, leaf in zip("qkv", grads, leaves, strict=True):
+            close(gradient, leaf.grad, f"gradient of {name}, {deterministic=}")
+
+
+# Heads of more widths: the kernels' width; batch, heads, heads of keys, queries, keys, dimension; dimension of values.
+WIDE = [
+    (96, (1, 2, 1, 40, 70, 80), 80, {"causal": True}),
+    (192, (1, 2, 1, 20, 70, 192), 128, {"causal": True, "softcap": 3.0}),
+    (192, (1, 1, 1, 20, 40, 136), 192, {"window": (20, 5), "sinks": SINKS[:1]}),
+    (256, (1, 2, 1, 20, 40, 256), 256, {"causal": True}),
+]
+
+
+@pytest.mark.parametrize("dims, shape, value_dim, options", WIDE)
+@pytest.mark.parametrize("gpu", with_sample((75, 80, 89), {80, 89}))
+def test_flash_attention_of_wide_heads(compiled, reference, memory, dims, shape, value_dim, options, gpu):
+    """On GPUs with little shared memory and with more of it, whose tiles differ; decoded, and with split keys."""
+    library = compiled("flash_attention", capability=min(gpu, 80), entry="flash_attention_wide")
+    attention = Attention(memory, dims, shape, gpu, value_dim=value_dim, **options)
+    leaves = [t.float().requires_grad_() for t in (attention.q, attention.k, attention.v)]
+    expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **options, return_lse=True)
+    for splits, warps in ((2, 0), (1, 4), (2, 2), (1, 0)):
+        if warps and shape[3] > 8:
+            continue
+        out, lse = attention.forward(library, splits, warps, capability=gpu)
+        close(out, expected)
+        assert torch.allclose(lse, expected_lse, atol=1e-4)
+
+    grad = attention.random_tensor(*out.shape)
+    (expected * grad.float()).sum().backward()
+    for deterministic in (False, True):
+        grads = attention.backward(library, out, lse, grad, None, deterministic, capability=gpu)
         for name, gradient, leaf in zip("qkv", grads, leaves, strict=True):
             close(gradient, leaf.grad, f"gradient of {name}, {deterministic=}")

@@ -10,16 +10,18 @@ namespace {
 
 // The view of a contiguous tensor (batch, row, head, dimension).
 View view(void* data, int64_t rows, int64_t heads, int64_t dim) {
-  return {data, rows * heads * dim, dim, static_cast<int>(heads * dim)};
+  return {data, rows * heads * dim, dim, static_cast<int>(heads * dim), static_cast<int>(dim)};
 }
 
 struct Shape {
-  int64_t batch, heads, kv_heads, queries, keys, dim, left, right;
+  int64_t batch, heads, kv_heads, queries, keys, dim, value_dim, left, right;
   double scale;
   const float* sinks;
 
   View of_queries(void* data) const { return view(data, queries, heads, dim); }
   View of_keys(void* data) const { return view(data, keys, kv_heads, dim); }
+  View of_values(void* data) const { return view(data, keys, kv_heads, value_dim); }
+  View of_outputs(void* data) const { return view(data, queries, heads, value_dim); }
 };
 
 Problem problem(const Shape& shape, void* q, void* k, void* v, double softcap) {
@@ -27,7 +29,7 @@ Problem problem(const Shape& shape, void* q, void* k, void* v, double softcap) {
   Problem p;
   p.q = shape.of_queries(q);
   p.k = shape.of_keys(k);
-  p.v = shape.of_keys(v);
+  p.v = shape.of_values(v);
   p.batch = shape.batch;
   p.heads = shape.heads;
   p.kv_heads = shape.kv_heads;

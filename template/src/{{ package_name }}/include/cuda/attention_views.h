@@ -19,6 +19,7 @@ struct View {
   int64_t batch;
   int64_t head;
   int row;
+  int dims = 0;  // Of a head.
 };
 
 // The rows of one head, from row `begin` of the tensor on.

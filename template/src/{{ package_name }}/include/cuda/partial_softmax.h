@@ -21,19 +21,19 @@ struct PartialSoftmax {
 
 #ifdef __CUDACC__
 
-// Four of a row's D outputs, and its LSE.
+// Four of a row's W outputs, and its LSE.
 struct CombinedRow {
   float out[4];
   float lse;
 };
 
-// The row of that number, of so many, by D / 4 lanes: out = sum of w * out_split over sum of w, in the order of the
+// The row of that number, of so many, by W / 4 lanes: out = sum of w * out_split over sum of w, in the order of the
 // splits, with w = exp(scale * (max_split - max)) * sum_split. `head` is the row's, whose sink joins; `empty`: the row
 // attends to no key.
-template <int D, typename Forward>
+template <int W, typename Forward>
 __device__ CombinedRow combine_splits(const Forward& p, int64_t row, int64_t rows, int head, int lane, bool empty) {
   const PartialSoftmax* const softmax = p.partial_softmax + row;
-  const float* const outs = p.partial_out + row * D + lane * 4;
+  const float* const outs = p.partial_out + row * W + lane * 4;
   float max = -INFINITY;
 #pragma unroll 8
   for (int split = 0; split < p.splits; ++split) max = fmaxf(max, softmax[split * rows].max);
@@ -43,7 +43,7 @@ __device__ CombinedRow combine_splits(const Forward& p, int64_t row, int64_t row
 #pragma unroll 8
   for (int split = 0; split < p.splits; ++split) {
     const PartialSoftmax part = softmax[split * rows];
-    const float4 out = *reinterpret_cast<const float4*>(outs + split * rows * D);
+    const float4 out = *reinterpret_cast<const float4*>(outs + split * rows * W);
     const float factor = exp2_fast((part.max - base) * p.score.scale_log2) * part.sum;
     sum += factor;
     acc[0] += factor * out.x;

@@ -7,7 +7,7 @@
 //   grad_q = scale dS k          by atomics there; or, deterministic, attention_backward_queries.cuh: a block iterates
 //                                over keys for a tile of queries
 //
-// Problem and Sequence are as in attention_forward.cuh.
+// Problem, Sequence, D and V are as in attention_forward.cuh.
 
 #pragma once
 

@@ -9,6 +9,8 @@
 //               and the sum over blocks is made of float32 atomics. The deterministic backward leaves this out
 //   accumulate  grad_k += dS^T q, with dS^T from registers
 //
+// Where registers hold no two gradients (kSplitsGradients), some blocks compute grad_v, and others grad_k and grad_q.
+//
 // Beside what attention_forward.cuh asks for, a Sequence has first_tile(head, rows): the first tile of a head's queries
 // in an array of tiles of so many rows.
 
@@ -20,22 +22,22 @@
 
 namespace attention::sm80 {
 
-template <typename T, int D, typename Tuned>
+template <typename T, int D, int V, typename Tuned>
 struct KeysBlock {
   static constexpr int kWarps = Tuned::keys_warps, kThreads = kWarps * kWarpSize, kKeys = kWarps * 16;
   static constexpr int kRows = Tuned::keys_rows, kStages = Tuned::keys_stages, kWarpsByRow = Tuned::keys_warps_by_row;
   static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kRowsBytes = kTileBytes<kRows, D>;
-  static constexpr int kStageBytes = 2 * kRowsBytes;
+  static constexpr int kStageBytes = kRowsBytes + kTileBytes<kRows, V>;
   static constexpr int kDsBytes = kTileBytes<kKeys, kDsColumns<Tuned>>;
   static constexpr int kStatBytes = kRows * sizeof(float);
   // Offsets in shared memory: keys, values, the ring of queries and gradients, dS^T, the ring of LSEs and deltas.
-  static constexpr int kRing = 2 * kKeysBytes, kDs = kRing + kStages * kStageBytes;
+  static constexpr int kRing = kKeysBytes + kTileBytes<kKeys, V>, kDs = kRing + kStages * kStageBytes;
   static constexpr int kStats = kDs + kDsBytes;
   static constexpr int kSharedBytes = kStats + kStages * 2 * kStatBytes;
   // The part of an iteration's grad_q that a warp computes.
   static constexpr int kQueryRows = kRows / kWarpsByRow, kQueryDims = D * kWarpsByRow / kWarps;
-  static_assert(kRows % 32 == 0 && kStages >= 1 && kQueryRows % 16 == 0 && kQueryDims % 16 == 0);
-  static_assert(2 * kRows <= kThreads && kSharedBytes == kKeysSharedBytes<Tuned, D>);
+  static_assert(kRows % 16 == 0 && kStages >= 1 && kQueryRows % 16 == 0 && kQueryDims % 16 == 0);
+  static_assert(2 * kRows <= kThreads && kSharedBytes == kKeysSharedBytes<Tuned, D, V>);
   using Scores = Accumulator<kRows>;
 
   // The queries of an iteration.
@@ -52,7 +54,8 @@ struct KeysBlock {
     const auto q = sequence.template query_rows<const T>(p.q, tile.head);
     const auto grad = sequence.template query_rows<const T>(p.grad, tile.head);
     load_tile<kRows, D, kThreads>(target, q[tile.first_row], q.stride, rows, chunks);
-    load_tile<kRows, D, kThreads>(target + kRowsBytes, grad[tile.first_row], grad.stride, rows, chunks);
+    const int grad_chunks = value_dims<D>(p) / kChunk;
+    load_tile<kRows, V, kThreads>(target + kRowsBytes, grad[tile.first_row], grad.stride, rows, grad_chunks);
     if (threadIdx.x < 2 * kRows) {
       const int row = threadIdx.x % kRows;
       const bool is_lse = threadIdx.x < kRows;
@@ -116,6 +119,15 @@ struct KeysBlock {
   }
 
   // add_grad_q
+  __device__ static void store_ds(uint8_t* shared, const Fragment (&rounded)[kRows / 16]) {
+    const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+    for (int i = 0; i < kRows / 4; ++i) {
+      const int n = i / 4 * 2 + i / 2 % 2, row = threadIdx.x / kWarpSize * 16 + i % 2 * 8 + lane / 4;
+      uint8_t* address = shared + kDs + tile_offset<kKeys>(row, n) + lane % 4 * 4;
+      *reinterpret_cast<uint32_t*>(address) = rounded[i / 4][i % 4];
+    }
+  }
   template <typename Sequence>
   __device__ static void add_grad_q(
       float* accum, const Sequence& sequence, const uint8_t* shared, const RowTile& tile) {
@@ -147,10 +159,10 @@ struct KeysBlock {
   }
 };
 
-template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+template <typename T, int D, int V, typename Tuned, bool kGradK, bool kGradV, typename Problem, typename Sequence>
 __device__ void compute_backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
-  using Block = KeysBlock<T, D, Tuned>;
+  using Block = KeysBlock<T, D, V, Tuned>;
   const int warp = threadIdx.x / kWarpSize, group = p.heads / p.kv_heads;
 
   // Iterations: the tiles of queries that attend to these keys, head by head.
@@ -165,8 +177,14 @@ __device__ void compute_backward_keys_tile(
 
   for (int i = 0; i < 2; ++i) {
     const auto rows = sequence.template key_rows<const T>(i ? p.v : p.k, kv_head);
-    load_tile<Block::kKeys, D, Block::kThreads>(
-        shared + i * Block::kKeysBytes, rows[first_key], rows.stride, sequence.mask().keys - first_key, p.dim / kChunk);
+    const int keys = sequence.mask().keys - first_key;
+    uint8_t* const tile = shared + i * Block::kKeysBytes;
+    if (V < D && i == 1) {
+      load_tile<Block::kKeys, V, Block::kThreads>(tile, rows[first_key], rows.stride, keys, value_dims<D>(p) / kChunk);
+    } else {
+      const int dims = i ? value_dims<D>(p) : p.dim;
+      load_tile<Block::kKeys, D, Block::kThreads>(tile, rows[first_key], rows.stride, keys, dims / kChunk);
+    }
   }
   for (int step = 0; step < Block::kStages - 1; ++step) {
     if (step < steps) {
@@ -176,7 +194,8 @@ __device__ void compute_backward_keys_tile(
     cp_async_commit();
   }
 
-  Accumulator<D> grad_k = {}, grad_v = {};
+  Accumulator<D> grad_k = {};
+  Accumulator<V> grad_v = {};
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
@@ -196,49 +215,59 @@ __device__ void compute_backward_keys_tile(
     Fragment rounded[Block::kRows / 16];
     multiply_transposed<T, D, Block::kKeys, Block::kRows>(weights, shared, warp * 16, q);
     Block::compute_p(weights, p.score, sequence.mask(), lse, first_key + warp * 16, tile.first_row);
-    multiply_transposed<T, D, Block::kKeys, Block::kRows>(ds, shared + Block::kKeysBytes, warp * 16, grad);
-    round_to<T, Block::kRows>(rounded, weights);
-    accumulate<T, D, Block::kRows>(grad_v, rounded, grad);
-    Block::compute_ds(ds, weights, p.score, lse, delta);
-    round_to<T, Block::kRows>(rounded, ds);
-    if (p.grad_q_accum) {
-      const int lane = threadIdx.x % kWarpSize;
-#pragma unroll
-      for (int i = 0; i < Block::kRows / 4; ++i) {
-        const int n = i / 4 * 2 + i / 2 % 2, row = warp * 16 + i % 2 * 8 + lane / 4;
-        uint8_t* address = shared + Block::kDs + tile_offset<Block::kKeys>(row, n) + lane % 4 * 4;
-        *reinterpret_cast<uint32_t*>(address) = rounded[i / 4][i % 4];
-      }
-      __syncthreads();  // All of dS^T has been written.
-      Block::add_grad_q(p.grad_q_accum, sequence, shared, tile);
+    if constexpr (kGradK) {
+      multiply_transposed<T, V, Block::kKeys, Block::kRows>(ds, shared + Block::kKeysBytes, warp * 16, grad);
     }
-    accumulate<T, D, Block::kRows>(grad_k, rounded, q);
+    if constexpr (kGradV) {
+      round_to<T, Block::kRows>(rounded, weights);
+      accumulate<T, V, Block::kRows>(grad_v, rounded, grad);
+    }
+    if constexpr (kGradK) {
+      Block::compute_ds(ds, weights, p.score, lse, delta);
+      round_to<T, Block::kRows>(rounded, ds);
+      if (p.grad_q_accum) {
+        Block::store_ds(shared, rounded);
+        __syncthreads();  // All of dS^T has been written.
+        Block::add_grad_q(p.grad_q_accum, sequence, shared, tile);
+      }
+      accumulate<T, D, Block::kRows>(grad_k, rounded, q);
+    }
     advance(tile);
   }
   wait_for_copies();
   const int rows = sequence.mask().keys - first_key;
   const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
   const auto target_v = sequence.template key_rows<T>(p.grad_v, kv_head);
-  store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp * 16, target_k, first_key, rows, p.dim);
-  store_gradient<D, Block::kKeys>(grad_v, 1, shared + Block::kKeysBytes, warp * 16, target_v, first_key, rows, p.dim);
+  if constexpr (kGradK) {
+    store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp * 16, target_k, first_key, rows, p.dim);
+  }
+  if constexpr (kGradV) {
+    uint8_t* const tile = shared + Block::kKeysBytes;
+    store_gradient<V, Block::kKeys>(grad_v, 1, tile, warp * 16, target_v, first_key, rows, value_dims<D>(p));
+  }
 }
 
-// Computes the gradients of a tile of keys, from first_key on, of one head.
-template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+// Computes the gradients of a tile of keys, from first_key on, of one head. With kSplitsGradients, a grid has two
+// blocks for each, whose blockIdx.z says which gradients are theirs.
+template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
-  if constexpr (kRunsHere<Tuned>) {
-    compute_backward_keys_tile<T, D, Tuned>(p, sequence, shared, kv_head, first_key);
-  } else {
+  if constexpr (!kRunsHere<Tuned>) {
     __trap();
+  } else if constexpr (!kSplitsGradients<D, V>) {
+    compute_backward_keys_tile<T, D, V, Tuned, true, true>(p, sequence, shared, kv_head, first_key);
+  } else if (blockIdx.z == 0) {
+    compute_backward_keys_tile<T, D, V, Tuned, true, false>(p, sequence, shared, kv_head, first_key);
+  } else {
+    compute_backward_keys_tile<T, D, V, Tuned, false, true>(p, sequence, shared, kv_head, first_key);
   }
 }
 
 // Scales and rounds a tile of the accumulator, which it reads in the order in which add_grad_q leaves it: neighbours in
 // a row are kWarpSize floats apart.
-template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void convert_tile(const Problem& p, const Sequence& sequence, int head, int tile) {
-  using Block = KeysBlock<T, D, Tuned>;
+  using Block = KeysBlock<T, D, V, Tuned>;
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const float* source = p.grad_q_accum + (sequence.first_tile(head, Block::kRows) + tile) * Block::kRows * D +
                         warp * Block::kQueryRows * Block::kQueryDims + lane;

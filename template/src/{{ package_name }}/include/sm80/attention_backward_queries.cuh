@@ -10,22 +10,24 @@
 
 namespace attention::sm80 {
 
-template <typename T, int D, typename Tuned>
+template <typename T, int D, int V, typename Tuned>
 struct QueriesBlock {
   static constexpr int kThreads = Tuned::queries_warps * kWarpSize, kRows = Tuned::queries_warps * 16;
   static constexpr int kKeys = Tuned::queries_keys, kStages = Tuned::queries_stages;
   static constexpr int kRowsBytes = kTileBytes<kRows, D>, kKeysBytes = kTileBytes<kKeys, D>;
-  static constexpr int kSharedBytes = 2 * kRowsBytes + kStages * 2 * kKeysBytes;
+  // Offsets in shared memory: queries, gradients, the ring of keys and values.
+  static constexpr int kRing = kRowsBytes + kTileBytes<kRows, V>, kStageBytes = kKeysBytes + kTileBytes<kKeys, V>;
+  static constexpr int kSharedBytes = kRing + kStages * kStageBytes;
   using Scores = Accumulator<kKeys>;
 
   template <typename Problem, typename Sequence>
   __device__ static void load(
       const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int first, int step) {
-    uint8_t* tile = shared + 2 * kRowsBytes + step % kStages * 2 * kKeysBytes;
+    uint8_t* tile = shared + kRing + step % kStages * kStageBytes;
     const int keys = sequence.mask().keys - first, chunks = p.dim / kChunk;
     const auto k = sequence.template key_rows<const T>(p.k, head), v = sequence.template key_rows<const T>(p.v, head);
     load_tile<kKeys, D, kThreads>(tile, k[first], k.stride, keys, chunks);
-    load_tile<kKeys, D, kThreads>(tile + kKeysBytes, v[first], v.stride, keys, chunks);
+    load_tile<kKeys, V, kThreads>(tile + kKeysBytes, v[first], v.stride, keys, value_dims<D>(p) / kChunk);
   }
 
   // dS in place of grad v^T, by way of P in place of q k^T.
@@ -71,10 +73,10 @@ struct QueriesBlock {
   }
 };
 
-template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void compute_backward_queries_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int first_row) {
-  using Block = QueriesBlock<T, D, Tuned>;
+  using Block = QueriesBlock<T, D, V, Tuned>;
   const Mask& mask = sequence.mask();
   const int kv_head = head / (p.heads / p.kv_heads);
   const int rows = mask.queries - first_row, end_row = first_row + min(rows, Block::kRows);
@@ -84,8 +86,8 @@ __device__ void compute_backward_queries_tile(
   const auto q = sequence.template query_rows<const T>(p.q, head);
   const auto grad = sequence.template query_rows<const T>(p.grad, head);
   load_tile<Block::kRows, D, Block::kThreads>(shared, q[first_row], q.stride, rows, p.dim / kChunk);
-  load_tile<Block::kRows, D, Block::kThreads>(
-      shared + Block::kRowsBytes, grad[first_row], grad.stride, rows, p.dim / kChunk);
+  load_tile<Block::kRows, V, Block::kThreads>(
+      shared + Block::kRowsBytes, grad[first_row], grad.stride, rows, value_dims<D>(p) / kChunk);
   for (int step = 0; step < Block::kStages - 1; ++step) {
     if (step < steps) Block::load(p, sequence, shared, kv_head, (first_tile + step) * Block::kKeys, step);
     cp_async_commit();
@@ -109,11 +111,11 @@ __device__ void compute_backward_queries_tile(
     if (ahead < steps) Block::load(p, sequence, shared, kv_head, (first_tile + ahead) * Block::kKeys, ahead);
     cp_async_commit();
     if constexpr (Block::kStages == 1) wait_for_copies();
-    const uint8_t* k = shared + 2 * Block::kRowsBytes + step % Block::kStages * 2 * Block::kKeysBytes;
+    const uint8_t* k = shared + Block::kRing + step % Block::kStages * Block::kStageBytes;
     typename Block::Scores weights = {}, ds = {};
     Fragment rounded[Block::kKeys / 16];
     multiply_transposed<T, D, Block::kRows, Block::kKeys>(weights, shared, warp_row, k);
-    multiply_transposed<T, D, Block::kRows, Block::kKeys>(
+    multiply_transposed<T, V, Block::kRows, Block::kKeys>(
         ds, shared + Block::kRowsBytes, warp_row, k + Block::kKeysBytes);
     Block::compute_ds(ds, weights, p.score, mask, lse, delta, first_row + warp_row, (first_tile + step) * Block::kKeys);
     round_to<T, Block::kKeys>(rounded, ds);
@@ -125,11 +127,11 @@ __device__ void compute_backward_queries_tile(
 }
 
 // Computes the gradient of a tile of queries of one head, from first_row on.
-template <typename T, int D, typename Tuned, typename Problem, typename Sequence>
+template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void backward_queries_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int first_row) {
   if constexpr (kRunsHere<Tuned>) {
-    compute_backward_queries_tile<T, D, Tuned>(p, sequence, shared, head, first_row);
+    compute_backward_queries_tile<T, D, V, Tuned>(p, sequence, shared, head, first_row);
   } else {
     __trap();
   }

@@ -8,6 +8,7 @@
 //   accumulate      accumulator += P v
 //   epilogue        the accumulator over the row sum, and the LSE; here the sink joins (sink.cuh)
 //
+// D is the width of queries and keys, V that of values and outputs; heads of fewer dimensions are padded with zeros.
 // Each warp has rows of its own. P stays in the registers that S is in: they are the left operand of the second GEMM.
 //
 // The ops differ in where a head's rows lie. Each describes that by a `Sequence`, whose members give
@@ -34,20 +35,21 @@
 
 namespace attention::sm80 {
 
-template <typename T, int D, typename Tuned>
+template <typename T, int D, int V, typename Tuned>
 struct ForwardBlock {
   static constexpr int kThreads = Tuned::forward_warps * kWarpSize;
   static constexpr int kWarpRows = Tuned::forward_rows, kRows = kForwardRows<Tuned>, kKeys = Tuned::forward_keys;
   static constexpr int kStages = Tuned::forward_stages, kSteps = D / 16, kHalves = kWarpRows / 16;
   static constexpr bool kQueriesInRegisters = Tuned::forward_queries_in_registers;
   static constexpr int kKept = kQueriesInRegisters ? kSteps : 1;
-  static constexpr int kStageBytes = 2 * kTileBytes<kKeys, D>;
+  static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kStageBytes = kKeysBytes + kTileBytes<kKeys, V>;
   static constexpr int kSharedBytes = kTileBytes<kRows, D> + kStages * kStageBytes;
   static_assert(kWarpRows % 16 == 0 && kKeys % 16 == 0 && kStages >= 1);
+  static_assert(V <= D && kSharedBytes == kForwardSharedBytes<Tuned, D, V>);
 
   // A warp's rows, 16 in each half: a lane has rows lane / 4 and lane / 4 + 8 of it.
   struct RowState {
-    Accumulator<D> out[kHalves] = {};
+    Accumulator<V> out[kHalves] = {};
     float max[kHalves][2], sum[kHalves][2] = {};  // Row max and row sum.
   };
   using Scores = Accumulator<kKeys>[kHalves];
@@ -61,16 +63,24 @@ struct ForwardBlock {
   __device__ static void load(
       const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int tile, int step) {
     uint8_t* keys = const_cast<uint8_t*>(keys_of(shared, step));
-    // Unrolled, the two copies need more registers than a thread has, except in the code for sm_90.
+    if constexpr (D > 128) {
+      const auto k = sequence.template key_rows<const T>(p.k, kv_head);
+      const auto v = sequence.template key_rows<const T>(p.v, kv_head);
+      load_head<kKeys, D, kThreads>(keys, k, tile * kKeys, sequence.mask().keys, p.dim / kChunk);
+      load_head<kKeys, V, kThreads>(keys + kKeysBytes, v, tile * kKeys, sequence.mask().keys, p.v.dims / kChunk);
+    } else {
+      // Unrolled, the two copies need more registers than a thread has, except in the code for sm_90.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ / 100 != 9
-#pragma unroll 1
+      constexpr int kUnrolled = 1;
 #else
-#pragma unroll
+      constexpr int kUnrolled = D == 96 ? 1 : 2;
 #endif
-    for (int i = 0; i < 2; ++i) {
-      const auto rows = sequence.template key_rows<const T>(i == 0 ? p.k : p.v, kv_head);
-      load_head<kKeys, D, kThreads>(keys, rows, tile * kKeys, sequence.mask().keys, p.dim / kChunk);
-      keys += kTileBytes<kKeys, D>;
+#pragma unroll kUnrolled
+      for (int i = 0; i < 2; ++i) {
+        const auto rows = sequence.template key_rows<const T>(i == 0 ? p.k : p.v, kv_head);
+        load_head<kKeys, D, kThreads>(keys, rows, tile * kKeys, sequence.mask().keys, p.dim / kChunk);
+        keys += kKeysBytes;
+      }
     }
   }
 
@@ -159,7 +169,7 @@ struct ForwardBlock {
         sum += scores[half][n][j] + scores[half][n][j + 1];
       }
 #pragma unroll
-      for (int n = 0; n < D / 8; ++n) {
+      for (int n = 0; n < V / 8; ++n) {
         rows.out[half][n][j] *= rescale;
         rows.out[half][n][j + 1] *= rescale;
       }
@@ -181,7 +191,7 @@ struct ForwardBlock {
         a[half][3] = pack<T>(right[2], right[3]);
       }
 #pragma unroll
-      for (int n = 0; n < D / 16; ++n) {
+      for (int n = 0; n < V / 16; ++n) {
         load_transposed<kKeys>(v, values, lane, step * 16, n * 16);
 #pragma unroll
         for (int half = 0; half < kHalves; ++half) {
@@ -223,11 +233,11 @@ struct ForwardBlock {
         }
       }
 #pragma unroll
-      for (int n = 0; n < D / 8; ++n) {
+      for (int n = 0; n < V / 8; ++n) {
         const float *pair = &rows.out[half][n][i % 2 * 2], first = pair[0] * factor, second = pair[1] * factor;
         if (p.splits > 1) {
           if (query < mask.queries) {
-            reinterpret_cast<float2*>(p.partial_out + out_row * D)[n * 4 + lane % 4] = {first, second};
+            reinterpret_cast<float2*>(p.partial_out + out_row * V)[n * 4 + lane % 4] = {first, second};
           }
         } else {
           *reinterpret_cast<uint32_t*>(shared + tile_offset<kRows>(row, n) + lane % 4 * 4) = pack<T>(first, second);
@@ -240,15 +250,15 @@ struct ForwardBlock {
     const auto out = sequence.template query_rows<T>(p.out, head);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      store_head<kRows, D>(shared, warp_row + half * 16, out, first_row, mask.queries, p.dim / kChunk);
+      store_head<kRows, V>(shared, warp_row + half * 16, out, first_row, mask.queries, value_dims<D>(p) / kChunk);
     }
   }
 };
 
-template <typename T, int D, typename Tuned, bool kSinks, typename Problem, typename Sequence>
+template <typename T, int D, int V, typename Tuned, bool kSinks, typename Problem, typename Sequence>
 __device__ void compute_forward_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int kv_head, int first_row, int split) {
-  using Block = ForwardBlock<T, D, Tuned>;
+  using Block = ForwardBlock<T, D, V, Tuned>;
 
   // Iterations: tiles of keys, from the last to the first.
   const int first_tile = sequence.mask().begin(first_row) / Block::kKeys;
@@ -297,7 +307,7 @@ __device__ void compute_forward_tile(
       Block::mask(scores, mask, warp_row, first_key);
     }
     Block::online_softmax(scores, rows, p.score.scale_log2);
-    Block::accumulate(rows, scores, keys + kTileBytes<Block::kKeys, D>);
+    Block::accumulate(rows, scores, keys + Block::kKeysBytes);
   }
   wait_for_copies();
   Block::template epilogue<kSinks>(p, sequence, rows, shared, split, head, first_row);
@@ -306,11 +316,11 @@ __device__ void compute_forward_tile(
 // Computes the rows of a tile of one head, from first_row on, with a split of the keys. `kSinks`: there are sinks, and
 // keys are not split. The compiler orders a kernel with code for sinks in another way, so that other calls have their
 // own.
-template <typename T, int D, typename Tuned, bool kSinks, typename Problem, typename Sequence>
+template <typename T, int D, int V, typename Tuned, bool kSinks, typename Problem, typename Sequence>
 __device__ void forward_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int head, int kv_head, int first_row, int split) {
   if constexpr (kRunsHere<Tuned>) {
-    compute_forward_tile<T, D, Tuned, kSinks>(p, sequence, shared, head, kv_head, first_row, split);
+    compute_forward_tile<T, D, V, Tuned, kSinks>(p, sequence, shared, head, kv_head, first_row, split);
   } else {
     __trap();
   }

@@ -7,6 +7,13 @@
 
 namespace attention::sm80 {
 
+// The dimensions of values. The kernels for heads of up to 128 take heads of one width.
+template <int D, typename Problem>
+__device__ int value_dims(const Problem& p) {
+  if constexpr (D <= 128) return p.dim;
+  return p.v.dims;
+}
+
 // Until all copies that any thread of the block started have arrived.
 __device__ inline void wait_for_copies() {
   cp_async_wait<0>();

@@ -1,4 +1,5 @@
-// What follows from the tunables of attention's kernels, for the kernels and for their callers.
+// What follows from the tunables of attention's kernels, for the kernels and for their callers. D is the width of
+// queries and keys, V that of values and outputs.
 
 #pragma once
 
@@ -12,31 +13,48 @@ namespace attention::sm80 {
 template <typename Tuned>
 constexpr int kForwardRows = Tuned::forward_warps * Tuned::forward_rows;
 
+// The bytes of a tile of so many rows: whole panels of 64 columns.
+constexpr int tile_bytes(int rows, int columns) {
+  return rows * ((columns + 63) / 64 * 64) * 2;
+}
+
+// Shared memory of a block of the forward: queries, and the ring of keys and values.
+template <typename Tuned, int D, int V>
+constexpr int kForwardSharedBytes =
+    tile_bytes(kForwardRows<Tuned>, D) +
+    Tuned::forward_stages * (tile_bytes(Tuned::forward_keys, D) + tile_bytes(Tuned::forward_keys, V));
+
+// Whether other blocks of backward_keys compute grad_v than grad_k and grad_q, at the price of a second S: a thread has
+// too few registers for the accumulators of both.
+template <int D, int V>
+constexpr bool kSplitsGradients = D + V > 320;
+
 // The columns of backward_keys' dS^T in shared memory: whole panels of 64.
 template <typename Tuned>
 constexpr int kDsColumns = (Tuned::keys_rows + 63) / 64 * 64;
 
 // Shared memory of a block of backward_keys, in bytes: keys, values, the ring of queries and gradients with an LSE and
-// a delta for each row, and dS^T. With the defaults no other kernel here takes more.
-template <typename Tuned, int D>
-constexpr int kKeysSharedBytes =
-    2 * Tuned::keys_warps * 16 * D * 2 + Tuned::keys_stages * Tuned::keys_rows * (2 * D * 2 + 2 * 4) +
-    Tuned::keys_warps * 16 * kDsColumns<Tuned> * 2;
+// a delta for each row, and dS^T.
+template <typename Tuned, int D, int V>
+constexpr int kKeysSharedBytes = tile_bytes(Tuned::keys_warps * 16, D) + tile_bytes(Tuned::keys_warps * 16, V) +
+                                 Tuned::keys_stages * (tile_bytes(Tuned::keys_rows, D) +
+                                                       tile_bytes(Tuned::keys_rows, V) + Tuned::keys_rows * 2 * 4) +
+                                 tile_bytes(Tuned::keys_warps * 16, kDsColumns<Tuned>);
 
 // The sizes for 7.5, where a block has 64 KB of shared memory, less what varlen's and paged's kernels need beside their
 // tiles. Copies are not asynchronous there, so that a second stage of a ring would bring nothing.
 template <int D, typename Values>
 struct Turing : Values {
   static constexpr int forward_warps = 4;
-  static constexpr int forward_keys = D == 64 ? 64 : 32;
+  static constexpr int forward_keys = D == 64 ? 64 : D == 256 ? 16 : 32;
   static constexpr int forward_stages = 1;
   static constexpr int forward_blocks = Values::forward_blocks < 2 ? Values::forward_blocks : 2;
-  static constexpr int keys_warps = 4;
-  static constexpr int keys_rows = D == 64 ? 64 : 32;
+  static constexpr int keys_warps = D > 128 ? 2 : 4;
+  static constexpr int keys_rows = D == 64 ? 64 : D > 128 ? 16 : 32;
   static constexpr int keys_stages = 1;
-  static constexpr int keys_warps_by_row = D == 64 ? 2 : 1;  // With D 128 and 2, registers would spill.
-  static constexpr int queries_warps = 4;
-  static constexpr int queries_keys = D == 64 ? 64 : 48;
+  static constexpr int keys_warps_by_row = D <= 96 ? 2 : 1;  // With D 128 and 2, registers would spill.
+  static constexpr int queries_warps = D == 256 ? 2 : 4;
+  static constexpr int queries_keys = D == 64 ? 64 : D == 128 ? 48 : D == 96 ? 32 : 16;
   static constexpr int queries_stages = 1;
 };
 
@@ -61,15 +79,28 @@ auto visit_sizes(Tuned values, const Visit& visit) {
   return visit(values);
 }
 
-// Calls visit(values) with the sizes of backward_keys for a GPU whose blocks have so much shared memory: Tuned, or the
-// smaller ones of Compact<Tuned> where those do not fit, or those for 7.5.
-template <int D, template <typename> typename Compact, typename Tuned, typename Visit>
+// Shared memory of a block on any GPU of compute capability 8.0 or newer.
+constexpr int kLeastSharedBytes = 99 * 1024;
+
+// Calls visit(values) with the sizes of the forward for a GPU whose blocks have so much shared memory: Tuned, or the
+// smaller ones of Compact<D, Tuned> where those do not fit, or those for 7.5.
+template <int D, int V, template <int, typename> typename Compact, typename Tuned, typename Visit>
+auto visit_forward(Tuned values, int available, const Visit& visit) {
+  if (available < kLeastSharedBytes) return visit(Turing<D, Tuned>());
+  if constexpr (kForwardSharedBytes<Tuned, D, V> > kLeastSharedBytes) {
+    static_assert(kForwardSharedBytes<Compact<D, Tuned>, D, V> <= kLeastSharedBytes);
+    if (available < kForwardSharedBytes<Tuned, D, V>) return visit(Compact<D, Tuned>());
+  }
+  return visit(values);
+}
+
+// The same for backward_keys.
+template <int D, int V, template <int, typename> typename Compact, typename Tuned, typename Visit>
 auto visit_keys(Tuned values, int available, const Visit& visit) {
-  constexpr int kLeastAvailable = 99 * 1024;  // On any GPU of compute capability 8.0 or newer.
-  if (available < kLeastAvailable) return visit(Turing<D, Tuned>());
-  if constexpr (kKeysSharedBytes<Tuned, D> > kLeastAvailable) {
-    static_assert(kKeysSharedBytes<Compact<Tuned>, D> <= kLeastAvailable);
-    if (available < kKeysSharedBytes<Tuned, D>) return visit(Compact<Tuned>());
+  if (available < kLeastSharedBytes) return visit(Turing<D, Tuned>());
+  if constexpr (kKeysSharedBytes<Tuned, D, V> > kLeastSharedBytes) {
+    static_assert(kKeysSharedBytes<Compact<D, Tuned>, D, V> <= kLeastSharedBytes);
+    if (available < kKeysSharedBytes<Tuned, D, V>) return visit(Compact<D, Tuned>());
   }
   return visit(values);
 }

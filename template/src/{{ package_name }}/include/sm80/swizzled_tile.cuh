@@ -1,6 +1,7 @@
 // Swizzled tiles of 16-bit elements in shared memory, and the fragments that a warp loads from them with ldmatrix.
 //
-// A tile of R rows and C columns (64 or 128) is C / 64 panels of 64 columns; a panel is R swizzled rows of 128 bytes.
+// A tile of R rows and C columns (64, 96, 128, 192 or 256) is panels of 64 columns; a panel is R swizzled rows of 128
+// bytes. Of 96 columns the second panel's right half is neither copied nor read.
 
 #pragma once
 
@@ -15,7 +16,14 @@ constexpr int kChunk = kSwizzleChunk / 2;  // Elements of a chunk, the 16 bytes 
 constexpr int kPanel = kSwizzleRow / 2;    // Columns of a panel.
 
 template <int kRows, int kColumns>
-constexpr int kTileBytes = kRows * kColumns * 2;
+constexpr int kTileBytes = kRows * ((kColumns + kPanel - 1) / kPanel * kPanel) * 2;
+
+// How many of `threads` copy a row of a tile, 16 bytes at a time: as many as divide it, and leave each thread rows that
+// are a multiple of 8 apart, so that the swizzle is that of the first.
+constexpr int copy_lanes(int columns, int threads) {
+  const int chunks = columns / kChunk, dividing = chunks & -chunks, limit = threads / 8;
+  return dividing < limit ? dividing : limit;
+}
 
 // The byte offset of a chunk in a tile.
 template <int kRows>
@@ -23,28 +31,35 @@ __device__ constexpr int tile_offset(int row, int chunk) {
   return chunk / 8 * kRows * kSwizzleRow + swizzled(row, chunk % 8);
 }
 
-// Starts to copy a tile with cp.async. Rows from `rows` on and chunks of columns from `chunks` on become zeros.
-template <int kRows, int kColumns, int kThreads, typename T>
-__device__ void load_tile(uint8_t* tile, const T* source, int stride, int rows, int chunks) {
-  constexpr int kChunks = kColumns / kChunk, kStep = kThreads / kChunks;
-  static_assert(kThreads % kChunks == 0 && kRows % kStep == 0 && kStep % 8 == 0);
-  const int chunk = threadIdx.x % kChunks, first = threadIdx.x / kChunks;
+// Starts to copy chunks of a column of a tile with cp.async: of the rows first, first + kStep and so on, where kStep is
+// a multiple of 8, so that the swizzle is that of the first row.
+template <int kRows, int kStep, typename T>
+__device__ void load_column(uint8_t* tile, const T* source, int stride, int rows, int chunks, int first, int chunk) {
   source += int64_t(first) * stride + chunk * kChunk;
   tile += tile_offset<kRows>(first, chunk);
   const int valid = chunk < chunks ? rows - first : 0;
 #pragma unroll
   for (int row = 0; row < kRows; row += kStep) {
-    // kStep is a multiple of 8, so the swizzle is that of the first row.
     cp_async_16(tile + row * kSwizzleRow, source + int64_t(row) * stride, row < valid);
   }
 }
 
+// Starts to copy a tile. Rows from `rows` on and chunks of columns from `chunks` on become zeros.
+template <int kRows, int kColumns, int kThreads, typename T>
+__device__ void load_tile(uint8_t* tile, const T* source, int stride, int rows, int chunks) {
+  constexpr int kChunks = kColumns / kChunk, kLanes = copy_lanes(kColumns, kThreads), kStep = kThreads / kLanes;
+  static_assert(kThreads % kLanes == 0 && kRows % kStep == 0 && kStep % 8 == 0);
+  const int chunk = threadIdx.x % kLanes, first = threadIdx.x / kLanes;
+  load_column<kRows, kStep>(tile, source, stride, rows, chunks, first, chunk);
+#pragma unroll
+  for (int part = kLanes; part < kChunks; part += kLanes) {
+    load_column<kRows, kStep>(tile, source, stride, rows, chunks, first, chunk + part);
+  }
+}
+
 // The same for rows that lie anywhere: source(row) is the address of a row.
-template <int kRows, int kColumns, int kThreads, typename Source>
-__device__ void load_tile_of(uint8_t* tile, const Source& source, int rows, int chunks) {
-  constexpr int kChunks = kColumns / kChunk, kStep = kThreads / kChunks;
-  static_assert(kThreads % kChunks == 0 && kRows % kStep == 0 && kStep % 8 == 0);
-  const int chunk = threadIdx.x % kChunks, first = threadIdx.x / kChunks;
+template <int kRows, int kStep, typename Source>
+__device__ void load_column_of(uint8_t* tile, const Source& source, int rows, int chunks, int first, int chunk) {
   tile += tile_offset<kRows>(first, chunk);
 #pragma unroll
   for (int row = 0; row < kRows; row += kStep) {
@@ -52,18 +67,38 @@ __device__ void load_tile_of(uint8_t* tile, const Source& source, int rows, int 
     cp_async_16(tile + row * kSwizzleRow, source(min(first + row, rows - 1)) + chunk * kChunk, valid);
   }
 }
+template <int kRows, int kColumns, int kThreads, typename Source>
+__device__ void load_tile_of(uint8_t* tile, const Source& source, int rows, int chunks) {
+  constexpr int kChunks = kColumns / kChunk, kLanes = copy_lanes(kColumns, kThreads), kStep = kThreads / kLanes;
+  static_assert(kThreads % kLanes == 0 && kRows % kStep == 0 && kStep % 8 == 0);
+  const int chunk = threadIdx.x % kLanes, first = threadIdx.x / kLanes;
+  load_column_of<kRows, kStep>(tile, source, rows, chunks, first, chunk);
+#pragma unroll
+  for (int part = kLanes; part < kChunks; part += kLanes) {
+    load_column_of<kRows, kStep>(tile, source, rows, chunks, first, chunk + part);
+  }
+}
 
 // Writes 16 rows of a tile, from `row` on, to global memory: by one warp. target(row) is the address of a row.
-template <int kRows, int kColumns, typename Target>
-__device__ void store_rows_of(const uint8_t* tile, int row, const Target& target, int rows, int chunks) {
-  constexpr int kChunks = kColumns / kChunk, kStep = kWarpSize / kChunks;
-  const int lane = threadIdx.x % kWarpSize, chunk = lane % kChunks, first = row + lane / kChunks;
+template <int kRows, int kStep, typename Target>
+__device__ void store_column_of(
+    const uint8_t* tile, int row, const Target& target, int rows, int chunks, int first, int chunk) {
 #pragma unroll
   for (int i = first; i < row + 16; i += kStep) {
     if (i < rows && chunk < chunks) {
       *reinterpret_cast<uint4*>(target(i) + chunk * kChunk) =
           *reinterpret_cast<const uint4*>(tile + tile_offset<kRows>(i, chunk));
     }
+  }
+}
+template <int kRows, int kColumns, typename Target>
+__device__ void store_rows_of(const uint8_t* tile, int row, const Target& target, int rows, int chunks) {
+  constexpr int kChunks = kColumns / kChunk, kLanes = kChunks & -kChunks, kStep = kWarpSize / kLanes;
+  const int lane = threadIdx.x % kWarpSize, chunk = lane % kLanes, first = row + lane / kLanes;
+  store_column_of<kRows, kStep>(tile, row, target, rows, chunks, first, chunk);
+#pragma unroll
+  for (int part = kLanes; part < kChunks; part += kLanes) {
+    store_column_of<kRows, kStep>(tile, row, target, rows, chunks, first, chunk + part);
   }
 }
 

@@ -21,7 +21,7 @@ using torch::stable::Tensor;
 
 // The limit of queries and of keys: positions plus windows still fit an int.
 constexpr int64_t kMaxRows = int64_t(1) << 29;
-constexpr int64_t kMaxDims = 128, kDimStep = 8;
+constexpr int64_t kMaxDims = 128, kDimStep = 8;  // Of a head; an op may take more.
 
 // The arguments that are not tensors.
 struct Options {
@@ -51,10 +51,13 @@ inline void check_options(const char* op, const Options& options) {
 }
 
 // Of heads, which are the last dimension of a tensor.
-inline void check_dimension(const checks::Argument& q) {
-  const int64_t dims = q.tensor.size(q.tensor.dim() - 1);
-  if (dims < kDimStep || dims > kMaxDims || dims % kDimStep != 0) {
-    checks::refuse(q, "has heads of " + std::to_string(dims) + " dimensions", "8, 16, 24 and so on up to 128");
+inline void check_dimension(const checks::Argument& argument, int64_t most = kMaxDims) {
+  const int64_t dims = argument.tensor.size(argument.tensor.dim() - 1);
+  if (dims < kDimStep || dims > most || dims % kDimStep != 0) {
+    checks::refuse(
+        argument,
+        "has heads of " + std::to_string(dims) + " dimensions",
+        "8, 16, 24 and so on up to " + std::to_string(most));
   }
 }
 

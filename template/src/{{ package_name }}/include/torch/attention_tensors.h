@@ -70,24 +70,33 @@ inline View view_of(const Tensor& tensor) {
   const int64_t row = tensor.dim() - 3;
   const auto stride = [&](int64_t i) { return tensor.size(i) == 1 ? 0 : tensor.stride(i); };
   return {
-      const_cast<void*>(tensor.const_data_ptr()), row ? stride(0) : 0, stride(row + 1), static_cast<int>(stride(row))};
+      const_cast<void*>(tensor.const_data_ptr()),
+      row ? stride(0) : 0,
+      stride(row + 1),
+      static_cast<int>(stride(row)),
+      static_cast<int>(tensor.size(row + 2))};
+}
+
+// Calls visitor(type) for the element type of 16 bits.
+template <typename Visitor>
+void visit_type(dtypes::ScalarType dtype, Visitor&& visitor) {
+  if (dtype == dtypes::ScalarType::Half) {
+    visitor(dtypes::Type<dtypes::Half>());
+  } else {
+    visitor(dtypes::Type<dtypes::BFloat16>());
+  }
 }
 
 // Calls visitor(type, D) for the instantiation that heads of `dims` dimensions need.
 template <typename Visitor>
 void visit_instantiation(dtypes::ScalarType dtype, int64_t dims, Visitor&& visitor) {
-  const auto visit = [&](auto type) {
+  visit_type(dtype, [&](auto type) {
     if (dims <= 64) {
       visitor(type, std::integral_constant<int, 64>());
     } else {
       visitor(type, std::integral_constant<int, 128>());
     }
-  };
-  if (dtype == dtypes::ScalarType::Half) {
-    visit(dtypes::Type<dtypes::Half>());
-  } else {
-    visit(dtypes::Type<dtypes::BFloat16>());
-  }
+  });
 }
 
 }  // namespace attention

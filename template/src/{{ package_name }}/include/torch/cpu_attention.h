@@ -26,7 +26,7 @@ using attention::Mask;
 using torch::stable::Tensor;
 
 constexpr int kBlock = 64;  // Queries, or keys, of a block.
-constexpr int kDims = 128;  // Of a head, at most.
+constexpr int kDims = 256;  // Of a head, at most.
 
 // The type of scores and accumulators. The relative error of exp(score) is the absolute error of the score, so that
 // float32 inputs need float64.
@@ -83,36 +83,38 @@ struct PagedView {
   }
 };
 
-// Rows of a head, converted to Sum: stored by rows or, transposed, by dimensions.
+// Rows of a head of so many dimensions, converted to Sum: stored by rows or, transposed, by dimensions.
 template <typename Sum>
 struct Block {
-  std::vector<Sum> values = std::vector<Sum>(kBlock * kDims);
+  int dims;
+  std::vector<Sum> values = std::vector<Sum>(kBlock * dims);
 
-  Sum* row(int i) { return values.data() + i * kDims; }
+  Sum* row(int i) { return values.data() + i * dims; }
   Sum* dimension(int i) { return values.data() + i * kBlock; }
 };
 
 template <typename Sum, typename View>
-void load_rows(Block<Sum>& block, const View& view, int64_t sequence, int64_t first, int64_t head, int rows, int dims) {
+void load_rows(Block<Sum>& block, const View& view, int64_t sequence, int64_t first, int64_t head, int rows) {
   for (int i = 0; i < rows; ++i) {
-    for (int d = 0; d < dims; ++d) block.row(i)[d] = static_cast<Sum>(view.at(sequence, first + i, head, d));
+    for (int d = 0; d < block.dims; ++d) block.row(i)[d] = static_cast<Sum>(view.at(sequence, first + i, head, d));
   }
 }
 
 template <typename Sum, typename View>
-void load_dimensions(
-    Block<Sum>& block, const View& view, int64_t sequence, int64_t first, int64_t head, int rows, int dims) {
+void load_dimensions(Block<Sum>& block, const View& view, int64_t sequence, int64_t first, int64_t head, int rows) {
   std::fill(block.values.begin(), block.values.end(), Sum(0));
   for (int i = 0; i < rows; ++i) {
-    for (int d = 0; d < dims; ++d) block.dimension(d)[i] = static_cast<Sum>(view.at(sequence, first + i, head, d));
+    for (int d = 0; d < block.dims; ++d) {
+      block.dimension(d)[i] = static_cast<Sum>(view.at(sequence, first + i, head, d));
+    }
   }
 }
 
 // products[j] = the product of a row and row j of a block that is stored by dimensions.
 template <typename Sum>
-void multiply(Sum* products, const Sum* row, Block<Sum>& block, int dims) {
+void multiply(Sum* products, const Sum* row, Block<Sum>& block) {
   std::fill(products, products + kBlock, Sum(0));
-  for (int d = 0; d < dims; ++d) {
+  for (int d = 0; d < block.dims; ++d) {
     const Sum factor = row[d], *column = block.dimension(d);
     for (int j = 0; j < kBlock; ++j) products[j] += factor * column[j];
   }
@@ -162,7 +164,7 @@ struct Attention {
   int64_t sums_of_head;             // how far heads are apart.
   Sum scale, softcap;               // 0: none
   int64_t heads, kv_heads;
-  int dims;
+  int dims, value_dims;          // Of queries and keys; of values and outputs.
   const accumulate_t<T>* sinks;  // Of each head, which join its rows' softmax; nullptr: none
 
   int64_t kv_head(int64_t head) const { return head / (heads / kv_heads); }
@@ -209,21 +211,21 @@ void forward(const Attention<T, Keys>& a, const View<T>& out, accumulate_t<T>* l
   using Sum = sum_t<T>;
   a.for_each_block(&Mask::queries, a.heads, [&](int64_t sequence, int64_t head, int first, int rows) {
     const Mask& mask = a.masks[sequence];
-    Block<Sum> q, keys, values, sums;
+    Block<Sum> q{a.dims}, keys{a.dims}, values{a.value_dims}, sums{a.value_dims};
     std::vector<Softmax<Sum>> softmax(rows);
-    load_rows(q, a.q, sequence, first, head, rows, a.dims);
+    load_rows(q, a.q, sequence, first, head, rows);
     const int end = mask.end(first + rows - 1);
     for (int key = mask.begin(first) / kBlock * kBlock; key < end; key += kBlock) {
       const int count = std::min(kBlock, mask.keys - key);
-      load_dimensions(keys, a.k, sequence, key, a.kv_head(head), count, a.dims);
-      load_rows(values, a.v, sequence, key, a.kv_head(head), count, a.dims);
+      load_dimensions(keys, a.k, sequence, key, a.kv_head(head), count);
+      load_rows(values, a.v, sequence, key, a.kv_head(head), count);
       for (int i = 0; i < rows; ++i) {
         Sum scores[kBlock];
-        multiply(scores, q.row(i), keys, a.dims);
+        multiply(scores, q.row(i), keys);
         const Range range = a.score(mask, scores, first + i, key);
         const Sum rescale = softmax[i].update(scores, range);
-        for (int d = 0; d < a.dims; ++d) sums.row(i)[d] *= rescale;
-        for (int j = range.begin; j < range.end; ++j) add_scaled(sums.row(i), scores[j], values.row(j), a.dims);
+        for (int d = 0; d < a.value_dims; ++d) sums.row(i)[d] *= rescale;
+        for (int j = range.begin; j < range.end; ++j) add_scaled(sums.row(i), scores[j], values.row(j), a.value_dims);
       }
     }
     for (int i = 0; i < rows; ++i) {
@@ -233,7 +235,9 @@ void forward(const Attention<T, Keys>& a, const View<T>& out, accumulate_t<T>* l
       const Sum factor = empty ? 0 : rescale / softmax[i].sum;
       lse[a.sums_row(sequence, head, first + i)] =
           empty ? -std::numeric_limits<Sum>::infinity() : softmax[i].max + std::log(softmax[i].sum);
-      for (int d = 0; d < a.dims; ++d) out.at(sequence, first + i, head, d) = static_cast<T>(sums.row(i)[d] * factor);
+      for (int d = 0; d < a.value_dims; ++d) {
+        out.at(sequence, first + i, head, d) = static_cast<T>(sums.row(i)[d] * factor);
+      }
     }
   });
 }
@@ -269,19 +273,19 @@ void for_each_step(
     const F& f) {
   using Sum = sum_t<T>;
   const Mask& mask = a.masks[sequence];
-  Block<Sum> q, grad, keys, key_rows, values;
-  load_rows(q, a.q, sequence, first, head, rows, a.dims);
-  load_rows(grad, inputs.grad, sequence, first, head, rows, a.dims);
+  Block<Sum> q{a.dims}, grad{a.value_dims}, keys{a.dims}, key_rows{a.dims}, values{a.value_dims};
+  load_rows(q, a.q, sequence, first, head, rows);
+  load_rows(grad, inputs.grad, sequence, first, head, rows);
   const int end = mask.end(first + rows - 1);
   for (int key = mask.begin(first) / kBlock * kBlock; key < end; key += kBlock) {
     const int count = std::min(kBlock, mask.keys - key);
-    load_dimensions(keys, a.k, sequence, key, a.kv_head(head), count, a.dims);
-    load_rows(key_rows, a.k, sequence, key, a.kv_head(head), count, a.dims);
-    load_dimensions(values, a.v, sequence, key, a.kv_head(head), count, a.dims);
+    load_dimensions(keys, a.k, sequence, key, a.kv_head(head), count);
+    load_rows(key_rows, a.k, sequence, key, a.kv_head(head), count);
+    load_dimensions(values, a.v, sequence, key, a.kv_head(head), count);
     for (int i = 0; i < rows; ++i) {
       Sum scores[kBlock], grad_weights[kBlock];
-      multiply(scores, q.row(i), keys, a.dims);
-      multiply(grad_weights, grad.row(i), values, a.dims);
+      multiply(scores, q.row(i), keys);
+      multiply(grad_weights, grad.row(i), values);
       f(i, scores, grad_weights, a.score(mask, scores, first + i, key), key_rows);
     }
   }
@@ -308,7 +312,7 @@ void backward_queries(const Attention<T>& a, const BackwardInputs<T>& inputs, co
       if (a.sinks) row[i].delta *= row[i].softmax.join(a.sinks[head]);
       row[i].delta = row[i].delta / row[i].softmax.sum - (inputs.grad_lse ? inputs.grad_lse[sums_row + i] : 0);
     }
-    Block<Sum> sums;
+    Block<Sum> sums{a.dims};
     for_each_step(
         a,
         inputs,
@@ -335,24 +339,22 @@ void backward_keys(
   using Sum = sum_t<T>;
   a.for_each_block(&Mask::keys, a.kv_heads, [&](int64_t sequence, int64_t kv_head, int first, int count) {
     const Mask& mask = a.masks[sequence];
-    Block<Sum> keys, values, key_sums, value_sums;
-    load_dimensions(keys, a.k, sequence, first, kv_head, count, a.dims);
-    load_dimensions(values, a.v, sequence, first, kv_head, count, a.dims);
+    Block<Sum> keys{a.dims}, values{a.value_dims}, key_sums{a.dims}, value_sums{a.value_dims};
+    load_dimensions(keys, a.k, sequence, first, kv_head, count);
+    load_dimensions(values, a.v, sequence, first, kv_head, count);
     const int64_t group = a.heads / a.kv_heads;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       for (int query = mask.first_query(first); query < mask.end_query(first + count - 1); ++query) {
         Sum q[kDims], grad[kDims], scores[kBlock], grad_weights[kBlock];
-        for (int d = 0; d < a.dims; ++d) {
-          q[d] = static_cast<Sum>(a.q.at(sequence, query, head, d));
-          grad[d] = static_cast<Sum>(inputs.grad.at(sequence, query, head, d));
-        }
-        multiply(scores, q, keys, a.dims);
-        multiply(grad_weights, grad, values, a.dims);
+        for (int d = 0; d < a.dims; ++d) q[d] = static_cast<Sum>(a.q.at(sequence, query, head, d));
+        for (int d = 0; d < a.value_dims; ++d) grad[d] = static_cast<Sum>(inputs.grad.at(sequence, query, head, d));
+        multiply(scores, q, keys);
+        multiply(grad_weights, grad, values);
         const Range range = a.score(mask, scores, query, first);
         const Row<Sum>& row = inputs.rows[a.sums_row(sequence, head, query)];
         for (int j = range.begin; j < range.end; ++j) {
           const Sum weight = row.weight(scores[j]);
-          add_scaled(value_sums.row(j), weight, grad, a.dims);
+          add_scaled(value_sums.row(j), weight, grad, a.value_dims);
           add_scaled(key_sums.row(j), a.product_gradient(scores[j], weight, grad_weights[j], row.delta), q, a.dims);
         }
       }
@@ -360,6 +362,8 @@ void backward_keys(
     for (int j = 0; j < count; ++j) {
       for (int d = 0; d < a.dims; ++d) {
         grad_k.at(sequence, first + j, kv_head, d) = static_cast<T>(key_sums.row(j)[d]);
+      }
+      for (int d = 0; d < a.value_dims; ++d) {
         grad_v.at(sequence, first + j, kv_head, d) = static_cast<T>(value_sums.row(j)[d]);
       }
     }
