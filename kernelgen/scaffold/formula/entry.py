@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelgen.errors import KernelgenError
-from kernelgen.scaffold.formula import rows
+from kernelgen.scaffold.formula import rows, signature
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import lines
 from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
@@ -46,14 +46,16 @@ def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, A
             way.
     """
     recipe = traced["assumption"]["recipe"]
-    schema = _with_free_names(schema)
+    own_signature = signature.of_function(schema, traced["arguments"])
+    schema = _with_free_names(signature.of_operator(schema, traced["arguments"]) if own_signature else schema)
     if dim := traced["assumption"].get("rows", {}).get("argument"):
         of_dim = [a | {"sample": a["default"] or "-1"} if a["name"] == dim else a for a in schema["arguments"]]
         schema = {**schema, "arguments": of_dim}
     return {
         "recipe": recipe,
         "schema": schema,
-        "traced": {"pointwise": pointwise, "row_wise": row_wise}[recipe](schema, traced),
+        "traced": {"pointwise": pointwise, "row_wise": row_wise}[recipe](schema, traced)
+        | ({"signature": own_signature} if own_signature else {}),
     }
 
 
@@ -238,12 +240,9 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     """The same for a function with reductions of rows.
 
     Raises:
-        KernelgenError: it takes another path where a bool argument is another; or a result is neither of rows nor a
-            number for each row.
+        KernelgenError: a result is neither of rows nor a number for each row.
     """
     path, assumption = traced["paths"][0], traced["assumption"]
-    if len(traced["paths"]) > 1:
-        raise KernelgenError("a bool among the arguments, beside a reduction of rows")
     parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | _OF_ROWS
     graph = Graph(path["forward"], parameters)
     tensors = [

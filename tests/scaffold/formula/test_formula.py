@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kernelgen.scaffold.formula.entry import pointwise, row_wise
+from kernelgen.scaffold.formula.entry import kernels, pointwise, row_wise
 from kernelgen.scaffold.formula.expressions import number
 from kernelgen.scaffold.formula.graph import Name, Node
 from kernelgen.scaffold.formula.totals import depends_on_totals
@@ -128,7 +128,7 @@ def test_a_loss_is_a_number_for_each_row():
 
 @pytest.mark.parametrize("name", ROW_NAMES)
 def test_no_line_of_rows_is_too_long(name):
-    traced = row_wise(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))
+    traced = formula_of_rows(name)
     backward = traced["backward"] or {"lines": []}
     assert all(len(line) <= 118 for line in [*traced["forward"], *backward["lines"]])
 
@@ -162,7 +162,7 @@ def test_a_gradient_that_does_not_decompose_is_composed(name):
 
 
 def formula_of_rows(name: str) -> dict:
-    return row_wise(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))
+    return kernels(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))["traced"]
 
 
 def test_sums_that_need_each_other_less_than_they_seem_are_one_pass():
