@@ -96,6 +96,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "scalars": scalars,
         "results": results,
         "forward": forward,
+        "exponent": _exponent(graph for _, graph in graphs),
         "operations": max(len(path["forward"]["nodes"]) for path in traced["paths"]),
         "composed": traced["assumption"]["composed"],
         "twice": traced["assumption"]["twice"],
@@ -107,6 +108,11 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
     """Data of which no part is the same object as another: YAML would write anchors, which two ops would share."""
     return json.loads(json.dumps(value))
+
+
+def _exponent(graphs: Iterable[Graph]) -> str | None:
+    """The C++ name of the scalar that exponents of powers are computed of, if there is such a scalar: the first."""
+    return min((name for graph in graphs for name in graph.exponents()), default=None)
 
 
 def _read(graphs: Iterable[Graph]) -> set[str]:
@@ -200,6 +206,7 @@ def _backward(
         "scalars": [_scalar(places_of[scalar["name"]]) for scalar in scalars],
         "gradients": gradients,
         "places": [tensor["place"] for tensor in inputs],
+        "exponent": _exponent(graph for _, graph in graphs),
         "operations": max(len(path["backward"]["nodes"]) for path in paths),
         "lines": _body(graphs, parameters, names, gradients),
     }

@@ -47,6 +47,12 @@ def test_names_of_the_reference_are_kept():
     ]
 
 
+def test_a_scalar_exponent_is_known_to_the_loops():
+    traced = formula(POINTWISE, "focal")
+    assert (traced["exponent"], traced["backward"]["exponent"]) == ("gamma", "gamma")
+    assert formula(POINTWISE, "gelu_bias")["exponent"] is None
+
+
 def test_two_results_and_a_mask():
     traced = formula(POINTWISE, "hysteresis")
     assert traced["forward"] == ["const bool higher = x > y;", "out0 = higher ? x : 0.5f * y;", "out1 = higher;"]

@@ -265,7 +265,7 @@ inline float pow(float x, float y) {
   const bool is_one = (y == 0.0f) | (x == 1.0f) | ((x == -1.0f) & (size == kInfinity<float>));
   const float result = choose(is_one, 1.0f, number);
   // As PyTorch has these exponents.
-  return choose(y == 3.0f, x * x * x, choose(y == 2.0f, x * x, result));
+  return choose(y == 3.0f, x * x * x, choose(y == 2.0f, x * x, choose(y == 1.0f, x, result)));
 }
 
 namespace detail {
