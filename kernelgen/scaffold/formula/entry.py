@@ -343,7 +343,10 @@ def _rows(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str,
     words = {(-1,): "the last dimension", (-2, -1): "the last two dimensions"}.get(
         tuple(dims), f"dimension {listed}" if len(dims) == 1 else f"the dimensions {listed}"
     )
-    return text | {"cpp": f"{{{listed}}}", "python": f"({listed}{',' if len(dims) == 1 else ''})", "words": words}
+    # Tensors of several rows, where a row takes more than one dimension.
+    drawn = least if len(dims) == 1 else min(max(least, len(dims) + 1), most or len(dims) + 1)
+    python = f"({listed}{',' if len(dims) == 1 else ''})"
+    return text | {"cpp": f"{{{listed}}}", "python": python, "words": words, "drawn": drawn}
 
 
 def _of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str, Any]:

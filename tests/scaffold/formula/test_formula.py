@@ -20,7 +20,7 @@ def formula(path: Path, name: str) -> dict:
 
 def formula_of(folder: Path, body: str, signature: str = "x: Tensor", result: str = "Tensor") -> dict:
     traced = trace_text(folder, body, signature, result)
-    return pointwise(reference.read(folder / "text.py", "f").schema.entry(), traced)
+    return kernels(reference.read(folder / "text.py", "f").schema.entry(), traced)["traced"]
 
 
 def test_gelu_with_a_bias():
@@ -137,6 +137,11 @@ def test_no_line_of_rows_is_too_long(name):
     traced = formula_of_rows(name)
     backward = traced["backward"] or {"lines": []}
     assert all(len(line) <= 118 for line in [*traced["forward"], *backward["lines"]])
+
+
+def test_tensors_are_drawn_with_more_dimensions_than_a_row_has(tmp_path):
+    traced = formula_of(tmp_path, "return x - x.mean((-2, -1), keepdim=True)")
+    assert (traced["rows"]["least"], traced["rows"]["drawn"]) == (2, 3)
 
 
 def test_a_mean_over_rows_is_finished_when_all_rows_are_added_up():
