@@ -405,6 +405,11 @@ def test_a_number_that_decides_over_the_path_is_no_dimension(tmp_path, body):
         ("return x.exp() if high is None else x.clamp(max=high)", "x: Tensor, high: float | None = None", ["x"]),
         ("return x.sum(-1, keepdim=keep)", "x: Tensor, keep: bool = False", ["x"]),
         ("return x.exp() if a == 0 else x * a", "x: Tensor, a: float = 2.0", ["x"]),
+        (
+            "return x if p == 0 else torch.where(keep, x / (1 - p), 0)",
+            "x: Tensor, keep: Tensor, p: float = 0.5",
+            ["x", "keep"],
+        ),
     ],
 )
 def test_kernels_take_what_they_can_and_are_for_the_defaults_of_the_rest(tmp_path, body, signature, taken):
@@ -457,7 +462,7 @@ def test_a_function_that_is_never_taken_ends_soon(tmp_path):
 def test_a_branch_on_an_unusual_number_is_seen(tmp_path, branch):
     """No sample has such a number by chance: those that stand in the source are tried."""
     with pytest.raises(RefusedError, match="another path that it takes where alpha is"):
-        trace_text(tmp_path, f"return x.exp() if {branch} else x * alpha", "x: Tensor, alpha: float = 1.0")
+        trace_text(tmp_path, f"return x.exp() if {branch} else x * alpha", "x: Tensor, alpha: float")
 
 
 def test_more_scalars_than_samples_are_told_apart(tmp_path):

@@ -201,4 +201,8 @@ def _tensor(dtype: str, shape: tuple[int, ...], seed: int, columns: int) -> torc
     if dtype == "int":
         return torch.randint(columns, shape, generator=generator)
     values = torch.randn(shape, generator=generator, dtype=torch.float32)
-    return values > 0 if dtype == "bool" else values
+    if dtype != "bool":
+        return values
+    mask = values > 0
+    mask.view(-1)[:2] = torch.tensor([True, False])[: mask.numel()]  # A small one may be all alike.
+    return mask
