@@ -288,6 +288,8 @@ def _with_kernels(entry: dict[str, Any], home: "Project", calls: list[dict[str, 
         facts = kernels(schema, traced)
         if reason := facts["traced"]["composed"]:
             output.note(f"The gradient of {name} is PyTorch's of reference.py. In the way of its kernels was {reason}.")
+        if cases := ", ".join(facts["traced"].get("signature", {}).get("kernels_are_for", [])):
+            output.note(f"The kernels of {name} are for {cases}; any other call runs reference.py.")
         return entry | facts
     except KernelgenError as reason:
         output.note(f"The kernels of {name} are yours to write. In the way was {str(reason).rstrip('.')}.")

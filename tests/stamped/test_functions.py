@@ -9,8 +9,9 @@ import pytest
 from .conftest import REPOSITORY
 
 (FOLDER,) = (REPOSITORY / "template").glob("src/*/include/cpu")
-HEADERS = ("exponential.h", "float_bits.h", "functions.h")
+HEADERS = ("angles.h", "exponential.h", "float_bits.h", "functions.h")
 FUNCTIONS = ("exp", "tanh", "erf", "log", "log2", "log10", "log1p", "expm1", "exp2", "sinh", "cosh", "atan", "asin")
+FUNCTIONS += ("sin", "cos", "tan")
 # Functions of functions, and choices of them, as formulas have them.
 FORMULAS = {
     "softplus": "x > 20 ? x : math::log1p(math::exp(x))",
@@ -18,6 +19,7 @@ FORMULAS = {
     "cross_entropy": "math::minimum(0.0f, x) - math::log1p(math::exp(-math::abs(x)))",
     "gelu": "0.5f * x * (1 + math::erf(x * 0.707106781f))",
     "power": "math::pow(x, y)",
+    "snake": "x + math::sin(y * x) * math::sin(y * x) / (y + 1e-9f)",
     "focal": "math::pow(1 - math::exp(-x), y) * x",
 }
 

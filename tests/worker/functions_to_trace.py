@@ -126,7 +126,7 @@ def masked_scale(x: Tensor, mask: Tensor, p: float = 0.1) -> Tensor:
     return x.masked_fill(mask, 0.0) / (1 - p)
 
 
-def is_close(x: Tensor, y: Tensor, tolerance: float = 0.1) -> Tensor:
+def is_close(x: Tensor, y: Tensor, *, tolerance: float = 0.1) -> Tensor:
     return (x - y).abs() <= tolerance
 
 

@@ -75,12 +75,14 @@ def rows_bias(x: Tensor, bias: Tensor) -> Tensor:
     return x.softmax(-1) + bias[None, :]
 
 
-def mean_squared_error(prediction: Tensor, target: Tensor) -> Tensor:
-    return F.mse_loss(prediction, target)
+def mean_squared_error(prediction: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    return F.mse_loss(prediction, target, reduction=reduction)
 
 
-def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    return F.batch_norm(x, None, None, weight, bias, training=True, eps=eps)
+def batch_norm(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, training: bool = True, *, eps: float = 1e-5
+) -> Tensor:
+    return F.batch_norm(x, None, None, weight, bias, training=training, eps=eps)
 
 
 def instance_norm(x: Tensor) -> Tensor:

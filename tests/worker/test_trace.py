@@ -371,7 +371,7 @@ def test_shapes_broadcast_only_where_every_result_has_the_shape_of_all(tmp_path)
         ("return x.exp() if alpha == 0 else x * alpha", "x: Tensor, alpha: float", "where alpha is 0.0"),
         ("return x if x.sum() > 0 else -x", "x: Tensor", "depends on the tensors' elements"),
         ("return x * x.shape[-1] ** 3", "x: Tensor", "depends on the sizes"),
-        ("return x.exp() if mode == 'exp' else x", "x: Tensor, mode: str = 'exp'", "mode, which is a str"),
+        ("return x.exp() if mode == 'exp' else x", "x: Tensor, mode: str", "mode, which is a str"),
         ("return xs[0] + xs[1]", "xs: list[Tensor]", "xs, which is a Tensor[]"),
         ("return x.float()", "x: Tensor", "a result of dtype float32 for bfloat16 arguments"),
         ("return x + torch.rand_like(x)", "x: Tensor", "the operator aten.rand_like"),
@@ -392,7 +392,28 @@ def test_what_was_in_the_way_is_named(tmp_path, body, signature, reason):
 )
 def test_a_number_that_decides_over_the_path_is_no_dimension(tmp_path, body):
     with pytest.raises(RefusedError, match="path"):
-        trace_text(tmp_path, body, "x: Tensor, n: int = 3")
+        trace_text(tmp_path, body, "x: Tensor, n: int")
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "taken"),
+    [
+        ("return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()", "x: Tensor, *, eps: float = 0.1", ["x", "eps"]),
+        ("return x * y", "x: Tensor, *, y: Tensor", ["x", "y"]),
+        ("return x.exp() if mode == 'exp' else x", "x: Tensor, mode: str = 'exp', *, y: float = 2.0", ["x", "y"]),
+        ("return x if y is None else x * y", "x: Tensor, y: Tensor | None = None", ["x", "y"]),
+        ("return x.exp() if high is None else x.clamp(max=high)", "x: Tensor, high: float | None = None", ["x"]),
+        ("return x.sum(-1, keepdim=keep)", "x: Tensor, keep: bool = False", ["x"]),
+        ("return x.exp() if a == 0 else x * a", "x: Tensor, a: float = 2.0", ["x"]),
+        (
+            "return x if p == 0 else torch.where(keep, x / (1 - p), 0)",
+            "x: Tensor, keep: Tensor, p: float = 0.5",
+            ["x", "keep"],
+        ),
+    ],
+)
+def test_kernels_take_what_they_can_and_are_for_the_defaults_of_the_rest(tmp_path, body, signature, taken):
+    assert trace_text(tmp_path, body, signature)["arguments"] == taken
 
 
 @pytest.mark.parametrize(
@@ -441,7 +462,7 @@ def test_a_function_that_is_never_taken_ends_soon(tmp_path):
 def test_a_branch_on_an_unusual_number_is_seen(tmp_path, branch):
     """No sample has such a number by chance: those that stand in the source are tried."""
     with pytest.raises(RefusedError, match="another path that it takes where alpha is"):
-        trace_text(tmp_path, f"return x.exp() if {branch} else x * alpha", "x: Tensor, alpha: float = 1.0")
+        trace_text(tmp_path, f"return x.exp() if {branch} else x * alpha", "x: Tensor, alpha: float")
 
 
 def test_more_scalars_than_samples_are_told_apart(tmp_path):

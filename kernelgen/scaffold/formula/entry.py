@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelgen.errors import KernelgenError
-from kernelgen.scaffold.formula import rows
+from kernelgen.scaffold.formula import rows, signature
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import lines
 from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
@@ -46,14 +46,16 @@ def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, A
             way.
     """
     recipe = traced["assumption"]["recipe"]
-    schema = _with_free_names(schema)
+    own_signature = signature.of_function(schema, traced["arguments"])
+    schema = _with_free_names(signature.of_operator(schema, traced["arguments"]) if own_signature else schema)
     if dim := traced["assumption"].get("rows", {}).get("argument"):
         of_dim = [a | {"sample": a["default"] or "-1"} if a["name"] == dim else a for a in schema["arguments"]]
         schema = {**schema, "arguments": of_dim}
     return {
         "recipe": recipe,
         "schema": schema,
-        "traced": {"pointwise": pointwise, "row_wise": row_wise}[recipe](schema, traced),
+        "traced": {"pointwise": pointwise, "row_wise": row_wise}[recipe](schema, traced)
+        | ({"signature": own_signature} if own_signature else {}),
     }
 
 
@@ -94,6 +96,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "scalars": scalars,
         "results": results,
         "forward": forward,
+        "exponent": _exponent(graph for _, graph in graphs),
         "operations": max(len(path["forward"]["nodes"]) for path in traced["paths"]),
         "composed": traced["assumption"]["composed"],
         "twice": traced["assumption"]["twice"],
@@ -105,6 +108,11 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
     """Data of which no part is the same object as another: YAML would write anchors, which two ops would share."""
     return json.loads(json.dumps(value))
+
+
+def _exponent(graphs: Iterable[Graph]) -> str | None:
+    """The C++ name of the scalar that exponents of powers are computed of, if there is such a scalar: the first."""
+    return min((name for graph in graphs for name in graph.exponents()), default=None)
 
 
 def _read(graphs: Iterable[Graph]) -> set[str]:
@@ -198,6 +206,7 @@ def _backward(
         "scalars": [_scalar(places_of[scalar["name"]]) for scalar in scalars],
         "gradients": gradients,
         "places": [tensor["place"] for tensor in inputs],
+        "exponent": _exponent(graph for _, graph in graphs),
         "operations": max(len(path["backward"]["nodes"]) for path in paths),
         "lines": _body(graphs, parameters, names, gradients),
     }
@@ -238,12 +247,9 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     """The same for a function with reductions of rows.
 
     Raises:
-        KernelgenError: it takes another path where a bool argument is another; or a result is neither of rows nor a
-            number for each row.
+        KernelgenError: a result is neither of rows nor a number for each row.
     """
     path, assumption = traced["paths"][0], traced["assumption"]
-    if len(traced["paths"]) > 1:
-        raise KernelgenError("a bool among the arguments, beside a reduction of rows")
     parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | _OF_ROWS
     graph = Graph(path["forward"], parameters)
     tensors = [
@@ -337,7 +343,10 @@ def _rows(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str,
     words = {(-1,): "the last dimension", (-2, -1): "the last two dimensions"}.get(
         tuple(dims), f"dimension {listed}" if len(dims) == 1 else f"the dimensions {listed}"
     )
-    return text | {"cpp": f"{{{listed}}}", "python": f"({listed}{',' if len(dims) == 1 else ''})", "words": words}
+    # Tensors of several rows, where a row takes more than one dimension.
+    drawn = least if len(dims) == 1 else min(max(least, len(dims) + 1), most or len(dims) + 1)
+    python = f"({listed}{',' if len(dims) == 1 else ''})"
+    return text | {"cpp": f"{{{listed}}}", "python": python, "words": words, "drawn": drawn}
 
 
 def _of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,19 @@ class Graph:
         values = [*self.outputs, *(argument for node in self.nodes() for argument in node.arguments)]
         return {value.text for value in values if isinstance(value, Name)}
 
+    def exponents(self) -> set[str]:
+        """The scalar parameters that exponents of powers are computed of."""
+        powers = [node for node in self.nodes() if node.op == "pow"]
+        pending = [node.arguments[1] for node in powers if node.arguments[1].kind == "scalar"]
+        scalars: set[str] = set()
+        while pending:
+            value = pending.pop()
+            if isinstance(value, Node):
+                pending += value.arguments
+            elif isinstance(value, Name):
+                scalars.add(value.text)
+        return scalars
+
     def checked_places(self) -> set[str]:
         """The parameters of which the formula refuses places that a row does not have."""
         pending = [node for node in self.nodes() if node.op == "checked_zero"]

@@ -3,7 +3,8 @@
 The request's `source` is the text of a file, `function` names a function in it, and `arguments` are those of its
 schema's entry. `calls`, if there are any, are what it has to take: shapes of the `arguments` and their `dtypes`, by
 name, and the shapes of the `results`. The answer is an event, "trace", with what scaffold/formula/ reads (see
-graph.py), or "refused" with `reason`, a phrase that names what was in the way.
+graph.py) and the names of the `arguments` that kernels take; or "refused" with `reason`, a phrase that names what was
+in the way.
 """
 
 import time
@@ -37,6 +38,7 @@ from kernelgen.worker.trace.graph import (
 )
 from kernelgen.worker.trace.rows import rows
 from kernelgen.worker.trace.shapes import refuse_matrices, refuse_other_shapes
+from kernelgen.worker.trace.signature import Arguments, taken
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
 
 # Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
@@ -57,12 +59,28 @@ def traced(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _traced(request: dict[str, Any]) -> dict[str, Any]:
-    arguments, calls = request["arguments"], request.get("calls")
+    reasons = []
+    begin = time.process_time()
+    for arguments in taken(request["arguments"]):
+        left = _MOST_SECONDS - (time.process_time() - begin)
+        try:
+            facts = _of_arguments(request, arguments, max(left, _MOST_SECONDS / 4))
+            return {**facts, "arguments": [argument["name"] for argument in arguments]}
+        except FinalError:
+            raise
+        except RefusedError as refused:
+            reasons.append(refused)
+    raise max(reasons, key=lambda reason: reason.progress)  # Of several the first.
+
+
+def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: float) -> dict[str, Any]:
+    """The same where kernels take these arguments."""
+    calls = request.get("calls")
     function = load(request["source"], request["function"], arguments)
     reasons, forward_alone, plain = [], [], None
     begin = time.process_time()
     for assumption in _assumptions(function, arguments, request["recipes"]):
-        if time.process_time() - begin > _MOST_SECONDS:
+        if time.process_time() - begin > most_seconds:
             break
         if plain and "column" not in assumption.kinds.values():
             continue
@@ -92,11 +110,11 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     # reason only where they are in the way of every assumption.
     reason = max(reasons, key=lambda reason: (reason.progress, not isinstance(reason, OtherRowsError)))
     if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
-        raise RefusedError(f"the operator {name}")
+        raise RefusedError(f"the operator {name}", UNKNOWN_OPERATOR)
     raise reason
 
 
-def _assumptions(function: Function, arguments: list[dict[str, Any]], recipes: list[str]) -> Iterator[Assumption]:
+def _assumptions(function: Function, arguments: Arguments, recipes: list[str]) -> Iterator[Assumption]:
     """The assumptions, each with scalars that the function does not refuse."""
     for assumption in assumptions(arguments, recipes):
         yield replace(assumption, near=not _takes_its_scalars(function, assumption))
@@ -122,7 +140,7 @@ def _may_be_of_vectors(facts: dict[str, Any]) -> bool:
     return is_whole and len(assumption["kinds"]) > 1 and all(output["kind"] == "element" for output in outputs)
 
 
-def foreign_operator(function: Function, arguments: list[dict[str, Any]], recipes: list[str]) -> str | None:
+def foreign_operator(function: Function, arguments: Arguments, recipes: list[str]) -> str | None:
     """The first operator of the function, as its author knows it, that is neither pointwise nor a reduction."""
     for assumption in assumptions(arguments, recipes):
         try:
@@ -163,6 +181,8 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     if names := written(before, values):
         raise FinalError(f"that it writes to {' and '.join(names)}", 7)
     choices = list(assumption.with_flags())
+    if assumption.recipe == "row_wise" and len(choices) > 1:
+        raise RefusedError("a bool among the arguments, beside a reduction of rows", 3)
     paths = [_path(choice, function) for choice in choices]
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)

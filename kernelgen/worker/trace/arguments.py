@@ -109,15 +109,8 @@ class Assumption:
 
 
 def assumptions(arguments: list[dict[str, Any]], recipes: list[str]) -> Iterator[Assumption]:
-    """What may be assumed, from the plain case on. Raises RefusedError where no kernel could take an argument."""
-    tensors = []
-    for argument in arguments:
-        if argument["kind"] == "tensor" and not argument["mutated"] and not argument["keyword_only"]:
-            tensors.append(argument["name"])
-        elif argument["kind"] != "other" or argument["type"] not in ("float", "int", "SymInt", "bool"):
-            raise RefusedError(f"{argument['name']}, which is a {argument['type']}")
-        elif argument["keyword_only"]:
-            raise RefusedError(f"{argument['name']}, which is given by name alone")
+    """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many."""
+    tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
     if not tensors:
         raise RefusedError("that it takes no tensor")
     if len(tensors) > _MOST_TENSORS:
@@ -208,4 +201,8 @@ def _tensor(dtype: str, shape: tuple[int, ...], seed: int, columns: int) -> torc
     if dtype == "int":
         return torch.randint(columns, shape, generator=generator)
     values = torch.randn(shape, generator=generator, dtype=torch.float32)
-    return values > 0 if dtype == "bool" else values
+    if dtype != "bool":
+        return values
+    mask = values > 0
+    mask.view(-1)[:2] = torch.tensor([True, False])[: mask.numel()]  # A small one may be all alike.
+    return mask

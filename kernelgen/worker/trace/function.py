@@ -28,7 +28,7 @@ class Function:
 
 
 def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
-    """The function `name` of a source, to be called with its arguments in the schema's order."""
+    """The function `name` of a source, to be called with these arguments in their order; others have their defaults."""
     function = Function()
     function.numbers = _numbers(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
@@ -36,12 +36,10 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     scope[_NOTE] = function.note
     exec(compile(tree, "reference.py", "exec"), scope)
     plain = scope[name]
-    positional = [argument["name"] for argument in arguments if not argument["keyword_only"]]
+    names = [argument["name"] for argument in arguments]
 
     def call(*values: Any) -> Any:
-        rest = zip(arguments[len(positional) :], values[len(positional) :], strict=True)
-        named = {argument["name"]: value for argument, value in rest}
-        return bare(plain(*values[: len(positional)], **named))
+        return bare(plain(**dict(zip(names, values, strict=True))))
 
     function.call = call
     return function

@@ -260,6 +260,8 @@ class _Reader:
         if tuple(value.shape) not in shapes.get(kind, [tuple(value.shape)]):
             raise RefusedError("a result of which the dimensions are arranged in another way", 2)
         known = self._with_hidden_checks(known, value)
+        if "node" not in known and known["kind"] not in (kind, "scalar"):  # An argument, repeated over each row.
+            known = self._add("mul", [known, _constant(1.0)], value, None, known["kind"])
         keeps = kind == "row" and value.ndim == len(self.sample.shape)
         return known | {"kind": kind, "keeps": keeps}
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kernelgen.scaffold.formula.entry import pointwise, row_wise
+from kernelgen.scaffold.formula.entry import kernels, pointwise, row_wise
 from kernelgen.scaffold.formula.expressions import number
 from kernelgen.scaffold.formula.graph import Name, Node
 from kernelgen.scaffold.formula.totals import depends_on_totals
@@ -20,7 +20,7 @@ def formula(path: Path, name: str) -> dict:
 
 def formula_of(folder: Path, body: str, signature: str = "x: Tensor", result: str = "Tensor") -> dict:
     traced = trace_text(folder, body, signature, result)
-    return pointwise(reference.read(folder / "text.py", "f").schema.entry(), traced)
+    return kernels(reference.read(folder / "text.py", "f").schema.entry(), traced)["traced"]
 
 
 def test_gelu_with_a_bias():
@@ -45,6 +45,12 @@ def test_names_of_the_reference_are_kept():
         "const Number probability",
         "out",
     ]
+
+
+def test_a_scalar_exponent_is_known_to_the_loops():
+    traced = formula(POINTWISE, "focal")
+    assert (traced["exponent"], traced["backward"]["exponent"]) == ("gamma", "gamma")
+    assert formula(POINTWISE, "gelu_bias")["exponent"] is None
 
 
 def test_two_results_and_a_mask():
@@ -128,9 +134,14 @@ def test_a_loss_is_a_number_for_each_row():
 
 @pytest.mark.parametrize("name", ROW_NAMES)
 def test_no_line_of_rows_is_too_long(name):
-    traced = row_wise(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))
+    traced = formula_of_rows(name)
     backward = traced["backward"] or {"lines": []}
     assert all(len(line) <= 118 for line in [*traced["forward"], *backward["lines"]])
+
+
+def test_tensors_are_drawn_with_more_dimensions_than_a_row_has(tmp_path):
+    traced = formula_of(tmp_path, "return x - x.mean((-2, -1), keepdim=True)")
+    assert (traced["rows"]["least"], traced["rows"]["drawn"]) == (2, 3)
 
 
 def test_a_mean_over_rows_is_finished_when_all_rows_are_added_up():
@@ -162,7 +173,7 @@ def test_a_gradient_that_does_not_decompose_is_composed(name):
 
 
 def formula_of_rows(name: str) -> dict:
-    return row_wise(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))
+    return kernels(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))["traced"]
 
 
 def test_sums_that_need_each_other_less_than_they_seem_are_one_pass():

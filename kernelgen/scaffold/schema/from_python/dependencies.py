@@ -67,10 +67,19 @@ def _names_read(file: SourceFile, statement: ast.stmt) -> set[str]:
         raise file.error(f"{name} is written as a global; an operator has no state between calls.", place)
     for node in ast.walk(statement):
         for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
-            for part in ast.walk(annotation) if isinstance(annotation, ast.AST) else ():
-                if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                    read |= _names_in_string(part.value)
+            if isinstance(annotation, ast.AST):
+                read |= _names_in_strings(file, annotation)
     return read
+
+
+def _names_in_strings(file: SourceFile, annotation: ast.AST) -> set[str]:
+    """The names in the quoted parts of an annotation. A string in brackets may be a value, as in Literal["mean"], or
+    dimensions: it is a name where the file binds that."""
+    if isinstance(annotation, ast.Constant):
+        return _names_in_string(annotation.value) if isinstance(annotation.value, str) else set()
+    strings = [n.value for n in ast.walk(annotation) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    names = {name for string in strings for name in _names_in_string(string)}
+    return names & {name for statement in file.tree.body for name in bound_names(statement)} if names else names
 
 
 def _names_in_string(annotation: str) -> set[str]:

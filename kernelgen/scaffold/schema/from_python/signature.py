@@ -48,6 +48,7 @@ _TYPES = {
 }
 _OPTIONAL = {"typing.Optional", "typing_extensions.Optional"}
 _UNION = {"typing.Union", "typing_extensions.Union"}
+_LITERAL = {"typing.Literal", "typing_extensions.Literal"}
 _LISTS = {"list", "typing.List", "typing.Sequence", "collections.abc.Sequence"}
 _TUPLES = {"tuple", "typing.Tuple", "torch.Size"}
 _PLAIN_FLOAT = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -155,8 +156,15 @@ def _type(file: SourceFile, node: ast.expr, subject: str, depth: int = 0) -> str
     parts = _union(file, node)
     if len(parts) > 1:
         types = [p for p in parts if not (isinstance(p, ast.Constant) and p.value is None)]
-        if len(types) == 1 and len(types) < len(parts):
-            return _type(file, types[0], subject, depth) + "?"
+        optional = "?" if len(types) < len(parts) else ""
+        if len(types) == 1 and optional:
+            return _type(file, types[0], subject, depth) + optional
+        if {_TYPES.get(file.dotted(type) or "") for type in types} == {"SymInt", "float"}:
+            return "float" + optional  # As Python's typing has it, an int is a float.
+    elif values := _subscript(file, node, _LITERAL):
+        types = {type(value.value).__name__ for value in values if isinstance(value, ast.Constant)}
+        if types in ({"str"}, {"int"}, {"bool"}):
+            return _TYPES[types.pop()]
     elif (items := _subscript(file, node, _LISTS)) and len(items) == 1:
         return _type(file, items[0], subject, depth) + "[]"
     elif _subscript(file, node, _TUPLES) is not None or file.dotted(node) in _TUPLES:

@@ -1,7 +1,8 @@
 // A function compiled several times, for newer CPUs too: the dynamic linker chooses the best that this CPU has.
 //
 // Wheels run on any x86-64, so compilers may use SSE2 alone, which has neither vectors of eight floats nor fused
-// multiply-add. Only what is inlined into the function is compiled with it: everything, by `flatten`.
+// multiply-add; x86-64-v3 has both, and x86-64-v4 vectors of sixteen floats. Only what is inlined into the function is
+// compiled with it: everything, by `flatten`.
 
 #pragma once
 
@@ -9,7 +10,7 @@
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
     !defined(__SANITIZE_ADDRESS__)
-#define CPU_CLONES __attribute__((target_clones("arch=x86-64-v3", "default"), flatten))
+#define CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), flatten))
 #else
 #define CPU_CLONES
 #endif

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "angles.h"
 #include "exponential.h"
 #include "float_bits.h"
 
@@ -264,7 +265,47 @@ inline float pow(float x, float y) {
   const bool is_one = (y == 0.0f) | (x == 1.0f) | ((x == -1.0f) & (size == kInfinity<float>));
   const float result = choose(is_one, 1.0f, number);
   // As PyTorch has these exponents.
-  return choose(y == 3.0f, x * x * x, choose(y == 2.0f, x * x, result));
+  return choose(y == 3.0f, x * x * x, choose(y == 2.0f, x * x, choose(y == 1.0f, x, result)));
+}
+
+namespace detail {
+
+// The sine and the cosine of an angle between -pi / 4 and pi / 4.
+inline float sine_near_zero(float r) {
+  const float square = r * r;
+  return r + r * square * polynomial(square, -0.16666655f, 0.00833218f, -0.00019517f);
+}
+
+inline float cosine_near_zero(float r) {
+  const float square = r * r;
+  return 1.0f - (0.5f * square - square * square * polynomial(square, 0.0416666469f, -0.00138873672f, 2.44384145e-05f));
+}
+
+// The sine of an angle that is so many quadrants further on.
+inline float sine(const Angle& angle, int32_t further) {
+  const int32_t quadrant = angle.quadrant + further;
+  const float sine = choose(quadrant & 1, cosine_near_zero(angle.rest), sine_near_zero(angle.rest));
+  return float_of(bits_of(sine) ^ static_cast<int32_t>(static_cast<uint32_t>(quadrant & 2) << 30));
+}
+
+// y with the other sign where x is negative.
+inline float with_sign(float y, float x) {
+  return float_of(bits_of(y) ^ (bits_of(x) & std::numeric_limits<int32_t>::min()));
+}
+
+}  // namespace detail
+
+inline float sin(float x) {
+  return detail::with_sign(detail::sine(reduced(x), 0), x);
+}
+
+inline float cos(float x) {
+  return detail::sine(reduced(x), 1);
+}
+
+inline float tan(float x) {
+  const Angle angle = reduced(x);
+  return detail::with_sign(detail::sine(angle, 0) / detail::sine(angle, 1), x);
 }
 
 inline float atan(float x) {

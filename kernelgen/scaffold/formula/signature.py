@@ -1,0 +1,106 @@
+"""A function whose operator takes its arguments otherwise: all by position, and not those that kernels leave out.
+
+Kernels are for the defaults of what is left out, and for optional tensors that are given. The stamped function computes
+reference.py in any other case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernelgen.scaffold.schema.model import Argument
+from kernelgen.scaffold.schema.parser import parse
+from kernelgen.scaffold.shapes import lines
+
+
+def of_operator(schema: Mapping[str, Any], taken: Sequence[str]) -> dict[str, Any]:
+    """The entry of the schema of the operator that takes these arguments of a function with the entry `schema`."""
+    parsed = parse(schema["text"])
+    arguments: list[Argument] = []
+    for argument in reversed(parsed.arguments):
+        if argument.name in taken:
+            is_tensor = argument.type.kind == "optional_tensor"
+            type = replace(argument.type, optional=False) if is_tensor else argument.type
+            # Behind an argument with a default, each has one.
+            has_default = not is_tensor and all(behind.default for behind in arguments)
+            default = argument.default if has_default else None
+            arguments.insert(0, replace(argument, type=type, default=default, keyword_only=False))
+    entry = replace(parsed, arguments=tuple(arguments)).entry()
+    return entry | {key: schema[key] for key in ("container", "python_return")}
+
+
+def of_function(schema: Mapping[str, Any], taken: Sequence[str]) -> dict[str, Any] | None:
+    """What the templates say of the function's own arguments; None where they are those of the operator.
+
+    - `arguments`: as in `schema`, but only what Python needs of each.
+    - `kernels_are_for`: what of them the kernels are for, in words; empty where that is any call.
+    - `fallback`: the lines of the stamped function that compute the reference in any other case.
+    - `reference`: the lines of a function of the operator's arguments that calls the reference.
+    - `by_name`: the last arguments of the operator that a call of the function has to name.
+    - `imports`: what the annotations and defaults need: Sequence, torch.
+    """
+    arguments = schema["arguments"]
+    left_out = [a for a in arguments if a["name"] not in taken]
+    optional = [a for a in arguments if a["kind"] == "optional_tensor" and a["name"] in taken]
+    if not left_out and not optional and not any(a["keyword_only"] for a in arguments):
+        return None
+    given = [a for a in arguments if a["name"] in taken]
+    first_by_name = next((i for i, a in enumerate(arguments) if a["keyword_only"] or a in left_out), len(arguments))
+    by_name = [a for a in arguments[first_by_name:] if a in given]
+    conditions = [f"{a['python']} is None" for a in optional] + [_differs(a) for a in left_out]
+    used = " ".join(f"{a['annotation']} {a['default']}" for a in arguments)
+    return {
+        "arguments": [
+            {key: a[key] for key in ("name", "python", "annotation", "default", "keyword_only")} for a in arguments
+        ],
+        "kernels_are_for": _given(optional) + [f"{a['python']} = {a['default']}" for a in left_out],
+        "fallback": _fallback(
+            conditions, lines.python("        return _function(", _passed(arguments, arguments), ")")
+        ),
+        "reference": [
+            *lines.python("def _reference(", [f"{a['python']}: Any" for a in given], ") -> Any:"),
+            '    """reference.py, with the arguments of the operator."""',
+            *lines.python("    return _function(", _passed(given, arguments, by_name), ")"),
+        ],
+        "by_name": [a["name"] for a in by_name],
+        "imports": [name for name in ("Sequence", "torch") if f"{name}[" in used or f"{name}." in used],
+    }
+
+
+def _given(optional: Sequence[Mapping[str, Any]]) -> list[str]:
+    """That all these tensors are given, in words."""
+    names = " and ".join(a["python"] for a in optional)
+    return [f"{names} that {'are' if len(optional) > 1 else 'is'} given"] if optional else []
+
+
+def _differs(argument: Mapping[str, Any]) -> str:
+    """A condition in Python: that an argument is not its default."""
+    name, default = argument["python"], argument["default"]
+    if default in ("True", "False"):
+        return f"not {name}" if default == "True" else name
+    return f"{name} is not None" if default == "None" else f"{name} != {default}"
+
+
+def _fallback(conditions: Sequence[str], call: list[str]) -> list[str]:
+    if not conditions:
+        return []
+    line = f"    if {' or '.join(conditions)}:"
+    if len(line) <= lines.WIDTH:
+        return [line, *call]
+    return ["    if (", *_broken(conditions), "    ):", *call]
+
+
+def _broken(conditions: Sequence[str]) -> list[str]:
+    return [f"        {'or ' if i else ''}{condition}" for i, condition in enumerate(conditions)]
+
+
+def _passed(
+    given: Sequence[Mapping[str, Any]],
+    arguments: Sequence[Mapping[str, Any]],
+    by_name: Sequence[Mapping[str, Any]] = (),
+) -> list[str]:
+    """The arguments of a call of the function."""
+    named = [a["name"] for a in arguments if a["keyword_only"] or a in by_name]
+    return [(f"{a['name']}=" if a["name"] in named else "") + a["python"] for a in given]
