@@ -149,8 +149,9 @@ def edit(file: Path, *replacements: tuple[str, str]) -> None:
 def instantiate_together(source: Path) -> None:
     """Rewrites a .cu file, so that a single object holds what would be an object of each instantiation.
 
-    The compiler sees every instantiation, but the headers once, which are more than half of each object's time. For
-    sm_80 it compiles the last alone, which is that for bfloat16: `make corpora` compiles them all.
+    The compiler sees every instantiation, but the headers once, which are more than half of each object's time. Of the
+    device code it compiles a part: for sm_90a instantiations that have every value, for sm_80 the last alone. `make
+    corpora` compiles them all.
     """
     text = source.read_text(encoding="utf-8")
     line = f"// instantiate:{instantiate_line(source)}\n"
@@ -158,13 +159,27 @@ def instantiate_together(source: Path) -> None:
     text = re.sub(r"(// [^\n]*\n)*(extern template [^;]*;\n)+\n", "", text)
     begin = text.rindex("\n\n", 0, text.index("INSTANCE_"))
     end = text.rindex("\n}  // namespace")
+    instances = instantiations(source)
     parts = []
-    for instance in instantiations(source):
-        defined = [f"\n#undef INSTANCE_{name}\n#define INSTANCE_{name} {value}" for name, value in instance.items()]
-        parts.append("".join([*defined, text[begin:end]]))
-    parts.insert(0, "\n\n#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900")
-    parts.insert(-1, "\n#endif")
+    for instance, is_covering in zip(instances, covering(instances), strict=True):
+        on_device = "__CUDA_ARCH__ >= 900" if is_covering else "0"
+        if instance != instances[-1]:
+            parts.append(f"\n\n#if !defined(__CUDA_ARCH__) || {on_device}")
+        parts += [f"\n#undef INSTANCE_{name}\n#define INSTANCE_{name} {value}" for name, value in instance.items()]
+        parts.append(text[begin:end])
+        if instance != instances[-1]:
+            parts.append("\n#endif")
     source.write_text(text[:begin].replace(line, "") + "".join(parts) + text[end:], encoding="utf-8")
+
+
+def covering(instances: list[dict[str, str]]) -> list[bool]:
+    """For each instantiation whether it has a value that none before it has: those that do have every value."""
+    seen: set[tuple[str, str]] = set()
+    kept = []
+    for instance in instances:
+        kept.append(not seen.issuperset(instance.items()))
+        seen.update(instance.items())
+    return kept
 
 
 def leave_one_blank_kernel(project: Path) -> None:
@@ -240,7 +255,8 @@ def template_hash() -> str:
     import torch
 
     digest = hashlib.sha256(f"{torch.__version__} {sys.version} {EVERY_OP} {QUICK_NVCC} {QUICK_CXX}".encode())
-    digest.update(inspect.getsource(instantiate_together).encode())
+    for rewrite in (instantiate_together, covering):
+        digest.update(inspect.getsource(rewrite).encode())
     for path in sorted([*(REPOSITORY / "template").rglob("*"), REPOSITORY / "copier.yml"]):
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(f"{path.relative_to(REPOSITORY)}\0".encode() + path.read_bytes())
