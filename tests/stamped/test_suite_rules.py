@@ -153,6 +153,36 @@ def test_where_the_reference_is_exact_by_luck_its_error_nearby_counts(tmp_path, 
     assert passes or "an error of" in done.stderr
 
 
+# The mean of many numbers, which no rounding of each alone moves: PyTorch rounds it to nearly its exact value.
+LUCKY_MEAN = """
+import sys
+import torch
+from suite.values import ValueTests, Make
+
+def reference(x):
+    return 1 - x.double().mean().to(x.dtype)
+
+class Lucky(ValueTests):
+    op = staticmethod(lambda x: reference(x) + float(sys.argv[1]))
+    reference = staticmethod(reference)
+    def inputs(self, case, make):
+        drawn = (torch.rand(4096, generator=torch.Generator().manual_seed(seed)) / 2 + 0.74 for seed in range(10_000))
+        return (next(x for x in drawn if abs(reference(x) - reference(x.double())) < 1e-10),)
+
+Lucky().check_accuracy(None, Make("cpu", torch.float32), 1)
+"""
+
+
+@pytest.mark.parametrize("error, passes", [(4e-8, True), (4e-7, False)])
+def test_where_a_mean_is_exact_by_luck_its_error_for_other_means_counts(tmp_path, error, passes):
+    folder = stamp(tmp_path / "project", recipes=[]) / "tests"
+    environment = {**os.environ, "PYTHONPATH": "../src"}
+    script = [sys.executable, "-c", LUCKY_MEAN, str(error)]
+    done = subprocess.run(script, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == passes, done.stderr
+    assert passes or "an error of" in done.stderr
+
+
 @pytest.mark.parametrize(
     "dtype", (*DTYPES, torch.complex64, torch.int32, torch.int64, torch.uint8, torch.bool), ids=str
 )

@@ -91,14 +91,18 @@ def copies(args: Any, dtype: torch.dtype | None = None) -> Any:
     return pytree.tree_map_only(Tensor, copy, args)
 
 
-def nearby(args: Any, roundings: int = 1) -> Any:
-    """Copies whose floating-point numbers are some roundings off, up or down by chance; but for those of 8 bits."""
+def nearby(args: Any, roundings: int = 1, together: int = 0) -> Any:
+    """Copies whose floating-point numbers are some roundings off, up or down by chance; but for those of 8 bits.
+
+    All of a tensor are up to `together` roundings off in one direction besides: otherwise a mean of many stays.
+    """
     moved = copies(args)
     with torch.no_grad():
         for tensor in tensors(moved):
             if tensor.is_floating_point() and tensor.dtype.itemsize > 1:
                 signs = 1 - 2 * torch.randint(2, tensor.shape, device=tensor.device).double()
-                tensor.copy_(tensor.double() * (1 + roundings * torch.finfo(tensor.dtype).eps * signs))
+                moves = roundings * signs + together * (2 * torch.rand((), device=tensor.device) - 1)
+                tensor.copy_(tensor.double() * (1 + torch.finfo(tensor.dtype).eps * moves))
     return moved
 
 

@@ -13,8 +13,12 @@ from .op import OpUnderTest
 from .tolerances import assert_accurate, assert_equal, largest_error
 
 NEIGHBOURS = 8
+# Where a result has few elements, so many neighbours that the largest error is that of about as many numbers.
+NUMBERS = 64
 # By which inputs in float64 are moved: a kernel makes a few inside.
 ROUNDINGS = 8
+# By which all numbers of an input in another dtype are moved at most.
+TOGETHER = 8
 
 
 class ValueTests(OpUnderTest):
@@ -47,7 +51,9 @@ class ValueTests(OpUnderTest):
             except AssertionError:
                 if not triple[0][0].is_floating_point():
                     raise
-                assert_accurate(*triple, error_nearby=self.error_nearby(i, drawn))
+                elements = sum(tensor.numel() for tensor in triple[1])
+                neighbours = max(NEIGHBOURS, NUMBERS // max(1, elements))
+                assert_accurate(*triple, error_nearby=self.error_nearby(i, drawn * neighbours))
 
     def error_nearby(self, i: int, drawn: list[tuple[Any, list[Tensor]]]) -> float:
         """The largest error that PyTorch makes in a result where each input is a rounding off.
@@ -56,9 +62,9 @@ class ValueTests(OpUnderTest):
         cancel. In float64, beside which nothing is more exact, it is what a few roundings of the inputs change.
         """
         largest = 0.0
-        for args, cotangents in drawn * NEIGHBOURS:
+        for args, cotangents in drawn:
             is_exact = {t.dtype for t in tensors(args) if t.is_floating_point()} == {torch.float64}
-            plain_args = nearby(args, ROUNDINGS if is_exact else 1)
+            plain_args = nearby(args, ROUNDINGS) if is_exact else nearby(args, together=TOGETHER)
             exact_args = copies(args if is_exact else plain_args, torch.float64)
             plain = evaluate(type(self).baseline or self.reference, plain_args, cotangents)
             oracle = evaluate(self.reference, exact_args, cotangents)
