@@ -26,16 +26,10 @@ from kernelgen.worker.trace.check import (
     takes_short_rows,
     vectors,
 )
+from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load, versions, written
-from kernelgen.worker.trace.graph import (
-    UNKNOWN_OPERATOR,
-    FinalError,
-    OtherRowsError,
-    RefusedError,
-    raised,
-    trace,
-    unknown_operator,
-)
+from kernelgen.worker.trace.graph import trace
+from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, FinalError, OtherRowsError, RefusedError, raised
 from kernelgen.worker.trace.rows import rows
 from kernelgen.worker.trace.shapes import refuse_matrices, refuse_other_shapes
 from kernelgen.worker.trace.signature import Arguments, taken

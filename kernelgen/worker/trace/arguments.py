@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from kernelgen.worker.trace.graph import RefusedError, Sample
+from kernelgen.worker.trace.graph import Sample
+from kernelgen.worker.trace.refusals import RefusedError
 
 # Shapes and values that differ from sample to sample, so that a number that depends on them is seen to. Primes, each
 # once in a shape: see Sample.

@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.graph import RefusedError, Sample
+from kernelgen.worker.trace.graph import Sample
+from kernelgen.worker.trace.refusals import RefusedError
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS
 
 _ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}

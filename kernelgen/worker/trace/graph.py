@@ -14,18 +14,28 @@ A graph is plain data:
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.gradients import differentiable_by_rows
-from kernelgen.worker.trace.operators import CASTS, PLACED, REDUCTIONS, SAME, SCANS, TURNED, decompositions, operator_of
+from kernelgen.worker.trace.operators import (
+    CASTS,
+    PLACED,
+    REDUCTIONS,
+    SAME,
+    SCANS,
+    TURNED,
+    decompositions,
+    operator_of,
+    spelled,
+)
+from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, OtherRowsError, RefusedError, phrase
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
 _COMPARISONS |= {"isnan", "isinf"}
@@ -34,31 +44,6 @@ _HIDES_NAN = {*_COMPARISONS, "sign", "row_argmax", "row_argmin"}
 
 # The dtypes of results.
 _DTYPES = {torch.float32: "float", torch.bool: "bool", torch.int64: "int"}
-
-# How far a trace came that met an operator that is unknown here.
-UNKNOWN_OPERATOR = 2
-
-
-class RefusedError(Exception):
-    """No kernel can be written; the message names what was in the way, and `progress` how far the trace came.
-    `is_of_gradient`: a kernel of the gradient, while the function itself can be written."""
-
-    def __init__(self, reason: str, progress: int = 0) -> None:
-        super().__init__(reason)
-        self.progress = progress
-        self.is_of_gradient = False
-
-
-class FinalError(RefusedError):
-    """Whatever else is assumed of the arguments, the reason stays."""
-
-
-class OtherRowsError(RefusedError):
-    """The function reduces other dimensions than those that were taken for a row."""
-
-    def __init__(self, reason: str, dims: tuple[int, ...]) -> None:
-        super().__init__(reason, UNKNOWN_OPERATOR)
-        self.dims = dims
 
 
 @dataclass(frozen=True)
@@ -163,59 +148,10 @@ def trace(function: Function, sample: Sample, direction: str) -> Graph:
     except RefusedError:
         raise
     except Exception as error:
-        raise RefusedError(_phrase(error), 0) from error
+        raise RefusedError(phrase(error), 0) from error
     finally:
         function.on_name = None
     return _Reader(sample, labels, names).read(traced.graph)
-
-
-def unknown_operator(function: Function, sample: Sample) -> str | None:
-    """The first operator of the function, as its author knows it, that is neither pointwise nor known here, nor taken
-    apart into such. A view is named only where nothing else is in the way."""
-    operators = _ForeignOperators()
-    with operators:
-        function.call(*sample.values.values())
-    return next((_spelled(func) for func, is_view in sorted(operators.seen, key=lambda seen: seen[1])), None)
-
-
-class _ForeignOperators(TorchDispatchMode):
-    """Notes the operators that no kernel can be written in, each with whether it is one for nothing but a view."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[Any, bool]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if decomposition := decompositions().get(func):
-            before = len(self.seen)
-            with self:
-                result = decomposition(*args, **kwargs or {})
-            inner = [is_view for _, is_view in self.seen[before:]]
-            del self.seen[before:]
-            if result is not NotImplemented:
-                self.seen += [(func, all(inner))] if inner and (func.is_view or not all(inner)) else []
-                return result
-        if torch.Tag.pointwise not in func.tags and operator_of(func) is None:
-            self.seen.append((func, func.is_view))
-        return func(*args, **kwargs or {})
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:160]
-
-
-def raised(error: Exception, when: str) -> str:
-    """A phrase that says what a function raised while it was called, or traced."""
-    name, text = type(error).__name__, first_line(error)
-    article = "an" if name[0] in "AEIOU" else "a"
-    return f"{article} {name} while it was {when}" + (f" ({text})" if text else "")
-
-
-def _phrase(error: Exception) -> str:
-    text = first_line(error)
-    if "data-dependent" in str(error) or "DataDependent" in type(error).__name__:
-        return f"a branch or a value in Python that depends on the tensors' elements ({text})"
-    return raised(error, "traced")
 
 
 class _Reader:
@@ -276,12 +212,12 @@ class _Reader:
             return self.pairs[node.args[0]][node.args[1]]
         name = operator_of(node.target)
         if name is None:
-            raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+            raise RefusedError(f"the operator {spelled(node.target)}", 2)
         value = node.meta["val"]
         if name in ("max", "min") and isinstance(value, tuple):
             return self._with_place(name, node, value)
         if not isinstance(value, Tensor):
-            raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+            raise RefusedError(f"the operator {spelled(node.target)}", 2)
         if name in SAME:
             return self._noted(node, self._same(node, value))
         if name in CASTS:
@@ -317,7 +253,7 @@ class _Reader:
         if name.startswith(("bitwise_", "logical_")) and name != "logical_not":
             name = name.replace("bitwise_", "logical_")
             if value.dtype != torch.bool or any(a["dtype"] != "bool" for a in arguments):
-                raise RefusedError(f"the operator {_spelled(node.target)} of numbers", 2)
+                raise RefusedError(f"the operator {spelled(node.target)} of numbers", 2)
         result = self._add(name, arguments, value, self.names.get(node.name))
         if rounding:
             result = self._add(rounding, [result], value, self.names.get(node.name))
@@ -396,7 +332,7 @@ class _Reader:
         if all(shape[dim] == 1 for dim in dims) or known["kind"] in ("scalar", "total"):
             return known
         if known["kind"] != "element" or len(shape) != len(self.sample.shape) or len(dims) != 1:
-            raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+            raise RefusedError(f"the operator {spelled(node.target)}", 2)
         if dims != set(self.sample.dims):
             raise OtherRowsError("flip along another dimension than others", tuple(dims))
         return known | {"turned": not known.get("turned", False)}
@@ -409,7 +345,7 @@ class _Reader:
             self.sample.dims == (dim % max(1, len(shape)),) and place["kind"] == "row" and place["dtype"] == "int"
         )
         if not is_of_row or self.known[tensor]["kind"] not in ("element", "scalar"):
-            raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+            raise RefusedError(f"the operator {spelled(node.target)}", 2)
         element = index.meta["val"].new_empty(()).expand(shape)  # Of the right shape, for _add.
         is_there = self._add("eq", [{"place": True, "dtype": "int", "kind": "element"}, place], element.bool())
         others = self._checked_zero(place, value)
@@ -418,7 +354,7 @@ class _Reader:
             chosen = self._add("where", [is_there, self._argument(tensor), others], wide)
             return self._add("row_sum", [chosen], value, self.names.get(node.name), "row")
         if self.known[tensor].get("constant") != 0.0:
-            raise RefusedError(f"the operator {_spelled(node.target)} on other numbers than zeros", 2)
+            raise RefusedError(f"the operator {spelled(node.target)} on other numbers than zeros", 2)
         return self._add("where", [is_there, self._argument(node.args[3]), others], value)
 
     def _checked_zero(self, place: dict[str, Any], value: Tensor) -> dict[str, Any]:
@@ -470,7 +406,7 @@ class _Reader:
         known = self._argument(source)
         stretched = after == "element" and value.ndim <= len(self.sample.shape)
         if before not in (after, "scalar") and not stretched:
-            raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+            raise RefusedError(f"the operator {spelled(node.target)}", 2)
         return known if before in (after, "scalar") else known | {"kind": before}
 
     def _cast(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
@@ -534,7 +470,7 @@ def _filled(name: str, node: fx.Node) -> dict[str, Any]:
     values = {"zeros_like": 0.0, "ones_like": 1.0, "zeros": 0.0, "ones": 1.0}
     value = values.get(name, node.args[0] if name == "scalar_tensor" else node.args[-1])
     if not isinstance(value, (bool, int, float)):
-        raise RefusedError(f"the operator {_spelled(node.target)}", 2)
+        raise RefusedError(f"the operator {spelled(node.target)}", 2)
     is_bool = node.meta["val"].dtype == torch.bool
     return _constant(bool(value) if is_bool else float(value))
 
@@ -559,7 +495,3 @@ def _dtype(value: Tensor) -> str:
     if value.dtype.is_floating_point or value.dtype in (torch.int32, torch.int64):
         return "float"
     raise RefusedError(f"numbers of dtype {str(value.dtype).removeprefix('torch.')}", 2)
-
-
-def _spelled(target: Callable[..., Any]) -> str:
-    return str(target).removesuffix(".default").removesuffix(".Tensor")

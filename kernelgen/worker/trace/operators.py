@@ -56,3 +56,8 @@ def decompositions() -> dict[Any, Any]:
         if isinstance(operator, torch._ops.OpOverload)
         and (operator.namespace == "aten" and operator._schema.name.partition("::")[2] not in _KNOWN)
     }
+
+
+def spelled(target: Callable[..., Any]) -> str:
+    """An operator's name as its author knows it: without the common overloads."""
+    return str(target).removesuffix(".default").removesuffix(".Tensor")

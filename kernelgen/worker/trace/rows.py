@@ -6,7 +6,7 @@ from typing import Any
 
 from kernelgen.worker.trace.check import agrees
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.graph import RefusedError
+from kernelgen.worker.trace.refusals import RefusedError
 
 _MOST_DIMENSIONS = 5  # That are tried: a function that takes these takes more.
 

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.graph import FinalError, RefusedError, Sample, unknown_operator
+from kernelgen.worker.trace.graph import Sample
+from kernelgen.worker.trace.refusals import FinalError, RefusedError
 from kernelgen.worker.trace.rows import dims_of
 
 # How far a trace came: to kernels, which take no such shapes; or whose results have other shapes.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kernelgen.worker.trace.graph import RefusedError
+from kernelgen.worker.trace.refusals import RefusedError
 
 # The types of scalars in formulas.
 _SCALARS = ("float", "int", "SymInt", "bool")

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from kernelgen.worker.trace.graph import Graph, RefusedError, Sample
+from kernelgen.worker.trace.graph import Graph, Sample
+from kernelgen.worker.trace.refusals import RefusedError
 
 # The elements of a row, the rows, and the size of the first dimension, among the scalars: no argument has such names.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"

@@ -1,0 +1,45 @@
+"""Why no kernel can be written of a function, in phrases that end a sentence."""
+
+# How far a trace came that met an operator that is unknown here.
+UNKNOWN_OPERATOR = 2
+
+
+class RefusedError(Exception):
+    """No kernel can be written; the message names what was in the way, and `progress` how far the trace came.
+    `is_of_gradient`: a kernel of the gradient, while the function itself can be written."""
+
+    def __init__(self, reason: str, progress: int = 0) -> None:
+        super().__init__(reason)
+        self.progress = progress
+        self.is_of_gradient = False
+
+
+class FinalError(RefusedError):
+    """Whatever else is assumed of the arguments, the reason stays."""
+
+
+class OtherRowsError(RefusedError):
+    """The function reduces other dimensions than those that were taken for a row."""
+
+    def __init__(self, reason: str, dims: tuple[int, ...]) -> None:
+        super().__init__(reason, UNKNOWN_OPERATOR)
+        self.dims = dims
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:160]
+
+
+def raised(error: Exception, when: str) -> str:
+    """A phrase that says what a function raised while it was called, or traced."""
+    name, text = type(error).__name__, _first_line(error)
+    article = "an" if name[0] in "AEIOU" else "a"
+    return f"{article} {name} while it was {when}" + (f" ({text})" if text else "")
+
+
+def phrase(error: Exception) -> str:
+    """A phrase that says why a function could not be traced."""
+    text = _first_line(error)
+    if "data-dependent" in str(error) or "DataDependent" in type(error).__name__:
+        return f"a branch or a value in Python that depends on the tensors' elements ({text})"
+    return raised(error, "traced")
