@@ -30,11 +30,12 @@ __device__ void sum_sink_gradient(const SinkGradient& p) {
   const int head = blockIdx.x;
   const float sink = p.sinks[head];
   float sum = 0;
-  // A sink of -inf has no weight, in rows without a key either.
-  for (int batch = 0; batch < p.batch && sink != -INFINITY; ++batch) {
+  for (int batch = 0; batch < p.batch; ++batch) {
     const int64_t first = (int64_t(batch) * p.heads + head) * p.queries;
     for (int64_t row = first + threadIdx.x; row < first + p.queries; row += kThreads) {
-      sum -= exp2_fast((sink - p.lse[row]) * kLog2E) * p.delta[row];
+      // A sink of -inf has no weight in a row without a key either, but a row that is NaN makes its gradient NaN.
+      const float lse = p.lse[row], weight = lse == -INFINITY ? 0 : exp2_fast((sink - lse) * kLog2E);
+      sum -= weight * p.delta[row];
     }
   }
   __shared__ float of_warps[kThreads / 32];

@@ -40,29 +40,43 @@ __device__ __forceinline__ void round_to_e4m3(uint32_t (&operand)[kSize / 16][4]
   }
 }
 
-// Transposes a tile of kFp8Keys rows of 128 bytes, the first D of which are values, to D rows of kFp8Keys bytes: a
-// warp's share of the work, if `warps` do it.
-template <int D>
-__device__ __forceinline__ void transpose_values(char* turned, const char* values, int warp, int warps) {
-  const int lane = threadIdx.x % 32, in_eight = lane % 8, matrix = lane / 8;
-  // A unit of work is 32 keys by 16 dimensions.
-  constexpr int kUnits = kFp8Keys / 32 * (D / 16);
-#pragma unroll 2
-  for (int unit = warp; unit < kUnits; unit += warps) {
-    const int keys = unit / (D / 16), dims = unit % (D / 16);
-    // Of 8 keys each, pairs of dimensions: a register has those of a lane's two keys.
-    uint32_t pairs[4];
-    ldmatrix_x4_transposed(pairs, values + swizzled(keys * 32 + lane, dims));
-    // The even dimensions of 16 keys, the odd ones, and both of the next 16 keys.
-    const uint32_t rows[4] = {
-        __byte_perm(pairs[0], pairs[1], 0x6420),
-        __byte_perm(pairs[0], pairs[1], 0x7531),
-        __byte_perm(pairs[2], pairs[3], 0x6420),
-        __byte_perm(pairs[2], pairs[3], 0x7531)};
-    const int row = dims * 16 + matrix % 2 * 8 + in_eight, chunk = keys * 2 + matrix / 2;
-    stmatrix_x4(turned + swizzled(row, chunk), rows);
+// Transposes tiles of kFp8Keys rows of 128 bytes, the first D of which are values, to D rows of kFp8Keys bytes: a warp's
+// share of the work, which kWarps do.
+template <int D, int kWarps>
+class Transposition {
+ public:
+  __device__ explicit Transposition(int warp) : first_(warp) {
+    const int lane = threadIdx.x % 32, in_eight = lane % 8, matrix = lane / 8;
+    values_ = swizzled(lane, 0);
+    turned_ = swizzled(matrix % 2 * 8 + in_eight, matrix / 2);
   }
-}
+
+  __device__ __forceinline__ void run(char* turned, const char* values) const {
+#pragma unroll 1
+    for (int dims = first_; dims < D / 16; dims += kWarps) {
+      // Other chunks of a row are at addresses that differ by an exclusive or, in tiles aligned to kSwizzleAlignment.
+      const char* const from = values + (values_ ^ dims * kSwizzleChunk);
+      char* const to = turned + dims * 16 * kSwizzleRow;
+#pragma unroll
+      for (int keys = 0; keys < kFp8Keys / 32; ++keys) {
+        // Of 8 keys each, pairs of dimensions: a register has those of a lane's two keys.
+        uint32_t pairs[4];
+        ldmatrix_x4_transposed(pairs, from + keys * 32 * kSwizzleRow);
+        // The even dimensions of 16 keys, the odd ones, and both of the next 16 keys.
+        const uint32_t rows[4] = {
+            __byte_perm(pairs[0], pairs[1], 0x6420),
+            __byte_perm(pairs[0], pairs[1], 0x7531),
+            __byte_perm(pairs[2], pairs[3], 0x6420),
+            __byte_perm(pairs[2], pairs[3], 0x7531)};
+        stmatrix_x4(to + (turned_ ^ keys * 2 * kSwizzleChunk), rows);
+      }
+    }
+  }
+
+ private:
+  int first_;            // Of 16 dimensions each.
+  int values_, turned_;  // This lane's offsets in the first 32 keys by 16 dimensions.
+};
 
 // Where a lane's four numbers of 16 dimensions are in the accumulator, for the upper (0) or the lower (1) row. They are
 // those of dimensions 4 (lane % 4) to 4 (lane % 4) + 3.

@@ -376,10 +376,12 @@ void backward_sinks(const Attention<T>& a, const Row<sum_t<T>>* rows, accumulate
   torch::stable::parallel_for(0, a.heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t head = begin; head < end; ++head) {
       double sum = 0;
-      // A sink of -inf has no weight, in rows without a key either.
       const bool has_weight = a.sinks[head] != -std::numeric_limits<accumulate_t<T>>::infinity();
-      for (size_t sequence = 0; has_weight && sequence < a.masks.size(); ++sequence) {
-        for (int query = 0; query < a.masks[sequence].queries; ++query) {
+      for (size_t sequence = 0; sequence < a.masks.size(); ++sequence) {
+        const Mask& mask = a.masks[sequence];
+        for (int query = 0; query < mask.queries; ++query) {
+          // A sink of -inf has no weight in a row without a key either, but a row that is NaN makes its gradient NaN.
+          if (!has_weight && mask.begin(query) == mask.end(query)) continue;
           const auto& row = rows[a.sums_row(sequence, head, query)];
           sum -= row.weight(a.sinks[head]) * row.delta;
         }
