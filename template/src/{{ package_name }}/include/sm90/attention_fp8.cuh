@@ -40,8 +40,8 @@ __device__ __forceinline__ void round_to_e4m3(uint32_t (&operand)[kSize / 16][4]
   }
 }
 
-// Transposes tiles of kFp8Keys rows of 128 bytes, the first D of which are values, to D rows of kFp8Keys bytes: a warp's
-// share of the work, which kWarps do.
+// Transposes tiles of kFp8Keys rows of 128 bytes, the first D of which are values, to D rows of kFp8Keys bytes: a
+// warp's share of the work, which kWarps do.
 template <int D, int kWarps>
 class Transposition {
  public:
