@@ -128,8 +128,29 @@ def test_softmax_is_three_passes():
 
 def test_a_loss_is_a_number_for_each_row():
     traced = row_wise(reference.read(ROWS, "soft_cross_entropy").schema.entry(), trace(ROWS, "soft_cross_entropy"))
-    assert traced["forward"][-1] == "row.put(0, -row_sum_2);"
+    assert traced["forward"][-1] == "row.put(0, -(row_sum_3 - math::log(row_sum) * row_sum_2));"
     assert traced["backward"]["lines"][0] == "const Number grad = row.number(0);"
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"),
+    [
+        # Weighted by the target and by nothing: what the logarithm is subtracted from is summed beside its exponentials.
+        ("smooth_cross_entropy", ["math::exp(difference)", "target", "target * difference", "difference"]),
+        ("soft_cross_entropy", ["math::exp(difference)", "target", "target * difference"]),
+    ],
+)
+def test_a_sum_of_logarithms_of_probabilities_does_not_wait_for_the_logarithm(name, terms):
+    traced = formula_of_rows(name)
+    assert traced["reductions"] == 2
+    summed = [line.split(" = ")[1].rstrip(";") for line in traced["forward"] if "_term = " in line]
+    assert summed == terms
+
+
+def test_a_sum_of_other_logarithms_waits(tmp_path):
+    """The difference of a number and a logarithm may cancel, where neither has a sign for sure."""
+    traced = formula_of(tmp_path, "return (x * (x - x.exp().sum(-1, keepdim=True).log())).sum(-1)")
+    assert traced["reductions"] == 2
 
 
 @pytest.mark.parametrize("name", ROW_NAMES)
@@ -178,11 +199,34 @@ def formula_of_rows(name: str) -> dict:
 
 def test_sums_that_need_each_other_less_than_they_seem_are_one_pass():
     """The inverse that the terms of a sum have in common is multiplied once, so that both sums are of one pass."""
-    backward = formula_of_rows("softmax")["backward"]
+    backward = formula_of_rows("rows_bias")["backward"]
     assert backward["reductions"] == 2
     assert "row_sum_2_term = grad * exponential;" in "\n".join(backward["lines"])
     # The sum of the gradients waits for the pass of the exponentials.
     assert formula_of_rows("log_softmax")["backward"]["reductions"] == 2
+
+
+@pytest.mark.parametrize("name", ["softmax", "masked_softmax", "softmax_temperature"])
+def test_a_gradient_reads_a_result_that_is_a_factor_of_it(name):
+    backward = formula_of_rows(name)["backward"]
+    assert (backward["reads"], backward["reductions"]) == ([0], 1)
+    assert backward["schema"]["text"].startswith("(Tensor grad, Tensor out, ")
+    first = backward["tensors"][2]
+    assert not first["used"] and "grad * out - out * row_sum" in "\n".join(backward["lines"])
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return torch.log_softmax(x, -1)", "the gradient has it as an exponent"),
+        ("return torch.tanh(x - x.mean(-1, keepdim=True))", "the gradient has its square"),
+        ("return torch.sigmoid(x - x.sum(-1, keepdim=True))", "the gradient subtracts it from 1"),
+        ("return torch.exp(x) * x.sum(-1, keepdim=True)", "no reduction less"),
+        ("return torch.softmax(x, -1) + 1", "it is no result"),
+    ],
+)
+def test_a_gradient_computes_again_what_it_would_magnify_or_gain_nothing_by(tmp_path, body, why):
+    assert formula_of(tmp_path, body)["backward"]["reads"] == [], why
 
 
 def test_gradients_of_tensors_that_may_be_vectors_are_added_up_by_the_kernel():
