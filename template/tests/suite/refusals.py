@@ -60,7 +60,7 @@ class RefusalTests(OpUnderTest):
             for outside in (-(2**40), 2**40):
                 changed = (*args[:i], torch.full_like(args[i], outside), *args[i + 1 :])
                 if device == "cpu":
-                    with refusal(rf"\b{self.name}\b.* holds {outside} "):
+                    with pytest.raises(IndexError, match=rf"\b{self.name}\b.* holds {outside} "):
                         self.op(*changed)
                     continue
                 floating = [result for result in tensors(self.op(*changed)) if result.is_floating_point()]

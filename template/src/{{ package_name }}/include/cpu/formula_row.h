@@ -308,6 +308,7 @@ class FormulaRow {
     for (Number& lane : lanes) lane = -math::kInfinity<Number>;
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
+      CPU_ROLLED
       for (int64_t lane = 0; lane < kLanes; ++lane) {
         lanes[lane] = math::maximum(lanes[lane], call(term, i + lane));
       }
