@@ -148,7 +148,7 @@ class _Rows:
         return self.text
 
     def _steps(self) -> list[list[Node]]:
-        """The numbers of a row in the order in which they are computed; sums that do not need each other are one step."""
+        """The numbers of a row in the order in which they are computed; sums that need no other of them are a step."""
         level: dict[int, int] = {}
         for node in self.graph.nodes():
             below = max((level[a.index] for a in node.arguments if isinstance(a, Node)), default=0)

@@ -135,7 +135,7 @@ def test_a_loss_is_a_number_for_each_row():
 @pytest.mark.parametrize(
     ("name", "terms"),
     [
-        # Weighted by the target and by nothing: what the logarithm is subtracted from is summed beside its exponentials.
+        # Weighted by the target and by nothing: what the logarithm is subtracted from is summed beside exponentials.
         ("smooth_cross_entropy", ["math::exp(difference)", "target", "target * difference", "difference"]),
         ("soft_cross_entropy", ["math::exp(difference)", "target", "target * difference"]),
     ],
@@ -211,8 +211,8 @@ def test_a_gradient_reads_a_result_that_is_a_factor_of_it(name):
     backward = formula_of_rows(name)["backward"]
     assert (backward["reads"], backward["reductions"]) == ([0], 1)
     assert backward["schema"]["text"].startswith("(Tensor grad, Tensor out, ")
-    first = backward["tensors"][2]
-    assert not first["used"] and "grad * out - out * row_sum" in "\n".join(backward["lines"])
+    assert not backward["tensors"][2]["used"]
+    assert "grad * out - out * row_sum" in "\n".join(backward["lines"])
 
 
 @pytest.mark.parametrize(
