@@ -72,7 +72,6 @@ class Graph:
         self.outputs = [None if output is None else self._value(output) for output in traced["outputs"]]
         self._multiply_by_inverses()
         self._sum_before_scaling()
-        self._sum_before_subtracting_logarithms()
 
     def nodes(self) -> list[Node]:
         """The nodes that the outputs need, each after its arguments, in the order in which they were traced."""
@@ -163,29 +162,6 @@ class Graph:
             replaced[node.index] = self._node("mul", (total, factor), node.dtype, node.kind, node.name)
         self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
 
-    def _sum_before_subtracting_logarithms(self) -> None:
-        """A sum of logarithms of probabilities, weighted or not, becomes that of what the row's logarithm is subtracted
-        from, less as many of it: that sum needs no pass after the one for the logarithm.
-
-        Both parts have one sign, so nothing cancels that did not before.
-        """
-        replaced: dict[int, Value] = {}
-        for node in self.nodes():
-            arguments = tuple(replaced[a.index] if isinstance(a, Node) else a for a in node.arguments)
-            weight, difference = _weighted(arguments[0]) if node.op == "row_sum" else (None, None)
-            if not _is_log_probability(difference):
-                replaced[node.index] = self._node(node.op, arguments, node.dtype, node.kind, node.name)
-                continue
-            shifted, log = difference.arguments
-            terms, weights = shifted, Name("columns", "float", "scalar")
-            if weight is not None:
-                terms = self._node("mul", (weight, shifted), node.dtype, "element", None)
-                weights = self._node("row_sum", (weight,), node.dtype, node.kind, None)
-            total = self._node("row_sum", (terms,), node.dtype, node.kind, None)
-            subtracted = self._node("mul", (log, weights), node.dtype, node.kind, None)
-            replaced[node.index] = self._node("sub", (total, subtracted), node.dtype, node.kind, node.name)
-        self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
-
     def _without(self, product: Value, factor: Value) -> Value:
         """A product without one of its factors."""
         left, right = product.arguments
@@ -259,25 +235,6 @@ def _common_factor(value: Value | None) -> Node | None:
 def _is_inverse(node: Node) -> bool:
     is_inverse = node.op == "div" and node.arguments[0] == Number(1.0) and _has_inverse(node.arguments[1])
     return is_inverse or node.op == "rsqrt"
-
-
-def _weighted(value: Value) -> tuple[Value | None, Value]:
-    """What stands beside the logarithm of a probability in a product, and the logarithm; or no weight and the value."""
-    if isinstance(value, Node) and value.op == "mul":
-        for weight, other in (value.arguments, value.arguments[::-1]):
-            if _is_log_probability(other) and weight.kind == "element":
-                return weight, other
-    return None, value
-
-
-def _is_log_probability(value: Value | None) -> bool:
-    """Whether a value is that of an element less the row's largest, less the logarithm of the sum of exponentials."""
-    if not isinstance(value, Node) or value.op != "sub" or value.kind != "element":
-        return False
-    shifted, log = value.arguments
-    is_log = isinstance(log, Node) and log.op == "log" and log.kind == "row" and _has_inverse(log.arguments[0])
-    is_shifted = isinstance(shifted, Node) and shifted.op == "sub"
-    return is_log and is_shifted and getattr(shifted.arguments[1], "op", None) == "row_amax"
 
 
 def _is_factor(value: Value, factor: Value) -> bool:
