@@ -43,10 +43,12 @@ ROWS_BUILT = (
     "mean_of",
     "largest",
     "chosen",
+    "smooth_cross_entropy",
 )
 FUZZED = ("gelu_bias", "choose", "hysteresis", "signed_sine", *ROWS_BUILT)
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
 EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast", "batch_norm", "mean_of", "survey", "running_sum")
+EMULATED += ("smooth_cross_entropy",)
 # One of each recipe, with vectors beside the tensors; and one with sums over all rows, products and running totals.
 SAMPLE = ("gelu_bias", "survey")
 in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))
@@ -146,3 +148,16 @@ def test_fuzz_finds_nothing_on_the_emulated_gpu(tmp_path, part):
     """By no more cases than have every layout and every kind of values: one of `survey` takes a second."""
     project = stamp(tmp_path / "p", ops=[entry(name) for name in members(part, EMULATED)])
     no_fault(project, members(part, EMULATED), "--device", "emulated", "--count", "26")
+
+
+@pytest.mark.slow
+@needs_headers
+def test_a_place_that_no_row_has_is_nan_on_the_emulated_gpu(tmp_path):
+    """The suite of an op says so on every device; that of the CPU is in test_the_suite_is_green."""
+    project = stamp(tmp_path / "p", ops=[entry("chosen")])
+    built = run([sys.executable, "-m", "kernelgen", "build", "--device", "emulated"], project)
+    assert built.returncode == 0, built.stdout + built.stderr
+    chosen = ["src/demo_kernels/ops/chosen", "-k", "places_outside_of_rows"]
+    tested = run([sys.executable, "-m", "pytest", "--device", "emulated", *chosen], project)
+    assert tested.returncode == 0, tested.stdout
+    assert "1 passed" in tested.stdout, tested.stdout

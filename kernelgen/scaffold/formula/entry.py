@@ -11,6 +11,7 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import rows, signature
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import lines
+from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
 from kernelgen.scaffold.schema.identifiers import identifiers
 from kernelgen.scaffold.schema.parser import parse
@@ -420,12 +421,14 @@ def _row_backward(
     early = rows.read_by_reductions(Graph(path["forward"], parameters))
     differentiable = [i for i, result in enumerate(results) if result["dtype"] == "float"]
     grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
-    entry = _with_free_names(parse(_schema_text(schema, tensors, scalars, grads, inputs)).entry())
+    traced, reads = reading_results(path["backward"], path["forward"], [result["name"] for result in results])
+    read_results = [results[i]["name"] for i in reads]
+    entry = _with_free_names(parse(_schema_text(schema, tensors, scalars, [*grads, *read_results], inputs)).entry())
     words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
     places = {argument["name"]: argument for argument in entry["arguments"]}
     graph = Graph(
-        path["backward"],
-        {name: words.get(name, cpp) for name, cpp in parameters.items()},
+        traced,
+        {name: words.get(name, cpp) for name, cpp in parameters.items()} | {name: words[name] for name in read_results},
         {i: words[grad] for i, grad in zip(differentiable, grads, strict=True)},
     )
     graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
@@ -442,7 +445,7 @@ def _row_backward(
     ]
     given = [
         _value(places[grad], "float") | {"kind": results[i]["kind"], "shape": "rows", "used": words[grad] in read}
-        for grad, i in zip(grads, differentiable, strict=True)
+        for grad, i in zip([*grads, *read_results], [*differentiable, *reads], strict=True)
     ]
     own = [
         _value(places[tensor["name"]], tensor["dtype"])
@@ -460,6 +463,7 @@ def _row_backward(
         "tensors": read_by_kernel,
         "scalars": [_scalar(places[scalar["name"]]) for scalar in scalars],
         "gradients": gradients,
+        "reads": reads,
         "places": [tensor["place"] for tensor in inputs],
         "operations": len(path["backward"]["nodes"]),
         "reductions": reductions,

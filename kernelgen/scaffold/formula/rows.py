@@ -29,6 +29,8 @@ _RUNNING = {
 _CALLS = {"term": "add", "total": "put_total"}
 # Numbers of the rows themselves, by the names that formulas have for them.
 _OF_ROWS = {"columns": "size", "row_count": "count", "batch": "batch"}
+# The most sums of one pass.
+_MOST_SUMS = 4
 # The deepest indentation of a pass's lines.
 _INNER = 8
 # The names that a formula of rows uses.
@@ -131,7 +133,7 @@ class _Rows:
                 self.text.append(f"const {kind} {name} = row.{member}({i});")
         for nodes in self._steps():
             if len(nodes) > 1:
-                self._two_sums(*nodes)
+                self._several_sums(nodes)
             elif nodes[0].op in _PASSES:
                 self._reduction(nodes[0])
             elif self._is_needed_by_elements(nodes[0]):
@@ -146,40 +148,40 @@ class _Rows:
         return self.text
 
     def _steps(self) -> list[list[Node]]:
-        """The numbers of a row in the order in which they are computed; two sums that do not need each other are one
-        step."""
+        """The numbers of a row in the order in which they are computed; sums that need no other of them are a step."""
         level: dict[int, int] = {}
         for node in self.graph.nodes():
             below = max((level[a.index] for a in node.arguments if isinstance(a, Node)), default=0)
             level[node.index] = below + (node.op in _PASSES)
-        self._pair_sums(level)
+        self._join_sums(level)
         ordered = sorted(self.of_row, key=lambda node: (level[node.index], node.op not in _PASSES, node.index))
         steps: list[list[Node]] = []
         for node in ordered:
             last = steps[-1] if steps else []
-            is_pair = len(last) == 1 and node.op == last[0].op == "row_sum"
-            if is_pair and level[node.index] == level[last[0].index]:
+            has_room = 0 < len(last) < _MOST_SUMS and node.op == last[0].op == "row_sum"
+            if has_room and level[node.index] == level[last[0].index]:
                 last.append(node)
             else:
                 steps.append([node])
         return steps
 
-    def _pair_sums(self, level: dict[int, int]) -> None:
-        """Moves a sum that would be a pass of its own to a later one that has a partner, before anybody needs it."""
+    def _join_sums(self, level: dict[int, int]) -> None:
+        """Moves the sums of a level to a later one that has room for them, before anybody needs them: a pass less."""
         sums = [node for node in self.graph.nodes() if node.op == "row_sum"]
-        for node in sums:
-            at_level = [other for other in sums if level[other.index] == level[node.index]]
-            users = self._users_of(node)
+        for first in sorted({level[node.index] for node in sums}):
+            moving = [node for node in sums if level[node.index] == first]
+            users = {user.index: user for node in moving for user in self._users_of(node)}.values()
             needed = min((level[user.index] for user in users if user.op in _PASSES), default=None)
-            later = [level[s.index] for s in sums if level[s.index] > level[node.index]]
-            partners = [place for place in later if later.count(place) % 2 and (needed is None or place < needed)]
-            if len(at_level) % 2 and partners:
-                moved = min(partners)
-                # What stands between the sum and the passes that need it moves along.
-                for user in users:
-                    if user.op not in _PASSES:
-                        level[user.index] = max(level[user.index], moved)
-                level[node.index] = moved
+            later = [level[node.index] for node in sums if level[node.index] > first]
+            room = [
+                place
+                for place in later
+                if later.count(place) + len(moving) <= _MOST_SUMS and (needed is None or place < needed)
+            ]
+            if moving and room:
+                # What stands between a sum and the passes that need it moves along.
+                for node in (*moving, *(user for user in users if user.op not in _PASSES)):
+                    level[node.index] = max(level[node.index], min(room))
 
     def _users_of(self, node: Node) -> list[Node]:
         """All nodes that need it, near or far."""
@@ -219,17 +221,17 @@ class _Rows:
         self.writer.known(node, name)
         self.names[node.index] = name
 
-    def _two_sums(self, first: Node, second: Node) -> None:
-        """One pass for both."""
-        names = [self.writer.reserve(first), self.writer.reserve(second)]
-        values = [first.arguments[0], second.arguments[0]]
+    def _several_sums(self, nodes: Sequence[Node]) -> None:
+        """One pass for all of them."""
+        names = [self.writer.reserve(node) for node in nodes]
+        values = [node.arguments[0] for node in nodes]
         terms = [f"{name}_term" for name in names]
         body = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(terms, texts, strict=True)])
         given = self._parameters(values)
         parameters = ", ".join([*([given] if given else []), *(f"Number& {term}" for term in terms)])
-        self.text.append(f"Number {names[0]}, {names[1]};")
-        self._call(f"row.sums({names[0]}, {names[1]}, [&]({parameters}) {{", body)
-        for node, name in zip((first, second), names, strict=True):
+        self.text.append(f"Number {', '.join(names)};")
+        self._call(f"row.sums({', '.join(names)}, [&]({parameters}) {{", body)
+        for node, name in zip(nodes, names, strict=True):
             self.writer.known(node, name)
             self.names[node.index] = name
 
@@ -310,13 +312,11 @@ class _Rows:
         else:
             before, _, parameters = start.partition("[")
             head = f"    [{parameters}"
+            call, _, arguments = before.removesuffix(", ").partition("(")
             if len(head) + 2 > WIDTH:
-                opening = start.index("(", start.index("["))
-                aligned = start.replace(", ", f",\n{' ' * (opening + 1)}")
-                self.text += [*aligned.split("\n"), *(f"  {line}" for line in body), "});"]
+                self._call_of_many(call, arguments, parameters, body)
                 return
             if before.endswith(", "):
-                call, _, arguments = before.removesuffix(", ").partition("(")
                 joined = f"    {arguments}, [{parameters}"
                 if len(joined) + 2 <= WIDTH:
                     self.text += [f"{call}(", joined, *(f"      {line}" for line in body), "    });"]
@@ -325,3 +325,13 @@ class _Rows:
             else:
                 self.text.append(before)
             self.text += [head, *(f"      {line}" for line in body), "    });"]
+
+    def _call_of_many(self, call: str, arguments: str, parameters: str, body: list[str]) -> None:
+        """A call with a lambda of which the parameters take a line each; so do the arguments before it."""
+        indent = "    " if arguments else ""
+        start = f"{indent}[" if arguments else f"{call}(["
+        if arguments:
+            self.text += [f"{call}(", *(f"    {argument}," for argument in arguments.split(", "))]
+        opening = " " * (len(start) + parameters.index("(") + 1)
+        self.text += f"{start}{parameters}".replace(", ", f",\n{opening}").split("\n")
+        self.text += [*(f"{indent}  {line}" for line in body), f"{indent}}});"]

@@ -43,6 +43,7 @@ def register(
 class PointwiseOp:
     composed = False  # Whether the gradient is PyTorch's of the reference.
     once = False  # Whether PyTorch has no gradient of that gradient.
+    reads: Sequence[int] = ()  # The places of the results that the backward operator reads.
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class PointwiseOp:
     def setup_context(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.mark_non_differentiable(*(out for out, dtype in zip(outputs, self.results) if dtype is not None))
-        ctx.save_for_backward(*(inputs[i] for i in self.tensors))
+        ctx.save_for_backward(*(inputs[i] for i in self.tensors), *(outputs[i] for i in self.reads))
         ctx.others = [inputs[i] for i in self.others]
 
     def backward(self, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -123,7 +124,8 @@ class PointwiseOp:
         if any(needed):
             flags = needed if len(needed) > 1 else []
             given = [grads[i] for i in self.differentiable]
-            computed = several(self.backward_operator(*given, *ctx.saved_tensors, *ctx.others, *flags))
+            inputs, results = ctx.saved_tensors[: len(self.tensors)], ctx.saved_tensors[len(self.tensors) :]
+            computed = several(self.backward_operator(*given, *results, *inputs, *ctx.others, *flags))
             for i, grad, need in zip(self.gradients, computed, needed):
                 if need:
                     by_argument[i] = grad
@@ -134,7 +136,7 @@ class PointwiseOp:
     def reference_backward(self, *args: Any) -> Any:
         """The backward operator by PyTorch's gradient of the reference, which can be differentiated again."""
         count = len(self.differentiable)
-        values = dict(zip([*self.tensors, *self.others], args[count:]))
+        values = dict(zip([*self.tensors, *self.others], args[self.given :]))
         wanted = [i for i, need in zip(self.gradients, self.needed(args)) if need]
         with torch.enable_grad():
             for i in wanted:
@@ -148,7 +150,12 @@ class PointwiseOp:
 
     def place_in_backward(self, argument: int) -> int:
         """Where the backward operator takes a tensor of the op."""
-        return len(self.differentiable) + self.tensors.index(argument)
+        return self.given + self.tensors.index(argument)
+
+    @property
+    def given(self) -> int:
+        """How many tensors the backward operator takes before the op's: gradients of results, and results."""
+        return len(self.differentiable) + len(self.reads)
 
     def needed(self, args: tuple[Any, ...]) -> Sequence[bool]:
         """Which gradients a call of the backward operator asks for."""

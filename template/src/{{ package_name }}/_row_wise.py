@@ -27,6 +27,7 @@ def register(
     *,
     results: Sequence[str] = ("rows",),
     gradients: Sequence[int] = (),
+    reads: Sequence[int] = (),
     same_as: Sequence[int | None] = (),
     vectors: bool = False,
     rows: Rows = last_dimension,
@@ -39,6 +40,7 @@ def register(
         results: what each result is: `rows`, `numbers` (one for each row), `kept`, numbers with dimensions of 1, and
             `places` and `kept places`, numbers that are integers, and `total`, one number of all rows.
         gradients: the positions of the arguments that have a gradient.
+        reads: the places of the results that the backward operator reads.
         same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
         vectors: whether the reference takes vectors alone where each row could have its own.
         rows: the dimensions of a row, of a tensor of so many; or the name of the argument that says which it is, or of
@@ -47,7 +49,7 @@ def register(
         once: PyTorch has no gradient of that gradient.
     """
     op = RowOp(name, reference, results, gradients, same_as, vectors, rows)
-    op.composed, op.once = composed, once
+    op.composed, op.once, op.reads = composed, once, reads
     op.register(name)
 
 
@@ -120,7 +122,7 @@ class RowOp(PointwiseOp):
         if self.is_of_one_tensor:
             return bare(_each_of_batch(self.backward_operator, info, in_dims, args)), out_dims
         kept = [place for place, i in enumerate(self.differentiable) if self.kinds[i] == "kept"]
-        grads = several(self.backward_operator(*_with_batch(info, in_dims, args, len(self.differentiable), kept)))
+        grads = several(self.backward_operator(*_with_batch(info, in_dims, args, self.given, kept)))
         return bare(self.of_batch(args, in_dims, grads)), out_dims
 
     def of_batch(self, args: Sequence[Any], in_dims: Sequence[int | None], grads: Sequence[Tensor]) -> list[Tensor]:
@@ -148,7 +150,7 @@ class RowOp(PointwiseOp):
         return rules
 
     def sharding_backward(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
-        rows = args[len(self.differentiable)]
+        rows = args[self.given]
         dims = self.dims(args, len(rows.shape), self.backward_operator)
         every = [(_layout(dim), layouts) for dim, layouts in self._layouts(args, rows, dims)]
         return self.gradient_rules(args, every)

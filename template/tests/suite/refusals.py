@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from .backends import cuda_devices
+from .backends import backend_of, cuda_devices
 from .inputs import Make, tensors
 from .op import OpUnderTest
 from .unwritten import causes, says_unwritten
@@ -59,8 +59,8 @@ class RefusalTests(OpUnderTest):
         for i in self.places:
             for outside in (-(2**40), 2**40):
                 changed = (*args[:i], torch.full_like(args[i], outside), *args[i + 1 :])
-                if device == "cpu":
-                    with refusal(rf"\b{self.name}\b.* holds {outside} "):
+                if backend_of(device) == "cpu":
+                    with pytest.raises(IndexError, match=rf"\b{self.name}\b.* holds {outside} "):
                         self.op(*changed)
                     continue
                 floating = [result for result in tensors(self.op(*changed)) if result.is_floating_point()]

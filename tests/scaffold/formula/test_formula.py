@@ -132,6 +132,18 @@ def test_a_loss_is_a_number_for_each_row():
     assert traced["backward"]["lines"][0] == "const Number grad = row.number(0);"
 
 
+def test_up_to_four_sums_are_one_pass():
+    traced = formula_of_rows("cosine")
+    assert traced["reductions"] == 1
+    summed = [line.split(" = ")[1].rstrip(";") for line in traced["forward"] if "_term = " in line]
+    assert summed == ["a * b", "a * a", "b * b"]
+
+
+def test_a_weighted_sum_of_logarithms_of_probabilities_waits_for_the_logarithm():
+    """Without it an infinite weight of the largest element, of which the logarithm is 0 then, would be NaN."""
+    assert formula_of_rows("soft_cross_entropy")["reductions"] == 3
+
+
 @pytest.mark.parametrize("name", ROW_NAMES)
 def test_no_line_of_rows_is_too_long(name):
     traced = formula_of_rows(name)
@@ -178,11 +190,34 @@ def formula_of_rows(name: str) -> dict:
 
 def test_sums_that_need_each_other_less_than_they_seem_are_one_pass():
     """The inverse that the terms of a sum have in common is multiplied once, so that both sums are of one pass."""
-    backward = formula_of_rows("softmax")["backward"]
+    backward = formula_of_rows("rows_bias")["backward"]
     assert backward["reductions"] == 2
     assert "row_sum_2_term = grad * exponential;" in "\n".join(backward["lines"])
     # The sum of the gradients waits for the pass of the exponentials.
     assert formula_of_rows("log_softmax")["backward"]["reductions"] == 2
+
+
+@pytest.mark.parametrize("name", ["softmax", "masked_softmax", "softmax_temperature"])
+def test_a_gradient_reads_a_result_that_is_a_factor_of_it(name):
+    backward = formula_of_rows(name)["backward"]
+    assert (backward["reads"], backward["reductions"]) == ([0], 1)
+    assert backward["schema"]["text"].startswith("(Tensor grad, Tensor out, ")
+    assert not backward["tensors"][2]["used"]
+    assert "grad * out - out * row_sum" in "\n".join(backward["lines"])
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return torch.log_softmax(x, -1)", "the gradient has it as an exponent"),
+        ("return torch.tanh(x - x.mean(-1, keepdim=True))", "the gradient has its square"),
+        ("return torch.sigmoid(x - x.sum(-1, keepdim=True))", "the gradient subtracts it from 1"),
+        ("return torch.exp(x) * x.sum(-1, keepdim=True)", "no reduction less"),
+        ("return torch.softmax(x, -1) + 1", "it is no result"),
+    ],
+)
+def test_a_gradient_computes_again_what_it_would_magnify_or_gain_nothing_by(tmp_path, body, why):
+    assert formula_of(tmp_path, body)["backward"]["reads"] == [], why
 
 
 def test_gradients_of_tensors_that_may_be_vectors_are_added_up_by_the_kernel():

@@ -62,7 +62,9 @@ def infer(file: SourceFile, function: ast.FunctionDef, mutates: Sequence[str] = 
     signature = function.args
     for variadic, stars in ((signature.vararg, "*"), (signature.kwarg, "**")):
         if variadic:
-            sentence = f"An operator takes a fixed number of arguments; name those of {stars}{variadic.arg}."
+            cure = f"take a list in place of *{variadic.arg}, such as list[Tensor]" if stars == "*" else None
+            cure = cure or f"name those of {stars}{variadic.arg}"
+            sentence = f"An operator takes a fixed number of arguments; {cure}."
             raise file.error(sentence, variadic)
     if signature.posonlyargs:
         raise file.error(
@@ -167,8 +169,8 @@ def _type(file: SourceFile, node: ast.expr, subject: str, depth: int = 0) -> str
             return _TYPES[types.pop()]
     elif (items := _subscript(file, node, _LISTS)) and len(items) == 1:
         return _type(file, items[0], subject, depth) + "[]"
-    elif _subscript(file, node, _TUPLES) is not None or file.dotted(node) in _TUPLES:
-        raise file.error(f"A tuple is no type of a schema; write a list for {subject}, such as list[int].", node)
+    elif (items := _subscript(file, node, _TUPLES)) is not None or file.dotted(node) in _TUPLES:
+        return _list_of(file, node, items or [], subject, depth)
     else:
         head = node.value if isinstance(node, ast.Subscript) else node
         dotted = file.dotted(head) or ""
@@ -177,6 +179,16 @@ def _type(file: SourceFile, node: ast.expr, subject: str, depth: int = 0) -> str
         if isinstance(node, ast.Name) and depth < 8 and (alias := file.value(node.id)) is not None:
             return _type(file, alias, subject, depth + 1)
     raise file.error(_no_type(ast.unparse(node), subject), node)
+
+
+def _list_of(file: SourceFile, node: ast.expr, items: list[ast.expr], subject: str, depth: int) -> str:
+    """The list that stands for an argument that is a tuple of items of one type: an operator takes either."""
+    named = [item for item in items if not (isinstance(item, ast.Constant) and item.value is Ellipsis)]
+    types = {_type(file, item, subject, depth) for item in named} if subject != "the result" else set()
+    if len(types) != 1:
+        sentence = f"A tuple is no type of a schema; write a list for {subject}, such as list[int]"
+        raise file.error(f"{sentence}, or an argument for each item." if len(types) > 1 else f"{sentence}.", node)
+    return types.pop() + "[]"
 
 
 def _no_type(annotation: str, subject: str) -> str:

@@ -168,7 +168,7 @@ REFUSED = [  # a file, and the sentence with the line and the caret under it
     ),
     (
         "def op(*xs: Tensor) -> Tensor: ...",
-        "op.py:3: An operator takes a fixed number of arguments; name those of *xs.",
+        "op.py:3: An operator takes a fixed number of arguments; take a list in place of *xs, such as list[Tensor].",
         "        ^",
     ),
     (
@@ -193,7 +193,12 @@ REFUSED = [  # a file, and the sentence with the line and the caret under it
         "       ^",
     ),
     (
-        "def op(s: tuple[int, int]) -> Tensor: ...",
+        "def op(s: tuple[int, float]) -> Tensor: ...",
+        "op.py:3: A tuple is no type of a schema; write a list for s, such as list[int], or an argument for each item.",
+        "          ^",
+    ),
+    (
+        "def op(s: tuple) -> Tensor: ...",
         "op.py:3: A tuple is no type of a schema; write a list for s, such as list[int].",
         "          ^",
     ),

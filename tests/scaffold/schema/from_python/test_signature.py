@@ -117,6 +117,20 @@ def test_mutated_arguments(tmp_path: Path):
         read(path, "op", mutates=("uot",))
 
 
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        ("tuple[Tensor, Tensor]", "Tensor[]"),
+        ("tuple[Tensor, ...]", "Tensor[]"),
+        ("tuple[int, int] | None", "SymInt[]?"),
+        ("tuple[float, float, float]", "float[]"),
+    ],
+)
+def test_a_tuple_of_one_type_is_a_list(tmp_path: Path, annotation: str, expected: str):
+    path = write(tmp_path, f"from torch import Tensor\ndef op(x: Tensor, s: {annotation}) -> Tensor: ...\n")
+    assert read(path, "op").schema.text == f"(Tensor x, {expected} s) -> Tensor"
+
+
 def test_what_a_schema_has_beyond_infer_schema(tmp_path: Path):
     path = write(
         tmp_path,

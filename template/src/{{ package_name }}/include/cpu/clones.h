@@ -25,6 +25,13 @@
 #define CPU_INDEPENDENT
 #endif
 
+// Before a loop as long as a vector register: GCC would unroll it whole, and vectorise none of what holds a choice.
+#if defined(__GNUC__) && !defined(__clang__)
+#define CPU_ROLLED _Pragma("GCC unroll 1")
+#else
+#define CPU_ROLLED
+#endif
+
 // For what is not worth a copy in each of its callers.
 #if defined(__GNUC__)
 #define CPU_APART __attribute__((noinline))

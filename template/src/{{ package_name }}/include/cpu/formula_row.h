@@ -13,12 +13,14 @@
 #include "functions.h"
 #include "pairwise.h"
 
-// What the parts of a long row leave of each of its reductions: two numbers, or a number and a place.
+// What the parts of a long row leave of each of its reductions: up to four numbers, or a number and a place.
 template <typename Number>
 struct PartialResult {
   Number first = 0;
   Number second = 0;
   int64_t place = 0;
+  Number third = 0;
+  Number fourth = 0;
 };
 
 // A row, or a part of one. Its reductions are numbered in the order in which the formula calls them. Of a row in parts,
@@ -84,23 +86,29 @@ class FormulaRow {
     return reduced(compute, join_sums).first;
   }
 
-  // Two sums in one pass: term(inputs..., first term, second term).
+  // Several sums in one pass: term(inputs..., first term, second term, ...).
   template <typename F>
   void sums(Number& first, Number& second, F term) {
-    const auto compute = [&] {
-      Number totals[2];
-      const auto terms = [&](int64_t i, Number(&added)[2]) {
-        const auto both = [&](auto... values) -> decltype(term(values..., added[0], added[1])) {
-          return term(values..., added[0], added[1]);
-        };
-        call(both, i);
-      };
-      pairwise_sums(0, n, terms, totals);
-      return PartialResult<Number>{totals[0], totals[1], 0};
-    };
-    const PartialResult<Number> both = reduced(compute, join_sums);
-    first = both.first;
-    second = both.second;
+    const PartialResult<Number> all = several_sums<2>(term);
+    first = all.first;
+    second = all.second;
+  }
+
+  template <typename F>
+  void sums(Number& first, Number& second, Number& third, F term) {
+    const PartialResult<Number> all = several_sums<3>(term);
+    first = all.first;
+    second = all.second;
+    third = all.third;
+  }
+
+  template <typename F>
+  void sums(Number& first, Number& second, Number& third, Number& fourth, F term) {
+    const PartialResult<Number> all = several_sums<4>(term);
+    first = all.first;
+    second = all.second;
+    third = all.third;
+    fourth = all.fourth;
   }
 
   template <typename F>
@@ -241,6 +249,32 @@ class FormulaRow {
   static void join_sums(PartialResult<Number>& left, const PartialResult<Number>& right) {
     left.first += right.first;
     left.second += right.second;
+    left.third += right.third;
+    left.fourth += right.fourth;
+  }
+
+  template <int kSums, typename F>
+  PartialResult<Number> several_sums(F& term) {
+    const auto compute = [&] {
+      Number totals[kSums];
+      const auto terms = [&](int64_t i, Number(&added)[kSums]) {
+        call_sums(term, i, added, std::make_index_sequence<kSums>());
+      };
+      pairwise_sums(0, n, terms, totals);
+      PartialResult<Number> all{totals[0], totals[1]};
+      if constexpr (kSums > 2) all.third = totals[2];
+      if constexpr (kSums > 3) all.fourth = totals[3];
+      return all;
+    };
+    return reduced(compute, join_sums);
+  }
+
+  template <int kSums, typename F, size_t... kTerms>
+  void call_sums(F& term, int64_t i, Number (&added)[kSums], std::index_sequence<kTerms...>) const {
+    const auto all = [&](auto... values) -> decltype(term(values..., added[kTerms]...)) {
+      return term(values..., added[kTerms]...);
+    };
+    call(all, i);
   }
 
   static void keep_larger(PartialResult<Number>& left, const PartialResult<Number>& right) {
@@ -274,6 +308,7 @@ class FormulaRow {
     for (Number& lane : lanes) lane = -math::kInfinity<Number>;
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
+      CPU_ROLLED
       for (int64_t lane = 0; lane < kLanes; ++lane) {
         lanes[lane] = math::maximum(lanes[lane], call(term, i + lane));
       }

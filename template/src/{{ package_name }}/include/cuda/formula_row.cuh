@@ -79,6 +79,14 @@ __device__ Vector<T, N> read_row(
   }
 }
 
+// The place of a row. Where rows lie evenly for sure, a kernel has no code for others: what few rows cost most is their
+// latency, and a part of it is that of instructions which no cache has.
+template <typename Kernel>
+__device__ RowIndex row_index(const Rows& rows, int64_t row) {
+  if constexpr (Kernel::kEven) return RowIndex(row);
+  return RowIndex(rows, row);
+}
+
 // Whether an input's accesses of a row that is peeled are vectors: those of a weight that rows have in common are not.
 template <int N, typename T>
 __device__ bool has_peeled_vectors(const Operand<T>& input) {
@@ -116,7 +124,7 @@ struct HeldRow {
   __device__ void load(const Group& group, const Tensors& tensors, int64_t row) {
     const int64_t count = tensors.rows.count;
     const int n = row < count ? static_cast<int>(tensors.rows.n) : 0;
-    const RowIndex index(tensors.rows, row < count ? row : 0);
+    const RowIndex index = row_index<Kernel>(tensors.rows, row < count ? row : 0);
     const typename Kernel::Start start(row, n);
     // Vectors first, without a branch between them: all are in flight then.
 #pragma unroll
@@ -201,12 +209,14 @@ struct RowSums {
   }
 };
 
-// What a part of a row leaves of a reduction: two numbers, or a number and a place.
+// What a part of a row leaves of a reduction: up to four numbers, or a number and a place.
 template <typename Number>
 struct PartialResult {
   Number first;
   Number second;
   int64_t place;
+  Number third;
+  Number fourth;
 };
 
 // A row, or a part of one. Its reductions are numbered in the order in which the formula calls them. Of rows in parts,
@@ -231,7 +241,7 @@ class FormulaRow {
         row_(row),
         part_(part),
         valid_(row < tensors.rows.count),
-        index_(tensors.rows, valid_ ? row : 0),
+        index_(row_index<Kernel>(tensors.rows, valid_ ? row : 0)),
         start_(row, valid_ ? tensors.rows.n : 0) {}
 
   __device__ Number size() const { return static_cast<Number>(tensors_.rows.n); }
@@ -270,28 +280,29 @@ class FormulaRow {
         .first;
   }
 
-  // Two sums by one pass: term(inputs..., first term, second term).
+  // Several sums by one pass: term(inputs..., first term, second term, ...).
   template <typename F>
   __device__ void sums(Number& first, Number& second, F term) {
-    const auto of_elements = [&] {
-      Vector<Number, 2> totals{};
-      each<false>([&](int, int, Index place, auto... values) {
-        Number first_term, second_term;
-        invoke(term, place, values..., first_term, second_term);
-        totals[0] += first_term;
-        totals[1] += second_term;
-      });
-      return Partial{totals[0], totals[1], 0};
-    };
-    const Partial both = reduced(Partial{}, of_elements, join_sums, [&](const Partial& own) {
-      Vector<Number, 2> totals{};
-      totals[0] = own.first;
-      totals[1] = own.second;
-      totals = group_.sum(totals);
-      return Partial{totals[0], totals[1], 0};
-    });
-    first = both.first;
-    second = both.second;
+    const Partial all = several_sums<2>(term);
+    first = all.first;
+    second = all.second;
+  }
+
+  template <typename F>
+  __device__ void sums(Number& first, Number& second, Number& third, F term) {
+    const Partial all = several_sums<3>(term);
+    first = all.first;
+    second = all.second;
+    third = all.third;
+  }
+
+  template <typename F>
+  __device__ void sums(Number& first, Number& second, Number& third, Number& fourth, F term) {
+    const Partial all = several_sums<4>(term);
+    first = all.first;
+    second = all.second;
+    third = all.third;
+    fourth = all.fourth;
   }
 
   template <typename F>
@@ -418,6 +429,49 @@ class FormulaRow {
   __device__ static void join_sums(Partial& left, const Partial& right) {
     left.first += right.first;
     left.second += right.second;
+    left.third += right.third;
+    left.fourth += right.fourth;
+  }
+
+  template <int kSums, typename F>
+  __device__ Partial several_sums(F& term) {
+    // As many as a vector may have.
+    constexpr int kLength = kSums == 2 ? 2 : 4;
+    using Totals = Vector<Number, kLength>;
+    const auto partial_of = [](const Totals& totals) {
+      Partial all{totals[0], totals[1], 0};
+      if constexpr (kLength == 4) {
+        all.third = totals[2];
+        all.fourth = totals[3];
+      }
+      return all;
+    };
+    const auto of_elements = [&] {
+      Totals totals{};
+      each<false>([&](int, int, Index place, auto... values) {
+        Number terms[kSums];
+        call_sums(term, place, terms, std::make_index_sequence<kSums>(), values...);
+#pragma unroll
+        for (int k = 0; k < kSums; ++k) totals[k] += terms[k];
+      });
+      return partial_of(totals);
+    };
+    return reduced(Partial{}, of_elements, join_sums, [&](const Partial& own) {
+      Totals totals{};
+      totals[0] = own.first;
+      totals[1] = own.second;
+      if constexpr (kLength == 4) {
+        totals[2] = own.third;
+        totals[3] = own.fourth;
+      }
+      return partial_of(group_.sum(totals));
+    });
+  }
+
+  template <int kSums, typename F, size_t... kTerms, typename... Values>
+  __device__ static void call_sums(
+      F& term, Index place, Number (&terms)[kSums], std::index_sequence<kTerms...>, Values... values) {
+    invoke(term, place, values..., terms[kTerms]...);
   }
 
   // A formula that needs an element's place in the row takes it first.
@@ -821,9 +875,9 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
 // ---- Which group takes a row ------------------------------------------------------------------------------------
 
 // What a kernel over rows is compiled for: the group that takes a row, the N elements of an access, the accesses that a
-// thread holds (0: every pass reads the row again), whether rows start at multiples of 16 bytes, and the results of
-// which sums over the rows are written, a bit each.
-template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_>
+// thread holds (0: every pass reads the row again), whether rows start at multiples of 16 bytes, the results of which
+// sums over the rows are written, a bit each, and whether rows lie evenly, in one dimension at most.
+template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_, bool kEven_ = false>
 struct RowKernel {
   using Group = Group_;
   static constexpr int kN = kN_;
@@ -831,6 +885,7 @@ struct RowKernel {
   static constexpr bool kAligned = kAligned_;
   static constexpr bool kPeeled = !kAligned && kHeld > 0;
   static constexpr int kSummed = kSummed_;
+  static constexpr bool kEven = kEven_;
   using Index = std::conditional_t<(kHeld > 0), int, int64_t>;
   using Start = std::conditional_t<kPeeled, PeeledStart<kN>, RowStart<kN, kAligned, Index>>;
 
@@ -890,8 +945,8 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   if constexpr (kSummed == 0 && kHeld > 1) {
     // A thread's latency is all of the time of few rows.
     const bool is_small = tensors.rows.count <= kFewRows && accesses > kWarp && accesses <= kThreads;
-    if (aligned && is_held && is_small) {
-      return visit(RowKernel<BlockGroup, N, 1, true, 0>{threads_for(accesses, 1), 1});
+    if (aligned && is_held && is_small && tensors.rows.dimensions <= 1) {
+      return visit(RowKernel<BlockGroup, N, 1, true, 0, true>{threads_for(accesses, 1), 1});
     }
   }
   if (aligned && is_held && accesses <= kWarp * kHeld) {

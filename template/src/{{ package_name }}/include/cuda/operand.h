@@ -34,6 +34,9 @@ struct RowIndex {
 
   RowIndex() = default;
 
+  // Of rows that lie evenly, in no dimension or in one.
+  OPERAND_FUNCTION explicit RowIndex(int64_t row) { places[0] = row; }
+
   OPERAND_FUNCTION RowIndex(const Rows& rows, int64_t row) : dimensions(rows.dimensions) {
     places[0] = row;
     if (dimensions <= 1) return;  // So it is of most tensors: there is no division, and no branch for each dimension.

@@ -33,6 +33,11 @@ struct Argument {
   refuse(argument.op, argument.name, got, takes);
 }
 
+// The same for a number in a tensor that is no place in another one: an IndexError in Python.
+[[noreturn]] inline void refuse_place(const Argument& argument, const std::string& got, const std::string& takes) {
+  throw std::out_of_range(std::string(argument.op) + ": " + argument.name + " " + got + "; it takes " + takes);
+}
+
 // The dtype as Python spells it.
 inline std::string name_of(ScalarType dtype) {
   switch (dtype) {

@@ -51,11 +51,15 @@ class RowOnCpu {
   void load(int64_t i, int64_t begin, int64_t n) {
     const Rows& rows = tensors_.rows;
     index_ = RowIndex(rows, i);
+    const bool is_as_long = row.n == n;
     row.begin = begin;
     row.n = n;
     for (int k = 0; k < Tensors::kInputs; ++k) {
       const Operand<T>& input = tensors_.inputs[k];
       const T* const elements = input.row(index_) + input.offset(rows, begin);
+      // Those of a weight that all rows have in common are numbers already.
+      if (is_as_long && elements == loaded_[k]) continue;
+      loaded_[k] = elements;
       row.inputs[k] = rows.inner == rows.n ? inputs_[k].load(elements, input.step, n)
                                            : inputs_[k].load_parts(elements, input.step, inner(n), input.outer_step, n);
     }
@@ -102,6 +106,7 @@ class RowOnCpu {
 
   const Tensors& tensors_;
   RowIndex index_;
+  const T* loaded_[Tensors::kInputs + 1] = {};
   Numbers<T> inputs_[Tensors::kInputs + 1], results_[Tensors::kResults + 1];
 };
 
@@ -150,7 +155,7 @@ class MissingPlace {
     }
     const int64_t n = tensors.rows.n;
     const std::string taken = n ? "a place in a row, 0 to " + std::to_string(n - 1) : "none, since rows are empty";
-    checks::refuse(*argument, "holds " + std::to_string(place_) + " for row " + std::to_string(row_), taken);
+    checks::refuse_place(*argument, "holds " + std::to_string(place_) + " for row " + std::to_string(row_), taken);
   }
 
  private:
