@@ -46,6 +46,13 @@ struct BackwardTile {
   static constexpr bool kValuesFirst = Tuned::values_first;
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
   using Registers = attention::sm90::Registers<kConsumers, 24>;
+  static constexpr bool kOrdered = false;
+};
+
+// Of the deterministic backward: blocks add to grad_q in a fixed order.
+template <int D, typename Tuned>
+struct OrderedTile : BackwardTile<D, Tuned> {
+  static constexpr bool kOrdered = true;
 };
 
 // The rows of a head, rounded up to whole tiles.
