@@ -76,11 +76,12 @@ struct KeyTile {
   int head, tile;
 };
 
-// The iterations for a tile of keys: the tiles of queries that attend to it, head by head; of an OrderedTile from the
-// last to the first.
+// The iterations for a tile of keys: the tiles of queries that attend to it, head by head. Of an OrderedTile from the
+// last tile to the first, and each of them for all heads: otherwise a block whose tiles are few would wait for the others
+// at each head's beginning.
 template <typename Tile>
 struct Iterations {
-  int first_head, first_tile, end_tile, count;
+  int first_head, end_head, first_tile, end_tile, count;
 
   struct RowTile {
     int head, tile;
@@ -90,6 +91,7 @@ struct Iterations {
     constexpr int kRows = KernelTraits<Tile>::kRows;
     const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
     first_head = kv_head * group;
+    end_head = first_head + group;
     first_tile = mask.first_query(first_key) / kRows;
     end_tile = max((mask.end_query(last_key) + kRows - 1) / kRows, first_tile);
     count = (end_tile - first_tile) * group;
@@ -97,7 +99,7 @@ struct Iterations {
   __device__ RowTile first() const { return {first_head, Tile::kOrdered ? end_tile - 1 : first_tile}; }
   __device__ void advance(RowTile& rows) const {
     if constexpr (Tile::kOrdered) {
-      if (--rows.tile < first_tile) rows = {rows.head + 1, end_tile - 1};
+      if (++rows.head == end_head) rows = {first_head, rows.tile - 1};
     } else {
       if (++rows.tile == end_tile) rows = {rows.head + 1, first_tile};
     }
