@@ -112,6 +112,40 @@ def check(library, reference, memory, dims, shape, options):
         assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
 
 
+# Wide heads. Head dimension; batch, heads, heads of keys, queries, keys, dimension; dimension of values; options. Tiles
+# have 128 queries and, for heads of 192, 96 keys, or 128 where values have 128; for heads of 256, 80.
+WIDE_HEADS = [
+    (192, (1, 2, 1, 200, 250, 192), 128, {"causal": True}),
+    (192, (1, 2, 2, 150, 300, 136), 64, {"window": (100, 5), "softcap": 3.0}),
+    (192, (1, 3, 1, 140, 230, 192), 192, {"window": (60, 20)}),
+    (192, (2, 2, 2, 190, 140, 160), 192, {"causal": True, "sinks": SINKS[:2]}),  # The first rows attend to the sink alone.
+    (256, (1, 2, 1, 270, 250, 256), 256, {"causal": True}),
+    (256, (1, 2, 1, 129, 1, 200), 256, {}),
+    (256, (1, 1, 1, 700, 170, 256), 224, {"softcap": 20.0}),
+]
+
+
+@pytest.fixture(scope="module")
+def wide_library(ops):
+    return build(ops / "flash_attention", (ENTRIES / "flash_attention_wide_sm90.cu").read_text())
+
+
+@pytest.mark.parametrize("dims, shape, value_dim, options", WIDE_HEADS)
+def test_wide_heads(wide_library, reference, memory, dims, shape, value_dim, options):
+    torch.manual_seed(0)
+    attention = Attention(memory, dims, shape, value_dim=value_dim, **options)
+    inputs = (attention.q.float(), attention.k.float(), attention.v.float())
+    expected, expected_lse = reference("flash_attention").flash_attention(*inputs, **options, return_lse=True)
+    results = []
+    for seed in SEEDS:
+        out, lse = memory.empty(*attention.out, dtype=attention.dtype), memory.empty(*attention.rows)
+        wide_library(f"forward_{attention.name}", *attention.inputs(), out, lse, seed=seed, multiprocessors=2)
+        close(out, expected)
+        assert torch.allclose(lse, expected_lse, atol=1e-4)
+        results.append((out, lse))
+    assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
+
+
 # Few queries. Packed heads, splits of the keys; head dimension; batch, heads, heads of keys, queries, keys, dimension;
 # options. Up to 64 rows are for one consumer, if there is no softcap; a tile has 128 otherwise.
 PACKED = [
