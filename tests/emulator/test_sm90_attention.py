@@ -118,7 +118,8 @@ WIDE_HEADS = [
     (192, (1, 2, 1, 200, 250, 192), 128, {"causal": True}),
     (192, (1, 2, 2, 150, 300, 136), 64, {"window": (100, 5), "softcap": 3.0}),
     (192, (1, 3, 1, 140, 230, 192), 192, {"window": (60, 20)}),
-    (192, (2, 2, 2, 190, 140, 160), 192, {"causal": True, "sinks": SINKS[:2]}),  # The first rows attend to the sink alone.
+    # The first rows attend to the sink alone.
+    (192, (2, 2, 2, 190, 140, 160), 192, {"causal": True, "sinks": SINKS[:2]}),
     (256, (1, 2, 1, 270, 250, 256), 256, {"causal": True}),
     (256, (1, 2, 1, 129, 1, 200), 256, {}),
     (256, (1, 1, 1, 700, 170, 256), 224, {"softcap": 20.0}),

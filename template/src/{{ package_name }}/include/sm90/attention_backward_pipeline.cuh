@@ -77,8 +77,8 @@ struct KeyTile {
 };
 
 // The iterations for a tile of keys: the tiles of queries that attend to it, head by head. Of an OrderedTile from the
-// last tile to the first, and each of them for all heads: otherwise a block whose tiles are few would wait for the others
-// at each head's beginning.
+// last tile to the first, and each of them for all heads: head by head, a block whose tiles are few would wait for the
+// others at each head's beginning.
 template <typename Tile>
 struct Iterations {
   int first_head, end_head, first_tile, end_tile, count;
@@ -531,7 +531,8 @@ constexpr int kDeltaLanes = 16;  // Threads of a row: 16 bytes each, for up to 1
 constexpr int kPrepareThreads = 128;
 
 // Writes the row statistics: for each tile of queries the LSEs, then the deltas of its rows. Rows past the last get an
-// LSE of infinity, so that their weights are 0. `rows` are those of all tiles. Of an ordered backward, zeros the progress.
+// LSE of infinity, so that their weights are 0. `rows` are those of all tiles. Of an ordered backward, also zeros the
+// progress.
 template <typename T, typename Tile, typename Sequences>
 __device__ void prepare_rows(const typename Sequences::Backward& p, int64_t rows) {
   constexpr int kLength = kVectorLength<T>, kRows = KernelTraits<Tile>::kRows;
