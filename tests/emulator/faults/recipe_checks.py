@@ -81,7 +81,7 @@ def _sm90_ordered_gradient(compiled, reference, memory) -> None:
         grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
         scratch = memory.empty(512, 2), memory.empty(512, 64), memory.empty(5, dtype=torch.int32)
         arguments = (*attention.inputs(), out, lse, grad, *grads, *scratch)
-        compiled("")("backward", *arguments, seed=seed, multiprocessors=4)
+        compiled("")("backward", *arguments, seed=seed, multiprocessors=2)
         for gradient, leaf in zip(grads, leaves, strict=True):
             recipes.close(gradient, leaf.grad)
         first = first or grads

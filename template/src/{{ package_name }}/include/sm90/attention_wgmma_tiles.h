@@ -57,12 +57,22 @@ struct BackwardTile {
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
   using Registers = attention::sm90::Registers<kConsumers, 24>;
   static constexpr bool kOrdered = false;
+
+  // What the heads of a section of the tile scheduler read, where one reads so many bytes.
+  static int64_t section_bytes(int64_t) { return kCacheBytes; }
 };
 
 // Of the deterministic backward: blocks add to grad_q in a fixed order.
 template <int D, typename Tuned>
 struct OrderedTile : BackwardTile<D, Tuned> {
   static constexpr bool kOrdered = true;
+
+  // Blocks of a head wait for each other, and less where blocks of other heads begin between them: a section has eight
+  // heads or more, as far as these fit in the L2 cache.
+  static int64_t section_bytes(int64_t bytes) {
+    constexpr int64_t kHeads = 8, kMostBytes = int64_t(32) << 20;
+    return std::max(BackwardTile<D, Tuned>::kCacheBytes, std::min(kHeads * bytes, kMostBytes));
+  }
 };
 
 // The rows of a head, rounded up to whole tiles.
