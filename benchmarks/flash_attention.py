@@ -87,7 +87,8 @@ class Case:
         # The recipe's implementations, and the path that each is forced to take.
         self.paths: dict[str, str | None] = {OP: None} if device == "cpu" else {f"{OP} {path}": path for path in BOUNDS}
         is_wide = self.sizes["dims8"] > 16 or self.sizes.get("narrow", 0) > 0
-        if self.is_decode or is_wide:  # The decode kernel counts as the portable path's, which has the wide heads too.
+        # The decode kernel counts as the portable path's, which has the gradient of wide heads too.
+        if self.is_decode or (is_wide and backward):
             self.paths.pop(f"{OP} hopper", None)
         self.left_out: dict[str, str] = {}
         peers = {name: peer for name, peer in {**op.peers, **flash_attn_4()}.items() if name not in LEFT_OUT}

@@ -5,7 +5,7 @@ import torch
 
 from kernelgen.emulator.library import EmulatorError
 
-from .conftest import SEEDS
+from .conftest import ALL_SCHEDULES, SEEDS
 from .standalone import build
 
 
@@ -58,6 +58,14 @@ def test_blocks_of_a_cluster_send_and_multicast(kernels, random, seed):
     kernels("exchange", values, sent, cast, seed=seed)
     assert torch.equal(sent, values.flip(0))
     assert torch.equal(cast, values.flatten().expand(2, 128))
+
+
+@pytest.mark.parametrize("seed", ALL_SCHEDULES)
+def test_a_copy_arrives_while_a_thread_polls(kernels, seed):
+    """Late copies, too, though that thread can run all the time."""
+    values, flag, out = torch.arange(4, dtype=torch.int32), torch.zeros(1, dtype=torch.int32), torch.zeros(4).int()
+    kernels("poll_for_copy", values, flag, out, seed=seed)
+    assert torch.equal(out, values)
 
 
 @pytest.fixture

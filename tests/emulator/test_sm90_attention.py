@@ -1,7 +1,7 @@
 """flash_attention's sm90 kernels compute what its reference does, under several thread schedules.
 
-The output and the gradients of keys and values have the same bits under all of them. Atomics sum the gradient of
-queries.
+The output and the gradients of keys and values have the same bits under all of them. So has the deterministic gradient
+of queries; otherwise blocks add to it in any order.
 """
 
 import ctypes
@@ -14,10 +14,15 @@ import torch
 from .conftest import ENTRIES, SEEDS, build, copy_op
 from .test_recipes import SCALES, SINKS, Attention, check_infinite_key, check_large_scores, close, infinite_key, random
 
+# For blocks that wait for each other: seeds under which two are resident, with every order of warps and every pace of
+# asynchronous operations.
+PAIRS = (1, 3, 7, 11)
+
 # Tuned values by shape class: see tuning.h. They cover each number of consumers, rings whose length is a power of two
 # and others, and both values of every switch.
 NARROW, WIDE, LARGE = "wgmma, heads of 64", "wgmma, wide tiles of heads of 64", "wgmma, heads of 128"
 GRADIENT, LARGE_GRADIENT = "wgmma, gradient of heads of 64", "wgmma, gradient of heads of 128"
+ORDERED, LARGE_ORDERED = "wgmma, deterministic gradient of heads of 64", "wgmma, deterministic gradient of heads of 128"
 TILES = {
     "other steps": {
         NARROW: {"keys": 192, "stages": 2, "ping_pong": False, "rescale_at": 0, "cache_mib": 1},
@@ -25,6 +30,8 @@ TILES = {
         LARGE: {"keys": 64, "stages": 4, "ping_pong": False},
         GRADIENT: {"query_stages": 3},
         LARGE_GRADIENT: {"grad_stages": 4, "values_first": False},
+        ORDERED: {"query_stages": 3, "cache_mib": 1},
+        LARGE_ORDERED: {"grad_stages": 4, "values_first": False},
     },
     "other consumers": {
         NARROW: {"consumers": 3, "keys": 64, "stages": 5},
@@ -32,6 +39,8 @@ TILES = {
         LARGE: {"consumers": 3, "keys": 64, "rescale_at": 0},
         GRADIENT: {"grad_stages": 3, "values_first": True},
         LARGE_GRADIENT: {"query_stages": 3},
+        ORDERED: {"grad_stages": 3, "values_first": True},
+        LARGE_ORDERED: {"query_stages": 3},
     },
 }
 # Head dimension; batch, heads, heads of keys, queries, keys, dimension; options. The GPU has two multiprocessors, so
@@ -44,6 +53,7 @@ CASES = [
     (128, (1, 2, 1, 150, 400, 128), {"causal": True}),
     (128, (1, 1, 1, 190, 140, 96), {"causal": True, "softcap": 20.0}),  # The first rows attend to no key.
     (128, (1, 3, 1, 129, 1, 128), {}),
+    (128, (1, 4, 2, 140, 270, 128), {"window": (60, 20)}),  # Three tiles of keys; the middle one alone has every query.
     # So many tiles in a head that the scheduler has late ones.
     (64, (1, 2, 1, 1050, 60, 64), {}),
     (128, (1, 2, 2, 800, 130, 128), {"causal": True}),
@@ -90,14 +100,50 @@ def check(library, reference, memory, dims, shape, options):
     loss = (expected * grad.float()).sum() + (0 if grad_lse is None else (expected_lse * grad_lse).sum())
     loss.backward()
 
+    for deterministic, seeds in ((False, SEEDS), (True, PAIRS)):
+        results = []
+        for seed in seeds:
+            out, lse, grads = run(library, memory, attention, grad, grad_lse, deterministic, seed)
+            close(out, expected)
+            assert torch.allclose(lse, expected_lse, atol=1e-4)
+            for name, gradient, leaf in zip("qkv", grads, leaves, strict=True):
+                close(gradient, leaf.grad, f"gradient of {name}, {deterministic=}")
+            results.append((out, lse, *grads[0 if deterministic else 1 :]))
+        assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
+
+
+# Wide heads. Head dimension; batch, heads, heads of keys, queries, keys, dimension; dimension of values; options. Tiles
+# have 128 queries and, for heads of 192, 96 keys, or 128 where values have 128; for heads of 256, 80.
+WIDE_HEADS = [
+    (192, (1, 2, 1, 200, 250, 192), 128, {"causal": True}),
+    (192, (1, 2, 2, 150, 300, 136), 64, {"window": (100, 5), "softcap": 3.0}),
+    (192, (1, 3, 1, 140, 230, 192), 192, {"window": (60, 20)}),
+    # The first rows attend to the sink alone.
+    (192, (2, 2, 2, 190, 140, 160), 192, {"causal": True, "sinks": SINKS[:2]}),
+    (256, (1, 2, 1, 270, 250, 256), 256, {"causal": True}),
+    (256, (1, 2, 1, 129, 1, 200), 256, {}),
+    (256, (1, 1, 1, 700, 170, 256), 224, {"softcap": 20.0}),
+]
+
+
+@pytest.fixture(scope="module")
+def wide_library(ops):
+    return build(ops / "flash_attention", (ENTRIES / "flash_attention_wide_sm90.cu").read_text())
+
+
+@pytest.mark.parametrize("dims, shape, value_dim, options", WIDE_HEADS)
+def test_wide_heads(wide_library, reference, memory, dims, shape, value_dim, options):
+    torch.manual_seed(0)
+    attention = Attention(memory, dims, shape, value_dim=value_dim, **options)
+    inputs = (attention.q.float(), attention.k.float(), attention.v.float())
+    expected, expected_lse = reference("flash_attention").flash_attention(*inputs, **options, return_lse=True)
     results = []
     for seed in SEEDS:
-        out, lse, grads = run(library, memory, attention, grad, grad_lse, seed)
+        out, lse = memory.empty(*attention.out, dtype=attention.dtype), memory.empty(*attention.rows)
+        wide_library(f"forward_{attention.name}", *attention.inputs(), out, lse, seed=seed, multiprocessors=2)
         close(out, expected)
         assert torch.allclose(lse, expected_lse, atol=1e-4)
-        for name, gradient, leaf in zip("qkv", grads, leaves, strict=True):
-            close(gradient, leaf.grad, f"gradient of {name}")
-        results.append((out, lse, *grads[1:]))
+        results.append((out, lse))
     assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
 
 
@@ -136,24 +182,27 @@ def run_packed(library, memory, attention, packed_heads, splits, seed=0):
     return out, lse
 
 
-def run(library, memory, attention, grad, grad_lse=None, seed=0):
+def run(library, memory, attention, grad, grad_lse=None, deterministic=False, seed=0):
     """The forward, then the backward."""
     out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
     gpu = {"seed": seed, "multiprocessors": 2}
     library(f"forward_{attention.name}", *attention.inputs(), out, lse, **gpu)
     grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
     rows = getattr(library._library, f"backward_rows_{attention.dims}")()
-    padded = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / rows) * rows
-    scratch = memory.empty(padded, 2), memory.empty(padded, attention.dims).zero_()
+    tiles = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / rows)
+    accum = memory.empty(tiles * rows, attention.dims)
+    progress = memory.empty(1 + tiles, dtype=torch.int32) if deterministic else None
+    scratch = memory.empty(tiles * rows, 2), accum if deterministic else accum.zero_(), progress
     arguments = (*attention.inputs(), out, lse, grad, grad_lse, *grads, *scratch)
     library(f"backward_{attention.name}", *arguments, **gpu)
     return out, lse, grads
 
 
 @pytest.mark.parametrize("dims", (64, 128))
-def test_an_infinite_key_without_weight_has_no_gradient(library, memory, dims):
+@pytest.mark.parametrize("deterministic", (False, True))
+def test_an_infinite_key_without_weight_has_no_gradient(library, memory, dims, deterministic):
     attention = infinite_key(memory, dims)
-    *_, grads = run(library, memory, attention, attention.random_tensor(*attention.q.shape))
+    *_, grads = run(library, memory, attention, attention.random_tensor(*attention.q.shape), None, deterministic)
     check_infinite_key(grads)
 
 

@@ -69,6 +69,8 @@ STRUCTS = {
     },
     ("flash_attention", "wgmma, gradient of heads of 64"): ("tuning.h", "sm90::BackwardDefaults<64>"),
     ("flash_attention", "wgmma, gradient of heads of 128"): ("tuning.h", "sm90::BackwardDefaults<128>"),
+    ("flash_attention", "wgmma, deterministic gradient of heads of 64"): ("tuning.h", "sm90::OrderedDefaults<64>"),
+    ("flash_attention", "wgmma, deterministic gradient of heads of 128"): ("tuning.h", "sm90::OrderedDefaults<128>"),
     ("layer_norm", None): ("tuning.h", "Defaults"),
     ("linear_activation", "wgmma, large tiles"): ("tuning.h", "sm90::Defaults<sm90::Large>"),
     ("linear_activation", "wgmma, wide tiles"): ("tuning.h", "sm90::Defaults<sm90::Wide>"),
@@ -249,7 +251,7 @@ def test_what_hopper_leaves_to_the_portable_kernels_is_not_tuned_as_its_own(proj
     wide.add("one query, 32768 keys x 256")
     decoded = {"one query, 4096 keys", "one query, 32768 keys", "one query, 4096 keys, sinks"}
     assert cases - tuned[0] == {*decoded, *wide}
-    assert cases - tuned[1] == {"4096 x 64 deterministic", "4096 x 128 deterministic", *wide}
+    assert cases - tuned[1] == wide
     with pytest.raises(LabError, match=r"for cuda 9\.0 serves none of these cases: one query, 4096 keys"):
         described("flash_attention", "cuda", "9.0", cases=["one query, 4096 keys"])
 
@@ -448,12 +450,16 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         {"FewRowsDefaults<128>": "sm90::fwd::KernelTraits<sm90::PackedTile<128, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, gradient of heads of 64", True): (
-        "sm90/backward.cu T=float16 D=64",
+        "sm90/backward.cu T=float16 D=64 ORDERED=false",
         {"BackwardDefaults<64>": "sm90::bwd::KernelTraits<sm90::BackwardTile<64, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, gradient of heads of 128", True): (
-        "sm90/backward.cu T=float16 D=128",
+        "sm90/backward.cu T=float16 D=128 ORDERED=false",
         {"BackwardDefaults<128>": "sm90::bwd::KernelTraits<sm90::BackwardTile<128, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, deterministic gradient of heads of 128", True): (
+        "sm90/backward.cu T=float16 D=128 ORDERED=true",
+        {"OrderedDefaults<128>": "sm90::bwd::KernelTraits<sm90::OrderedTile<128, {0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "wgmma, large tiles", False): (
         "sm90/forward.cu T=float16 GROUP=LARGE_TILES",

@@ -29,7 +29,9 @@ Launch* current_launch = nullptr;
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr int kPatience = 10'000, kMaxSpins = 1'000'000;
+// Yields in a row after which threads count as only polling: late operations are done, further blocks start, and in the
+// end the kernel is stopped.
+constexpr int kLateOperations = 256, kPatience = 10'000, kMaxSpins = 1'000'000;
 
 jmp_buf scheduler;
 bool tracing = false;
@@ -227,7 +229,8 @@ void remove_finished() {
 
 // Lets a thread run, or does a pending operation.
 void step() {
-  const bool pending_first = machine.pace == Pace::kEager || (machine.pace == Pace::kRandom && machine.one_in(256));
+  const bool is_random_turn = machine.pace == Pace::kRandom && machine.one_in(256);
+  const bool pending_first = machine.pace == Pace::kEager || is_random_turn || spins > kLateOperations;
   if (pending_first && do_pending()) return;
   if (Warp* const warp = choose_warp()) {
     Cluster& cluster = *warp->block->cluster;

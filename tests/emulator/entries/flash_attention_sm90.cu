@@ -1,6 +1,7 @@
 // The kernels of sm90/, whose files instantiate themselves for this type and head dimension.
 #define INSTANCE_T float16
 #define INSTANCE_D 64
+#define INSTANCE_ORDERED false
 
 #include "flash_attention_problem.h"
 #include "sm80/combine.cu"
@@ -9,7 +10,7 @@
 
 #define EXPORT(name, T, D) \
   extern "C" int backward_rows_##D() { \
-    return sm90::visit_backward_tile<D>([](auto tile) { return tile.kRows; }); \
+    return sm90::visit_backward_tile<D, false>([](auto tile) { return tile.kRows; }); \
   } \
   extern "C" cudaError_t forward_##name##_##D( \
       const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \
@@ -56,19 +57,21 @@
       void* grad_k, \
       void* grad_v, \
       float* stats, \
-      float* accum) { \
-    return sm90::backward<T, D>( \
-        {problem(*shape, q, k, v, softcap), \
-         shape->of_queries(out), \
-         shape->of_queries(grad), \
-         shape->of_queries(grad_q), \
-         shape->of_keys(grad_k), \
-         shape->of_keys(grad_v), \
-         lse, \
-         grad_lse, \
-         stats, \
-         accum}, \
-        nullptr); \
+      float* accum, \
+      int* progress) { \
+    const Backward p{ \
+        problem(*shape, q, k, v, softcap), \
+        shape->of_queries(out), \
+        shape->of_queries(grad), \
+        shape->of_queries(grad_q), \
+        shape->of_keys(grad_k), \
+        shape->of_keys(grad_v), \
+        lse, \
+        grad_lse, \
+        stats, \
+        accum, \
+        progress}; \
+    return progress ? sm90::backward<T, D, true>(p, nullptr) : sm90::backward<T, D, false>(p, nullptr); \
   }
 EXPORT(float16, float16, 64)
 EXPORT(bfloat16, bfloat16, 128)

@@ -67,6 +67,27 @@ def _sm90_attention_forward(compiled, reference, memory) -> None:
         recipes.close(out, expected)
 
 
+def _sm90_ordered_gradient(compiled, reference, memory) -> None:
+    """Of the deterministic backward: four tiles of keys, not the same for each of two tiles of queries."""
+    options = {"window": (300, 60)}
+    attention = recipes.Attention(memory, 64, (1, 2, 1, 200, 520, 64), **options)
+    leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
+    expected, lse = reference("flash_attention").flash_attention(*leaves, **options, return_lse=True)
+    grad = attention.random_tensor(*expected.shape)
+    expected.backward(grad.float())
+    out, lse = memory.copy(expected.detach().half()), memory.copy(lse.detach())
+    first = None
+    for seed in ALL_SCHEDULES:
+        grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
+        scratch = memory.empty(512, 2), memory.empty(512, 64), memory.empty(5, dtype=torch.int32)
+        arguments = (*attention.inputs(), out, lse, grad, *grads, *scratch)
+        compiled("")("backward", *arguments, seed=seed, multiprocessors=2)
+        for gradient, leaf in zip(grads, leaves, strict=True):
+            recipes.close(gradient, leaf.grad)
+        first = first or grads
+        assert all(map(torch.equal, first, grads)), f"seed {seed}: other bits"
+
+
 def _include(compiled, reference, memory) -> None:
     kernels = compiled("include")
     for seed in ALL_SCHEDULES:
@@ -108,6 +129,23 @@ extern "C" cudaError_t forward(
 """
 
 
+SM90_ORDERED_GRADIENT = """
+#define INSTANCE_T float16
+#define INSTANCE_D 64
+#define INSTANCE_ORDERED true
+#include "flash_attention_problem.h"
+#include "sm90/backward.cu"
+extern "C" cudaError_t backward(
+    const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse, void* grad, void* grad_q,
+    void* grad_k, void* grad_v, float* stats, float* accum, int* progress) {
+  const Backward p{
+      problem(*shape, q, k, v, softcap), shape->of_queries(out), shape->of_queries(grad), shape->of_queries(grad_q),
+      shape->of_keys(grad_k), shape->of_keys(grad_v), lse, nullptr, stats, accum, progress};
+  return sm90::backward<float16, 64, true>(p, nullptr);
+}
+"""
+
+
 def _first_export(name: str) -> str:
     """An entry with the first of its element types only."""
     head, first, *_ = re.split(r"^(?=EXPORT\()", (ENTRIES / name).read_text(), flags=re.MULTILINE)
@@ -130,6 +168,7 @@ CHECKS = {
     "linear_activation": Check("linear_activation", _checked_tiles(), _linear_activation),
     "flash_attention": Check("flash_attention", _first_export("flash_attention.cu"), _flash_attention),
     "sm90_attention": Check("flash_attention", SM90_ATTENTION, _sm90_attention_forward),
+    "sm90_ordered_gradient": Check("flash_attention", SM90_ORDERED_GRADIENT, _sm90_ordered_gradient),
     "include": Check("elementwise", (ENTRIES / "vocabulary.cu").read_text(), _include),
 }
 

@@ -22,6 +22,11 @@ def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", file: str = 
     return Fault(name, "sm90_attention", path, kind, old, new, **options)
 
 
+def _turns(name: str, kind: Kind, old: str, new: str = "", file: str = "turns", **options) -> Fault:
+    path = f"../../include/sm90/attention_{file}.cuh"
+    return Fault(name, "sm90_ordered_gradient", path, kind, old, new, **options)
+
+
 # The other mutated headers are in cuda/.
 HEADER_FOLDERS = dict.fromkeys(("mbarrier.cuh", "product_accumulator.cuh", "product_tiles.cuh"), "sm90")
 
@@ -120,6 +125,31 @@ ATTENTION = [
     ),
 ]
 
+TURNS = [
+    _turns("turn_not_waited_for", Kind.TWO_WRITERS, "while (count != before);", "while (false);"),
+    # All but the first block add, so that only bits differ.
+    _turns(
+        *("turn_waited_for_after_the_first_block_alone", Kind.INDEX),
+        *("while (count != before);", "while (count < (before > 0));"),
+        **WRONG_RESULT,
+    ),
+    _turns("turn_passed_before_the_sum_is_there", Kind.ASYNC_WAIT, "tma_store_wait();", "tma_store_wait_read<0>();"),
+    _turns("turn_passed_without_a_release", Kind.FENCE, "st.release.gpu.global", "st.relaxed.gpu.global"),
+    _turns("turn_seen_without_an_acquire", Kind.FENCE, "ld.acquire.gpu.global", "ld.relaxed.gpu.global"),
+    _turns(
+        *("blocks_by_index_wait_for_later_ones", Kind.DEADLOCK),
+        *("return blocks_before(p.progress);", "return blockIdx.x;", "backward_pipeline"),
+    ),
+    _turns(
+        *("turns_of_blocks_that_never_come", Kind.DEADLOCK),
+        *("key_tile.tile - first", "key_tile.tile", "backward_pipeline"),
+    ),
+    _turns(
+        *("counts_of_the_last_call", Kind.UNINITIALISED),
+        *("if (row % kRows == 0) *Turn", "if (false) *Turn", "backward_pipeline"),
+    ),
+]
+
 HEADERS = [
     _header(
         *("rows_beyond_the_last", Kind.TENSOR_END, "tile.cuh"),
@@ -199,5 +229,5 @@ RECIPE_FAULTS = [
         for mutant in CUDA
         if (name := mutant.name.removeprefix("cuda_")) in _FROM_FUZZING
     ),
-    *(LINEAR + ATTENTION + HEADERS),
+    *(LINEAR + ATTENTION + TURNS + HEADERS),
 ]

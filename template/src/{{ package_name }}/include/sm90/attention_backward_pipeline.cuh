@@ -14,7 +14,8 @@
 //   multiply_grad_q      a 64 x 64 part of the iteration's dS k, over all keys of the block
 //   store_grad_q         that part to shared memory, for the reduce-add
 //
-// prepare_rows runs before, convert_tile after.
+// prepare_rows runs before, convert_tile after. With an OrderedTile, blocks add to grad_q in a fixed order: see
+// attention_turns.cuh.
 //
 // An op says by the class Sequences what its tiles are of:
 //
@@ -34,6 +35,7 @@
 
 #include "attention_operands.cuh"
 #include "attention_scheduler.cuh"
+#include "attention_turns.cuh"
 #include "ceil_div.h"
 #include "exponential.cuh"
 #include "mask.h"
@@ -74,10 +76,12 @@ struct KeyTile {
   int head, tile;
 };
 
-// The iterations for a tile of keys: the tiles of queries that attend to it, head by head.
+// The iterations for a tile of keys: the tiles of queries that attend to it, head by head. Of an OrderedTile from the
+// last tile to the first, and each of them for all heads: head by head, a block whose tiles are few would wait for the
+// others at each head's beginning.
 template <typename Tile>
 struct Iterations {
-  int first_head, first_tile, end_tile, count;
+  int first_head, end_head, first_tile, end_tile, count;
 
   struct RowTile {
     int head, tile;
@@ -87,13 +91,18 @@ struct Iterations {
     constexpr int kRows = KernelTraits<Tile>::kRows;
     const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
     first_head = kv_head * group;
+    end_head = first_head + group;
     first_tile = mask.first_query(first_key) / kRows;
     end_tile = max((mask.end_query(last_key) + kRows - 1) / kRows, first_tile);
     count = (end_tile - first_tile) * group;
   }
-  __device__ RowTile first() const { return {first_head, first_tile}; }
+  __device__ RowTile first() const { return {first_head, Tile::kOrdered ? end_tile - 1 : first_tile}; }
   __device__ void advance(RowTile& rows) const {
-    if (++rows.tile == end_tile) rows = {rows.head + 1, first_tile};
+    if constexpr (Tile::kOrdered) {
+      if (++rows.head == end_head) rows = {first_head, rows.tile - 1};
+    } else {
+      if (++rows.tile == end_tile) rows = {rows.head + 1, first_tile};
+    }
   }
 };
 
@@ -198,34 +207,47 @@ __device__ void produce(
   }
 }
 
-// For one warp of the producer warpgroup: adds the parts of grad_q to the accumulator in global memory.
+// For one warp of the producer warpgroup: adds the parts of grad_q to the accumulator in global memory. The first block
+// of an ordered backward stores them, so that nothing need be zeroed.
 template <typename Tile, typename Sequences>
 __device__ void reduce_grad_q(
     const typename Sequences::Backward& p,
     const char* shared,
     const Iterations<Tile>& iterations,
-    const typename Sequences::Sequence& sequence) {
+    const KeyTile<typename Sequences::Sequence>& key_tile) {
   using Traits = KernelTraits<Tile>;
   constexpr int kThreads = kWarpgroup + kWarp;
   const bool leads = threadIdx.x % kWarp == 0;
   for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kPartEmpty + part, kThreads);
   auto rows = iterations.first();
   for (int step = 0; step < iterations.count; ++step, iterations.advance(rows)) {
-    const int64_t tile = Sequences::tile_index(p, sequence, rows.head, rows.tile, Traits::kRows);
+    const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
     float* accum = p.grad_q_accum + tile * Traits::kRows * Traits::D;
+    Turn turn{};
+    if constexpr (Tile::kOrdered) {
+      // The blocks before the first whose keys the tile attends to never come.
+      const int first = Sequences::mask(p, key_tile.sequence).begin(rows.tile * Traits::kRows) / Traits::kKeys;
+      turn = Turn::of(p.progress, tile, key_tile.tile - first);
+      if (leads) turn.wait();
+      __syncwarp();
+    }
     for (int part = 0; part < Traits::kConsumers; ++part) {
       named_barrier_sync(kPartFull + part, kThreads);
       if (leads) {
-        tma_add(
-            accum + part * Traits::kPart,
-            shared + Traits::kPartsOffset + part * Traits::kPartBytes,
-            Traits::kPartBytes);
+        float* target = accum + part * Traits::kPart;
+        const char* source = shared + Traits::kPartsOffset + part * Traits::kPartBytes;
+        if (Tile::kOrdered && turn.is_first()) {
+          tma_store_bytes(target, source, Traits::kPartBytes);
+        } else {
+          tma_add(target, source, Traits::kPartBytes);
+        }
         tma_store_commit();
       }
     }
     if (leads) tma_store_wait_read<0>();
     __syncwarp();
     for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kPartEmpty + part, kThreads);
+    if (Tile::kOrdered && leads) turn.pass();
   }
 }
 
@@ -488,10 +510,20 @@ __device__ void backward_block(
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tile::Registers::kProducer>();
     if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
-    if (threadIdx.x / kWarp == 1) reduce_grad_q<Tile, Sequences>(p, shared, iterations, key_tile.sequence);
+    if (threadIdx.x / kWarp == 1) reduce_grad_q<Tile, Sequences>(p, shared, iterations, key_tile);
   } else {
     take_registers<Tile::Registers::kConsumer>();
     consume<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
+  }
+}
+
+// The index of the block's tile in the scheduler's order.
+template <typename Tile, typename Backward>
+__device__ int tile_of_block(const Backward& p) {
+  if constexpr (Tile::kOrdered) {
+    return blocks_before(p.progress);
+  } else {
+    return blockIdx.x;
   }
 }
 
@@ -499,7 +531,8 @@ constexpr int kDeltaLanes = 16;  // Threads of a row: 16 bytes each, for up to 1
 constexpr int kPrepareThreads = 128;
 
 // Writes the row statistics: for each tile of queries the LSEs, then the deltas of its rows. Rows past the last get an
-// LSE of infinity, so that their weights are 0. `rows` are those of all tiles.
+// LSE of infinity, so that their weights are 0. `rows` are those of all tiles. Of an ordered backward, also zeros the
+// progress.
 template <typename T, typename Tile, typename Sequences>
 __device__ void prepare_rows(const typename Sequences::Backward& p, int64_t rows) {
   constexpr int kLength = kVectorLength<T>, kRows = KernelTraits<Tile>::kRows;
@@ -528,6 +561,10 @@ __device__ void prepare_rows(const typename Sequences::Backward& p, int64_t rows
   float* stats = p.delta + row / kRows * KernelTraits<Tile>::kStats + row % kRows;
   stats[0] = lse;
   stats[kRows] = sum;
+  if constexpr (Tile::kOrdered) {
+    if (row == 0) p.progress[0] = 0;
+    if (row % kRows == 0) *Turn::of(p.progress, row / kRows, 0).added = 0;
+  }
 }
 
 // Scales and rounds a tile of the accumulator of grad_q, and brings it from the order of store_grad_q to that of the
@@ -542,10 +579,12 @@ __device__ void convert_tile(const typename Sequences::Backward& p) {
   const int part = threadIdx.x / kWarpgroup;
   const float4* source =
       reinterpret_cast<const float4*>(p.grad_q_accum + int64_t(blockIdx.x) * kRows * D + part * Traits::kPart);
+  // Nothing was stored for queries that attend to no key.
+  const bool has_keys = !Tile::kOrdered || *Turn::of(p.progress, blockIdx.x, 0).added > 0;
   float acc[kPanel / 2];
 #pragma unroll
   for (int n = 0; n < kPanel / 8; ++n) {
-    const float4 values = source[n * kWarpgroup + threadIdx.x % kWarpgroup];
+    const float4 values = has_keys ? source[n * kWarpgroup + threadIdx.x % kWarpgroup] : float4{0, 0, 0, 0};
     acc[4 * n] = values.x * p.score.scale;
     acc[4 * n + 1] = values.y * p.score.scale;
     acc[4 * n + 2] = values.z * p.score.scale;

@@ -26,7 +26,7 @@
 //   next_work         the work item with this index or, if that has no rows, a later one
 //   mask, row_number  the mask of a sequence, and the number of a row in lse
 //   without_split     the sequence of a work item that may be a split of its keys
-//   output_row        of packed tiles alone: where a row of the output is
+//   output_row        of tiles with kStoresRegisters alone: where a row of the output is
 //   KeyPlace          what has to be read to know where a tile of keys is: place_of reads it, one tile ahead
 //   load_keys         loads a tile of keys or of values
 
@@ -34,6 +34,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "attention_forward_rows.cuh"
 #include "attention_forward_work.cuh"
@@ -102,17 +103,20 @@ __device__ void produce(
     int head, first;
     typename Sequences::KeyPlace place;
   };
-  const auto load = [&](Ring& ring, const KeyTile& keys) {
+  const auto load = [&](Ring& ring, const KeyTile& keys, auto dims) {
+    constexpr int kDims = decltype(dims)::value, kBytes = kTileBytes<kKeys, kDims>;
     const int stage = ring.position.stage();
     if (leads) {
       ring.empty[stage].wait(ring.position.parity() ^ 1);
-      ring.full[stage].arrive_expecting(Traits::kStageBytes);
+      ring.full[stage].arrive_expecting(kBytes);
     }
-    char* tile = ring.tiles + stage * Traits::kStageBytes;
-    Sequences::template load_keys<kKeys, D>(
+    char* tile = ring.tiles + stage * kBytes;
+    Sequences::template load_keys<kKeys, kDims>(
         tile, ring.tensor, keys.sequence, keys.head, keys.first, keys.place, ring.full[stage]);
     ring.position.advance();
   };
+  const auto load_keys = [&](const KeyTile& tile) { load(keys, tile, std::integral_constant<int, D>()); };
+  const auto load_values = [&](const KeyTile& tile) { load(values, tile, std::integral_constant<int, Traits::V>()); };
   KeyTile before;
   int index = blockIdx.x;
   bool first = true;
@@ -140,13 +144,13 @@ __device__ void produce(
     for (; tile.first >= work.first_key; tile.first -= kKeys, first = false) {
       tile.place = next_place;
       next_place = Sequences::place_of(p, sequence, tile.first - kKeys, tensors.k);
-      load(keys, tile);
+      load_keys(tile);
       // Values are loaded one iteration after their keys, in the order of use.
-      if (!first) load(values, before);
+      if (!first) load_values(before);
       before = tile;
     }
   }
-  if (!Sequences::kRagged || !first) load(values, before);
+  if (!Sequences::kRagged || !first) load_values(before);
 }
 
 template <typename T, typename Tile, bool kOptions, typename Sequences>
@@ -182,11 +186,11 @@ __device__ void consume(
   const auto wait_for_keys = [&] { barriers.full_keys[keys.stage()].wait(keys.parity()); };
   const auto score = [&] {
     const int query_stage = same_in_warp(queries.stage()), stage = same_in_warp(keys.stage());
-    rows.score(shared + query_stage * Traits::kQueriesBytes, all_keys + stage * Traits::kStageBytes);
+    rows.score(shared + query_stage * Traits::kQueriesBytes, all_keys + stage * Traits::kKeyStageBytes);
   };
   const auto accumulate = [&] {
     barriers.full_values[values.stage()].wait(values.parity());
-    rows.accumulate(all_values + same_in_warp(values.stage()) * Traits::kStageBytes);
+    rows.accumulate(all_values + same_in_warp(values.stage()) * Traits::kValueStageBytes);
   };
   const auto wait_for_scores = [&](auto pending) {
     wgmma_wait<decltype(pending)::value>();
@@ -201,8 +205,8 @@ __device__ void consume(
     values.advance();
   };
   const auto write = [&](const auto& factors, const Work& work) {
-    if constexpr (Traits::kPacked) {
-      rows.packed_epilogue(p, factors, work);
+    if constexpr (Tile::kStoresRegisters) {
+      rows.register_epilogue(p, factors, work);
     } else {
       rows.accumulator_epilogue(factors, tensors.out, out, work);
     }
@@ -269,7 +273,7 @@ __device__ void consume(
   wait_for_accumulator();
   write(factors, work);
   // Shared memory must outlive the store.
-  if (!Traits::kPacked && threadIdx.x % kWarpgroup == 0) tma_store_wait_read<0>();
+  if (!Tile::kStoresRegisters && threadIdx.x % kWarpgroup == 0) tma_store_wait_read<0>();
 }
 
 // A block of the kernel.
@@ -285,7 +289,7 @@ __device__ void forward_block(
   char* shared = unaligned + (kSwizzleAlignment - shared_address(unaligned) % kSwizzleAlignment) % kSwizzleAlignment;
   if (threadIdx.x == 0) {
     for (const CUtensorMap* map : {&tensors.q.map, &tensors.k.map, &tensors.v.map}) tma_prefetch_descriptor(*map);
-    if (!Traits::kPacked) tma_prefetch_descriptor(tensors.out.map);
+    if (!Tile::kStoresRegisters) tma_prefetch_descriptor(tensors.out.map);
     barriers.init(Tile::kConsumers);
   }
   if (Traits::kPacked && p.splits > 1) let_next_kernel_start();  // Which waits for this one's end.

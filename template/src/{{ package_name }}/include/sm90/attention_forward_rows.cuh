@@ -44,8 +44,8 @@ struct Rows {
   using Forward = typename Sequences::Forward;
   using Work = WorkTile<typename Sequences::Sequence>;
   using Traits = KernelTraits<Tile>;
-  static constexpr int kKeys = Traits::kKeys, D = Traits::D;
-  float out[D / 2], scores[kKeys / 2];
+  static constexpr int kKeys = Traits::kKeys, D = Traits::D, V = Traits::V;
+  float out[V / 2], scores[kKeys / 2];
   uint32_t weights[kKeys / 16][4];
   // The row max that P is relative to, which may lag behind the true one (see kRescaleAt), and this thread's part of
   // the row sum.
@@ -155,7 +155,7 @@ struct Rows {
   __device__ __forceinline__ void rescale() {
     if (!__any_sync(0xffffffff, rescale_by[0] != 1 || rescale_by[1] != 1)) return;
 #pragma unroll
-    for (int n = 0; n < D / 8; ++n) {
+    for (int n = 0; n < V / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) out[n * 4 + i] *= rescale_by[i / 2];
     }
@@ -249,11 +249,11 @@ struct Rows {
     const int thread = threadIdx.x % kWarpgroup, barrier = kOutBarrier + consumer;
     asm volatile("" : "+l"(shared));  // Recomputes addresses for each tile: kept across tiles, they take registers.
 #pragma unroll
-    for (int n = 0; n < D / 8; ++n) {
+    for (int n = 0; n < V / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) out[n * 4 + i] *= factors.row[i / 2];
     }
-    uint32_t rounded[D / 16][4];
+    uint32_t rounded[V / 16][4];
     round_to<T>(rounded, out);
     if (thread == 0) tma_store_wait_read<0>();  // The last tile's output has left shared memory.
     named_barrier_sync(barrier, kWarpgroup);
@@ -262,7 +262,7 @@ struct Rows {
     named_barrier_sync(barrier, kWarpgroup);
     if (thread == 0) {
 #pragma unroll
-      for (int panel = 0; panel < D / kPanel; ++panel) {
+      for (int panel = 0; panel < V / kPanel; ++panel) {
         const auto target = tensor.coordinates(work.sequence.queries(), work.head, first_row_of(work), panel * kPanel);
         tma_store(tensor.map, shared + panel * kPanelBytes<kWgmmaRows>, target);
       }
@@ -270,8 +270,8 @@ struct Rows {
     }
   }
 
-  // The same for packed rows, from registers, as a box of TMA has one head. Four lanes write 16 or 32 adjacent bytes.
-  __device__ __forceinline__ void packed_epilogue(const Forward& p, const Factors& factors, const Work& work) const {
+  // The same from registers: for packed rows, as a box of TMA has one head. Four lanes write 16 or 32 adjacent bytes.
+  __device__ __forceinline__ void register_epilogue(const Forward& p, const Factors& factors, const Work& work) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int tile_row = first_row_of(work) + row() + i * 8;
@@ -279,18 +279,18 @@ struct Rows {
       const auto store_pairs = [&](int dims, auto* target, const auto& rounded) {
         target += threadIdx.x % 4;
 #pragma unroll
-        for (int n = 0; n < D / 8; ++n) {
+        for (int n = 0; n < V / 8; ++n) {
           const float *pair = &out[n * 4 + i * 2], factor = factors.row[i];
           if (n * 8 < dims) target[n * 4] = rounded(pair[0] * factor, pair[1] * factor);
         }
       };
-      if (p.splits > 1) {
-        auto* const target = reinterpret_cast<float2*>(p.partial_out + number_of(p, work, tile_row) * D);
-        store_pairs(D, target, [](float first, float second) { return float2{first, second}; });
+      if (Traits::kPacked && p.splits > 1) {
+        auto* const target = reinterpret_cast<float2*>(p.partial_out + number_of(p, work, tile_row) * V);
+        store_pairs(V, target, [](float first, float second) { return float2{first, second}; });
       } else {
         const Place place = place_of(work, tile_row);
         T* const target = Sequences::template output_row<T>(p, work.sequence, place.head, place.query);
-        store_pairs(p.dim, reinterpret_cast<uint32_t*>(target), pack<T>);
+        store_pairs(p.out.dims, reinterpret_cast<uint32_t*>(target), pack<T>);
       }
     }
   }

@@ -16,20 +16,20 @@ namespace fwd {
 
 template <typename Tile>
 struct KernelTraits {
-  static constexpr int D = Tile::kDims;
+  static constexpr int D = Tile::kDims, V = Tile::kValueDims;
   static constexpr bool kPacked = Tile::kPacked;
   static constexpr int kConsumers = Tile::kConsumers, kKeys = Tile::kKeys, kStages = Tile::kStages;
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup, kRows = kConsumers * kWgmmaRows;
-  static constexpr int kQueryStages = 2;  // Of the ring of queries: one stage is one tile's.
-  // Offsets in shared memory: the rings of queries, keys and values, and each consumer's output tile. Packed rows leave
-  // from registers.
-  static constexpr int kQueriesBytes = kTileBytes<kRows, D>, kStageBytes = kTileBytes<kKeys, D>;
-  static constexpr int kOutBytes = kPacked ? 0 : kTileBytes<kWgmmaRows, D>;
+  static constexpr int kQueryStages = Tile::kQueryStages;  // Of the ring of queries: one stage is one tile's.
+  // Offsets in shared memory: the rings of queries, keys and values, and each consumer's output tile.
+  static constexpr int kQueriesBytes = kTileBytes<kRows, D>;
+  static constexpr int kKeyStageBytes = kTileBytes<kKeys, D>, kValueStageBytes = kTileBytes<kKeys, V>;
+  static constexpr int kOutBytes = Tile::kStoresRegisters ? 0 : kTileBytes<kWgmmaRows, V>;
   static constexpr int kKeysOffset = kQueryStages * kQueriesBytes;
-  static constexpr int kValuesOffset = kKeysOffset + kStages * kStageBytes;
-  static constexpr int kOutOffset = kValuesOffset + kStages * kStageBytes;
+  static constexpr int kValuesOffset = kKeysOffset + kStages * kKeyStageBytes;
+  static constexpr int kOutOffset = kValuesOffset + kStages * kValueStageBytes;
   static constexpr int kBytes = kOutOffset + kConsumers * kOutBytes + kSwizzleAlignment;
-  static_assert(D % kPanel == 0 && kKeys % 16 == 0 && kRows <= 256 && kKeys <= 256);
+  static_assert(D % kPanel == 0 && V % kPanel == 0 && kKeys % 16 == 0 && kRows <= 256 && kKeys <= 256);
   static_assert(kBytes + 1024 <= 227 * 1024, "more shared memory than a multiprocessor has");
 };
 

@@ -27,13 +27,23 @@ struct ForwardTile {
   static constexpr float kRescaleAt = Tuned::rescale_at;
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
   using Registers = attention::sm90::Registers<kConsumers, 32>;
-  static constexpr bool kPacked = false;
+  static constexpr int kValueDims = D, kQueryStages = 2;
+  // Whether rows are packed (PackedTile), and whether the output leaves from registers, not by way of shared memory.
+  static constexpr bool kPacked = false, kStoresRegisters = false;
 };
 
 // Its rows are the queries of several heads that share keys, query by query, and its keys may be a split.
 template <int D, typename Tuned>
 struct PackedTile : ForwardTile<D, Tuned> {
-  static constexpr bool kPacked = true;
+  static constexpr bool kPacked = true, kStoresRegisters = true;
+};
+
+// For heads of more than 128 dimensions, and values of V. Beside two stages of keys and values, shared memory has room
+// for one tile of queries, and none for the output.
+template <int D, int V, typename Tuned>
+struct WideHeadTile : ForwardTile<D, Tuned> {
+  static constexpr int kValueDims = V, kQueryStages = 1;
+  static constexpr bool kStoresRegisters = true;
 };
 
 template <int D, typename Tuned>
@@ -46,6 +56,23 @@ struct BackwardTile {
   static constexpr bool kValuesFirst = Tuned::values_first;
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
   using Registers = attention::sm90::Registers<kConsumers, 24>;
+  static constexpr bool kOrdered = false;
+
+  // What the heads of a section of the tile scheduler read, where one reads so many bytes.
+  static int64_t section_bytes(int64_t) { return kCacheBytes; }
+};
+
+// Of the deterministic backward: blocks add to grad_q in a fixed order.
+template <int D, typename Tuned>
+struct OrderedTile : BackwardTile<D, Tuned> {
+  static constexpr bool kOrdered = true;
+
+  // Blocks of a head wait for each other, and less where blocks of other heads begin between them: a section has eight
+  // heads or more, as far as these fit in the L2 cache.
+  static int64_t section_bytes(int64_t bytes) {
+    constexpr int64_t kHeads = 8, kMostBytes = int64_t(32) << 20;
+    return std::max(BackwardTile<D, Tuned>::kCacheBytes, std::min(kHeads * bytes, kMostBytes));
+  }
 };
 
 // The rows of a head, rounded up to whole tiles.

@@ -154,6 +154,14 @@ __device__ inline void tma_store(const CUtensorMap& map, const void* shared, con
                : "memory");
 }
 
+// Stores contiguous bytes. Their number and both addresses are multiples of 16.
+__device__ inline void tma_store_bytes(void* global, const void* shared, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
+               "r"(shared_address(shared)),
+               "r"(bytes)
+               : "memory");
+}
+
 // Adds float32 numbers in shared memory to those at `global`. `bytes` and both addresses are multiples of 16.
 __device__ inline void tma_add(float* global, const void* shared, int bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(global),
@@ -172,7 +180,17 @@ __device__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kReading) : "memory");
 }
 
+// Waits until this thread's groups are complete, and what they wrote is visible to it.
+__device__ inline void tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // Makes what this thread wrote to shared memory visible to TMA and wgmma (the async proxy).
 __device__ inline void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Orders this thread's accesses to global memory before the copies that it starts afterwards.
+__device__ inline void fence_async_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 }

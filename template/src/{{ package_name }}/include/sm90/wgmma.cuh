@@ -75,6 +75,7 @@ struct Shape;
 #define NAMES_0_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define NAMES_8_16 "%8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_16_32 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_32_40 "%32, %33, %34, %35, %36, %37, %38, %39"
 #define NAMES_32_48 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define NAMES_48_64 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define NAMES_64_80 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
@@ -85,6 +86,7 @@ struct Shape;
 #define NAMES_8 NAMES_0_8
 #define NAMES_16 NAMES_8 ", " NAMES_8_16
 #define NAMES_32 NAMES_16 ", " NAMES_16_32
+#define NAMES_40 NAMES_32 ", " NAMES_32_40
 #define NAMES_48 NAMES_32 ", " NAMES_32_48
 #define NAMES_64 NAMES_48 ", " NAMES_48_64
 #define NAMES_80 NAMES_64 ", " NAMES_64_80
@@ -94,6 +96,7 @@ struct Shape;
 #define SUM_8(i) SUM_4(i), SUM_4(i + 4)
 #define SUM_16(i) SUM_8(i), SUM_8(i + 8)
 #define SUM_32(i) SUM_16(i), SUM_16(i + 16)
+#define SUM_40(i) SUM_32(i), SUM_8(i + 32)
 #define SUM_48(i) SUM_32(i), SUM_16(i + 32)
 #define SUM_64(i) SUM_32(i), SUM_32(i + 32)
 #define SUM_80(i) SUM_64(i), SUM_16(i + 64)
@@ -138,6 +141,7 @@ struct Shape;
 WGMMA_BOTH(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14")
 WGMMA_BOTH(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 WGMMA_BOTH(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+WGMMA_BOTH(80, 40, "%40", "%41", "%42", "%43", "%44", "%45", "%46")
 WGMMA_BOTH(96, 48, "%48", "%49", "%50", "%51", "%52", "%53", "%54")
 WGMMA_BOTH(128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 WGMMA_BOTH(160, 80, "%80", "%81", "%82", "%83", "%84", "%85", "%86")
@@ -186,6 +190,7 @@ WGMMA_FP8_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
 #undef SUM_80
 #undef SUM_64
 #undef SUM_48
+#undef SUM_40
 #undef SUM_32
 #undef SUM_16
 #undef SUM_8
@@ -195,6 +200,7 @@ WGMMA_FP8_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
 #undef NAMES_80
 #undef NAMES_64
 #undef NAMES_48
+#undef NAMES_40
 #undef NAMES_32
 #undef NAMES_16
 #undef NAMES_8
@@ -203,6 +209,7 @@ WGMMA_FP8_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
 #undef NAMES_64_80
 #undef NAMES_48_64
 #undef NAMES_32_48
+#undef NAMES_32_40
 #undef NAMES_16_32
 #undef NAMES_8_16
 #undef NAMES_0_8
