@@ -7,9 +7,11 @@
 #include "norm_tensors.cuh"
 #include "widen.cuh"
 
-// Threads of a multiprocessor, which share its registers: fewer where a thread keeps a bias as well.
-constexpr int kFlatForwardThreads = 640, kFlatBiasThreads = 512;
-constexpr int kFlatForwardBlock = 128;  // Threads of a block, unless a group has more.
+constexpr int kFlatForwardThreads = 640;  // Of a multiprocessor, which share its registers.
+constexpr int kFlatForwardBlock = 128;    // Of a block, unless a group has more.
+// What a thread may have of the registers, which come in eights. The host launches no more blocks than these allow: with
+// more registers some of them would wait for the others to end.
+constexpr int kFlatForwardRegisters = 65536 / kFlatForwardThreads / 8 * 8;
 
 template <typename T>
 class FlatNormRows : public FlatRows<T, 1> {
@@ -47,18 +49,14 @@ class FlatNormRows : public FlatRows<T, 1> {
     });
   }
 
-  // Calls normalise() for each of the group's periods, once it is loaded and the residual added. The next period's loads
-  // are in flight meanwhile.
+  // Calls normalise() for each of the group's periods, once it is loaded and the residual added.
   template <typename F>
   __device__ void each(const F& normalise) {
-    this->load(tensors_.input, int64_t(blockIdx.x) * blockDim.y + threadIdx.y, held_);
     this->each_period([&](int64_t period) {
       period_ = period;
-      typename Base::Accesses next;
-      this->load(tensors_.input, period + this->step(), next);
+      this->load(tensors_.input, period, held_);
       if (tensors_.residual.data) add();
       normalise();
-      each_flat_access([&](int access) { held_[access] = next[access]; });
     });
   }
 

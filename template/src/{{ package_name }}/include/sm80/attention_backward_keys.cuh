@@ -172,7 +172,7 @@ template <typename T, int D, int V, typename Tuned, bool kGradK, bool kGradV, ty
 __device__ void compute_backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
   using Block = KeysBlock<T, D, V, Tuned>;
-  const int group = p.heads / p.kv_heads;
+  const int warp = threadIdx.x / kWarpSize, group = p.heads / p.kv_heads;
 
   // Iterations: the tiles of queries that attend to these keys, head by head.
   const auto first_row = [&] { return sequence.mask().first_query(first_key) / Block::kRows * Block::kRows; };
@@ -220,13 +220,13 @@ __device__ void compute_backward_keys_tile(
     const float* lse = reinterpret_cast<const float*>(shared + Block::kStats + stage * 2 * Block::kStatBytes);
     const float* delta = lse + Block::kRows;
 
-    const int warp = thread_index() / kWarpSize;
+    const int warp_row = kComputesAgain ? thread_index() / kWarpSize * 16 : warp * 16;
     typename Block::Scores weights = {}, ds = {};
     Fragment rounded[Block::kRows / 16];
-    multiply_transposed<T, D, Block::kKeys, Block::kRows>(weights, shared, warp * 16, q);
-    Block::compute_p(weights, p.score, sequence.mask(), lse, first_key + warp * 16, tile.first_row);
+    multiply_transposed<T, D, Block::kKeys, Block::kRows>(weights, shared, warp_row, q);
+    Block::compute_p(weights, p.score, sequence.mask(), lse, first_key + warp_row, tile.first_row);
     if constexpr (kGradK) {
-      multiply_transposed<T, V, Block::kKeys, Block::kRows>(ds, shared + Block::kKeysBytes, warp * 16, grad);
+      multiply_transposed<T, V, Block::kKeys, Block::kRows>(ds, shared + Block::kKeysBytes, warp_row, grad);
     }
     if constexpr (kGradV) {
       round_to<T, Block::kRows>(rounded, weights);
@@ -245,15 +245,16 @@ __device__ void compute_backward_keys_tile(
     advance(tile);
   }
   wait_for_copies();
-  const int rows = sequence.mask().keys - first_key, warp_key = thread_index() / kWarpSize * 16;
+  const int rows = sequence.mask().keys - first_key;
+  const int warp_row = kComputesAgain ? thread_index() / kWarpSize * 16 : warp * 16;
   const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
   const auto target_v = sequence.template key_rows<T>(p.grad_v, kv_head);
   if constexpr (kGradK) {
-    store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp_key, target_k, first_key, rows, p.dim);
+    store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp_row, target_k, first_key, rows, p.dim);
   }
   if constexpr (kGradV) {
     uint8_t* const tile = shared + Block::kKeysBytes;
-    store_gradient<V, Block::kKeys>(grad_v, 1, tile, warp_key, target_v, first_key, rows, value_dims<D>(p));
+    store_gradient<V, Block::kKeys>(grad_v, 1, tile, warp_row, target_v, first_key, rows, value_dims<D>(p));
   }
 }
 
