@@ -132,38 +132,35 @@ struct KeysBlock {
       *reinterpret_cast<uint32_t*>(address) = rounded[i / 4][i % 4];
     }
   }
-  template <typename Sequence>
+  template <int kPart, typename Sequence>
   __device__ static void add_grad_q(
       float* accum, const Sequence& sequence, const uint8_t* shared, const RowTile& tile) {
+    constexpr int kDims = kQueryDims / kQueryParts;
     const int warp = threadIdx.x / kWarpSize;
-    const int row = warp % kWarpsByRow * kQueryRows, dim = warp / kWarpsByRow * kQueryDims;
+    const int row = warp % kWarpsByRow * kQueryRows, dim = warp / kWarpsByRow * kQueryDims + kPart * kDims;
     const LdmatrixLane rows = LdmatrixLane::by_rows(), columns = LdmatrixLane::by_columns();
-#pragma unroll 1
-    for (int part = 0; part < kQueryParts; ++part) {
-      constexpr int kDims = kQueryDims / kQueryParts;
-      Accumulator<kDims> acc[kQueryRows / 16] = {};
+    Accumulator<kDims> acc[kQueryRows / 16] = {};
 #pragma unroll
-      for (int step = 0; step < kKeys / 16; ++step) {
-        Fragment a[kQueryRows / 16], b;
+    for (int step = 0; step < kKeys / 16; ++step) {
+      Fragment a[kQueryRows / 16], b;
 #pragma unroll
-        for (int m = 0; m < kQueryRows / 16; ++m) {
-          load_transposed<kKeys>(a[m], shared + kDs, rows, step * 16, row + m * 16);
-        }
-#pragma unroll
-        for (int n = 0; n < kDims / 16; ++n) {
-          load_transposed<kKeys>(b, shared, columns, step * 16, dim + part * kDims + n * 16);
-#pragma unroll
-          for (int m = 0; m < kQueryRows / 16; ++m) multiply<T>(acc[m][2 * n], acc[m][2 * n + 1], a[m], b);
-        }
+      for (int m = 0; m < kQueryRows / 16; ++m) {
+        load_transposed<kKeys>(a[m], shared + kDs, rows, step * 16, row + m * 16);
       }
-      // The accumulator is in the order of registers and threads, so that a warp adds to 128 contiguous bytes.
-      const int64_t tile_index = sequence.first_tile(tile.head, kRows) + tile.first_row / kRows;
-      float* target = accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims + thread_index() % kWarpSize;
-      target += part * kQueryRows * kDims;
 #pragma unroll
-      for (int i = 0; i < kQueryRows * kDims / kWarpSize; ++i) {
-        atomicAdd(target + i * kWarpSize, acc[i / (kDims / 2)][i % (kDims / 2) / 4][i % 4]);
+      for (int n = 0; n < kDims / 16; ++n) {
+        load_transposed<kKeys>(b, shared, columns, step * 16, dim + n * 16);
+#pragma unroll
+        for (int m = 0; m < kQueryRows / 16; ++m) multiply<T>(acc[m][2 * n], acc[m][2 * n + 1], a[m], b);
       }
+    }
+    // The accumulator is in the order of registers and threads, so that a warp adds to 128 contiguous bytes.
+    const int64_t tile_index = sequence.first_tile(tile.head, kRows) + tile.first_row / kRows;
+    float* target = accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims + thread_index() % kWarpSize;
+    target += kPart * kQueryRows * kDims;
+#pragma unroll
+    for (int i = 0; i < kQueryRows * kDims / kWarpSize; ++i) {
+      atomicAdd(target + i * kWarpSize, acc[i / (kDims / 2)][i % (kDims / 2) / 4][i % 4]);
     }
   }
 };
@@ -238,7 +235,10 @@ __device__ void compute_backward_keys_tile(
       if (p.grad_q_accum) {
         Block::store_ds(shared, rounded);
         __syncthreads();  // All of dS^T has been written.
-        Block::add_grad_q(p.grad_q_accum, sequence, shared, tile);
+        Block::template add_grad_q<0>(p.grad_q_accum, sequence, shared, tile);
+        if constexpr (Block::kQueryParts == 2) {
+          Block::template add_grad_q<1>(p.grad_q_accum, sequence, shared, tile);
+        }
       }
       accumulate<T, D, Block::kRows>(grad_k, rounded, q);
     }
