@@ -25,7 +25,7 @@ __device__ void compute_again_from(Values&... values) {
   (..., [](auto& value) { asm volatile("" : "+r"(value)); }(values));
 }
 
-// Whether ptxas keeps so many addresses that a kernel which fills its registers would spill: in code for 10.0 and later.
+// Whether ptxas keeps so many addresses that a kernel which fills its registers would spill: for 10.0 and later.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 constexpr bool kComputesAgain = true;
 #else

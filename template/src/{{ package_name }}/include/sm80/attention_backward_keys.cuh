@@ -36,7 +36,7 @@ struct KeysBlock {
   static constexpr int kSharedBytes = kStats + kStages * 2 * kStatBytes;
   // The part of an iteration's grad_q that a warp computes.
   static constexpr int kQueryRows = kRows / kWarpsByRow, kQueryDims = D * kWarpsByRow / kWarps;
-  // In how many parts, for which a thread has registers beside its accumulator. convert_tile knows the order of one part.
+  // In how many parts, for each of which a thread has registers beside its accumulators.
   static constexpr int kQueryParts = kIsTuring<Tuned> && kQueryRows == 16 && D > 128 ? 2 : 1;
   static_assert(kRows % 16 == 0 && kStages >= 1 && kQueryRows % 16 == 0 && kQueryDims % 16 == 0);
   static_assert(2 * kRows <= kThreads && kSharedBytes == kKeysSharedBytes<Tuned, D, V>);
