@@ -31,6 +31,7 @@ def project(tmp_path_factory):
         ("12.0", "flash_attention/sm80/forward.cu.float16-96.120.o"),
         ("10.0", "flash_attention/sm80/decode.cu.float16-192.100.o"),
         ("10.0", "flash_attention/sm80/backward_keys.cu.float16-128.100.o"),
+        ("10.0", "flash_attention/sm80/backward_keys.cu.float16-256.100.o"),
     ],
 )
 def test_no_kernel_spills(project, architecture, name):

@@ -32,9 +32,10 @@ constexpr bool kComputesAgain = true;
 constexpr bool kComputesAgain = false;
 #endif
 
-// The index of the thread in its block; where kComputesAgain, what follows from it is computed again.
-__device__ inline unsigned thread_index() {
+// The index of the thread in its block; if `kAgain`, where kComputesAgain, what follows from it is computed again.
+template <bool kAgain>
+__device__ unsigned thread_index() {
   unsigned index = threadIdx.x;
-  if constexpr (kComputesAgain) compute_again_from(index);
+  if constexpr (kComputesAgain && kAgain) compute_again_from(index);
   return index;
 }

@@ -82,7 +82,7 @@ __device__ void store_gradient(
     int first,
     int rows,
     int dim) {
-  const int lane = thread_index() % kWarpSize;
+  const int lane = thread_index<(D <= 128)>() % kWarpSize;
 #pragma unroll
   for (int n = 0; n < D / 8; ++n) {
 #pragma unroll

@@ -55,7 +55,7 @@ struct KeysBlock {
     uint8_t* target = shared + kRing + stage * kStageBytes;
     const auto q = sequence.template query_rows<const T>(p.q, tile.head);
     const auto grad = sequence.template query_rows<const T>(p.grad, tile.head);
-    const unsigned thread = thread_index();
+    const unsigned thread = thread_index<(D <= 128)>();
     load_tile<kRows, D, kThreads>(target, q[tile.first_row], q.stride, rows, chunks, thread);
     const int grad_chunks = value_dims<D>(p) / kChunk;
     load_tile<kRows, V, kThreads>(target + kRowsBytes, grad[tile.first_row], grad.stride, rows, grad_chunks, thread);
@@ -73,7 +73,7 @@ struct KeysBlock {
   // compute_p: in place of k q^T.
   __device__ static void compute_p(
       Scores& weights, const Score& score, const Mask& mask, const float* lse, int first_key, int first_row) {
-    const int lane = thread_index() % kWarpSize;
+    const int lane = thread_index<(D <= 128)>() % kWarpSize;
     if (score.transforms()) {
 #pragma unroll
       for (auto& block : weights) {
@@ -101,7 +101,7 @@ struct KeysBlock {
   // compute_ds: in place of v grad^T.
   __device__ static void compute_ds(
       Scores& ds, const Scores& weights, const Score& score, const float* lse, const float* delta) {
-    const int lane = thread_index() % kWarpSize;
+    const int lane = thread_index<(D <= 128)>() % kWarpSize;
 #pragma unroll
     for (int n = 0; n < kRows / 8; ++n) {
       const float2 pair = reinterpret_cast<const float2*>(delta)[n * 4 + lane % 4];
@@ -123,7 +123,7 @@ struct KeysBlock {
 
   // add_grad_q
   __device__ static void store_ds(uint8_t* shared, const Fragment (&rounded)[kRows / 16]) {
-    const unsigned thread = thread_index();
+    const unsigned thread = thread_index<(D <= 128)>();
     const int lane = thread % kWarpSize;
 #pragma unroll
     for (int i = 0; i < kRows / 4; ++i) {
@@ -156,7 +156,8 @@ struct KeysBlock {
     }
     // The accumulator is in the order of registers and threads, so that a warp adds to 128 contiguous bytes.
     const int64_t tile_index = sequence.first_tile(tile.head, kRows) + tile.first_row / kRows;
-    float* target = accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims + thread_index() % kWarpSize;
+    float* target = accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims +
+                    thread_index<(D <= 128)>() % kWarpSize;
     target += kPart * kQueryRows * kDims;
 #pragma unroll
     for (int i = 0; i < kQueryRows * kDims / kWarpSize; ++i) {
@@ -217,7 +218,7 @@ __device__ void compute_backward_keys_tile(
     const float* lse = reinterpret_cast<const float*>(shared + Block::kStats + stage * 2 * Block::kStatBytes);
     const float* delta = lse + Block::kRows;
 
-    const int warp_row = kComputesAgain ? thread_index() / kWarpSize * 16 : warp * 16;
+    const int warp_row = kComputesAgain ? thread_index<(D <= 128)>() / kWarpSize * 16 : warp * 16;
     typename Block::Scores weights = {}, ds = {};
     Fragment rounded[Block::kRows / 16];
     multiply_transposed<T, D, Block::kKeys, Block::kRows>(weights, shared, warp_row, q);
@@ -246,7 +247,7 @@ __device__ void compute_backward_keys_tile(
   }
   wait_for_copies();
   const int rows = sequence.mask().keys - first_key;
-  const int warp_row = kComputesAgain ? thread_index() / kWarpSize * 16 : warp * 16;
+  const int warp_row = kComputesAgain ? thread_index<(D <= 128)>() / kWarpSize * 16 : warp * 16;
   const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
   const auto target_v = sequence.template key_rows<T>(p.grad_v, kv_head);
   if constexpr (kGradK) {
