@@ -60,6 +60,9 @@ def threads(estimate: Estimate, limits: DeviceLimits) -> str | None:
         return f"{count} threads a block, {limits.threads_block} is the most"
     if count < 1 or count % limits.warp:
         return f"{count} threads a block, not whole warps of {limits.warp}"
+    blocks = estimate.get("blocks", 1)
+    if (total := blocks * count) > limits.threads_sm:
+        return f"{total} threads for {blocks} blocks, {total - limits.threads_sm} more than {limits.threads_sm}"
     return None
 
 

@@ -64,7 +64,8 @@ def test_norms(compiled, reference, memory, op, extras, rows, n, capability):
     check_norm(compiled, reference, memory, op, extras, rows, n, capability, dtype)
 
 
-@pytest.mark.parametrize("rows, n", [(40, 100), (5, 301), (9, 2056)])
+# The last has more rows than the threads take at a time.
+@pytest.mark.parametrize("rows, n", [(40, 100), (5, 301), (9, 2056), (403, 28)])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("op", ("rms_norm", "layer_norm"))
 def test_norms_of_rows_anywhere(compiled, reference, memory, op, layout, rows, n):
@@ -126,7 +127,7 @@ def check_norm(
         close(value, leaves[key].grad, f"gradient of {key}")
 
 
-@pytest.mark.parametrize("rows, n", [(1, 1), (5, 100), (3, 1032), (2, 5001)])
+@pytest.mark.parametrize("rows, n", [(1, 1), (5, 100), (3, 1032), (2, 5001), (301, 24), (70, 8)])
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=NAMES.get)
 @pytest.mark.parametrize("halves", (False, True), ids=("two", "one"))
 def test_swiglu(compiled, reference, memory, dtype, rows, n, halves):

@@ -1,4 +1,4 @@
-"""Kernels of the norms and of quantize_fp8 spill no registers, where their sources would spill most.
+"""Kernels of the norms, of quantize_fp8 and of attention spill no registers, where their sources would spill most.
 
 `benchmarks/spills.py` compiles all recipes for all architectures; that takes an hour.
 """
@@ -16,15 +16,23 @@ from .conftest import has_cuda_13, run, stamp
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    ops = [{"name": op, "recipe": op} for op in ("layer_norm", "quantize_fp8")]
+    ops = [{"name": op, "recipe": op} for op in ("layer_norm", "quantize_fp8", "flash_attention")]
     return stamp(tmp_path_factory.mktemp("spills") / "demo", ops=ops)
 
 
-# What spilled: rows held as bfloat16, which 7.5 has no instructions for; and a part of a matrix, for 8.6.
+# What spilled: rows held as bfloat16, which 7.5 has no instructions for; a part of a matrix, for 8.6; attention's
+# accumulators of wide heads, beside the addresses that ptxas keeps in code for 10.0 and 12.0.
 @pytest.mark.skipif(not has_cuda_13(), reason="another ptxas allocates registers otherwise")
 @pytest.mark.parametrize(
     ("architecture", "name"),
-    [("7.5", "layer_norm/forward.cu.bfloat16-kAligned.75.o"), ("8.6", "quantize_fp8/matrices.cu.86.o")],
+    [
+        ("7.5", "layer_norm/forward.cu.bfloat16-kAligned.75.o"),
+        ("8.6", "quantize_fp8/matrices.cu.86.o"),
+        ("12.0", "flash_attention/sm80/forward.cu.float16-96.120.o"),
+        ("10.0", "flash_attention/sm80/decode.cu.float16-192.100.o"),
+        ("10.0", "flash_attention/sm80/backward_keys.cu.float16-128.100.o"),
+        ("10.0", "flash_attention/sm80/backward_keys.cu.float16-256.100.o"),
+    ],
 )
 def test_no_kernel_spills(project, architecture, name):
     command = [sys.executable, "-m", "build_tools", "configure"]

@@ -39,6 +39,7 @@ def test_a_known_kernel_passes_on_its_chip_and_not_on_a_smaller_one():
         ({"threads": 2048}, HOPPER, "threads", "2048 threads a block, 1024 is the most"),
         ({"threads": 100}, HOPPER, "threads", "not whole warps"),
         ({"threads": 0}, HOPPER, "threads", "not whole warps"),
+        ({"threads": 512, "blocks": 3}, TURING, "threads", "1536 threads for 3 blocks, 512 more than 1024"),
         ({"shared": 64 * KIB + 1}, TURING, "shared memory", "1 more than 65536"),
         ({"shared": 227 * KIB + 16}, HOPPER, "shared memory", "16 more than"),
         ({"registers": 256}, HOPPER, "registers", "1 more than 255"),
@@ -58,6 +59,8 @@ def test_each_limit_rejects_and_says_by_how_much(estimate, chip, gate, text):
     ("estimate", "chip"),
     [
         ({"threads": 1024, "registers": 64}, HOPPER),
+        ({"threads": 512, "blocks": 2}, TURING),
+        ({"threads": 512, "blocks": 3}, ADA),
         ({"shared": 64 * KIB}, TURING),
         ({"shared": 227 * KIB}, HOPPER),
         ({"registers": 255}, HOPPER),

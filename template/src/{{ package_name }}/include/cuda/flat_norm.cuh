@@ -9,6 +9,9 @@
 
 constexpr int kFlatForwardThreads = 640;  // Of a multiprocessor, which share its registers.
 constexpr int kFlatForwardBlock = 128;    // Of a block, unless a group has more.
+// What a thread may have of the registers, which come in eights: with more, some of the blocks that the host launches
+// would wait for the others to end.
+constexpr int kFlatForwardRegisters = 65536 / kFlatForwardThreads / 8 * 8;
 
 template <typename T>
 class FlatNormRows : public FlatRows<T, 1> {

@@ -217,6 +217,21 @@ class PeeledNormRow {
   Vector<T, N> held_[kAccesses];
 };
 
+// Calls f(x) with the row of the thread's group. A warp that could hold its row with half of the accesses does so: the
+// others would be instructions for nothing. Rows of wider elements are seldom peeled that short.
+template <typename Config, typename T, typename F>
+__device__ void visit_peeled_row(const NormTensors<T>& tensors, const F& f) {
+  constexpr int kAccesses = Config::kAccesses, kHalf = kAccesses / 2;
+  if constexpr (sizeof(T) == 2 && kHalf > 0) {
+    if (blockDim.x == kWarp && tensors.n <= kHalf * kWarp * kVectorLength<T>) {
+      PeeledNormRow<T, kHalf> x(tensors);
+      return f(x);
+    }
+  }
+  PeeledNormRow<T, kAccesses> x(tensors);
+  f(x);
+}
+
 namespace row_norm {
 
 // What the kernel for peeled rows is compiled for: the accesses that a thread holds, and its launch bounds.

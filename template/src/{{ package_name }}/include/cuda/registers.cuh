@@ -22,5 +22,20 @@ constexpr int resident_blocks(int on_hopper) {
 // would compute that before a loop, and keep it in registers.
 template <typename... Values>
 __device__ void compute_again_from(Values&... values) {
-  (..., [](int& value) { asm volatile("" : "+r"(value)); }(values));
+  (..., [](auto& value) { asm volatile("" : "+r"(value)); }(values));
+}
+
+// Whether ptxas keeps so many addresses that a kernel which fills its registers would spill: for 10.0 and later.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr bool kComputesAgain = true;
+#else
+constexpr bool kComputesAgain = false;
+#endif
+
+// The index of the thread in its block; if `kAgain`, where kComputesAgain, what follows from it is computed again.
+template <bool kAgain>
+__device__ unsigned thread_index() {
+  unsigned index = threadIdx.x;
+  if constexpr (kComputesAgain && kAgain) compute_again_from(index);
+  return index;
 }

@@ -17,6 +17,7 @@
 #include "attention_tiles.h"
 #include "exponential.cuh"
 #include "pack.cuh"
+#include "registers.cuh"
 
 namespace attention::sm80 {
 
@@ -81,7 +82,7 @@ __device__ void store_gradient(
     int first,
     int rows,
     int dim) {
-  const int lane = threadIdx.x % kWarpSize;
+  const int lane = thread_index<(D <= 128)>() % kWarpSize;
 #pragma unroll
   for (int n = 0; n < D / 8; ++n) {
 #pragma unroll

@@ -36,6 +36,8 @@ struct KeysBlock {
   static constexpr int kSharedBytes = kStats + kStages * 2 * kStatBytes;
   // The part of an iteration's grad_q that a warp computes.
   static constexpr int kQueryRows = kRows / kWarpsByRow, kQueryDims = D * kWarpsByRow / kWarps;
+  // In how many parts, for each of which a thread has registers beside its accumulators.
+  static constexpr int kQueryParts = kIsTuring<Tuned> && kQueryRows == 16 && D > 128 ? 2 : 1;
   static_assert(kRows % 16 == 0 && kStages >= 1 && kQueryRows % 16 == 0 && kQueryDims % 16 == 0);
   static_assert(2 * kRows <= kThreads && kSharedBytes == kKeysSharedBytes<Tuned, D, V>);
   using Scores = Accumulator<kRows>;
@@ -53,16 +55,17 @@ struct KeysBlock {
     uint8_t* target = shared + kRing + stage * kStageBytes;
     const auto q = sequence.template query_rows<const T>(p.q, tile.head);
     const auto grad = sequence.template query_rows<const T>(p.grad, tile.head);
-    load_tile<kRows, D, kThreads>(target, q[tile.first_row], q.stride, rows, chunks);
+    const unsigned thread = thread_index<(D <= 128)>();
+    load_tile<kRows, D, kThreads>(target, q[tile.first_row], q.stride, rows, chunks, thread);
     const int grad_chunks = value_dims<D>(p) / kChunk;
-    load_tile<kRows, V, kThreads>(target + kRowsBytes, grad[tile.first_row], grad.stride, rows, grad_chunks);
-    if (threadIdx.x < 2 * kRows) {
-      const int row = threadIdx.x % kRows;
-      const bool is_lse = threadIdx.x < kRows;
+    load_tile<kRows, V, kThreads>(target + kRowsBytes, grad[tile.first_row], grad.stride, rows, grad_chunks, thread);
+    if (thread < 2 * kRows) {
+      const int row = thread % kRows;
+      const bool is_lse = thread < kRows;
       const int64_t index = sequence.stats_row(tile.head, tile.first_row + row);
       // Rows past the last get an LSE of infinity, so that their weights are 0.
       const float padding = is_lse ? INFINITY : 0;
-      reinterpret_cast<float*>(shared + kStats + stage * 2 * kStatBytes)[threadIdx.x] =
+      reinterpret_cast<float*>(shared + kStats + stage * 2 * kStatBytes)[thread] =
           row < rows ? (is_lse ? p.lse : p.delta)[index] : padding;
     }
   }
@@ -70,7 +73,7 @@ struct KeysBlock {
   // compute_p: in place of k q^T.
   __device__ static void compute_p(
       Scores& weights, const Score& score, const Mask& mask, const float* lse, int first_key, int first_row) {
-    const int lane = threadIdx.x % kWarpSize;
+    const int lane = thread_index<(D <= 128)>() % kWarpSize;
     if (score.transforms()) {
 #pragma unroll
       for (auto& block : weights) {
@@ -98,7 +101,7 @@ struct KeysBlock {
   // compute_ds: in place of v grad^T.
   __device__ static void compute_ds(
       Scores& ds, const Scores& weights, const Score& score, const float* lse, const float* delta) {
-    const int lane = threadIdx.x % kWarpSize;
+    const int lane = thread_index<(D <= 128)>() % kWarpSize;
 #pragma unroll
     for (int n = 0; n < kRows / 8; ++n) {
       const float2 pair = reinterpret_cast<const float2*>(delta)[n * 4 + lane % 4];
@@ -120,21 +123,23 @@ struct KeysBlock {
 
   // add_grad_q
   __device__ static void store_ds(uint8_t* shared, const Fragment (&rounded)[kRows / 16]) {
-    const int lane = threadIdx.x % kWarpSize;
+    const unsigned thread = thread_index<(D <= 128)>();
+    const int lane = thread % kWarpSize;
 #pragma unroll
     for (int i = 0; i < kRows / 4; ++i) {
-      const int n = i / 4 * 2 + i / 2 % 2, row = threadIdx.x / kWarpSize * 16 + i % 2 * 8 + lane / 4;
+      const int n = i / 4 * 2 + i / 2 % 2, row = thread / kWarpSize * 16 + i % 2 * 8 + lane / 4;
       uint8_t* address = shared + kDs + tile_offset<kKeys>(row, n) + lane % 4 * 4;
       *reinterpret_cast<uint32_t*>(address) = rounded[i / 4][i % 4];
     }
   }
-  template <typename Sequence>
+  template <int kPart, typename Sequence>
   __device__ static void add_grad_q(
       float* accum, const Sequence& sequence, const uint8_t* shared, const RowTile& tile) {
+    constexpr int kDims = kQueryDims / kQueryParts;
     const int warp = threadIdx.x / kWarpSize;
-    const int row = warp % kWarpsByRow * kQueryRows, dim = warp / kWarpsByRow * kQueryDims;
+    const int row = warp % kWarpsByRow * kQueryRows, dim = warp / kWarpsByRow * kQueryDims + kPart * kDims;
     const LdmatrixLane rows = LdmatrixLane::by_rows(), columns = LdmatrixLane::by_columns();
-    Accumulator<kQueryDims> acc[kQueryRows / 16] = {};
+    Accumulator<kDims> acc[kQueryRows / 16] = {};
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       Fragment a[kQueryRows / 16], b;
@@ -143,7 +148,7 @@ struct KeysBlock {
         load_transposed<kKeys>(a[m], shared + kDs, rows, step * 16, row + m * 16);
       }
 #pragma unroll
-      for (int n = 0; n < kQueryDims / 16; ++n) {
+      for (int n = 0; n < kDims / 16; ++n) {
         load_transposed<kKeys>(b, shared, columns, step * 16, dim + n * 16);
 #pragma unroll
         for (int m = 0; m < kQueryRows / 16; ++m) multiply<T>(acc[m][2 * n], acc[m][2 * n + 1], a[m], b);
@@ -151,10 +156,12 @@ struct KeysBlock {
     }
     // The accumulator is in the order of registers and threads, so that a warp adds to 128 contiguous bytes.
     const int64_t tile_index = sequence.first_tile(tile.head, kRows) + tile.first_row / kRows;
-    float* target = accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims + threadIdx.x % kWarpSize;
+    float* target = accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims +
+                    thread_index<(D <= 128)>() % kWarpSize;
+    target += kPart * kQueryRows * kDims;
 #pragma unroll
-    for (int i = 0; i < kQueryRows * kQueryDims / kWarpSize; ++i) {
-      atomicAdd(target + i * kWarpSize, acc[i / (kQueryDims / 2)][i % (kQueryDims / 2) / 4][i % 4]);
+    for (int i = 0; i < kQueryRows * kDims / kWarpSize; ++i) {
+      atomicAdd(target + i * kWarpSize, acc[i / (kDims / 2)][i % (kDims / 2) / 4][i % 4]);
     }
   }
 };
@@ -211,12 +218,13 @@ __device__ void compute_backward_keys_tile(
     const float* lse = reinterpret_cast<const float*>(shared + Block::kStats + stage * 2 * Block::kStatBytes);
     const float* delta = lse + Block::kRows;
 
+    const int warp_row = kComputesAgain ? thread_index<(D <= 128)>() / kWarpSize * 16 : warp * 16;
     typename Block::Scores weights = {}, ds = {};
     Fragment rounded[Block::kRows / 16];
-    multiply_transposed<T, D, Block::kKeys, Block::kRows>(weights, shared, warp * 16, q);
-    Block::compute_p(weights, p.score, sequence.mask(), lse, first_key + warp * 16, tile.first_row);
+    multiply_transposed<T, D, Block::kKeys, Block::kRows>(weights, shared, warp_row, q);
+    Block::compute_p(weights, p.score, sequence.mask(), lse, first_key + warp_row, tile.first_row);
     if constexpr (kGradK) {
-      multiply_transposed<T, V, Block::kKeys, Block::kRows>(ds, shared + Block::kKeysBytes, warp * 16, grad);
+      multiply_transposed<T, V, Block::kKeys, Block::kRows>(ds, shared + Block::kKeysBytes, warp_row, grad);
     }
     if constexpr (kGradV) {
       round_to<T, Block::kRows>(rounded, weights);
@@ -228,7 +236,10 @@ __device__ void compute_backward_keys_tile(
       if (p.grad_q_accum) {
         Block::store_ds(shared, rounded);
         __syncthreads();  // All of dS^T has been written.
-        Block::add_grad_q(p.grad_q_accum, sequence, shared, tile);
+        Block::template add_grad_q<0>(p.grad_q_accum, sequence, shared, tile);
+        if constexpr (Block::kQueryParts == 2) {
+          Block::template add_grad_q<1>(p.grad_q_accum, sequence, shared, tile);
+        }
       }
       accumulate<T, D, Block::kRows>(grad_k, rounded, q);
     }
@@ -236,14 +247,15 @@ __device__ void compute_backward_keys_tile(
   }
   wait_for_copies();
   const int rows = sequence.mask().keys - first_key;
+  const int warp_row = kComputesAgain ? thread_index<(D <= 128)>() / kWarpSize * 16 : warp * 16;
   const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
   const auto target_v = sequence.template key_rows<T>(p.grad_v, kv_head);
   if constexpr (kGradK) {
-    store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp * 16, target_k, first_key, rows, p.dim);
+    store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp_row, target_k, first_key, rows, p.dim);
   }
   if constexpr (kGradV) {
     uint8_t* const tile = shared + Block::kKeysBytes;
-    store_gradient<V, Block::kKeys>(grad_v, 1, tile, warp * 16, target_v, first_key, rows, value_dims<D>(p));
+    store_gradient<V, Block::kKeys>(grad_v, 1, tile, warp_row, target_v, first_key, rows, value_dims<D>(p));
   }
 }
 
@@ -254,7 +266,7 @@ __device__ void backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
   if constexpr (!kRunsHere<Tuned>) {
     __trap();
-  } else if constexpr (!kSplitsGradients<D, V>) {
+  } else if constexpr (!kSplitsGradients<D, V, Tuned>) {
     compute_backward_keys_tile<T, D, V, Tuned, true, true>(p, sequence, shared, kv_head, first_key);
   } else if (blockIdx.z == 0) {
     compute_backward_keys_tile<T, D, V, Tuned, true, false>(p, sequence, shared, kv_head, first_key);

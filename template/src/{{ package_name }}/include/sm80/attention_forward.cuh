@@ -30,22 +30,28 @@
 #include "attention_tiles.h"
 #include "exponential.cuh"
 #include "pack.cuh"
+#include "registers.cuh"
 #include "score.h"
 #include "sink.cuh"
 
 namespace attention::sm80 {
 
+// Keys of an iteration. In code for 10.0 and later, the scores of more beside 32 rows of wide accumulators would spill.
+template <typename Tuned, int D>
+constexpr int kForwardKeys =
+    kComputesAgain && Tuned::forward_rows == 32 && D > 64 && Tuned::forward_keys > 32 ? 32 : Tuned::forward_keys;
+
 template <typename T, int D, int V, typename Tuned>
 struct ForwardBlock {
   static constexpr int kThreads = Tuned::forward_warps * kWarpSize;
-  static constexpr int kWarpRows = Tuned::forward_rows, kRows = kForwardRows<Tuned>, kKeys = Tuned::forward_keys;
+  static constexpr int kWarpRows = Tuned::forward_rows, kRows = kForwardRows<Tuned>, kKeys = kForwardKeys<Tuned, D>;
   static constexpr int kStages = Tuned::forward_stages, kSteps = D / 16, kHalves = kWarpRows / 16;
   static constexpr bool kQueriesInRegisters = Tuned::forward_queries_in_registers;
   static constexpr int kKept = kQueriesInRegisters ? kSteps : 1;
   static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kStageBytes = kKeysBytes + kTileBytes<kKeys, V>;
   static constexpr int kSharedBytes = kTileBytes<kRows, D> + kStages * kStageBytes;
   static_assert(kWarpRows % 16 == 0 && kKeys % 16 == 0 && kStages >= 1);
-  static_assert(V <= D && kSharedBytes == kForwardSharedBytes<Tuned, D, V>);
+  static_assert(V <= D && kSharedBytes <= kForwardSharedBytes<Tuned, D, V>);  // The host's.
 
   // A warp's rows, 16 in each half: a lane has rows lane / 4 and lane / 4 + 8 of it.
   struct RowState {

@@ -24,11 +24,6 @@ constexpr int kForwardSharedBytes =
     tile_bytes(kForwardRows<Tuned>, D) +
     Tuned::forward_stages * (tile_bytes(Tuned::forward_keys, D) + tile_bytes(Tuned::forward_keys, V));
 
-// Whether other blocks of backward_keys compute grad_v than grad_k and grad_q, at the price of a second S: a thread has
-// too few registers for the accumulators of both.
-template <int D, int V>
-constexpr bool kSplitsGradients = D + V > 320;
-
 // The columns of backward_keys' dS^T in shared memory: whole panels of 64.
 template <typename Tuned>
 constexpr int kDsColumns = (Tuned::keys_rows + 63) / 64 * 64;
@@ -62,6 +57,11 @@ template <typename Values>
 constexpr bool kIsTuring = false;
 template <int D, typename Values>
 constexpr bool kIsTuring<Turing<D, Values>> = true;
+
+// Whether other blocks of backward_keys compute grad_v than grad_k and grad_q, at the price of a second S: a thread has
+// too few registers for the accumulators of both. On 7.5 a warp's part of grad_q is larger.
+template <int D, int V, typename Tuned>
+constexpr bool kSplitsGradients = D + V > 320 || (kIsTuring<Tuned> && D > 128);
 
 // Whether kernels of these sizes are for the GPU that is compiled for. Where they are not, they are empty.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800

@@ -46,10 +46,11 @@ __device__ void load_column(uint8_t* tile, const T* source, int stride, int rows
 
 // Starts to copy a tile. Rows from `rows` on and chunks of columns from `chunks` on become zeros.
 template <int kRows, int kColumns, int kThreads, typename T>
-__device__ void load_tile(uint8_t* tile, const T* source, int stride, int rows, int chunks) {
+__device__ void load_tile(
+    uint8_t* tile, const T* source, int stride, int rows, int chunks, unsigned thread = threadIdx.x) {
   constexpr int kChunks = kColumns / kChunk, kLanes = copy_lanes(kColumns, kThreads), kStep = kThreads / kLanes;
   static_assert(kThreads % kLanes == 0 && kRows % kStep == 0 && kStep % 8 == 0);
-  const int chunk = threadIdx.x % kLanes, first = threadIdx.x / kLanes;
+  const int chunk = thread % kLanes, first = thread / kLanes;
   load_column<kRows, kStep>(tile, source, stride, rows, chunks, first, chunk);
 #pragma unroll
   for (int part = kLanes; part < kChunks; part += kLanes) {
