@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    # The tests and what they import stay. Searching them for garbage took a worker 5 of 100 s.
+    # The tests and what they import stay. Searching for garbage there was 7 % of the time of tests/worker.
     gc.freeze()
 
 
