@@ -30,8 +30,10 @@ import threading
 import time
 import traceback
 import types
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 # The commands that import torch sooner or later: kernelgen's own, its workers and the ops' processes; what a test has
@@ -66,6 +68,8 @@ _MALLOC = {
 }
 _HEEDED |= _MALLOC.keys()
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_HUGE_PAGE = 1 << 21
+_MADV_COLLAPSE = 25
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
 _execute_child = subprocess.Popen._execute_child
@@ -230,8 +234,36 @@ def serve_first(fd: str, *modules: str) -> None:
         importlib.import_module(module)
     gc.freeze()
     gc.enable()
+    _forget_finalizers()
+    _take_huge_pages()
     del sys.path[:2]  # The folder of this file, and where it was started: each fork has its own.
     serve(socket.socket(fileno=int(fd)))
+
+
+def _forget_finalizers() -> None:
+    """Lets forks end without what imported modules clean up at the end of a process.
+
+    PyTorch's takes its Python operators out of its tables, table by table: 40 ms a process, most of them for pages that
+    it writes to.
+    """
+    for finalizer in list(weakref.finalize._registry):
+        finalizer.atexit = False
+
+
+def _take_huge_pages() -> None:
+    """Moves memory to pages of 2 MiB where the kernel can (Linux 6.1): a fork copies tables of far fewer pages then.
+
+    A fork, and the one before it that ends at once, take 35 ms less.
+    """
+    system = ctypes.CDLL(None)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        words = line.split()
+        if words[1] == "rw-p" and words[5:] in ([], ["[heap]"]):
+            begin, end = (int(address, 16) for address in words[0].split("-"))
+            begin = -(-begin // _HUGE_PAGE) * _HUGE_PAGE
+            length = end // _HUGE_PAGE * _HUGE_PAGE - begin
+            if length > 0:
+                system.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), _MADV_COLLAPSE)
 
 
 def serve(orders: socket.socket) -> None:
