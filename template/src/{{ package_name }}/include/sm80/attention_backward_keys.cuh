@@ -156,8 +156,8 @@ struct KeysBlock {
     }
     // The accumulator is in the order of registers and threads, so that a warp adds to 128 contiguous bytes.
     const int64_t tile_index = sequence.first_tile(tile.head, kRows) + tile.first_row / kRows;
-    float* target = accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims +
-                    thread_index<(D <= 128)>() % kWarpSize;
+    float* target =
+        accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims + thread_index<(D <= 128)>() % kWarpSize;
     target += kPart * kQueryRows * kDims;
 #pragma unroll
     for (int i = 0; i < kQueryRows * kDims / kWarpSize; ++i) {
