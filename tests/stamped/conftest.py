@@ -32,8 +32,8 @@ BUILT_AS_USERS_DO = "another_swiglu"
 # Halves the time to compile device code that no GPU runs, by a flag of CUDA 13; and hands -O0 to g++ alone, which takes
 # a fourth of its time then for the code that launches kernels.
 QUICK_NVCC = 'NVCC_FLAGS = {"*": ["--Ofast-compile=max", "-O0"]}'
-# The project of every op has an op that is built as users do, to which -O0 would be a second -O, of which nvcc warns. It
-# names no op: tests remove some.
+# For the project of every op, of which an op is built as users do: -O0 would be a second -O there, of which nvcc warns.
+# It names no op, since tests remove some.
 QUICK_DEVICE_CODE = 'NVCC_FLAGS = {"*": ["--Ofast-compile=max"]}'
 # Halves the time to compile C++, of which tests look at results and not at speed.
 QUICK_CXX = f'CXX_FLAGS = {{"*": ["-O1"], "{BUILT_AS_USERS_DO}": ["-O3"]}}'
