@@ -8,7 +8,7 @@ import torch
 from kernelgen.errors import LabError
 from kernelgen.worker import reference_check
 from kernelgen.worker.cases import complete
-from kernelgen.worker.evaluation import copies
+from kernelgen.worker.evaluation import Evaluation, copies
 from kernelgen.worker.mismatch import MismatchError
 
 from . import same_process
@@ -214,3 +214,14 @@ def test_neighbours_are_off_by_a_rounding():
     assert sorted(set((twice.detach().double() - 1).flatten().tolist())) == [-(2**-10), 2**-10]
     assert torch.equal(x.detach(), torch.ones(3, 5, dtype=torch.float16))
     assert not torch.equal(other, reference_check._moved(torch.ones(40), 2**-10, seed=1))
+
+
+@pytest.mark.parametrize(("dtype", "step"), [(torch.float16, 2.0**-24), (torch.float32, 2.0**-149)])
+def test_a_rounding_of_the_smallest_numbers_may_repeat_otherwise(dtype, step):
+    """As a share of such numbers it is more than REPEATABLE allows."""
+    first, second, third = (Evaluation([torch.tensor([10 * step, i * step], dtype=dtype)], []) for i in range(3))
+    reference_check.agree(1e-3, "repeat", "again", first, second)
+    with pytest.raises(MismatchError, match="more than REPEATABLE allows"):
+        reference_check.agree(1e-3, "repeat", "again", first, third)
+    with pytest.raises(MismatchError, match="differs in 1 of 2"):
+        reference_check.agree(True, "repeat", "again", first, second)

@@ -17,8 +17,8 @@ __device__ inline void join_sink(float sink, float& factor, float& lse) {
   // The row has no key, or scores of -inf alone, whose 0 / 0 would be NaN: all weight is the sink's.
   factor = lse == -INFINITY ? 0 : factor / (1 + exp2_fast(difference * kLog2E));
   lse = fmaxf(lse, sink) + logf(1 + exp2_fast(-fabsf(difference) * kLog2E));
-  // A softmax with an infinity is NaN. fmaxf passes over a NaN, but not the difference.
-  if (sink == INFINITY) factor = lse = NAN;
+  // A softmax with an infinity or a NaN is NaN, with no key too.
+  if (!(sink < INFINITY)) factor = lse = NAN;
 }
 
 }  // namespace attention
