@@ -33,6 +33,7 @@ import types
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,8 @@ def serve_first(fd: str, *modules: str) -> None:
     _environment.update(os.environ)
     gc.disable()
     for module in modules:
-        importlib.import_module(module)
+        if find_spec(module.partition(".")[0]):  # A machine that only runs kernels may lack what tunes them.
+            importlib.import_module(module)
     gc.freeze()
     gc.enable()
     _forget_finalizers()

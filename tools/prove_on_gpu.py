@@ -42,8 +42,8 @@ class Step:
 def main() -> int:
     options = _options()
     project = (options.out / "every-recipe").resolve()
-    # These need the GPU to themselves: one measures, the other takes tens of gigabytes of its memory.
-    alone = [overhead(project, options.out), suite(project, options.jobs)]
+    # These need the GPU to themselves: they measure, or take tens of gigabytes of its memory.
+    alone = [overhead(project, options.out), suite(project, options.jobs), lab()]
     shared = [*checks(project), *emulation(options.out)]
     if unknown := set(options.only) - {step.name for step in alone + shared}:
         names = ", ".join(repr(step.name) for step in alone + shared)
@@ -90,6 +90,11 @@ def suite(project: Path, jobs: int) -> Step:
     return Step("suite", [*_pytest(), "--slow", "-n", str(jobs)], project)
 
 
+def lab() -> Step:
+    files = (f"tests/worker/test_{name}.py" for name in ("clock", "judged_case", "exploits"))
+    return Step("lab", [*_pytest(), *files, "-k", "gpu"], ROOT)
+
+
 def checks(project: Path) -> list[Step]:
     calls = [sys.executable, str(ROOT / "tools" / "calls.py"), str(project)]
     sanitizer = ["compute-sanitizer", "--error-exitcode", "9", "--tool"]
@@ -120,7 +125,6 @@ def checks(project: Path) -> list[Step]:
             if tool != "initcheck"
         ),
         Step("planted faults", [*_pytest(), "tests/stamped/test_faults.py", "-k", "gpu"], ROOT),
-        Step("lab", [*_pytest(), "tests/worker/test_clock.py", "tests/worker/test_exploits.py", "-k", "gpu"], ROOT),
         Step("mutants", [sys.executable, "-m", "tests.worker.gpu_mutants"], ROOT),
     ]
 

@@ -372,9 +372,7 @@ def _allowed(dtype: torch.dtype, plain: Tensor, exact: Tensor, half_step: Tensor
         largest, baseline = _largest(magnitude), _largest(torch.where(known & plain.isfinite(), off, 0))
     if half_step is not None:
         return half_step + magnitude.mul_(_inside(dtype)).add_(2 * baseline)
-    return magnitude.mul_(limits.eps).add_(
-        2 * baseline + _inside(dtype) * largest + _smallest(dtype)
-    )
+    return magnitude.mul_(limits.eps).add_(2 * baseline + _inside(dtype) * largest + _smallest(dtype))
 
 
 def _excess(dtype: torch.dtype, plain: Tensor, exact: Tensor, *, is_rounded: bool) -> Tensor:

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from kernelgen.errors import LabError
+
 # How often the clock has to disagree; and over how many calls it is read, each on inputs of its own: so many that they
 # take BATCHED_S, within these bounds, as far as they fit so much memory.
 TRIES, LEAST_CALLS, MOST_CALLS, BATCHED_S, BYTES = 3, 64, 512, 2e-3, 16 * 2**30
@@ -16,12 +18,18 @@ BATCH_S, NODE_S, LAUNCHES_S = 3e-4, 1e-6, 1e-3
 SHORT_S, OF_SHORT, OF_GRAPHS, OF_LAUNCHES = 50e-6, 1.3, 1.7, 5.0
 # Work left on another stream shows as time that the GPU still needs after the current stream is through.
 LEFT_S, LEFT_SHARE = 50e-6, 0.10
+# What the judge has the GPU do to learn whether it has the GPU for itself: fills of so much memory, for so long.
+# Programs that share a GPU take turns of about 2 ms.
+FILLED_BYTES, FILLING_S = 64 * 2**20, 10e-3
 
 
 def fault_by_the_wall(timed: Any, name: str) -> str | None:
     """A fault if calls of a function of a `JudgedCase` take longer by the judge's clock than by the GPU's events.
 
     Another program on this GPU prolongs the one and not the other; what an op hides, it hides each time.
+
+    Raises:
+        LabError: another program prolongs what the judge itself has the GPU do, so that nothing can be said.
     """
     process = timed.functions[name]
     own = statistics.median(timed.run(name, [0]).seconds for _ in range(5))
@@ -37,6 +45,12 @@ def fault_by_the_wall(timed: Any, name: str) -> str | None:
         if wall <= allowed:
             break
     else:
+        process.stop()
+        if is_shared():
+            raise LabError(
+                "Its times cannot be checked: other programs use this GPU all the time. End them (`nvidia-smi` lists "
+                "them), or choose another GPU by CUDA_VISIBLE_DEVICES."
+            )
         return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
     if fault := timed.check().fault:  # Or the calls that the wall clock saw had done nothing.
         return fault
@@ -44,6 +58,25 @@ def fault_by_the_wall(timed: Any, name: str) -> str | None:
     if (left := process.ask("left")["seconds"]) > max(LEFT_S, LEFT_SHARE * own):
         return f"the GPU worked on for {left * 1e6:.0f} µs after the timed stream was through: work was left elsewhere"
     return None
+
+
+def is_shared() -> bool:
+    """Whether another program keeps this GPU from working for the judge alone, each time."""
+    memory = torch.empty(FILLED_BYTES, dtype=torch.uint8, device="cuda")
+    _seconds_of_fills(memory, 1)
+    alone = min(_seconds_of_fills(memory, 1) for _ in range(10))
+    count = max(2, round(FILLING_S / alone))
+    return all(_seconds_of_fills(memory, count) > OF_SHORT * count * alone for _ in range(TRIES))
+
+
+def _seconds_of_fills(memory: torch.Tensor, count: int) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(count):
+        memory.fill_(1)
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3
 
 
 def _seconds(timed: Any, name: str, joined: bool) -> float:
