@@ -165,3 +165,18 @@ def test_an_order_that_few_kernels_use(edges, name, fault, reports):
         with pytest.raises(EmulatorError) as error:
             edges(f"run_{name}", numbers, others, fault, seed=seed)
         assert any(report in str(error.value) for report in reports), error.value
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_ring_of_bulk_copies(early):
+    """Each of its stages is released once all consumers have read it; released before, it races with the next copy."""
+    values = torch.randn(5, 256, generator=torch.Generator().manual_seed(1))
+    kernels = standalone.build("ring")
+    for seed in SEEDS:
+        sums = torch.zeros(256)
+        if early:
+            with pytest.raises(EmulatorError, match="a race on element .* copy engine"):
+                kernels("sum_by_ring", values, sums, 5, True, seed=seed)
+        else:
+            kernels("sum_by_ring", values, sums, 5, False, seed=seed)
+            torch.testing.assert_close(sums, values.sum(0))

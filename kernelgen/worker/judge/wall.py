@@ -19,8 +19,8 @@ SHORT_S, OF_SHORT, OF_GRAPHS, OF_LAUNCHES = 50e-6, 1.3, 1.7, 5.0
 # Work left on another stream shows as time that the GPU still needs after the current stream is through.
 LEFT_S, LEFT_SHARE = 50e-6, 0.10
 # What the judge has the GPU do to learn whether it has the GPU for itself: fills of so much memory, for so long.
-# Programs that share a GPU take turns of about 2 ms.
-FILLED_BYTES, FILLING_S = 64 * 2**20, 10e-3
+# Programs that share a GPU take turns of about 2 ms, which a few fills fit into; the first of them end in L2.
+FILLED_BYTES, FEW_FILLS, FILLING_S = 64 * 2**20, 10, 10e-3
 
 
 def fault_by_the_wall(timed: Any, name: str) -> str | None:
@@ -63,9 +63,9 @@ def fault_by_the_wall(timed: Any, name: str) -> str | None:
 def is_shared() -> bool:
     """Whether another program keeps this GPU from working for the judge alone, each time."""
     memory = torch.empty(FILLED_BYTES, dtype=torch.uint8, device="cuda")
-    _seconds_of_fills(memory, 1)
-    alone = min(_seconds_of_fills(memory, 1) for _ in range(10))
-    count = max(2, round(FILLING_S / alone))
+    _seconds_of_fills(memory, FEW_FILLS)
+    alone = min(_seconds_of_fills(memory, FEW_FILLS) for _ in range(10)) / FEW_FILLS
+    count = round(FILLING_S / alone)
     return all(_seconds_of_fills(memory, count) > OF_SHORT * count * alone for _ in range(TRIES))
 
 
