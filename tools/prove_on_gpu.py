@@ -27,11 +27,11 @@ LIMIT_S = 900
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # PyTorch's caching allocator would hide accesses outside of a tensor, or to a freed one.
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-# What racecheck reports of rings of stages that mbarriers guard, where the stages are read by plain loads: row statistics
-# that bulk copies bring, and scales beside tiles. A ring that is right shows it too. The emulated GPU sees races there.
+# What racecheck reports of stages that mbarriers guard and plain loads read: row statistics that bulk copies bring, and
+# scales beside tiles. A ring that is right shows it too. The emulated GPU sees races there.
 RING = ROOT / "tests" / "emulator" / "kernels" / "ring.cu"
 AT_RINGS = re.compile(
-    r"Race reported between (Write access at tma_load_bytes\(|Read access at .*flash_attention_fp8_kernel::sm90::fwd::consume)"
+    "Race reported between (Write access at tma_load_bytes|Read access at .*attention_fp8_kernel::sm90::fwd::consume)"
 )
 # Recipes of ops whose kernels are written from a function or from shapes, and the skeleton.
 GENERATED = ("blank", "pointwise", "row_wise", "shaped")

@@ -175,7 +175,7 @@ def test_a_ring_of_bulk_copies(early):
     for seed in SEEDS:
         sums = torch.zeros(256)
         if early:
-            with pytest.raises(EmulatorError, match="a race on element .* copy engine"):
+            with pytest.raises(EmulatorError, match=r"a race on element .* copy engine"):
                 kernels("sum_by_ring", values, sums, 5, True, seed=seed)
         else:
             kernels("sum_by_ring", values, sums, 5, False, seed=seed)
