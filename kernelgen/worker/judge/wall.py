@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
+from kernelgen.worker.clock import CudaClock
 
 # How often the clock has to disagree; and over how many calls it is read, each on inputs of its own: so many that they
 # take BATCHED_S, within these bounds, as far as they fit so much memory.
@@ -71,6 +72,8 @@ def is_shared() -> bool:
 
 def _seconds_of_fills(memory: torch.Tensor, count: int) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    # A spin meanwhile: a GPU that runs out of the judge's work turns to another program's.
+    torch.cuda._sleep(round(CudaClock.LEAST_SPIN_S * CudaClock.CYCLES_A_SECOND))
     begin.record()
     for _ in range(count):
         memory.fill_(1)
