@@ -307,15 +307,15 @@ def test_where_other_programs_use_the_gpu_no_op_is_accused(monkeypatch):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_another_program_is_noticed_on_a_gpu():
+def test_other_programs_are_noticed_on_a_gpu():
     busy = "import torch; x = torch.ones(2**28, device='cuda'); print(flush=True)\nwhile True: x.fill_(1)"
     assert not wall.is_shared()
-    with subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE) as other:
-        try:
+    with contextlib.ExitStack() as others:
+        for _ in range(4):
+            other = others.enter_context(subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE))
+            others.callback(other.kill)
             other.stdout.readline()
-            assert wall.is_shared()
-        finally:
-            other.kill()
+        assert wall.is_shared()
 
 
 def timed_by(monkeypatch, own, wall_clock):

@@ -1,6 +1,7 @@
 """Holds the times of a GPU's events, which the op could reach, against the judge's own clock."""
 
 import statistics
+import time
 from typing import Any
 
 import torch
@@ -19,9 +20,9 @@ BATCH_S, NODE_S, LAUNCHES_S = 3e-4, 1e-6, 1e-3
 SHORT_S, OF_SHORT, OF_GRAPHS, OF_LAUNCHES = 50e-6, 1.3, 1.7, 5.0
 # Work left on another stream shows as time that the GPU still needs after the current stream is through.
 LEFT_S, LEFT_SHARE = 50e-6, 0.10
-# What the judge has the GPU do to learn whether it has the GPU for itself: fills of so much memory, for so long.
-# Programs that share a GPU take turns of about 2 ms, which a few fills fit into; the first of them end in L2.
-FILLED_BYTES, FEW_FILLS, FILLING_S = 64 * 2**20, 10, 10e-3
+# What the judge has the GPU do to learn whether it has the GPU for itself: fills of so much memory, for BATCHED_S; before
+# them a few, of which the first end in L2.
+FILLED_BYTES, FEW_FILLS = 64 * 2**20, 10
 
 
 def fault_by_the_wall(timed: Any, name: str) -> str | None:
@@ -62,24 +63,39 @@ def fault_by_the_wall(timed: Any, name: str) -> str | None:
 
 
 def is_shared() -> bool:
-    """Whether another program keeps this GPU from working for the judge alone, each time."""
+    """Whether other programs keep this GPU from working for the judge, each time.
+
+    What the judge has it do takes longer by the judge's clock than by the GPU's events then, as calls of the op do.
+    """
     memory = torch.empty(FILLED_BYTES, dtype=torch.uint8, device="cuda")
-    _seconds_of_fills(memory, FEW_FILLS)
-    alone = min(_seconds_of_fills(memory, FEW_FILLS) for _ in range(10)) / FEW_FILLS
-    count = round(FILLING_S / alone)
-    return all(_seconds_of_fills(memory, count) > OF_SHORT * count * alone for _ in range(TRIES))
+    own = min(_seconds_of_fills(memory) for _ in range(10)) / FEW_FILLS
+    count = round(BATCHED_S / own)
+    return all(
+        min(_wall_of_fills(memory, count) for _ in range(3)) > OF_SHORT * count * own + BATCH_S for _ in range(TRIES)
+    )
 
 
-def _seconds_of_fills(memory: torch.Tensor, count: int) -> float:
+def _seconds_of_fills(memory: torch.Tensor) -> float:
+    """Of FEW_FILLS, by events."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     # A spin meanwhile: a GPU that runs out of the judge's work turns to another program's.
     torch.cuda._sleep(round(CudaClock.LEAST_SPIN_S * CudaClock.CYCLES_A_SECOND))
+    memory.fill_(1)
     begin.record()
-    for _ in range(count):
+    for _ in range(FEW_FILLS):
         memory.fill_(1)
     end.record()
     end.synchronize()
     return begin.elapsed_time(end) / 1e3
+
+
+def _wall_of_fills(memory: torch.Tensor, count: int) -> float:
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(count):
+        memory.fill_(1)
+    torch.cuda.synchronize()
+    return time.perf_counter() - begin
 
 
 def _seconds(timed: Any, name: str, joined: bool) -> float:
