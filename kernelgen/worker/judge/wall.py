@@ -20,8 +20,8 @@ BATCH_S, NODE_S, LAUNCHES_S = 3e-4, 1e-6, 1e-3
 SHORT_S, OF_SHORT, OF_GRAPHS, OF_LAUNCHES = 50e-6, 1.3, 1.7, 5.0
 # Work left on another stream shows as time that the GPU still needs after the current stream is through.
 LEFT_S, LEFT_SHARE = 50e-6, 0.10
-# What the judge has the GPU do to learn whether it has the GPU for itself: fills of so much memory, for BATCHED_S; before
-# them a few, of which the first end in L2.
+# What the judge has the GPU do to learn whether it has it for itself: fills of so much memory, a few by the events,
+# then as many as take BATCHED_S.
 FILLED_BYTES, FEW_FILLS = 64 * 2**20, 10
 
 
