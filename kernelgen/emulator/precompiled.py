@@ -6,17 +6,15 @@ named for the text as the preprocessor left it, so macros that change it make an
 spares the preprocessor the text; g++ does without it where a macro of the source's flags would change it.
 """
 
-import contextlib
 import hashlib
-import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelgen.emulator.cache import cache_folder, remove_unused
+from kernelgen.emulator.cache import cache_folder, kept, remove_unused, states
 from kernelgen.emulator.compiler import DEVICE, Compiler, run
 from kernelgen.emulator.lock import locked
 from kernelgen.emulator.rewrite import rewrite, toolkit_of
@@ -124,34 +122,15 @@ def glue_header(command: Sequence[str]) -> Path:
         text.write_text("".join(f"#include <{name}>\n" for name in GLUE_HEADERS))
         return {"inputs": _precompile_from_files(command, text)}
 
-    folder, _ = _kept("glue", [*command, *GLUE_HEADERS], make)
+    folder, _ = kept("glue", [*command, *GLUE_HEADERS], make)
     return folder / "glue.h"
-
-
-def _kept(name: str, key: Sequence[str], make: Callable[[Path], dict[str, Any]]) -> tuple[Path, dict[str, Any]]:
-    """A folder in the cache and the facts about it that `make` returned when it filled the folder, `inputs` among them:
-    the files that it is made of. Once one of those is another, it is filled again."""
-    folder = cache_folder() / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:20]}"
-    record = folder / "facts.json"
-    with locked(folder.with_suffix(".lock"), quietly=True):
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            facts = json.loads(record.read_text())
-            if Path(facts.get("header", folder)).exists() and facts["inputs"] == _stamps(facts["inputs"]):
-                os.utime(folder)
-                return folder, facts
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        remove_unused(folder.parent)
-        facts = make(folder)
-        record.write_text(json.dumps(facts))
-        return folder, facts
 
 
 def _precompile_from_files(command: Sequence[str], source: Path) -> dict[str, list[int]]:
     """Writes the precompiled form of a header beside it; returns the files that it is made of, with their states."""
     depends = source.with_suffix(".d")
     _precompile([*command, "-MD", "-MF", str(depends), "-x", "c++-header"], source, Path(f"{source}.gch"))
-    return _stamps([*_names(depends.read_text()), shutil.which(command[0]) or command[0]])
+    return states([*_names(depends.read_text()), shutil.which(command[0]) or command[0]])
 
 
 @dataclass(frozen=True)
@@ -168,7 +147,7 @@ class _Macros:
         """Those for a source's flags, from the cache or new."""
         own = [flag for flag in flags if flag.startswith(OF_ARCHITECTURE)]
         command = [compiler.command, *compiler.kernel_flags(), *own]
-        folder, facts = _kept("macros", command, lambda folder: cls._make(compiler, command, folder))
+        folder, facts = kept("macros", command, lambda folder: cls._make(compiler, command, folder))
         return cls(folder / "prelude.h", Path(facts["header"]), facts["toolkit"], facts["inputs"])
 
     @staticmethod
@@ -195,8 +174,3 @@ def _names(dependencies: str) -> list[str]:
     """The files that a rule of make names after its target."""
     words = dependencies.replace("\\\n", " ").partition(":")[2].replace("\\ ", "\0").split()
     return [word.replace("\0", " ").replace("$$", "$") for word in words]
-
-
-def _stamps(paths: Sequence[str] | Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    stats = {path: os.stat(path) for path in paths}
-    return {path: [stat.st_size, stat.st_mtime_ns] for path, stat in stats.items()}

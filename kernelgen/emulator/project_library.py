@@ -23,6 +23,7 @@ from kernelgen.emulator.gpus import Gpu
 from kernelgen.emulator.instances import Object
 from kernelgen.emulator.lock import locked
 from kernelgen.emulator.precompiled import glue_header
+from kernelgen.emulator.torch_names import names_folder
 from kernelgen.files import write_atomically
 from kernelgen.toolchain import build_tools
 
@@ -201,6 +202,7 @@ def _ninja_file(
     glue_flags = [*every_glue, f"-DOP_NAMESPACE={project['package']}", *include]
     header = glue_header([tools.command, *every_glue])
     torch = f"{project['torch']['home']}/lib"
+    names = names_folder(tools.command, Path(torch))
     link_flags = ["-Wl,--no-as-needed", f"-L{torch}", f"-Wl,-rpath,{torch}", "-ltorch", "-ltorch_cpu", "-ldl"]
     link_flags += [f"-Wl,--wrap={name}" for name in _wrapped()]
     lines = [
@@ -223,7 +225,7 @@ def _ninja_file(
         "  deps = gcc",
         "  description = emulated $label",
         "rule link",
-        "  command = $python -m kernelgen.emulator.link $out $cxx $in $link_flags",
+        f"  command = $python -m kernelgen.emulator.link $out $cxx {_quoted(names)} $in $link_flags",
         "  description = link $out",
     ]
     sources = " ".join(map(_escaped, compile.RULES))

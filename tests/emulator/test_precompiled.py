@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from kernelgen.emulator import compiler, precompiled
+from kernelgen.emulator.cache import states
 from kernelgen.emulator.compile import compile_kernel
 from kernelgen.emulator.compiler import DEVICE, EmulatorError
-from kernelgen.emulator.precompiled import _Macros, _stamps, glue_header, split
+from kernelgen.emulator.precompiled import _Macros, glue_header, split
 
 TEXT = """# 0 "kernel.cu"
 # 1 "/a/folder//"
@@ -81,7 +82,7 @@ def test_macros_of_other_files_are_made_again(tmp_path, monkeypatch):
 
     def make(*arguments):
         made.append(arguments)
-        return {"header": str(header), "toolkit": None, "inputs": _stamps([str(changed)])}
+        return {"header": str(header), "toolkit": None, "inputs": states([str(changed)])}
 
     monkeypatch.setattr(_Macros, "_make", make)
     for _ in range(2):
