@@ -1,6 +1,8 @@
 """Links a library for the emulated GPU, and says in a sentence what the emulator lacks.
 
-python -m kernelgen.emulator.link LIBRARY G++ [OBJECT or FLAG…]
+python -m kernelgen.emulator.link LIBRARY G++ FOLDER [OBJECT or FLAG…]
+
+FOLDER holds libraries that the linker takes in place of others of their names, if they have all that is needed.
 """
 
 import os
@@ -20,16 +22,24 @@ FLAGS = ["-Wl,-Bsymbolic", "-Wl,--no-undefined", "-Wl,--exclude-libs,ALL"]
 LIBRARIES = ["-ldl", "-lrt"]  # Parts of the C library since glibc 2.34.
 
 
-def link(command: str, library: Path, words: Sequence[str]) -> None:
+def link(command: str, library: Path, words: Sequence[str], first: Path | None = None) -> None:
     """Links objects; the library appears whole, or not at all.
+
+    Args:
+        command: g++.
+        words: objects and flags.
+        first: a folder of libraries to take in place of others of their names, if they have all that is needed.
 
     Raises:
         EmulatorError: a function is missing, or the linker failed.
     """
     unfinished = library.with_suffix(".unfinished")
-    line = [command, "-shared", *FLAGS, "-o", str(unfinished), *words, *LIBRARIES]
     environment = {**os.environ, "LC_ALL": "C"}
-    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+    for folders in ([f"-L{first}"], []) if first else ([],):
+        line = [command, "-shared", *FLAGS, "-o", str(unfinished), *folders, *words, *LIBRARIES]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+        if not done.returncode:
+            break
     if done.returncode:
         raise EmulatorError(_missing(done.stderr) or f"{shlex.join(line)}\n{done.stderr}")
     unfinished.rename(library)
@@ -45,9 +55,9 @@ def _missing(errors: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    library, command, *words = arguments
+    library, command, first, *words = arguments
     try:
-        link(command, Path(library), words)
+        link(command, Path(library), words, Path(first))
     except EmulatorError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,21 +1,20 @@
-"""The prelude, compiled once: what every CUDA source begins with, the toolkit's headers above all, takes g++ as long as
-an ordinary kernel does.
+"""Headers, compiled once: the prelude that every CUDA source begins with takes g++ as long as an ordinary kernel does,
+and PyTorch's headers take it half as long as an op's glue does.
 
-It is kept in two forms. One has what rewriting made of its text, and is what the compiler loads; its folder is named
-for the text as the preprocessor left it, so macros that change it make another. The other has its macros, and spares
-the preprocessor the text; g++ does without it where a macro of the source's flags would change it.
+The prelude is kept in two forms. One has what rewriting made of its text, and is what the compiler loads; its folder is
+named for the text as the preprocessor left it, so macros that change it make another. The other has its macros, and
+spares the preprocessor the text; g++ does without it where a macro of the source's flags would change it.
 """
 
-import contextlib
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from kernelgen.emulator.cache import cache_folder, remove_unused
+from kernelgen.emulator.cache import cache_folder, kept, remove_unused, states
 from kernelgen.emulator.compiler import DEVICE, Compiler, run
 from kernelgen.emulator.lock import locked
 from kernelgen.emulator.rewrite import rewrite, toolkit_of
@@ -26,6 +25,12 @@ BEGIN, END = '# 0 "<built-in>"\n', '"<command-line>" 2\n'
 LOADED = "#pragma GCC pch_preprocess "
 # Flags that say which GPU a source is for, and with that what the prelude is.
 OF_ARCHITECTURE = "-DEMULATED_", "-D__CUDA_"
+# What the glue of ops includes, apart from headers of the project.
+GLUE_HEADERS = (
+    *("cuda_runtime_api.h", "torch/csrc/stable/accelerator.h", "torch/csrc/stable/library.h"),
+    *("torch/csrc/stable/macros.h", "torch/csrc/stable/ops.h", "torch/csrc/stable/tensor.h"),
+    *("algorithm", "cmath", "optional", "string", "tuple", "type_traits", "vector"),
+)
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,36 @@ def _precompile(command: Sequence[str], text: Path, header: Path) -> None:
     unfinished.rename(header)
 
 
+def glue_header(command: Sequence[str]) -> Path:
+    """A header for `-include`, with its precompiled form beside it: what the glue of ops includes of PyTorch and C++.
+
+    A dependency file does not name the files that it is made of, so objects depend on the precompiled form, which is a
+    new one when one of those has changed.
+
+    Args:
+        command: the compiler and the flags of all glue. Where a source's own flags change what the header means, g++
+            reads its text.
+
+    Raises:
+        EmulatorError: it cannot be compiled; the message holds the compiler's output.
+    """
+
+    def make(folder: Path) -> dict[str, Any]:
+        text = folder / "glue.h"
+        text.write_text("".join(f"#include <{name}>\n" for name in GLUE_HEADERS))
+        return {"inputs": _precompile_from_files(command, text)}
+
+    folder, _ = kept("glue", [*command, *GLUE_HEADERS], make)
+    return folder / "glue.h"
+
+
+def _precompile_from_files(command: Sequence[str], source: Path) -> dict[str, list[int]]:
+    """Writes the precompiled form of a header beside it; returns the files that it is made of, with their states."""
+    depends = source.with_suffix(".d")
+    _precompile([*command, "-MD", "-MF", str(depends), "-x", "c++-header"], source, Path(f"{source}.gch"))
+    return states([*_names(depends.read_text()), shutil.which(command[0]) or command[0]])
+
+
 @dataclass(frozen=True)
 class _Macros:
     """The prelude's macros, compiled."""
@@ -112,36 +147,18 @@ class _Macros:
         """Those for a source's flags, from the cache or new."""
         own = [flag for flag in flags if flag.startswith(OF_ARCHITECTURE)]
         command = [compiler.command, *compiler.kernel_flags(), *own]
-        digest = hashlib.sha256(repr(command).encode()).hexdigest()[:20]
-        folder = cache_folder() / f"macros-{digest}"
-        with locked(folder.with_suffix(".lock"), quietly=True):
-            with contextlib.suppress(OSError, ValueError, TypeError):
-                macros = cls._read(folder)
-                if macros.header.exists() and macros.inputs == _stamps(macros.inputs):
-                    os.utime(folder)
-                    return macros
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            return cls._make(compiler, command, folder)
-
-    @classmethod
-    def _read(cls, folder: Path) -> "_Macros":
-        facts = json.loads((folder / "facts.json").read_text())
+        folder, facts = kept("macros", command, lambda folder: cls._make(compiler, command, folder))
         return cls(folder / "prelude.h", Path(facts["header"]), facts["toolkit"], facts["inputs"])
 
-    @classmethod
-    def _make(cls, compiler: Compiler, command: Sequence[str], folder: Path) -> "_Macros":
-        source, empty, depends = folder / "prelude.h", folder / "empty.cu", folder / "prelude.d"
+    @staticmethod
+    def _make(compiler: Compiler, command: Sequence[str], folder: Path) -> dict[str, Any]:
+        source, empty = folder / "prelude.h", folder / "empty.cu"
         source.write_text(f'#include "{DEVICE}/prelude.h"\n')
         empty.write_text("")
         _, prelude, _ = split(run([*command, *compiler.preprocessor_flags(source), str(empty)]))
         header = precompiled(compiler, prelude)
-        _precompile([*command, "-MD", "-MF", str(depends), "-x", "c++-header"], source, folder / "prelude.h.gch")
-        inputs = _stamps([*_names(depends.read_text()), shutil.which(compiler.command) or compiler.command])
-        toolkit = toolkit_of(prelude)
-        facts = {"header": str(header), "toolkit": toolkit, "inputs": inputs}
-        (folder / "facts.json").write_text(json.dumps(facts))
-        return cls(source, header, toolkit, inputs)
+        inputs = _precompile_from_files(command, source)
+        return {"header": str(header), "toolkit": toolkit_of(prelude), "inputs": inputs}
 
     def escaped_inputs(self) -> list[str]:
         """The names as a dependency file spells them."""
@@ -157,8 +174,3 @@ def _names(dependencies: str) -> list[str]:
     """The files that a rule of make names after its target."""
     words = dependencies.replace("\\\n", " ").partition(":")[2].replace("\\ ", "\0").split()
     return [word.replace("\0", " ").replace("$$", "$") for word in words]
-
-
-def _stamps(paths: Sequence[str] | Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    stats = {path: os.stat(path) for path in paths}
-    return {path: [stat.st_size, stat.st_mtime_ns] for path, stat in stats.items()}

@@ -22,11 +22,14 @@ from kernelgen.emulator.compiler import HERE, TORCH_GLUE, Compiler, EmulatorErro
 from kernelgen.emulator.gpus import Gpu
 from kernelgen.emulator.instances import Object
 from kernelgen.emulator.lock import locked
+from kernelgen.emulator.precompiled import glue_header
+from kernelgen.emulator.torch_names import names_folder
 from kernelgen.files import write_atomically
 from kernelgen.toolchain import build_tools
 
 # Those of nvcc's flags that say what to compile, rather than how.
 SHARED_FLAGS = re.compile(r"-[DUI].+|-isystem.+|-include.+")
+GLUE_FLAGS = ("-std=c++17", "-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-w", "-DUSE_CUDA")
 WITH_VALUE = ("-D", "-U", "-I", "-isystem", "-include")
 
 
@@ -195,13 +198,11 @@ def _ninja_file(
 ) -> str:
     include = [f"-I{path}" for path in project["include"]]
     kernel_flags = [*_architecture_flags(gpu), f"-DOP_NAMESPACE={project['package']}", *include]
-    glue_flags = [
-        *("-std=c++17", "-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-w", "-DUSE_CUDA"),
-        *_torch_flags(project),
-        *("-isystem", str(tools.headers)),
-        *(f"-DOP_NAMESPACE={project['package']}", *include),
-    ]
+    every_glue = [*GLUE_FLAGS, *_torch_flags(project), "-isystem", str(tools.headers)]
+    glue_flags = [*every_glue, f"-DOP_NAMESPACE={project['package']}", *include]
+    header = glue_header([tools.command, *every_glue])
     torch = f"{project['torch']['home']}/lib"
+    names = names_folder(tools.command, Path(torch))
     link_flags = ["-Wl,--no-as-needed", f"-L{torch}", f"-Wl,-rpath,{torch}", "-ltorch", "-ltorch_cpu", "-ldl"]
     link_flags += [f"-Wl,--wrap={name}" for name in _wrapped()]
     lines = [
@@ -219,12 +220,12 @@ def _ninja_file(
         "  deps = gcc",
         "  description = emulated $label",
         "rule glue",
-        "  command = $cxx -MD -MF $out.d $glue_flags $own_flags -c $in -o $out",
+        f"  command = $cxx -MD -MF $out.d -include {_quoted(header)} $glue_flags $own_flags -c $in -o $out",
         "  depfile = $out.d",
         "  deps = gcc",
         "  description = emulated $label",
         "rule link",
-        "  command = $python -m kernelgen.emulator.link $out $cxx $in $link_flags",
+        f"  command = $python -m kernelgen.emulator.link $out $cxx {_quoted(names)} $in $link_flags",
         "  description = link $out",
     ]
     sources = " ".join(map(_escaped, compile.RULES))
@@ -233,9 +234,10 @@ def _ninja_file(
     # The kernels first: of a function that several objects have, the first is taken, and theirs report what they read.
     ordered = sorted([*objects, project_object], key=lambda file: not file.is_kernel)
     for file in ordered:
-        rule = f"kernel {_escaped(file.source)} | {sources}" if file.is_kernel else f"glue {_escaped(file.source)}"
+        rule, needs = ("kernel", sources) if file.is_kernel else ("glue", _escaped(f"{header}.gch"))
         own = [*file.flags, *(word for instance in file.instances for word in ("--instance", *instance))]
-        lines += [f"build {_escaped(file.path)}: {rule}", f"  own_flags = {_quoted(*own)}", f"  label = {file.label}"]
+        lines.append(f"build {_escaped(file.path)}: {rule} {_escaped(file.source)} | {needs}")
+        lines += [f"  own_flags = {_quoted(*own)}", f"  label = {file.label}"]
     inputs = " ".join(_escaped(path) for path in [*(file.path for file in ordered), *parts])
     lines.append(f"build {_escaped(folder / '_cpu.so')}: link {inputs} | {_escaped(HERE / 'link.py')}")
     return "\n".join(lines) + "\n"

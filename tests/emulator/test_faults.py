@@ -1,6 +1,8 @@
 """Faults that the emulated GPU detects: correct kernels pass under every schedule, and fail with one fault added."""
 
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,24 @@ def test_a_thread_that_stops_its_kernel_is_named(failures, name, report, seed):
     with pytest.raises(EmulatorError, match=rf"{report}.*\n  in block \(0, 0, 0\), thread \(\d+, 0, 0\):") as error:
         failures(f"run_{name}", FIRST_64, torch.zeros(64, dtype=torch.int32), 40, seed=seed)
     assert len(re.findall(r"\n    failures.cu:\d+", str(error.value))) >= 2
+
+
+def test_the_lines_of_a_fault_are_looked_up_once(failures, tmp_path, monkeypatch):
+    fresh = EmulatedLibrary(Path(shutil.copy(failures.path, tmp_path)))
+    lookups, program = tmp_path / "lookups", tmp_path / "tools" / "addr2line"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$*" >> {lookups}\nexec {shutil.which("addr2line")} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    reports, counts = [], []
+    for _ in range(2):
+        with pytest.raises(EmulatorError) as error:
+            fresh("run_asserts", FIRST_64, torch.zeros(64, dtype=torch.int32), 40)
+        reports.append(str(error.value))
+        counts.append(len(lookups.read_text().splitlines()))
+    assert reports[0] == reports[1]
+    assert len(re.findall(r"\n    failures.cu:\d+", reports[0])) >= 2
+    assert counts == [counts[0]] * 2
 
 
 @pytest.mark.parametrize("seed", ALL_SCHEDULES)

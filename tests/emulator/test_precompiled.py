@@ -1,13 +1,15 @@
 """The prelude is compiled once, and a kernel that cannot use it is compiled all the same."""
 
-import json
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from kernelgen.emulator import compiler
+from kernelgen.emulator import compiler, precompiled
+from kernelgen.emulator.cache import states
 from kernelgen.emulator.compile import compile_kernel
 from kernelgen.emulator.compiler import DEVICE, EmulatorError
-from kernelgen.emulator.precompiled import _Macros, _stamps, split
+from kernelgen.emulator.precompiled import _Macros, glue_header, split
 
 TEXT = """# 0 "kernel.cu"
 # 1 "/a/folder//"
@@ -74,16 +76,47 @@ def test_an_object_depends_on_the_files_of_the_prelude(tmp_path):
 def test_macros_of_other_files_are_made_again(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = []
-    monkeypatch.setattr(_Macros, "_make", classmethod(lambda cls, *arguments: made.append(arguments)))
-    folder = tmp_path / "kernelgen" / "emulator"
-    _Macros.of(compiler.find(), [])
-    (macros,) = folder.glob("macros-*[!k]")
     header, changed = tmp_path / "header.gch", tmp_path / "changed.h"
     header.touch()
     changed.write_text("1")
-    facts = {"header": str(header), "toolkit": None, "inputs": _stamps([str(changed)])}
-    (macros / "facts.json").write_text(json.dumps(facts))
-    assert _Macros.of(compiler.find(), []).header == header
+
+    def make(*arguments):
+        made.append(arguments)
+        return {"header": str(header), "toolkit": None, "inputs": states([str(changed)])}
+
+    monkeypatch.setattr(_Macros, "_make", make)
+    for _ in range(2):
+        assert _Macros.of(compiler.find(), []).header == header
+    assert len(made) == 1
     changed.write_text("12")
     _Macros.of(compiler.find(), [])
     assert len(made) == 2
+
+
+def test_glue_reads_the_compiled_header_and_with_other_flags_its_text(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(precompiled, "GLUE_HEADERS", ("a.h", "vector"))
+    (tmp_path / "a.h").write_text("#pragma once\n#ifdef __OPTIMIZE__\nint is_optimised;\n#else\nint is_not;\n#endif\n")
+    (tmp_path / "glue.cpp").write_text('#include "a.h"\nstd::vector<int>* values;\nint* a = &is_optimised;\n')
+    command = [compiler.find().command, "-O1", f"-I{tmp_path}"]
+    header = glue_header(command)
+    compile_glue = [*command, "-include", str(header), "-H", "-c", "-o", str(tmp_path / "glue.o")]
+    for own, mark in (("-DOP_NAMESPACE=ops", "!"), ("-O2", "!"), ("-std=c++20", "x")):
+        done = subprocess.run([*compile_glue, own, str(tmp_path / "glue.cpp")], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.startswith(f"{mark} {header}.gch\n")
+
+
+def test_a_header_of_other_files_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(precompiled, "GLUE_HEADERS", ("a.h",))
+    (tmp_path / "a.h").write_text("int a;\n")
+    command = [compiler.find().command, f"-I{tmp_path}"]
+
+    def state():
+        return Path(f"{glue_header(command)}.gch").stat().st_mtime_ns
+
+    before = state()
+    assert state() == before
+    (tmp_path / "a.h").write_text("int a, b;\n")
+    assert state() > before

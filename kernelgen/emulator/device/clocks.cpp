@@ -42,7 +42,38 @@ void raise(std::vector<Stamp>& to, const std::vector<Stamp>& from) {
 
 using BlockPointer = std::shared_ptr<const BlockClock>;
 
+// Whether a knows all that b knows: then a is their join, which spares a clock and the counts of what it refers to.
+bool covers(const BlockClock& a, const BlockClock& b) {
+  if (a.all < b.all || a.engines.size() < b.engines.size()) return false;
+  for (size_t warp = 0; warp < b.warps.size(); ++warp) {
+    if (a.of_warp(warp) < b.warps[warp]) return false;
+  }
+  for (size_t engine = 0; engine < b.engines.size(); ++engine) {
+    if (a.engines[engine] < b.engines[engine]) return false;
+  }
+  auto place = a.threads.begin();
+  for (const auto& [thread, stamp] : b.threads) {
+    if (a.of_warp(thread / kLanes) >= stamp) continue;
+    while (place != a.threads.end() && place->first < thread) ++place;
+    if (place == a.threads.end() || place->first != thread || place->second < stamp) return false;
+  }
+  return true;
+}
+
+bool covers(const Clock& a, const Clock& b) {
+  if (a.blocks.size() < b.blocks.size()) return false;
+  auto place = a.blocks.begin();
+  for (const auto& [block, clock] : b.blocks) {
+    while (place != a.blocks.end() && place->first < block) ++place;
+    if (place == a.blocks.end() || place->first != block) return false;
+    if (place->second != clock && !covers(*place->second, *clock)) return false;
+  }
+  return true;
+}
+
 BlockPointer join(const BlockPointer& a, const BlockPointer& b) {
+  if (covers(*a, *b)) return a;
+  if (covers(*b, *a)) return b;
   auto joined = std::make_shared<BlockClock>();
   joined->all = std::max(a->all, b->all);
   joined->warps = a->warps;
@@ -89,14 +120,16 @@ class Memo {
   Entry entries_[kEntries];
 };
 
-ClockPointer join_new(const Clock& a, const Clock& b) {
+ClockPointer join_new(const ClockPointer& a, const ClockPointer& b) {
+  if (covers(*a, *b)) return a;
+  if (covers(*b, *a)) return b;
   auto joined = std::make_shared<Clock>();
-  joined->blocks.reserve(std::max(a.blocks.size(), b.blocks.size()));
-  auto left = a.blocks.begin(), right = b.blocks.begin();
-  while (left != a.blocks.end() || right != b.blocks.end()) {
-    if (right == b.blocks.end() || (left != a.blocks.end() && left->first < right->first)) {
+  joined->blocks.reserve(std::max(a->blocks.size(), b->blocks.size()));
+  auto left = a->blocks.begin(), right = b->blocks.begin();
+  while (left != a->blocks.end() || right != b->blocks.end()) {
+    if (right == b->blocks.end() || (left != a->blocks.end() && left->first < right->first)) {
       joined->blocks.push_back(*left++);
-    } else if (left == a.blocks.end() || right->first < left->first) {
+    } else if (left == a->blocks.end() || right->first < left->first) {
       joined->blocks.push_back(*right++);
     } else {
       const bool same = left->second == right->second;
@@ -107,16 +140,26 @@ ClockPointer join_new(const Clock& a, const Clock& b) {
   return joined;
 }
 
-ViewPointer join_new(const View& a, const View& b) {
-  auto joined = std::make_shared<View>();
-  joined->known = join(a.known, b.known);
-  joined->proxied = join(a.proxied, b.proxied);
-  joined->read = join(a.read, b.read);
+bool same(const View& a, const View& b) {
+  bool equal = a.known == b.known && a.proxied == b.proxied && a.read == b.read;
   for (int level = 0; level < kLevels; ++level) {
-    joined->fenced[level] = join(a.fenced[level], b.fenced[level]);
-    joined->seen[level] = join(a.seen[level], b.seen[level]);
+    equal = equal && a.fenced[level] == b.fenced[level] && a.seen[level] == b.seen[level];
   }
-  return joined;
+  return equal;
+}
+
+ViewPointer join_new(const ViewPointer& a, const ViewPointer& b) {
+  View joined;
+  joined.known = join(a->known, b->known);
+  joined.proxied = join(a->proxied, b->proxied);
+  joined.read = join(a->read, b->read);
+  for (int level = 0; level < kLevels; ++level) {
+    joined.fenced[level] = join(a->fenced[level], b->fenced[level]);
+    joined.seen[level] = join(a->seen[level], b->seen[level]);
+  }
+  if (same(joined, *a)) return a;
+  if (same(joined, *b)) return b;
+  return std::make_shared<View>(std::move(joined));
 }
 
 template <typename Pointer>
@@ -124,7 +167,7 @@ Pointer join_remembered(const Pointer& a, const Pointer& b) {
   static Memo<Pointer> memo;
   if (!a || a == b) return b;
   if (!b) return a;
-  return memo.get(a, b, 0, [&] { return join_new(*a, *b); });
+  return memo.get(a, b, 0, [&] { return join_new(a, b); });
 }
 
 }  // namespace

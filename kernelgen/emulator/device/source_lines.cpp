@@ -74,9 +74,15 @@ std::string raw_lines_of(const std::set<uint64_t>& addresses, const std::string&
   return output_of(command);
 }
 
-std::map<uint64_t, std::string> lines_of(const std::set<uint64_t>& addresses, const std::string& library) {
-  const std::string output = raw_lines_of(addresses, library);
-  std::map<uint64_t, std::string> lines;
+// The lines of addresses in this library, and of those asked for before: a process often reports the same places again,
+// and addr2line reads all that is known of the library each time.
+const std::map<uint64_t, std::string>& lines_of(const std::set<uint64_t>& addresses, const std::string& library) {
+  static std::map<uint64_t, std::string> lines;
+  std::set<uint64_t> unknown;
+  for (const uint64_t address : addresses) {
+    if (lines.try_emplace(address).second) unknown.insert(address);
+  }
+  const std::string output = unknown.empty() ? "" : raw_lines_of(unknown, library);
   uint64_t address = 0;
   for (size_t begin = 0, end; (end = output.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const std::string line = output.substr(begin, end - begin);
@@ -119,7 +125,7 @@ std::string with_source_lines(const std::string& report) {
   if (marks.empty()) return report;
   std::set<uint64_t> addresses;
   for (const Mark& mark : marks) addresses.insert(offset_of(mark));
-  const auto lines = lines_of(addresses, library.dli_fname);
+  const auto& lines = lines_of(addresses, library.dli_fname);
   std::string text;
   size_t last = 0;
   for (const Mark& mark : marks) {
