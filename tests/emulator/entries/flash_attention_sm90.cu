@@ -12,6 +12,11 @@
   extern "C" int backward_rows_##D() { \
     return sm90::visit_backward_tile<D, false>([](auto tile) { return tile.kRows; }); \
   } \
+  extern "C" int group_splits_##D(const Shape* shape, int multiprocessors) { \
+    return sm90::visit_backward_tile<D, false>([&](auto tile) { \
+      return sm90::group_splits<decltype(tile)>(problem(*shape, nullptr, nullptr, nullptr, 0), multiprocessors); \
+    }); \
+  } \
   extern "C" cudaError_t forward_##name##_##D( \
       const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \
     static int counter; \
@@ -58,7 +63,9 @@
       void* grad_v, \
       float* stats, \
       float* accum, \
-      int* progress) { \
+      int* progress, \
+      int64_t group_splits, \
+      float* split_sums) { \
     const Backward p{ \
         problem(*shape, q, k, v, softcap), \
         shape->of_queries(out), \
@@ -70,7 +77,9 @@
         grad_lse, \
         stats, \
         accum, \
-        progress}; \
+        progress, \
+        int(group_splits), \
+        split_sums}; \
     return progress ? sm90::backward<T, D, true>(p, nullptr) : sm90::backward<T, D, false>(p, nullptr); \
   }
 EXPORT(float16, float16, 64)

@@ -15,7 +15,8 @@
 //   store_grad_q         that part to shared memory, for the reduce-add
 //
 // prepare_rows runs before, convert_tile after. With an OrderedTile, blocks add to grad_q in a fixed order: see
-// attention_turns.cuh.
+// attention_turns.cuh. Where the heads of a group are split among blocks (attention_group_splits.h), a block leaves
+// grad_k and grad_v of its heads in float32, and convert_tile adds them up.
 //
 // An op says by the class Sequences what its tiles are of:
 //
@@ -26,6 +27,7 @@
 //   tile_index   the index of a tile of queries, in the row statistics and in the accumulator of grad_q
 //   padded_row   the row with this number among those of all such tiles
 //   padded_tile  the tile with this index: how many rows it has, and where they are
+//   key_tile_index, padded_key_tile   the same of tiles of keys
 
 #pragma once
 
@@ -69,11 +71,11 @@ struct KernelTraits {
   static_assert(kBytes + 1024 <= 227 * 1024, "more shared memory than a multiprocessor has");
 };
 
-// A tile of a sequence's keys; `head` counts those of keys.
+// A tile of a sequence's keys; `head` counts those of keys. The block has the queries of a split of the head's group.
 template <typename Sequence>
 struct KeyTile {
   Sequence sequence;
-  int head, tile;
+  int head, tile, split;
 };
 
 // The iterations for a tile of keys: the tiles of queries that attend to it, head by head. Of an OrderedTile from the
@@ -87,14 +89,14 @@ struct Iterations {
     int head, tile;
   };
 
-  __device__ Iterations(const Mask& mask, int first_key, int kv_head, int group) {
+  // For the `heads` heads of queries from `first_head` on.
+  __device__ Iterations(const Mask& mask, int first_key, int first_head, int heads)
+      : first_head(first_head), end_head(first_head + heads) {
     constexpr int kRows = KernelTraits<Tile>::kRows;
     const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
-    first_head = kv_head * group;
-    end_head = first_head + group;
     first_tile = mask.first_query(first_key) / kRows;
     end_tile = max((mask.end_query(last_key) + kRows - 1) / kRows, first_tile);
-    count = (end_tile - first_tile) * group;
+    count = (end_tile - first_tile) * heads;
   }
   __device__ RowTile first() const { return {first_head, Tile::kOrdered ? end_tile - 1 : first_tile}; }
   __device__ void advance(RowTile& rows) const {
@@ -412,7 +414,26 @@ struct Keys {
       tma_store_commit();
     }
   }
+
+  // The epilogue of a split: leaves a gradient for convert_tile to add up.
+  __device__ __forceinline__ void store_sums(float* tile, const float (&acc)[D / 2]) const {
+#pragma unroll
+    for (int panel = 0; panel < D / kPanel; ++panel) {
+      float4* target = reinterpret_cast<float4*>(tile + (panel * Traits::kConsumers + consumer) * Traits::kPart);
+#pragma unroll
+      for (int n = 0; n < kPanel / 8; ++n) {
+        const float* values = acc + panel * kPanel / 2 + 4 * n;
+        target[n * kWarpgroup + threadIdx.x % kWarpgroup] = {values[0], values[1], values[2], values[3]};
+      }
+    }
+  }
 };
+
+// Where a split leaves its sums for a tile of keys: grad_k, then grad_v, each in parts of 64 x 64, panel by panel.
+template <typename Traits, typename Backward>
+__device__ float* split_sums(const Backward& p, int64_t tile, int split) {
+  return p.split_sums + (tile * p.group_splits + split) * 2 * Traits::kKeys * Traits::D;
+}
 
 // One iteration of a consumer.
 template <typename T, typename Tile>
@@ -488,6 +509,14 @@ __device__ void consume(
     }
     named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // No consumer reads the keys any more.
   }
+  if (p.group_splits > 1) {
+    const int64_t tile =
+        Sequences::key_tile_index(p, key_tile.sequence, key_tile.head, key_tile.tile, Traits::kKeys);
+    float* sums = split_sums<Traits>(p, tile, key_tile.split);
+    keys.store_sums(sums, keys.grad_k);
+    keys.store_sums(sums + Traits::kKeys * Traits::D, keys.grad_v);
+    return;
+  }
   keys.store(shared, keys.grad_k, p.score.scale, tensors.grad_k, key_tile);
   keys.store(shared + Traits::kValuesOffset, keys.grad_v, 1, tensors.grad_v, key_tile);
   if (threadIdx.x % kWarpgroup == 0) tma_store_wait_read<0>();  // Shared memory must outlive the store.
@@ -505,8 +534,12 @@ __device__ void backward_block(
   char* shared = unaligned + (kSwizzleAlignment - shared_address(unaligned) % kSwizzleAlignment) % kSwizzleAlignment;
   if (threadIdx.x == 0) barriers.init();
   __syncthreads();
+  const int heads = p.heads / p.kv_heads / p.group_splits;
   const Iterations<Tile> iterations(
-      Sequences::mask(p, key_tile.sequence), key_tile.tile * Traits::kKeys, key_tile.head, p.heads / p.kv_heads);
+      Sequences::mask(p, key_tile.sequence),
+      key_tile.tile * Traits::kKeys,
+      (key_tile.head * p.group_splits + key_tile.split) * heads,
+      heads);
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tile::Registers::kProducer>();
     if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
@@ -567,44 +600,68 @@ __device__ void prepare_rows(const typename Sequences::Backward& p, int64_t rows
   }
 }
 
-// Scales and rounds a tile of the accumulator of grad_q, and brings it from the order of store_grad_q to that of the
-// tensor.
-template <typename T, typename Tile, typename Sequences>
-__device__ void convert_tile(const typename Sequences::Backward& p) {
+// Adds up `count` tiles of kTileRows rows in float32, each `step` elements after the one before, scales and rounds the
+// sums, and brings them from the order of store_grad_q to that of the tensor.
+template <typename T, typename Tile, int kTileRows, typename Rows>
+__device__ void convert_sums(
+    const float* sums, int count, int64_t step, float scale, const View& view, const Rows& rows, int dim, char* tile) {
   using Traits = KernelTraits<Tile>;
-  constexpr int kRows = Traits::kRows, D = Traits::D;
-  constexpr int kThreads = Traits::kConsumers * kWarpgroup, kChunks = D * 2 / kSwizzleChunk;
-  __shared__ alignas(kSwizzleAlignment) char tile[Traits::kRowsBytes];
-  const auto rows = Sequences::template padded_tile<kRows>(p, blockIdx.x);
-  const int part = threadIdx.x / kWarpgroup;
-  const float4* source =
-      reinterpret_cast<const float4*>(p.grad_q_accum + int64_t(blockIdx.x) * kRows * D + part * Traits::kPart);
-  // Nothing was stored for queries that attend to no key.
-  const bool has_keys = !Tile::kOrdered || *Turn::of(p.progress, blockIdx.x, 0).added > 0;
-  float acc[kPanel / 2];
+  constexpr int kThreads = Traits::kConsumers * kWarpgroup, kChunks = Traits::D * 2 / kSwizzleChunk;
+  constexpr int kRowParts = kTileRows / kWgmmaRows, kParts = kRowParts * Traits::D / kPanel;
 #pragma unroll
-  for (int n = 0; n < kPanel / 8; ++n) {
-    const float4 values = has_keys ? source[n * kWarpgroup + threadIdx.x % kWarpgroup] : float4{0, 0, 0, 0};
-    acc[4 * n] = values.x * p.score.scale;
-    acc[4 * n + 1] = values.y * p.score.scale;
-    acc[4 * n + 2] = values.z * p.score.scale;
-    acc[4 * n + 3] = values.w * p.score.scale;
+  for (int part = threadIdx.x / kWarpgroup; part < kParts; part += Traits::kConsumers) {
+    float acc[kPanel / 2] = {};
+    for (int i = 0; i < count; ++i) {
+      const float4* source = reinterpret_cast<const float4*>(sums + i * step + part * Traits::kPart);
+#pragma unroll
+      for (int n = 0; n < kPanel / 8; ++n) {
+        const float4 values = source[n * kWarpgroup + threadIdx.x % kWarpgroup];
+        acc[4 * n] += values.x;
+        acc[4 * n + 1] += values.y;
+        acc[4 * n + 2] += values.z;
+        acc[4 * n + 3] += values.w;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kPanel / 2; ++i) acc[i] *= scale;
+    uint32_t rounded[kPanel / 16][4];
+    round_to<T>(rounded, acc);
+    store_rows<T, kTileRows>(
+        tile + part / kRowParts * kPanelBytes<kTileRows>, part % kRowParts * kWgmmaRows, rounded);
   }
-  uint32_t rounded[kPanel / 16][4];
-  round_to<T>(rounded, acc);
-  const int panel = part / Traits::kRowParts;
-  store_rows<T, kRows>(tile + panel * kPanelBytes<kRows>, part % Traits::kRowParts * kWgmmaRows, rounded);
   __syncthreads();
-  T* target = static_cast<T*>(p.grad_q.data) + rows.offset(p.grad_q);
+  T* target = static_cast<T*>(view.data) + rows.offset(view);
   const int chunk = threadIdx.x % kChunks;
 #pragma unroll
-  for (int row = threadIdx.x / kChunks; row < kRows; row += kThreads / kChunks) {
-    if (row < rows.count && chunk * 8 < p.dim) {
-      const char* source_chunk = tile + chunk / 8 * kPanelBytes<kRows> + swizzled(row, chunk % 8);
-      *reinterpret_cast<uint4*>(target + int64_t(row) * p.grad_q.row + chunk * 8) =
+  for (int row = threadIdx.x / kChunks; row < kTileRows; row += kThreads / kChunks) {
+    if (row < rows.count && chunk * 8 < dim) {
+      const char* source_chunk = tile + chunk / 8 * kPanelBytes<kTileRows> + swizzled(row, chunk % 8);
+      *reinterpret_cast<uint4*>(target + int64_t(row) * view.row + chunk * 8) =
           *reinterpret_cast<const uint4*>(source_chunk);
     }
   }
+}
+
+// Writes a tile of grad_q or, of blocks after those for the `query_tiles` of these, of grad_k or grad_v from splits.
+template <typename T, typename Tile, typename Sequences>
+__device__ void convert_tile(const typename Sequences::Backward& p, int64_t query_tiles) {
+  using Traits = KernelTraits<Tile>;
+  constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D;
+  __shared__ alignas(kSwizzleAlignment) char tile[std::max(Traits::kRowsBytes, Traits::kKeysBytes)];
+  if (blockIdx.x < query_tiles) {
+    // Nothing was stored for queries that attend to no key.
+    const bool has_keys = !Tile::kOrdered || *Turn::of(p.progress, blockIdx.x, 0).added > 0;
+    const float* sums = p.grad_q_accum + int64_t(blockIdx.x) * kRows * D;
+    const auto rows = Sequences::template padded_tile<kRows>(p, blockIdx.x);
+    convert_sums<T, Tile, kRows>(sums, has_keys, 0, p.score.scale, p.grad_q, rows, p.dim, tile);
+    return;
+  }
+  const int64_t index = blockIdx.x - query_tiles, key_tile = index / 2;
+  const bool is_v = index % 2;
+  const auto rows = Sequences::template padded_key_tile<kKeys>(p, key_tile);
+  const float* sums = split_sums<Traits>(p, key_tile, 0) + is_v * kKeys * D;
+  convert_sums<T, Tile, kKeys>(
+      sums, p.group_splits, 2 * kKeys * D, is_v ? 1 : p.score.scale, is_v ? p.grad_v : p.grad_k, rows, p.dim, tile);
 }
 
 }  // namespace bwd

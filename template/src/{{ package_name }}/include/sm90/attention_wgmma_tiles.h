@@ -49,11 +49,12 @@ struct WideHeadTile : ForwardTile<D, Tuned> {
 template <int D, typename Tuned>
 struct BackwardTile {
   static constexpr int kDims = D;
-  static constexpr int kConsumers = 2;  // Consumer warpgroups, of 64 keys each.
+  static constexpr int kConsumers = 2, kKeys = kConsumers * 64;  // Consumer warpgroups, of 64 keys each.
   // Queries of a loop iteration: so many that each consumer computes a 64 x 64 part of its grad_q.
   static constexpr int kRows = kConsumers * 64 * 64 / kDims;
   static constexpr int kQueryStages = Tuned::query_stages, kGradStages = Tuned::grad_stages;
   static constexpr bool kValuesFirst = Tuned::values_first;
+  static constexpr int kGroupSplits = Tuned::group_splits;  // See attention_group_splits.h.
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
   using Registers = attention::sm90::Registers<kConsumers, 24>;
   static constexpr bool kOrdered = false;
@@ -75,10 +76,14 @@ struct OrderedTile : BackwardTile<D, Tuned> {
   }
 };
 
-// The rows of a head, rounded up to whole tiles.
+// The rows of a head, rounded up to whole tiles: queries, and keys.
 template <typename Tile>
 constexpr int64_t padded_rows(int64_t queries) {
   return ceil_div(queries, Tile::kRows) * Tile::kRows;
+}
+template <typename Tile>
+constexpr int64_t padded_keys(int64_t keys) {
+  return ceil_div(keys, Tile::kKeys) * Tile::kKeys;
 }
 
 // Loop iterations of all consumers for one head's forward.
