@@ -91,6 +91,21 @@ def test_results_match_the_reference_with_tuned_tiles(tuned_library, reference, 
 
 
 def check(library, reference, memory, dims, shape, options):
+    attention, expected, expected_lse, leaves, *grads_out = differentiated(reference, memory, dims, shape, options)
+    for deterministic, seeds in ((False, SEEDS), (True, PAIRS)):
+        results = []
+        for seed in seeds:
+            out, lse, grads = run(library, memory, attention, *grads_out, deterministic, seed)
+            close(out, expected)
+            assert torch.allclose(lse, expected_lse, atol=1e-4)
+            for name, gradient, leaf in zip("qkv", grads, leaves, strict=True):
+                close(gradient, leaf.grad, f"gradient of {name}, {deterministic=}")
+            results.append((out, lse, *grads[0 if deterministic else 1 :]))
+        assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
+
+
+def differentiated(reference, memory, dims, shape, options):
+    """A problem; the reference's output, LSE and leaves, with their gradients; and the gradients of output and LSE."""
     torch.manual_seed(0)
     attention = Attention(memory, dims, shape, **options)
     leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
@@ -99,17 +114,7 @@ def check(library, reference, memory, dims, shape, options):
     grad_lse = None if -torch.inf in expected_lse else memory.copy(random(*expected_lse.shape))
     loss = (expected * grad.float()).sum() + (0 if grad_lse is None else (expected_lse * grad_lse).sum())
     loss.backward()
-
-    for deterministic, seeds in ((False, SEEDS), (True, PAIRS)):
-        results = []
-        for seed in seeds:
-            out, lse, grads = run(library, memory, attention, grad, grad_lse, deterministic, seed)
-            close(out, expected)
-            assert torch.allclose(lse, expected_lse, atol=1e-4)
-            for name, gradient, leaf in zip("qkv", grads, leaves, strict=True):
-                close(gradient, leaf.grad, f"gradient of {name}, {deterministic=}")
-            results.append((out, lse, *grads[0 if deterministic else 1 :]))
-        assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
+    return attention, expected, expected_lse, leaves, grad, grad_lse
 
 
 # Wide heads. Head dimension; batch, heads, heads of keys, queries, keys, dimension; dimension of values; options. Tiles
@@ -183,16 +188,19 @@ def run_packed(library, memory, attention, packed_heads, splits, seed=0):
 
 
 def run(library, memory, attention, grad, grad_lse=None, deterministic=False, seed=0, group_splits=1):
-    """The forward, then the backward, which divides the heads that share keys into splits."""
+    """The forward, then the backward, which divides the heads that share keys into splits. `deterministic` is None where
+    a block computes all of grad_q."""
     out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
     gpu = {"seed": seed, "multiprocessors": 2}
     library(f"forward_{attention.name}", *attention.inputs(), out, lse, **gpu)
     grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
     rows = getattr(library._library, f"backward_rows_{attention.dims}")()
     tiles = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / rows)
-    accum = memory.empty(tiles * rows, attention.dims)
+    accum = None if deterministic is None else memory.empty(tiles * rows, attention.dims)
     progress = memory.empty(1 + tiles, dtype=torch.int32) if deterministic else None
-    scratch = memory.empty(tiles * rows, 2), accum if deterministic else accum.zero_(), progress
+    if deterministic is False:
+        accum.zero_()
+    scratch = memory.empty(tiles * rows, 2), accum, progress
     batch, keys, kv_heads = attention.k.shape[:3]
     sums = (group_splits, batch * kv_heads * math.ceil(keys / 128) * 128, 2 * attention.dims)
     splits = group_splits, memory.empty(*sums) if group_splits > 1 else None
@@ -216,16 +224,9 @@ SPLIT_GROUPS = [
 def test_split_groups(library, reference, memory, splits, dims, shape, options):
     """The gradient of q is that of the whole group to the bit; those of k and v, sums of the splits, differ by a
     rounding at most. All have the same bits in every run."""
-    torch.manual_seed(0)
-    attention = Attention(memory, dims, shape, **options)
-    leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
-    expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **options, return_lse=True)
-    grad = attention.random_tensor(*expected.shape)
-    grad_lse = None if -torch.inf in expected_lse else memory.copy(random(*expected_lse.shape))
-    loss = (expected * grad.float()).sum() + (0 if grad_lse is None else (expected_lse * grad_lse).sum())
-    loss.backward()
+    attention, _, _, leaves, *grads_out = differentiated(reference, memory, dims, shape, options)
     for deterministic, seeds in ((False, SEEDS), (True, PAIRS)):
-        arguments = library, memory, attention, grad, grad_lse, deterministic
+        arguments = library, memory, attention, *grads_out, deterministic
         whole = run(*arguments)[2]
         results = [run(*arguments, seed, splits)[2] for seed in seeds]
         for name, gradient, undivided, leaf in zip("qkv", results[0], whole, leaves, strict=True):
@@ -236,6 +237,28 @@ def test_split_groups(library, reference, memory, splits, dims, shape, options):
             assert torch.equal(results[0][0], whole[0])
         begin = 0 if deterministic else 1
         assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0][begin:], other[begin:]))
+
+
+# Up to 128 keys, which are the only tile of their head; head dimension; batch, heads, heads of keys, queries, keys,
+# dimension; options; splits of the groups. Up to 64 keys of 64 dimensions have a tile of their own.
+FEW_KEYS = [
+    (64, (2, 3, 3, 33, 33, 64), {"causal": True}, 1),
+    (64, (1, 4, 2, 150, 64, 40), {"causal": True, "softcap": 3.0}, 1),  # A tile of queries that attend to no key.
+    (64, (1, 4, 1, 20, 10, 64), {"sinks": SINKS[:4]}, 4),
+    (64, (1, 2, 1, 200, 100, 64), {"window": (60, 20)}, 1),
+    (128, (2, 2, 2, 100, 128, 128), {"softcap": 20.0}, 1),
+    (128, (1, 4, 2, 150, 70, 96), {"causal": True, "sinks": SINKS[:4]}, 2),
+    (128, (1, 1, 1, 1, 1, 128), {}, 1),
+]
+
+
+@pytest.mark.parametrize("dims, shape, options, splits", FEW_KEYS)
+def test_few_keys(library, reference, memory, dims, shape, options, splits):
+    attention, _, _, leaves, *grads_out = differentiated(reference, memory, dims, shape, options)
+    results = [run(library, memory, attention, *grads_out, None, seed, splits)[2] for seed in SEEDS]
+    for name, gradient, leaf in zip("qkv", results[0], leaves, strict=True):
+        close(gradient, leaf.grad, f"gradient of {name}")
+    assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
 
 
 @pytest.mark.parametrize(

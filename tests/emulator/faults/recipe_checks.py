@@ -132,7 +132,7 @@ extern "C" cudaError_t forward(
 SM90_ORDERED_GRADIENT = """
 #define INSTANCE_T float16
 #define INSTANCE_D 64
-#define INSTANCE_ORDERED true
+#define INSTANCE_KIND kOrdered
 #include "flash_attention_problem.h"
 #include "sm90/backward.cu"
 extern "C" cudaError_t backward(
@@ -141,7 +141,7 @@ extern "C" cudaError_t backward(
   const Backward p{
       problem(*shape, q, k, v, softcap), shape->of_queries(out), shape->of_queries(grad), shape->of_queries(grad_q),
       shape->of_keys(grad_k), shape->of_keys(grad_v), lse, nullptr, stats, accum, progress};
-  return sm90::backward<float16, 64, true>(p, nullptr);
+  return sm90::backward<float16, 64, BackwardKind::kOrdered>(p, nullptr);
 }
 """
 

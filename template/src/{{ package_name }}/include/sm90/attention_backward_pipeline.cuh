@@ -15,13 +15,15 @@
 //   store_grad_q         that part to shared memory, for the reduce-add
 //
 // prepare_rows runs before, convert_tile after. With an OrderedTile, blocks add to grad_q in a fixed order: see
-// attention_turns.cuh. Where the heads of a group are split among blocks (attention_group_splits.h), a block leaves
-// grad_k and grad_v of its heads in float32, and convert_tile adds them up.
+// attention_turns.cuh. With a SingleTile, which has all keys, they store it. Where the heads of a group are split among
+// blocks (attention_group_splits.h), a block leaves grad_k and grad_v of its heads in float32, and convert_tile adds
+// them up.
 //
 // An op says by the class Sequences what its tiles are of:
 //
 //   Backward     the problem, a kernel's parameter
-//   Tensors      q, k, v, grad, grad_k and grad_v, as TMA copies them (see attention_forward_pipeline.cuh)
+//   Tensors      q, k, v, grad, grad_k, grad_v and, for a SingleTile, grad_q, as TMA copies them (see
+//                attention_forward_pipeline.cuh)
 //   Sequence     which sequence a tile of keys is of; queries() and keys() are what `coordinates` takes for its rows
 //   mask         the mask of a sequence
 //   tile_index   the index of a tile of queries, in the row statistics and in the accumulator of grad_q
@@ -55,8 +57,8 @@ struct KernelTraits {
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kRowsBytes = kTileBytes<kRows, D>;
   static constexpr int kDsBytes = kTileBytes<kKeys, kRows>;
-  // A consumer's part of an iteration's grad_q: 64 x 64 elements, float32.
-  static constexpr int kPart = kWgmmaRows * kPanel, kPartBytes = kPart * sizeof(float);
+  // A consumer's part of an iteration's grad_q: 64 x 64 elements, float32 or, of a SingleTile, as the output has them.
+  static constexpr int kPart = kWgmmaRows * kPanel, kPartBytes = kPart * (Tile::kSingle ? 2 : sizeof(float));
   static constexpr int kRowParts = kRows / kWgmmaRows;  // Parts along the rows; the others are along the dimensions.
   static constexpr int kStats = 2 * kRows, kStatsBytes = kStats * sizeof(float);  // LSEs and deltas of a tile.
   // Offsets in shared memory: keys, values, the rings of queries and gradients, dS^T of this iteration and the last,
@@ -68,7 +70,7 @@ struct KernelTraits {
   static constexpr int kStatsOffset = kPartsOffset + kConsumers * kPartBytes;
   static constexpr int kBytes = kStatsOffset + kQueryStages * kStatsBytes + kSwizzleAlignment;
   static_assert(kConsumers * kPart == kRows * D, "each consumer computes one part of an iteration's grad_q");
-  static_assert(kBytes + 1024 <= 227 * 1024, "more shared memory than a multiprocessor has");
+  static_assert(Tile::kBlocks * (kBytes + 1024) <= 227 * 1024, "more shared memory than a multiprocessor has");
 };
 
 // A tile of a sequence's keys; `head` counts those of keys. The block has the queries of a split of the head's group.
@@ -78,9 +80,9 @@ struct KeyTile {
   int head, tile, split;
 };
 
-// The iterations for a tile of keys: the tiles of queries that attend to it, head by head. Of an OrderedTile from the
-// last tile to the first, and each of them for all heads: head by head, a block whose tiles are few would wait for the
-// others at each head's beginning.
+// The iterations for a tile of keys: the tiles of queries that attend to it, head by head, or of a SingleTile all of
+// them, so that grad_q has a value everywhere. Of an OrderedTile from the last tile to the first, and each of them for
+// all heads: head by head, a block whose tiles are few would wait for the others at each head's beginning.
 template <typename Tile>
 struct Iterations {
   int first_head, end_head, first_tile, end_tile, count;
@@ -94,8 +96,10 @@ struct Iterations {
       : first_head(first_head), end_head(first_head + heads) {
     constexpr int kRows = KernelTraits<Tile>::kRows;
     const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
-    first_tile = mask.first_query(first_key) / kRows;
-    end_tile = max((mask.end_query(last_key) + kRows - 1) / kRows, first_tile);
+    const int first = Tile::kSingle ? 0 : mask.first_query(first_key);
+    const int end = Tile::kSingle ? mask.queries : mask.end_query(last_key);
+    first_tile = first / kRows;
+    end_tile = max((end + kRows - 1) / kRows, first_tile);
     count = (end_tile - first_tile) * heads;
   }
   __device__ RowTile first() const { return {first_head, Tile::kOrdered ? end_tile - 1 : first_tile}; }
@@ -209,11 +213,21 @@ __device__ void produce(
   }
 }
 
-// For one warp of the producer warpgroup: adds the parts of grad_q to the accumulator in global memory. The first block
-// of an ordered backward stores them, so that nothing need be zeroed.
+// For one warp of the producer warpgroup: stores a part of grad_q of a SingleTile.
+template <typename Traits, typename Tensors, typename Sequence, typename RowTile>
+__device__ void store_part(
+    const Tensors& tensors, const Sequence& sequence, const RowTile& rows, int part, const char* source) {
+  const int row = rows.tile * Traits::kRows + part % Traits::kRowParts * kWgmmaRows;
+  const int column = part / Traits::kRowParts * kPanel;
+  tma_store(tensors.grad_q.map, source, tensors.grad_q.coordinates(sequence.queries(), rows.head, row, column));
+}
+
+// For that warp: adds the parts of grad_q to the accumulator in global memory. The first block of an ordered backward
+// stores them, so that nothing need be zeroed.
 template <typename Tile, typename Sequences>
 __device__ void reduce_grad_q(
     const typename Sequences::Backward& p,
+    const typename Sequences::Tensors& tensors,
     const char* shared,
     const Iterations<Tile>& iterations,
     const KeyTile<typename Sequences::Sequence>& key_tile) {
@@ -238,7 +252,9 @@ __device__ void reduce_grad_q(
       if (leads) {
         float* target = accum + part * Traits::kPart;
         const char* source = shared + Traits::kPartsOffset + part * Traits::kPartBytes;
-        if (Tile::kOrdered && turn.is_first()) {
+        if constexpr (Tile::kSingle) {
+          store_part<Traits>(tensors, key_tile.sequence, rows, part, source);
+        } else if (Tile::kOrdered && turn.is_first()) {
           tma_store_bytes(target, source, Traits::kPartBytes);
         } else {
           tma_add(target, source, Traits::kPartBytes);
@@ -379,14 +395,23 @@ struct Keys {
     wgmma_commit();
   }
 
-  // In the order of registers and threads, which convert_tile undoes.
-  __device__ __forceinline__ void store_grad_q(char* shared, const float (&part)[kPanel / 2]) const {
-    float4* target = reinterpret_cast<float4*>(shared + Traits::kPartsOffset + consumer * Traits::kPartBytes);
+  // In the order of registers and threads, which convert_tile undoes; of a SingleTile as grad_q has it.
+  __device__ __forceinline__ void store_grad_q(char* shared, float (&part)[kPanel / 2], float scale) const {
+    char* tile = shared + Traits::kPartsOffset + consumer * Traits::kPartBytes;
     named_barrier_sync(kPartEmpty + consumer, kWarpgroup + kWarp);
+    if constexpr (Tile::kSingle) {
 #pragma unroll
-    for (int n = 0; n < kPanel / 8; ++n) {
-      target[n * kWarpgroup + threadIdx.x % kWarpgroup] = {
-          part[4 * n], part[4 * n + 1], part[4 * n + 2], part[4 * n + 3]};
+      for (int i = 0; i < kPanel / 2; ++i) part[i] *= scale;
+      uint32_t rounded[kPanel / 16][4];
+      round_to<T>(rounded, part);
+      store_rows<T, kWgmmaRows>(tile, 0, rounded);
+    } else {
+      float4* target = reinterpret_cast<float4*>(tile);
+#pragma unroll
+      for (int n = 0; n < kPanel / 8; ++n) {
+        target[n * kWarpgroup + threadIdx.x % kWarpgroup] = {
+            part[4 * n], part[4 * n + 1], part[4 * n + 2], part[4 * n + 3]};
+      }
     }
     fence_async_shared();
     named_barrier_arrive(kPartFull + consumer, kWarpgroup + kWarp);
@@ -482,7 +507,7 @@ __device__ __forceinline__ void iterate(
   release(barriers.empty_queries[query_stage]);
   wgmma_wait<0>();
   wgmma_pin(part);
-  keys.store_grad_q(shared, part);
+  keys.store_grad_q(shared, part, score.scale);
 }
 
 template <typename T, typename Tile, typename Sequences>
@@ -543,7 +568,7 @@ __device__ void backward_block(
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tile::Registers::kProducer>();
     if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
-    if (threadIdx.x / kWarp == 1) reduce_grad_q<Tile, Sequences>(p, shared, iterations, key_tile);
+    if (threadIdx.x / kWarp == 1) reduce_grad_q<Tile, Sequences>(p, tensors, shared, iterations, key_tile);
   } else {
     take_registers<Tile::Registers::kConsumer>();
     consume<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
@@ -642,13 +667,14 @@ __device__ void convert_sums(
   }
 }
 
-// Writes a tile of grad_q or, of blocks after those for the `query_tiles` of these, of grad_k or grad_v from splits.
+// Writes a tile of grad_q or, of blocks after those for the `query_tiles` of these, of grad_k or grad_v from splits. A
+// SingleTile leaves the latter alone.
 template <typename T, typename Tile, typename Sequences>
 __device__ void convert_tile(const typename Sequences::Backward& p, int64_t query_tiles) {
   using Traits = KernelTraits<Tile>;
   constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D;
   __shared__ alignas(kSwizzleAlignment) char tile[std::max(Traits::kRowsBytes, Traits::kKeysBytes)];
-  if (blockIdx.x < query_tiles) {
+  if (!Tile::kSingle && blockIdx.x < query_tiles) {
     // Nothing was stored for queries that attend to no key.
     const bool has_keys = !Tile::kOrdered || *Turn::of(p.progress, blockIdx.x, 0).added > 0;
     const float* sums = p.grad_q_accum + int64_t(blockIdx.x) * kRows * D;

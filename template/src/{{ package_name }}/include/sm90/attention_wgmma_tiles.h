@@ -10,12 +10,13 @@
 
 namespace attention::sm90 {
 
-// Registers of a thread, by setmaxnreg. At launch all threads have kEven; then the producer keeps kMinProducer or a few
-// more, and the consumers share the rest. A single consumer has all that a thread can have from the start.
-template <int kConsumers, int kMinProducer>
+// Registers of a thread, by setmaxnreg, where a multiprocessor has so many blocks. At launch all threads have kEven; then
+// the producer keeps kMinProducer or a few more, and the consumers share the rest. A single consumer of a single block
+// has all that a thread can have from the start.
+template <int kConsumers, int kMinProducer, int kBlocks = 1>
 struct Registers {
-  static constexpr bool kMoves = kConsumers > 1;
-  static constexpr int kEven = 65536 / (128 * (1 + kConsumers)) / 8 * 8, kAll = (1 + kConsumers) * kEven;
+  static constexpr bool kMoves = kConsumers * kBlocks > 1;
+  static constexpr int kEven = 65536 / (128 * (1 + kConsumers) * kBlocks) / 8 * 8, kAll = (1 + kConsumers) * kEven;
   static constexpr int kConsumer = (kAll - kMinProducer) / kConsumers / 8 * 8;
   static constexpr int kProducer = kAll - kConsumers * kConsumer;
 };
@@ -46,18 +47,20 @@ struct WideHeadTile : ForwardTile<D, Tuned> {
   static constexpr bool kStoresRegisters = true;
 };
 
-template <int D, typename Tuned>
+// `kWarpgroups` counts the consumers.
+template <int D, typename Tuned, int kWarpgroups = 2>
 struct BackwardTile {
   static constexpr int kDims = D;
-  static constexpr int kConsumers = 2, kKeys = kConsumers * 64;  // Consumer warpgroups, of 64 keys each.
+  static constexpr int kConsumers = kWarpgroups, kKeys = kConsumers * 64;  // 64 keys each.
   // Queries of a loop iteration: so many that each consumer computes a 64 x 64 part of its grad_q.
   static constexpr int kRows = kConsumers * 64 * 64 / kDims;
   static constexpr int kQueryStages = Tuned::query_stages, kGradStages = Tuned::grad_stages;
   static constexpr bool kValuesFirst = Tuned::values_first;
   static constexpr int kGroupSplits = Tuned::group_splits;  // See attention_group_splits.h.
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
-  using Registers = attention::sm90::Registers<kConsumers, 24>;
-  static constexpr bool kOrdered = false;
+  static constexpr int kBlocks = kConsumers == 1 ? 2 : 1;  // Resident blocks of a multiprocessor.
+  using Registers = attention::sm90::Registers<kConsumers, 24, kBlocks>;
+  static constexpr bool kOrdered = false, kSingle = false;
 
   // What the heads of a section of the tile scheduler read, where one reads so many bytes.
   static int64_t section_bytes(int64_t) { return kCacheBytes; }
@@ -74,6 +77,12 @@ struct OrderedTile : BackwardTile<D, Tuned> {
     constexpr int64_t kHeads = 8, kMostBytes = int64_t(32) << 20;
     return std::max(BackwardTile<D, Tuned>::kCacheBytes, std::min(kHeads * bytes, kMostBytes));
   }
+};
+
+// The only tile of keys of its head: a block computes all of grad_q, for which there is no accumulator.
+template <int D, typename Tuned, int kWarpgroups>
+struct SingleTile : BackwardTile<D, Tuned, kWarpgroups> {
+  static constexpr bool kSingle = true;
 };
 
 // The rows of a head, rounded up to whole tiles: queries, and keys.
