@@ -164,6 +164,10 @@ PACKED = [
     (8, 2, 128, (1, 8, 1, 20, 10, 128), {"causal": True}),  # The first rows attend to no key.
     (3, 2, 64, (1, 6, 2, 45, 40, 64), {"causal": True, "sinks": SINKS}),
     (4, 1, 128, (1, 4, 1, 5, 300, 96), {"sinks": SINKS[:4]}),
+    # Up to 64 keys, too: a tile of its own.
+    (1, 1, 64, (5, 2, 2, 33, 33, 64), {"causal": True}),
+    (2, 1, 128, (2, 4, 2, 30, 60, 96), {"window": (20, 5)}),
+    (1, 2, 64, (1, 2, 1, 64, 64, 40), {}),
 ]
 
 

@@ -29,6 +29,7 @@ struct ForwardTile {
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
   using Registers = attention::sm90::Registers<kConsumers, 32>;
   static constexpr int kValueDims = D, kQueryStages = 2;
+  static constexpr int kBlocks = 1;  // Resident blocks of a multiprocessor.
   // Whether rows are packed (PackedTile), and whether the output leaves from registers, not by way of shared memory.
   static constexpr bool kPacked = false, kStoresRegisters = false;
 };
@@ -37,6 +38,13 @@ struct ForwardTile {
 template <int D, typename Tuned>
 struct PackedTile : ForwardTile<D, Tuned> {
   static constexpr bool kPacked = true, kStoresRegisters = true;
+};
+
+// For sequences that are one short tile: what one block waits for, others hide.
+template <int D, typename Tuned>
+struct ShortTile : PackedTile<D, Tuned> {
+  static constexpr int kBlocks = D == 64 ? 3 : 2;
+  using Registers = attention::sm90::Registers<Tuned::consumers, 32, kBlocks>;
 };
 
 // For heads of more than 128 dimensions, and values of V. Beside two stages of keys and values, shared memory has room
