@@ -43,10 +43,11 @@ int64_t estimated_iterations(const Mask& mask, int64_t heads, int group, int spl
 template <typename Tile>
 int choose_group_splits(const Mask& mask, int64_t heads, int group, int multiprocessors) {
   constexpr int kMostWaves = 8;
-  const int64_t blocks = ceil_div(mask.keys, Tile::kKeys) * heads;
+  const int64_t blocks = ceil_div(mask.keys, Tile::kKeys) * heads, most = kMostWaves * multiprocessors;
+  if (group == 1 || 2 * blocks > most) return 1;
   int best = 1;
   int64_t least = estimated_iterations<Tile>(mask, heads, group, 1, multiprocessors) * 9 / 10;
-  for (int splits = 2; splits <= group && splits * blocks <= kMostWaves * multiprocessors; ++splits) {
+  for (int splits = 2; splits <= group && splits * blocks <= most; ++splits) {
     if (group % splits != 0) continue;
     if constexpr (Tile::kGroupSplits > 0) {
       if (splits <= Tile::kGroupSplits) best = splits;
