@@ -192,8 +192,8 @@ def run_packed(library, memory, attention, packed_heads, splits, seed=0):
 
 
 def run(library, memory, attention, grad, grad_lse=None, deterministic=False, seed=0, group_splits=1):
-    """The forward, then the backward, which divides the heads that share keys into splits. `deterministic` is None where
-    a block computes all of grad_q."""
+    """The forward, then the backward, with the heads that share keys in splits. `deterministic` is None where a block
+    computes all of grad_q."""
     out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
     gpu = {"seed": seed, "multiprocessors": 2}
     library(f"forward_{attention.name}", *attention.inputs(), out, lse, **gpu)
@@ -213,8 +213,8 @@ def run(library, memory, attention, grad, grad_lse=None, deterministic=False, se
     return out, lse, grads
 
 
-# Groups of heads in splits; head dimension; batch, heads, heads of keys, queries, keys, dimension; options. Tiles have 128
-# keys, and 128 or 64 queries.
+# Splits of the heads that share keys; head dimension; batch, heads, heads of keys, queries, keys, dimension; options.
+# Tiles have 128 keys, and 128 or 64 queries.
 SPLIT_GROUPS = [
     (4, 64, (1, 4, 1, 200, 300, 64), {"causal": True}),
     (3, 64, (2, 6, 1, 140, 260, 40), {"window": (60, 20)}),
@@ -240,7 +240,9 @@ def test_split_groups(library, reference, memory, splits, dims, shape, options):
         if deterministic:
             assert torch.equal(results[0][0], whole[0])
         begin = 0 if deterministic else 1
-        assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0][begin:], other[begin:]))
+        assert all(
+            torch.equal(*pair) for other in results[1:] for pair in zip(results[0][begin:], other[begin:], strict=True)
+        )
 
 
 # Up to 128 keys, which are the only tile of their head; head dimension; batch, heads, heads of keys, queries, keys,

@@ -21,7 +21,7 @@ namespace attention::sm90 {
 template <typename Tile>
 int64_t estimated_iterations(const Mask& mask, int64_t heads, int group, int splits, int multiprocessors) {
   constexpr int kKeys = Tile::kKeys;
-  constexpr int64_t kBlock = 1;               // To begin and end a block.
+  constexpr int64_t kBlock = 1;                // To begin and end a block.
   constexpr int64_t kSums = Tile::kDims / 32;  // To write a split's sums and read them again.
   const int64_t tiles = ceil_div(mask.keys, kKeys), own = kBlock + (splits > 1 ? kSums : 0);
   int64_t longest = 0, total = 0;
@@ -37,9 +37,8 @@ int64_t estimated_iterations(const Mask& mask, int64_t heads, int group, int spl
   return std::max(longest, ceil_div(total * heads * splits, multiprocessors));
 }
 
-// The splits: a divisor of the group. `Tile::kGroupSplits` is the number that the tuner wants, or the next lower divisor;
-// 0: as estimated. A block leaves 64 KiB of sums or, with heads of 128, 128 KiB: its waves are limited for the sake of
-// memory.
+// The splits, a divisor of the group: as estimated or, if the tuner says more than 0, no more than that. A block leaves
+// 64 KiB of sums or, with heads of 128, 128 KiB: so the waves of such blocks are limited.
 template <typename Tile>
 int choose_group_splits(const Mask& mask, int64_t heads, int group, int multiprocessors) {
   constexpr int kMostWaves = 8;

@@ -10,9 +10,9 @@
 
 namespace attention::sm90 {
 
-// Registers of a thread, by setmaxnreg, where a multiprocessor has so many blocks. At launch all threads have kEven; then
-// the producer keeps kMinProducer or a few more, and the consumers share the rest. A single consumer of a single block
-// has all that a thread can have from the start.
+// Registers of a thread, by setmaxnreg, where a multiprocessor has kBlocks blocks. At launch all threads have kEven;
+// then the producer keeps kMinProducer or a few more, and the consumers share the rest. A single consumer of a single
+// block has all that a thread can have from the start.
 template <int kConsumers, int kMinProducer, int kBlocks = 1>
 struct Registers {
   static constexpr bool kMoves = kConsumers * kBlocks > 1;
