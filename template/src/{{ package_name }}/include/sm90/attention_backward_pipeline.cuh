@@ -535,8 +535,7 @@ __device__ void consume(
     named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // No consumer reads the keys any more.
   }
   if (p.group_splits > 1) {
-    const int64_t tile =
-        Sequences::key_tile_index(p, key_tile.sequence, key_tile.head, key_tile.tile, Traits::kKeys);
+    const int64_t tile = Sequences::key_tile_index(p, key_tile.sequence, key_tile.head, key_tile.tile, Traits::kKeys);
     float* sums = split_sums<Traits>(p, tile, key_tile.split);
     keys.store_sums(sums, keys.grad_k);
     keys.store_sums(sums + Traits::kKeys * Traits::D, keys.grad_v);
@@ -651,8 +650,7 @@ __device__ void convert_sums(
     for (int i = 0; i < kPanel / 2; ++i) acc[i] *= scale;
     uint32_t rounded[kPanel / 16][4];
     round_to<T>(rounded, acc);
-    store_rows<T, kTileRows>(
-        tile + part / kRowParts * kPanelBytes<kTileRows>, part % kRowParts * kWgmmaRows, rounded);
+    store_rows<T, kTileRows>(tile + part / kRowParts * kPanelBytes<kTileRows>, part % kRowParts * kWgmmaRows, rounded);
   }
   __syncthreads();
   T* target = static_cast<T*>(view.data) + rows.offset(view);
