@@ -29,6 +29,7 @@ struct ForwardTile {
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
   using Registers = attention::sm90::Registers<kConsumers, 32>;
   static constexpr int kValueDims = D, kQueryStages = 2;
+  static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kBlocks = 1;  // Resident blocks of a multiprocessor.
   // Whether rows are packed (PackedTile), and whether the output leaves from registers, not by way of shared memory.
   static constexpr bool kPacked = false, kStoresRegisters = false;
@@ -66,6 +67,7 @@ struct BackwardTile {
   static constexpr bool kValuesFirst = Tuned::values_first;
   static constexpr int kGroupSplits = Tuned::group_splits;  // See attention_group_splits.h.
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
+  static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kBlocks = kConsumers == 1 ? 2 : 1;  // Resident blocks of a multiprocessor.
   using Registers = attention::sm90::Registers<kConsumers, 24, kBlocks>;
   static constexpr bool kOrdered = false, kSingle = false;
