@@ -14,7 +14,7 @@
 //   multiply_grad_q      a 64 x 64 part of the iteration's dS k, over all keys of the block
 //   store_grad_q         that part to shared memory, for the reduce-add
 //
-// prepare_rows runs before, convert_tile after. With an OrderedTile, blocks add to grad_q in a fixed order: see
+// prepare_rows runs before, convert_tile after; each of the three is launched while the one before it runs. With an OrderedTile, blocks add to grad_q in a fixed order: see
 // attention_turns.cuh. With a SingleTile, which has all keys, they store it. Where the heads of a group are split among
 // blocks (attention_group_splits.h), a block leaves grad_k and grad_v of its heads in float32, and convert_tile adds
 // them up.
@@ -41,6 +41,7 @@
 #include "attention_scheduler.cuh"
 #include "attention_turns.cuh"
 #include "ceil_div.h"
+#include "dependent_launch.cuh"
 #include "exponential.cuh"
 #include "mask.h"
 #include "score.h"
@@ -574,9 +575,11 @@ __device__ void backward_block(
   }
 }
 
-// The index of the block's tile in the scheduler's order.
+// The index of the block's tile in the scheduler's order. What comes after may read what prepare_rows has written.
 template <typename Tile, typename Backward>
 __device__ int tile_of_block(const Backward& p) {
+  wait_for_kernel_before();
+  let_next_kernel_start();
   if constexpr (Tile::kOrdered) {
     return blocks_before(p.progress);
   } else {
@@ -592,6 +595,7 @@ constexpr int kPrepareThreads = 128;
 // progress.
 template <typename T, typename Tile, typename Sequences>
 __device__ void prepare_rows(const typename Sequences::Backward& p, int64_t rows) {
+  let_next_kernel_start();
   constexpr int kLength = kVectorLength<T>, kRows = KernelTraits<Tile>::kRows;
   const int64_t row = int64_t(blockIdx.x) * (kPrepareThreads / kDeltaLanes) + threadIdx.x / kDeltaLanes;
   const auto place = Sequences::template padded_row<kRows>(p, row);
@@ -672,6 +676,7 @@ __device__ void convert_tile(const typename Sequences::Backward& p, int64_t quer
   using Traits = KernelTraits<Tile>;
   constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D;
   __shared__ alignas(kSwizzleAlignment) char tile[std::max(Traits::kRowsBytes, Traits::kKeysBytes)];
+  wait_for_kernel_before();
   if (!Tile::kSingle && blockIdx.x < query_tiles) {
     // Nothing was stored for queries that attend to no key.
     const bool has_keys = !Tile::kOrdered || *Turn::of(p.progress, blockIdx.x, 0).added > 0;
