@@ -293,7 +293,7 @@ void print(int queries, int keys, int kv_heads, int shared, int batch, int dims8
   if (choice.kernel == ForwardKernel::kPacked) {
     const bool few = sm90::has_few_rows(choice.packed_heads, p.mask, p.score);
     shapes = few ? sm90::FewRowsDefaults<D>::shapes : sm90::PackedDefaults<D>::shapes;
-    if (few && sm90::is_short(p.mask)) shapes = "None";
+    if (few && D == 64 && sm90::is_short(p.mask)) shapes = "None";
   }
   std::puts(shapes.data());
 }

@@ -81,12 +81,22 @@ struct KeyTile {
   int head, tile, split;
 };
 
-// The iterations for a tile of keys: the tiles of queries that attend to it, head by head, or of a SingleTile all of
-// them, so that grad_q has a value everywhere. Of an OrderedTile from the last tile to the first, and each of them for
-// all heads: head by head, a block whose tiles are few would wait for the others at each head's beginning.
+// Whether blocks visit tiles of queries from the last to the first, each for all of their heads, and not head by head
+// from the first tile to the last. With a mask that makes tiles differ in length, those that run together then read the
+// same queries: they begin with about the same tile, at whatever tile they end. Blocks of an OrderedTile wait less: head
+// by head, one whose tiles are few would wait for the others at each head's beginning. Then also more heads are to be
+// side by side (wide sections), so that long blocks begin early and a block's neighbour is a step ahead.
+template <typename Tile>
+__host__ __device__ bool descends(const Mask& mask, int heads) {
+  return Tile::kOrdered || (heads > 1 && !mask.is_even());
+}
+
+// The iterations for a tile of keys: the tiles of queries that attend to it or, of a SingleTile, all of them, so that
+// grad_q has a value everywhere.
 template <typename Tile>
 struct Iterations {
   int first_head, end_head, first_tile, end_tile, count;
+  bool descending;
 
   struct RowTile {
     int head, tile;
@@ -94,7 +104,7 @@ struct Iterations {
 
   // For the `heads` heads of queries from `first_head` on.
   __device__ Iterations(const Mask& mask, int first_key, int first_head, int heads)
-      : first_head(first_head), end_head(first_head + heads) {
+      : first_head(first_head), end_head(first_head + heads), descending(descends<Tile>(mask, heads)) {
     constexpr int kRows = KernelTraits<Tile>::kRows;
     const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
     const int first = Tile::kSingle ? 0 : mask.first_query(first_key);
@@ -103,9 +113,9 @@ struct Iterations {
     end_tile = max((end + kRows - 1) / kRows, first_tile);
     count = (end_tile - first_tile) * heads;
   }
-  __device__ RowTile first() const { return {first_head, Tile::kOrdered ? end_tile - 1 : first_tile}; }
+  __device__ RowTile first() const { return {first_head, descending ? end_tile - 1 : first_tile}; }
   __device__ void advance(RowTile& rows) const {
-    if constexpr (Tile::kOrdered) {
+    if (descending) {
       if (++rows.head == end_head) rows = {first_head, rows.tile - 1};
     } else {
       if (++rows.tile == end_tile) rows = {rows.head + 1, first_tile};

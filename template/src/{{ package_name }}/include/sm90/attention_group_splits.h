@@ -32,9 +32,9 @@ int64_t estimated_iterations(const Mask& mask, int64_t heads, int group, int spl
     longest = std::max(longest, iterations);
     total += iterations;
   }
-  // Blocks of equal length take turns; of others, a short one fills what a long one leaves.
+  // Blocks of equal length take turns. Of others, short ones fill what long ones leave, but for half of a long one.
   if (mask.is_even()) return ceil_div(tiles * heads * splits, multiprocessors) * longest;
-  return std::max(longest, ceil_div(total * heads * splits, multiprocessors));
+  return std::max(longest, ceil_div(total * heads * splits, multiprocessors) + longest / 2);
 }
 
 // The splits, a divisor of the group: as estimated or, if the tuner says more than 0, no more than that. A block leaves

@@ -41,10 +41,10 @@ struct PackedTile : ForwardTile<D, Tuned> {
   static constexpr bool kPacked = true, kStoresRegisters = true;
 };
 
-// For sequences that are one short tile: what one block waits for, others hide.
+// For sequences that are one short tile, of heads of 64: while one block waits, others work.
 template <int D, typename Tuned>
 struct ShortTile : PackedTile<D, Tuned> {
-  static constexpr int kBlocks = D == 64 ? 3 : 2;
+  static constexpr int kBlocks = 3;
   using Registers = attention::sm90::Registers<Tuned::consumers, 32, kBlocks>;
 };
 
@@ -72,21 +72,18 @@ struct BackwardTile {
   using Registers = attention::sm90::Registers<kConsumers, 24, kBlocks>;
   static constexpr bool kOrdered = false, kSingle = false;
 
-  // What the heads of a section of the tile scheduler read, where one reads so many bytes.
-  static int64_t section_bytes(int64_t) { return kCacheBytes; }
+  // What the heads of a section of the tile scheduler read, where one reads so many bytes. `wide`: eight heads or more,
+  // as far as these fit in the L2 cache.
+  static int64_t section_bytes(int64_t bytes, bool wide) {
+    constexpr int64_t kHeads = 8, kMostBytes = int64_t(32) << 20;
+    return wide ? std::max(kCacheBytes, std::min(kHeads * bytes, kMostBytes)) : kCacheBytes;
+  }
 };
 
 // Of the deterministic backward: blocks add to grad_q in a fixed order.
 template <int D, typename Tuned>
 struct OrderedTile : BackwardTile<D, Tuned> {
   static constexpr bool kOrdered = true;
-
-  // Blocks of a head wait for each other, and less where blocks of other heads begin between them: a section has eight
-  // heads or more, as far as these fit in the L2 cache.
-  static int64_t section_bytes(int64_t bytes) {
-    constexpr int64_t kHeads = 8, kMostBytes = int64_t(32) << 20;
-    return std::max(BackwardTile<D, Tuned>::kCacheBytes, std::min(kHeads * bytes, kMostBytes));
-  }
 };
 
 // The only tile of keys of its head: a block computes all of grad_q, for which there is no accumulator.
