@@ -14,10 +14,10 @@
 //   multiply_grad_q      a 64 x 64 part of the iteration's dS k, over all keys of the block
 //   store_grad_q         that part to shared memory, for the reduce-add
 //
-// prepare_rows runs before, convert_tile after; each of the three is launched while the one before it runs. With an OrderedTile, blocks add to grad_q in a fixed order: see
-// attention_turns.cuh. With a SingleTile, which has all keys, they store it. Where the heads of a group are split among
-// blocks (attention_group_splits.h), a block leaves grad_k and grad_v of its heads in float32, and convert_tile adds
-// them up.
+// prepare_rows runs before, convert_tile after; each of the three is launched while the one before it runs. With an
+// OrderedTile, blocks add to grad_q in a fixed order: see attention_turns.cuh. With a SingleTile, which has all keys,
+// they store it. Where the heads of a group are split among blocks (attention_group_splits.h), a block leaves grad_k
+// and grad_v of its heads in float32, and convert_tile adds them up.
 //
 // An op says by the class Sequences what its tiles are of:
 //
@@ -82,13 +82,13 @@ struct KeyTile {
 };
 
 // Whether blocks visit tiles of queries from the last to the first, each for all of their heads, and not head by head
-// from the first tile to the last. With a mask that makes tiles differ in length, those that run together then read the
-// same queries: they begin with about the same tile, at whatever tile they end. Blocks of an OrderedTile wait less: head
-// by head, one whose tiles are few would wait for the others at each head's beginning. Then also more heads are to be
-// side by side (wide sections), so that long blocks begin early and a block's neighbour is a step ahead.
+// from the first tile to the last. Where heads share keys and a mask makes tiles differ in length, blocks that run
+// together then read the same queries: they begin with about the same tile, wherever they end. Blocks of an OrderedTile
+// wait less: head by head, one whose tiles are few would wait for the others at each head's beginning. More heads are
+// then side by side (wide sections), so that long blocks begin early, and a block's neighbour is a step ahead.
 template <typename Tile>
-__host__ __device__ bool descends(const Mask& mask, int heads) {
-  return Tile::kOrdered || (heads > 1 && !mask.is_even());
+__host__ __device__ bool descends(const Mask& mask, int group) {
+  return Tile::kOrdered || (group > 1 && !mask.is_even());
 }
 
 // The iterations for a tile of keys: the tiles of queries that attend to it or, of a SingleTile, all of them, so that
@@ -102,9 +102,12 @@ struct Iterations {
     int head, tile;
   };
 
-  // For the `heads` heads of queries from `first_head` on.
-  __device__ Iterations(const Mask& mask, int first_key, int first_head, int heads)
-      : first_head(first_head), end_head(first_head + heads), descending(descends<Tile>(mask, heads)) {
+  // For a split of a group of heads, the one with this number among those of all groups.
+  __device__ Iterations(const Mask& mask, int first_key, int split, int group, int splits)
+      : descending(descends<Tile>(mask, group)) {
+    const int heads = group / splits;
+    first_head = split * heads;
+    end_head = first_head + heads;
     constexpr int kRows = KernelTraits<Tile>::kRows;
     const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
     const int first = Tile::kSingle ? 0 : mask.first_query(first_key);
@@ -569,12 +572,12 @@ __device__ void backward_block(
   char* shared = unaligned + (kSwizzleAlignment - shared_address(unaligned) % kSwizzleAlignment) % kSwizzleAlignment;
   if (threadIdx.x == 0) barriers.init();
   __syncthreads();
-  const int heads = p.heads / p.kv_heads / p.group_splits;
   const Iterations<Tile> iterations(
       Sequences::mask(p, key_tile.sequence),
       key_tile.tile * Traits::kKeys,
-      (key_tile.head * p.group_splits + key_tile.split) * heads,
-      heads);
+      key_tile.head * p.group_splits + key_tile.split,
+      p.heads / p.kv_heads,
+      p.group_splits);
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tile::Registers::kProducer>();
     if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);

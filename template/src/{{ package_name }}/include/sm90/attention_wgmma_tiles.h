@@ -72,8 +72,8 @@ struct BackwardTile {
   using Registers = attention::sm90::Registers<kConsumers, 24, kBlocks>;
   static constexpr bool kOrdered = false, kSingle = false;
 
-  // What the heads of a section of the tile scheduler read, where one reads so many bytes. `wide`: eight heads or more,
-  // as far as these fit in the L2 cache.
+  // What the heads of a section of the tile scheduler read, where a head of keys is read with so many bytes. `wide`:
+  // those of eight heads of keys or more, as far as they fit in the L2 cache.
   static int64_t section_bytes(int64_t bytes, bool wide) {
     constexpr int64_t kHeads = 8, kMostBytes = int64_t(32) << 20;
     return wide ? std::max(kCacheBytes, std::min(kHeads * bytes, kMostBytes)) : kCacheBytes;
