@@ -270,12 +270,15 @@ def test_few_keys(library, reference, memory, dims, shape, options, splits):
 @pytest.mark.parametrize(
     "dims, shape, options, splits",
     [
-        (128, (1, 16, 2, 4097, 4097, 128), {"causal": True}, (8,)),
+        (128, (1, 16, 2, 4097, 4097, 128), {"causal": True}, (4,)),
         (64, (1, 14, 2, 6000, 6000, 64), {"causal": True}, (7,)),
         (128, (1, 2, 1, 20000, 20000, 128), {"causal": True}, (2,)),
         (128, (1, 32, 8, 333, 333, 128), {"causal": True}, (2, 4)),
         (128, (1, 9, 3, 1025, 1025, 96), {"causal": True}, (3,)),
         (128, (1, 4, 1, 8192, 8192, 128), {}, (2,)),  # 64 blocks of 132: two of each.
+        # Long blocks that begin late, and as long ones that need not.
+        (128, (2, 24, 8, 3000, 3000, 128), {"causal": True}, (3,)),
+        (128, (1, 32, 8, 4096, 4096, 128), {"causal": True}, (1,)),
         (128, (4, 16, 4, 4096, 4096, 128), {}, (1,)),  # The blocks fill the GPU.
         (64, (8, 32, 8, 2048, 2048, 64), {"causal": True}, (1,)),
         (128, (1, 4, 4, 100, 100, 128), {}, (1,)),  # No head shares keys.

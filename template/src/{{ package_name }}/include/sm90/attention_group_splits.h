@@ -23,7 +23,7 @@ int64_t estimated_iterations(const Mask& mask, int64_t heads, int group, int spl
   constexpr int kKeys = Tile::kKeys;
   constexpr int64_t kBlock = 1;                // To begin and end a block.
   constexpr int64_t kSums = Tile::kDims / 32;  // To write a split's sums and read them again.
-  const int64_t tiles = ceil_div(mask.keys, kKeys), own = kBlock + (splits > 1 ? kSums : 0);
+  const int64_t own = kBlock + (splits > 1 ? kSums : 0);
   int64_t longest = 0, total = 0;
   for (int first_key = 0; first_key < mask.keys; first_key += kKeys) {
     const int end = mask.end_query(std::min(first_key + kKeys, mask.keys) - 1), begin = mask.first_query(first_key);
@@ -32,16 +32,23 @@ int64_t estimated_iterations(const Mask& mask, int64_t heads, int group, int spl
     longest = std::max(longest, iterations);
     total += iterations;
   }
-  // Blocks of equal length take turns. Of others, short ones fill what long ones leave, but for half of a long one.
+  const int64_t tiles = ceil_div(mask.keys, kKeys);
+  // Blocks of equal length take turns.
   if (mask.is_even()) return ceil_div(tiles * heads * splits, multiprocessors) * longest;
-  return std::max(longest, ceil_div(total * heads * splits, multiprocessors) + longest / 2);
+  // Of others, short ones fill what long ones leave; but where the long ones of some heads begin late, since heads come
+  // in more than two sections, and all the work is little more than one of them, half of one is left over.
+  const int64_t bytes = int64_t(mask.queries) * Tile::kDims * 4 * group;
+  const bool are_side_by_side = heads * bytes <= 2 * Tile::section_bytes(bytes, true);
+  const int64_t mean = ceil_div(total * heads * splits, multiprocessors);
+  const bool is_little = mean * 4 < longest * 7;
+  return std::max(longest, mean + (is_little && !are_side_by_side ? longest / 2 : 0));
 }
 
 // The splits, a divisor of the group: as estimated or, if the tuner says more than 0, no more than that. A block leaves
 // 64 KiB of sums or, with heads of 128, 128 KiB: so the waves of such blocks are limited.
 template <typename Tile>
 int choose_group_splits(const Mask& mask, int64_t heads, int group, int multiprocessors) {
-  constexpr int kMostWaves = 8;
+  constexpr int kMostWaves = 9;
   const int64_t blocks = ceil_div(mask.keys, Tile::kKeys) * heads, most = kMostWaves * multiprocessors;
   if (group == 1 || 2 * blocks > most) return 1;
   int best = 1;
