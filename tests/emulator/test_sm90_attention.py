@@ -91,6 +91,21 @@ def test_results_match_the_reference_with_tuned_tiles(tuned_library, reference, 
 
 
 def check(library, reference, memory, dims, shape, options):
+    attention, expected, expected_lse, leaves, *grads_out = differentiated(reference, memory, dims, shape, options)
+    for deterministic, seeds in ((False, SEEDS), (True, PAIRS)):
+        results = []
+        for seed in seeds:
+            out, lse, grads = run(library, memory, attention, *grads_out, deterministic, seed)
+            close(out, expected)
+            assert torch.allclose(lse, expected_lse, atol=1e-4)
+            for name, gradient, leaf in zip("qkv", grads, leaves, strict=True):
+                close(gradient, leaf.grad, f"gradient of {name}, {deterministic=}")
+            results.append((out, lse, *grads[0 if deterministic else 1 :]))
+        assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
+
+
+def differentiated(reference, memory, dims, shape, options):
+    """A problem; the reference's output, LSE and leaves, with their gradients; and the gradients of output and LSE."""
     torch.manual_seed(0)
     attention = Attention(memory, dims, shape, **options)
     leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
@@ -99,17 +114,7 @@ def check(library, reference, memory, dims, shape, options):
     grad_lse = None if -torch.inf in expected_lse else memory.copy(random(*expected_lse.shape))
     loss = (expected * grad.float()).sum() + (0 if grad_lse is None else (expected_lse * grad_lse).sum())
     loss.backward()
-
-    for deterministic, seeds in ((False, SEEDS), (True, PAIRS)):
-        results = []
-        for seed in seeds:
-            out, lse, grads = run(library, memory, attention, grad, grad_lse, deterministic, seed)
-            close(out, expected)
-            assert torch.allclose(lse, expected_lse, atol=1e-4)
-            for name, gradient, leaf in zip("qkv", grads, leaves, strict=True):
-                close(gradient, leaf.grad, f"gradient of {name}, {deterministic=}")
-            results.append((out, lse, *grads[0 if deterministic else 1 :]))
-        assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
+    return attention, expected, expected_lse, leaves, grad, grad_lse
 
 
 # Wide heads. Head dimension; batch, heads, heads of keys, queries, keys, dimension; dimension of values; options. Tiles
@@ -159,6 +164,10 @@ PACKED = [
     (8, 2, 128, (1, 8, 1, 20, 10, 128), {"causal": True}),  # The first rows attend to no key.
     (3, 2, 64, (1, 6, 2, 45, 40, 64), {"causal": True, "sinks": SINKS}),
     (4, 1, 128, (1, 4, 1, 5, 300, 96), {"sinks": SINKS[:4]}),
+    # Up to 64 keys of heads of 64, too: a tile of its own.
+    (1, 1, 64, (5, 2, 2, 33, 33, 64), {"causal": True}),
+    (2, 1, 64, (2, 4, 2, 30, 60, 48), {"window": (20, 5)}),
+    (1, 2, 64, (1, 2, 1, 64, 64, 40), {}),
 ]
 
 
@@ -182,20 +191,104 @@ def run_packed(library, memory, attention, packed_heads, splits, seed=0):
     return out, lse
 
 
-def run(library, memory, attention, grad, grad_lse=None, deterministic=False, seed=0):
-    """The forward, then the backward."""
+def run(library, memory, attention, grad, grad_lse=None, deterministic=False, seed=0, group_splits=1):
+    """The forward, then the backward, with the heads that share keys in splits. `deterministic` is None where a block
+    computes all of grad_q."""
     out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
     gpu = {"seed": seed, "multiprocessors": 2}
     library(f"forward_{attention.name}", *attention.inputs(), out, lse, **gpu)
     grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
     rows = getattr(library._library, f"backward_rows_{attention.dims}")()
     tiles = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / rows)
-    accum = memory.empty(tiles * rows, attention.dims)
+    accum = None if deterministic is None else memory.empty(tiles * rows, attention.dims)
     progress = memory.empty(1 + tiles, dtype=torch.int32) if deterministic else None
-    scratch = memory.empty(tiles * rows, 2), accum if deterministic else accum.zero_(), progress
-    arguments = (*attention.inputs(), out, lse, grad, grad_lse, *grads, *scratch)
+    if deterministic is False:
+        accum.zero_()
+    scratch = memory.empty(tiles * rows, 2), accum, progress
+    batch, keys, kv_heads = attention.k.shape[:3]
+    sums = (group_splits, batch * kv_heads * math.ceil(keys / 128) * 128, 2 * attention.dims)
+    splits = group_splits, memory.empty(*sums) if group_splits > 1 else None
+    arguments = (*attention.inputs(), out, lse, grad, grad_lse, *grads, *scratch, *splits)
     library(f"backward_{attention.name}", *arguments, **gpu)
     return out, lse, grads
+
+
+# Splits of the heads that share keys; head dimension; batch, heads, heads of keys, queries, keys, dimension; options.
+# Tiles have 128 keys, and 128 or 64 queries.
+SPLIT_GROUPS = [
+    (4, 64, (1, 4, 1, 200, 300, 64), {"causal": True}),
+    (3, 64, (2, 6, 1, 140, 260, 40), {"window": (60, 20)}),
+    (2, 128, (1, 8, 2, 150, 200, 128), {"causal": True, "softcap": 20.0}),
+    (2, 128, (1, 4, 2, 100, 40, 96), {"causal": True, "sinks": SINKS[:4]}),
+    (3, 128, (1, 3, 1, 70, 400, 128), {"window": (100, -1)}),  # No query attends to the first tiles of keys.
+]
+
+
+@pytest.mark.parametrize("splits, dims, shape, options", SPLIT_GROUPS)
+def test_split_groups(library, reference, memory, splits, dims, shape, options):
+    """The gradient of q is that of the whole group to the bit; those of k and v, sums of the splits, differ by a
+    rounding at most. All have the same bits in every run."""
+    attention, _, _, leaves, *grads_out = differentiated(reference, memory, dims, shape, options)
+    for deterministic, seeds in ((False, SEEDS), (True, PAIRS)):
+        arguments = library, memory, attention, *grads_out, deterministic
+        whole = run(*arguments)[2]
+        results = [run(*arguments, seed, splits)[2] for seed in seeds]
+        for name, gradient, undivided, leaf in zip("qkv", results[0], whole, leaves, strict=True):
+            close(gradient, leaf.grad, f"gradient of {name}, {deterministic=}")
+            rounding = torch.finfo(gradient.dtype).eps
+            assert torch.allclose(gradient.float(), undivided.float(), rtol=rounding, atol=rounding)
+        if deterministic:
+            assert torch.equal(results[0][0], whole[0])
+        begin = 0 if deterministic else 1
+        assert all(
+            torch.equal(*pair) for other in results[1:] for pair in zip(results[0][begin:], other[begin:], strict=True)
+        )
+
+
+# Up to 128 keys, which are the only tile of their head; head dimension; batch, heads, heads of keys, queries, keys,
+# dimension; options; splits of the groups. Up to 64 keys of 64 dimensions have a tile of their own.
+FEW_KEYS = [
+    (64, (2, 3, 3, 33, 33, 64), {"causal": True}, 1),
+    (64, (1, 4, 2, 150, 64, 40), {"causal": True, "softcap": 3.0}, 1),  # A tile of queries that attend to no key.
+    (64, (1, 4, 1, 20, 10, 64), {"sinks": SINKS[:4]}, 4),
+    (64, (1, 2, 1, 200, 100, 64), {"window": (60, 20)}, 1),
+    (128, (2, 2, 2, 100, 128, 128), {"softcap": 20.0}, 1),
+    (128, (1, 4, 2, 150, 70, 96), {"causal": True, "sinks": SINKS[:4]}, 2),
+    (128, (1, 1, 1, 1, 1, 128), {}, 1),
+]
+
+
+@pytest.mark.parametrize("dims, shape, options, splits", FEW_KEYS)
+def test_few_keys(library, reference, memory, dims, shape, options, splits):
+    attention, _, _, leaves, *grads_out = differentiated(reference, memory, dims, shape, options)
+    results = [run(library, memory, attention, *grads_out, None, seed, splits)[2] for seed in SEEDS]
+    for name, gradient, leaf in zip("qkv", results[0], leaves, strict=True):
+        close(gradient, leaf.grad, f"gradient of {name}")
+    assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize(
+    "dims, shape, options, splits",
+    [
+        (128, (1, 16, 2, 4097, 4097, 128), {"causal": True}, (4,)),
+        (64, (1, 14, 2, 6000, 6000, 64), {"causal": True}, (7,)),
+        (128, (1, 2, 1, 20000, 20000, 128), {"causal": True}, (2,)),
+        (128, (1, 32, 8, 333, 333, 128), {"causal": True}, (2, 4)),
+        (128, (1, 9, 3, 1025, 1025, 96), {"causal": True}, (3,)),
+        (128, (1, 4, 1, 8192, 8192, 128), {}, (2,)),  # 64 blocks of 132: two of each.
+        # Long blocks that begin late, and as long ones that need not.
+        (128, (2, 24, 8, 3000, 3000, 128), {"causal": True}, (3,)),
+        (128, (1, 32, 8, 4096, 4096, 128), {"causal": True}, (1,)),
+        (128, (4, 16, 4, 4096, 4096, 128), {}, (1,)),  # The blocks fill the GPU.
+        (64, (8, 32, 8, 2048, 2048, 64), {"causal": True}, (1,)),
+        (128, (1, 4, 4, 100, 100, 128), {}, (1,)),  # No head shares keys.
+        (64, (1, 2, 1, 0, 100, 64), {}, (1,)),
+    ],
+)
+def test_groups_are_split_where_blocks_are_few(library, memory, dims, shape, options, splits):
+    attention = Attention(memory, dims, (*shape[:3], 1, 1, shape[5]), **options)
+    attention.shape.queries, attention.shape.keys = shape[3:5]
+    assert getattr(library._library, f"group_splits_{dims}")(ctypes.byref(attention.shape), 132) in splits
 
 
 @pytest.mark.parametrize("dims", (64, 128))

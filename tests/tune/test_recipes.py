@@ -293,6 +293,7 @@ void print(int queries, int keys, int kv_heads, int shared, int batch, int dims8
   if (choice.kernel == ForwardKernel::kPacked) {
     const bool few = sm90::has_few_rows(choice.packed_heads, p.mask, p.score);
     shapes = few ? sm90::FewRowsDefaults<D>::shapes : sm90::PackedDefaults<D>::shapes;
+    if (few && D == 64 && sm90::is_short(p.mask)) shapes = "None";
   }
   std::puts(shapes.data());
 }
@@ -301,6 +302,7 @@ ATTENTIONS = [
     *((1, 4096, 32, 1, 4, 16, 0), (8, 4096, 1, 1, 1, 8, 0), (9, 4096, 1, 1, 1, 8, 0), (2, 4096, 4, 8, 16, 16, 0)),
     *((16, 4096, 32, 1, 4, 16, 1), (70, 3000, 2, 5, 1, 16, 1), (70, 300, 2, 5, 1, 8, 0), (333, 333, 8, 4, 1, 16, 1)),
     *((256, 4096, 32, 1, 1, 16, 0), (300, 131072, 4, 7, 2, 8, 1), (40, 20, 1, 200, 1, 8, 1), (17, 129, 3, 1, 40, 8, 0)),
+    *((33, 33, 16, 1, 128, 8, 1), (50, 65, 12, 1, 16, 8, 0), (60, 64, 4, 4, 30, 16, 1)),
 ]
 
 
@@ -450,15 +452,15 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         {"FewRowsDefaults<128>": "sm90::fwd::KernelTraits<sm90::PackedTile<128, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, gradient of heads of 64", True): (
-        "sm90/backward.cu T=float16 D=64 ORDERED=false",
+        "sm90/backward.cu T=float16 D=64 KIND=kOrdinary",
         {"BackwardDefaults<64>": "sm90::bwd::KernelTraits<sm90::BackwardTile<64, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, gradient of heads of 128", True): (
-        "sm90/backward.cu T=float16 D=128 ORDERED=false",
+        "sm90/backward.cu T=float16 D=128 KIND=kOrdinary",
         {"BackwardDefaults<128>": "sm90::bwd::KernelTraits<sm90::BackwardTile<128, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, deterministic gradient of heads of 128", True): (
-        "sm90/backward.cu T=float16 D=128 ORDERED=true",
+        "sm90/backward.cu T=float16 D=128 KIND=kOrdered",
         {"OrderedDefaults<128>": "sm90::bwd::KernelTraits<sm90::OrderedTile<128, {0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "wgmma, large tiles", False): (

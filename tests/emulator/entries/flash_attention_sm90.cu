@@ -1,7 +1,7 @@
 // The kernels of sm90/, whose files instantiate themselves for this type and head dimension.
 #define INSTANCE_T float16
 #define INSTANCE_D 64
-#define INSTANCE_ORDERED false
+#define INSTANCE_KIND kOrdinary
 
 #include "flash_attention_problem.h"
 #include "sm80/combine.cu"
@@ -10,7 +10,12 @@
 
 #define EXPORT(name, T, D) \
   extern "C" int backward_rows_##D() { \
-    return sm90::visit_backward_tile<D, false>([](auto tile) { return tile.kRows; }); \
+    return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>({}, [](auto tile) { return tile.kRows; }); \
+  } \
+  extern "C" int group_splits_##D(const Shape* shape, int multiprocessors) { \
+    const Problem p = problem(*shape, nullptr, nullptr, nullptr, 0); \
+    return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>( \
+        p, [&](auto tile) { return sm90::group_splits<decltype(tile)>(p, multiprocessors); }); \
   } \
   extern "C" cudaError_t forward_##name##_##D( \
       const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \
@@ -58,7 +63,9 @@
       void* grad_v, \
       float* stats, \
       float* accum, \
-      int* progress) { \
+      int* progress, \
+      int64_t group_splits, \
+      float* split_sums) { \
     const Backward p{ \
         problem(*shape, q, k, v, softcap), \
         shape->of_queries(out), \
@@ -70,8 +77,12 @@
         grad_lse, \
         stats, \
         accum, \
-        progress}; \
-    return progress ? sm90::backward<T, D, true>(p, nullptr) : sm90::backward<T, D, false>(p, nullptr); \
+        progress, \
+        int(group_splits), \
+        split_sums}; \
+    if (!accum) return sm90::backward<T, D, BackwardKind::kSingle>(p, nullptr); \
+    return progress ? sm90::backward<T, D, BackwardKind::kOrdered>(p, nullptr) \
+                    : sm90::backward<T, D, BackwardKind::kOrdinary>(p, nullptr); \
   }
 EXPORT(float16, float16, 64)
 EXPORT(bfloat16, bfloat16, 128)

@@ -88,6 +88,22 @@ def _sm90_ordered_gradient(compiled, reference, memory) -> None:
         assert all(map(torch.equal, first, grads)), f"seed {seed}: other bits"
 
 
+def _sm90_few_keys_gradient(compiled, reference, memory) -> None:
+    """Of one tile of keys, to whose first tile of queries there is no key, and of a group of heads in two splits."""
+    for seed in ALL_SCHEDULES:
+        attention = recipes.Attention(memory, 64, (1, 2, 1, 200, 40, 64), causal=True)
+        leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
+        expected, lse = reference("flash_attention").flash_attention(*leaves, causal=True, return_lse=True)
+        grad = attention.random_tensor(*expected.shape)
+        expected.backward(grad.float())
+        out, lse = memory.copy(expected.detach().half()), memory.copy(lse.detach())
+        grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
+        arguments = (*attention.inputs(), out, lse, grad, *grads, memory.empty(512, 2), memory.empty(2, 64, 128))
+        compiled("")("backward", *arguments, seed=seed, multiprocessors=2)
+        for gradient, leaf in zip(grads, leaves, strict=True):
+            recipes.close(gradient, leaf.grad)
+
+
 def _include(compiled, reference, memory) -> None:
     kernels = compiled("include")
     for seed in ALL_SCHEDULES:
@@ -132,7 +148,7 @@ extern "C" cudaError_t forward(
 SM90_ORDERED_GRADIENT = """
 #define INSTANCE_T float16
 #define INSTANCE_D 64
-#define INSTANCE_ORDERED true
+#define INSTANCE_KIND kOrdered
 #include "flash_attention_problem.h"
 #include "sm90/backward.cu"
 extern "C" cudaError_t backward(
@@ -141,7 +157,24 @@ extern "C" cudaError_t backward(
   const Backward p{
       problem(*shape, q, k, v, softcap), shape->of_queries(out), shape->of_queries(grad), shape->of_queries(grad_q),
       shape->of_keys(grad_k), shape->of_keys(grad_v), lse, nullptr, stats, accum, progress};
-  return sm90::backward<float16, 64, true>(p, nullptr);
+  return sm90::backward<float16, 64, BackwardKind::kOrdered>(p, nullptr);
+}
+"""
+
+
+SM90_FEW_KEYS_GRADIENT = """
+#define INSTANCE_T float16
+#define INSTANCE_D 64
+#define INSTANCE_KIND kSingle
+#include "flash_attention_problem.h"
+#include "sm90/backward.cu"
+extern "C" cudaError_t backward(
+    const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse, void* grad, void* grad_q,
+    void* grad_k, void* grad_v, float* stats, float* sums) {
+  const Backward p{
+      problem(*shape, q, k, v, softcap), shape->of_queries(out), shape->of_queries(grad), shape->of_queries(grad_q),
+      shape->of_keys(grad_k), shape->of_keys(grad_v), lse, nullptr, stats, nullptr, nullptr, 2, sums};
+  return sm90::backward<float16, 64, BackwardKind::kSingle>(p, nullptr);
 }
 """
 
@@ -169,6 +202,7 @@ CHECKS = {
     "flash_attention": Check("flash_attention", _first_export("flash_attention.cu"), _flash_attention),
     "sm90_attention": Check("flash_attention", SM90_ATTENTION, _sm90_attention_forward),
     "sm90_ordered_gradient": Check("flash_attention", SM90_ORDERED_GRADIENT, _sm90_ordered_gradient),
+    "sm90_few_keys_gradient": Check("flash_attention", SM90_FEW_KEYS_GRADIENT, _sm90_few_keys_gradient),
     "include": Check("elementwise", (ENTRIES / "vocabulary.cu").read_text(), _include),
 }
 

@@ -27,6 +27,11 @@ def _turns(name: str, kind: Kind, old: str, new: str = "", file: str = "turns", 
     return Fault(name, "sm90_ordered_gradient", path, kind, old, new, **options)
 
 
+def _few_keys(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
+    path = "../../include/sm90/attention_backward_pipeline.cuh"
+    return Fault(name, "sm90_few_keys_gradient", path, kind, old, new, **options)
+
+
 # The other mutated headers are in cuda/.
 HEADER_FOLDERS = dict.fromkeys(("mbarrier.cuh", "product_accumulator.cuh", "product_tiles.cuh"), "sm90")
 
@@ -150,6 +155,19 @@ TURNS = [
     ),
 ]
 
+FEW_KEYS = [
+    _few_keys(
+        *("queries_without_keys_not_visited", Kind.TAIL),
+        *("Tile::kSingle ? 0 : mask.first_query(first_key)", "mask.first_query(first_key)"),
+    ),
+    _few_keys(
+        *("part_overwritten_while_it_leaves", Kind.STAGE),
+        *("if (leads) tma_store_wait_read<0>();\n    __syncwarp();", "__syncwarp();"),
+    ),
+    _few_keys("splits_in_one_place", Kind.TWO_WRITERS, "tile * p.group_splits + split", "tile * p.group_splits"),
+    _few_keys("sums_of_the_first_split", Kind.INDEX, "sums, p.group_splits, 2 * kKeys", "sums, 1, 2 * kKeys"),
+]
+
 HEADERS = [
     _header(
         *("rows_beyond_the_last", Kind.TENSOR_END, "tile.cuh"),
@@ -229,5 +247,5 @@ RECIPE_FAULTS = [
         for mutant in CUDA
         if (name := mutant.name.removeprefix("cuda_")) in _FROM_FUZZING
     ),
-    *(LINEAR + ATTENTION + TURNS + HEADERS),
+    *(LINEAR + ATTENTION + TURNS + FEW_KEYS + HEADERS),
 ]

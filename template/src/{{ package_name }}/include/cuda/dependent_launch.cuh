@@ -25,18 +25,30 @@ __device__ inline void wait_for_kernel_before() {
 #endif
 }
 
-// Launches a kernel that calls wait_for_kernel_before.
+// Launches a kernel that calls wait_for_kernel_before, with so much dynamic shared memory or none.
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch_dependent(
-    void (*kernel)(Parameters...), dim3 blocks, dim3 threads, cudaStream_t stream, Arguments... arguments) {
+    void (*kernel)(Parameters...),
+    dim3 blocks,
+    dim3 threads,
+    size_t shared_bytes,
+    cudaStream_t stream,
+    const Arguments&... arguments) {
   cudaLaunchAttribute early;
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t configuration = {};
   configuration.gridDim = blocks;
   configuration.blockDim = threads;
+  configuration.dynamicSmemBytes = shared_bytes;
   configuration.stream = stream;
   configuration.attrs = &early;
   configuration.numAttrs = compute_capability() >= 90;
   return cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...);
+}
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t launch_dependent(
+    void (*kernel)(Parameters...), dim3 blocks, dim3 threads, cudaStream_t stream, const Arguments&... arguments) {
+  return launch_dependent(kernel, blocks, threads, size_t(0), stream, arguments...);
 }

@@ -14,18 +14,22 @@
 //   multiply_grad_q      a 64 x 64 part of the iteration's dS k, over all keys of the block
 //   store_grad_q         that part to shared memory, for the reduce-add
 //
-// prepare_rows runs before, convert_tile after. With an OrderedTile, blocks add to grad_q in a fixed order: see
-// attention_turns.cuh.
+// prepare_rows runs before, convert_tile after; each of the three is launched while the one before it runs. With an
+// OrderedTile, blocks add to grad_q in a fixed order: see attention_turns.cuh. With a SingleTile, which has all keys,
+// they store it. Where the heads of a group are split among blocks (attention_group_splits.h), a block leaves grad_k
+// and grad_v of its heads in float32, and convert_tile adds them up.
 //
 // An op says by the class Sequences what its tiles are of:
 //
 //   Backward     the problem, a kernel's parameter
-//   Tensors      q, k, v, grad, grad_k and grad_v, as TMA copies them (see attention_forward_pipeline.cuh)
+//   Tensors      q, k, v, grad, grad_k, grad_v and, for a SingleTile, grad_q, as TMA copies them (see
+//                attention_forward_pipeline.cuh)
 //   Sequence     which sequence a tile of keys is of; queries() and keys() are what `coordinates` takes for its rows
 //   mask         the mask of a sequence
 //   tile_index   the index of a tile of queries, in the row statistics and in the accumulator of grad_q
 //   padded_row   the row with this number among those of all such tiles
 //   padded_tile  the tile with this index: how many rows it has, and where they are
+//   key_tile_index, padded_key_tile   the same of tiles of keys
 
 #pragma once
 
@@ -37,6 +41,7 @@
 #include "attention_scheduler.cuh"
 #include "attention_turns.cuh"
 #include "ceil_div.h"
+#include "dependent_launch.cuh"
 #include "exponential.cuh"
 #include "mask.h"
 #include "score.h"
@@ -53,8 +58,8 @@ struct KernelTraits {
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kRowsBytes = kTileBytes<kRows, D>;
   static constexpr int kDsBytes = kTileBytes<kKeys, kRows>;
-  // A consumer's part of an iteration's grad_q: 64 x 64 elements, float32.
-  static constexpr int kPart = kWgmmaRows * kPanel, kPartBytes = kPart * sizeof(float);
+  // A consumer's part of an iteration's grad_q: 64 x 64 elements, float32 or, of a SingleTile, as the output has them.
+  static constexpr int kPart = kWgmmaRows * kPanel, kPartBytes = kPart * (Tile::kSingle ? 2 : sizeof(float));
   static constexpr int kRowParts = kRows / kWgmmaRows;  // Parts along the rows; the others are along the dimensions.
   static constexpr int kStats = 2 * kRows, kStatsBytes = kStats * sizeof(float);  // LSEs and deltas of a tile.
   // Offsets in shared memory: keys, values, the rings of queries and gradients, dS^T of this iteration and the last,
@@ -66,39 +71,54 @@ struct KernelTraits {
   static constexpr int kStatsOffset = kPartsOffset + kConsumers * kPartBytes;
   static constexpr int kBytes = kStatsOffset + kQueryStages * kStatsBytes + kSwizzleAlignment;
   static_assert(kConsumers * kPart == kRows * D, "each consumer computes one part of an iteration's grad_q");
-  static_assert(kBytes + 1024 <= 227 * 1024, "more shared memory than a multiprocessor has");
+  static_assert(Tile::kBlocks * (kBytes + 1024) <= 227 * 1024, "more shared memory than a multiprocessor has");
 };
 
-// A tile of a sequence's keys; `head` counts those of keys.
+// A tile of a sequence's keys; `head` counts those of keys. The block has the queries of a split of the head's group.
 template <typename Sequence>
 struct KeyTile {
   Sequence sequence;
-  int head, tile;
+  int head, tile, split;
 };
 
-// The iterations for a tile of keys: the tiles of queries that attend to it, head by head. Of an OrderedTile from the
-// last tile to the first, and each of them for all heads: head by head, a block whose tiles are few would wait for the
-// others at each head's beginning.
+// Whether blocks visit tiles of queries from the last to the first, each for all of their heads, and not head by head
+// from the first tile to the last. Where heads share keys and a mask makes tiles differ in length, blocks that run
+// together then read the same queries: they begin with about the same tile, wherever they end. Blocks of an OrderedTile
+// wait less: head by head, one whose tiles are few would wait for the others at each head's beginning. More heads are
+// then side by side (wide sections), so that long blocks begin early, and a block's neighbour is a step ahead.
+template <typename Tile>
+__host__ __device__ bool descends(const Mask& mask, int group) {
+  return Tile::kOrdered || (group > 1 && !mask.is_even());
+}
+
+// The iterations for a tile of keys: the tiles of queries that attend to it or, of a SingleTile, all of them, so that
+// grad_q has a value everywhere.
 template <typename Tile>
 struct Iterations {
   int first_head, end_head, first_tile, end_tile, count;
+  bool descending;
 
   struct RowTile {
     int head, tile;
   };
 
-  __device__ Iterations(const Mask& mask, int first_key, int kv_head, int group) {
+  // For a split of a group of heads, the one with this number among those of all groups.
+  __device__ Iterations(const Mask& mask, int first_key, int split, int group, int splits)
+      : descending(descends<Tile>(mask, group)) {
+    const int heads = group / splits;
+    first_head = split * heads;
+    end_head = first_head + heads;
     constexpr int kRows = KernelTraits<Tile>::kRows;
     const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
-    first_head = kv_head * group;
-    end_head = first_head + group;
-    first_tile = mask.first_query(first_key) / kRows;
-    end_tile = max((mask.end_query(last_key) + kRows - 1) / kRows, first_tile);
-    count = (end_tile - first_tile) * group;
+    const int first = Tile::kSingle ? 0 : mask.first_query(first_key);
+    const int end = Tile::kSingle ? mask.queries : mask.end_query(last_key);
+    first_tile = first / kRows;
+    end_tile = max((end + kRows - 1) / kRows, first_tile);
+    count = (end_tile - first_tile) * heads;
   }
-  __device__ RowTile first() const { return {first_head, Tile::kOrdered ? end_tile - 1 : first_tile}; }
+  __device__ RowTile first() const { return {first_head, descending ? end_tile - 1 : first_tile}; }
   __device__ void advance(RowTile& rows) const {
-    if constexpr (Tile::kOrdered) {
+    if (descending) {
       if (++rows.head == end_head) rows = {first_head, rows.tile - 1};
     } else {
       if (++rows.tile == end_tile) rows = {rows.head + 1, first_tile};
@@ -207,11 +227,21 @@ __device__ void produce(
   }
 }
 
-// For one warp of the producer warpgroup: adds the parts of grad_q to the accumulator in global memory. The first block
-// of an ordered backward stores them, so that nothing need be zeroed.
+// For one warp of the producer warpgroup: stores a part of grad_q of a SingleTile.
+template <typename Traits, typename Tensors, typename Sequence, typename RowTile>
+__device__ void store_part(
+    const Tensors& tensors, const Sequence& sequence, const RowTile& rows, int part, const char* source) {
+  const int row = rows.tile * Traits::kRows + part % Traits::kRowParts * kWgmmaRows;
+  const int column = part / Traits::kRowParts * kPanel;
+  tma_store(tensors.grad_q.map, source, tensors.grad_q.coordinates(sequence.queries(), rows.head, row, column));
+}
+
+// For that warp: adds the parts of grad_q to the accumulator in global memory. The first block of an ordered backward
+// stores them, so that nothing need be zeroed.
 template <typename Tile, typename Sequences>
 __device__ void reduce_grad_q(
     const typename Sequences::Backward& p,
+    const typename Sequences::Tensors& tensors,
     const char* shared,
     const Iterations<Tile>& iterations,
     const KeyTile<typename Sequences::Sequence>& key_tile) {
@@ -236,7 +266,9 @@ __device__ void reduce_grad_q(
       if (leads) {
         float* target = accum + part * Traits::kPart;
         const char* source = shared + Traits::kPartsOffset + part * Traits::kPartBytes;
-        if (Tile::kOrdered && turn.is_first()) {
+        if constexpr (Tile::kSingle) {
+          store_part<Traits>(tensors, key_tile.sequence, rows, part, source);
+        } else if (Tile::kOrdered && turn.is_first()) {
           tma_store_bytes(target, source, Traits::kPartBytes);
         } else {
           tma_add(target, source, Traits::kPartBytes);
@@ -377,14 +409,23 @@ struct Keys {
     wgmma_commit();
   }
 
-  // In the order of registers and threads, which convert_tile undoes.
-  __device__ __forceinline__ void store_grad_q(char* shared, const float (&part)[kPanel / 2]) const {
-    float4* target = reinterpret_cast<float4*>(shared + Traits::kPartsOffset + consumer * Traits::kPartBytes);
+  // In the order of registers and threads, which convert_tile undoes; of a SingleTile as grad_q has it.
+  __device__ __forceinline__ void store_grad_q(char* shared, float (&part)[kPanel / 2], float scale) const {
+    char* tile = shared + Traits::kPartsOffset + consumer * Traits::kPartBytes;
     named_barrier_sync(kPartEmpty + consumer, kWarpgroup + kWarp);
+    if constexpr (Tile::kSingle) {
 #pragma unroll
-    for (int n = 0; n < kPanel / 8; ++n) {
-      target[n * kWarpgroup + threadIdx.x % kWarpgroup] = {
-          part[4 * n], part[4 * n + 1], part[4 * n + 2], part[4 * n + 3]};
+      for (int i = 0; i < kPanel / 2; ++i) part[i] *= scale;
+      uint32_t rounded[kPanel / 16][4];
+      round_to<T>(rounded, part);
+      store_rows<T, kWgmmaRows>(tile, 0, rounded);
+    } else {
+      float4* target = reinterpret_cast<float4*>(tile);
+#pragma unroll
+      for (int n = 0; n < kPanel / 8; ++n) {
+        target[n * kWarpgroup + threadIdx.x % kWarpgroup] = {
+            part[4 * n], part[4 * n + 1], part[4 * n + 2], part[4 * n + 3]};
+      }
     }
     fence_async_shared();
     named_barrier_arrive(kPartFull + consumer, kWarpgroup + kWarp);
@@ -412,7 +453,26 @@ struct Keys {
       tma_store_commit();
     }
   }
+
+  // The epilogue of a split: leaves a gradient for convert_tile to add up.
+  __device__ __forceinline__ void store_sums(float* tile, const float (&acc)[D / 2]) const {
+#pragma unroll
+    for (int panel = 0; panel < D / kPanel; ++panel) {
+      float4* target = reinterpret_cast<float4*>(tile + (panel * Traits::kConsumers + consumer) * Traits::kPart);
+#pragma unroll
+      for (int n = 0; n < kPanel / 8; ++n) {
+        const float* values = acc + panel * kPanel / 2 + 4 * n;
+        target[n * kWarpgroup + threadIdx.x % kWarpgroup] = {values[0], values[1], values[2], values[3]};
+      }
+    }
+  }
 };
+
+// Where a split leaves its sums for a tile of keys: grad_k, then grad_v, each in parts of 64 x 64, panel by panel.
+template <typename Traits, typename Backward>
+__device__ float* split_sums(const Backward& p, int64_t tile, int split) {
+  return p.split_sums + (tile * p.group_splits + split) * 2 * Traits::kKeys * Traits::D;
+}
 
 // One iteration of a consumer.
 template <typename T, typename Tile>
@@ -461,7 +521,7 @@ __device__ __forceinline__ void iterate(
   release(barriers.empty_queries[query_stage]);
   wgmma_wait<0>();
   wgmma_pin(part);
-  keys.store_grad_q(shared, part);
+  keys.store_grad_q(shared, part, score.scale);
 }
 
 template <typename T, typename Tile, typename Sequences>
@@ -488,6 +548,13 @@ __device__ void consume(
     }
     named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // No consumer reads the keys any more.
   }
+  if (p.group_splits > 1) {
+    const int64_t tile = Sequences::key_tile_index(p, key_tile.sequence, key_tile.head, key_tile.tile, Traits::kKeys);
+    float* sums = split_sums<Traits>(p, tile, key_tile.split);
+    keys.store_sums(sums, keys.grad_k);
+    keys.store_sums(sums + Traits::kKeys * Traits::D, keys.grad_v);
+    return;
+  }
   keys.store(shared, keys.grad_k, p.score.scale, tensors.grad_k, key_tile);
   keys.store(shared + Traits::kValuesOffset, keys.grad_v, 1, tensors.grad_v, key_tile);
   if (threadIdx.x % kWarpgroup == 0) tma_store_wait_read<0>();  // Shared memory must outlive the store.
@@ -506,20 +573,26 @@ __device__ void backward_block(
   if (threadIdx.x == 0) barriers.init();
   __syncthreads();
   const Iterations<Tile> iterations(
-      Sequences::mask(p, key_tile.sequence), key_tile.tile * Traits::kKeys, key_tile.head, p.heads / p.kv_heads);
+      Sequences::mask(p, key_tile.sequence),
+      key_tile.tile * Traits::kKeys,
+      key_tile.head * p.group_splits + key_tile.split,
+      p.heads / p.kv_heads,
+      p.group_splits);
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tile::Registers::kProducer>();
     if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
-    if (threadIdx.x / kWarp == 1) reduce_grad_q<Tile, Sequences>(p, shared, iterations, key_tile);
+    if (threadIdx.x / kWarp == 1) reduce_grad_q<Tile, Sequences>(p, tensors, shared, iterations, key_tile);
   } else {
     take_registers<Tile::Registers::kConsumer>();
     consume<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
   }
 }
 
-// The index of the block's tile in the scheduler's order.
+// The index of the block's tile in the scheduler's order. What comes after may read what prepare_rows has written.
 template <typename Tile, typename Backward>
 __device__ int tile_of_block(const Backward& p) {
+  wait_for_kernel_before();
+  let_next_kernel_start();
   if constexpr (Tile::kOrdered) {
     return blocks_before(p.progress);
   } else {
@@ -535,6 +608,7 @@ constexpr int kPrepareThreads = 128;
 // progress.
 template <typename T, typename Tile, typename Sequences>
 __device__ void prepare_rows(const typename Sequences::Backward& p, int64_t rows) {
+  let_next_kernel_start();
   constexpr int kLength = kVectorLength<T>, kRows = KernelTraits<Tile>::kRows;
   const int64_t row = int64_t(blockIdx.x) * (kPrepareThreads / kDeltaLanes) + threadIdx.x / kDeltaLanes;
   const auto place = Sequences::template padded_row<kRows>(p, row);
@@ -567,44 +641,69 @@ __device__ void prepare_rows(const typename Sequences::Backward& p, int64_t rows
   }
 }
 
-// Scales and rounds a tile of the accumulator of grad_q, and brings it from the order of store_grad_q to that of the
-// tensor.
-template <typename T, typename Tile, typename Sequences>
-__device__ void convert_tile(const typename Sequences::Backward& p) {
+// Adds up `count` tiles of kTileRows rows in float32, each `step` elements after the one before, scales and rounds the
+// sums, and brings them from the order of store_grad_q to that of the tensor.
+template <typename T, typename Tile, int kTileRows, typename Rows>
+__device__ void convert_sums(
+    const float* sums, int count, int64_t step, float scale, const View& view, const Rows& rows, int dim, char* tile) {
   using Traits = KernelTraits<Tile>;
-  constexpr int kRows = Traits::kRows, D = Traits::D;
-  constexpr int kThreads = Traits::kConsumers * kWarpgroup, kChunks = D * 2 / kSwizzleChunk;
-  __shared__ alignas(kSwizzleAlignment) char tile[Traits::kRowsBytes];
-  const auto rows = Sequences::template padded_tile<kRows>(p, blockIdx.x);
-  const int part = threadIdx.x / kWarpgroup;
-  const float4* source =
-      reinterpret_cast<const float4*>(p.grad_q_accum + int64_t(blockIdx.x) * kRows * D + part * Traits::kPart);
-  // Nothing was stored for queries that attend to no key.
-  const bool has_keys = !Tile::kOrdered || *Turn::of(p.progress, blockIdx.x, 0).added > 0;
-  float acc[kPanel / 2];
+  constexpr int kThreads = Traits::kConsumers * kWarpgroup, kChunks = Traits::D * 2 / kSwizzleChunk;
+  constexpr int kRowParts = kTileRows / kWgmmaRows, kParts = kRowParts * Traits::D / kPanel;
 #pragma unroll
-  for (int n = 0; n < kPanel / 8; ++n) {
-    const float4 values = has_keys ? source[n * kWarpgroup + threadIdx.x % kWarpgroup] : float4{0, 0, 0, 0};
-    acc[4 * n] = values.x * p.score.scale;
-    acc[4 * n + 1] = values.y * p.score.scale;
-    acc[4 * n + 2] = values.z * p.score.scale;
-    acc[4 * n + 3] = values.w * p.score.scale;
+  for (int part = threadIdx.x / kWarpgroup; part < kParts; part += Traits::kConsumers) {
+    float acc[kPanel / 2] = {};
+    for (int i = 0; i < count; ++i) {
+      const float4* source = reinterpret_cast<const float4*>(sums + i * step + part * Traits::kPart);
+#pragma unroll
+      for (int n = 0; n < kPanel / 8; ++n) {
+        const float4 values = source[n * kWarpgroup + threadIdx.x % kWarpgroup];
+        acc[4 * n] += values.x;
+        acc[4 * n + 1] += values.y;
+        acc[4 * n + 2] += values.z;
+        acc[4 * n + 3] += values.w;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kPanel / 2; ++i) acc[i] *= scale;
+    uint32_t rounded[kPanel / 16][4];
+    round_to<T>(rounded, acc);
+    store_rows<T, kTileRows>(tile + part / kRowParts * kPanelBytes<kTileRows>, part % kRowParts * kWgmmaRows, rounded);
   }
-  uint32_t rounded[kPanel / 16][4];
-  round_to<T>(rounded, acc);
-  const int panel = part / Traits::kRowParts;
-  store_rows<T, kRows>(tile + panel * kPanelBytes<kRows>, part % Traits::kRowParts * kWgmmaRows, rounded);
   __syncthreads();
-  T* target = static_cast<T*>(p.grad_q.data) + rows.offset(p.grad_q);
+  T* target = static_cast<T*>(view.data) + rows.offset(view);
   const int chunk = threadIdx.x % kChunks;
 #pragma unroll
-  for (int row = threadIdx.x / kChunks; row < kRows; row += kThreads / kChunks) {
-    if (row < rows.count && chunk * 8 < p.dim) {
-      const char* source_chunk = tile + chunk / 8 * kPanelBytes<kRows> + swizzled(row, chunk % 8);
-      *reinterpret_cast<uint4*>(target + int64_t(row) * p.grad_q.row + chunk * 8) =
+  for (int row = threadIdx.x / kChunks; row < kTileRows; row += kThreads / kChunks) {
+    if (row < rows.count && chunk * 8 < dim) {
+      const char* source_chunk = tile + chunk / 8 * kPanelBytes<kTileRows> + swizzled(row, chunk % 8);
+      *reinterpret_cast<uint4*>(target + int64_t(row) * view.row + chunk * 8) =
           *reinterpret_cast<const uint4*>(source_chunk);
     }
   }
+}
+
+// Writes a tile of grad_q or, of blocks after those for the `query_tiles` of these, of grad_k or grad_v from splits. A
+// SingleTile leaves the latter alone.
+template <typename T, typename Tile, typename Sequences>
+__device__ void convert_tile(const typename Sequences::Backward& p, int64_t query_tiles) {
+  using Traits = KernelTraits<Tile>;
+  constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D;
+  __shared__ alignas(kSwizzleAlignment) char tile[std::max(Traits::kRowsBytes, Traits::kKeysBytes)];
+  wait_for_kernel_before();
+  if (!Tile::kSingle && blockIdx.x < query_tiles) {
+    // Nothing was stored for queries that attend to no key.
+    const bool has_keys = !Tile::kOrdered || *Turn::of(p.progress, blockIdx.x, 0).added > 0;
+    const float* sums = p.grad_q_accum + int64_t(blockIdx.x) * kRows * D;
+    const auto rows = Sequences::template padded_tile<kRows>(p, blockIdx.x);
+    convert_sums<T, Tile, kRows>(sums, has_keys, 0, p.score.scale, p.grad_q, rows, p.dim, tile);
+    return;
+  }
+  const int64_t index = blockIdx.x - query_tiles, key_tile = index / 2;
+  const bool is_v = index % 2;
+  const auto rows = Sequences::template padded_key_tile<kKeys>(p, key_tile);
+  const float* sums = split_sums<Traits>(p, key_tile, 0) + is_v * kKeys * D;
+  convert_sums<T, Tile, kKeys>(
+      sums, p.group_splits, 2 * kKeys * D, is_v ? 1 : p.score.scale, is_v ? p.grad_v : p.grad_k, rows, p.dim, tile);
 }
 
 }  // namespace bwd

@@ -30,7 +30,7 @@ struct KernelTraits {
   static constexpr int kOutOffset = kValuesOffset + kStages * kValueStageBytes;
   static constexpr int kBytes = kOutOffset + kConsumers * kOutBytes + kSwizzleAlignment;
   static_assert(D % kPanel == 0 && V % kPanel == 0 && kKeys % 16 == 0 && kRows <= 256 && kKeys <= 256);
-  static_assert(kBytes + 1024 <= 227 * 1024, "more shared memory than a multiprocessor has");
+  static_assert(Tile::kBlocks * (kBytes + 1024) <= 227 * 1024, "more shared memory than a multiprocessor has");
 };
 
 // Packed rows: a group of `heads` heads has the rows query * heads + head. A tile has the rows of whole queries, which

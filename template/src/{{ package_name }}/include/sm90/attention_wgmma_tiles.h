@@ -10,12 +10,13 @@
 
 namespace attention::sm90 {
 
-// Registers of a thread, by setmaxnreg. At launch all threads have kEven; then the producer keeps kMinProducer or a few
-// more, and the consumers share the rest. A single consumer has all that a thread can have from the start.
-template <int kConsumers, int kMinProducer>
+// Registers of a thread, by setmaxnreg, where a multiprocessor has kBlocks blocks. At launch all threads have kEven;
+// then the producer keeps kMinProducer or a few more, and the consumers share the rest. A single consumer of a single
+// block has all that a thread can have from the start.
+template <int kConsumers, int kMinProducer, int kBlocks = 1>
 struct Registers {
-  static constexpr bool kMoves = kConsumers > 1;
-  static constexpr int kEven = 65536 / (128 * (1 + kConsumers)) / 8 * 8, kAll = (1 + kConsumers) * kEven;
+  static constexpr bool kMoves = kConsumers * kBlocks > 1;
+  static constexpr int kEven = 65536 / (128 * (1 + kConsumers) * kBlocks) / 8 * 8, kAll = (1 + kConsumers) * kEven;
   static constexpr int kConsumer = (kAll - kMinProducer) / kConsumers / 8 * 8;
   static constexpr int kProducer = kAll - kConsumers * kConsumer;
 };
@@ -28,6 +29,8 @@ struct ForwardTile {
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
   using Registers = attention::sm90::Registers<kConsumers, 32>;
   static constexpr int kValueDims = D, kQueryStages = 2;
+  static constexpr int kThreads = 128 * (1 + kConsumers);
+  static constexpr int kBlocks = 1;  // Resident blocks of a multiprocessor.
   // Whether rows are packed (PackedTile), and whether the output leaves from registers, not by way of shared memory.
   static constexpr bool kPacked = false, kStoresRegisters = false;
 };
@@ -38,6 +41,13 @@ struct PackedTile : ForwardTile<D, Tuned> {
   static constexpr bool kPacked = true, kStoresRegisters = true;
 };
 
+// For sequences that are one short tile, of heads of 64: while one block waits, others work.
+template <int D, typename Tuned>
+struct ShortTile : PackedTile<D, Tuned> {
+  static constexpr int kBlocks = 3;
+  using Registers = attention::sm90::Registers<Tuned::consumers, 32, kBlocks>;
+};
+
 // For heads of more than 128 dimensions, and values of V. Beside two stages of keys and values, shared memory has room
 // for one tile of queries, and none for the output.
 template <int D, int V, typename Tuned>
@@ -46,39 +56,50 @@ struct WideHeadTile : ForwardTile<D, Tuned> {
   static constexpr bool kStoresRegisters = true;
 };
 
-template <int D, typename Tuned>
+// `kWarpgroups` counts the consumers.
+template <int D, typename Tuned, int kWarpgroups = 2>
 struct BackwardTile {
   static constexpr int kDims = D;
-  static constexpr int kConsumers = 2;  // Consumer warpgroups, of 64 keys each.
+  static constexpr int kConsumers = kWarpgroups, kKeys = kConsumers * 64;  // 64 keys each.
   // Queries of a loop iteration: so many that each consumer computes a 64 x 64 part of its grad_q.
   static constexpr int kRows = kConsumers * 64 * 64 / kDims;
   static constexpr int kQueryStages = Tuned::query_stages, kGradStages = Tuned::grad_stages;
   static constexpr bool kValuesFirst = Tuned::values_first;
+  static constexpr int kGroupSplits = Tuned::group_splits;  // See attention_group_splits.h.
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
-  using Registers = attention::sm90::Registers<kConsumers, 24>;
-  static constexpr bool kOrdered = false;
+  static constexpr int kThreads = 128 * (1 + kConsumers);
+  static constexpr int kBlocks = kConsumers == 1 ? 2 : 1;  // Resident blocks of a multiprocessor.
+  using Registers = attention::sm90::Registers<kConsumers, 24, kBlocks>;
+  static constexpr bool kOrdered = false, kSingle = false;
 
-  // What the heads of a section of the tile scheduler read, where one reads so many bytes.
-  static int64_t section_bytes(int64_t) { return kCacheBytes; }
+  // What the heads of a section of the tile scheduler read, where a head of keys is read with so many bytes. `wide`:
+  // those of eight heads of keys or more, as far as they fit in the L2 cache.
+  static int64_t section_bytes(int64_t bytes, bool wide) {
+    constexpr int64_t kHeads = 8, kMostBytes = int64_t(32) << 20;
+    return wide ? std::max(kCacheBytes, std::min(kHeads * bytes, kMostBytes)) : kCacheBytes;
+  }
 };
 
 // Of the deterministic backward: blocks add to grad_q in a fixed order.
 template <int D, typename Tuned>
 struct OrderedTile : BackwardTile<D, Tuned> {
   static constexpr bool kOrdered = true;
-
-  // Blocks of a head wait for each other, and less where blocks of other heads begin between them: a section has eight
-  // heads or more, as far as these fit in the L2 cache.
-  static int64_t section_bytes(int64_t bytes) {
-    constexpr int64_t kHeads = 8, kMostBytes = int64_t(32) << 20;
-    return std::max(BackwardTile<D, Tuned>::kCacheBytes, std::min(kHeads * bytes, kMostBytes));
-  }
 };
 
-// The rows of a head, rounded up to whole tiles.
+// The only tile of keys of its head: a block computes all of grad_q, for which there is no accumulator.
+template <int D, typename Tuned, int kWarpgroups>
+struct SingleTile : BackwardTile<D, Tuned, kWarpgroups> {
+  static constexpr bool kSingle = true;
+};
+
+// The rows of a head, rounded up to whole tiles: queries, and keys.
 template <typename Tile>
 constexpr int64_t padded_rows(int64_t queries) {
   return ceil_div(queries, Tile::kRows) * Tile::kRows;
+}
+template <typename Tile>
+constexpr int64_t padded_keys(int64_t keys) {
+  return ceil_div(keys, Tile::kKeys) * Tile::kKeys;
 }
 
 // Loop iterations of all consumers for one head's forward.
