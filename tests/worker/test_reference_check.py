@@ -214,3 +214,50 @@ def test_neighbours_are_off_by_a_rounding():
     assert sorted(set((twice.detach().double() - 1).flatten().tolist())) == [-(2**-10), 2**-10]
     assert torch.equal(x.detach(), torch.ones(3, 5, dtype=torch.float16))
     assert not torch.equal(other, reference_check._moved(torch.ones(40), 2**-10, seed=1))
+
+
+def _divergence(a, b):
+    return (a.softmax(-1) * (a.log_softmax(-1) - b.log_softmax(-1))).sum(-1)
+
+
+def _divergence_by_two_logarithms(a, b, wrong_by=0.0):
+    return (a.softmax(-1) * (a - b)).sum(-1) - (a.logsumexp(-1) * (1 + wrong_by) - b.logsumexp(-1))
+
+
+def test_roundings_that_all_terms_of_a_sum_have_in_common_are_allowed():
+    """Of equal numbers all terms are 0 in PyTorch; a logarithm that is rounded elsewhere moves all of them alike."""
+    for wrong_by, passes in ((0, True), (1e-5, False)):
+        for values in ("equal", "normal"):
+            op = an_op(lambda a, b, by=wrong_by: _divergence_by_two_logarithms(a, b, by), _divergence)
+            case = complete(op, {"rows": 3, "columns": 1000, "values": values})
+            faults = [same_process.run_case(op, case, seed) for seed in range(3)]
+            assert all(fault is None for fault in faults) == passes, (values, wrong_by, faults)
+
+
+def test_the_gradient_of_what_has_no_elements_is_0_whatever_the_reference_makes_of_a_nan():
+    """A sum over no rows is 0; PyTorch's derivative multiplies it by the NaN of a tensor that rows have in common."""
+
+    def shifted(a, b):
+        return a + b.log_softmax(-1)
+
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b, of_none):
+            ctx.of_none = of_none
+            ctx.save_for_backward(b)
+            return shifted(a, b)
+
+        @staticmethod
+        def backward(ctx, grad):
+            (b,) = ctx.saved_tensors
+            of_rows = grad - b.softmax(-1) * grad.sum(-1, keepdim=True)
+            return grad, of_rows.sum(0) + ctx.of_none, None
+
+    def inputs(make, rows, columns):
+        return make((rows, columns)), make((columns,))
+
+    for of_none, passes in ((0.0, True), (1.0, False)):
+        op = an_op(lambda a, b, added=of_none: Own.apply(a, b, added), shifted, inputs=inputs)
+        case = complete(op, {"rows": 0, "columns": 5, "values": "nan"})
+        faults = [same_process.run_case(op, case, seed) for seed in range(5)]
+        assert all(fault is None for fault in faults) == passes, (of_none, faults)
