@@ -2,24 +2,31 @@
 
     python benchmarks/from_functions.py --project DIR [--device cpu] [--samples 30] [--ops gelu_bias] [--json FILE]
     python benchmarks/from_functions.py --project DIR --fill-cache 16 [--ops gelu_bias]
+    python benchmarks/from_functions.py --project DIR --device cpu --shards 8 [--json FILE]
 
 DIR is stamped with an op of each function below, and built, if it is not there. This Python has torch and the lab.
 The op and torch.compile take turns in each case of the op's lab.py, forward and backward; on a GPU with a cold L2
 cache. A ratio is torch.compile's time over the op's: above 1, the op is faster. Most of a run is torch.compile's
 compiling: --fill-cache has so many processes do that and measures nothing, before a run that has the GPU to itself; the
-ops need not be built for it.
+ops need not be built for it. On a CPU of many cores --shards measures so many ops side by side, each on cores of its
+own.
 """
 
 import argparse
 import ast
+import ctypes
+import json
 import math
 import os
 import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -48,6 +55,9 @@ COMPILED = "torch.compile"
 WARM_UP = 4
 # Processes that compile side by side have no use for helpers of their own.
 ONE_THREAD = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+# Of glibc's mallopt: freed memory above the first goes back to the system, and results above the second do at once.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+MOST_TRIMMED, MOST_MAPPED = 2**31 - 1, 2**25
 LINE = "{op:20} {case:26} {dtype:9} {direction:9} {us:8.1f} us {gbytes_per_s:6.0f} GB/s {ratio:6.2f}"
 
 
@@ -123,6 +133,51 @@ def fill_cache(project: Path, options: argparse.Namespace) -> None:
         list(pool.map(compile_alone, options.ops))
 
 
+def keep_freed_memory() -> None:
+    """Has results reuse the memory of others: the page faults of new memory take as long as a kernel, and the order in
+    which memory was freed decides whose results have them."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(M_TRIM_THRESHOLD, MOST_TRIMMED)
+        libc.mallopt(M_MMAP_THRESHOLD, MOST_MAPPED)
+
+
+def sharded(project: Path, options: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Measures each op in a process of its own, on as many cores as every shard has; returns the environment of a
+    shard, and all rows."""
+    cores = sorted(os.sched_getaffinity(0))
+    of_shard = len(cores) // options.shards
+    if not of_shard:
+        sys.exit(f"There are {len(cores)} cores for {options.shards} shards: ask for fewer.")
+    free: SimpleQueue[list[int]] = SimpleQueue()
+    for i in range(options.shards):
+        free.put(cores[i * of_shard : (i + 1) * of_shard])
+    shared = ["--project", project, "--device", options.device, "--samples", str(options.samples)]
+    shared += ["--dtypes", *options.dtypes, *(["--cases", *options.cases] if options.cases else [])]
+    variables = os.environ | ONE_THREAD | {"OMP_NUM_THREADS": str(of_shard)}
+
+    def measure(name: str, folder: str) -> dict[str, Any]:
+        mine, file = free.get(), Path(folder) / f"{name}.json"
+        subprocess.run(
+            [sys.executable, __file__, *shared, "--ops", name, "--json", file],
+            env=variables,
+            preexec_fn=partial(os.sched_setaffinity, 0, mine),
+        )
+        free.put(mine)
+        return json.loads(file.read_text()) if file.exists() else {"environment": {}, "rows": []}
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.shards) as pool:
+        results = list(pool.map(partial(measure, folder=folder), options.ops))
+    environment = next((result["environment"] for result in results if result["rows"]), {})
+    return environment, [row for result in results for row in result["rows"]]
+
+
+def save(options: argparse.Namespace, environment: dict[str, Any], measured: list[dict[str, Any]]) -> None:
+    if options.json:
+        value = {"command": " ".join(sys.argv), "environment": environment, "rows": measured}
+        results_file.write(options.json, value)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--project", type=Path, required=True)
@@ -133,6 +188,7 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--fill-cache", type=int, metavar="PROCESSES")
+    parser.add_argument("--shards", type=int, metavar="PROCESSES", help="measure so many ops side by side, on a CPU")
     parser.add_argument("--compile-only", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     # Each case is a compilation of its own, forward and backward.
@@ -142,14 +198,18 @@ def main() -> None:
         make(project, options.ops)
     if options.fill_cache:
         return fill_cache(project, options)
-    measured = []
-    environment = describe(options.device, project, {"samples": options.samples})
-    for result in rows(project, options):
-        measured.append(result)
-        print(LINE.format(**result, us=result["implementations"][OP]["median_us"]), flush=True)
-        if options.json:  # After each row: a run that is cut short has results.
-            value = {"command": " ".join(sys.argv), "environment": environment, "rows": measured}
-            results_file.write(options.json, value)
+    if options.device == "cpu":
+        keep_freed_memory()
+    measured: list[dict[str, Any]] = []
+    if options.shards:
+        environment, measured = sharded(project, options)
+        save(options, environment, measured)
+    else:
+        environment = describe(options.device, project, {"samples": options.samples})
+        for result in rows(project, options):
+            measured.append(result)
+            print(LINE.format(**result, us=result["implementations"][OP]["median_us"]), flush=True)
+            save(options, environment, measured)  # After each row: a run that is cut short has results.
     if not measured:
         return
     logs = [math.log(row["ratio"]) for row in measured]
