@@ -1,5 +1,5 @@
-// A row with what several passes need of each element. A formula writes it once; a CPU computes it once, and keeps it; a
-// GPU computes it again in each pass, from what its registers hold. Plain C++: the CPU's kernels use it too.
+// A row with what several passes need of each element. A CPU computes it once, and keeps it; a GPU computes it again in
+// each pass, from what its registers hold. Plain C++: the CPU's kernels use it too.
 
 #pragma once
 

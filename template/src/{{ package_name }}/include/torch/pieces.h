@@ -15,7 +15,7 @@
 constexpr int64_t kPiece = 1 << 10;
 
 // Calls f(buffers, row, first, count) for pieces of each row, in parallel; `elements` are worth a thread of their own.
-// Each thread has buffers of its own, and goes through a block of rows piece by piece: a piece of a vector that the rows
+// Each thread has buffers of its own, and goes through a block of rows piece by piece: a piece of a vector that rows
 // have in common stays in its buffer.
 template <typename Buffers, typename F>
 void for_each_piece(const Rows& rows, int64_t elements, const F& f) {
