@@ -2,7 +2,7 @@
 
     python benchmarks/from_functions.py --project DIR [--device cpu] [--samples 30] [--ops gelu_bias] [--json FILE]
     python benchmarks/from_functions.py --project DIR --fill-cache 16 [--ops gelu_bias]
-    python benchmarks/from_functions.py --project DIR --device cpu --shards 8 [--json FILE]
+    python benchmarks/from_functions.py --project DIR --device cpu --shards 8 [--fill-cache 16] [--json FILE]
 
 DIR is stamped with an op of each function below, and built, if it is not there. This Python has torch and the lab.
 The op and torch.compile take turns in each case of the op's lab.py, forward and backward; on a GPU with a cold L2
@@ -125,9 +125,11 @@ def fill_cache(project: Path, options: argparse.Namespace) -> None:
     """Compiles each op's functions in a process of its own, so many at once as there are to be."""
     shared = ["--project", project, "--device", options.device, "--dtypes", *options.dtypes, "--compile-only"]
     cases = ["--cases", *options.cases] if options.cases else []
+    # On a CPU, code is for a number of threads.
+    variables = os.environ | (threads_of_shard(options.shards) if options.shards else ONE_THREAD)
 
     def compile_alone(name: str) -> None:
-        subprocess.run([sys.executable, __file__, *shared, *cases, "--ops", name], env=os.environ | ONE_THREAD)
+        subprocess.run([sys.executable, __file__, *shared, *cases, "--ops", name], env=variables)
 
     with ThreadPoolExecutor(options.fill_cache) as pool:
         list(pool.map(compile_alone, options.ops))
@@ -142,19 +144,24 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_MMAP_THRESHOLD, MOST_MAPPED)
 
 
+def threads_of_shard(shards: int) -> dict[str, str]:
+    """The variables of a process that has the cores of a shard."""
+    cores = len(os.sched_getaffinity(0)) // shards
+    if not cores:
+        sys.exit(f"There are fewer cores than the {shards} shards: ask for fewer.")
+    return ONE_THREAD | {"OMP_NUM_THREADS": str(cores)}
+
+
 def sharded(project: Path, options: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Measures each op in a process of its own, on as many cores as every shard has; returns the environment of a
     shard, and all rows."""
-    cores = sorted(os.sched_getaffinity(0))
-    of_shard = len(cores) // options.shards
-    if not of_shard:
-        sys.exit(f"There are {len(cores)} cores for {options.shards} shards: ask for fewer.")
+    variables = os.environ | threads_of_shard(options.shards)
+    cores, of_shard = sorted(os.sched_getaffinity(0)), int(variables["OMP_NUM_THREADS"])
     free: SimpleQueue[list[int]] = SimpleQueue()
     for i in range(options.shards):
         free.put(cores[i * of_shard : (i + 1) * of_shard])
     shared = ["--project", project, "--device", options.device, "--samples", str(options.samples)]
     shared += ["--dtypes", *options.dtypes, *(["--cases", *options.cases] if options.cases else [])]
-    variables = os.environ | ONE_THREAD | {"OMP_NUM_THREADS": str(of_shard)}
 
     def measure(name: str, folder: str) -> dict[str, Any]:
         mine, file = free.get(), Path(folder) / f"{name}.json"
