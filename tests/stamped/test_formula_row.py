@@ -47,6 +47,7 @@ int main() {
 # many roots were computed for four rows of the same ten elements: as what a row decides, and as what the inputs do.
 KEPT_PROGRAM = """
 #include "formula_row.h"
+#include "kept_row.h"
 #include <cmath>
 #include <cstdio>
 #include <vector>

@@ -1,11 +1,13 @@
-"""include/cpu/numbers.h and block_sums.h: buffers lie apart in their pages; vectors that rows share are converted once;
-sums of blocks of rows are those of all rows."""
+"""include/cpu/numbers.h and torch/block_sums.h: buffers lie apart in their pages; vectors that rows share are converted
+once; sums of blocks of rows are those of all rows."""
 
 import subprocess
 
 from .conftest import REPOSITORY
 
 (CPU,) = (REPOSITORY / "template").glob("src/*/include/cpu")
+
+INCLUDE = [f"-I{CPU.parent / room}" for room in ("cpu", "cuda", "torch")]
 
 # Prints how many buffers that are read lie too close behind one that is written, or before it; whether a
 # vector is converted again; and how many sums of rows are wrong.
@@ -65,7 +67,7 @@ int main() {
 
 def test_buffers_lie_apart_vectors_are_converted_once_and_blocks_add_up(tmp_path):
     (tmp_path / "program.cpp").write_text(PROGRAM, encoding="utf-8")
-    command = ["g++", "-std=c++17", "-O1", f"-I{CPU}", f"-I{CPU.parent / 'cuda'}", "program.cpp", "-o", "program"]
+    command = ["g++", "-std=c++17", "-O1", *INCLUDE, "program.cpp", "-o", "program"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     said = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout

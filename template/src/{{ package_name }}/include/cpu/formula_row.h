@@ -12,7 +12,6 @@
 
 #include "clones.h"
 #include "functions.h"
-#include "kept_row.h"
 #include "pairwise.h"
 
 // What the parts of a long row leave of each of its reductions: up to four numbers, or a number and a place.
@@ -24,6 +23,12 @@ struct PartialResult {
   Number third = 0;
   Number fourth = 0;
 };
+
+// Of kept_row.h, which formulas include that keep something.
+template <int... kNumbers>
+struct Inputs;
+template <typename Row, typename Kept>
+class KeptRow;
 
 // What a row keeps of its elements, from place `begin` on.
 template <typename Number>
@@ -65,6 +70,7 @@ template <
 class FormulaRow {
  public:
   using Number = Number_;
+  using Kept = KeptNumbers<Number>;
 
   int64_t n = 0;      // elements here
   int64_t begin = 0;  // the place of the first one in the row
@@ -114,7 +120,7 @@ class FormulaRow {
   template <int... kOfInputs, typename F>
   auto keep(Inputs<kOfInputs...>, F term) {
     if (!partial || pass >= reductions) fill_kept<kOfInputs...>(term);
-    return KeptRow(*this, KeptNumbers<Number>{kept_.data(), begin});
+    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.data(), begin});
   }
 
   // The same of a term of the inputs alone: rows that have these in common have it in common.
@@ -122,7 +128,7 @@ class FormulaRow {
   auto keep_for_rows(Inputs<kOfInputs...>, F term) {
     const bool is_kept = (is_repeated[kOfInputs] && ...) && static_cast<int64_t>(kept_.size()) == n;
     if (!is_kept) fill_kept<kOfInputs...>(term);
-    return KeptRow(*this, KeptNumbers<Number>{kept_.data(), begin});
+    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.data(), begin});
   }
 
   template <typename F>

@@ -10,7 +10,6 @@
 #include "evict_last.cuh"
 #include "functions.cuh"
 #include "gradient_sums.cuh"
-#include "kept_row.h"
 #include "row_tensors.h"
 #include "running.cuh"
 #include "thread_group.cuh"
@@ -220,6 +219,22 @@ struct PartialResult {
   Number fourth;
 };
 
+// Of kept_row.h, which formulas include that keep something.
+template <int... kNumbers>
+struct Inputs;
+template <typename Row, typename Kept>
+class KeptRow;
+
+// Value number kPlace of several.
+template <int kPlace, typename First, typename... Others>
+__device__ __forceinline__ decltype(auto) value_at(First& first, Others&... others) {
+  if constexpr (kPlace == 0) {
+    return (first);
+  } else {
+    return value_at<kPlace - 1>(others...);
+  }
+}
+
 // What is computed again of each element: term(those of the inputs that have these numbers).
 template <typename Term, int... kOfInputs>
 struct KeptTerm {
@@ -293,7 +308,8 @@ class FormulaRow {
   // The row with term(those of the inputs that have these numbers) of each element.
   template <int... kOfInputs, typename F>
   __device__ auto keep(Inputs<kOfInputs...>, F term) {
-    return KeptRow(*this, KeptTerm<F, kOfInputs...>{term});
+    using Kept = KeptTerm<F, kOfInputs...>;
+    return KeptRow<FormulaRow, Kept>(*this, Kept{term});
   }
 
   // The same of a term of the inputs alone.

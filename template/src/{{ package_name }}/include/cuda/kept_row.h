@@ -15,16 +15,6 @@
 template <int... kNumbers>
 struct Inputs {};
 
-// Value number kPlace of several.
-template <int kPlace, typename First, typename... Others>
-KEPT_FUNCTION constexpr decltype(auto) value_at(First& first, Others&... others) {
-  if constexpr (kPlace == 0) {
-    return (first);
-  } else {
-    return value_at<kPlace - 1>(others...);
-  }
-}
-
 // The passes of a row whose formulas take what is kept first: f(kept, inputs...). See formula_row.h.
 template <typename Row, typename Kept>
 class KeptRow {
