@@ -152,9 +152,8 @@ def threads_of_shard(shards: int) -> dict[str, str]:
     return ONE_THREAD | {"OMP_NUM_THREADS": str(cores)}
 
 
-def sharded(project: Path, options: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Measures each op in a process of its own, on as many cores as every shard has; returns the environment of a
-    shard, and all rows."""
+def sharded(project: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """What each op's process wrote, which measures on as many cores as every shard has."""
     variables = os.environ | threads_of_shard(options.shards)
     cores, of_shard = sorted(os.sched_getaffinity(0)), int(variables["OMP_NUM_THREADS"])
     free: SimpleQueue[list[int]] = SimpleQueue()
@@ -174,9 +173,7 @@ def sharded(project: Path, options: argparse.Namespace) -> tuple[dict[str, Any],
         return json.loads(file.read_text()) if file.exists() else {"environment": {}, "rows": []}
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.shards) as pool:
-        results = list(pool.map(partial(measure, folder=folder), options.ops))
-    environment = next((result["environment"] for result in results if result["rows"]), {})
-    return environment, [row for result in results for row in result["rows"]]
+        yield from pool.map(partial(measure, folder=folder), options.ops)
 
 
 def save(options: argparse.Namespace, environment: dict[str, Any], measured: list[dict[str, Any]]) -> None:
@@ -209,8 +206,9 @@ def main() -> None:
         keep_freed_memory()
     measured: list[dict[str, Any]] = []
     if options.shards:
-        environment, measured = sharded(project, options)
-        save(options, environment, measured)
+        for result in sharded(project, options):
+            measured += result["rows"]
+            save(options, result["environment"], measured)
     else:
         environment = describe(options.device, project, {"samples": options.samples})
         for result in rows(project, options):
