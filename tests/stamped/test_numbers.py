@@ -10,7 +10,7 @@ from .conftest import REPOSITORY
 INCLUDE = [f"-I{CPU.parent / room}" for room in ("cpu", "cuda", "torch")]
 
 # Prints how many buffers that are read lie too close behind one that is written, or before it; whether a
-# vector is converted again; and how many sums of rows are wrong.
+# vector is converted again, and by a copy; and how many sums of rows are wrong.
 PROGRAM = """
 #include "block_sums.h"
 #include "half.h"
@@ -37,6 +37,9 @@ int main() {
   vector.load_once(elements.data(), 1, 100);
   elements[7] = Half(5.0f);
   const bool is_kept = vector.load_once(elements.data(), 1, 100)[7] == 1.0f;
+  Numbers<Half> copy = vector;
+  copy.load_once(elements.data(), 1, 100);
+  const bool is_own = copy.data() != vector.data() && copy.data()[7] == 5.0f;
   const bool is_new = vector.load_once(elements.data(), 1, 99)[7] == 5.0f;
 
   int wrong = 0;
@@ -60,7 +63,7 @@ int main() {
     }
     wrong += ones != count || places != count * (count - 1) / 2;
   }
-  std::printf("%d %d %d %d", near, is_kept, is_new, wrong);
+  std::printf("%d %d %d %d %d", near, is_kept, is_own, is_new, wrong);
 }
 """
 
@@ -71,4 +74,4 @@ def test_buffers_lie_apart_vectors_are_converted_once_and_blocks_add_up(tmp_path
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     said = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout
-    assert said == "0 1 1 0"
+    assert said == "0 1 1 1 0"

@@ -50,6 +50,11 @@ class Numbers {
  public:
   using Number = accumulate_t<T>;
 
+  Numbers() = default;
+
+  // A copy, as each thread has of a function with buffers, has memory of its own.
+  Numbers(const Numbers&) {}
+
   // `count` elements as numbers, valid until the next call.
   const Number* load(const T* elements, int64_t count) {
     if constexpr (kAreNumbers) {
