@@ -176,6 +176,15 @@ def sharded(project: Path, options: argparse.Namespace) -> Iterator[dict[str, An
         yield from pool.map(partial(measure, folder=folder), options.ops)
 
 
+def revision() -> str | None:
+    """The commit of kernelgen, which wrote the kernels: a project may be in no repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
 def save(options: argparse.Namespace, environment: dict[str, Any], measured: list[dict[str, Any]]) -> None:
     if options.json:
         value = {"command": " ".join(sys.argv), "environment": environment, "rows": measured}
@@ -210,7 +219,7 @@ def main() -> None:
             measured += result["rows"]
             save(options, result["environment"], measured)
     else:
-        environment = describe(options.device, project, {"samples": options.samples})
+        environment = describe(options.device, project, {"samples": options.samples}) | {"git": revision()}
         for result in rows(project, options):
             measured.append(result)
             print(LINE.format(**result, us=result["implementations"][OP]["median_us"]), flush=True)
