@@ -2,24 +2,31 @@
 
     python benchmarks/from_functions.py --project DIR [--device cpu] [--samples 30] [--ops gelu_bias] [--json FILE]
     python benchmarks/from_functions.py --project DIR --fill-cache 16 [--ops gelu_bias]
+    python benchmarks/from_functions.py --project DIR --device cpu --shards 8 [--fill-cache 16] [--json FILE]
 
 DIR is stamped with an op of each function below, and built, if it is not there. This Python has torch and the lab.
 The op and torch.compile take turns in each case of the op's lab.py, forward and backward; on a GPU with a cold L2
 cache. A ratio is torch.compile's time over the op's: above 1, the op is faster. Most of a run is torch.compile's
 compiling: --fill-cache has so many processes do that and measures nothing, before a run that has the GPU to itself; the
-ops need not be built for it.
+ops need not be built for it. On a CPU of many cores --shards measures so many ops side by side, each on cores of its
+own.
 """
 
 import argparse
 import ast
+import ctypes
+import json
 import math
 import os
 import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -48,6 +55,9 @@ COMPILED = "torch.compile"
 WARM_UP = 4
 # Processes that compile side by side have no use for helpers of their own.
 ONE_THREAD = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+# Of glibc's mallopt: freed memory above the first goes back to the system, and results above the second do at once.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+MOST_TRIMMED, MOST_MAPPED = 2**31 - 1, 2**25
 LINE = "{op:20} {case:26} {dtype:9} {direction:9} {us:8.1f} us {gbytes_per_s:6.0f} GB/s {ratio:6.2f}"
 
 
@@ -115,12 +125,70 @@ def fill_cache(project: Path, options: argparse.Namespace) -> None:
     """Compiles each op's functions in a process of its own, so many at once as there are to be."""
     shared = ["--project", project, "--device", options.device, "--dtypes", *options.dtypes, "--compile-only"]
     cases = ["--cases", *options.cases] if options.cases else []
+    # On a CPU, code is for a number of threads.
+    variables = os.environ | (threads_of_shard(options.shards) if options.shards else ONE_THREAD)
 
     def compile_alone(name: str) -> None:
-        subprocess.run([sys.executable, __file__, *shared, *cases, "--ops", name], env=os.environ | ONE_THREAD)
+        subprocess.run([sys.executable, __file__, *shared, *cases, "--ops", name], env=variables)
 
     with ThreadPoolExecutor(options.fill_cache) as pool:
         list(pool.map(compile_alone, options.ops))
+
+
+def keep_freed_memory() -> None:
+    """Has results reuse the memory of others: the page faults of new memory take as long as a kernel, and the order in
+    which memory was freed decides whose results have them."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(M_TRIM_THRESHOLD, MOST_TRIMMED)
+        libc.mallopt(M_MMAP_THRESHOLD, MOST_MAPPED)
+
+
+def threads_of_shard(shards: int) -> dict[str, str]:
+    """The variables of a process that has the cores of a shard."""
+    cores = len(os.sched_getaffinity(0)) // shards
+    if not cores:
+        sys.exit(f"There are fewer cores than the {shards} shards: ask for fewer.")
+    return ONE_THREAD | {"OMP_NUM_THREADS": str(cores)}
+
+
+def sharded(project: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """What each op's process wrote, which measures on as many cores as every shard has."""
+    variables = os.environ | threads_of_shard(options.shards)
+    cores, of_shard = sorted(os.sched_getaffinity(0)), int(variables["OMP_NUM_THREADS"])
+    free: SimpleQueue[list[int]] = SimpleQueue()
+    for i in range(options.shards):
+        free.put(cores[i * of_shard : (i + 1) * of_shard])
+    shared = ["--project", project, "--device", options.device, "--samples", str(options.samples)]
+    shared += ["--dtypes", *options.dtypes, *(["--cases", *options.cases] if options.cases else [])]
+
+    def measure(name: str, folder: str) -> dict[str, Any]:
+        mine, file = free.get(), Path(folder) / f"{name}.json"
+        subprocess.run(
+            [sys.executable, __file__, *shared, "--ops", name, "--json", file],
+            env=variables,
+            preexec_fn=partial(os.sched_setaffinity, 0, mine),
+        )
+        free.put(mine)
+        return json.loads(file.read_text()) if file.exists() else {"environment": {}, "rows": []}
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.shards) as pool:
+        yield from pool.map(partial(measure, folder=folder), options.ops)
+
+
+def revision() -> str | None:
+    """The commit of kernelgen, which wrote the kernels: a project may be in no repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def save(options: argparse.Namespace, environment: dict[str, Any], measured: list[dict[str, Any]]) -> None:
+    if options.json:
+        value = {"command": " ".join(sys.argv), "environment": environment, "rows": measured}
+        results_file.write(options.json, value)
 
 
 def main() -> None:
@@ -133,6 +201,7 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--fill-cache", type=int, metavar="PROCESSES")
+    parser.add_argument("--shards", type=int, metavar="PROCESSES", help="measure so many ops side by side, on a CPU")
     parser.add_argument("--compile-only", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     # Each case is a compilation of its own, forward and backward.
@@ -142,14 +211,19 @@ def main() -> None:
         make(project, options.ops)
     if options.fill_cache:
         return fill_cache(project, options)
-    measured = []
-    environment = describe(options.device, project, {"samples": options.samples})
-    for result in rows(project, options):
-        measured.append(result)
-        print(LINE.format(**result, us=result["implementations"][OP]["median_us"]), flush=True)
-        if options.json:  # After each row: a run that is cut short has results.
-            value = {"command": " ".join(sys.argv), "environment": environment, "rows": measured}
-            results_file.write(options.json, value)
+    if options.device == "cpu":
+        keep_freed_memory()
+    measured: list[dict[str, Any]] = []
+    if options.shards:
+        for result in sharded(project, options):
+            measured += result["rows"]
+            save(options, result["environment"], measured)
+    else:
+        environment = describe(options.device, project, {"samples": options.samples}) | {"git": revision()}
+        for result in rows(project, options):
+            measured.append(result)
+            print(LINE.format(**result, us=result["implementations"][OP]["median_us"]), flush=True)
+            save(options, environment, measured)  # After each row: a run that is cut short has results.
     if not measured:
         return
     logs = [math.log(row["ratio"]) for row in measured]

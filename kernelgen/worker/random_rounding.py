@@ -1,7 +1,8 @@
 """Monte Carlo arithmetic: how far rounding alone moves what a function computes (Parker, Monte Carlo arithmetic, 1997).
 
 A result that should be 0, but is the difference of large numbers, is rounding alone: of the reference's own, and of
-another size in each right implementation, which adds in another order or takes other steps.
+another size in each right implementation, which adds in another order or takes other steps. Equal numbers are rounded
+alike, and so is what a row has in common, such as the logarithm of its sum: such roundings do not average out.
 """
 
 from typing import Any
@@ -16,14 +17,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 # more steps to a result than the reference does, or less stable ones. 16 bits are what numbers are kept in, and sums
 # have more.
 _ROUNDINGS = {torch.float16: 1, torch.bfloat16: 1, torch.float32: 16, torch.float64: 256}
+# The same of numbers that are rounded alike: of one operator, such as a logarithm.
+_ALIKE = 4
 
 
 class RandomRounding(TorchDispatchMode):
-    """Moves every float64 result of PyTorch's operators by up to a few roundings of `dtype`, up or down by chance."""
+    """Moves every float64 result of PyTorch's operators by up to a few roundings of `dtype`, up or down by chance.
 
-    def __init__(self, seed: int, dtype: torch.dtype) -> None:
+    Args:
+        alike: all numbers of a result by the same share of them.
+    """
+
+    def __init__(self, seed: int, dtype: torch.dtype, *, alike: bool = False) -> None:
         super().__init__()
-        self._seed, self._most = seed, _ROUNDINGS[dtype] * torch.finfo(dtype).eps
+        self._seed, self._alike = seed, alike
+        self._most = (_ALIKE if alike else _ROUNDINGS[dtype]) * torch.finfo(dtype).eps
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -39,5 +47,6 @@ class RandomRounding(TorchDispatchMode):
         if value.device not in self._generators:
             self._generators[value.device] = torch.Generator(value.device).manual_seed(self._seed)
         generator = self._generators[value.device]
-        share = torch.rand(value.shape, dtype=value.dtype, device=value.device, generator=generator) * 2 - 1
+        shape = () if self._alike else value.shape
+        share = torch.rand(shape, dtype=value.dtype, device=value.device, generator=generator) * 2 - 1
         return value * (1 + self._most * share)

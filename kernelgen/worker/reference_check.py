@@ -5,11 +5,12 @@ reference makes in the op's own dtype, plus one rounding of the element and a fe
 flash-attention's tests, with float64 in place of float32.) That reference may be nearly exact by luck: where few
 numbers decide, as in a softmax over three keys; where values cancel; or where it adds in a better order. So before a
 result counts as wrong, more is allowed, at some seeds: the reference's error at neighbours of the inputs, which are off
-by a rounding; what roundings of the numbers inside do to the exact result (Monte Carlo arithmetic), those of 16 bits
-where the reference itself overflows in them; and, where values or layouts are ill-conditioned, what such a change of
-the inputs or the cotangents does to it (backward stability).
+by a rounding; what roundings of the numbers inside do to the exact result (Monte Carlo arithmetic), each by itself or
+those of an operator alike, and those of 16 bits where the reference itself overflows in them; and, where values or
+layouts are ill-conditioned, what such a change of the inputs or the cotangents does to it (backward stability).
 Infinities and NaNs have to be where the reference has them; for a NaN an infinity will do, since the order of
-operations decides which of the two comes of infinite inputs or of sums that overflow.
+operations decides which of the two comes of infinite inputs or of sums that overflow. A gradient of outputs without
+elements may be 0 anywhere: it is a sum of nothing, which only some orders of operations multiply by a NaN.
 
 A number of 8 bits whose reference in float64 is not rounded to 8 bits may be off by half a step of its format there,
 plus twice what the reference's own error exceeds that by, plus a few roundings inside, as a share of the element: the
@@ -145,7 +146,7 @@ class Expected:
         neighbours of the inputs, and of the cotangents alone (beside equal numbers a norm has another slope)."""
         is_exact = self._dtype == torch.float64
         rounding, inside = torch.finfo(self._dtype).eps, torch.float64 if is_exact else torch.float32
-        near, exact_near, moved, pulled, rounded, rounded_low = [], [], [], [], [], []
+        near, exact_near, moved, pulled, rounded, rounded_alike, rounded_low = [], [], [], [], [], [], []
         for args, cotangents in self._drawn:
             exact_args, exact_cotangents = copies(args, torch.float64), copies(cotangents, torch.float64)
             if not is_exact:
@@ -154,6 +155,8 @@ class Expected:
                 exact_near.append(evaluate(self._reference, copies(neighbours, torch.float64), exact_cotangents))
             with RandomRounding(seed, inside):
                 rounded.append(evaluate(self._reference, exact_args, exact_cotangents))
+            with RandomRounding(seed, inside, alike=True):
+                rounded_alike.append(evaluate(self._reference, exact_args, exact_cotangents))
             if overflows:
                 with RandomRounding(seed, self._dtype):
                     rounded_low.append(evaluate(self._reference, exact_args, exact_cotangents))
@@ -163,7 +166,7 @@ class Expected:
                 pulled.append(evaluate(self._reference, exact_args, moved_cotangents))
                 moved_args = _moved(copies(exact_args), rounding / 2, seed)
                 moved.append(evaluate(self._reference, moved_args, exact_cotangents))
-        of_exact = [(others, self._exacts) for others in (moved, pulled, rounded, rounded_low)]
+        of_exact = [(others, self._exacts) for others in (moved, pulled, rounded, rounded_alike, rounded_low)]
         return [pair for pair in [(near, exact_near), *of_exact] if pair[0]]
 
     def _overflows(self) -> bool:
@@ -227,7 +230,10 @@ def _compare_draws(
         others = [[[evaluation.named()[name] for evaluation in side] for side in pair] for pair in allowed_errors]
         lost_here = [by_name.get(name) for by_name in lost]
         try:
-            errors[name] = compare(name, *zip(*values, strict=True), others, lost_here, besides[name])
+            of_nothing = name.startswith("gradient") and not any(out.numel() for out in draws[0][1].outputs)
+            errors[name] = compare(
+                name, *zip(*values, strict=True), others, lost_here, besides[name], of_nothing=of_nothing
+            )
         except MismatchError as mismatch:
             mismatches.append(mismatch)
             if not allowed_errors:
@@ -261,12 +267,14 @@ def compare(
     allowed_errors: Sequence[Sequence[Sequence[Tensor]]] = (),
     lost: Sequence[Tensor | None] = (),
     beside: Beside | None = None,
+    *,
+    of_nothing: bool = False,
 ) -> float:
     """Compares draws of one result with the reference's own in its dtype and in float64, taken together.
 
     `allowed_errors` holds pairs of other results and of the same without their error, which is allowed as well, and
-    added to `beside`, which is too; `lost` is allowed beside all that, in each draw. Returns the largest error, in
-    units of what is allowed.
+    added to `beside`, which is too; `lost` is allowed beside all that, in each draw. `of_nothing`: it is the gradient
+    of outputs without elements. Returns the largest error, in units of what is allowed.
     """
     beside = beside or Beside()
     for result, plain in zip(results, plains, strict=True):
@@ -299,6 +307,8 @@ def compare(
         if bool((error <= allowed).all()):  # As nearly always: no NaN, no infinity.
             return float(_largest(error.div_(allowed)))
         right = _is_right(dtype, result, plain, exact, allowed)
+        if of_nothing:
+            right |= result == 0
         if beside.undetermined is not None:
             right |= beside.undetermined & ~result.isfinite()
     if not right.all():

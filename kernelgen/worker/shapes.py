@@ -17,6 +17,7 @@ from kernelgen.errors import LabError
 from kernelgen.worker.protocol import Emit, in_a_line
 from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.function import bare, module_scope, versions, written
+from kernelgen.worker.trace.undifferentiated import Undifferentiated
 
 # The sizes of three samples, by the names that learned shapes use: of the last dimension first. The last are odd.
 _SAMPLES = (
@@ -120,7 +121,8 @@ class Orders:
 def _call(function: Callable[..., Any], arguments: list[dict[str, Any]], values: Sequence[Any]) -> Any:
     pairs = list(zip(arguments, values, strict=True))
     by_name = {argument["name"]: value for argument, value in pairs if argument["keyword_only"]}
-    return function(*(value for argument, value in pairs if not argument["keyword_only"]), **by_name)
+    with Undifferentiated():
+        return function(*(value for argument, value in pairs if not argument["keyword_only"]), **by_name)
 
 
 def _call_of_pure(function: Callable[..., Any], arguments: list[dict[str, Any]], values: Sequence[Any]) -> Any:

@@ -135,6 +135,35 @@ def no_fault(project: Path, ops: Sequence[str], *arguments: str) -> None:
     assert done.returncode == 0, report
 
 
+# Prints whether gradients of vectors have the same bits on one thread and on three, and whether their error is small.
+GRADIENTS = """
+import torch
+from {package} import gelu_bias
+
+largest, same = 0.0, True
+for rows, columns in ((2, 5), (1000, 1500), (5000, 7)):
+    x, bias = torch.randn(rows, columns), torch.randn(columns)
+    exact = torch.func.vjp(lambda b: torch.nn.functional.gelu(x.double() + b, approximate="tanh"), bias.double())
+    exact = exact[1](torch.ones(rows, columns, dtype=torch.float64))[0]
+    grads = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        leaf = bias.clone().requires_grad_()
+        gelu_bias(x, leaf).sum().backward()
+        grads.append(leaf.grad)
+    same = same and torch.equal(*grads)
+    largest = max(largest, float((grads[0] - exact).abs().max() / exact.abs().max()))
+print(same, largest < 1e-6)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["sample"])
+def test_gradients_of_vectors_have_the_same_bits_on_any_number_of_threads(project, part):
+    done = run([sys.executable, "-c", GRADIENTS.format(package="demo_kernels")], project, PYTHONPATH="src")
+    assert done.stdout.split() == ["True", "True"], done.stdout + done.stderr
+
+
 @pytest.mark.slow
 @in_parts
 def test_fuzz_finds_nothing(project, part):

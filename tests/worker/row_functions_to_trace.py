@@ -134,3 +134,9 @@ def survey(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     bounded = torch.tanh(x)
     rows = bounded.mean(-1)
     return torch.cumsum(x, -1), bounded.prod(-1), (rows * rows).mean() / (1 + rows.abs()).sum()
+
+
+def weighted_bce(logits: Tensor, target: Tensor, positive_weight: Tensor) -> Tensor:
+    """PyTorch has no derivative by the weight."""
+    losses = F.binary_cross_entropy_with_logits(logits, target, pos_weight=positive_weight, reduction="none")
+    return losses.mean(-1)

@@ -1,6 +1,7 @@
 """When a result counts as right: the rule of worker/reference_check.py."""
 
 import contextlib
+import math
 
 import pytest
 import torch
@@ -225,3 +226,52 @@ def test_a_rounding_of_the_smallest_numbers_may_repeat_otherwise(dtype, step):
         reference_check.agree(1e-3, "repeat", "again", first, third)
     with pytest.raises(MismatchError, match="differs in 1 of 2"):
         reference_check.agree(True, "repeat", "again", first, second)
+
+
+def _divergence(a, b):
+    return (a.softmax(-1) * (a.log_softmax(-1) - b.log_softmax(-1))).sum(-1)
+
+
+def _divergence_of_probabilities(a, b, wrong_by=0.0):
+    p = (a - a.amax(-1, keepdim=True)).exp()
+    p = p / p.sum(-1, keepdim=True)
+    return (p * (p.log2() * math.log(2) * (1 + wrong_by) - b.log_softmax(-1))).sum(-1)
+
+
+def test_roundings_that_all_terms_of_a_sum_have_in_common_are_allowed():
+    """Of equal numbers all terms are 0 in PyTorch; a logarithm that is rounded in another step moves all of them alike,
+    where roundings that differ average out."""
+    case = {"rows": 1, "columns": 70001, "values": "zeros"}
+    for wrong_by, passes in ((0, True), (1e-5, False)):
+        op = an_op(lambda a, b, by=wrong_by: _divergence_of_probabilities(a, b, by), _divergence, gradient=False)
+        fault = same_process.run_case(op, complete(op, case), 1)
+        assert (fault is None) == passes, (wrong_by, fault)
+
+
+def test_the_gradient_of_what_has_no_elements_is_0_whatever_the_reference_makes_of_a_nan():
+    """A sum over no rows is 0; PyTorch's derivative multiplies it by the NaN of a tensor that rows have in common."""
+
+    def shifted(a, b):
+        return a + b.log_softmax(-1)
+
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b, of_none):
+            ctx.of_none = of_none
+            ctx.save_for_backward(b)
+            return shifted(a, b)
+
+        @staticmethod
+        def backward(ctx, grad):
+            (b,) = ctx.saved_tensors
+            of_rows = grad - b.softmax(-1) * grad.sum(-1, keepdim=True)
+            return grad, of_rows.sum(0) + ctx.of_none, None
+
+    def inputs(make, rows, columns):
+        return make((rows, columns)), make((columns,))
+
+    for of_none, passes in ((0.0, True), (1.0, False)):
+        op = an_op(lambda a, b, added=of_none: Own.apply(a, b, added), shifted, inputs=inputs)
+        case = complete(op, {"rows": 0, "columns": 5, "values": "nan"})
+        faults = [same_process.run_case(op, case, seed) for seed in range(5)]
+        assert all(fault is None for fault in faults) == passes, (of_none, faults)

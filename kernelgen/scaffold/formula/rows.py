@@ -25,6 +25,12 @@ _RUNNING = {
     "running_product": "write_running_products",
     "running_product_back": "write_running_products_back",
 }
+# Functions that are worth keeping between passes on a CPU, which computes a pass after another.
+_FUNCTIONS = {
+    *("exp", "exp2", "expm1", "sigmoid", "tanh", "erf", "erfc", "log", "log2", "log10", "log1p", "pow", "sin", "cos"),
+}
+# The row whose passes take what is kept of an element first.
+_KEPT = "kept"
 # How the row takes results that are not of elements, but numbers of rows.
 _CALLS = {"term": "add", "total": "put_total"}
 # Numbers of the rows themselves, by the names that formulas have for them.
@@ -34,7 +40,7 @@ _MOST_SUMS = 4
 # The deepest indentation of a pass's lines.
 _INNER = 8
 # The names that a formula of rows uses.
-_USED = ("row", "Row", "place", *_OF_ROWS)
+_USED = ("row", "Row", "place", _KEPT, *_OF_ROWS)
 # The place of an element in its row, among the names of a graph.
 PLACE = "place"
 
@@ -80,7 +86,8 @@ def lines(
 def reductions(body: Iterable[str]) -> int:
     """How many passes over a row the lines of a function are, beside the one that writes results."""
     return sum(
-        len(re.findall(r"\brow\.(?:sums?|max|min|argmax|argmin|product|write_running_\w+)\(", line)) for line in body
+        len(re.findall(r"\b(?:row|kept)\.(?:sums?|max|min|argmax|argmin|product|write_running_\w+)\(", line))
+        for line in body
     )
 
 
@@ -122,6 +129,7 @@ class _Rows:
         self.writer = Writer(Part(self._values_of_row()), self.taken, 2)
         self.names: dict[int, str] = {}
         self.text: list[str] = []
+        self.kept = self._worth_keeping()
 
     def write(self) -> list[str]:
         for name, member in _OF_ROWS.items():
@@ -193,6 +201,53 @@ class _Rows:
                 users.append(other)
         return users
 
+    def _worth_keeping(self) -> Node | None:
+        """The function of an element that most passes need, if several do."""
+        nodes = self.graph.nodes()
+        if PLACE in self.graph.names() or any(node.op in _RUNNING for node in nodes):
+            return None
+        reductions = [step for step in self._steps() if step[0].op in _PASSES]
+        passes = [[node.arguments[0] for node in step] for step in reductions]
+        passes.append([v for (_, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind == "element"])
+        needs = [{node.index for node in Part(values, self._indices_of_row()).nodes()} for values in passes]
+        counts = {
+            node.index: sum(node.index in needed for needed in needs)
+            for node in nodes
+            if node.kind == "element" and node.dtype == "float" and node.op in _FUNCTIONS
+        }
+        most = max(counts.values(), default=0)
+        # The last of these may hold the others.
+        return next((node for node in reversed(nodes) if most > 1 and counts.get(node.index) == most), None)
+
+    def _row_of(self, values: list[Value]) -> str:
+        """The row that a pass over these values is a call of."""
+        if self.kept is None or self.kept not in self._part(values).nodes():
+            return "row"
+        if self.kept.index not in self.names:
+            self._keep(self.kept)
+        return _KEPT
+
+    def _keep(self, node: Node) -> None:
+        """Writes what is kept of an element; if no number of its row decides it, rows may have it in common."""
+        name = self.writer.reserve(node)
+        body = self._body([node], lambda texts: [f"return {texts[0]};"])
+        arguments = [a for inner in Part([node], self._indices_of_row()).nodes() for a in inner.arguments]
+        read = {argument.text for argument in arguments if isinstance(argument, Name)}
+        places = [place for place, tensor in enumerate(self.inputs) if tensor in read]
+        is_of_row = any(isinstance(a, Name | Node) and a.kind in ("row", "total") for a in arguments)
+        parameters = ", ".join(f"Number {self.inputs[place]}" for place in places)
+        member = "keep" if is_of_row else "keep_for_rows"
+        inputs = f"Inputs<{', '.join(map(str, places))}>()"
+        self._call(f"auto {_KEPT} = row.{member}({inputs}, [&]({parameters}) {{", body)
+        self.names[node.index] = name
+
+    def _indices_of_row(self) -> frozenset[int]:
+        return frozenset(node.index for node in self.of_row)
+
+    def _part(self, values: list[Value]) -> Part:
+        """What a pass computes, with what is kept, if it needs that."""
+        return Part(values, frozenset(self.names) - ({self.kept.index} if self.kept else set()))
+
     def _values_of_row(self) -> list[Value]:
         """What is computed once a row: the results of the row, and what passes over elements need."""
         outputs = [v for (_, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind != "element"]
@@ -213,24 +268,26 @@ class _Rows:
         self.names[node.index] = expression.text
 
     def _reduction(self, node: Node) -> None:
+        row = self._row_of([node.arguments[0]])
         name = self.writer.reserve(node)
         body = self._body([node.arguments[0]], lambda expressions: [f"return {expressions[0]};"])
         kind = "int64_t" if node.dtype == "int" else "Number"
-        start = f"const {kind} {name} = row.{_PASSES[node.op]}([&]({self._parameters([node.arguments[0]])}) {{"
+        start = f"const {kind} {name} = {row}.{_PASSES[node.op]}([&]({self._parameters([node.arguments[0]])}) {{"
         self._call(start, body)
         self.writer.known(node, name)
         self.names[node.index] = name
 
     def _several_sums(self, nodes: Sequence[Node]) -> None:
         """One pass for all of them."""
-        names = [self.writer.reserve(node) for node in nodes]
         values = [node.arguments[0] for node in nodes]
+        row = self._row_of(values)
+        names = [self.writer.reserve(node) for node in nodes]
         terms = [f"{name}_term" for name in names]
         body = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(terms, texts, strict=True)])
         given = self._parameters(values)
         parameters = ", ".join([*([given] if given else []), *(f"Number& {term}" for term in terms)])
         self.text.append(f"Number {', '.join(names)};")
-        self._call(f"row.sums({', '.join(names)}, [&]({parameters}) {{", body)
+        self._call(f"{row}.sums({', '.join(names)}, [&]({parameters}) {{", body)
         for node, name in zip(nodes, names, strict=True):
             self.writer.known(node, name)
             self.names[node.index] = name
@@ -243,10 +300,11 @@ class _Rows:
         if running := self._running(values):
             self._with_running_totals(running, names, values)
             return
+        row = self._row_of(values)
         assigned = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(names, texts, strict=True)])
         given = self._parameters(values)
         parameters = ", ".join([*([given] if given else []), *(f"Number& {name}" for name in names)])
-        self._call(f"row.write([&]({parameters}) {{", assigned)
+        self._call(f"{row}.write([&]({parameters}) {{", assigned)
 
     def _running(self, values: list[Value]) -> Node | None:
         """The running total that results of elements are computed of.
@@ -295,6 +353,8 @@ class _Rows:
         used = {argument.text for node in part.nodes() for argument in node.arguments if isinstance(argument, Name)}
         used |= {value.text for value in values if isinstance(value, Name)}
         parameters = [f"Number {name}" if name in used else "Number" for name in self.inputs]
+        if self.kept and self.kept.index in self.names and self.kept in self._part(values).nodes():
+            parameters.insert(0, f"Number {self.names[self.kept.index]}")
         return ", ".join([*(["int64_t place"] if PLACE in used else []), *parameters])
 
     def _call(self, start: str, body: list[str], end: str = "});") -> None:

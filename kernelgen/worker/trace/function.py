@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from kernelgen.worker.trace.undifferentiated import Undifferentiated
+
 # The function that the instrumented source calls after each assignment.
 _NOTE = "__kernelgen_note__"
 
@@ -39,7 +41,8 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     names = [argument["name"] for argument in arguments]
 
     def call(*values: Any) -> Any:
-        return bare(plain(**dict(zip(names, values, strict=True))))
+        with Undifferentiated():
+            return bare(plain(**dict(zip(names, values, strict=True))))
 
     function.call = call
     return function

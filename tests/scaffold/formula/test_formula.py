@@ -116,14 +116,24 @@ def test_what_decides_a_step_stays_a_division(tmp_path):
     assert formula_of(tmp_path, "return x / 6")["forward"] == ["out = x * Number(1.0 / 6);"]
 
 
-def test_softmax_is_three_passes():
+def test_softmax_is_three_passes_two_of_which_share_the_exponential():
     traced = row_wise(reference.read(ROWS, "softmax").schema.entry(), trace(ROWS, "softmax"))
     assert traced["forward"] == [
         "const Number row_max = row.max([&](Number x) { return x; });",
-        "const Number row_sum = row.sum([&](Number x) { return math::exp(x - row_max); });",
+        "auto kept = row.keep(Inputs<0>(), [&](Number x) { return math::exp(x - row_max); });",
+        "const Number row_sum = kept.sum([&](Number exponential, Number) { return exponential; });",
         "const Number inverse = 1 / row_sum;",
-        "row.write([&](Number x, Number& out) { out = math::exp(x - row_max) * inverse; });",
+        "kept.write([&](Number exponential, Number, Number& out) { out = exponential * inverse; });",
     ]
+
+
+def test_what_no_number_of_a_row_decides_is_kept_for_all_rows():
+    kept = [line for line in formula_of_rows("gated_rms")["forward"] if "row.keep" in line]
+    assert kept == ["auto kept = row.keep_for_rows(Inputs<1>(), [&](Number gate) { return math::sigmoid(gate); });"]
+
+
+def test_nothing_is_kept_for_one_pass():
+    assert "kept" not in " ".join(formula_of_rows("rms")["forward"] + formula_of_rows("log_sum_exp")["forward"])
 
 
 def test_a_loss_is_a_number_for_each_row():

@@ -8,6 +8,7 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "clones.h"
 #include "functions.h"
@@ -23,13 +24,43 @@ struct PartialResult {
   Number fourth = 0;
 };
 
+// Of kept_row.h, which formulas include that keep something.
+template <int... kNumbers>
+struct Inputs;
+template <typename Row, typename Kept>
+class KeptRow;
+
+// What a row keeps of its elements, from place `begin` on.
+template <typename Number>
+struct KeptNumbers {
+  const Number* numbers;
+  int64_t begin;
+
+  // f(kept, values...) as a formula that takes an element's place first.
+  template <typename F>
+  struct With {
+    KeptNumbers kept;
+    F f;
+
+    template <typename... Values>
+    auto operator()(int64_t place, Values&&... values) const -> decltype(f(*kept.numbers, values...)) {
+      return f(kept.numbers[place - kept.begin], values...);
+    }
+  };
+
+  template <typename F>
+  With<F> with(const F& f) const {
+    return {*this, f};
+  }
+};
+
 // A row, or a part of one. Its reductions are numbered in the order in which the formula calls them. Of a row in parts,
 // each pass is a call of the formula for every part: in pass i, reduction i is computed of the part alone, those before
 // it are known of all parts, and those after it do not matter; the last pass writes the results.
 //
 // Number is the type to compute in; the row's elements are numbers already.
 template <
-    typename Number,
+    typename Number_,
     int kInputs,
     int kNumbers,
     int kResults,
@@ -38,11 +69,15 @@ template <
     int kPlaceResults = 0>
 class FormulaRow {
  public:
+  using Number = Number_;
+  using Kept = KeptNumbers<Number>;
+
   int64_t n = 0;      // elements here
   int64_t begin = 0;  // the place of the first one in the row
   int64_t total_size = 0;
   int64_t rows = 0, first_size = 0;
   const Number* inputs[kInputs + 1];
+  bool is_repeated[kInputs + 1] = {};  // whether an input's elements are those of the last row or part
   Number numbers[kNumbers + 1];
   int64_t places[kPlaces + 1];
   Number* results[kResults + 1];
@@ -79,6 +114,22 @@ class FormulaRow {
   Number given(int i) const { return given_numbers[i]; }
 
   Number total(int i) const { return totals[i]; }
+
+  // The row with term(those of the inputs that have these numbers) of each element. Where reductions of all parts are
+  // not known yet, no pass after them needs it.
+  template <int... kOfInputs, typename F>
+  auto keep(Inputs<kOfInputs...>, F term) {
+    if (!partial || pass >= reductions) fill_kept<kOfInputs...>(term);
+    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.data(), begin});
+  }
+
+  // The same of a term of the inputs alone: rows that have these in common have it in common.
+  template <int... kOfInputs, typename F>
+  auto keep_for_rows(Inputs<kOfInputs...>, F term) {
+    const bool is_kept = (is_repeated[kOfInputs] && ...) && static_cast<int64_t>(kept_.size()) == n;
+    if (!is_kept) fill_kept<kOfInputs...>(term);
+    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.data(), begin});
+  }
 
   template <typename F>
   Number sum(F term) {
@@ -246,6 +297,14 @@ class FormulaRow {
     }
   }
 
+  template <int... kOfInputs, typename F>
+  void fill_kept(const F& term) {
+    kept_.resize(static_cast<size_t>(n));
+    Number* const kept = kept_.data();
+    CPU_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) kept[i] = term(inputs[kOfInputs][i]...);
+  }
+
   static void join_sums(PartialResult<Number>& left, const PartialResult<Number>& right) {
     left.first += right.first;
     left.second += right.second;
@@ -346,4 +405,6 @@ class FormulaRow {
       }
     }
   }
+
+  std::vector<Number> kept_;
 };

@@ -219,6 +219,46 @@ struct PartialResult {
   Number fourth;
 };
 
+// Of kept_row.h, which formulas include that keep something.
+template <int... kNumbers>
+struct Inputs;
+template <typename Row, typename Kept>
+class KeptRow;
+
+// Value number kPlace of several.
+template <int kPlace, typename First, typename... Others>
+__device__ __forceinline__ decltype(auto) value_at(First& first, Others&... others) {
+  if constexpr (kPlace == 0) {
+    return (first);
+  } else {
+    return value_at<kPlace - 1>(others...);
+  }
+}
+
+// What is computed again of each element: term(those of the inputs that have these numbers).
+template <typename Term, int... kOfInputs>
+struct KeptTerm {
+  Term term;
+
+  // f(kept, values...) as a formula of the values, of which the inputs are the first.
+  template <typename F>
+  struct With {
+    Term term;
+    F f;
+
+    template <typename... Values>
+    __device__ auto operator()(Values&&... values) const
+        -> decltype(f(term(value_at<kOfInputs>(values...)...), values...)) {
+      return f(term(value_at<kOfInputs>(values...)...), values...);
+    }
+  };
+
+  template <typename F>
+  __device__ With<F> with(const F& f) const {
+    return {term, f};
+  }
+};
+
 // A row, or a part of one. Its reductions are numbered in the order in which the formula calls them. Of rows in parts,
 // a launch is a pass: in pass i, reduction i is computed of each part alone, those before it are known of all parts,
 // and those after it do not matter; the last pass writes the results.
@@ -264,6 +304,19 @@ class FormulaRow {
   __device__ Number given(int i) const { return widen(*tensors_.given[i]); }
 
   __device__ Number total(int i) const { return tensors_.totals[i]; }
+
+  // The row with term(those of the inputs that have these numbers) of each element.
+  template <int... kOfInputs, typename F>
+  __device__ auto keep(Inputs<kOfInputs...>, F term) {
+    using Kept = KeptTerm<F, kOfInputs...>;
+    return KeptRow<FormulaRow, Kept>(*this, Kept{term});
+  }
+
+  // The same of a term of the inputs alone.
+  template <int... kOfInputs, typename F>
+  __device__ auto keep_for_rows(Inputs<kOfInputs...> inputs, F term) {
+    return keep(inputs, term);
+  }
 
   template <typename F>
   __device__ Number sum(F term) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "block_sums.h"
 #include "checks.h"
 #include "clones.h"
 #include "formula_row.h"
@@ -50,6 +51,7 @@ class RowOnCpu {
   // Elements begin to begin + n of row i.
   void load(int64_t i, int64_t begin, int64_t n) {
     const Rows& rows = tensors_.rows;
+    number_ = i;
     index_ = RowIndex(rows, i);
     const bool is_as_long = row.n == n;
     row.begin = begin;
@@ -58,7 +60,8 @@ class RowOnCpu {
       const Operand<T>& input = tensors_.inputs[k];
       const T* const elements = input.row(index_) + input.offset(rows, begin);
       // Those of a weight that all rows have in common are numbers already.
-      if (is_as_long && elements == loaded_[k]) continue;
+      row.is_repeated[k] = is_as_long && elements == loaded_[k];
+      if (row.is_repeated[k]) continue;
       loaded_[k] = elements;
       row.inputs[k] = rows.inner == rows.n ? inputs_[k].load(elements, input.step, n)
                                            : inputs_[k].load_parts(elements, input.step, inner(n), input.outer_step, n);
@@ -72,7 +75,9 @@ class RowOnCpu {
 
   void store() {
     for (int k = 0; k < Tensors::kResults; ++k) {
-      if (is_dense()) {
+      if (tensors_.results[k].partial) {
+        add_to_block(tensors_.results[k], tensors_.rows, number_, row.begin, row.results[k], row.n);
+      } else if (is_dense()) {
         results_[k].store(result(k), row.n);
       } else {
         results_[k].store_parts(result(k), tensors_.layout.step, inner(row.n), tensors_.layout.outer_step, row.n);
@@ -105,6 +110,7 @@ class RowOnCpu {
   }
 
   const Tensors& tensors_;
+  int64_t number_ = 0;
   RowIndex index_;
   const T* loaded_[Tensors::kInputs + 1] = {};
   Numbers<T> inputs_[Tensors::kInputs + 1], results_[Tensors::kResults + 1];
@@ -163,6 +169,13 @@ class MissingPlace {
   int64_t row_ = -1, place_ = 0;
 };
 
+// Whether results are sums over blocks of rows.
+template <typename Tensors>
+bool has_block_sums(const Tensors& tensors) {
+  const auto* const results = tensors.results;
+  return std::any_of(results, results + Tensors::kResults, [](const auto& result) { return result.partial; });
+}
+
 // Calls f(row) with a FormulaRow for each row, in parallel, or for each part of long ones, once for each of the
 // formula's reductions and for its results; `elements` are worth a thread of their own. Refuses places that a row does
 // not have, by the arguments `places` of them.
@@ -176,31 +189,36 @@ void for_each_row(
   std::vector<PartialResult<Number>> partial;
   int pass = 0, reductions = 0;
   MissingPlace missing;
+  const auto visit_part = [&](RowOnCpu<Tensors>& computed, int64_t i, int64_t part) {
+    auto& row = computed.row;
+    computed.load(i, parts.begin(part), parts.end(part) - parts.begin(part));
+    row.partial = count > 1 ? partial.data() + i * count : nullptr;
+    row.partial_stride = rows.count * count;
+    row.parts = count;
+    row.part = part;
+    row.pass = pass;
+    row.reductions = 0;
+    f(row);
+    if (row.missing) return missing.note(i, *row.missing);
+    if (count > 1 && pass < row.reductions) return;
+    computed.store();
+    if (part == 0) computed.store_numbers(i);
+  };
+  const int64_t size = has_block_sums(tensors) ? rows_of_block(rows.count) : 1;
+  const int64_t blocks = (rows.count + size - 1) / size;
   const auto visit = [&](int64_t begin, int64_t end) {
     RowOnCpu<Tensors> computed(tensors);
-    auto& row = computed.row;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t part = i % count;
-      computed.load(i / count, parts.begin(part), parts.end(part) - parts.begin(part));
-      row.partial = count > 1 ? partial.data() + i / count * count : nullptr;
-      row.partial_stride = rows.count * count;
-      row.parts = count;
-      row.part = part;
-      row.pass = pass;
-      row.reductions = 0;
-      f(row);
-      if (row.missing) return missing.note(i / count, *row.missing);
-      if (count > 1 && pass < row.reductions) continue;
-      computed.store();
-      if (part == 0) computed.store_numbers(i / count);
+      const int64_t first = i / count * size, last = std::min(first + size, rows.count);
+      for (int64_t row = first; row < last; ++row) visit_part(computed, row, i % count);
     }
-    if (begin == 0) reductions = row.reductions;
+    if (begin == 0) reductions = computed.row.reductions;
   };
-  const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(1, rows.n / count));
+  const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(1, rows.n / count * size));
   const auto call = [&](int64_t begin, int64_t end) { call_cloned(visit, begin, end); };
   do {
     if (count > 1) partial.resize(rows.count * count * (pass + 1));
-    torch::stable::parallel_for(0, rows.count * count, grain, call);
+    torch::stable::parallel_for(0, blocks * count, grain, call);
     if constexpr (Tensors::kPlaces > 0) missing.refuse(tensors, places);
   } while (count > 1 && pass++ < reductions);
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "block_sums.h"
 #include "broadcast.h"
 #include "contiguous.h"
 #include "dtypes.h"
@@ -38,7 +39,7 @@ class BroadcastGradients {
       : shape_(shape), like_(like) {
     for (const Wanted& gradient : wanted) {
       const auto sizes = gradient.tensor.sizes();
-      wanted_.push_back({gradient.needed, std::vector<int64_t>(sizes.begin(), sizes.end()), {}, {}});
+      wanted_.push_back({gradient.needed, std::vector<int64_t>(sizes.begin(), sizes.end()), {}, {}, {}});
     }
   }
 
@@ -47,6 +48,22 @@ class BroadcastGradients {
   void allocate() {
     for (Item& item : wanted_) {
       if (item.needed) item.values = empty_contiguous(like_, shape_.sizes());
+    }
+  }
+
+  // The same, with room for the sums of blocks of rows that a CPU kernel leaves of vectors; see block_sums.h.
+  template <typename T>
+  void allocate_block_sums() {
+    using Sum = typename Gradient<T>::Sum;
+    for (Item& item : wanted_) {
+      if (!item.needed) continue;
+      if (!is_vector(item.sizes)) {
+        item.values = empty_contiguous(like_, shape_.sizes());
+        continue;
+      }
+      item.partial_rows = blocks_of_rows(shape_.rows().count);
+      item.block_sums = empty_contiguous(like_, {item.partial_rows, shape_.rows().n}, type_of_sums<Sum>());
+      item.partial = dtypes::mutable_data<Sum>(*item.block_sums);
     }
   }
 
@@ -70,7 +87,7 @@ class BroadcastGradients {
     }
     if (sums == 0) return;
     using Sum = typename Gradient<T>::Sum;
-    partial_ = empty_contiguous(like_, {sums}, sizeof(Sum) == 8 ? ScalarType::Double : ScalarType::Float);
+    partial_ = empty_contiguous(like_, {sums}, type_of_sums<Sum>());
     Sum* partial = dtypes::mutable_data<Sum>(*partial_);
     for (Item& item : wanted_) {
       if (!item.sums) continue;
@@ -96,6 +113,7 @@ class BroadcastGradients {
   checks::Tensor result(size_t i) const {
     const Item& item = wanted_[i];
     if (!item.needed) return empty_contiguous(like_, {0});
+    if (item.block_sums) return sum_of_blocks(item);
     return item.sums ? *item.sums : sum_to(*item.values, item.sizes, shape_);
   }
 
@@ -104,9 +122,21 @@ class BroadcastGradients {
     bool needed;
     std::vector<int64_t> sizes;
     std::optional<checks::Tensor> values, sums;  // of all rows; of the tensor's shape
+    std::optional<checks::Tensor> block_sums;    // of a row for each block
     void* partial = nullptr;
     int64_t partial_rows = 0;
   };
+
+  template <typename Sum>
+  static constexpr ScalarType type_of_sums() {
+    return sizeof(Sum) == 8 ? ScalarType::Double : ScalarType::Float;
+  }
+
+  checks::Tensor sum_of_blocks(const Item& item) const {
+    const checks::Tensor sums = torch::stable::view(torch::stable::sum(*item.block_sums, {{0}}, true), item.sizes);
+    checks::Tensor result = empty_contiguous(like_, item.sizes);
+    return torch::stable::copy_(result, sums);
+  }
 
   // Whether all rows have the tensor in common: it has their last dimensions, and all of a row's elements.
   bool is_vector(const std::vector<int64_t>& sizes) const {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "block_sums.h"
 #include "clones.h"
 #include "numbers.h"
 #include "operand.h"
@@ -14,32 +15,48 @@
 constexpr int64_t kPiece = 1 << 10;
 
 // Calls f(buffers, row, first, count) for pieces of each row, in parallel; `elements` are worth a thread of their own.
-// Each thread has buffers of its own.
+// Each thread has buffers of its own, and goes through a block of rows piece by piece: a piece of a vector that rows
+// have in common stays in its buffer.
 template <typename Buffers, typename F>
 void for_each_piece(const Rows& rows, int64_t elements, const F& f) {
   const int64_t size = std::min({rows.n, elements, kPiece});
   const int64_t pieces = (rows.n + size - 1) / size;
-  const int64_t grain = std::max<int64_t>(1, elements / size);
+  const int64_t block = rows_of_block(rows.count);
+  const int64_t grain = std::max<int64_t>(1, elements / (size * block));
   const auto visit = [&](int64_t begin, int64_t end) {
     Buffers buffers;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % pieces * size;
-      f(buffers, i / pieces, first, std::min(size, rows.n - first));
+      const int64_t first = i % pieces * size, count = std::min(size, rows.n - first);
+      const int64_t row = i / pieces * block, last = std::min(row + block, rows.count);
+      for (int64_t k = row; k < last; ++k) f(buffers, k, first, count);
     }
   };
   const auto call = [&](int64_t begin, int64_t end) { call_cloned(visit, begin, end); };
-  torch::stable::parallel_for(0, rows.count * pieces, grain, call);
+  torch::stable::parallel_for(0, blocks_of_rows(rows.count) * pieces, grain, call);
 }
 
 // Elements of a row, from `first` on, as numbers.
 template <typename T>
 const typename Numbers<T>::Number* load(
     Numbers<T>& buffer, const Operand<T>& operand, const RowIndex& index, int64_t first, int64_t count) {
-  return buffer.load(operand.row(index) + first * operand.step, operand.step, count);
+  return buffer.load_once(operand.row(index) + first * operand.step, operand.step, count);
 }
 
 // Where the element `first` of a row of results is; null where `results` is, which nobody needs.
 template <typename T>
 T* row_of(T* results, const Rows& rows, int64_t row, int64_t first) {
   return results ? results + row * rows.n + first : nullptr;
+}
+
+// Stores a piece of a gradient, or adds it to the sums of its block of rows.
+template <typename T>
+void store(
+    const Numbers<T>& buffer,
+    const Gradient<T>& gradient,
+    const Rows& rows,
+    int64_t row,
+    int64_t first,
+    int64_t count) {
+  if (gradient.partial) return add_to_block(gradient, rows, row, first, buffer.data(), count);
+  buffer.store(row_of(gradient.values, rows, row, first), count);
 }

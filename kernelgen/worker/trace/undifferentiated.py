@@ -1,0 +1,44 @@
+"""Arguments that PyTorch has no derivative by, such as the weights of a loss: functions are called as if their authors
+had detached them, so that what needs no gradient of theirs is traced."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_REFUSAL = re.compile(r"The function '(\w+)' is not differentiable with respect to argument '(\w+)'")
+
+
+class Undifferentiated(TorchFunctionMode):
+    """While it is entered, such arguments are constants."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            refusal = _REFUSAL.search(str(error))
+            if refusal is None:
+                raise
+            args, detached = _detached(args, kwargs, *refusal.groups())
+            if detached is None:
+                raise
+            return self.__torch_function__(func, types, args, detached)
+
+
+def _detached(
+    args: Sequence[Any], kwargs: Mapping[str, Any], operator: str, argument: str
+) -> tuple[Sequence[Any], Mapping[str, Any] | None]:
+    """The arguments of a call with one of them detached; no kwargs if it is none of them."""
+    if isinstance(kwargs.get(argument), torch.Tensor):
+        return args, {**kwargs, argument: kwargs[argument].detach()}
+    packet = getattr(torch.ops.aten, operator, None)
+    names = [parameter.name for parameter in packet.default._schema.arguments] if packet is not None else []
+    place = names.index(argument) if argument in names else len(args)
+    if place >= len(args) or not isinstance(args[place], torch.Tensor):
+        return args, None
+    return [*args[:place], args[place].detach(), *args[place + 1 :]], kwargs
