@@ -79,8 +79,11 @@ STRUCTS = {
     ("linear_activation", "wgmma, medium tiles"): ("tuning.h", "sm90::Defaults<sm90::Medium>"),
     ("linear_activation", "wgmma, broad tiles alone"): ("tuning.h", "sm90::Defaults<sm90::Broad>"),
     ("linear_activation", "wgmma, medium tiles alone"): ("tuning.h", "sm90::Defaults<sm90::MediumAlone>"),
-    ("linear_activation", "wgmma, tall tiles"): ("tuning.h", "sm90::Defaults<sm90::Tall>"),
-    ("linear_activation", "wgmma, tall tiles alone"): ("tuning.h", "sm90::Defaults<sm90::TallAlone>"),
+    ("linear_activation", "wgmma, wide tiles beside each other"): ("tuning.h", "sm90::Defaults<sm90::WideBeside>"),
+    ("linear_activation", "wgmma, tiles of 160 columns"): ("tuning.h", "sm90::Defaults<sm90::Columns160>"),
+    ("linear_activation", "wgmma, tiles of 96 columns"): ("tuning.h", "sm90::Defaults<sm90::Columns96>"),
+    ("linear_activation", "wgmma, small tiles of 96 columns"): ("tuning.h", "sm90::Defaults<sm90::SmallColumns96>"),
+    ("linear_activation", "wgmma, small tiles of 128 columns"): ("tuning.h", "sm90::Defaults<sm90::SmallColumns128>"),
     ("linear_activation", "wgmma, small tiles"): ("tuning.h", "sm90::Defaults<sm90::Small>"),
     ("linear_activation", "wgmma, few small tiles"): ("tuning.h", "sm90::Defaults<sm90::Few>"),
     ("linear_activation", "wgmma, halves of small tiles"): ("tuning.h", "sm90::Defaults<sm90::Halves>"),
@@ -395,8 +398,8 @@ def test_on_the_cpu_the_grain_is_tuned(project, op):
 
 def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, monkeypatch):
     lab = lab_of("linear_activation")
-    rows, columns = (1, 65, 128, 256, 320, 512, 1024, 2048, 8192), (520, 1024, 4096, 6144, 14336)
-    sizes = [(m, n, k) for m in rows for n in columns for k in (512, 4096)]
+    rows, columns = (1, 65, 128, 256, 384, 512, 1024, 2048, 8192), (520, 1024, 4096, 6144, 11008, 14336)
+    sizes = [(m, n, k) for m in rows for n in columns for k in (512, 1000, 4096)]
     (tmp_path / "main.cpp").write_text(
         '#include <cstdio>\n#include "sm90/tile_choice.h"\nusing namespace linear_activation_kernel;\n'
         "const auto print = [](auto tile) {\n"
@@ -421,9 +424,9 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
     }
     assert set(cases) == set(taken)  # There is something to tune each by.
     assert cases["wgmma, few small tiles"] == {"16 tokens"}
-    # TMA takes rows that are not whole 16 bytes from a padded copy, and small products are not copied.
+    # TMA takes rows that are not whole 16 bytes from a padded copy, and short ones are not copied.
     assert "odd sizes" in cases[lab.SHAPE_CLASSES["cuda 9.0"](m=4099, n=2049, k=1024)]
-    assert lab.SHAPE_CLASSES["cuda 9.0"](m=63, n=2049, k=1023) is None
+    assert lab.SHAPE_CLASSES["cuda 9.0"](m=4099, n=2049, k=63) is None
     assert set(survey_of("linear_activation", "8.0").classes) == {"mma.sync, many tiles", "mma.sync, few tiles"}
 
 
