@@ -417,7 +417,8 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
         for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
             monkeypatch.delitem(sys.modules, name)
     suite = importlib.import_module(f"{PACKAGE}.ops.linear_activation.test_linear_activation").TestLinearActivation
-    assert {lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in suite.SIZES["sm90"]} == kinds
+    suite_classes = {lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in suite.SIZES["sm90"]}
+    assert suite_classes - {None} == kinds  # None: short rows, which are padded where the path is forced.
     cases = {
         name: {case for case, _ in shape_class["cases"]}
         for name, shape_class in survey_of("linear_activation", "9.0").classes.items()
