@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,8 +23,10 @@ from build_tools.tuning_header import tuning_header
 from kernelgen.emulator import compiler, library
 from kernelgen.errors import LabError
 from kernelgen.toolchain import resources
-from kernelgen.tune import gates, lab_file, space
+from kernelgen.tune import gates, lab_file, space, text
 from kernelgen.tune.device_limits import DEVICE_LIMITS
+from kernelgen.tune.space import Space
+from kernelgen.tune.task import ShapeClass, Task
 from kernelgen.worker.tune import TuningWorker
 from tests.conftest import with_sample
 from tests.stamped.conftest import REPOSITORY, edit, stamp
@@ -294,10 +296,10 @@ def test_cases_of_norms_whose_kernels_have_no_tunables_are_named(project, op, ro
 def test_the_limits_of_those_kernels_are_those_of_the_sources(project, op):
     lab = lab_of(op)
     headers = project / OPS.parent / "include" / "cuda"
-    text = "".join((headers / name).read_text() for name in ("row_matrix.h", "flat_rows.cuh", "few_rows.h"))
+    source = "".join((headers / name).read_text() for name in ("row_matrix.h", "flat_rows.cuh", "few_rows.h"))
 
     def constant(name: str) -> int:
-        (value,) = re.findall(rf"{name} = ([\d *]+)[;,]", text)
+        (value,) = re.findall(rf"{name} = ([\d *]+)[;,]", source)
         return math.prod(map(int, value.split("*")))
 
     assert constant("kMostShortBytes") == lab._MOST_SHORT_BYTES
@@ -315,6 +317,12 @@ def test_a_task_names_what_it_leaves_out(project):
     measured = {case for shape_class in facts["classes"] for case, _ in shape_class["cases"]}
     assert "heads of 128" in measured
     assert not measured & {"256 tokens", "one token"}
+    tuned = ShapeClass(None, [["heads of 128", "float32"]], [0], {})
+    searched = Space({name: tuple(values) for name, values in facts["tunables"].items()})
+    task = Task("cuda", "9.0", [], searched, [tuned], facts["left_out"], [], facts["torch"])
+    lines = text.of_task(SimpleNamespace(op="rms_norm"), task).splitlines()
+    assert lines[-1] == "left out: 256 tokens, one token: the kernels of few rows have no tunables."
+    assert task.as_dict()["left_out"] == facts["left_out"]
     message = r"rms_norm has as tunables for cuda serves none of these cases: heads of 128: the kernel of short rows"
     with pytest.raises(LabError, match=message):
         described("rms_norm", "cuda", "9.0", cases=["heads of 128"])
