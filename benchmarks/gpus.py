@@ -18,11 +18,11 @@ SERVING = {"varlen": "flash_attention_varlen", "paged": "flash_attention_paged",
 # Recipes whose kernels are written from a function, and the skeleton.
 GENERATED = ("blank", "pointwise", "row_wise", "shaped")
 
-NOTES = """`wgmma` needs code for 9.0a and rows of whole 16 bytes. `linear_activation` takes plain loops in float32 and
-float64, and in bfloat16 on 7.5; attention refuses what is not of 16 bits, and bfloat16 on 7.5. On 8.6, 8.9 and 12.0 the
-gradient of heads above 64 has smaller tiles, on 7.5 all of attention has; from 10.0 on the forward of heads of 72 to
-128 has. The norms take clusters for long rows from 9.0 on. `mma.sync` was forced on 9.0 for its rows in the tables
-below."""
+NOTES = """`wgmma` needs code for 9.0a and rows of whole 16 bytes; `linear_activation` copies others to padded rows
+first. It takes plain loops in float32 and float64, and in bfloat16 on 7.5; attention refuses what is not of 16 bits,
+and bfloat16 on 7.5. On 8.6, 8.9 and 12.0 the gradient of heads above 64 has smaller tiles, on 7.5 all of attention
+has; from 10.0 on the forward of heads of 72 to 128 has. The norms take clusters for long rows from 9.0 on. `mma.sync`
+was forced on 9.0 for its rows in the tables below."""
 
 
 def folders() -> dict[str, Path]:

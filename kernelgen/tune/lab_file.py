@@ -26,8 +26,9 @@ def describe(ask: Ask, op: str, device: str, capability: str | None, backward: b
 
     Returns:
         `tunables`; `classes`, each with `shapes`, `cases`, the numbers of the points that the gates `kept`, and by gate
-        those `rejected` (`count`, `examples`); `apart`, the tunables of the other direction if forward and backward are
-        tuned apart; `torch`, `cpu`, and `chip_known`, whether the gates know the limits of the GPU.
+        those `rejected` (`count`, `examples`); `left_out`, the cases, dtypes and reasons that kernels without these
+        tunables serve; `apart`, the tunables of the other direction if forward and backward are tuned apart; `torch`,
+        `cpu`, and `chip_known`, whether the gates know the limits of the GPU.
 
     Raises:
         LabError: lab.py has no tunables for the device, too many points, or something else than it should.
@@ -39,16 +40,24 @@ def describe(ask: Ask, op: str, device: str, capability: str | None, backward: b
         raise LabError(f"{op} has {whole.size:,} points, more than {MOST_POINTS:,}: list fewer values in its lab.py.")
     key = space.part(tunables, device, capability, backward)
     if not facts["classes"]:
-        raise LabError(
-            f"What {op} has as tunables for {key} serves none of these cases: {', '.join(facts['all_cases'])}."
-        )
+        cases = "; ".join(f"{', '.join(cases)}: {reason}" for reason, cases in by_reason(facts["left_out"]).items())
+        raise LabError(f"What {op} has as tunables for {key} serves none of these cases: {cases}.")
     limits = device_limits(capability or "")
     estimates = functools.partial(ask, "estimates", device=device, capability=capability)
     classes = _gated(whole, facts["classes"], estimates, limits)
     other = space.part(tunables, device, capability, not backward)
     apart = [name for name in tunables[other] if name not in whole.tunables]
     known = {"torch": facts["torch"], "cpu": facts["cpu"], "chip_known": limits is not None}
-    return {"tunables": dict(whole.tunables), "classes": classes, "apart": apart, **known}
+    facts = {"left_out": facts["left_out"], **known}
+    return {"tunables": dict(whole.tunables), "classes": classes, "apart": apart, **facts}
+
+
+def by_reason(left_out: list[list[str]]) -> dict[str, list[str]]:
+    """The cases that a task leaves out, by the reason, each once for all of its dtypes."""
+    cases: dict[str, dict[str, None]] = {}
+    for case, _, reason in left_out:
+        cases.setdefault(reason, {})[case] = None
+    return {reason: list(names) for reason, names in cases.items()}
 
 
 def _gated(

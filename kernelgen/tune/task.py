@@ -36,6 +36,7 @@ class Task:
         chip: the key of tuned.json: a compute capability, or the CPU's name.
         gpus: the numbers of the GPUs to measure on: those like the first.
         shape_classes: all shape classes of the op's cases.
+        left_out: the cases that kernels without these tunables serve, each with its dtype and the reason.
         apart: the tunables of the other direction, where forward and backward are tuned apart.
     """
 
@@ -44,6 +45,7 @@ class Task:
     gpus: list[int]
     space: Space
     shape_classes: list[ShapeClass]
+    left_out: list[list[str]]
     apart: list[str]
     torch: str
 
@@ -54,7 +56,7 @@ class Task:
     def as_dict(self) -> dict[str, Any]:
         facts = {"device": self.device, "chip": self.chip, "tunables": self.space.tunables, "points": self.space.size}
         classes = [{**asdict(shape_class), "kept": len(shape_class.kept)} for shape_class in self.shape_classes]
-        return facts | {"classes": classes}
+        return facts | {"classes": classes, "left_out": self.left_out}
 
 
 def read_task(request: TuningRequest) -> Task:
@@ -75,7 +77,8 @@ def read_task(request: TuningRequest) -> Task:
     space = Space({name: tuple(values) for name, values in answer["tunables"].items()})
     chip = (gpu["capability"] or "no GPU") if device == "cuda" else answer["cpu"]
     shape_classes = [ShapeClass(**facts) for facts in answer["classes"]]
-    task = Task(device, chip, gpu["alike"], space, shape_classes, answer["apart"], answer["torch"])
+    left_out, apart = answer["left_out"], answer["apart"]
+    task = Task(device, chip, gpu["alike"], space, shape_classes, left_out, apart, answer["torch"])
     if not task.to_search():
         reasons = "; ".join(
             f"{gate}: {rejected['count']}, such as {rejected['examples'][0]['text']}"

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernelgen.lab import compare
+from kernelgen.tune.lab_file import by_reason
 from kernelgen.tune.request import TuningRequest
 from kernelgen.tune.space import key
 from kernelgen.tune.task import Task
@@ -23,6 +24,7 @@ def of_task(request: TuningRequest, task: Task) -> str:
         count = len(shape_class.cases)
         cases = f"{count} case{'s are' if count > 1 else ' is'} measured for each"
         lines.append(f"{prefix}{len(shape_class.kept)} points are left; {cases}.")
+    lines += [f"left out: {', '.join(cases)}: {reason}." for reason, cases in by_reason(task.left_out).items()]
     return "\n".join(lines)
 
 

@@ -46,6 +46,8 @@ class Op:
             tune/gates.py.
         shape_classes: by the same keys, `shape_class(**sizes)`, the name of the class of shapes that is tuned for these
             sizes; None for sizes that the tunables of this key do not serve.
+        untuned: by the same keys, `untuned(dtype, **sizes)`, why the tunables of this key do not matter in a case, such
+            as "the kernel of short rows has no tunables"; None where they do.
         huge: sizes that make more than 2³¹ elements, where indices of 32 bits do not reach; run on GPUs that hold them.
         defaults: of sizes that a case may leave out, as `inputs` gives them.
         edges: by size, the values at which the op's kernels branch; fuzzing covers pairs of them.
@@ -73,6 +75,7 @@ class Op:
     tunables: dict[str, Any] = field(default_factory=dict)
     estimates: dict[str, Callable[..., Any]] = field(default_factory=dict)
     shape_classes: dict[str, Callable[..., str | None]] = field(default_factory=dict)
+    untuned: dict[str, Callable[..., str | None]] = field(default_factory=dict)
     repeatable: bool | float | Callable[..., bool | float] = True
     gradient: bool = True
     huge: dict[str, int] | None = None
@@ -225,6 +228,7 @@ def read(name: str, module: ModuleType) -> Op:
         tunables=dict(names.get("TUNABLES", {})),
         estimates=dict(names.get("ESTIMATES", {})),
         shape_classes=dict(names.get("SHAPE_CLASSES", {})),
+        untuned=dict(names.get("UNTUNED", {})),
         repeatable=repeatable,
         gradient=gradient,
         huge=names.get("HUGE"),

@@ -51,18 +51,21 @@ class TuningWorker(ComparedVersion):
     def describe(self, device: str, capability: str | None) -> dict[str, Any]:
         """The TUNABLES of lab.py, and the cases and dtypes to measure by class of shapes; needs no GPU.
 
-        A case of no class is left out: kernels without these tunables serve it.
+        `left_out` has the cases that kernels without these tunables serve, each with its dtype and the reason.
         """
         op = self._op()
-        classify = op.shape_classes.get(part(op.tunables, device, capability, self.backward))
+        key = part(op.tunables, device, capability, self.backward)
         sizes = chosen_cases(op, device, self.request.get("cases"))
-        dtypes = [dtype_name(dtype) for dtype in chosen_dtypes(op, device, self.request.get("dtype"))]
+        dtypes = chosen_dtypes(op, device, self.request.get("dtype"))
         classes: dict[str | None, list[list[str]]] = {}
-        for case in sizes:
-            shapes = classify(**sizes[case]) if classify else None
-            if shapes is not None or not classify:
-                classes.setdefault(shapes, []).extend([case, dtype] for dtype in dtypes)
-        facts = {"tunables": op.tunables, "all_cases": list(sizes), "torch": torch.__version__, "cpu": cpu_name()}
+        left_out = []
+        for case, dtype in itertools.product(sizes, dtypes):
+            shapes, reason = _shape_class(op, key, dtype, sizes[case])
+            if reason:
+                left_out.append([case, dtype_name(dtype), reason])
+            else:
+                classes.setdefault(shapes, []).append([case, dtype_name(dtype)])
+        facts = {"tunables": op.tunables, "left_out": left_out, "torch": torch.__version__, "cpu": cpu_name()}
         return {**facts, "classes": [{"shapes": shapes, "cases": cases} for shapes, cases in classes.items()]}
 
     def estimates(
@@ -186,6 +189,17 @@ class _Distinct:
             self._numbers[spelt] = len(self.estimates)
             self.estimates.append(estimate)
         return self._numbers[spelt]
+
+
+def _shape_class(op: Op, key: str, dtype: torch.dtype, sizes: dict[str, int]) -> tuple[str | None, str | None]:
+    """The class of a case, or why the tunables of this key do not serve it."""
+    untuned, classify = op.untuned.get(key), op.shape_classes.get(key)
+    if untuned and (reason := untuned(dtype, **sizes)):
+        return None, reason
+    if classify is None:
+        return None, None
+    shapes = classify(**sizes)
+    return shapes, None if shapes is not None else "other kernels serve it"
 
 
 def _estimate(op: str, estimate: Any, values: dict[str, Any], dtype: torch.dtype, sizes: dict[str, int]) -> Any:

@@ -127,7 +127,7 @@ def check_norm(
         close(value, leaves[key].grad, f"gradient of {key}")
 
 
-@pytest.mark.parametrize("rows, n", [(1, 1), (5, 100), (3, 1032), (2, 5001), (301, 24), (70, 8)])
+@pytest.mark.parametrize("rows, n", [(1, 1), (5, 100), (3, 1032), (2, 5001), (301, 24), (70, 8), (7, 1028), (6, 1365)])
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=NAMES.get)
 @pytest.mark.parametrize("halves", (False, True), ids=("two", "one"))
 def test_swiglu(compiled, reference, memory, dtype, rows, n, halves):
@@ -150,7 +150,7 @@ def test_swiglu(compiled, reference, memory, dtype, rows, n, halves):
 
 # Small tiles; in the last case large ones.
 SM80 = [(50, 72, 136, 2), (200, 136, 200, 4), (250, 376, 264, 2), (3, 120 * 128 - 5, 72, 2)]
-# On GPUs with so many multiprocessors, the shape classes Small, Few, Halves and Quarters; Medium, Tall and Large.
+# On GPUs with so many multiprocessors, the shape classes Small, Few, Halves and Quarters; and large ones.
 SM90 = [
     *((70, 72, 72, 4), (50, 72, 72, 4), (70, 72, 776, 8), (50, 72, 520, 12)),
     *((200, 136, 200, 4), (130, 72, 72, 4), (200, 520, 72, 2)),

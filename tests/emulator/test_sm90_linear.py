@@ -17,12 +17,15 @@ TILES = (
     "wide",
     "ping_pong",
     "ping_pong_beside",
+    "narrow",
+    "ping_pong_narrow",
     "halves",
     "quarters",
 )
 # m, n, k; multiprocessors. At most two clusters of four fit, so that some process several tiles. No size is a multiple
-# of a tile's, and in the second case some blocks of a cluster lie outside the result.
-SIZES = ((330, 392, 200, 8), (70, 72, 136, 4))
+# of a tile's, and in the second case some blocks of a cluster lie outside the result. In the third case, rows of the
+# result are not aligned, and the last column is half of a pair.
+SIZES = ((330, 392, 200, 8), (70, 72, 136, 4), (140, 331, 136, 4))
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ configuration agree with the sources and with the compiler's report."""
 import functools
 import importlib
 import json
+import math
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +23,10 @@ from build_tools.tuning_header import tuning_header
 from kernelgen.emulator import compiler, library
 from kernelgen.errors import LabError
 from kernelgen.toolchain import resources
-from kernelgen.tune import gates, lab_file, space
+from kernelgen.tune import gates, lab_file, space, text
 from kernelgen.tune.device_limits import DEVICE_LIMITS
+from kernelgen.tune.space import Space
+from kernelgen.tune.task import ShapeClass, Task
 from kernelgen.worker.tune import TuningWorker
 from tests.conftest import with_sample
 from tests.stamped.conftest import REPOSITORY, edit, stamp
@@ -77,8 +81,11 @@ STRUCTS = {
     ("linear_activation", "wgmma, medium tiles"): ("tuning.h", "sm90::Defaults<sm90::Medium>"),
     ("linear_activation", "wgmma, broad tiles alone"): ("tuning.h", "sm90::Defaults<sm90::Broad>"),
     ("linear_activation", "wgmma, medium tiles alone"): ("tuning.h", "sm90::Defaults<sm90::MediumAlone>"),
-    ("linear_activation", "wgmma, tall tiles"): ("tuning.h", "sm90::Defaults<sm90::Tall>"),
-    ("linear_activation", "wgmma, tall tiles alone"): ("tuning.h", "sm90::Defaults<sm90::TallAlone>"),
+    ("linear_activation", "wgmma, wide tiles beside each other"): ("tuning.h", "sm90::Defaults<sm90::WideBeside>"),
+    ("linear_activation", "wgmma, tiles of 160 columns"): ("tuning.h", "sm90::Defaults<sm90::Columns160>"),
+    ("linear_activation", "wgmma, tiles of 96 columns"): ("tuning.h", "sm90::Defaults<sm90::Columns96>"),
+    ("linear_activation", "wgmma, small tiles of 96 columns"): ("tuning.h", "sm90::Defaults<sm90::SmallColumns96>"),
+    ("linear_activation", "wgmma, small tiles of 128 columns"): ("tuning.h", "sm90::Defaults<sm90::SmallColumns128>"),
     ("linear_activation", "wgmma, small tiles"): ("tuning.h", "sm90::Defaults<sm90::Small>"),
     ("linear_activation", "wgmma, few small tiles"): ("tuning.h", "sm90::Defaults<sm90::Few>"),
     ("linear_activation", "wgmma, halves of small tiles"): ("tuning.h", "sm90::Defaults<sm90::Halves>"),
@@ -256,6 +263,71 @@ def test_what_hopper_leaves_to_the_portable_kernels_is_not_tuned_as_its_own(proj
         described("flash_attention", "cuda", "9.0", cases=["one query, 4096 keys"])
 
 
+# Rows, columns, and which kernels without tunables take them: forward and backward, in bfloat16 and in float32.
+NORMS_WITHOUT_TUNABLES = [
+    (131072, 128, {"short rows": [False], "few rows": []}, {"short rows": [False], "few rows": []}),
+    (131072, 512, {"short rows": [False], "few rows": []}, {"short rows": [], "few rows": []}),
+    (131072, 127, {"not aligned": [False, True]}, {"not aligned": []}),
+    (4096, 4099, {"not aligned": [], "short rows": [], "few rows": []}, {"not aligned": [], "few rows": []}),
+    (256, 4096, {"few rows": [True], "short rows": []}, {"few rows": [True], "short rows": []}),
+    (8, 2**20, {"few rows": [True]}, {"few rows": []}),
+]
+
+
+def lab_of(op: str) -> ModuleType:
+    survey_of(op, "9.0")  # By which a worker imports it.
+    return importlib.import_module(f"{PACKAGE}.ops.{op}.lab")
+
+
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm"])
+@pytest.mark.parametrize("rows, columns, half, single", NORMS_WITHOUT_TUNABLES)
+def test_cases_of_norms_whose_kernels_have_no_tunables_are_named(project, op, rows, columns, half, single):
+    lab = lab_of(op)
+    for dtype, kernels in ((torch.bfloat16, half), (torch.float32, single)):
+        for backward in (False, True):
+            untuned = lab.UNTUNED["cuda backward" if backward else "cuda"]
+            reason = untuned(dtype, rows=rows, columns=columns, weighted=1, added=0)
+            assert [name for name in kernels if name in (reason or "")] == [
+                name for name, directions in kernels.items() if backward in directions
+            ]
+
+
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm"])
+def test_the_limits_of_those_kernels_are_those_of_the_sources(project, op):
+    lab = lab_of(op)
+    headers = project / OPS.parent / "include" / "cuda"
+    source = "".join((headers / name).read_text() for name in ("row_matrix.h", "flat_rows.cuh", "few_rows.h"))
+
+    def constant(name: str) -> int:
+        (value,) = re.findall(rf"{name} = ([\d *]+)[;,]", source)
+        return math.prod(map(int, value.split("*")))
+
+    assert constant("kMostShortBytes") == lab._MOST_SHORT_BYTES
+    assert constant("kFlatThreads") * constant("kFlatAccesses") == lab._MOST_FLAT
+    assert 132 * constant("kRows") == lab._FEW_ROWS
+    assert 132 * constant("kBytes") == lab._FEW_BYTES
+    assert constant("kLeastWideBytes") == lab._LEAST_WIDE_BYTES
+
+
+def test_a_task_names_what_it_leaves_out(project):
+    facts = described("rms_norm", "cuda", "9.0", backward=True)
+    reasons = lab_file.by_reason(facts["left_out"])
+    assert reasons == {"the kernels of few rows have no tunables": ["256 tokens", "one token"]}
+    assert {dtype for _, dtype, _ in facts["left_out"]} == {"float32", "bfloat16"}
+    measured = {case for shape_class in facts["classes"] for case, _ in shape_class["cases"]}
+    assert "heads of 128" in measured
+    assert not measured & {"256 tokens", "one token"}
+    tuned = ShapeClass(None, [["heads of 128", "float32"]], [0], {})
+    searched = Space({name: tuple(values) for name, values in facts["tunables"].items()})
+    task = Task("cuda", "9.0", [], searched, [tuned], facts["left_out"], [], facts["torch"])
+    lines = text.of_task(SimpleNamespace(op="rms_norm"), task).splitlines()
+    assert lines[-1] == "left out: 256 tokens, one token: the kernels of few rows have no tunables."
+    assert task.as_dict()["left_out"] == facts["left_out"]
+    message = r"rms_norm has as tunables for cuda serves none of these cases: heads of 128: the kernel of short rows"
+    with pytest.raises(LabError, match=message):
+        described("rms_norm", "cuda", "9.0", cases=["heads of 128"])
+
+
 def test_the_portable_kernels_are_tuned_on_hopper_where_they_are_asked_for(project):
     code = (
         "import sys; from kernelgen.worker.tune import TuningWorker; op, backward = sys.argv[1:]; "
@@ -335,9 +407,9 @@ def test_on_the_cpu_the_grain_is_tuned(project, op):
 
 
 def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, monkeypatch):
-    lab = importlib.import_module(f"{PACKAGE}.ops.linear_activation.lab")
-    rows, columns = (1, 65, 128, 256, 320, 512, 1024, 2048, 8192), (520, 1024, 4096, 6144, 14336)
-    sizes = [(m, n, k) for m in rows for n in columns for k in (512, 4096)]
+    lab = lab_of("linear_activation")
+    rows, columns = (1, 65, 128, 256, 384, 512, 1024, 2048, 8192), (520, 1024, 4096, 6144, 11008, 14336)
+    sizes = [(m, n, k) for m in rows for n in columns for k in (512, 1000, 4096)]
     (tmp_path / "main.cpp").write_text(
         '#include <cstdio>\n#include "sm90/tile_choice.h"\nusing namespace linear_activation_kernel;\n'
         "const auto print = [](auto tile) {\n"
@@ -355,14 +427,17 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
         for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
             monkeypatch.delitem(sys.modules, name)
     suite = importlib.import_module(f"{PACKAGE}.ops.linear_activation.test_linear_activation").TestLinearActivation
-    assert {lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in suite.SIZES["sm90"]} == kinds
+    suite_classes = {lab.SHAPE_CLASSES["cuda 9.0"](m=m, n=n, k=k) for m, n, k in suite.SIZES["sm90"]}
+    assert suite_classes - {None} == kinds  # None: short rows, which are padded where the path is forced.
     cases = {
         name: {case for case, _ in shape_class["cases"]}
         for name, shape_class in survey_of("linear_activation", "9.0").classes.items()
     }
     assert set(cases) == set(taken)  # There is something to tune each by.
     assert cases["wgmma, few small tiles"] == {"16 tokens"}
-    assert "odd sizes" not in set().union(*cases.values())  # Whose rows no TMA descriptor describes.
+    # TMA takes rows that are not whole 16 bytes from a padded copy, and short ones are not copied.
+    assert "odd sizes" in cases[lab.SHAPE_CLASSES["cuda 9.0"](m=4099, n=2049, k=1024)]
+    assert lab.SHAPE_CLASSES["cuda 9.0"](m=4099, n=2049, k=63) is None
     assert set(survey_of("linear_activation", "8.0").classes) == {"mma.sync, many tiles", "mma.sync, few tiles"}
 
 

@@ -31,7 +31,8 @@ namespace product {
 template <typename T>
 constexpr int kStep = kSwizzleRow / sizeof(T);
 
-// Columns of an accumulator that splits exchange as one: those of a result of 16 bits in 128 bytes.
+// A tile's columns go in panels of so many, those of a result of 16 bits in 128 bytes; the last may be narrower. Splits
+// exchange an accumulator by panels.
 constexpr int kPanel = 64;
 
 // What follows from a tile's sizes.
@@ -46,12 +47,13 @@ struct Layout {
   // Rows of x and of W that a block loads, for itself or for its cluster.
   static constexpr int kXShare = Tile::kRows / Tile::kClusterColumns;
   static constexpr int kWeightShare = Tile::kColumns / Tile::kClusterRows;
-  static constexpr int kPanels = Tile::kColumns / kPanel;
+  static constexpr int kPanels = ceil_div(Tile::kColumns, kPanel);
   // The accumulators of all consumers, for the split-K reduction.
   static constexpr int kAccumulatorBytes = Tile::kRows * Tile::kColumns * sizeof(float);
-  static_assert(Tile::kColumns % kPanel == 0 && kRows % 64 == 0);
+  static_assert(Tile::kColumns % 16 == 0 && kRows % 64 == 0);
   static_assert(Tile::kClusterRows == 1 || Tile::kClusterColumns == 1);
   static_assert(Tile::kSplits == 1 || (Tile::kMulticast == 1 && !Tile::kPingPong && kAccumulatorBytes <= kRingBytes));
+  static_assert(Tile::kSplits == 1 || Tile::kColumns % kPanel == 0, "splits exchange whole panels");
   static_assert(kXShare % 8 == 0 && kWeightShare % 8 == 0, "the swizzle repeats after 8 rows");
 };
 
