@@ -3,8 +3,6 @@ makes of it is in test_exploits.py."""
 
 import contextlib
 import itertools
-import subprocess
-import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -12,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernelgen.errors import LabError
 from kernelgen.protocol import OP
 from kernelgen.worker.judge import comparison, wall
 from kernelgen.worker.judge.arena import CpuArena
@@ -293,37 +290,10 @@ def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work,
 )
 def test_the_wall_clock_bounds_what_short_calls_say(monkeypatch, own, wall_clock, faulty):
     """A third of a call's time is seen from a few microseconds on; a GPU that clocks lower is no fault."""
-    timed = timed_by(monkeypatch, own, wall_clock)
-    monkeypatch.setattr(wall, "is_shared", lambda: False)
-    fault = wall.fault_by_the_wall(timed, "op")
-    assert (fault is not None and "by the wall clock" in fault) == faulty
-
-
-def test_where_other_programs_use_the_gpu_no_op_is_accused(monkeypatch):
-    monkeypatch.setattr(wall, "is_shared", lambda: True)
-    with pytest.raises(LabError, match="other programs use this GPU"):
-        wall.fault_by_the_wall(timed_by(monkeypatch, own=9e-6, wall_clock=28e-6), "op")
-    assert wall.fault_by_the_wall(timed_by(monkeypatch, own=9e-6, wall_clock=9e-6), "op") is None
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_other_programs_are_noticed_on_a_gpu():
-    busy = "import torch; x = torch.ones(2**28, device='cuda'); print(flush=True)\nwhile True: x.fill_(1)"
-    assert not wall.is_shared()
-    with contextlib.ExitStack() as others:
-        for _ in range(4):
-            other = others.enter_context(subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE))
-            others.callback(other.kill)
-            other.stdout.readline()
-        assert wall.is_shared()
-
-
-def timed_by(monkeypatch, own, wall_clock):
-    """A case whose calls take so long by their events and by the wall clock."""
     answers = {"join_calls": {"captured": True}, "arm": {}, "left": {"seconds": 0.0}}
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**36, 2**37))
-    return SimpleNamespace(
-        functions={"op": SimpleNamespace(ask=lambda order, **_: answers[order], stop=lambda: None)},
+    timed = SimpleNamespace(
+        functions={"op": SimpleNamespace(ask=lambda order, **_: answers[order])},
         run=lambda name, indices: SimpleNamespace(seconds=own),
         run_joined=lambda name: SimpleNamespace(seconds=wall_clock),
         place=lambda sets: None,
@@ -331,3 +301,5 @@ def timed_by(monkeypatch, own, wall_clock):
         check=lambda: SimpleNamespace(fault=None),
         backward=False,
     )
+    fault = wall.fault_by_the_wall(timed, "op")
+    assert (fault is not None and "by the wall clock" in fault) == faulty
