@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, cycle
 from itertools import count as counter
@@ -134,7 +134,8 @@ def core(op: Op, dtypes: list[str], calls: Sequence[str] = ()) -> Iterator[Case]
     """The cases that do not depend on the seed."""
     first = list(adversarial(op, dtypes))
     yield from first
-    yield from cover(_factors(op, dtypes), first, partial(_is_small, op))
+    empty = {(name, 0) for name, (low, high) in op.domain.items() if high - low >= MOST_ENUMERATED}
+    yield from cover(_factors(op, dtypes), first, partial(_is_small, op), empty)
     yield from _special_calls(op, dtypes, calls)
 
 
@@ -262,8 +263,11 @@ def cover(
     factors: Mapping[str, Sequence[Any]],
     given: Iterable[Case] = (),
     is_small: Callable[[Case], bool] = lambda case: True,
+    empty: Collection[tuple[str, Any]] = (),
 ) -> Iterator[Case]:
     """Cases that together with the given ones hold every pair of values of every two factors.
+
+    A case with a value of `empty`, such as no rows, has nothing to compute: it holds only pairs with such a value.
 
     Greedy: each case starts from a pair that is missing, and takes value by value the one that completes most missing
     pairs (Cohen, Dalal, Fredman & Patton, The AETG system, 1997), and keeps the case small if it can.
@@ -277,9 +281,14 @@ def cover(
     order = {name: i for i, name in enumerate(factors)}
     random = Random(0)
 
+    def is_empty(case: Case) -> bool:
+        return any(item in empty for item in case.items())
+
     def pairs(case: Case, key: str, value: Any) -> list[tuple]:
         """The missing pairs that a value completes in a part of a case."""
         others = [((name, case[name]), (key, value)) for name in case if name in order and name != key]
+        if is_empty({**case, key: value}):
+            others = [pair for pair in others if is_empty(dict(pair))]
         sorted_pairs = [(a, b) if order[a[0]] < order[b[0]] else (b, a) for a, b in others]
         return [pair for pair in sorted_pairs if pair in missing]
 
@@ -296,6 +305,8 @@ def cover(
         random.shuffle(rest)
         for name in rest:
             values = random.sample(list(factors[name]), len(factors[name]))
+            if not is_empty(case):
+                values = [value for value in values if (name, value) not in empty] or values
             small = [value for value in values if is_small({**case, name: value})] or values
             case[name] = max(small, key=lambda value: len(pairs(case, name, value)))
         remove(case)

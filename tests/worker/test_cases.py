@@ -63,6 +63,14 @@ def test_every_pair_is_covered():
     assert cases == list(cover(factors, [{"a": 0, "b": "x", "c": True, "d": 5}]))
 
 
+def test_a_pair_is_covered_where_there_is_something_to_compute():
+    factors = {"rows": [0, 1, 40], "kind": [0, 1, 2], "values": ["normal", "nan"]}
+    cases = list(cover(factors, empty={("rows", 0)}))
+    full = [case for case in cases if case["rows"]]
+    assert {(case["kind"], case["values"]) for case in full} == set(itertools.product((0, 1, 2), ("normal", "nan")))
+    assert {case["kind"] for case in cases if not case["rows"]} == {0, 1, 2}
+
+
 def test_the_core_pairs_what_an_op_branches_on():
     domain = {"rows": (0, 100), "columns": (0, 300), "weighted": (0, 1)}
     op = an_op(domain=domain, inputs=lambda make, rows, columns, weighted: (make((rows, columns)), make((columns,))))
