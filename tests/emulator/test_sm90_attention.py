@@ -217,9 +217,9 @@ def run(library, memory, attention, grad, grad_lse=None, deterministic=False, se
 # Tiles have 128 keys, and 128 or 64 queries.
 SPLIT_GROUPS = [
     (4, 64, (1, 4, 1, 200, 300, 64), {"causal": True}),
-    (3, 64, (2, 6, 1, 140, 260, 40), {"window": (60, 20)}),
-    (2, 128, (1, 8, 2, 150, 200, 128), {"causal": True, "softcap": 20.0}),
-    (2, 128, (1, 4, 2, 100, 40, 96), {"causal": True, "sinks": SINKS[:4]}),
+    pytest.param(3, 64, (2, 6, 1, 140, 260, 40), {"window": (60, 20)}, marks=pytest.mark.corpus),
+    pytest.param(2, 128, (1, 8, 2, 150, 200, 128), {"causal": True, "softcap": 20.0}, marks=pytest.mark.corpus),
+    pytest.param(2, 128, (1, 4, 2, 100, 40, 96), {"causal": True, "sinks": SINKS[:4]}, marks=pytest.mark.corpus),
     (3, 128, (1, 3, 1, 70, 400, 128), {"window": (100, -1)}),  # No query attends to the first tiles of keys.
 ]
 
