@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -290,16 +291,29 @@ def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work,
 )
 def test_the_wall_clock_bounds_what_short_calls_say(monkeypatch, own, wall_clock, faulty):
     """A third of a call's time is seen from a few microseconds on; a GPU that clocks lower is no fault."""
+    fault = fault_of_calls(monkeypatch, own, lambda calls: wall_clock)
+    assert (fault is not None and "by the wall clock" in fault) == faulty
+
+
+@pytest.mark.parametrize(("hidden", "faulty"), [(0.0, False), (10e-6, True)])
+def test_a_system_that_lacks_cores_is_not_taken_for_the_op(monkeypatch, hidden, faulty):
+    """Each batch waits 4 ms for a core: as much as the calls of a short batch take."""
+    fault = fault_of_calls(monkeypatch, 9e-6, lambda calls: 9e-6 + hidden + 4e-3 / calls)
+    assert (fault is not None and "by the wall clock" in fault) == faulty
+
+
+def fault_of_calls(monkeypatch, own: float, seconds_a_call: Callable[[int], float]) -> str | None:
+    """What the wall clock says of calls in one graph that take so long by their own events, and by the clock."""
     answers = {"join_calls": {"captured": True}, "arm": {}, "left": {"seconds": 0.0}}
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**36, 2**37))
+    placed = []
     timed = SimpleNamespace(
         functions={"op": SimpleNamespace(ask=lambda order, **_: answers[order])},
         run=lambda name, indices: SimpleNamespace(seconds=own),
-        run_joined=lambda name: SimpleNamespace(seconds=wall_clock),
-        place=lambda sets: None,
+        run_joined=lambda name: SimpleNamespace(seconds=seconds_a_call(len(placed))),
+        place=lambda sets: placed.__setitem__(slice(None), sets),
         drawing=SimpleNamespace(new_set=lambda: None, nbytes=32_000),
         check=lambda: SimpleNamespace(fault=None),
         backward=False,
     )
-    fault = wall.fault_by_the_wall(timed, "op")
-    assert (fault is not None and "by the wall clock" in fault) == faulty
+    return wall.fault_by_the_wall(timed, "op")

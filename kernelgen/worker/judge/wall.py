@@ -5,9 +5,14 @@ from typing import Any
 
 import torch
 
-# How often the clock has to disagree; and over how many calls it is read, each on inputs of its own: so many that they
-# take BATCHED_S, within these bounds, as far as they fit so much memory.
-TRIES, LEAST_CALLS, MOST_CALLS, BATCHED_S, BYTES = 3, 64, 512, 2e-3, 16 * 2**30
+# How often the clock has to disagree.
+TRIES = 3
+# Over how many calls it is read, each on inputs of its own: so many that they take BATCHED_S, between these bounds. A
+# process may wait for a core for milliseconds, so a fault is one that LONGER as many calls show too: beside them such a
+# wait is short.
+LEAST_CALLS, MOST_CALLS, BATCHED_S, LONGER = 64, 512, 2e-3, 8
+# The memory that the calls' tensors may take.
+BYTES = 16 * 2**30
 # What a request and a reply take, in seconds; and what comes between two calls of a graph, or between launches of
 # kernels from Python.
 BATCH_S, NODE_S, LAUNCHES_S = 3e-4, 1e-6, 1e-3
@@ -25,9 +30,23 @@ def fault_by_the_wall(timed: Any, name: str) -> str | None:
     """
     process = timed.functions[name]
     own = statistics.median(timed.run(name, [0]).seconds for _ in range(5))
-    sets = calls_of_the_wall(timed, own)
+    for longer in (1, LONGER):
+        fault = _fault_of_a_batch(timed, name, own, calls_of_the_wall(timed, own, longer))
+        if not fault:
+            break
+    # Or the calls that the wall clock saw had done nothing.
+    if fault := fault or timed.check().fault:
+        return fault
+    process.ask("arm", function=name, indices=[0], backward=timed.backward, graphs=False)
+    if (left := process.ask("left")["seconds"]) > max(LEFT_S, LEFT_SHARE * own):
+        return f"the GPU worked on for {left * 1e6:.0f} µs after the timed stream was through: work was left elsewhere"
+    return None
+
+
+def _fault_of_a_batch(timed: Any, name: str, own: float, sets: int) -> str | None:
     timed.place([timed.drawing.new_set() for _ in range(sets)])
-    joined = not timed.backward and process.ask("join_calls", function=name, count=sets)["captured"]
+    ask = timed.functions[name].ask
+    joined = not timed.backward and ask("join_calls", function=name, count=sets)["captured"]
     if joined:
         allowed = (OF_SHORT if own < SHORT_S else OF_GRAPHS) * own + NODE_S + BATCH_S / sets
     else:
@@ -35,15 +54,8 @@ def fault_by_the_wall(timed: Any, name: str) -> str | None:
     for _ in range(TRIES):
         wall = min(_seconds(timed, name, joined) for _ in range(3))
         if wall <= allowed:
-            break
-    else:
-        return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
-    if fault := timed.check().fault:  # Or the calls that the wall clock saw had done nothing.
-        return fault
-    process.ask("arm", function=name, indices=[0], backward=timed.backward, graphs=False)
-    if (left := process.ask("left")["seconds"]) > max(LEFT_S, LEFT_SHARE * own):
-        return f"the GPU worked on for {left * 1e6:.0f} µs after the timed stream was through: work was left elsewhere"
-    return None
+            return None
+    return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
 
 
 def _seconds(timed: Any, name: str, joined: bool) -> float:
@@ -52,10 +64,11 @@ def _seconds(timed: Any, name: str, joined: bool) -> float:
     return sample.seconds
 
 
-def calls_of_the_wall(timed: Any, own: float) -> int:
-    """How many calls fit the time and the memory: the judge has their inputs, the op copies of them and the results."""
+def calls_of_the_wall(timed: Any, own: float, longer: int = 1) -> int:
+    """How many calls fit the time, `longer` times as much, and the memory: the judge has their inputs, the op copies of
+    them and the results."""
     memory = min(BYTES, torch.cuda.mem_get_info()[0] // 4)
     wanted = min(max(LEAST_CALLS, round(BATCHED_S / max(own, 1e-9))), MOST_CALLS)
     if timed.backward:  # No graph holds these; each keeps what its forward saved.
         wanted = LEAST_CALLS
-    return max(2, min(wanted, memory // max(1, 3 * timed.drawing.nbytes)))
+    return max(2, min(longer * wanted, memory // max(1, 3 * timed.drawing.nbytes)))
