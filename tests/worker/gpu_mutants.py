@@ -1,6 +1,7 @@
-"""Has `kernelgen fuzz` find the CUDA mutants, on the GPU of this machine: `python -m tests.worker.gpu_mutants`.
+"""Has `kernelgen fuzz` find the CUDA mutants, on the GPU of this machine: `python -m tests.worker.gpu_mutants [JOBS]`.
 
-Prints a table and fails if one was missed, or if a correct recipe was complained of.
+Prints a table and fails if one was missed, or if a correct recipe was complained of. JOBS mutants are fuzzed at once:
+few of their cases are large, so they may be more than the largest cases have memory for.
 """
 
 import sys
@@ -24,10 +25,11 @@ def main() -> int:
     start = time.perf_counter()
     root = project("cuda", [*CUDA, *PYTHON], cuda=True)
     print(f"built in {time.perf_counter() - start:.0f} s", flush=True)
-    at_once = max(1, torch.cuda.get_device_properties(0).total_memory // OF_AN_OP)
-    with ThreadPoolExecutor(at_once) as pool:
+    fitting = max(1, torch.cuda.get_device_properties(0).total_memory // OF_AN_OP)
+    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else fitting
+    with ThreadPoolExecutor(fitting) as pool, ThreadPoolExecutor(jobs) as others:
         alarms = pool.map(partial(first_failure, root, count=200), CORRECT)
-        failures = shown(pool.map(partial(first_failure, root), [mutant.name for mutant in (*CUDA, *PYTHON)]))
+        failures = shown(others.map(partial(first_failure, root), [mutant.name for mutant in (*CUDA, *PYTHON)]))
         alarms = shown(alarms)
     missed = [name for name, failure in failures.items() if not failure]
     wrong = [name for name, failure in alarms.items() if failure]
