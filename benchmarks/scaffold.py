@@ -65,12 +65,14 @@ def commands(folder: Path, checkout: Path) -> list[Command]:
     def remove(name: str) -> Callable[[], None]:
         return lambda: shutil.rmtree(folder / name)
 
-    add = [*KERNELGEN, "add-op", "timed", "--recipe", "elementwise", "--project", str(project)]
+    add = [*KERNELGEN, "add-op", "timed", "--project", str(project)]
+    schema = "(Tensor x, Tensor? bias, float eps=1e-6) -> Tensor"
     copy = [*COPIER, "copy", "--defaults", "--quiet", str(checkout), "copied"]
     return [
         Command("python -c pass", [sys.executable, "-c", "pass"]),
         Command("kernelgen --help", [*KERNELGEN, "--help"], bound=0.15, aim=0.08),
-        Command("kernelgen add-op", add, remove_op, bound=0.25, aim=0.15),
+        Command("add-op --recipe", [*add, "--recipe", "elementwise"], remove_op, bound=0.25, aim=0.15),
+        Command("add-op --schema", [*add, "--schema", schema], remove_op, bound=0.25, aim=0.2),
         Command("kernelgen new", [*KERNELGEN, "new", "made", "--defaults"], remove("made"), bound=1.0, aim=0.6),
         Command("copier --help", [*COPIER, "--help"]),
         Command("copier copy", copy, remove("copied")),

@@ -264,7 +264,7 @@ def _knows_shapes(home: "Project", options: argparse.Namespace) -> bool:
     Raises:
         UsageError: it has not, and the options need it.
     """
-    if SHAPED in home.renderer().recipes():
+    if SHAPED in home.recipes():
         return True
     if options.shapes is not None or options.backward is not None:
         raise UsageError("The project's template knows no --shapes and no --backward; `kernelgen update` brings them.")
@@ -277,7 +277,7 @@ def _with_kernels(entry: dict[str, Any], home: "Project", calls: list[dict[str, 
     from kernelgen.scaffold.formula.entry import kernels
     from kernelgen.toolchain.python import find_python
 
-    recipes = [recipe for recipe in DERIVED if recipe in home.renderer().recipes()]
+    recipes = [recipe for recipe in DERIVED if recipe in home.recipes()]
     name, schema = entry["name"], entry["schema"]
     try:
         if not recipes:

@@ -45,6 +45,14 @@ class Project:
         """
         return template.recorded(self.answers)
 
+    def recipes(self) -> dict[str, Path]:
+        """The folder of each recipe of the project's template, by name.
+
+        Raises:
+            KernelgenError: this machine does not hold the project's template.
+        """
+        return recipes(self.template.folder)
+
     def op_folder(self, name: str) -> Path:
         return self.package / "ops" / name
 

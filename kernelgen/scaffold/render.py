@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import BytecodeCache, FileSystemLoader, StrictUndefined, TemplateError
-from jinja2.bccache import Bucket
-from jinja2.sandbox import SandboxedEnvironment
+from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
 
 from kernelgen.errors import KernelgenError
+from kernelgen.scaffold.compiled import CompilingOnce
 from kernelgen.scaffold.template import ANSWERS_FILE
 
 _SUFFIX = ".jinja"
@@ -58,30 +57,6 @@ def recipes(folder: Path) -> dict[str, Path]:
     """The folder of each recipe of the template that lies in `folder`, by name."""
     folders = (folder / "template").glob("src/*/ops/*ops_by_recipe.*")
     return {re.search(r"ops_by_recipe\.(\w+)", recipe.name)[1]: recipe for recipe in sorted(folders)}
-
-
-class _Compiled(BytecodeCache):
-    """What Jinja compiled in this process: an update renders two versions, of which most files are the same."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str, bytes] = {}
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        if code := self._codes.get(self._key(bucket)):
-            bucket.bytecode_from_string(code)
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        self._codes[self._key(bucket)] = bucket.bytecode_to_string()
-
-    def get_cache_key(self, name: str, filename: str | None = None) -> str:
-        # Jinja adds the folder to the name; the same file of another version has another.
-        return name
-
-    def _key(self, bucket: Bucket) -> str:
-        return f"{bucket.key} {bucket.checksum}"
-
-
-_COMPILED = _Compiled()
 
 
 class Renderer:
@@ -132,10 +107,9 @@ class Renderer:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._excluded)
 
     @cached_property
-    def _environment(self) -> SandboxedEnvironment:
-        return SandboxedEnvironment(
+    def _environment(self) -> CompilingOnce:
+        return CompilingOnce(
             loader=FileSystemLoader(self.folder),
-            bytecode_cache=_COMPILED,
             extensions=["jinja2_ansible_filters.AnsibleCoreFiltersExtension"],
             undefined=StrictUndefined,
             keep_trailing_newline=True,
@@ -199,7 +173,7 @@ class Renderer:
         """What a file or folder name renders to: a single name, or a name for each op that it yields."""
         yielded = _YIELD.fullmatch(pattern)
         if not yielded:
-            yield (self._string(pattern, context) if "{" in pattern else pattern), context, op
+            yield self._string(pattern, context), context, op
             return
         variable, items, body = yielded.groups()
         for item in self._environment.compile_expression(items, undefined_to_none=False)(context):
@@ -217,6 +191,8 @@ class Renderer:
             raise KernelgenError(f"The template's {path} does not fit this project's answers: {error}") from error
 
     def _string(self, text: str, context: Mapping[str, Any]) -> str:
+        if "{" not in text and "\r" not in text:
+            return text  # Jinja would compile it first, and return the same.
         try:
             return self._environment.from_string(text).render(context)
         except _ANSWER_ERRORS as error:
