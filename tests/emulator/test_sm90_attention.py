@@ -162,7 +162,7 @@ WIDE_GRADIENTS = [
     (192, (2, 2, 2, 190, 140, 160), 192, {"causal": True, "sinks": SINKS[:2]}, 1),
     (256, (1, 2, 1, 270, 250, 256), 256, {"causal": True}, 1),
     (256, (1, 2, 1, 129, 1, 200), 256, {}, 2),
-    (256, (1, 1, 1, 330, 170, 256), 224, {"softcap": 20.0}, 1),
+    (256, (1, 1, 1, 330, 170, 256), 224, {"softcap": 20.0}, 2),
 ]
 
 
@@ -260,6 +260,9 @@ SPLIT_GROUPS = [
     pytest.param(2, 128, (1, 8, 2, 150, 200, 128), {"causal": True, "softcap": 20.0}, marks=pytest.mark.corpus),
     pytest.param(2, 128, (1, 4, 2, 100, 40, 96), {"causal": True, "sinks": SINKS[:4]}, marks=pytest.mark.corpus),
     (3, 128, (1, 3, 1, 70, 400, 128), {"window": (100, -1)}),  # No query attends to the first tiles of keys.
+    # The queries of each head are split as well.
+    (4, 128, (1, 2, 1, 270, 200, 128), {"causal": True}),
+    pytest.param(2, 64, (1, 2, 2, 500, 150, 40), {"softcap": 3.0}, marks=pytest.mark.corpus),
 ]
 
 
@@ -294,6 +297,9 @@ FEW_KEYS = [
     (128, (2, 2, 2, 100, 128, 128), {"softcap": 20.0}, 1),
     (128, (1, 4, 2, 150, 70, 96), {"causal": True, "sinks": SINKS[:4]}, 2),
     (128, (1, 1, 1, 1, 1, 128), {}, 1),
+    # Splits of the queries of each head; the last of them have none.
+    (64, (1, 2, 2, 500, 40, 40), {}, 3),
+    (128, (1, 4, 2, 150, 70, 128), {"causal": True, "sinks": SINKS[:4]}, 8),
 ]
 
 
@@ -313,7 +319,7 @@ def test_few_keys(library, reference, memory, dims, shape, options, splits):
         (64, (1, 14, 2, 6000, 6000, 64), {"causal": True}, (7,)),
         (128, (1, 2, 1, 20000, 20000, 128), {"causal": True}, (2,)),
         (128, (1, 32, 8, 333, 333, 128), {"causal": True}, (2, 4)),
-        (128, (1, 9, 3, 1025, 1025, 96), {"causal": True}, (3,)),
+        (128, (1, 9, 3, 1025, 1025, 96), {"causal": True}, (3, 6, 9)),
         (128, (1, 4, 1, 8192, 8192, 128), {}, (2,)),  # 64 blocks of 132: two of each.
         # Long blocks that begin late, and as long ones that need not.
         (128, (2, 24, 8, 3000, 3000, 128), {"causal": True}, (3,)),
@@ -321,6 +327,9 @@ def test_few_keys(library, reference, memory, dims, shape, options, splits):
         (128, (4, 16, 4, 4096, 4096, 128), {}, (1,)),  # The blocks fill the GPU.
         (64, (8, 32, 8, 2048, 2048, 64), {"causal": True}, (1,)),
         (128, (1, 4, 4, 100, 100, 128), {}, (1,)),  # No head shares keys.
+        # Few keys: the queries of each head are split.
+        (64, (2, 8, 8, 4096, 77, 40), {}, (8,)),
+        (128, (1, 2, 1, 8192, 300, 128), {}, (32, 44)),
         (64, (1, 2, 1, 0, 100, 64), {}, (1,)),
     ],
 )

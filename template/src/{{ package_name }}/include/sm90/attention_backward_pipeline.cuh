@@ -16,8 +16,8 @@
 //
 // prepare_rows runs before, convert_tile after; each of the three is launched while the one before it runs. With an
 // OrderedTile, blocks add to grad_q in a fixed order: see attention_turns.cuh. With a SingleTile, which has all keys,
-// they store it. Where the heads of a group are split among blocks (attention_group_splits.h), a block leaves grad_k
-// and grad_v of its heads in float32, and convert_tile adds them up.
+// they store it. Where the heads of a group, or their queries, are split among blocks (attention_group_splits.h), a
+// block leaves grad_k and grad_v of its split in float32, and convert_tile adds them up.
 //
 // An op says by the class Sequences what its tiles are of:
 //
@@ -82,7 +82,7 @@ struct KernelTraits {
   static_assert(Tile::kBlocks * (kBytes + 1024) <= 227 * 1024, "more shared memory than a multiprocessor has");
 };
 
-// A tile of a sequence's keys; `head` counts those of keys. The block has the queries of a split of the head's group.
+// A tile of a sequence's keys; `head` counts those of keys. The block has the queries of a split.
 template <typename Sequence>
 struct KeyTile {
   Sequence sequence;
@@ -110,11 +110,12 @@ struct Iterations {
     int head, tile;
   };
 
-  // For a split of a group of heads, the one with this number among those of all groups.
+  // For a split of a group of heads, the one with this number among those of all groups. Where there are more splits
+  // than heads, each has some of a head's tiles.
   __device__ Iterations(const Mask& mask, int first_key, int split, int group, int splits)
       : descending(descends<Tile>(mask, group)) {
-    const int heads = group / splits;
-    first_head = split * heads;
+    const int heads = max(group / splits, 1), query_splits = max(splits / group, 1);
+    first_head = split / query_splits * heads;
     end_head = first_head + heads;
     constexpr int kRows = KernelTraits<Tile>::kRows;
     const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
@@ -122,6 +123,9 @@ struct Iterations {
     const int end = Tile::kSingle ? mask.queries : mask.end_query(last_key);
     first_tile = first / kRows;
     end_tile = max((end + kRows - 1) / kRows, first_tile);
+    const int tiles = (end_tile - first_tile + query_splits - 1) / query_splits;
+    first_tile = min(first_tile + split % query_splits * tiles, end_tile);
+    end_tile = min(first_tile + tiles, end_tile);
     count = (end_tile - first_tile) * heads;
   }
   __device__ RowTile first() const { return {first_head, descending ? end_tile - 1 : first_tile}; }
@@ -423,8 +427,8 @@ struct Keys {
     wgmma_commit();
   }
 
-  // grad_q of wide heads: a consumer computes kWhole panels of 64 x 64 and, of the panel that is left where their number
-  // is odd, what half of the keys contribute, which are its own.
+  // grad_q of wide heads: a consumer computes kWhole panels of 64 x 64 and, of the panel that is left where their
+  // number is odd, what half of the keys contribute, which are its own.
   static constexpr int kWhole = D / kPanel / Traits::kConsumers;
   static constexpr bool kHasHalf = D / kPanel % Traits::kConsumers != 0;
 
