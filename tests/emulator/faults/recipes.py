@@ -173,6 +173,32 @@ FEW_KEYS = [
     _few_keys("sums_of_the_first_split", Kind.INDEX, "splits = p.group_splits", "splits = 1"),
 ]
 
+WIDE = [
+    _wide(
+        *("dst_overwritten_while_it_is_read", Kind.NAMED_BARRIER),
+        "if constexpr (Tile::kDsTiles == 1) named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);",
+    ),
+    _wide(
+        *("lses_overwritten_while_they_are_read", Kind.STAGE),
+        "named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);  // The whole warpgroup has read the LSEs.",
+    ),
+    _wide(
+        *("gradients_overwritten_while_they_are_read", Kind.STAGE),
+        *("wgmma_wait<0>();\n  wgmma_pin(keys.grad_v);\n  release(", "wgmma_pin(keys.grad_v);\n  release("),
+    ),
+    _wide(
+        *("one_half_of_the_last_panel_twice", Kind.INDEX),
+        *("last, keys.consumer * kWgmmaRows", "last, 0"),
+        **WRONG_RESULT,
+    ),
+    _wide(
+        "grad_q_of_the_last_block",
+        Kind.TWO_WRITERS,
+        "atomicAdd(target + n * kWarpgroup, ",
+        "target[n * kWarpgroup] = (",
+    ),
+]
+
 HEADERS = [
     _header(
         *("rows_beyond_the_last", Kind.TENSOR_END, "tile.cuh"),
@@ -252,5 +278,5 @@ RECIPE_FAULTS = [
         for mutant in CUDA
         if (name := mutant.name.removeprefix("cuda_")) in _FROM_FUZZING
     ),
-    *(LINEAR + ATTENTION + TURNS + FEW_KEYS + HEADERS),
+    *(LINEAR + ATTENTION + TURNS + FEW_KEYS + WIDE + HEADERS),
 ]
