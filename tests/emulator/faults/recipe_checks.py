@@ -105,16 +105,16 @@ def _sm90_few_keys_gradient(compiled, reference, memory) -> None:
 
 
 def _sm90_wide_gradient(compiled, reference, memory) -> None:
-    """Of heads of 192: two tiles of queries and two of keys, each with two blocks."""
+    """Of heads of 192: more tiles of queries than stages, and two tiles of keys, each with two blocks."""
     for seed in ALL_SCHEDULES:
-        attention = recipes.Attention(memory, 192, (1, 1, 1, 100, 150, 192))
+        attention = recipes.Attention(memory, 192, (1, 1, 1, 200, 150, 192))
         leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
         expected, lse = reference("flash_attention").flash_attention(*leaves, return_lse=True)
         grad = attention.random_tensor(*expected.shape)
         expected.backward(grad.float())
         out, lse = memory.copy(expected.detach().half()), memory.copy(lse.detach())
         grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
-        arguments = (*attention.inputs(), out, lse, grad, *grads, memory.empty(128, 2), memory.empty(128, 192).zero_())
+        arguments = (*attention.inputs(), out, lse, grad, *grads, memory.empty(256, 2), memory.empty(256, 192).zero_())
         compiled("")("backward", *arguments, seed=seed, multiprocessors=2)
         for gradient, leaf in zip(grads, leaves, strict=True):
             recipes.close(gradient, leaf.grad)

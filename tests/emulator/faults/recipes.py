@@ -183,7 +183,7 @@ WIDE = [
         "named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);  // The whole warpgroup has read the LSEs.",
     ),
     _wide(
-        *("gradients_overwritten_while_they_are_read", Kind.STAGE),
+        *("gradients_overwritten_while_they_are_read", Kind.ASYNC_WAIT),
         *("wgmma_wait<0>();\n  wgmma_pin(keys.grad_v);\n  release(", "wgmma_pin(keys.grad_v);\n  release("),
     ),
     _wide(
