@@ -187,15 +187,17 @@ WIDE = [
         *("wgmma_wait<0>();\n  wgmma_pin(keys.grad_v);\n  release(", "wgmma_pin(keys.grad_v);\n  release("),
     ),
     _wide(
-        *("one_half_of_the_last_panel_twice", Kind.INDEX),
-        *("last, keys.consumer * kWgmmaRows", "last, 0"),
+        *("one_half_of_the_panel_in_the_middle_twice", Kind.INDEX),
+        *("kWhole * kPanel + consumer * kPanel / 2", "kWhole * kPanel"),
         **WRONG_RESULT,
     ),
     _wide(
-        "grad_q_of_the_last_block",
-        Kind.TWO_WRITERS,
-        "atomicAdd(target + n * kWarpgroup, ",
-        "target[n * kWarpgroup] = (",
+        *("grad_q_of_the_last_block", Kind.TWO_WRITERS),
+        *("atomicAdd(target + n * kWarpgroup, values);", "target[n * kWarpgroup] = values;"),
+    ),
+    _wide(
+        *("grad_q_overwritten_while_it_leaves", Kind.STAGE),
+        "named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);",
     ),
 ]
 

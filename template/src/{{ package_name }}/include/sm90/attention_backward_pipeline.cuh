@@ -63,22 +63,24 @@ struct KernelTraits {
   static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kRowsBytes = kTileBytes<kRows, D>;
   static constexpr int kValuesBytes = kTileBytes<kKeys, V>, kGradsBytes = kTileBytes<kRows, V>;
   static constexpr int kDsBytes = kTileBytes<kKeys, kRows>;
-  // A part of an iteration's grad_q: 64 x 64 elements, float32 or, of a SingleTile, as the output has them.
-  static constexpr int kPart = kWgmmaRows * kPanel, kPartBytes = kPart * (Tile::kSingle ? 2 : sizeof(float));
+  // grad_q is laid out in parts of 64 x 64 elements. In an iteration a consumer computes its share: one part or, of wide
+  // heads, some panels. Elements are float32 or, of a SingleTile, as the output has them.
+  static constexpr int kPart = kWgmmaRows * kPanel;
+  static constexpr int kShare = kRows * D / kConsumers, kShareBytes = kShare * (Tile::kSingle ? 2 : sizeof(float));
   static constexpr int kRowParts = kRows / kWgmmaRows;  // Parts along the rows; the others are along the dimensions.
-  // Whether each consumer leaves a part in shared memory, for a warp to add.
-  static constexpr bool kStagesParts = kHasGradK && !Tile::kAddsRegisters;
+  // Whether each consumer leaves its share in shared memory, for a warp to add.
+  static constexpr bool kStagesShares = kHasGradK && !Tile::kAddsRegisters;
   static constexpr int kSumRows = D > 128 ? kWgmmaRows : kKeys;  // Rows of a split's sums that a block adds up.
   static constexpr int kStats = 2 * kRows, kStatsBytes = kStats * sizeof(float);  // LSEs and deltas of a tile.
-  // Offsets in shared memory: keys, values, the rings of queries and gradients, dS^T, the parts of grad_q, and the ring
+  // Offsets in shared memory: keys, values, the rings of queries and gradients, dS^T, the shares of grad_q, and the ring
   // of row statistics, whose stages are those of the queries. The gradient of values alone needs no values.
   static constexpr int kValuesOffset = kKeysBytes, kQueriesOffset = kValuesOffset + (kHasGradK ? kValuesBytes : 0);
   static constexpr int kGradsOffset = kQueriesOffset + kQueryStages * kRowsBytes;
   static constexpr int kDsOffset = kGradsOffset + kGradStages * kGradsBytes;
-  static constexpr int kPartsOffset = kDsOffset + Tile::kDsTiles * kDsBytes;
-  static constexpr int kStatsOffset = kPartsOffset + (kStagesParts ? kConsumers * kPartBytes : 0);
+  static constexpr int kSharesOffset = kDsOffset + Tile::kDsTiles * kDsBytes;
+  static constexpr int kStatsOffset = kSharesOffset + (kStagesShares ? kConsumers * kShareBytes : 0);
   static constexpr int kBytes = kStatsOffset + kQueryStages * kStatsBytes + kSwizzleAlignment;
-  static_assert(!kStagesParts || kConsumers * kPart == kRows * D, "each consumer leaves one part of grad_q");
+  static_assert(Tile::kGradients != Gradients::kAll || kShare == kPart, "a consumer's share of grad_q is one part");
   static_assert(Tile::kBlocks * (kBytes + 1024) <= 227 * 1024, "more shared memory than a multiprocessor has");
 };
 
@@ -189,7 +191,7 @@ struct Rings<kStages, kStages> : RingPosition<kStages> {
 
 // Named barriers: of all consumers; of each consumer with the warp that issues the reduce-adds, for its part of grad_q
 // being full and empty; and of each consumer alone.
-constexpr int kConsumersBarrier = 1, kPartFull = 2, kPartEmpty = 4, kWarpgroupBarrier = 6;
+constexpr int kConsumersBarrier = 1, kShareFull = 2, kShareEmpty = 4, kWarpgroupBarrier = 6;
 constexpr int kWarp = 32;
 
 // For one thread of the producer warpgroup.
@@ -260,7 +262,7 @@ __device__ void reduce_grad_q(
   using Traits = KernelTraits<Tile>;
   constexpr int kThreads = kWarpgroup + kWarp;
   const bool leads = threadIdx.x % kWarp == 0;
-  for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kPartEmpty + part, kThreads);
+  for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kThreads);
   auto rows = iterations.first();
   for (int step = 0; step < iterations.count; ++step, iterations.advance(rows)) {
     const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
@@ -274,23 +276,23 @@ __device__ void reduce_grad_q(
       __syncwarp();
     }
     for (int part = 0; part < Traits::kConsumers; ++part) {
-      named_barrier_sync(kPartFull + part, kThreads);
+      named_barrier_sync(kShareFull + part, kThreads);
       if (leads) {
-        float* target = accum + part * Traits::kPart;
-        const char* source = shared + Traits::kPartsOffset + part * Traits::kPartBytes;
+        float* target = accum + part * Traits::kShare;
+        const char* source = shared + Traits::kSharesOffset + part * Traits::kShareBytes;
         if constexpr (Tile::kSingle) {
           store_part<Traits>(tensors, key_tile.sequence, rows, part, source);
         } else if (Tile::kOrdered && turn.is_first()) {
-          tma_store_bytes(target, source, Traits::kPartBytes);
+          tma_store_bytes(target, source, Traits::kShareBytes);
         } else {
-          tma_add(target, source, Traits::kPartBytes);
+          tma_add(target, source, Traits::kShareBytes);
         }
         tma_store_commit();
       }
     }
     if (leads) tma_store_wait_read<0>();
     __syncwarp();
-    for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kPartEmpty + part, kThreads);
+    for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kThreads);
     if (Tile::kOrdered && leads) turn.pass();
   }
 }
@@ -427,41 +429,49 @@ struct Keys {
     wgmma_commit();
   }
 
-  // grad_q of wide heads: a consumer computes kWhole panels of 64 x 64 and, of the panel that is left where their
-  // number is odd, what half of the keys contribute, which are its own.
+  // A consumer's share of grad_q of wide heads: kWhole panels and, where their number is odd, half of the columns of the
+  // panel in the middle.
   static constexpr int kWhole = D / kPanel / Traits::kConsumers;
   static constexpr bool kHasHalf = D / kPanel % Traits::kConsumers != 0;
 
-  // sums = dS keys, for columns from `panel` on and kCount keys from first_key on.
-  template <int kCount, int kSize>
-  __device__ __forceinline__ static void multiply_panels(
-      float (&sums)[kSize], const char* ds_tile, const char* keys, int panel, int first_key) {
-    const uint64_t skipped = skip_rows(first_key);
-    const uint64_t a = wgmma_operand(ds_tile) + skipped;
-    const uint64_t b = wgmma_operand(keys + panel * kPanelBytes<kKeys>, kPanelBytes<kKeys>) + skipped;
+  __device__ __forceinline__ int whole_column() const { return consumer * (kWhole + kHasHalf) * kPanel; }
+  __device__ __forceinline__ int half_column() const { return kWhole * kPanel + consumer * kPanel / 2; }
+
+  // sums = dS keys, for columns from `column` on.
+  template <int kSize>
+  __device__ __forceinline__ static void multiply_columns(
+      float (&sums)[kSize], const char* ds_tile, const char* keys, int column) {
+    const uint64_t a = wgmma_operand(ds_tile);
+    const uint64_t b = wgmma_operand(keys, kPanelBytes<kKeys>) + skip_columns<kKeys>(column);
     wgmma_pin(sums);
     wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < kCount; step += kWgmmaDepth) {
+    for (int step = 0; step < kKeys; step += kWgmmaDepth) {
       wgmma<T, Transposed::kBoth>(sums, a + skip_rows(step), b + skip_rows(step), step > 0);
     }
     wgmma_commit();
   }
 
-  // Adds panels of grad_q to their accumulator, in the order of registers and threads.
+  // Adds such columns to the accumulator of grad_q, or leaves them in shared memory for that: in the order of registers
+  // and threads.
   template <int kSize>
-  __device__ __forceinline__ static void add_panels(float* accum, const float (&sums)[kSize], int panel) {
-    float4* target = reinterpret_cast<float4*>(accum + panel * Traits::kPart) + threadIdx.x % kWarpgroup;
+  __device__ __forceinline__ static void add_columns(float* tile, const float (&sums)[kSize], int column) {
+    float4* target = reinterpret_cast<float4*>(tile + column * kWgmmaRows) + threadIdx.x % kWarpgroup;
 #pragma unroll
     for (int n = 0; n < kSize / 4; ++n) {
-      atomicAdd(target + n * kWarpgroup, float4{sums[4 * n], sums[4 * n + 1], sums[4 * n + 2], sums[4 * n + 3]});
+      const float4 values = {sums[4 * n], sums[4 * n + 1], sums[4 * n + 2], sums[4 * n + 3]};
+      if constexpr (Tile::kAddsRegisters) {
+        atomicAdd(target + n * kWarpgroup, values);
+      } else {
+        target[n * kWarpgroup] = values;
+      }
     }
   }
 
   // In the order of registers and threads, which convert_tile undoes; of a SingleTile as grad_q has it.
   __device__ __forceinline__ void store_grad_q(char* shared, float (&part)[kPanel / 2], float scale) const {
-    char* tile = shared + Traits::kPartsOffset + consumer * Traits::kPartBytes;
-    named_barrier_sync(kPartEmpty + consumer, kWarpgroup + kWarp);
+    char* tile = shared + Traits::kSharesOffset + consumer * Traits::kShareBytes;
+    named_barrier_sync(kShareEmpty + consumer, kWarpgroup + kWarp);
     if constexpr (Tile::kSingle) {
 #pragma unroll
       for (int i = 0; i < kPanel / 2; ++i) part[i] *= scale;
@@ -477,7 +487,7 @@ struct Keys {
       }
     }
     fence_async_shared();
-    named_barrier_arrive(kPartFull + consumer, kWarpgroup + kWarp);
+    named_barrier_arrive(kShareFull + consumer, kWarpgroup + kWarp);
   }
 
   // The epilogue: writes a gradient by way of this consumer's rows of a tile that is no longer read.
@@ -587,7 +597,8 @@ __device__ __forceinline__ void iterate(
   keys.store_grad_q(shared, part, score.scale);
 }
 
-// The same for the gradients of wide keys and of queries, which are added to their accumulator from registers.
+// The same for the gradients of wide keys and of queries. Without room in shared memory, the latter are added to their
+// accumulator from registers.
 template <typename T, typename Tile>
 __device__ __forceinline__ void iterate_of_keys(
     Keys<T, Tile>& keys,
@@ -600,51 +611,42 @@ __device__ __forceinline__ void iterate_of_keys(
     int first_row,
     float* accum) {
   using Traits = KernelTraits<Tile>;
-  using K = Keys<T, Tile>;
+  constexpr int kWhole = Keys<T, Tile>::kWhole;
+  constexpr bool kHasHalf = Keys<T, Tile>::kHasHalf;
   const Operands<Tile> operands(shared, rings);
   char* ds_tile = shared + Traits::kDsOffset;
-  const char* values = shared + Traits::kValuesOffset;
 
-  if constexpr (Tile::kGradsFirst) {
-    barriers.full_grads[operands.grad_stage].wait(rings.grad_parity());
-    keys.template multiply_transposed<Traits::V>(keys.ds, values, operands.grad);
-  }
   barriers.full_queries[operands.query_stage].wait(rings.query_parity());
   keys.template multiply_transposed<Traits::D>(keys.weights, shared, operands.q);
-  if constexpr (!Tile::kGradsFirst) {
-    barriers.full_grads[operands.grad_stage].wait(rings.grad_parity());
-    keys.template multiply_transposed<Traits::V>(keys.ds, values, operands.grad);
-  }
-  wgmma_wait<Tile::kGradsFirst ? 0 : 1>();
+  barriers.full_grads[operands.grad_stage].wait(rings.grad_parity());
+  keys.template multiply_transposed<Traits::V>(keys.ds, shared + Traits::kValuesOffset, operands.grad);
+  wgmma_wait<1>();
   wgmma_pin(keys.weights);
-  if constexpr (Tile::kGradsFirst) {
-    wgmma_pin(keys.ds);
-    release(barriers.empty_grads[operands.grad_stage]);
-  }
   keys.compute_p(score, mask, operands.lse, first_key, first_row);
-  if constexpr (!Tile::kGradsFirst) {
-    wgmma_wait<0>();
-    wgmma_pin(keys.ds);
-    release(barriers.empty_grads[operands.grad_stage]);
-  }
+  wgmma_wait<0>();
+  wgmma_pin(keys.ds);
+  release(barriers.empty_grads[operands.grad_stage]);
   keys.compute_ds(score, operands.lse, operands.delta);
   keys.accumulate_grad_k(operands.q, ds_tile);
   named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // Now all of dS^T has been written.
-  float whole[K::kWhole * kPanel / 2], half[kPanel / 2];
-  const int panel = keys.consumer * K::kWhole, last = Traits::kConsumers * K::kWhole;
-  K::template multiply_panels<Traits::kKeys>(whole, ds_tile, shared, panel, 0);
-  if constexpr (K::kHasHalf) {
-    K::template multiply_panels<kWgmmaRows>(half, ds_tile, shared, last, keys.consumer * kWgmmaRows);
-  }
-  wgmma_wait<K::kHasHalf ? 2 : 1>();
+  float whole[kWhole * kPanel / 2], half[kPanel / 4];
+  keys.multiply_columns(whole, ds_tile, shared, keys.whole_column());
+  if constexpr (kHasHalf) keys.multiply_columns(half, ds_tile, shared, keys.half_column());
+  wgmma_wait<kHasHalf ? 2 : 1>();
   wgmma_pin(keys.grad_k);
   release(barriers.empty_queries[operands.query_stage]);
   wgmma_wait<0>();
   wgmma_pin(whole);
-  K::add_panels(accum, whole, panel);
-  if constexpr (K::kHasHalf) {
-    wgmma_pin(half);
-    K::add_panels(accum, half, last);
+  wgmma_pin(half);
+  if constexpr (Traits::kStagesShares) {
+    accum = reinterpret_cast<float*>(shared + Traits::kSharesOffset);
+    named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);
+  }
+  keys.add_columns(accum, whole, keys.whole_column());
+  if constexpr (kHasHalf) keys.add_columns(accum, half, keys.half_column());
+  if constexpr (Traits::kStagesShares) {
+    fence_async_shared();
+    named_barrier_arrive(kShareFull + keys.consumer, kWarpgroup + kWarp);
   }
 }
 
@@ -742,7 +744,7 @@ __device__ void backward_block(
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tile::Registers::kProducer>();
     if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
-    if constexpr (Traits::kStagesParts) {
+    if constexpr (Traits::kStagesShares) {
       if (threadIdx.x / kWarp == 1) reduce_grad_q<Tile, Sequences>(p, tensors, shared, iterations, key_tile);
     }
   } else {

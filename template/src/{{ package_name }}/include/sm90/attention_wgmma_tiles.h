@@ -79,8 +79,6 @@ struct BackwardTile {
   static constexpr int kDsTiles = 2;  // Tiles of dS^T in shared memory: of this iteration and the last.
   // Whether grad_q is added from registers, not by way of shared memory.
   static constexpr bool kAddsRegisters = false;
-  // Whether the GEMM of values and gradients comes before that of keys and queries.
-  static constexpr bool kGradsFirst = false;
 
   // What the heads of a section of the tile scheduler read, where a head of keys is read with so many bytes. `wide`:
   // those of eight heads of keys or more, as far as they fit in the L2 cache.
@@ -103,7 +101,7 @@ struct SingleTile : BackwardTile<D, Tuned, kWarpgroups> {
 };
 
 // A block for heads of more than 128 dimensions, and values of V. A thread's registers hold one gradient of 64 keys, so
-// that two blocks have each tile of keys. Shared memory has no room for grad_q beside the keys and values.
+// that two blocks have each tile of keys.
 template <int D, int V, typename Tuned, Gradients kBlock>
 struct WideBlockTile : BackwardTile<D, Tuned> {
   static constexpr int kValueDims = V, kRows = 64;
@@ -112,7 +110,8 @@ struct WideBlockTile : BackwardTile<D, Tuned> {
   static constexpr int kQueryStages = kHasKeys ? Tuned::query_stages : 2;
   static constexpr int kGradStages = kHasKeys ? Tuned::grad_stages : 2;
   static constexpr int kDsTiles = kHasKeys ? 1 : 0;
-  static constexpr bool kAddsRegisters = kHasKeys, kGradsFirst = kHasKeys && Tuned::grads_first;
+  static constexpr bool kAddsRegisters = !Tuned::stages_grad_q;
+  using Registers = attention::sm90::Registers<2, 40>;
 };
 
 // Both blocks of such a tile of keys.
