@@ -319,7 +319,7 @@ def test_few_keys(library, reference, memory, dims, shape, options, splits):
         (64, (1, 14, 2, 6000, 6000, 64), {"causal": True}, (7,)),
         (128, (1, 2, 1, 20000, 20000, 128), {"causal": True}, (2,)),
         (128, (1, 32, 8, 333, 333, 128), {"causal": True}, (2, 4)),
-        (128, (1, 9, 3, 1025, 1025, 96), {"causal": True}, (3, 6, 9)),
+        (128, (1, 9, 3, 1025, 1025, 96), {"causal": True}, (6,)),  # Three heads, and halves of their queries.
         (128, (1, 4, 1, 8192, 8192, 128), {}, (2,)),  # 64 blocks of 132: two of each.
         # Long blocks that begin late, and as long ones that need not.
         (128, (2, 24, 8, 3000, 3000, 128), {"causal": True}, (3,)),
@@ -330,6 +330,10 @@ def test_few_keys(library, reference, memory, dims, shape, options, splits):
         # Few keys: the queries of each head are split.
         (64, (2, 8, 8, 4096, 77, 40), {}, (8,)),
         (128, (1, 2, 1, 8192, 300, 128), {}, (32, 44)),
+        (128, (1, 4, 4, 2048, 2048, 128), {"causal": True}, (3,)),
+        (64, (1, 2, 2, 2048, 2048, 64), {}, (4, 5)),
+        (64, (1, 16, 16, 1000, 1000, 64), {}, (1,)),
+        (128, (1, 8, 8, 4096, 4096, 128), {"causal": True}, (1,)),
         (64, (1, 2, 1, 0, 100, 64), {}, (1,)),
     ],
 )
