@@ -63,8 +63,8 @@ struct KernelTraits {
   static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kRowsBytes = kTileBytes<kRows, D>;
   static constexpr int kValuesBytes = kTileBytes<kKeys, V>, kGradsBytes = kTileBytes<kRows, V>;
   static constexpr int kDsBytes = kTileBytes<kKeys, kRows>;
-  // grad_q is laid out in parts of 64 x 64 elements. In an iteration a consumer computes its share: one part or, of wide
-  // heads, some panels. Elements are float32 or, of a SingleTile, as the output has them.
+  // grad_q is laid out in parts of 64 x 64 elements. In an iteration a consumer computes its share: one part or, of
+  // wide heads, some panels. Elements are float32 or, of a SingleTile, as the output has them.
   static constexpr int kPart = kWgmmaRows * kPanel;
   static constexpr int kShare = kRows * D / kConsumers, kShareBytes = kShare * (Tile::kSingle ? 2 : sizeof(float));
   static constexpr int kRowParts = kRows / kWgmmaRows;  // Parts along the rows; the others are along the dimensions.
@@ -72,8 +72,8 @@ struct KernelTraits {
   static constexpr bool kStagesShares = kHasGradK && !Tile::kAddsRegisters;
   static constexpr int kSumRows = D > 128 ? kWgmmaRows : kKeys;  // Rows of a split's sums that a block adds up.
   static constexpr int kStats = 2 * kRows, kStatsBytes = kStats * sizeof(float);  // LSEs and deltas of a tile.
-  // Offsets in shared memory: keys, values, the rings of queries and gradients, dS^T, the shares of grad_q, and the ring
-  // of row statistics, whose stages are those of the queries. The gradient of values alone needs no values.
+  // Offsets in shared memory: keys, values, the rings of queries and gradients, dS^T, the shares of grad_q, and the
+  // ring of row statistics, whose stages are those of the queries. The gradient of values alone needs no values.
   static constexpr int kValuesOffset = kKeysBytes, kQueriesOffset = kValuesOffset + (kHasGradK ? kValuesBytes : 0);
   static constexpr int kGradsOffset = kQueriesOffset + kQueryStages * kRowsBytes;
   static constexpr int kDsOffset = kGradsOffset + kGradStages * kGradsBytes;
@@ -429,8 +429,8 @@ struct Keys {
     wgmma_commit();
   }
 
-  // A consumer's share of grad_q of wide heads: kWhole panels and, where their number is odd, half of the columns of the
-  // panel in the middle.
+  // A consumer's share of grad_q of wide heads: kWhole panels and, where their number is odd, half of the columns of
+  // the panel in the middle.
   static constexpr int kWhole = D / kPanel / Traits::kConsumers;
   static constexpr bool kHasHalf = D / kPanel % Traits::kConsumers != 0;
 
@@ -544,8 +544,7 @@ struct Operands {
 
   __device__ Operands(const char* shared, const Rings<Tile::kQueryStages, Tile::kGradStages>& rings)
       : query_stage(same_in_warp(rings.query_stage())),
-        grad_stage(
-            Tile::kQueryStages == Tile::kGradStages ? query_stage : same_in_warp(rings.grad_stage())),
+        grad_stage(Tile::kQueryStages == Tile::kGradStages ? query_stage : same_in_warp(rings.grad_stage())),
         q(shared + Traits::kQueriesOffset + query_stage * Traits::kRowsBytes),
         grad(shared + Traits::kGradsOffset + grad_stage * Traits::kGradsBytes),
         lse(reinterpret_cast<const float*>(shared + Traits::kStatsOffset + query_stage * Traits::kStatsBytes)),
