@@ -636,7 +636,7 @@ __device__ __forceinline__ void iterate_of_keys(
   release(barriers.empty_queries[operands.query_stage]);
   wgmma_wait<0>();
   wgmma_pin(whole);
-  wgmma_pin(half);
+  if constexpr (kHasHalf) wgmma_pin(half);
   if constexpr (Traits::kStagesShares) {
     accum = reinterpret_cast<float*>(shared + Traits::kSharesOffset);
     named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);
