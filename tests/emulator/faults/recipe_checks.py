@@ -105,16 +105,17 @@ def _sm90_few_keys_gradient(compiled, reference, memory) -> None:
 
 
 def _sm90_wide_gradient(compiled, reference, memory) -> None:
-    """Of heads of 192: more tiles of queries than stages, and two tiles of keys, each with two blocks."""
+    """Of heads of 192 and of 256: more tiles of queries than stages, and two tiles of keys, each with two blocks."""
     for seed in ALL_SCHEDULES:
-        attention = recipes.Attention(memory, 192, (1, 1, 1, 200, 150, 192))
+        dims = (192, 256)[seed % 2]
+        attention = recipes.Attention(memory, dims, (1, 1, 1, 200, 150, dims))
         leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
         expected, lse = reference("flash_attention").flash_attention(*leaves, return_lse=True)
         grad = attention.random_tensor(*expected.shape)
         expected.backward(grad.float())
         out, lse = memory.copy(expected.detach().half()), memory.copy(lse.detach())
         grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
-        arguments = (*attention.inputs(), out, lse, grad, *grads, memory.empty(256, 2), memory.empty(256, 192).zero_())
+        arguments = (*attention.inputs(), out, lse, grad, *grads, memory.empty(256, 2), memory.empty(256, dims).zero_())
         compiled("")("backward", *arguments, seed=seed, multiprocessors=2)
         for gradient, leaf in zip(grads, leaves, strict=True):
             recipes.close(gradient, leaf.grad)
@@ -206,7 +207,8 @@ extern "C" cudaError_t backward(
   const Backward p{
       problem(*shape, q, k, v, softcap), shape->of_outputs(out), shape->of_outputs(grad), shape->of_queries(grad_q),
       shape->of_keys(grad_k), shape->of_values(grad_v), lse, nullptr, stats, accum};
-  return sm90::backward_wide<float16, 192>(p, nullptr);
+  return shape->dim == 192 ? sm90::backward_wide<float16, 192>(p, nullptr)
+                           : sm90::backward_wide<float16, 256>(p, nullptr);
 }
 """
 

@@ -19,6 +19,9 @@
 // they store it. Where the heads of a group, or their queries, are split among blocks (attention_group_splits.h), a
 // block leaves grad_k and grad_v of its split in float32, and convert_tile adds them up.
 //
+// Heads of more than 128 dimensions have two blocks for each tile of keys, since registers hold one gradient of them:
+// one computes grad_k and grad_q (iterate_of_keys), the other grad_v (iterate_of_values).
+//
 // An op says by the class Sequences what its tiles are of:
 //
 //   Backward     the problem, a kernel's parameter
@@ -189,7 +192,7 @@ struct Rings<kStages, kStages> : RingPosition<kStages> {
   __device__ int grad_parity() const { return this->parity(); }
 };
 
-// Named barriers: of all consumers; of each consumer with the warp that issues the reduce-adds, for its part of grad_q
+// Named barriers: of all consumers; of each consumer with the warp that issues the reduce-adds, for its share of grad_q
 // being full and empty; and of each consumer alone.
 constexpr int kConsumersBarrier = 1, kShareFull = 2, kShareEmpty = 4, kWarpgroupBarrier = 6;
 constexpr int kWarp = 32;

@@ -53,8 +53,8 @@ int64_t estimated_iterations(const Mask& mask, int64_t heads, int group, int spl
 }
 
 // The splits, a divisor of the group or, if queries are divided, a multiple of it: as estimated or, if the tuner says
-// more than 0, no more than that. A block leaves 64 KiB of sums or, with heads of 128, 128 KiB: so the waves of such
-// blocks are limited.
+// more than 0, no more than that. A block leaves 64 KiB of sums or, with heads of 128, 128 KiB, the two blocks of
+// heads of 256 together 256 KiB: so the waves of such blocks are limited.
 template <typename Tile>
 int choose_group_splits(const Mask& mask, int64_t heads, int group, int multiprocessors, bool divides_queries) {
   constexpr int kMostWaves = 9, kMostQuerySplits = 32;
