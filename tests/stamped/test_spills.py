@@ -21,8 +21,8 @@ def project(tmp_path_factory):
 
 
 # What spilled: rows held as bfloat16, which 7.5 has no instructions for; a part of a matrix, for 8.6; attention's
-# accumulators of wide heads, beside the addresses that ptxas keeps in code for 10.0 and 12.0. Where registers are too few
-# for the gradients of wide heads on Hopper, ptxas first makes products wait for each other.
+# accumulators of wide heads, beside the addresses that ptxas keeps in code for 10.0 and 12.0. Where registers are too
+# few for the gradients of wide heads on Hopper, ptxas first makes products wait for each other.
 @pytest.mark.skipif(not has_cuda_13(), reason="another ptxas allocates registers otherwise")
 @pytest.mark.parametrize(
     ("architecture", "name"),
