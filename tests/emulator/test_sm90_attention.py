@@ -104,10 +104,10 @@ def check(library, reference, memory, dims, shape, options):
         assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
 
 
-def differentiated(reference, memory, dims, shape, options):
+def differentiated(reference, memory, dims, shape, options, value_dim=None):
     """A problem; the reference's output, LSE and leaves, with their gradients; and the gradients of output and LSE."""
     torch.manual_seed(0)
-    attention = Attention(memory, dims, shape, **options)
+    attention = Attention(memory, dims, shape, value_dim=value_dim or shape[-1], **options)
     leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
     expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **options, return_lse=True)
     grad = attention.random_tensor(*expected.shape)
@@ -150,6 +150,45 @@ def test_wide_heads(wide_library, reference, memory, dims, shape, value_dim, opt
         assert torch.allclose(lse, expected_lse, atol=1e-4)
         results.append((out, lse))
     assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
+
+
+# Their gradient, by two blocks for each tile of 128 keys, with 64 queries an iteration: as above, and the splits of the
+# heads that share keys.
+WIDE_GRADIENTS = [
+    (192, (1, 2, 1, 200, 250, 192), 128, {"causal": True}, 1),
+    (192, (1, 2, 2, 150, 300, 136), 64, {"window": (100, 5), "softcap": 3.0}, 1),
+    (192, (1, 3, 1, 140, 230, 192), 192, {"window": (60, 20)}, 3),
+    # The first rows attend to the sink alone.
+    (192, (2, 2, 2, 190, 140, 160), 192, {"causal": True, "sinks": SINKS[:2]}, 1),
+    (256, (1, 2, 1, 270, 250, 256), 256, {"causal": True}, 1),
+    (256, (1, 2, 1, 129, 1, 200), 256, {}, 2),
+    (256, (1, 1, 1, 330, 170, 256), 224, {"softcap": 20.0}, 2),
+]
+
+
+@pytest.mark.parametrize("dims, shape, value_dim, options, splits", WIDE_GRADIENTS)
+def test_gradient_of_wide_heads(wide_library, reference, memory, dims, shape, value_dim, options, splits):
+    attention, _, _, leaves, *grads_out = differentiated(reference, memory, dims, shape, options, value_dim)
+    results = [run_wide(wide_library, memory, attention, *grads_out, seed, splits) for seed in SEEDS]
+    for name, gradient, leaf in zip("qkv", results[0], leaves, strict=True):
+        close(gradient, leaf.grad, f"gradient of {name}")
+    assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0][1:], other[1:], strict=True))
+
+
+def run_wide(library, memory, attention, grad, grad_lse, seed=0, group_splits=1):
+    """The gradients of q, k and v, with the heads that share keys in splits."""
+    out, lse = memory.empty(*attention.out, dtype=attention.dtype), memory.empty(*attention.rows)
+    gpu = {"seed": seed, "multiprocessors": 2}
+    library(f"forward_{attention.name}", *attention.inputs(), out, lse, **gpu)
+    grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
+    rows = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / 64) * 64
+    scratch = memory.empty(rows, 2), memory.empty(rows, attention.dims).zero_()
+    batch, keys, kv_heads = attention.k.shape[:3]
+    sums = (group_splits, batch * kv_heads * math.ceil(keys / 128) * 128, 2 * attention.dims)
+    splits = group_splits, memory.empty(*sums) if group_splits > 1 else None
+    arguments = (*attention.inputs(), out, lse, grad, grad_lse, *grads, *scratch, *splits)
+    library(f"backward_{attention.name}", *arguments, **gpu)
+    return grads
 
 
 # Few queries. Packed heads, splits of the keys; head dimension; batch, heads, heads of keys, queries, keys, dimension;
@@ -221,6 +260,9 @@ SPLIT_GROUPS = [
     pytest.param(2, 128, (1, 8, 2, 150, 200, 128), {"causal": True, "softcap": 20.0}, marks=pytest.mark.corpus),
     pytest.param(2, 128, (1, 4, 2, 100, 40, 96), {"causal": True, "sinks": SINKS[:4]}, marks=pytest.mark.corpus),
     (3, 128, (1, 3, 1, 70, 400, 128), {"window": (100, -1)}),  # No query attends to the first tiles of keys.
+    # The queries of each head are split as well.
+    (4, 128, (1, 2, 1, 270, 200, 128), {"causal": True}),
+    pytest.param(2, 64, (1, 2, 2, 500, 150, 40), {"softcap": 3.0}, marks=pytest.mark.corpus),
 ]
 
 
@@ -255,6 +297,9 @@ FEW_KEYS = [
     (128, (2, 2, 2, 100, 128, 128), {"softcap": 20.0}, 1),
     (128, (1, 4, 2, 150, 70, 96), {"causal": True, "sinks": SINKS[:4]}, 2),
     (128, (1, 1, 1, 1, 1, 128), {}, 1),
+    # Splits of the queries of each head; the last of them have none.
+    (64, (1, 2, 2, 500, 40, 40), {}, 3),
+    (128, (1, 4, 2, 150, 70, 128), {"causal": True, "sinks": SINKS[:4]}, 8),
 ]
 
 
@@ -274,7 +319,7 @@ def test_few_keys(library, reference, memory, dims, shape, options, splits):
         (64, (1, 14, 2, 6000, 6000, 64), {"causal": True}, (7,)),
         (128, (1, 2, 1, 20000, 20000, 128), {"causal": True}, (2,)),
         (128, (1, 32, 8, 333, 333, 128), {"causal": True}, (2, 4)),
-        (128, (1, 9, 3, 1025, 1025, 96), {"causal": True}, (3,)),
+        (128, (1, 9, 3, 1025, 1025, 96), {"causal": True}, (6,)),  # Three heads, and halves of their queries.
         (128, (1, 4, 1, 8192, 8192, 128), {}, (2,)),  # 64 blocks of 132: two of each.
         # Long blocks that begin late, and as long ones that need not.
         (128, (2, 24, 8, 3000, 3000, 128), {"causal": True}, (3,)),
@@ -282,6 +327,13 @@ def test_few_keys(library, reference, memory, dims, shape, options, splits):
         (128, (4, 16, 4, 4096, 4096, 128), {}, (1,)),  # The blocks fill the GPU.
         (64, (8, 32, 8, 2048, 2048, 64), {"causal": True}, (1,)),
         (128, (1, 4, 4, 100, 100, 128), {}, (1,)),  # No head shares keys.
+        # Few keys: the queries of each head are split.
+        (64, (2, 8, 8, 4096, 77, 40), {}, (8,)),
+        (128, (1, 2, 1, 8192, 300, 128), {}, (32, 44)),
+        (128, (1, 4, 4, 2048, 2048, 128), {"causal": True}, (3,)),
+        (64, (1, 2, 2, 2048, 2048, 64), {}, (4, 5)),
+        (64, (1, 16, 16, 1000, 1000, 64), {}, (1,)),
+        (128, (1, 8, 8, 4096, 4096, 128), {"causal": True}, (1,)),
         (64, (1, 2, 1, 0, 100, 64), {}, (1,)),
     ],
 )

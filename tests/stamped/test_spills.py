@@ -21,7 +21,8 @@ def project(tmp_path_factory):
 
 
 # What spilled: rows held as bfloat16, which 7.5 has no instructions for; a part of a matrix, for 8.6; attention's
-# accumulators of wide heads, beside the addresses that ptxas keeps in code for 10.0 and 12.0.
+# accumulators of wide heads, beside the addresses that ptxas keeps in code for 10.0 and 12.0. Where registers are too
+# few for the gradients of wide heads on Hopper, ptxas first makes products wait for each other.
 @pytest.mark.skipif(not has_cuda_13(), reason="another ptxas allocates registers otherwise")
 @pytest.mark.parametrize(
     ("architecture", "name"),
@@ -32,6 +33,8 @@ def project(tmp_path_factory):
         ("10.0", "flash_attention/sm80/decode.cu.float16-192.100.o"),
         ("10.0", "flash_attention/sm80/backward_keys.cu.float16-128.100.o"),
         ("10.0", "flash_attention/sm80/backward_keys.cu.float16-256.100.o"),
+        ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-192.90a.o"),
+        ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-256.90a.o"),
     ],
 )
 def test_no_kernel_spills(project, architecture, name):
@@ -40,6 +43,8 @@ def test_no_kernel_spills(project, architecture, name):
     configuration = json.loads((project / "build/release/environment.json").read_text())
     path = f"build/release/{name}"
     subprocess.check_call([configuration["ninja"], "-f", "build/release/build.ninja", path], cwd=project)
-    kernels = resources.parse(name, (project / f"{path}.txt").read_text())
+    report = (project / f"{path}.txt").read_text()
+    kernels = resources.parse(name, report)
     assert kernels
+    assert "wgmma.mma_async instructions are serialized" not in report
     assert [kernel.name for kernel in kernels if kernel.spill_stores or kernel.spill_loads] == []

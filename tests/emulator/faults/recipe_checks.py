@@ -104,6 +104,23 @@ def _sm90_few_keys_gradient(compiled, reference, memory) -> None:
             recipes.close(gradient, leaf.grad)
 
 
+def _sm90_wide_gradient(compiled, reference, memory) -> None:
+    """Of heads of 192 and of 256: more tiles of queries than stages, and two tiles of keys, each with two blocks."""
+    for seed in ALL_SCHEDULES:
+        dims = (192, 256)[seed % 2]
+        attention = recipes.Attention(memory, dims, (1, 1, 1, 200, 150, dims))
+        leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
+        expected, lse = reference("flash_attention").flash_attention(*leaves, return_lse=True)
+        grad = attention.random_tensor(*expected.shape)
+        expected.backward(grad.float())
+        out, lse = memory.copy(expected.detach().half()), memory.copy(lse.detach())
+        grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
+        arguments = (*attention.inputs(), out, lse, grad, *grads, memory.empty(256, 2), memory.empty(256, dims).zero_())
+        compiled("")("backward", *arguments, seed=seed, multiprocessors=2)
+        for gradient, leaf in zip(grads, leaves, strict=True):
+            recipes.close(gradient, leaf.grad)
+
+
 def _include(compiled, reference, memory) -> None:
     kernels = compiled("include")
     for seed in ALL_SCHEDULES:
@@ -179,6 +196,23 @@ extern "C" cudaError_t backward(
 """
 
 
+SM90_WIDE_GRADIENT = """
+#define INSTANCE_T float16
+#define INSTANCE_D 192
+#include "flash_attention_problem.h"
+#include "sm90/backward_wide.cu"
+extern "C" cudaError_t backward(
+    const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse, void* grad, void* grad_q,
+    void* grad_k, void* grad_v, float* stats, float* accum) {
+  const Backward p{
+      problem(*shape, q, k, v, softcap), shape->of_outputs(out), shape->of_outputs(grad), shape->of_queries(grad_q),
+      shape->of_keys(grad_k), shape->of_values(grad_v), lse, nullptr, stats, accum};
+  return shape->dim == 192 ? sm90::backward_wide<float16, 192>(p, nullptr)
+                           : sm90::backward_wide<float16, 256>(p, nullptr);
+}
+"""
+
+
 def _first_export(name: str) -> str:
     """An entry with the first of its element types only."""
     head, first, *_ = re.split(r"^(?=EXPORT\()", (ENTRIES / name).read_text(), flags=re.MULTILINE)
@@ -203,6 +237,7 @@ CHECKS = {
     "sm90_attention": Check("flash_attention", SM90_ATTENTION, _sm90_attention_forward),
     "sm90_ordered_gradient": Check("flash_attention", SM90_ORDERED_GRADIENT, _sm90_ordered_gradient),
     "sm90_few_keys_gradient": Check("flash_attention", SM90_FEW_KEYS_GRADIENT, _sm90_few_keys_gradient),
+    "sm90_wide_gradient": Check("flash_attention", SM90_WIDE_GRADIENT, _sm90_wide_gradient),
     "include": Check("elementwise", (ENTRIES / "vocabulary.cu").read_text(), _include),
 }
 

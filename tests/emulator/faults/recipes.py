@@ -32,6 +32,11 @@ def _few_keys(name: str, kind: Kind, old: str, new: str = "", **options) -> Faul
     return Fault(name, "sm90_few_keys_gradient", path, kind, old, new, **options)
 
 
+def _wide(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
+    path = "../../include/sm90/attention_backward_pipeline.cuh"
+    return Fault(name, "sm90_wide_gradient", path, kind, old, new, **options)
+
+
 # The other mutated headers are in cuda/.
 HEADER_FOLDERS = dict.fromkeys(("mbarrier.cuh", "product_accumulator.cuh", "product_tiles.cuh"), "sm90")
 
@@ -165,7 +170,35 @@ FEW_KEYS = [
         *("if (leads) tma_store_wait_read<0>();\n    __syncwarp();", "__syncwarp();"),
     ),
     _few_keys("splits_in_one_place", Kind.TWO_WRITERS, "tile * p.group_splits + split", "tile * p.group_splits"),
-    _few_keys("sums_of_the_first_split", Kind.INDEX, "sums, p.group_splits, 2 * kKeys", "sums, 1, 2 * kKeys"),
+    _few_keys("sums_of_the_first_split", Kind.INDEX, "splits = p.group_splits", "splits = 1"),
+]
+
+WIDE = [
+    _wide(
+        *("dst_overwritten_while_it_is_read", Kind.NAMED_BARRIER),
+        "if constexpr (Tile::kDsTiles == 1) named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);",
+    ),
+    _wide(
+        *("lses_overwritten_while_they_are_read", Kind.STAGE),
+        "named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);  // The whole warpgroup has read the LSEs.",
+    ),
+    _wide(
+        *("gradients_overwritten_while_they_are_read", Kind.ASYNC_WAIT),
+        *("wgmma_wait<0>();\n  wgmma_pin(keys.grad_v);\n  release(", "wgmma_pin(keys.grad_v);\n  release("),
+    ),
+    _wide(
+        *("one_half_of_the_panel_in_the_middle_twice", Kind.INDEX),
+        *("kWhole * kPanel + consumer * kPanel / 2", "kWhole * kPanel"),
+        **WRONG_RESULT,
+    ),
+    _wide(
+        *("grad_q_of_the_last_block", Kind.TWO_WRITERS),
+        *("atomicAdd(target + n * kWarpgroup, values);", "target[n * kWarpgroup] = values;"),
+    ),
+    _wide(
+        *("grad_q_overwritten_while_it_leaves", Kind.STAGE),
+        "named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);",
+    ),
 ]
 
 HEADERS = [
@@ -247,5 +280,5 @@ RECIPE_FAULTS = [
         for mutant in CUDA
         if (name := mutant.name.removeprefix("cuda_")) in _FROM_FUZZING
     ),
-    *(LINEAR + ATTENTION + TURNS + FEW_KEYS + HEADERS),
+    *(LINEAR + ATTENTION + TURNS + FEW_KEYS + WIDE + HEADERS),
 ]

@@ -16,8 +16,11 @@
 //
 // prepare_rows runs before, convert_tile after; each of the three is launched while the one before it runs. With an
 // OrderedTile, blocks add to grad_q in a fixed order: see attention_turns.cuh. With a SingleTile, which has all keys,
-// they store it. Where the heads of a group are split among blocks (attention_group_splits.h), a block leaves grad_k
-// and grad_v of its heads in float32, and convert_tile adds them up.
+// they store it. Where the heads of a group, or their queries, are split among blocks (attention_group_splits.h), a
+// block leaves grad_k and grad_v of its split in float32, and convert_tile adds them up.
+//
+// Heads of more than 128 dimensions have two blocks for each tile of keys, since registers hold one gradient of them:
+// one computes grad_k and grad_q (iterate_of_keys), the other grad_v (iterate_of_values).
 //
 // An op says by the class Sequences what its tiles are of:
 //
@@ -40,6 +43,7 @@
 #include "attention_operands.cuh"
 #include "attention_scheduler.cuh"
 #include "attention_turns.cuh"
+#include "attention_wgmma_tiles.h"
 #include "ceil_div.h"
 #include "dependent_launch.cuh"
 #include "exponential.cuh"
@@ -52,29 +56,38 @@ namespace bwd {
 
 template <typename Tile>
 struct KernelTraits {
-  static constexpr int D = Tile::kDims;
+  static constexpr int D = Tile::kDims, V = Tile::kValueDims;  // The widths of queries and keys, and of values.
+  // Which gradients the block computes, beside that of queries, which comes with that of keys.
+  static constexpr bool kHasGradK = Tile::kGradients != Gradients::kOfValues;
+  static constexpr bool kHasGradV = Tile::kGradients != Gradients::kOfKeys;
   static constexpr int kConsumers = Tile::kConsumers, kKeys = kConsumers * kWgmmaRows, kRows = Tile::kRows;
   static constexpr int kQueryStages = Tile::kQueryStages, kGradStages = Tile::kGradStages;
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kRowsBytes = kTileBytes<kRows, D>;
+  static constexpr int kValuesBytes = kTileBytes<kKeys, V>, kGradsBytes = kTileBytes<kRows, V>;
   static constexpr int kDsBytes = kTileBytes<kKeys, kRows>;
-  // A consumer's part of an iteration's grad_q: 64 x 64 elements, float32 or, of a SingleTile, as the output has them.
-  static constexpr int kPart = kWgmmaRows * kPanel, kPartBytes = kPart * (Tile::kSingle ? 2 : sizeof(float));
+  // grad_q is laid out in parts of 64 x 64 elements. In an iteration a consumer computes its share: one part or, of
+  // wide heads, some panels. Elements are float32 or, of a SingleTile, as the output has them.
+  static constexpr int kPart = kWgmmaRows * kPanel;
+  static constexpr int kShare = kRows * D / kConsumers, kShareBytes = kShare * (Tile::kSingle ? 2 : sizeof(float));
   static constexpr int kRowParts = kRows / kWgmmaRows;  // Parts along the rows; the others are along the dimensions.
+  // Whether each consumer leaves its share in shared memory, for a warp to add.
+  static constexpr bool kStagesShares = kHasGradK && !Tile::kAddsRegisters;
+  static constexpr int kSumRows = D > 128 ? kWgmmaRows : kKeys;  // Rows of a split's sums that a block adds up.
   static constexpr int kStats = 2 * kRows, kStatsBytes = kStats * sizeof(float);  // LSEs and deltas of a tile.
-  // Offsets in shared memory: keys, values, the rings of queries and gradients, dS^T of this iteration and the last,
-  // the parts of grad_q, and the ring of row statistics, whose stages are those of the queries.
-  static constexpr int kValuesOffset = kKeysBytes, kQueriesOffset = kValuesOffset + kKeysBytes;
+  // Offsets in shared memory: keys, values, the rings of queries and gradients, dS^T, the shares of grad_q, and the
+  // ring of row statistics, whose stages are those of the queries. The gradient of values alone needs no values.
+  static constexpr int kValuesOffset = kKeysBytes, kQueriesOffset = kValuesOffset + (kHasGradK ? kValuesBytes : 0);
   static constexpr int kGradsOffset = kQueriesOffset + kQueryStages * kRowsBytes;
-  static constexpr int kDsOffset = kGradsOffset + kGradStages * kRowsBytes;
-  static constexpr int kPartsOffset = kDsOffset + 2 * kDsBytes;
-  static constexpr int kStatsOffset = kPartsOffset + kConsumers * kPartBytes;
+  static constexpr int kDsOffset = kGradsOffset + kGradStages * kGradsBytes;
+  static constexpr int kSharesOffset = kDsOffset + Tile::kDsTiles * kDsBytes;
+  static constexpr int kStatsOffset = kSharesOffset + (kStagesShares ? kConsumers * kShareBytes : 0);
   static constexpr int kBytes = kStatsOffset + kQueryStages * kStatsBytes + kSwizzleAlignment;
-  static_assert(kConsumers * kPart == kRows * D, "each consumer computes one part of an iteration's grad_q");
+  static_assert(Tile::kGradients != Gradients::kAll || kShare == kPart, "a consumer's share of grad_q is one part");
   static_assert(Tile::kBlocks * (kBytes + 1024) <= 227 * 1024, "more shared memory than a multiprocessor has");
 };
 
-// A tile of a sequence's keys; `head` counts those of keys. The block has the queries of a split of the head's group.
+// A tile of a sequence's keys; `head` counts those of keys. The block has the queries of a split.
 template <typename Sequence>
 struct KeyTile {
   Sequence sequence;
@@ -102,11 +115,12 @@ struct Iterations {
     int head, tile;
   };
 
-  // For a split of a group of heads, the one with this number among those of all groups.
+  // For a split of a group of heads, the one with this number among those of all groups. Where there are more splits
+  // than heads, each has some of a head's tiles.
   __device__ Iterations(const Mask& mask, int first_key, int split, int group, int splits)
       : descending(descends<Tile>(mask, group)) {
-    const int heads = group / splits;
-    first_head = split * heads;
+    const int heads = max(group / splits, 1), query_splits = max(splits / group, 1);
+    first_head = split / query_splits * heads;
     end_head = first_head + heads;
     constexpr int kRows = KernelTraits<Tile>::kRows;
     const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
@@ -114,6 +128,9 @@ struct Iterations {
     const int end = Tile::kSingle ? mask.queries : mask.end_query(last_key);
     first_tile = first / kRows;
     end_tile = max((end + kRows - 1) / kRows, first_tile);
+    const int tiles = (end_tile - first_tile + query_splits - 1) / query_splits;
+    first_tile = min(first_tile + split % query_splits * tiles, end_tile);
+    end_tile = min(first_tile + tiles, end_tile);
     count = (end_tile - first_tile) * heads;
   }
   __device__ RowTile first() const { return {first_head, descending ? end_tile - 1 : first_tile}; }
@@ -175,9 +192,9 @@ struct Rings<kStages, kStages> : RingPosition<kStages> {
   __device__ int grad_parity() const { return this->parity(); }
 };
 
-// Named barriers: of all consumers; of each consumer with the warp that issues the reduce-adds, for its part of grad_q
-// being full and empty; and of each consumer alone, before its output is stored.
-constexpr int kConsumersBarrier = 1, kPartFull = 2, kPartEmpty = 4, kOutBarrier = 6;
+// Named barriers: of all consumers; of each consumer with the warp that issues the reduce-adds, for its share of grad_q
+// being full and empty; and of each consumer alone.
+constexpr int kConsumersBarrier = 1, kShareFull = 2, kShareEmpty = 4, kWarpgroupBarrier = 6;
 constexpr int kWarp = 32;
 
 // For one thread of the producer warpgroup.
@@ -209,9 +226,9 @@ __device__ void produce(
     const float* source = p.delta + Sequences::tile_index(p, sequence, rows.head, rows.tile, kRows) * Traits::kStats;
     char* stats = shared + Traits::kStatsOffset + rings.query_stage() * Traits::kStatsBytes;
     tma_load_bytes(stats, source, Traits::kStatsBytes, full_queries);
-    if (step == 0) {
-      barriers.full_values.arrive_expecting(Traits::kKeysBytes);
-      load_panels<kKeys, D>(
+    if (Traits::kHasGradK && step == 0) {
+      barriers.full_values.arrive_expecting(Traits::kValuesBytes);
+      load_panels<kKeys, Traits::V>(
           shared + Traits::kValuesOffset,
           tensors.v,
           sequence.keys(),
@@ -221,9 +238,9 @@ __device__ void produce(
     }
     MBarrier& full_grads = barriers.full_grads[rings.grad_stage()];
     barriers.empty_grads[rings.grad_stage()].wait(rings.grad_parity() ^ 1);
-    full_grads.arrive_expecting(Traits::kRowsBytes);
-    char* grads = shared + Traits::kGradsOffset + rings.grad_stage() * Traits::kRowsBytes;
-    load_panels<kRows, D>(grads, tensors.grad, sequence.queries(), rows.head, first_row, full_grads);
+    full_grads.arrive_expecting(Traits::kGradsBytes);
+    char* grads = shared + Traits::kGradsOffset + rings.grad_stage() * Traits::kGradsBytes;
+    load_panels<kRows, Traits::V>(grads, tensors.grad, sequence.queries(), rows.head, first_row, full_grads);
   }
 }
 
@@ -248,7 +265,7 @@ __device__ void reduce_grad_q(
   using Traits = KernelTraits<Tile>;
   constexpr int kThreads = kWarpgroup + kWarp;
   const bool leads = threadIdx.x % kWarp == 0;
-  for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kPartEmpty + part, kThreads);
+  for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kThreads);
   auto rows = iterations.first();
   for (int step = 0; step < iterations.count; ++step, iterations.advance(rows)) {
     const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
@@ -262,23 +279,23 @@ __device__ void reduce_grad_q(
       __syncwarp();
     }
     for (int part = 0; part < Traits::kConsumers; ++part) {
-      named_barrier_sync(kPartFull + part, kThreads);
+      named_barrier_sync(kShareFull + part, kThreads);
       if (leads) {
-        float* target = accum + part * Traits::kPart;
-        const char* source = shared + Traits::kPartsOffset + part * Traits::kPartBytes;
+        float* target = accum + part * Traits::kShare;
+        const char* source = shared + Traits::kSharesOffset + part * Traits::kShareBytes;
         if constexpr (Tile::kSingle) {
           store_part<Traits>(tensors, key_tile.sequence, rows, part, source);
         } else if (Tile::kOrdered && turn.is_first()) {
-          tma_store_bytes(target, source, Traits::kPartBytes);
+          tma_store_bytes(target, source, Traits::kShareBytes);
         } else {
-          tma_add(target, source, Traits::kPartBytes);
+          tma_add(target, source, Traits::kShareBytes);
         }
         tma_store_commit();
       }
     }
     if (leads) tma_store_wait_read<0>();
     __syncwarp();
-    for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kPartEmpty + part, kThreads);
+    for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kThreads);
     if (Tile::kOrdered && leads) turn.pass();
   }
 }
@@ -288,8 +305,8 @@ __device__ void reduce_grad_q(
 template <typename T, typename Tile>
 struct Keys {
   using Traits = KernelTraits<Tile>;
-  static constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D;
-  float grad_k[D / 2], grad_v[D / 2];
+  static constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D, V = Traits::V;
+  float grad_k[D / 2], grad_v[V / 2];  // Of wide heads, the block uses one of them.
   float weights[kRows / 2], ds[kRows / 2];
 
   // The consumer's index.
@@ -297,26 +314,30 @@ struct Keys {
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int i = 0; i < D / 2; ++i) grad_k[i] = grad_v[i] = 0;
+    for (int i = 0; i < D / 2; ++i) grad_k[i] = 0;
+#pragma unroll
+    for (int i = 0; i < V / 2; ++i) grad_v[i] = 0;
   }
 
-  // acc = keys rows^T, for this consumer's rows of the tile of keys (or values). Like all that follow, it only issues
-  // the GEMM.
+  // acc = keys rows^T, for this consumer's rows of the tile of keys (or values), which have kDims dimensions. Like all
+  // that follow, it only issues the GEMM.
+  template <int kDims>
   __device__ __forceinline__ void multiply_transposed(
       float (&acc)[kRows / 2], const char* keys, const char* rows) const {
     const uint64_t a = wgmma_operand(keys + consumer * kWgmmaRows * kSwizzleRow), b = wgmma_operand(rows);
     wgmma_pin(acc);
     wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < D; step += kWgmmaDepth) {
+    for (int step = 0; step < kDims; step += kWgmmaDepth) {
       wgmma<T>(acc, a + skip_columns<kKeys>(step), b + skip_columns<kRows>(step), step > 0);
     }
     wgmma_commit();
   }
 
   // acc += a rows, with `a` from registers.
+  template <int kSize>
   __device__ __forceinline__ static void accumulate(
-      float (&acc)[D / 2], uint32_t (&a)[kRows / 16][4], const char* rows) {
+      float (&acc)[kSize], uint32_t (&a)[kRows / 16][4], const char* rows) {
     const uint64_t b = wgmma_operand(rows, kPanelBytes<kRows>);
     wgmma_pin(acc);
     wgmma_pin(a);
@@ -363,11 +384,13 @@ struct Keys {
     accumulate(grad_v, rounded, grad);
   }
 
-  // Also writes dS^T to this consumer's rows of a tile.
+  // Also writes dS^T to this consumer's rows of a tile. If there is one tile, every consumer has to have waited for the
+  // last iteration's GEMM that read it.
   __device__ __forceinline__ void accumulate_grad_k(const char* q, char* tile) {
     uint32_t rounded[kRows / 16][4];
     round_to<T>(rounded, ds);
     accumulate(grad_k, rounded, q);
+    if constexpr (Tile::kDsTiles == 1) named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);
     store_rows<T, kKeys>(tile, consumer * kWgmmaRows, rounded);
     fence_async_shared();
   }
@@ -409,10 +432,49 @@ struct Keys {
     wgmma_commit();
   }
 
+  // A consumer's share of grad_q of wide heads: kWhole panels and, where their number is odd, half of the columns of
+  // the panel in the middle.
+  static constexpr int kWhole = D / kPanel / Traits::kConsumers;
+  static constexpr bool kHasHalf = D / kPanel % Traits::kConsumers != 0;
+
+  __device__ __forceinline__ int whole_column() const { return consumer * (kWhole + kHasHalf) * kPanel; }
+  __device__ __forceinline__ int half_column() const { return kWhole * kPanel + consumer * kPanel / 2; }
+
+  // sums = dS keys, for columns from `column` on.
+  template <int kSize>
+  __device__ __forceinline__ static void multiply_columns(
+      float (&sums)[kSize], const char* ds_tile, const char* keys, int column) {
+    const uint64_t a = wgmma_operand(ds_tile);
+    const uint64_t b = wgmma_operand(keys, kPanelBytes<kKeys>) + skip_columns<kKeys>(column);
+    wgmma_pin(sums);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kKeys; step += kWgmmaDepth) {
+      wgmma<T, Transposed::kBoth>(sums, a + skip_rows(step), b + skip_rows(step), step > 0);
+    }
+    wgmma_commit();
+  }
+
+  // Adds such columns to the accumulator of grad_q, or leaves them in shared memory for that: in the order of registers
+  // and threads.
+  template <int kSize>
+  __device__ __forceinline__ static void add_columns(float* tile, const float (&sums)[kSize], int column) {
+    float4* target = reinterpret_cast<float4*>(tile + column * kWgmmaRows) + threadIdx.x % kWarpgroup;
+#pragma unroll
+    for (int n = 0; n < kSize / 4; ++n) {
+      const float4 values = {sums[4 * n], sums[4 * n + 1], sums[4 * n + 2], sums[4 * n + 3]};
+      if constexpr (Tile::kAddsRegisters) {
+        atomicAdd(target + n * kWarpgroup, values);
+      } else {
+        target[n * kWarpgroup] = values;
+      }
+    }
+  }
+
   // In the order of registers and threads, which convert_tile undoes; of a SingleTile as grad_q has it.
   __device__ __forceinline__ void store_grad_q(char* shared, float (&part)[kPanel / 2], float scale) const {
-    char* tile = shared + Traits::kPartsOffset + consumer * Traits::kPartBytes;
-    named_barrier_sync(kPartEmpty + consumer, kWarpgroup + kWarp);
+    char* tile = shared + Traits::kSharesOffset + consumer * Traits::kShareBytes;
+    named_barrier_sync(kShareEmpty + consumer, kWarpgroup + kWarp);
     if constexpr (Tile::kSingle) {
 #pragma unroll
       for (int i = 0; i < kPanel / 2; ++i) part[i] *= scale;
@@ -428,24 +490,24 @@ struct Keys {
       }
     }
     fence_async_shared();
-    named_barrier_arrive(kPartFull + consumer, kWarpgroup + kWarp);
+    named_barrier_arrive(kShareFull + consumer, kWarpgroup + kWarp);
   }
 
   // The epilogue: writes a gradient by way of this consumer's rows of a tile that is no longer read.
-  template <typename Tensor, typename Sequence>
+  template <int kSize, typename Tensor, typename Sequence>
   __device__ __forceinline__ void store(
-      char* tile, float (&acc)[D / 2], float scale, const Tensor& tensor, const KeyTile<Sequence>& key_tile) const {
+      char* tile, float (&acc)[kSize], float scale, const Tensor& tensor, const KeyTile<Sequence>& key_tile) const {
     const int row = consumer * kWgmmaRows;
 #pragma unroll
-    for (int i = 0; i < D / 2; ++i) acc[i] *= scale;
-    uint32_t rounded[D / 16][4];
+    for (int i = 0; i < kSize; ++i) acc[i] *= scale;
+    uint32_t rounded[kSize / 8][4];
     round_to<T>(rounded, acc);
     store_rows<T, kKeys>(tile, row, rounded);
     fence_async_shared();
-    named_barrier_sync(kOutBarrier + consumer, kWarpgroup);
+    named_barrier_sync(kWarpgroupBarrier + consumer, kWarpgroup);
     if (threadIdx.x % kWarpgroup == 0) {
 #pragma unroll
-      for (int panel = 0; panel < D / kPanel; ++panel) {
+      for (int panel = 0; panel < 2 * kSize / kPanel; ++panel) {
         const int first_row = key_tile.tile * kKeys + row;
         const auto target = tensor.coordinates(key_tile.sequence.keys(), key_tile.head, first_row, panel * kPanel);
         tma_store(tensor.map, tile + panel * kPanelBytes<kKeys> + row * kSwizzleRow, target);
@@ -455,9 +517,10 @@ struct Keys {
   }
 
   // The epilogue of a split: leaves a gradient for convert_tile to add up.
-  __device__ __forceinline__ void store_sums(float* tile, const float (&acc)[D / 2]) const {
+  template <int kSize>
+  __device__ __forceinline__ void store_sums(float* tile, const float (&acc)[kSize]) const {
 #pragma unroll
-    for (int panel = 0; panel < D / kPanel; ++panel) {
+    for (int panel = 0; panel < 2 * kSize / kPanel; ++panel) {
       float4* target = reinterpret_cast<float4*>(tile + (panel * Traits::kConsumers + consumer) * Traits::kPart);
 #pragma unroll
       for (int n = 0; n < kPanel / 8; ++n) {
@@ -471,8 +534,25 @@ struct Keys {
 // Where a split leaves its sums for a tile of keys: grad_k, then grad_v, each in parts of 64 x 64, panel by panel.
 template <typename Traits, typename Backward>
 __device__ float* split_sums(const Backward& p, int64_t tile, int split) {
-  return p.split_sums + (tile * p.group_splits + split) * 2 * Traits::kKeys * Traits::D;
+  return p.split_sums + (tile * p.group_splits + split) * Traits::kKeys * (Traits::D + Traits::V);
 }
+
+// What a consumer reads in an iteration.
+template <typename Tile>
+struct Operands {
+  using Traits = KernelTraits<Tile>;
+  int query_stage, grad_stage;
+  const char *q, *grad;
+  const float *lse, *delta;
+
+  __device__ Operands(const char* shared, const Rings<Tile::kQueryStages, Tile::kGradStages>& rings)
+      : query_stage(same_in_warp(rings.query_stage())),
+        grad_stage(Tile::kQueryStages == Tile::kGradStages ? query_stage : same_in_warp(rings.grad_stage())),
+        q(shared + Traits::kQueriesOffset + query_stage * Traits::kRowsBytes),
+        grad(shared + Traits::kGradsOffset + grad_stage * Traits::kGradsBytes),
+        lse(reinterpret_cast<const float*>(shared + Traits::kStatsOffset + query_stage * Traits::kStatsBytes)),
+        delta(lse + Traits::kRows) {}
+};
 
 // One iteration of a consumer.
 template <typename T, typename Tile>
@@ -487,28 +567,23 @@ __device__ __forceinline__ void iterate(
     int first_key,
     int first_row) {
   using Traits = KernelTraits<Tile>;
-  constexpr int kRows = Traits::kRows, kQueryStages = Traits::kQueryStages;
-  const int query_stage = same_in_warp(rings.query_stage());
-  const int grad_stage = kQueryStages == Traits::kGradStages ? query_stage : same_in_warp(rings.grad_stage());
-  const char* q = shared + Traits::kQueriesOffset + query_stage * Traits::kRowsBytes;
-  const char* grad = shared + Traits::kGradsOffset + grad_stage * Traits::kRowsBytes;
-  const float* lse = reinterpret_cast<const float*>(shared + Traits::kStatsOffset + query_stage * Traits::kStatsBytes);
+  const Operands<Tile> operands(shared, rings);
   char* ds_tile = shared + Traits::kDsOffset + step % 2 * Traits::kDsBytes;
 
-  barriers.full_queries[query_stage].wait(rings.query_parity());
-  keys.multiply_transposed(keys.weights, shared, q);
-  barriers.full_grads[grad_stage].wait(rings.grad_parity());
-  keys.multiply_transposed(keys.ds, shared + Traits::kValuesOffset, grad);
+  barriers.full_queries[operands.query_stage].wait(rings.query_parity());
+  keys.template multiply_transposed<Traits::D>(keys.weights, shared, operands.q);
+  barriers.full_grads[operands.grad_stage].wait(rings.grad_parity());
+  keys.template multiply_transposed<Traits::V>(keys.ds, shared + Traits::kValuesOffset, operands.grad);
   wgmma_wait<1>();
   wgmma_pin(keys.weights);
-  keys.compute_p(score, mask, lse, first_key, first_row);
+  keys.compute_p(score, mask, operands.lse, first_key, first_row);
 
-  if constexpr (Tile::kValuesFirst) keys.accumulate_grad_v(grad);
+  if constexpr (Tile::kValuesFirst) keys.accumulate_grad_v(operands.grad);
   wgmma_wait<Tile::kValuesFirst ? 1 : 0>();
   wgmma_pin(keys.ds);
-  keys.compute_ds(score, lse, lse + kRows);
-  if constexpr (!Tile::kValuesFirst) keys.accumulate_grad_v(grad);
-  keys.accumulate_grad_k(q, ds_tile);
+  keys.compute_ds(score, operands.lse, operands.delta);
+  if constexpr (!Tile::kValuesFirst) keys.accumulate_grad_v(operands.grad);
+  keys.accumulate_grad_k(operands.q, ds_tile);
   // Now all of dS^T has been written. The next iteration may overwrite the other buffer: every consumer has waited for
   // the GEMM that read it.
   named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);
@@ -517,11 +592,90 @@ __device__ __forceinline__ void iterate(
   wgmma_wait<1>();
   wgmma_pin(keys.grad_v);
   wgmma_pin(keys.grad_k);
-  release(barriers.empty_grads[grad_stage]);
-  release(barriers.empty_queries[query_stage]);
+  release(barriers.empty_grads[operands.grad_stage]);
+  release(barriers.empty_queries[operands.query_stage]);
   wgmma_wait<0>();
   wgmma_pin(part);
   keys.store_grad_q(shared, part, score.scale);
+}
+
+// The same for the gradients of wide keys and of queries. Without room in shared memory, the latter are added to their
+// accumulator from registers.
+template <typename T, typename Tile>
+__device__ __forceinline__ void iterate_of_keys(
+    Keys<T, Tile>& keys,
+    const Score& score,
+    const Mask& mask,
+    char* shared,
+    Barriers<Tile>& barriers,
+    const Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
+    int first_key,
+    int first_row,
+    float* accum) {
+  using Traits = KernelTraits<Tile>;
+  constexpr int kWhole = Keys<T, Tile>::kWhole;
+  constexpr bool kHasHalf = Keys<T, Tile>::kHasHalf;
+  const Operands<Tile> operands(shared, rings);
+  char* ds_tile = shared + Traits::kDsOffset;
+
+  barriers.full_queries[operands.query_stage].wait(rings.query_parity());
+  keys.template multiply_transposed<Traits::D>(keys.weights, shared, operands.q);
+  barriers.full_grads[operands.grad_stage].wait(rings.grad_parity());
+  keys.template multiply_transposed<Traits::V>(keys.ds, shared + Traits::kValuesOffset, operands.grad);
+  wgmma_wait<1>();
+  wgmma_pin(keys.weights);
+  keys.compute_p(score, mask, operands.lse, first_key, first_row);
+  wgmma_wait<0>();
+  wgmma_pin(keys.ds);
+  release(barriers.empty_grads[operands.grad_stage]);
+  keys.compute_ds(score, operands.lse, operands.delta);
+  keys.accumulate_grad_k(operands.q, ds_tile);
+  named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // Now all of dS^T has been written.
+  float whole[kWhole * kPanel / 2], half[kPanel / 4];
+  keys.multiply_columns(whole, ds_tile, shared, keys.whole_column());
+  if constexpr (kHasHalf) keys.multiply_columns(half, ds_tile, shared, keys.half_column());
+  wgmma_wait<kHasHalf ? 2 : 1>();
+  wgmma_pin(keys.grad_k);
+  release(barriers.empty_queries[operands.query_stage]);
+  wgmma_wait<0>();
+  wgmma_pin(whole);
+  if constexpr (kHasHalf) wgmma_pin(half);
+  if constexpr (Traits::kStagesShares) {
+    accum = reinterpret_cast<float*>(shared + Traits::kSharesOffset);
+    named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);
+  }
+  keys.add_columns(accum, whole, keys.whole_column());
+  if constexpr (kHasHalf) keys.add_columns(accum, half, keys.half_column());
+  if constexpr (Traits::kStagesShares) {
+    fence_async_shared();
+    named_barrier_arrive(kShareFull + keys.consumer, kWarpgroup + kWarp);
+  }
+}
+
+// The same for the gradient of wide values.
+template <typename T, typename Tile>
+__device__ __forceinline__ void iterate_of_values(
+    Keys<T, Tile>& keys,
+    const Score& score,
+    const Mask& mask,
+    char* shared,
+    Barriers<Tile>& barriers,
+    const Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
+    int first_key,
+    int first_row) {
+  const Operands<Tile> operands(shared, rings);
+  barriers.full_queries[operands.query_stage].wait(rings.query_parity());
+  keys.template multiply_transposed<Tile::kDims>(keys.weights, shared, operands.q);
+  wgmma_wait<0>();
+  wgmma_pin(keys.weights);
+  keys.compute_p(score, mask, operands.lse, first_key, first_row);
+  named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);  // The whole warpgroup has read the LSEs.
+  release(barriers.empty_queries[operands.query_stage]);
+  barriers.full_grads[operands.grad_stage].wait(rings.grad_parity());
+  keys.accumulate_grad_v(operands.grad);
+  wgmma_wait<0>();
+  wgmma_pin(keys.grad_v);
+  release(barriers.empty_grads[operands.grad_stage]);
 }
 
 template <typename T, typename Tile, typename Sequences>
@@ -539,24 +693,35 @@ __device__ void consume(
   keys.clear();
   if (iterations.count > 0) {
     barriers.full_keys.wait(0);
-    barriers.full_values.wait(0);
+    if constexpr (Traits::kHasGradK) barriers.full_values.wait(0);
     Rings<Tile::kQueryStages, Tile::kGradStages> rings;
     auto rows = iterations.first();
 #pragma unroll 1
     for (int step = 0; step < iterations.count; ++step, rings.advance(), iterations.advance(rows)) {
-      iterate(keys, p.score, mask, shared, barriers, rings, step, first_key, rows.tile * Traits::kRows);
+      const int first_row = rows.tile * Traits::kRows;
+      if constexpr (Tile::kGradients == Gradients::kAll) {
+        iterate(keys, p.score, mask, shared, barriers, rings, step, first_key, first_row);
+      } else if constexpr (Tile::kGradients == Gradients::kOfKeys) {
+        const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
+        float* accum = p.grad_q_accum + tile * Traits::kRows * Traits::D;
+        iterate_of_keys(keys, p.score, mask, shared, barriers, rings, first_key, first_row, accum);
+      } else {
+        iterate_of_values(keys, p.score, mask, shared, barriers, rings, first_key, first_row);
+      }
     }
     named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // No consumer reads the keys any more.
   }
   if (p.group_splits > 1) {
     const int64_t tile = Sequences::key_tile_index(p, key_tile.sequence, key_tile.head, key_tile.tile, Traits::kKeys);
     float* sums = split_sums<Traits>(p, tile, key_tile.split);
-    keys.store_sums(sums, keys.grad_k);
-    keys.store_sums(sums + Traits::kKeys * Traits::D, keys.grad_v);
+    if constexpr (Traits::kHasGradK) keys.store_sums(sums, keys.grad_k);
+    if constexpr (Traits::kHasGradV) keys.store_sums(sums + Traits::kKeys * Traits::D, keys.grad_v);
     return;
   }
-  keys.store(shared, keys.grad_k, p.score.scale, tensors.grad_k, key_tile);
-  keys.store(shared + Traits::kValuesOffset, keys.grad_v, 1, tensors.grad_v, key_tile);
+  // The gradient of values alone takes the place of the keys.
+  char* values = shared + (Traits::kHasGradK ? Traits::kValuesOffset : 0);
+  if constexpr (Traits::kHasGradK) keys.store(shared, keys.grad_k, p.score.scale, tensors.grad_k, key_tile);
+  if constexpr (Traits::kHasGradV) keys.store(values, keys.grad_v, 1, tensors.grad_v, key_tile);
   if (threadIdx.x % kWarpgroup == 0) tma_store_wait_read<0>();  // Shared memory must outlive the store.
 }
 
@@ -581,7 +746,9 @@ __device__ void backward_block(
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tile::Registers::kProducer>();
     if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
-    if (threadIdx.x / kWarp == 1) reduce_grad_q<Tile, Sequences>(p, tensors, shared, iterations, key_tile);
+    if constexpr (Traits::kStagesShares) {
+      if (threadIdx.x / kWarp == 1) reduce_grad_q<Tile, Sequences>(p, tensors, shared, iterations, key_tile);
+    }
   } else {
     take_registers<Tile::Registers::kConsumer>();
     consume<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
@@ -600,7 +767,7 @@ __device__ int tile_of_block(const Backward& p) {
   }
 }
 
-constexpr int kDeltaLanes = 16;  // Threads of a row: 16 bytes each, for up to 128 dimensions.
+constexpr int kDeltaLanes = 16;  // Threads of a row: 16 bytes each, for up to 128 dimensions at a time.
 constexpr int kPrepareThreads = 128;
 
 // Writes the row statistics: for each tile of queries the LSEs, then the deltas of its rows. Rows past the last get an
@@ -614,13 +781,17 @@ __device__ void prepare_rows(const typename Sequences::Backward& p, int64_t rows
   const auto place = Sequences::template padded_row<kRows>(p, row);
   const int lane = threadIdx.x % kDeltaLanes;
   float sum = 0;
-  if (row < rows && place.has_query && lane * kLength < p.dim) {
-    const auto vector_of = [&](const View& view) {
-      return load<kLength>(static_cast<const T*>(view.data) + place.offset(view), lane);
+  if (row < rows && place.has_query) {
+    const auto vector_of = [&](const View& view, int access) {
+      return load<kLength>(static_cast<const T*>(view.data) + place.offset(view), access);
     };
-    const auto out = vector_of(p.out), grad = vector_of(p.grad);
 #pragma unroll
-    for (int i = 0; i < kLength; ++i) sum += static_cast<float>(out[i]) * static_cast<float>(grad[i]);
+    for (int access = lane; access < Tile::kValueDims / kLength; access += kDeltaLanes) {
+      if (access * kLength >= p.v.dims) break;
+      const auto out = vector_of(p.out, access), grad = vector_of(p.grad, access);
+#pragma unroll
+      for (int i = 0; i < kLength; ++i) sum += static_cast<float>(out[i]) * static_cast<float>(grad[i]);
+    }
   }
 #pragma unroll
   for (int distance = kDeltaLanes / 2; distance > 0; distance /= 2) {
@@ -641,19 +812,20 @@ __device__ void prepare_rows(const typename Sequences::Backward& p, int64_t rows
   }
 }
 
-// Adds up `count` tiles of kTileRows rows in float32, each `step` elements after the one before, scales and rounds the
-// sums, and brings them from the order of store_grad_q to that of the tensor.
-template <typename T, typename Tile, int kTileRows, typename Rows>
+// Adds up `count` tiles of kTileRows rows and kDims dimensions in float32, each `step` elements after the one before,
+// scales and rounds the sums, and brings them from the order of store_grad_q to that of the tensor. A tile's parts are
+// kPartStep parts apart.
+template <typename T, typename Tile, int kTileRows, int kDims, int kPartStep, typename Rows>
 __device__ void convert_sums(
     const float* sums, int count, int64_t step, float scale, const View& view, const Rows& rows, int dim, char* tile) {
   using Traits = KernelTraits<Tile>;
-  constexpr int kThreads = Traits::kConsumers * kWarpgroup, kChunks = Traits::D * 2 / kSwizzleChunk;
-  constexpr int kRowParts = kTileRows / kWgmmaRows, kParts = kRowParts * Traits::D / kPanel;
+  constexpr int kThreads = Traits::kConsumers * kWarpgroup, kChunks = kDims * 2 / kSwizzleChunk;
+  constexpr int kRowParts = kTileRows / kWgmmaRows, kParts = kRowParts * kDims / kPanel;
 #pragma unroll
   for (int part = threadIdx.x / kWarpgroup; part < kParts; part += Traits::kConsumers) {
     float acc[kPanel / 2] = {};
     for (int i = 0; i < count; ++i) {
-      const float4* source = reinterpret_cast<const float4*>(sums + i * step + part * Traits::kPart);
+      const float4* source = reinterpret_cast<const float4*>(sums + i * step + part * kPartStep * Traits::kPart);
 #pragma unroll
       for (int n = 0; n < kPanel / 8; ++n) {
         const float4 values = source[n * kWarpgroup + threadIdx.x % kWarpgroup];
@@ -674,6 +846,7 @@ __device__ void convert_sums(
   const int chunk = threadIdx.x % kChunks;
 #pragma unroll
   for (int row = threadIdx.x / kChunks; row < kTileRows; row += kThreads / kChunks) {
+    if (threadIdx.x >= kThreads / kChunks * kChunks) break;  // Heads of 192 leave some threads over.
     if (row < rows.count && chunk * 8 < dim) {
       const char* source_chunk = tile + chunk / 8 * kPanelBytes<kTileRows> + swizzled(row, chunk % 8);
       *reinterpret_cast<uint4*>(target + int64_t(row) * view.row + chunk * 8) =
@@ -682,28 +855,37 @@ __device__ void convert_sums(
   }
 }
 
-// Writes a tile of grad_q or, of blocks after those for the `query_tiles` of these, of grad_k or grad_v from splits. A
-// SingleTile leaves the latter alone.
+// Writes a tile of grad_q or, of blocks after those for the `query_tiles` of these, kSumRows rows of grad_k or grad_v
+// from splits. A SingleTile leaves the former alone.
 template <typename T, typename Tile, typename Sequences>
 __device__ void convert_tile(const typename Sequences::Backward& p, int64_t query_tiles) {
   using Traits = KernelTraits<Tile>;
-  constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D;
-  __shared__ alignas(kSwizzleAlignment) char tile[std::max(Traits::kRowsBytes, Traits::kKeysBytes)];
+  constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D, V = Traits::V;
+  constexpr int kSumRows = Traits::kSumRows, kSteps = kKeys / kSumRows, kStep = kKeys * (D + V);
+  __shared__ alignas(kSwizzleAlignment) char tile[std::max(Traits::kRowsBytes, kTileBytes<kSumRows, D>)];
   wait_for_kernel_before();
   if (!Tile::kSingle && blockIdx.x < query_tiles) {
     // Nothing was stored for queries that attend to no key.
     const bool has_keys = !Tile::kOrdered || *Turn::of(p.progress, blockIdx.x, 0).added > 0;
     const float* sums = p.grad_q_accum + int64_t(blockIdx.x) * kRows * D;
     const auto rows = Sequences::template padded_tile<kRows>(p, blockIdx.x);
-    convert_sums<T, Tile, kRows>(sums, has_keys, 0, p.score.scale, p.grad_q, rows, p.dim, tile);
+    convert_sums<T, Tile, kRows, D, 1>(sums, has_keys, 0, p.score.scale, p.grad_q, rows, p.dim, tile);
     return;
   }
-  const int64_t index = blockIdx.x - query_tiles, key_tile = index / 2;
-  const bool is_v = index % 2;
-  const auto rows = Sequences::template padded_key_tile<kKeys>(p, key_tile);
-  const float* sums = split_sums<Traits>(p, key_tile, 0) + is_v * kKeys * D;
-  convert_sums<T, Tile, kKeys>(
-      sums, p.group_splits, 2 * kKeys * D, is_v ? 1 : p.score.scale, is_v ? p.grad_v : p.grad_k, rows, p.dim, tile);
+  const int64_t index = (blockIdx.x - query_tiles) / 2, key_tile = index / kSteps;
+  const bool is_v = (blockIdx.x - query_tiles) % 2;
+  const int first = index % kSteps;
+  auto rows = Sequences::template padded_key_tile<kKeys>(p, key_tile);
+  rows.first += first * kSumRows;
+  rows.count -= first * kSumRows;
+  const float* sums = split_sums<Traits>(p, key_tile, 0) + first * Traits::kPart;
+  const int splits = p.group_splits;
+  const float scale = p.score.scale;
+  if (is_v) {
+    convert_sums<T, Tile, kSumRows, V, kSteps>(sums + kKeys * D, splits, kStep, 1, p.grad_v, rows, p.v.dims, tile);
+  } else {
+    convert_sums<T, Tile, kSumRows, D, kSteps>(sums, splits, kStep, scale, p.grad_k, rows, p.dim, tile);
+  }
 }
 
 }  // namespace bwd

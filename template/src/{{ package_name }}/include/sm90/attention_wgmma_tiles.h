@@ -56,10 +56,15 @@ struct WideHeadTile : ForwardTile<D, Tuned> {
   static constexpr bool kStoresRegisters = true;
 };
 
+// Which gradients a block of the backward computes: all of its tile of keys or, of wide heads, those of keys and
+// queries, or those of values.
+enum class Gradients { kAll, kOfKeys, kOfValues };
+
 // `kWarpgroups` counts the consumers.
 template <int D, typename Tuned, int kWarpgroups = 2>
 struct BackwardTile {
-  static constexpr int kDims = D;
+  static constexpr int kDims = D, kValueDims = D;
+  static constexpr Gradients kGradients = Gradients::kAll;
   static constexpr int kConsumers = kWarpgroups, kKeys = kConsumers * 64;  // 64 keys each.
   // Queries of a loop iteration: so many that each consumer computes a 64 x 64 part of its grad_q.
   static constexpr int kRows = kConsumers * 64 * 64 / kDims;
@@ -71,6 +76,9 @@ struct BackwardTile {
   static constexpr int kBlocks = kConsumers == 1 ? 2 : 1;  // Resident blocks of a multiprocessor.
   using Registers = attention::sm90::Registers<kConsumers, 24, kBlocks>;
   static constexpr bool kOrdered = false, kSingle = false;
+  static constexpr int kDsTiles = 2;  // Tiles of dS^T in shared memory: of this iteration and the last.
+  // Whether grad_q is added from registers, not by way of shared memory.
+  static constexpr bool kAddsRegisters = false;
 
   // What the heads of a section of the tile scheduler read, where a head of keys is read with so many bytes. `wide`:
   // those of eight heads of keys or more, as far as they fit in the L2 cache.
@@ -90,6 +98,28 @@ struct OrderedTile : BackwardTile<D, Tuned> {
 template <int D, typename Tuned, int kWarpgroups>
 struct SingleTile : BackwardTile<D, Tuned, kWarpgroups> {
   static constexpr bool kSingle = true;
+};
+
+// A block for heads of more than 128 dimensions, and values of V. A thread's registers hold one gradient of 64 keys, so
+// that two blocks have each tile of keys.
+template <int D, int V, typename Tuned, Gradients kBlock>
+struct WideBlockTile : BackwardTile<D, Tuned> {
+  static constexpr int kValueDims = V, kRows = 64;
+  static constexpr Gradients kGradients = kBlock;
+  static constexpr bool kHasKeys = kBlock == Gradients::kOfKeys;
+  static constexpr int kQueryStages = kHasKeys ? Tuned::query_stages : 2;
+  static constexpr int kGradStages = kHasKeys ? Tuned::grad_stages : 2;
+  static constexpr int kDsTiles = kHasKeys ? 1 : 0;
+  static constexpr bool kAddsRegisters = !Tuned::stages_grad_q;
+  // The warp that adds takes more registers than loads alone.
+  using Registers = attention::sm90::Registers<2, kAddsRegisters ? 24 : 40>;
+};
+
+// Both blocks of such a tile of keys.
+template <int D, int V, typename Tuned>
+struct WideBackwardTile : WideBlockTile<D, V, Tuned, Gradients::kOfKeys> {
+  using OfKeys = WideBlockTile<D, V, Tuned, Gradients::kOfKeys>;
+  using OfValues = WideBlockTile<D, V, Tuned, Gradients::kOfValues>;
 };
 
 // The rows of a head, rounded up to whole tiles: queries, and keys.
