@@ -30,7 +30,7 @@ CASES = {
 }
 TILES = {
     "as tuned": {},
-    "other rings": {"stages": 2, "turned_stages": 3, "ping_pong": False, "rescale_at": 0},
+    "other rings": {"stages": 2, "turned_stages": 2, "ping_pong": False, "rescale_at": 0},
     "one consumer": {"consumers": 1, "stages": 4, "rescale_at": 1},
 }
 

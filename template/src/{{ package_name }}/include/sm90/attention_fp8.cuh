@@ -25,17 +25,36 @@ namespace attention::sm90 {
 constexpr int kFp8Keys = kSwizzleRow;  // Of a tile: a transposed row has all of them.
 constexpr int kFp8Depth = 32;          // K of a wgmma.
 
-// A warpgroup's weights of 64 rows as left operands, rounded to e4m3. Beyond 448 they become 448, NaN stays.
+// Two numbers rounded to e4m3, the first in the lowest byte; the upper half is 0. Beyond 448 they become 448, NaN stays.
+__device__ __forceinline__ uint32_t e4m3_pair(float first, float second) {
+  uint32_t pair;
+  asm("{\n"
+      ".reg .b16 codes, zero;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 codes, %2, %1;\n"
+      "mov.b16 zero, 0;\n"
+      "mov.b32 %0, {codes, zero};\n"
+      "}"
+      : "=r"(pair)
+      : "f"(first), "f"(second));
+  return pair;
+}
+
+// A warpgroup's weights of 64 rows rounded to e4m3: a lane's two columns of a row of each matrix.
 template <int kSize>
-__device__ __forceinline__ void round_to_e4m3(uint32_t (&operand)[kSize / 16][4], const float (&weights)[kSize]) {
-  constexpr fp8::Format kFormat{false};
-  const auto pair = [&](int first) { return fp8::encode_pair(weights[first], weights[first + 1], 1.f, kFormat); };
+__device__ __forceinline__ void round_to_e4m3(uint32_t (&pairs)[kSize / 2], const float (&weights)[kSize]) {
 #pragma unroll
-  for (int step = 0; step < kSize / 16; ++step) {
+  for (int i = 0; i < kSize / 2; ++i) pairs[i] = e4m3_pair(weights[i * 2], weights[i * 2 + 1]);
+}
+
+// As left operands.
+template <int kSize>
+__device__ __forceinline__ void join_pairs(uint32_t (&operand)[kSize / 8][4], const uint32_t (&pairs)[kSize]) {
+#pragma unroll
+  for (int step = 0; step < kSize / 8; ++step) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int first = step * 16 + i / 2 * 8 + i % 2 * 2;  // Of the lane's two columns of a matrix.
-      operand[step][i] = pair(first) | pair(first + 4) << 16;
+      const int first = step * 8 + i / 2 * 4 + i % 2;  // The next matrix has that + 2.
+      operand[step][i] = __byte_perm(pairs[first], pairs[first + 2], 0x5410);
     }
   }
 }
@@ -57,18 +76,22 @@ class Transposition {
       // Other chunks of a row are at addresses that differ by an exclusive or, in tiles aligned to kSwizzleAlignment.
       const char* const from = values + (values_ ^ dims * kSwizzleChunk);
       char* const to = turned + dims * 16 * kSwizzleRow;
+      constexpr int kSteps = kFp8Keys / 32;
+      // Of 8 keys each, pairs of dimensions: a register has those of a lane's two keys. All are loaded before the first
+      // is stored, so that a warp waits for shared memory once.
+      uint32_t pairs[kSteps][4];
 #pragma unroll
-      for (int keys = 0; keys < kFp8Keys / 32; ++keys) {
-        // Of 8 keys each, pairs of dimensions: a register has those of a lane's two keys.
-        uint32_t pairs[4];
-        ldmatrix_x4_transposed(pairs, from + keys * 32 * kSwizzleRow);
+      for (int step = 0; step < kSteps; ++step) ldmatrix_x4_transposed(pairs[step], from + step * 32 * kSwizzleRow);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const uint32_t(&of_step)[4] = pairs[step];
         // The even dimensions of 16 keys, the odd ones, and both of the next 16 keys.
         const uint32_t rows[4] = {
-            __byte_perm(pairs[0], pairs[1], 0x6420),
-            __byte_perm(pairs[0], pairs[1], 0x7531),
-            __byte_perm(pairs[2], pairs[3], 0x6420),
-            __byte_perm(pairs[2], pairs[3], 0x7531)};
-        stmatrix_x4(to + (turned_ ^ keys * 2 * kSwizzleChunk), rows);
+            __byte_perm(of_step[0], of_step[1], 0x6420),
+            __byte_perm(of_step[0], of_step[1], 0x7531),
+            __byte_perm(of_step[2], of_step[3], 0x6420),
+            __byte_perm(of_step[2], of_step[3], 0x7531)};
+        stmatrix_x4(to + (turned_ ^ step * 2 * kSwizzleChunk), rows);
       }
     }
   }
