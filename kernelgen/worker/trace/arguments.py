@@ -141,12 +141,12 @@ def assumptions(arguments: list[dict[str, Any]], recipes: list[str]) -> Iterator
 
 
 def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
-    """Tensors whose last dimension is cut: all, the first alone, none where only results are joined of parts, others."""
+    """Tensors whose last dimension is cut: none where only results are joined of parts, the first, more, all."""
     if len(tensors) >= _MOST_TENSORS_OF_ANY_KIND:
-        choices = [tuple(tensors), tuple(tensors[:1]), ()]
+        choices = [(), tuple(tensors[:1]), tuple(tensors)]
     else:
-        subsets = [names for n in range(1, len(tensors)) for names in itertools.combinations(tensors, n)]
-        choices = list(dict.fromkeys([tuple(tensors), tuple(tensors[:1]), (), *subsets]))
+        counts = range(len(tensors) + 1)
+        choices = [names for count in counts for names in itertools.combinations(tensors, count)]
     for parts, in_turns in itertools.product(_PARTS, (False, True)):
         for names in choices:
             if names or (parts, in_turns) == (_PARTS[0], False):

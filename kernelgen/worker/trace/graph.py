@@ -10,8 +10,8 @@ A graph is plain data:
   is known beforehand. What a row is, the sample says.
 - `outputs`: of the forward, the results; of the backward, the gradient of each input of a floating-point dtype. Each is
   an argument as above with its `dtype` and `kind`, or null where there is no gradient.
-- Where tensors are cut into parts (parts.py): an {"input": name} or a gradient that is cut has its `part`, and the `cut`
-  of its tensor; `outputs` are the parts of all results, `cuts` says how each result is cut, and `part_names` how
+- Where tensors are cut into parts (parts.py): an {"input": name} or a gradient that is cut has its `part`, and the
+  `cut` of its tensor; `outputs` are the parts of all results, `cuts` says how each result is cut, and `part_names` how
   variables are called that hold a part of an input.
 """
 

@@ -1,8 +1,8 @@
 """Graphs of functions that cut the last dimension of tensors into parts of equal sizes, or join results of such.
 
-A lane is a value of the shape of a part. Each element of a tensor is known by a number: its lane's, and its place in the
-lane. What moves elements, such as split, cat or a slice, is run on these numbers. What works element by element is known
-lane by lane: of each combination of lanes that meet, one lane comes, where all elements are at the same places.
+A lane is a value of the shape of a part. Each element of a tensor is known by a number: its lane's, and its place in
+the lane. What moves elements, such as split, cat or a slice, is run on these numbers. What works element by element is
+known lane by lane: of each combination of lanes that meet, one lane comes, where all elements are at the same places.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Traces a function, or its gradient, to a graph."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
