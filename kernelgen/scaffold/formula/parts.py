@@ -35,9 +35,9 @@ def part_names(
     names: dict[tuple[str, int], str] = {}
     for tensor in tensors:
         for part in range(tensor["cut"]["parts"] if "cut" in tensor else 0):
-            plain = f"{tensor['cpp']}_{_ordinal(part, tensor['cut'])}"
+            plain = f"{tensor['cpp'].rstrip('_')}_{_ordinal(part, tensor['cut'])}"
             own = as_cpp(held[tensor["name"], part]) if (tensor["name"], part) in held else plain
-            choices = (own, f"{tensor['cpp']}_{own}", plain)
+            choices = (own, f"{tensor['cpp'].rstrip('_')}_{own}", plain)
             chosen = next((name for name in choices if _is_free(name, [*taken_by(names)], taken)), None)
             names[tensor["name"], part] = chosen or free_name(plain, taken)
     return names

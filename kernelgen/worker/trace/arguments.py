@@ -118,8 +118,12 @@ class Assumption:
         return _tensor(self.dtypes[name], shape, seed, sample.columns)
 
 
-def assumptions(arguments: list[dict[str, Any]], recipes: list[str]) -> Iterator[Assumption]:
-    """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many."""
+def assumptions(arguments: list[dict[str, Any]], recipes: list[str], may_cut: bool = False) -> Iterator[Assumption]:
+    """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many.
+
+    Args:
+        may_cut: whether the function may cut a dimension into parts, or join parts.
+    """
     tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
     if not tensors:
         raise RefusedError("that it takes no tensor")
@@ -134,7 +138,7 @@ def assumptions(arguments: list[dict[str, Any]], recipes: list[str]) -> Iterator
                 dtypes = {name: "bool" if name in masks else "float" for name in tensors}
                 plain = Assumption(recipe, tuple(arguments), dtypes, dict.fromkeys(tensors, "element"), flags)
                 yield plain
-                if recipe == "pointwise":
+                if recipe == "pointwise" and may_cut:
                     yield from _cut(plain, tensors)
                 if recipe == "row_wise":
                     yield from _of_rows(plain, tensors)
