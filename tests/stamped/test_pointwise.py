@@ -28,6 +28,11 @@ BUILT = (
     "entropy",
     "power",
     "awkward",
+    # Parts of the last dimension: one after the other, in turns, of results too, and of several results.
+    "sliced_swiglu",
+    "rotate_half",
+    "rotate_pairs",
+    "three_parts",
 )
 ROWS_BUILT = (
     "softmax",
@@ -45,10 +50,19 @@ ROWS_BUILT = (
     "chosen",
     "smooth_cross_entropy",
 )
-FUZZED = ("gelu_bias", "choose", "hysteresis", "signed_sine", *ROWS_BUILT)
+FUZZED = (
+    "gelu_bias",
+    "choose",
+    "hysteresis",
+    "signed_sine",
+    "sliced_swiglu",
+    "rotate_half",
+    "rotate_pairs",
+    *ROWS_BUILT,
+)
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
 EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast", "batch_norm", "mean_of", "survey", "running_sum")
-EMULATED += ("smooth_cross_entropy",)
+EMULATED += ("smooth_cross_entropy", "sliced_swiglu", "rotate_pairs")
 # One of each recipe, with vectors beside the tensors; and one with sums over all rows, products and running totals.
 SAMPLE = ("gelu_bias", "survey")
 in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))

@@ -201,3 +201,48 @@ def awkward(
     """Names that the stamped sources use themselves."""
     kernel = rows * k + elements * place
     return kernel * first + index
+
+
+def chunked_geglu(x: Tensor) -> Tensor:
+    """Halves of the last dimension."""
+    a, b = x.chunk(2, dim=-1)
+    return a * F.gelu(b)
+
+
+def sliced_swiglu(x: Tensor, bias: Tensor) -> Tensor:
+    """A vector as large as both halves."""
+    hidden = x + bias
+    half = hidden.shape[-1] // 2
+    return F.silu(hidden[..., :half]) * hidden[..., half:]
+
+
+def pair_norm(x: Tensor) -> Tensor:
+    """Neighbours are a pair."""
+    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.sqrt(1 + a * a + b * b)
+
+
+def rotate_half(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-b, a), dim=-1) * sin
+
+
+def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    even, odd = x[..., ::2], x[..., 1::2]
+    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+
+
+def three_parts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Several results, one of which is a part as it is."""
+    q, k, v = x.split(x.shape[-1] // 3, dim=-1)
+    return q * 2, k, torch.tanh(v)
+
+
+def beside(x: Tensor, y: Tensor) -> Tensor:
+    """A result that is joined of tensors that are not cut."""
+    return torch.cat((x * y, x - y), dim=-1)
+
+
+def masked_gate(x: Tensor, mask: Tensor, scale: float = 2.0) -> Tensor:
+    value, gate = x.tensor_split(2, dim=-1)
+    return torch.where(mask, value * torch.sigmoid(scale * gate), 0.0)

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelgen.errors import KernelgenError
-from kernelgen.scaffold.formula import rows, signature
+from kernelgen.scaffold.formula import parts, rows, signature
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import lines
 from kernelgen.scaffold.formula.saved_results import reading_results
@@ -70,40 +70,77 @@ def _with_free_names(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
-    """The formula of a function of this schema (its entry) that was traced to pointwise operators alone."""
-    dtypes = traced["assumption"]["dtypes"]
-    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]}
-    graphs = [(path["flags"], Graph(path["forward"], parameters)) for path in traced["paths"]]
-    read = _read(graph for _, graph in graphs)
+    """The formula of a function of this schema (its entry) that was traced to pointwise operators alone.
+
+    Raises:
+        KernelgenError: a result that is joined of parts is not of floating-point numbers.
+    """
+    assumption, outputs = traced["assumption"], _first_of_results(traced["paths"][0]["forward"])
+    dtypes, cuts = assumption["dtypes"], assumption.get("cuts")
     tensors = [
-        _value(argument, dtypes[argument["name"]])
-        | {"place": place, "between": argument["name"] in traced["assumption"]["between"]}
-        | {"used": argument["cpp"] in read}
+        parts.with_cut(_value(argument, dtypes[argument["name"]]), (cuts or {}).get(argument["name"]))
+        | {"place": place, "between": argument["name"] in assumption["between"]}
         for place, argument in enumerate(schema["arguments"])
         if argument["kind"] == "tensor"
     ]
-    scalars = [_scalar(a) for a in schema["arguments"] if a["kind"] == "other"]
-    outputs = traced["paths"][0]["forward"]["outputs"]
     results = [
-        _value(result, output["dtype"]) | {"of": None}
-        for result, output in zip(schema["returns"], outputs, strict=True)
+        parts.with_cut(_value(result, output["dtype"]) | {"of": None}, cut)
+        for result, (output, cut) in zip(schema["returns"], outputs, strict=True)
     ]
-    names = [*parameters.values(), *(result["cpp"] for result in results)]
-    forward = _body(graphs, parameters, names, results)
+    if any("cut" in result and result["dtype"] != "float" for result in results):
+        raise KernelgenError("a result that is joined of parts and not of floating-point numbers")
+    part_names = _part_names(schema, traced["paths"][0]["forward"], [*tensors, *results])
+    arguments = {a["name"]: a["cpp"] for a in schema["arguments"]}
+    parameters = arguments | part_names
+    graphs = [(path["flags"], Graph(path["forward"], parameters)) for path in traced["paths"]]
+    read = _read(graph for _, graph in graphs)
+    for tensor in tensors:
+        own = [part_names[key] for key in part_names if key[0] == tensor["name"]] or [tensor["cpp"]]
+        tensor["used"] = any(name in read for name in own)
+    scalars = [_scalar(a) for a in schema["arguments"] if a["kind"] == "other"]
+    written = parts.outputs(results, part_names)
+    names = [*parameters.values(), *(result["cpp"] for result in results), *(output["cpp"] for output in written)]
+    forward = _body(graphs, arguments, names, written)
     facts = {
         "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
-        "broadcasts": traced["assumption"]["broadcasts"],
+        "broadcasts": assumption["broadcasts"],
         "tensors": tensors,
         "scalars": scalars,
         "results": results,
         "forward": forward,
         "exponent": _exponent(graph for _, graph in graphs),
         "operations": max(len(path["forward"]["nodes"]) for path in traced["paths"]),
-        "composed": traced["assumption"]["composed"],
-        "twice": traced["assumption"]["twice"],
-        "backward": _backward(schema, traced["paths"], tensors, scalars, results, parameters),
+        "composed": assumption["composed"],
+        "twice": assumption["twice"],
+        "backward": _backward(schema, traced["paths"], tensors, scalars, results, arguments, part_names),
     }
+    if cuts is not None:
+        facts |= {"operands": parts.operands(tensors, part_names, read), "outputs": written}
+        facts["no_columns"] = assumption["no_columns"]
     return _plain(facts)
+
+
+def _first_of_results(traced: Mapping[str, Any]) -> list[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]:
+    """The first part of each output of a graph, and how that output is cut; None where nothing is."""
+    if "cuts" not in traced:
+        return [(output, None) for output in traced["outputs"]]
+    first = 0
+    firsts = []
+    for cut in traced["cuts"]:
+        firsts.append((traced["outputs"][first], cut))
+        first += cut["parts"]
+    return firsts
+
+
+def _part_names(
+    schema: Mapping[str, Any], traced: Mapping[str, Any], tensors: Sequence[Mapping[str, Any]]
+) -> dict[tuple[str, int], str]:
+    """The C++ names of the parts of these tensors, beside those of a schema."""
+    if not any("cut" in tensor for tensor in tensors):
+        return {}
+    values = [value["cpp"] for value in (*schema["arguments"], *schema["returns"])]
+    taken = _TAKEN | {value + suffix for value in values for suffix in ("", "_operand", "_number", "_row", "_data")}
+    return parts.part_names(tensors, traced.get("part_names", []), taken)
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
@@ -163,12 +200,13 @@ def _backward(
     scalars: Sequence[Mapping[str, Any]],
     results: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, str],
+    part_names: Mapping[tuple[str, int], str],
 ) -> dict[str, Any] | None:
     """The gradient: an operator of its own, whose results are as large as those of the op."""
     if paths[0]["backward"] is None:
         return None
     floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
-    outputs = paths[0]["backward"]["outputs"]
+    outputs = [output for output, _ in _first_of_results(paths[0]["backward"])]
     inputs = [tensor for tensor, output in zip(floating, outputs, strict=True) if output is not None]
     if not inputs:
         return None
@@ -180,37 +218,89 @@ def _backward(
     named = dict(zip(differentiable, (words[grad] for grad in grads), strict=True))
     places_of = {argument["name"]: argument for argument in entry["arguments"]}
     dtype_of = {tensor["name"]: tensor["dtype"] for tensor in tensors}
+    cut_of = {tensor["name"]: tensor.get("cut") for tensor in tensors}
+    cut_of |= {grad: results[i].get("cut") for grad, i in zip(grads, differentiable, strict=True)}
+    read_by_kernel = [
+        parts.with_cut(_value(places_of[name], dtype_of.get(name, "float")), cut_of[name])
+        for name in (*grads, *dtype_of)
+    ]
+    gradients = [
+        parts.with_cut(_value(result, "float") | {"of": tensor["name"]}, cut_of[tensor["name"]])
+        for result, tensor in zip(entry["returns"], inputs, strict=True)
+    ]
+    result_of = {grad: results[i]["name"] for grad, i in zip(grads, differentiable, strict=True)}
+    names_of_parts = _backward_part_names(entry, read_by_kernel, gradients, part_names, result_of)
+    of_grads = {
+        (i, part): name
+        for i, grad in zip(differentiable, grads, strict=True)
+        for (tensor, part), name in names_of_parts.items()
+        if tensor == grad
+    }
     graphs = []
     for path in paths:
-        graph = Graph(path["backward"], parameters, named)
-        graph.outputs = [value for value, output in zip(graph.outputs, outputs, strict=True) if output is not None]
+        graph = Graph(path["backward"], {**parameters, **names_of_parts}, {**named, **of_grads})
+        graph.outputs = [value for value in graph.outputs if value is not None]
         graphs.append((path["flags"], graph))
     read = _read(graph for _, graph in graphs)
+    written = parts.outputs(gradients, names_of_parts)
     same_as = _same_as([graph for _, graph in graphs], list(named.values()))
-    gradients = [
-        _value(result, "float")
-        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "same_as": same, "copy_of": copy}
-        for result, tensor, same, copy in zip(
-            entry["returns"], inputs, same_as, _copies([graph for _, graph in graphs]), strict=True
-        )
-    ]
-    names = [*words.values(), *(gradient["cpp"] for gradient in gradients)]
-    return {
+    copies = _copies([graph for _, graph in graphs])
+    for gradient, tensor in zip(gradients, inputs, strict=True):
+        same = copy = None
+        if "cut" not in gradient:
+            place = next(i for i, output in enumerate(written) if output["tensor"] == gradient["cpp"])
+            same, copy = same_as[place], _uncut(copies[place], written)
+        needed = words.get(f"{tensor['name']}_needed")
+        gradient |= {"needed": needed, "same_as": same, "copy_of": copy}
+    for tensor in read_by_kernel:
+        own = [name for (of, _), name in names_of_parts.items() if of == tensor["name"]] or [tensor["cpp"]]
+        tensor["used"] = any(name in read for name in own)
+    names = [*words.values(), *(gradient["cpp"] for gradient in gradients), *names_of_parts.values()]
+    facts = {
         "schema": entry,
         "grads": [
-            _value(places_of[grad], "float") | {"kind": "element", "used": words[grad] in read} for grad in grads
+            {key: tensor[key] for key in tensor if key != "used"} | {"kind": "element", "used": tensor["used"]}
+            for tensor in read_by_kernel[: len(grads)]
         ],
-        "tensors": [
-            _value(places_of[name], dtype_of.get(name, "float")) | {"used": words[name] in read}
-            for name in (*grads, *dtype_of)
-        ],
+        "tensors": read_by_kernel,
         "scalars": [_scalar(places_of[scalar["name"]]) for scalar in scalars],
         "gradients": gradients,
         "places": [tensor["place"] for tensor in inputs],
         "exponent": _exponent(graph for _, graph in graphs),
         "operations": max(len(path["backward"]["nodes"]) for path in paths),
-        "lines": _body(graphs, parameters, names, gradients),
+        "lines": _body(graphs, parameters, names, written),
     }
+    if "cuts" in paths[0]["backward"]:
+        facts |= {"operands": parts.operands(read_by_kernel, names_of_parts, read), "outputs": written}
+    return facts
+
+
+def _backward_part_names(
+    entry: Mapping[str, Any],
+    tensors: Sequence[Mapping[str, Any]],
+    gradients: Sequence[Mapping[str, Any]],
+    forward: Mapping[tuple[str, int], str],
+    result_of: Mapping[str, str],
+) -> dict[tuple[str, int], str]:
+    """The names of the parts in the backward: those of the forward, and of their gradients after them.
+
+    Args:
+        result_of: the result that each of the given gradients is of.
+    """
+    held = [[*key, name] for key, name in forward.items()]
+    of_results = [
+        (grad, part, name) for grad, of in result_of.items() for (r, part), name in forward.items() if r == of
+    ]
+    held += [[grad, part, f"grad_{name}"] for grad, part, name in of_results]
+    held += [
+        [g["name"], part, f"grad_{name}"] for g in gradients for (of, part), name in forward.items() if of == g["of"]
+    ]
+    return _part_names(entry, {"part_names": held}, [*tensors, *gradients])
+
+
+def _uncut(copy: int | None, written: Sequence[Mapping[str, Any]]) -> int | None:
+    """The place of a gradient that is not cut, by that of what kernels write; None where it is a part."""
+    return written[copy]["at"] if copy is not None and written[copy]["part"] is None else None
 
 
 def _same_as(graphs: Sequence[Graph], grads: Sequence[str]) -> list[int | None]:

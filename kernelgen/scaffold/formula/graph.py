@@ -56,12 +56,12 @@ class Graph:
 
     Args:
         traced: `nodes` and `outputs`, as kernelgen/worker/trace/graph.py describes them.
-        parameters: the C++ name of each argument that is a number or a tensor.
-        grads: the C++ names of the gradients of the results, in the results' order.
+        parameters: the C++ name of each argument that is a number or a tensor; by name, and (name, part) of parts.
+        grads: the C++ names of the gradients of the results, by the results' places; (place, part) of parts.
     """
 
     def __init__(
-        self, traced: Mapping[str, Any], parameters: Mapping[str, str], grads: Mapping[int, str] | None = None
+        self, traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapping[Any, str] | None = None
     ) -> None:
         self._parameters, self._grads = parameters, grads or {}
         self._known: dict[tuple[Any, ...], Node] = {}
@@ -192,9 +192,9 @@ class Graph:
         if "place" in argument:
             return Name("place", "int", "element")
         if "grad" in argument:
-            return Name(self._grads[argument["grad"]], "float", argument["kind"])
+            return Name(self._grads[_part(argument["grad"], argument)], "float", argument["kind"])
         name = argument.get("input") or argument["scalar"]
-        return Name(self._parameters[name], argument["dtype"], argument["kind"])
+        return Name(self._parameters[_part(name, argument)], argument["dtype"], argument["kind"])
 
     def _node(self, op: str, arguments: tuple[Value, ...], dtype: str, kind: str, name: str | None) -> Value:
         simpler = _simplified(op, arguments)
@@ -206,6 +206,11 @@ class Graph:
         if known is None:
             known = self._known[key] = Node(len(self._known), op, arguments, dtype, kind, name)
         return known
+
+
+def _part(tensor: str | int, argument: Mapping[str, Any]) -> Any:
+    """A tensor, or a part of it."""
+    return (tensor, argument["part"]) if "part" in argument else tensor
 
 
 def _has_inverse(divisor: Value) -> bool:

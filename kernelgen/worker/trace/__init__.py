@@ -26,14 +26,15 @@ from kernelgen.worker.trace.check import (
     takes_short_rows,
     vectors,
 )
+from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load, versions, written
-from kernelgen.worker.trace.graph import trace
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, FinalError, OtherRowsError, RefusedError, raised
 from kernelgen.worker.trace.rows import rows
 from kernelgen.worker.trace.shapes import refuse_matrices, refuse_other_shapes
 from kernelgen.worker.trace.signature import Arguments, taken
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
+from kernelgen.worker.trace.tracing import trace
 
 # Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
 _MOST_SECONDS = 10  # Of processor time.
@@ -86,6 +87,8 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
         except FinalError:
             raise
         except RefusedError as refused:
+            if assumption.cuts is not None:  # The plain case says more.
+                refused.progress = min(refused.progress, UNKNOWN_OPERATOR)
             reasons.append(refused)
             if refused.is_of_gradient:
                 forward_alone.append((assumption, str(refused)))
@@ -110,7 +113,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
 
 def _assumptions(function: Function, arguments: Arguments, recipes: list[str]) -> Iterator[Assumption]:
     """The assumptions, each with scalars that the function does not refuse."""
-    for assumption in assumptions(arguments, recipes):
+    for assumption in assumptions(arguments, recipes, function.may_cut):
         yield replace(assumption, near=not _takes_its_scalars(function, assumption))
 
 
@@ -180,15 +183,17 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     paths = [_path(choice, function) for choice in choices]
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
+    no_columns = True
     if assumption.recipe == "pointwise":
         for choice, path in zip(choices, paths, strict=True):
-            check_shapes(function, choice, path["forward"])
+            no_columns = check_shapes(function, choice, path["forward"]) and no_columns
     exact = all(
         takes_float64(function, choice, path["forward"], path["backward"])
         for choice, path in zip(choices, paths, strict=True)
     )
     facts = {
         **assumption.as_dict(),
+        **({"no_columns": no_columns} if assumption.cuts is not None else {}),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
         "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
         "between": between(function, assumption, paths[0]["forward"]),
@@ -209,7 +214,8 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
     backward = None
     if any(output["dtype"] == "float" for output in forward["outputs"]) and not assumption.composed:
         try:
-            backward = merge([trace(function, sample, "backward") for sample in samples], samples)
+            cuts = [Cut(**cut) for cut in forward.get("cuts", [])]
+            backward = merge([trace(function, sample, "backward", cuts) for sample in samples], samples)
         except RefusedError as refused:
             refused.is_of_gradient = True
             raise

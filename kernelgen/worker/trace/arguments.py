@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.graph import Sample
 from kernelgen.worker.trace.refusals import RefusedError
 
@@ -22,6 +23,8 @@ _SPECIAL = {"float": (0.0, 1.0, -1.0, 2.0), "int": (0, 1, -1, 2)}
 _MOST_TENSORS = 8
 _MOST_TENSORS_OF_ANY_KIND = 5
 _MOST_FLAGS = 2
+# Into how many parts a dimension is cut.
+_PARTS = (2, 3, 4)
 # In which order ranks are tried.
 _RANKS = (3, 4, 2, 5)
 
@@ -32,7 +35,8 @@ class Assumption:
     row) or row (a number for each row). `dims` are the dimensions of a row, of `rank` in all; or `dim` names the int
     argument that says which dimension it is. `composed` says what was in the way of a kernel of the gradient, which is
     PyTorch's of the reference then. `near`: floats are drawn near their defaults, where a function that refuses others
-    takes them."""
+    takes them. `cuts`: the tensors that are as large as several parts of the shape of the others; None where nothing is
+    cut, or joined of parts."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -44,9 +48,13 @@ class Assumption:
     dim: str | None = None
     composed: str | None = None
     near: bool = False
+    cuts: dict[str, Cut] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
+        facts = {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
+        if self.cuts is None:
+            return facts
+        return facts | {"cuts": {name: cut.as_dict() for name, cut in self.cuts.items()}}
 
     def sample(self, k: int) -> Sample:
         """The k-th of four samples."""
@@ -87,7 +95,7 @@ class Assumption:
 
     def _sample(self, k: int, chosen: dict[str, Any]) -> Sample:
         dims = (k % self.rank,) if self.dim else self.dims
-        sample = Sample({}, self.kinds, _SIZES[k][: self.rank], dims)
+        sample = Sample({}, self.kinds, _SIZES[k][: self.rank], dims, self.cuts)
         values, position = sample.values, 0
         for argument in self.arguments:
             name, base = argument["name"], _base(argument)
@@ -106,11 +114,16 @@ class Assumption:
     def _tensor(self, name: str, sample: Sample, seed: int) -> torch.Tensor:
         columns = tuple(sample.shape[dim] for dim in sample.dims)
         shapes = {"element": sample.shape, "column": columns, "row": sample.row_shape()}
-        return _tensor(self.dtypes[name], shapes[self.kinds[name]], seed, sample.columns)
+        shape = sample.cut(name).whole(shapes[self.kinds[name]])
+        return _tensor(self.dtypes[name], shape, seed, sample.columns)
 
 
-def assumptions(arguments: list[dict[str, Any]], recipes: list[str]) -> Iterator[Assumption]:
-    """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many."""
+def assumptions(arguments: list[dict[str, Any]], recipes: list[str], may_cut: bool = False) -> Iterator[Assumption]:
+    """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many.
+
+    Args:
+        may_cut: whether the function may cut a dimension into parts, or join parts.
+    """
     tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
     if not tensors:
         raise RefusedError("that it takes no tensor")
@@ -125,8 +138,23 @@ def assumptions(arguments: list[dict[str, Any]], recipes: list[str]) -> Iterator
                 dtypes = {name: "bool" if name in masks else "float" for name in tensors}
                 plain = Assumption(recipe, tuple(arguments), dtypes, dict.fromkeys(tensors, "element"), flags)
                 yield plain
+                if recipe == "pointwise" and may_cut:
+                    yield from _cut(plain, tensors)
                 if recipe == "row_wise":
                     yield from _of_rows(plain, tensors)
+
+
+def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
+    """Tensors whose last dimension is cut: none where only results are joined of parts, the first, more, all."""
+    if len(tensors) >= _MOST_TENSORS_OF_ANY_KIND:
+        choices = [(), tuple(tensors[:1]), tuple(tensors)]
+    else:
+        counts = range(len(tensors) + 1)
+        choices = [names for count in counts for names in itertools.combinations(tensors, count)]
+    for parts, in_turns in itertools.product(_PARTS, (False, True)):
+        for names in choices:
+            if names or (parts, in_turns) == (_PARTS[0], False):
+                yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, in_turns)))
 
 
 def _of_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:

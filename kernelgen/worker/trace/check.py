@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import Sample
 from kernelgen.worker.trace.refusals import RefusedError
@@ -146,34 +147,49 @@ def _is_finite(function: Function, assumption: Any, drawn_between: Collection[st
     return all(bool((tensor.abs() <= _LARGEST).all()) for tensor in (*results, *grads) if tensor is not None)
 
 
-def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -> None:
-    """Raises RefusedError where a pointwise function does not take tensors of any shape, as its kernels do."""
-    sample = assumption.sample(0)
+def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -> bool:
+    """Raises RefusedError where a pointwise function does not take tensors of any shape, as its kernels do. Returns
+    whether it takes tensors whose last dimension has no elements, which some cannot cut."""
+    sample, no_columns = assumption.sample(0), True
+    cuts = [Cut(**cut) for cut in forward["cuts"]] if assumption.cuts is not None else None
     for shape in _ANY_SHAPES:
-        count = math.prod(shape)
-        given = {name: value.flatten()[:count].reshape(shape) for name, value in sample.tensors().items()}
+        if cuts and not shape:
+            continue
+        given = {name: _of_shape(value, sample.cut(name).whole(shape)) for name, value in sample.tensors().items()}
         # In float64: float32's roundings differ from those of the graph.
         values = {k: v.double() if _is_float(v) else v for k, v in {**sample.values, **given}.items()}
         try:
             results = _results(function, values)
         except Exception as error:  # It does not take them.
+            if cuts and shape[-1] == 0:
+                no_columns = False
+                continue
             raise RefusedError(f"that it takes no tensors of shape {shape}", 4) from error
-        ours = evaluate(forward, values, [], sample)
-        if any(tuple(result.shape) != shape for result in results):
+        ours = evaluate(forward, values, [], sample, shape)
+        expected = [cut.whole(shape) for cut in cuts] if cuts else [shape] * len(results)
+        if [tuple(result.shape) for result in results] != expected:
             raise RefusedError(f"a result of another shape for tensors of shape {shape}", 4)
         _compare(ours, results, sample)
+    return no_columns
+
+
+def _of_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return tensor.flatten()[: math.prod(shape)].reshape(shape)
 
 
 def broadcasts(function: Function, assumption: Any) -> bool:
-    """Whether the function takes tensors of other shapes that broadcast, and all results have the shape of all.
+    """Whether the function takes tensors of other shapes that broadcast, and all results have the shape of all. Where
+    tensors are cut, they broadcast in all dimensions but the last.
 
     Raises:
         RefusedError: it takes them, and computes something else of them than PyTorch's rules say.
     """
     sample = assumption.sample(0)
-    full = sample.shape
+    is_cut = assumption.cuts is not None
+    smaller_parts = ((0, 0), (0,), (slice(0, 1),)) if is_cut else ((0, 0), (..., slice(0, 1)), (0, 0, 0))
     for name in sample.tensors() if len(sample.tensors()) > 1 else ():
-        for index in ((0, 0), (..., slice(0, 1)), (0, 0, 0)):
+        full = sample.cut(name).whole(sample.shape)
+        for index in smaller_parts:
             smaller = sample.values[name][index]
             try:
                 results = _results(function, {**sample.values, name: smaller})
@@ -182,9 +198,10 @@ def broadcasts(function: Function, assumption: Any) -> bool:
             expected = _results(function, {**sample.values, name: smaller.expand(full)})
             if not all(_same_values(a, b) for a, b in zip(results, expected, strict=True)):
                 raise RefusedError(f"that it treats {name} in another way where its shape is {tuple(smaller.shape)}", 4)
-        # A result that does not depend on the one whole tensor is smaller.
+        # A result that does not depend on the only tensor of all dimensions is smaller.
         others = {other: tensor[0, 0] for other, tensor in sample.tensors().items() if other != name}
-        if any(tuple(result.shape) != full for result in _results(function, {**sample.values, **others})):
+        whole = [tuple(result.shape) for result in _results(function, sample.values)]
+        if [tuple(result.shape) for result in _results(function, {**sample.values, **others})] != whole:
             return False
     return True
 
@@ -336,8 +353,15 @@ class _Dtypes(TorchDispatchMode):
         return result
 
 
-def evaluate(graph: dict[str, Any], values: dict[str, Any], grads: list[Tensor], sample: Sample) -> list[Tensor | None]:
-    """The outputs of a graph, each broadcast to the shape that its kind says."""
+def evaluate(
+    graph: dict[str, Any],
+    values: dict[str, Any],
+    grads: list[Tensor],
+    sample: Sample,
+    shape: tuple[int, ...] | None = None,
+) -> list[Tensor | None]:
+    """The outputs of a graph, each broadcast to the shape that its kind says; `shape` is that of a part, if it is not
+    the sample's."""
     values = {**values, COLUMNS: sample.columns, ROWS: sample.rows, BATCH: sample.shape[0]}
     computed: list[Tensor] = []
     column_shape = [size if dim in sample.dims else 1 for dim, size in enumerate(sample.shape)]
@@ -355,13 +379,28 @@ def evaluate(graph: dict[str, Any], values: dict[str, Any], grads: list[Tensor],
             value = values[argument.get("input") or argument["scalar"]]
         if not isinstance(value, Tensor):
             return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
+        if "part" in argument:
+            return Cut(**argument["cut"]).split(value)[argument["part"]]
         if argument["kind"] == "row":
             return value.reshape(sample.row_shape(keeps=True))
         return value.reshape(column_shape) if argument["kind"] == "column" else value
 
     for node in graph["nodes"]:
         computed.append(_compute(node["op"], [of(argument) for argument in node["arguments"]], sample))
-    return [None if output is None else of(output) for output in graph["outputs"]]
+    outputs = [None if output is None else of(output) for output in graph["outputs"]]
+    cuts = [Cut(**cut) for cut in graph.get("cuts", [])]
+    return _joined(outputs, cuts, sample.shape if shape is None else shape) if cuts else outputs
+
+
+def _joined(outputs: list[Tensor | None], cuts: list[Cut], shape: tuple[int, ...]) -> list[Tensor | None]:
+    """The results that these parts are of."""
+    results: list[Tensor | None] = []
+    remaining = iter(outputs)
+    for cut in cuts:
+        parts = [next(remaining) for _ in range(cut.parts)]
+        is_computed = all(part is not None for part in parts)
+        results.append(cut.join([part.expand(shape) for part in parts]) if is_computed else None)
+    return results
 
 
 def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:

@@ -12,6 +12,10 @@ from torch import Tensor
 
 from kernelgen.worker.trace.undifferentiated import Undifferentiated
 
+_CUTTING = {
+    *("cat", "chunk", "concat", "concatenate", "glu", "hsplit", "hstack", "narrow", "roll", "select", "split"),
+    *("split_with_sizes", "stack", "tensor_split", "unbind", "unflatten", "unsafe_chunk", "unsafe_split"),
+}
 # The function that the instrumented source calls after each assignment.
 _NOTE = "__kernelgen_note__"
 
@@ -21,6 +25,7 @@ class Function:
 
     def __init__(self) -> None:
         self.numbers: list[float] = []  # That stand in the source, where a branch may depend on them.
+        self.may_cut = False  # Whether something in the source may cut a dimension into parts, or join parts.
         self.on_name: Callable[[str, Tensor], None] | None = None
         self.call: Callable[..., Any]
 
@@ -33,6 +38,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     """The function `name` of a source, to be called with these arguments in their order; others have their defaults."""
     function = Function()
     function.numbers = _numbers(ast.parse(source))
+    function.may_cut = _may_cut(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
     scope = module_scope()
     scope[_NOTE] = function.note
@@ -79,6 +85,19 @@ def _numbers(tree: ast.AST) -> list[float]:
     constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     values = {abs(float(c)) for c in constants if isinstance(c, (int, float)) and not isinstance(c, bool)}
     return sorted({sign * value for value in values if math.isfinite(value) for sign in (1, -1)})
+
+
+def _may_cut(tree: ast.AST) -> bool:
+    """Whether a call or an index in a source may cut a dimension into parts, or join parts."""
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    indices = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
+    has_ellipsis = any(
+        isinstance(item, ast.Slice) or (isinstance(item, ast.Constant) and item.value is ...)
+        for index in indices
+        for item in ast.walk(index)
+    )
+    return has_ellipsis or bool((attributes | names) & _CUTTING)
 
 
 class _Notes(ast.NodeTransformer):

@@ -10,6 +10,9 @@ A graph is plain data:
   is known beforehand. What a row is, the sample says.
 - `outputs`: of the forward, the results; of the backward, the gradient of each input of a floating-point dtype. Each is
   an argument as above with its `dtype` and `kind`, or null where there is no gradient.
+- Where tensors are cut into parts (parts.py): an {"input": name} or a gradient that is cut has its `part`, and the
+  `cut` of its tensor; `outputs` are the parts of all results, `cuts` says how each result is cut, and `part_names` how
+  variables are called that hold a part of an input.
 """
 
 import math
@@ -20,22 +23,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
 
-from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.gradients import differentiable_by_rows
+from kernelgen.worker.trace.cut import WHOLE, Cut
 from kernelgen.worker.trace.operators import (
     CASTS,
+    FILLED,
     PLACED,
     REDUCTIONS,
     SAME,
     SCANS,
     TURNED,
-    decompositions,
     operator_of,
     spelled,
 )
-from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, OtherRowsError, RefusedError, phrase
+from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, OtherRowsError, RefusedError
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
 _COMPARISONS |= {"isnan", "isinf"}
@@ -43,7 +44,7 @@ _COMPARISONS |= {"isnan", "isinf"}
 _HIDES_NAN = {*_COMPARISONS, "sign", "row_argmax", "row_argmin"}
 
 # The dtypes of results.
-_DTYPES = {torch.float32: "float", torch.bool: "bool", torch.int64: "int"}
+DTYPES = {torch.float32: "float", torch.bool: "bool", torch.int64: "int"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,10 @@ class Sample:
     kinds: dict[str, str]
     shape: tuple[int, ...]
     dims: tuple[int, ...]
+    cuts: dict[str, Cut] | None = None  # Of tensors of which `shape` is that of a part; None where nothing is cut.
+
+    def cut(self, name: str) -> Cut:
+        return (self.cuts or {}).get(name, WHOLE)
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.values.items() if isinstance(value, Tensor)}
@@ -99,62 +104,11 @@ class Sample:
 class Graph:
     nodes: list[dict[str, Any]] = field(default_factory=list)
     outputs: list[dict[str, Any] | None] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
+    part_names: dict[tuple[str, int], str] = field(default_factory=dict)
 
 
-def trace(function: Function, sample: Sample, direction: str) -> Graph:
-    """The graph of a function, or of its gradient by the gradients of its results and its arguments."""
-    tensors = sample.tensors()
-    names: dict[str, str] = {}
-
-    def forward(*values: Tensor) -> tuple[Tensor, ...]:
-        given = dict(zip(tensors, values, strict=True))
-        with differentiable_by_rows():
-            outputs = function.call(*(given.get(name, value) for name, value in sample.values.items()))
-        outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-        for output in outputs:
-            if not isinstance(output, Tensor):
-                raise RefusedError(f"a result that is no tensor but a {type(output).__name__}", 1)
-        return tuple(outputs)
-
-    def backward(*values: Tensor) -> tuple[Tensor | None, ...]:
-        inputs = [value.requires_grad_(value.is_floating_point()) for value in values[len(grads) :]]
-        with torch.enable_grad():
-            outputs = [output for output in forward(*inputs) if output.requires_grad]
-        wanted = [value for value in inputs if value.requires_grad]
-        return torch.autograd.grad(outputs, wanted, values[: len(grads)], allow_unused=True)
-
-    def note(name: str, tensor: Tensor) -> None:
-        mode = get_proxy_mode()
-        proxy = get_proxy_slot(tensor, mode.tracer, None) if mode else None
-        if proxy is not None:
-            names[proxy.proxy.node.name] = name
-
-    values = [value.clone() for value in tensors.values()]
-    labels = [{"input": name, "kind": sample.kinds[name]} for name in tensors]
-    grads: list[Tensor] = []
-    if direction == "backward":
-        leaves = [value.clone().requires_grad_(value.is_floating_point()) for value in values]
-        results = forward(*leaves)
-        grads = [torch.ones_like(output) for output in results if output.requires_grad]
-        places = [i for i, output in enumerate(results) if output.requires_grad]
-        kinds = [sample.kind(results[i].shape) for i in places]
-        kinds = ["total" if kind == "scalar" else kind for kind in kinds]
-        labels = [{"grad": i, "kind": kind} for i, kind in zip(places, kinds, strict=True)] + labels
-    function.on_name = note
-    try:
-        traced = make_fx(
-            backward if direction == "backward" else forward, decomposition_table=decompositions(), tracing_mode="fake"
-        )(*grads, *values)
-    except RefusedError:
-        raise
-    except Exception as error:
-        raise RefusedError(phrase(error), 0) from error
-    finally:
-        function.on_name = None
-    return _Reader(sample, labels, names).read(traced.graph)
-
-
-class _Reader:
+class Reader:
     """Turns a graph of torch.fx into a Graph."""
 
     def __init__(self, sample: Sample, labels: list[dict[str, Any]], names: dict[str, str]) -> None:
@@ -174,7 +128,7 @@ class _Reader:
         for node in graph.nodes:
             if node.op == "placeholder":
                 is_int = node.meta["val"].dtype == torch.int64
-                self.known[node] = next(self.labels) | {"dtype": "int" if is_int else _dtype(node.meta["val"])}
+                self.known[node] = next(self.labels) | {"dtype": "int" if is_int else dtype_of(node.meta["val"])}
             elif node.op == "call_function":
                 self.known[node] = self._call(node)
             elif node.op == "get_attr":
@@ -187,7 +141,7 @@ class _Reader:
         value, known = node.meta["val"], self.known[node]
         kind = self.sample.kind(value.shape)
         kind = known["kind"] if kind == "scalar" else kind
-        if _DTYPES.get(value.dtype) != known["dtype"]:
+        if DTYPES.get(value.dtype) != known["dtype"]:
             raise RefusedError(f"a result of dtype {str(value.dtype).removeprefix('torch.')}", 2)
         if known.get("turned"):
             raise RefusedError("the operator aten.flip", 2)
@@ -197,7 +151,7 @@ class _Reader:
             raise RefusedError("a result of which the dimensions are arranged in another way", 2)
         known = self._with_hidden_checks(known, value)
         if "node" not in known and known["kind"] not in (kind, "scalar"):  # An argument, repeated over each row.
-            known = self._add("mul", [known, _constant(1.0)], value, None, known["kind"])
+            known = self._add("mul", [known, constant(1.0)], value, None, known["kind"])
         keeps = kind == "row" and value.ndim == len(self.sample.shape)
         return known | {"kind": kind, "keeps": keeps}
 
@@ -205,7 +159,7 @@ class _Reader:
         value = getattr(node.graph.owning_module, node.target)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise RefusedError("a constant tensor", 1)
-        return _constant(_as_written(value))
+        return constant(_as_written(value))
 
     def _call(self, node: fx.Node) -> dict[str, Any]:
         if node.target is operator.getitem:  # Of a reduction with its place: both are known.
@@ -222,8 +176,8 @@ class _Reader:
             return self._noted(node, self._same(node, value))
         if name in CASTS:
             return self._noted(node, self._cast(node, value))
-        if name in ("full", "full_like", "scalar_tensor", "zeros_like", "ones_like", "zeros", "ones"):
-            return _filled(name, node)
+        if name in FILLED:
+            return filled(name, node)
         if name in ("max", "min") and len(node.args) == 1:
             return self._reduced(f"a{name}", node, value)
         if name in ("max", "min"):
@@ -300,7 +254,7 @@ class _Reader:
         argument = self._with_hidden_checks(argument, node.args[0].meta["val"].double())
         total = self._add("total", [argument], value, None, "total")
         if name == "mean":
-            total = self._add("div", [total, _constant(self.sample.rows)], value, None, "total")
+            total = self._add("div", [total, constant(self.sample.rows)], value, None, "total")
         return self._noted(node, total)
 
     def _with_place(self, name: str, node: fx.Node, values: tuple[Tensor, ...]) -> dict[str, Any]:
@@ -361,7 +315,7 @@ class _Reader:
         """The 0 of the elements that are not at the place; NaN where none of the row is."""
         is_found = "node" in place and self.graph.nodes[place["node"]]["op"] in ("row_argmax", "row_argmin")
         if is_found or not value.is_floating_point():
-            return _constant(0.0)
+            return constant(0.0)
         zero = self._add("checked_zero", [place], value, None, "row")
         self.checks[zero["node"]] = ({zero["node"]}, set())
         return zero
@@ -380,7 +334,7 @@ class _Reader:
         return len(dims) + len(self.sample.dims) == len(self.sample.shape)
 
     def _rows(self, name: str, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
-        columns = _constant(self.sample.columns)
+        columns = constant(self.sample.columns)
         if name == "mean":
             total = self._add("row_sum", [argument], value, None, "row")
             return self._add("div", [total, columns], value, self.names.get(node.name), "row")
@@ -390,13 +344,13 @@ class _Reader:
 
     def _variance(self, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
         correction = node.kwargs.get("correction", node.args[2] if len(node.args) > 2 else 1)
-        count = _constant(self.sample.columns)
+        count = constant(self.sample.columns)
         total = self._add("row_sum", [argument], value, None, "row")
         mean = self._add("div", [total, count], value, "mean", "row")
         wide = node.args[0].meta["val"]
         centred = self._add("sub", [argument, mean], wide, "centred")
         squares = self._add("row_sum", [self._add("mul", [centred, centred], wide)], value, None, "row")
-        freedom = _constant(self.sample.columns - correction)
+        freedom = constant(self.sample.columns - correction)
         return self._add("div", [squares, freedom], value, self.names.get(node.name) or "variance", "row")
 
     def _same(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
@@ -411,13 +365,13 @@ class _Reader:
 
     def _cast(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
         known = self._argument(node.args[0])
-        target = _dtype(value)
+        target = dtype_of(value)
         if not (value.dtype.is_floating_point or value.dtype == torch.bool or known["dtype"] == "bool"):
             raise RefusedError(f"a cast to {str(value.dtype).removeprefix('torch.')}", 2)
         if known["dtype"] == target:
             return known
         if target == "bool":
-            return self._add("ne", [known, _constant(0.0)], value)
+            return self._add("ne", [known, constant(0.0)], value)
         return self._add("to_float", [known], value)
 
     def _noted(self, node: fx.Node, known: dict[str, Any]) -> dict[str, Any]:
@@ -430,7 +384,7 @@ class _Reader:
         if isinstance(value, fx.Node):
             return self.known[value]
         if isinstance(value, (bool, int, float)):
-            return _constant(value)
+            return constant(value)
         raise RefusedError(f"an argument {value!r}", 2)
 
     def _add(
@@ -439,7 +393,7 @@ class _Reader:
         kinds = {argument.get("kind", "scalar") for argument in arguments} - {"scalar"}
         kinds = kinds - {"total"} or kinds
         kind = kind or (kinds.pop() if len(kinds) == 1 else "element" if kinds else "scalar")
-        dtype = "bool" if op in _COMPARISONS else "int" if _is_place(op, arguments) else _dtype(value)
+        dtype = "bool" if op in _COMPARISONS else "int" if _is_place(op, arguments) else dtype_of(value)
         turned = {a.get("turned", False) for a in arguments if a.get("kind") in ("element", "column")}
         if len(turned) > 1:
             raise RefusedError("the operator aten.flip of some rows beside others", 2)
@@ -466,16 +420,16 @@ def _is_place(op: str, arguments: list[dict[str, Any]]) -> bool:
     return op in ("row_argmax", "row_argmin")
 
 
-def _filled(name: str, node: fx.Node) -> dict[str, Any]:
+def filled(name: str, node: fx.Node) -> dict[str, Any]:
     values = {"zeros_like": 0.0, "ones_like": 1.0, "zeros": 0.0, "ones": 1.0}
     value = values.get(name, node.args[0] if name == "scalar_tensor" else node.args[-1])
     if not isinstance(value, (bool, int, float)):
         raise RefusedError(f"the operator {spelled(node.target)}", 2)
     is_bool = node.meta["val"].dtype == torch.bool
-    return _constant(bool(value) if is_bool else float(value))
+    return constant(bool(value) if is_bool else float(value))
 
 
-def _constant(value: Any) -> dict[str, Any]:
+def constant(value: Any) -> dict[str, Any]:
     return {"constant": value, "dtype": "bool" if isinstance(value, bool) else "float", "kind": "scalar"}
 
 
@@ -488,7 +442,7 @@ def _as_written(value: Tensor) -> float | bool:
     return number
 
 
-def _dtype(value: Tensor) -> str:
+def dtype_of(value: Tensor) -> str:
     if value.dtype == torch.bool:
         return "bool"
     # Whole numbers are what decompositions choose from, such as 1 and -1.

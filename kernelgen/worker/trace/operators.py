@@ -28,6 +28,12 @@ SAME = (
     *("alias", "broadcast_in_dim", "clone", "contiguous", "copy", "copy_", "detach", "expand", "lift_fresh"),
     *("lift_fresh_copy", "reshape", "squeeze", "unsqueeze", "view", "view_of", "_unsafe_view"),
 )
+# What moves elements, of tensors whose last dimension is cut into parts or joined of them; see parts.py.
+MOVES = (
+    *(name for name in SAME if name not in ("broadcast_in_dim", "copy", "copy_", "view_of")),
+    *("cat", "flip", "narrow", "permute", "roll", "select", "select_scatter", "slice", "slice_scatter", "split"),
+    *("split_with_sizes", "stack", "t", "transpose", "unbind", "unsafe_split", "unsafe_split_with_sizes"),
+)
 CASTS = ("_to_copy", "convert_element_type", "to")
 FILLED = ("full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like")
 
@@ -55,6 +61,16 @@ def decompositions() -> dict[Any, Any]:
         for operator, decomposition in decomposition_table.items()
         if isinstance(operator, torch._ops.OpOverload)
         and (operator.namespace == "aten" and operator._schema.name.partition("::")[2] not in _KNOWN)
+    }
+
+
+@functools.cache
+def decompositions_but_moves() -> dict[Any, Any]:
+    """The same without those of operators that move elements."""
+    return {
+        operator: decomposition
+        for operator, decomposition in decompositions().items()
+        if operator._schema.name.partition("::")[2] not in MOVES
     }
 
 

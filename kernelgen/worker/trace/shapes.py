@@ -98,6 +98,8 @@ def refuse_other_shapes(
 
 def _is_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:
     """Whether kernels take a tensor of its shape beside the others."""
+    if facts.get("cuts") is not None:
+        return _is_part_taken(name, shapes, facts)
     shape, whole = shapes[name], next(shapes[n] for n, kind in facts["kinds"].items() if kind == "element")
     if facts["recipe"] == "pointwise":
         return shape == whole or facts["broadcasts"]
@@ -111,6 +113,20 @@ def _is_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[s
     if shape == whole or name not in facts["vectors"]:
         return shape == whole
     return shape == whole[-1:] or (facts["vectors"][name] == "broadcast" and _broadcasts_to(shape, whole))
+
+
+def _is_part_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:
+    """The same where the last dimension of some is cut: the parts are equally long, other dimensions may broadcast."""
+    parts = {other: _part_shape(shape, facts["cuts"].get(other)) for other, shape in shapes.items()}
+    if any(part is None for part in parts.values()):
+        return False
+    most = max(parts.values(), key=len)
+    return parts[name] == most or (facts["broadcasts"] and parts[name][-1:] == most[-1:])
+
+
+def _part_shape(shape: tuple[int, ...], cut: Mapping[str, Any] | None) -> tuple[int, ...] | None:
+    parts = cut["parts"] if cut else 1
+    return (*shape[:-1], shape[-1] // parts) if shape and shape[-1] % parts == 0 else None
 
 
 def _row_of(facts: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], rank: int) -> tuple[int, ...] | None:

@@ -17,13 +17,17 @@ def merge(graphs: list[Graph], samples: list[Sample]) -> dict[str, Any]:
         RefusedError: they differ in more than constants, or in constants that no simple expression gives.
     """
     first = graphs[0]
-    if any(_skeleton(graph) != _skeleton(first) for graph in graphs):
+    if any(_skeleton(graph) != _skeleton(first) or graph.cuts != first.cuts for graph in graphs):
         raise RefusedError("another path that it takes for other sizes or numbers", 3)
     merger = _Merger(samples)
     for i in range(len(first.nodes)):
         merger.node([graph.nodes[i] for graph in graphs])
     outputs = [merger.argument([graph.outputs[i] for graph in graphs]) for i in range(len(first.outputs))]
-    return {"nodes": merger.nodes, "outputs": outputs}
+    merged = {"nodes": merger.nodes, "outputs": outputs}
+    if not first.cuts:
+        return merged
+    part_names = [[*part, name] for part, name in first.part_names.items()]
+    return merged | {"cuts": [cut.as_dict() for cut in first.cuts], "part_names": part_names}
 
 
 def _skeleton(graph: Graph) -> Any:

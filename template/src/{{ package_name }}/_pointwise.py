@@ -22,6 +22,8 @@ def register(
     gradients: Sequence[int] = (),
     same_as: Sequence[int | None] = (),
     copies: Sequence[int | None] = (),
+    parts: Sequence[int] = (),
+    joined: Sequence[int] = (),
     composed: bool = False,
     once: bool = False,
 ) -> None:
@@ -32,10 +34,14 @@ def register(
         gradients: the positions of the arguments that have a gradient.
         same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
         copies: for each of these the place among them of an earlier one that it equals; None where there is none.
+        parts: into how many parts of one size the last dimension of each tensor is cut, where some are; then the other
+            dimensions alone broadcast.
+        joined: of how many parts each result is joined, where some are.
         composed: the gradient is PyTorch's of the reference.
         once: PyTorch has no gradient of that gradient.
     """
     op = PointwiseOp(name, reference, results, gradients, same_as, copies)
+    op.parts, op.joined = parts, joined or [1] * len(results)
     op.composed, op.once = composed, once
     op.register(name)
 
@@ -43,6 +49,8 @@ def register(
 class PointwiseOp:
     composed = False  # Whether the gradient is PyTorch's of the reference.
     once = False  # Whether PyTorch has no gradient of that gradient.
+    parts: Sequence[int] = ()  # Of each tensor, where the last dimension of some is cut.
+    joined: Sequence[int] = ()  # The parts of each result.
     reads: Sequence[int] = ()  # The places of the results that the backward operator reads.
 
     def __init__(
@@ -92,8 +100,13 @@ class PointwiseOp:
     def fake(self, *args: Any) -> Any:
         tensors = _tensors(args)
         like = next(tensor for tensor in tensors if tensor.is_floating_point())
-        shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
-        return bare(like.new_empty(shape, dtype=dtype or like.dtype) for dtype in self.results)
+        if not self.parts:
+            shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+            return bare(like.new_empty(shape, dtype=dtype or like.dtype) for dtype in self.results)
+        *rows, columns = torch.broadcast_shapes(*part_shapes(tensors, self.parts))
+        shapes = [(*rows, columns * count) for count in self.joined]
+        dtypes = [dtype or like.dtype for dtype in self.results]
+        return bare(like.new_empty(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes))
 
     def fake_backward(self, *args: Any) -> Any:
         shapes = [args[self.place_in_backward(i)].shape for i in self.gradients]
@@ -185,10 +198,12 @@ class PointwiseOp:
     # ---- Distributed tensors: any layout of the results, which the tensors follow where they are not repeated
 
     def sharding(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
-        return [([layout] * len(self.results), layouts) for layout, layouts in _layouts(args)]
+        every = _layouts(args, self.parts)
+        return [([layout] * len(self.results), layouts) for layout, layouts in every]
 
     def sharding_backward(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
-        return self.gradient_rules(args, _layouts(args))
+        given = [self.joined[i] for i in self.differentiable] if self.parts else []
+        return self.gradient_rules(args, _layouts(args, [*given, *self.parts]))
 
     def gradient_rules(self, args: Sequence[Any], every: Sequence[tuple[Any, list[Any]]]) -> list[Any]:
         """A gradient is laid out as its tensor is; of a repeated one, each device has a partial sum."""
@@ -224,6 +239,16 @@ def bare(results: Any) -> Any:
     return results[0] if len(results) == 1 else results
 
 
+def part_shapes(tensors: Sequence[Any], parts: Sequence[int]) -> list[tuple[Any, ...]]:
+    """The shapes of the parts of tensors."""
+    shapes = []
+    for tensor, count in zip(tensors, parts):
+        if tensor.ndim == 0 or tensor.shape[-1] % count != 0:
+            raise RuntimeError(f"a last dimension of {tuple(tensor.shape)} is cut into {count} parts of one size")
+        shapes.append((*tensor.shape[:-1], tensor.shape[-1] // count))
+    return shapes
+
+
 def _with_batch(args: Sequence[Any], in_dims: Sequence[int | None]) -> list[Any]:
     """The arguments with their batch dimensions first, before so many others that they broadcast."""
     rank = max(arg.ndim - (dim is not None) for arg, dim in zip(args, in_dims) if isinstance(arg, Tensor))
@@ -239,13 +264,16 @@ def _with_batch(args: Sequence[Any], in_dims: Sequence[int | None]) -> list[Any]
     return batched
 
 
-def _layouts(args: Sequence[Any]) -> list[tuple[Any, list[Any]]]:
-    """Layouts of the results, each with those of the arguments that need no communication."""
+def _layouts(args: Sequence[Any], parts: Sequence[int]) -> list[tuple[Any, list[Any]]]:
+    """Layouts of the results, each with those of the arguments that need no communication: none of a dimension that is
+    cut into parts."""
     from torch.distributed.tensor import Replicate, Shard
 
-    shape = torch.broadcast_shapes(*(tensor.shape for tensor in _tensors(args)))
+    tensors = _tensors(args)
+    shapes = part_shapes(tensors, parts) if parts else [tensor.shape for tensor in tensors]
+    shape = torch.broadcast_shapes(*shapes)
     pairs: list[tuple[Any, list[Any]]] = []
-    for dim in (None, *range(len(shape))):
+    for dim in (None, *range(len(shape) - (1 if parts else 0))):
         layouts: list[Any] = []
         for arg in args:
             if not hasattr(arg, "shape"):

@@ -22,6 +22,21 @@ def broadcast_cases(count: int, alike: bool = False) -> tuple[tuple[Shape, ...],
     return *cases, ((5, 1), *[(1, 7)] * (count - 1))
 
 
+def part_cases(*parts: int, alike: bool = False, shortest: int = 0) -> tuple[tuple[Shape, ...], ...]:
+    """A shape for each tensor, whose last dimension is cut into so many parts: all alike, then each of them broadcast
+    in the other dimensions, unless `alike`; parts have `shortest` elements or more."""
+    shapes = ((4, 33), (6, 20), (1,), (17,), (5, 1), (0, 5), (5, 0), (2, 3, 64), (101, 1001))
+    cases = [(shape,) * len(parts) for shape in shapes if shape[-1] >= shortest]
+    if not alike and len(parts) > 1:
+        for i in range(len(parts)):
+            for shape in ((6, 40), (2, 3, 33), (3, 4, 64)):
+                for smaller in (shape[-1:], (1, *shape[1:]), shape[1:]):
+                    cases.append(tuple(smaller if place == i else shape for place in range(len(parts))))
+    return tuple(
+        tuple((*shape[:-1], shape[-1] * count) for shape, count in zip(case, parts, strict=True)) for case in cases
+    )
+
+
 def changed(args: Sequence[Any], place: int, change: Callable[[Tensor], Tensor]) -> tuple[Any, ...]:
     """The arguments with the `place`-th tensor among them changed."""
     places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]

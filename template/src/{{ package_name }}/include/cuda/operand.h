@@ -27,6 +27,15 @@ struct Rows {
   int64_t sizes[kRowDimensions] = {};  // the innermost first
 };
 
+// How the last dimension of a tensor is cut into parts of equal sizes: they lie one after the other, or take turns
+// element by element.
+struct Cut {
+  static constexpr bool kInTurns = true;
+
+  int64_t parts = 1;
+  bool in_turns = false;
+};
+
 // The place of a row along each dimension of the rows.
 struct RowIndex {
   int64_t places[kRowDimensions] = {};
@@ -76,6 +85,17 @@ struct Operand {
     if (rows.inner == rows.n) return i * step;
     const int64_t part = i / rows.inner;
     return part * outer_step + (i - part * rows.inner) * step;
+  }
+};
+
+// A part of the rows of a result, which is written: an operand as far as it lies.
+template <typename T>
+struct ResultPart : Operand<T> {
+  T* values = nullptr;  // the part's first element; null: not wanted
+
+  // The element `first` of a row; null: not wanted.
+  OPERAND_FUNCTION T* row_from(const RowIndex& index, int64_t first) const {
+    return values ? values + (Operand<T>::row(index) - Operand<T>::data) + first * Operand<T>::step : nullptr;
   }
 };
 

@@ -132,11 +132,10 @@ class BroadcastElements {
   Divisor by_columns_, by_sizes_[kRowDimensions];
 };
 
-// A tensor's element at a place.
+// Where a tensor's element at a place lies, from its first one on.
 template <bool kVectors, typename T>
-__device__ const T* address(
-    const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
-  if (operand.flat) return operand.data + place.element;
+__device__ int64_t offset_of(const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
+  if (operand.flat) return place.element;
   int64_t offset = place.column * operand.step + place.row.places[0] * operand.strides[0];
   if (elements.dimensions() > 1) {
 #pragma unroll
@@ -144,7 +143,20 @@ __device__ const T* address(
       offset += place.row.places[d] * operand.strides[d];
     }
   }
-  return operand.data + offset;
+  return offset;
+}
+
+// A tensor's element at a place.
+template <bool kVectors, typename T>
+__device__ const T* address(
+    const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
+  return operand.data + offset_of(operand, elements, place);
+}
+
+// The same of a part of a result.
+template <bool kVectors, typename T>
+__device__ T* address(const ResultPart<T>& part, const BroadcastElements<kVectors>& elements, const Place& place) {
+  return part.values + offset_of(part, elements, place);
 }
 
 // The elements of an access that begins at a place; zeros past the last element.
@@ -189,6 +201,26 @@ __device__ void write(T* results, const Elements& elements, int64_t element, con
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       if (k < left) results[element + k] = values[k];
+    }
+  }
+}
+
+// The same for a part of the rows of results, from a place on.
+template <int N, bool kVectors, typename T>
+__device__ void write(
+    const ResultPart<T>& part,
+    const BroadcastElements<kVectors>& elements,
+    const Place& place,
+    const Vector<T, N>& values) {
+  const int64_t left = elements.count() - place.element;
+  if constexpr (kVectors) {
+    if (left >= N) store_evict_last(address(part, elements, place), 0, values);
+  } else {
+    Place next = place;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (k < left) *address(part, elements, next) = values[k];
+      elements.advance(next);
     }
   }
 }

@@ -30,6 +30,12 @@ inline std::vector<int64_t> dimensions_but(int64_t dim, const checks::Tensor& te
   return dims;
 }
 
+// A tensor, and how its last dimension is cut.
+struct CutArgument {
+  checks::Argument argument;
+  Cut cut;
+};
+
 class Broadcast {
  public:
   // Refuses tensors whose shapes do not broadcast.
@@ -39,6 +45,27 @@ class Broadcast {
     for (const checks::Argument& tensor : tensors) strides_.push_back(strides_of(tensor.tensor));
     collapsed_.resize(strides_.size());
     set_rows(joined(all_dimensions()), {}, first);
+  }
+
+  // Tensors whose last dimension is cut into parts, all of the same size; their other dimensions broadcast, or are the
+  // same. `results`: how those are cut that are joined of parts.
+  Broadcast(std::initializer_list<CutArgument> tensors, std::initializer_list<Cut> results, bool broadcasts) {
+    const CutArgument& first = *tensors.begin();
+    for (const CutArgument& tensor : tensors) {
+      check_parts(tensor, first);
+      if (!broadcasts) check_rows(tensor, first);
+      widen(tensor.argument, part_sizes(tensor), first.argument);
+    }
+    for (const CutArgument& tensor : tensors) {
+      const auto strides = tensor.argument.tensor.strides();
+      std::vector<int64_t> part_strides(strides.begin(), strides.end());
+      offsets_.push_back(part_strides.back() * (tensor.cut.in_turns ? 1 : part_sizes(tensor).back()));
+      if (tensor.cut.in_turns) part_strides.back() *= tensor.cut.parts;
+      strides_.push_back(strides_of(part_sizes(tensor), part_strides));
+    }
+    for (const Cut& cut : results) add_result(cut);
+    collapsed_.resize(strides_.size());
+    set_rows(joined(all_dimensions()), {}, first.argument);
   }
 
   // Rows of some dimensions of the first tensor, negative ones from the end. The others are repeated to its shape, or
@@ -73,6 +100,13 @@ class Broadcast {
   // The shape of results.
   const std::vector<int64_t>& sizes() const { return sizes_; }
 
+  // The same of results that are joined of parts.
+  std::vector<int64_t> sizes(const Cut& cut) const {
+    std::vector<int64_t> sizes = sizes_;
+    sizes.back() *= cut.parts;
+    return sizes;
+  }
+
   // The shape of results with one number for each row; `keeps`: with dimensions of 1.
   std::vector<int64_t> row_sizes(bool keeps) const {
     std::vector<int64_t> sizes;
@@ -106,6 +140,28 @@ class Broadcast {
     return operand_at(place, static_cast<const T*>(read.const_data_ptr()), vector);
   }
 
+  // The same of a part of the tensor's rows.
+  template <typename T>
+  Operand<T> part(size_t place, int64_t part, const checks::Tensor& tensor, int64_t vector = 1) const {
+    return operand_at(place, static_cast<const T*>(tensor.const_data_ptr()) + part * offsets_[place], vector);
+  }
+
+  // A part of a new result that is cut so, which the constructor was told.
+  template <typename T>
+  ResultPart<T> result_part(const Cut& cut, int64_t part, T* values, int64_t vector = 1) const {
+    size_t place = offsets_.size();
+    for (const Cut& other : result_cuts_) {
+      if (other.parts == cut.parts && other.in_turns == cut.in_turns) break;
+      ++place;
+    }
+    const int64_t offset = cut.in_turns ? part : part * sizes_.back();
+    ResultPart<T> result;
+    result.values = values ? values + offset : nullptr;
+    static_cast<Operand<T>&>(result) = operand_at<T>(place, result.values, vector);
+    result.vectors = result.vectors && offset % vector == 0;  // So it is known before the result is allocated.
+    return result;
+  }
+
   // Whether the results of rows lie one row after the other.
   bool has_flat_results() const { return row_.empty() || layout<char>().flat; }
 
@@ -135,7 +191,11 @@ class Broadcast {
   }
 
   void widen(const checks::Argument& argument, const checks::Argument& first) {
-    const auto sizes = argument.tensor.sizes();
+    widen(argument, argument.tensor.sizes(), first);
+  }
+
+  template <typename Sizes>
+  void widen(const checks::Argument& argument, const Sizes& sizes, const checks::Argument& first) {
     if (sizes.size() > sizes_.size()) sizes_.insert(sizes_.begin(), sizes.size() - sizes_.size(), 1);
     for (size_t i = 0; i < sizes.size(); ++i) {
       int64_t& size = sizes_[sizes_.size() - sizes.size() + i];
@@ -143,16 +203,67 @@ class Broadcast {
       if (size != 1) {
         checks::refuse(
             argument,
-            "has shape " + checks::shape_text(sizes),
+            "has shape " + checks::shape_text(argument.tensor.sizes()),
             "shapes that broadcast with " + checks::shape_text(sizes_) + " like " + first.name);
       }
       size = sizes[i];
     }
   }
 
-  // The strides along the dimensions of the common shape: 0 where the tensor is repeated.
+  static std::vector<int64_t> part_sizes(const CutArgument& tensor) {
+    const auto whole = tensor.argument.tensor.sizes();
+    std::vector<int64_t> sizes(whole.begin(), whole.end());
+    sizes.back() /= tensor.cut.parts;
+    return sizes;
+  }
+
+  // Refuses a tensor whose parts are not equal, or not as long as those of the first.
+  static void check_parts(const CutArgument& tensor, const CutArgument& first) {
+    const auto sizes = tensor.argument.tensor.sizes();
+    const int64_t parts = tensor.cut.parts;
+    if (sizes.size() == 0 || sizes[sizes.size() - 1] % parts != 0) {
+      checks::refuse(
+          tensor.argument,
+          "has shape " + checks::shape_text(sizes),
+          parts == 1 ? "one or more dimensions" : "a last dimension that is a multiple of " + std::to_string(parts));
+    }
+    const int64_t n = part_sizes(first).back();
+    if (sizes[sizes.size() - 1] != parts * n) {
+      checks::refuse(
+          tensor.argument,
+          "has shape " + checks::shape_text(sizes),
+          "a last dimension of " + std::to_string(parts * n) + " beside " + first.argument.name + " of shape " +
+              checks::shape_text(first.argument.tensor.sizes()));
+    }
+  }
+
+  // Refuses a tensor whose other dimensions are not those of the first.
+  static void check_rows(const CutArgument& tensor, const CutArgument& first) {
+    std::vector<int64_t> sizes = part_sizes(first);
+    if (part_sizes(tensor) == sizes) return;
+    sizes.back() *= tensor.cut.parts;
+    checks::refuse(
+        tensor.argument,
+        "has shape " + checks::shape_text(tensor.argument.tensor.sizes()),
+        "shape " + checks::shape_text(sizes) + " beside " + first.argument.name);
+  }
+
+  // The strides of the parts of a contiguous result, after those of the tensors.
+  void add_result(const Cut& cut) {
+    result_cuts_.push_back(cut);
+    std::vector<int64_t> strides = contiguous_strides();
+    for (int64_t& stride : strides) stride *= cut.parts;
+    if (!cut.in_turns) strides.back() = 1;
+    strides_.push_back(strides);
+  }
+
   std::vector<int64_t> strides_of(const checks::Tensor& tensor) const {
-    const auto sizes = tensor.sizes(), strides = tensor.strides();
+    return strides_of(tensor.sizes(), tensor.strides());
+  }
+
+  // The strides along the dimensions of the common shape: 0 where the tensor is repeated.
+  template <typename Sizes, typename Strides>
+  std::vector<int64_t> strides_of(const Sizes& sizes, const Strides& strides) const {
     std::vector<int64_t> result(sizes_.size() - sizes.size(), 0);
     for (size_t i = 0; i < sizes.size(); ++i) {
       result.push_back(sizes[i] == 1 ? 0 : strides[i]);
@@ -258,6 +369,8 @@ class Broadcast {
   }
 
   std::vector<int64_t> sizes_, row_;
+  std::vector<int64_t> offsets_;  // between the parts of each tensor, where some are cut
+  std::vector<Cut> result_cuts_;
   std::vector<std::optional<checks::Tensor>> copies_;      // of tensors of rows that cannot be read where they lie
   std::vector<std::vector<int64_t>> strides_, collapsed_;  // of each tensor
   size_t row_parts_ = 1;

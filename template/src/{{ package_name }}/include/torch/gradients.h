@@ -32,6 +32,7 @@ class BroadcastGradients {
   struct Wanted {
     const checks::Tensor& tensor;
     bool needed;
+    Cut cut = {};
   };
 
   // `like`: a tensor of the gradients' dtype and device.
@@ -39,7 +40,7 @@ class BroadcastGradients {
       : shape_(shape), like_(like) {
     for (const Wanted& gradient : wanted) {
       const auto sizes = gradient.tensor.sizes();
-      wanted_.push_back({gradient.needed, std::vector<int64_t>(sizes.begin(), sizes.end()), {}, {}, {}});
+      wanted_.push_back({gradient.needed, gradient.cut, std::vector<int64_t>(sizes.begin(), sizes.end()), {}, {}, {}});
     }
   }
 
@@ -47,7 +48,7 @@ class BroadcastGradients {
   template <typename T>
   void allocate() {
     for (Item& item : wanted_) {
-      if (item.needed) item.values = empty_contiguous(like_, shape_.sizes());
+      if (item.needed) item.values = new_values(item);
     }
   }
 
@@ -57,8 +58,8 @@ class BroadcastGradients {
     using Sum = typename Gradient<T>::Sum;
     for (Item& item : wanted_) {
       if (!item.needed) continue;
-      if (!is_vector(item.sizes)) {
-        item.values = empty_contiguous(like_, shape_.sizes());
+      if (!is_vector(item)) {
+        item.values = new_values(item);
         continue;
       }
       item.partial_rows = blocks_of_rows(shape_.rows().count);
@@ -78,9 +79,9 @@ class BroadcastGradients {
       Item& item = wanted_[i];
       if (!item.needed) continue;
       const bool by_kernel = partial_rows > 0 && summed >> i & 1;
-      const bool is_summed = is_vector(item.sizes);
+      const bool is_summed = is_vector(item);
       if (is_summed) item.sums = empty_contiguous(like_, item.sizes);
-      if (!is_summed || !by_kernel) item.values = empty_contiguous(like_, shape_.sizes());
+      if (!is_summed || !by_kernel) item.values = new_values(item);
       if (!is_summed) continue;
       item.partial_rows = by_kernel ? partial_rows : stored_rows;
       sums += item.partial_rows * columns;
@@ -109,6 +110,14 @@ class BroadcastGradients {
     return gradient;
   }
 
+  // The same of a part of a tensor whose last dimension is cut.
+  template <typename T>
+  ResultPart<T> part(size_t i, int64_t part, int64_t vector = 1) const {
+    const Item& item = wanted_[i];
+    T* const values = item.values ? dtypes::mutable_data<T>(*item.values) : nullptr;
+    return shape_.result_part<T>(item.cut, part, values, vector);
+  }
+
   // The i-th gradient; of shape (0,) where it is not needed.
   checks::Tensor result(size_t i) const {
     const Item& item = wanted_[i];
@@ -120,6 +129,7 @@ class BroadcastGradients {
  private:
   struct Item {
     bool needed;
+    Cut cut;
     std::vector<int64_t> sizes;
     std::optional<checks::Tensor> values, sums;  // of all rows; of the tensor's shape
     std::optional<checks::Tensor> block_sums;    // of a row for each block
@@ -138,8 +148,16 @@ class BroadcastGradients {
     return torch::stable::copy_(result, sums);
   }
 
-  // Whether all rows have the tensor in common: it has their last dimensions, and all of a row's elements.
-  bool is_vector(const std::vector<int64_t>& sizes) const {
+  // Room for a gradient of all rows.
+  checks::Tensor new_values(const Item& item) const {
+    return empty_contiguous(like_, item.cut.parts > 1 ? shape_.sizes(item.cut) : shape_.sizes());
+  }
+
+  // Whether all rows have the tensor in common: it has their last dimensions, and all of a row's elements. PyTorch adds
+  // up the gradients of tensors that are cut.
+  bool is_vector(const Item& item) const {
+    const std::vector<int64_t>& sizes = item.sizes;
+    if (item.cut.parts > 1) return false;
     if (shape_.rows().count <= 1 || !shape_.has_flat_results()) return false;
     int64_t elements = 1;
     auto full = shape_.sizes().rbegin();

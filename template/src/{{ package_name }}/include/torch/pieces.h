@@ -48,6 +48,19 @@ T* row_of(T* results, const Rows& rows, int64_t row, int64_t first) {
   return results ? results + row * rows.n + first : nullptr;
 }
 
+// Where to write the numbers of a piece of a part: to its elements, if they lie one after the other.
+template <typename T>
+typename Numbers<T>::Number* room(Numbers<T>& buffer, const ResultPart<T>& part, T* elements, int64_t count) {
+  return buffer.room(part.step == 1 ? elements : nullptr, count);
+}
+
+// Stores a piece of a part.
+template <typename T>
+void store(const Numbers<T>& buffer, const ResultPart<T>& part, T* elements, int64_t count) {
+  if (part.step == 1) return buffer.store(elements, count);
+  buffer.store_parts(elements, part.step, count, 0, count);
+}
+
 // Stores a piece of a gradient, or adds it to the sums of its block of rows.
 template <typename T>
 void store(

@@ -1,0 +1,206 @@
+"""Graphs of functions that cut the last dimension of tensors into parts of equal sizes, or join results of such.
+
+A lane is a value of the shape of a part. Each element of a tensor is known by a number: its lane's, and its place in
+the lane. What moves elements, such as split, cat or a slice, is run on these numbers. What works element by element is
+known lane by lane: of each combination of lanes that meet, one lane comes, where all elements are at the same places.
+"""
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from kernelgen.worker.trace.cut import WHOLE, Cut
+from kernelgen.worker.trace.graph import DTYPES, Graph, Reader, Sample, constant, dtype_of, filled
+from kernelgen.worker.trace.operators import CASTS, FILLED, MOVES, operator_of, spelled
+from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
+
+_MOST_LANES = 8  # That one operator computes.
+_SUMS = ("sum", "mean")
+
+
+def moves_elements(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and target._schema.name.partition("::")[2] in MOVES
+
+
+class PartsReader(Reader):
+    """Turns a graph of torch.fx into a Graph whose outputs are the parts of the results, one after the other.
+
+    Args:
+        labels: of each argument; `cut` says how a tensor's last dimension is cut.
+        cuts: how the outputs have to be cut; None where that is to be seen.
+    """
+
+    def __init__(
+        self, sample: Sample, labels: list[dict[str, Any]], names: dict[str, str], cuts: Sequence[Cut] | None
+    ) -> None:
+        super().__init__(sample, labels, names)
+        self.cuts = cuts
+        self.lanes: list[dict[str, Any]] = []
+        self.size = math.prod(sample.shape)
+        self.places = torch.arange(self.size).reshape(sample.shape)
+        # By node of torch.fx: lane * size + place of each element; a tensor, or several.
+        self.numbers: dict[fx.Node, Any] = {}
+
+    def read(self, graph: fx.Graph) -> Graph:
+        graph.eliminate_dead_code()
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self.numbers[node] = self._input(node, next(self.labels))
+            elif node.op == "call_function":
+                self.numbers[node] = self._moved_or_computed(node)
+            elif node.op == "get_attr":
+                self.numbers[node] = self._new_lane(self._attribute(node), node.meta["val"].shape)
+            elif node.op == "output":
+                self._read_outputs(node.args[0])
+        return self.graph
+
+    def _input(self, node: fx.Node, label: Mapping[str, Any]) -> Tensor:
+        cut, dtype = label["cut"], dtype_of(node.meta["val"])
+        known = {key: value for key, value in label.items() if key != "cut"} | {"dtype": dtype}
+        if cut == WHOLE:
+            return self._new_lane(known, self.sample.shape)
+        lanes = [{**known, "part": part, "cut": cut.as_dict()} for part in range(cut.parts)]
+        return cut.join([self._new_lane(lane, self.sample.shape) for lane in lanes])
+
+    def _new_lane(self, known: dict[str, Any], shape: Sequence[int]) -> Tensor:
+        """The numbers of a tensor that is one lane; of a constant, which has no places, in any shape."""
+        self.lanes.append(known)
+        first = (len(self.lanes) - 1) * self.size
+        return torch.full(tuple(shape), first) if _is_anywhere(known) else first + self.places
+
+    def _moved_or_computed(self, node: fx.Node) -> Any:
+        if node.target is operator.getitem:
+            return self._named(node, self.numbers[node.args[0]][node.args[1]])
+        if moves_elements(node.target):
+            return self._named(node, self._moved(node))
+        name, value = operator_of(node.target), node.meta["val"]
+        if name is None or not isinstance(value, Tensor):
+            raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
+        if name in FILLED:
+            return self._new_lane(filled(name, node), value.shape)
+        if name in _SUMS:
+            return self._summed(name, node)
+        if torch.Tag.pointwise not in node.target.tags and name not in CASTS:
+            raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
+        return self._computed(node)
+
+    def _moved(self, node: fx.Node) -> Any:
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda argument: self.numbers[argument])
+        name = operator_of(node.target)
+        if name in ("view", "_unsafe_view"):  # Of numbers that may lie otherwise than the elements do.
+            return args[0].reshape(args[1])
+        if name in ("clone", "contiguous"):
+            return args[0]
+        return node.target(*args, **kwargs)
+
+    def _computed(self, node: fx.Node) -> Tensor:
+        """Lane by lane, for each combination of lanes that meet."""
+        value, arguments = node.meta["val"], list(dict.fromkeys(node.all_input_nodes))
+        numbers = [self.numbers[argument].broadcast_to(value.shape) for argument in arguments]
+        lanes, places = self._meeting(node, numbers)
+        result = torch.empty(value.shape, dtype=torch.int64)
+        for combination in self._combinations(node, lanes):
+            for argument, lane in zip(arguments, combination, strict=True):
+                self.known[argument] = self.lanes[lane]
+            known = self._call(node)
+            is_here = torch.stack([of == lane for of, lane in zip(lanes, combination, strict=True)]).all(0)
+            self.lanes.append(known)
+            result[is_here] = ((len(self.lanes) - 1) * self.size + places)[is_here]
+        return result
+
+    def _summed(self, name: str, node: fx.Node) -> Tensor:
+        """A sum of lanes, where all terms of each are at the same place."""
+        value, source = node.meta["val"], node.args[0]
+        dims = node.args[1] if len(node.args) > 1 and node.args[1] else range(self.numbers[source].ndim)
+        numbers = self.numbers[source]
+        dims = [dim % numbers.ndim for dim in ([dims] if isinstance(dims, int) else dims)]
+        moved = numbers.movedim(dims, list(range(len(dims)))).flatten(0, len(dims) - 1)
+        lanes, places = self._meeting(node, list(moved))
+        result = torch.empty(places.shape, dtype=torch.int64)
+        for combination in self._combinations(node, lanes):
+            total = self.lanes[combination[0]]
+            for lane in combination[1:]:
+                total = self._add("add", [total, self.lanes[lane]], value)
+            if name == "mean":
+                total = self._add("div", [total, constant(float(len(combination)))], value)
+            self._noted(node, total)
+            is_here = torch.stack([of == lane for of, lane in zip(lanes, combination, strict=True)]).all(0)
+            self.lanes.append(total)
+            result[is_here] = ((len(self.lanes) - 1) * self.size + places)[is_here]
+        return result.reshape(value.shape)
+
+    def _meeting(self, node: fx.Node, numbers: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+        """The lanes of each tensor of numbers, and the places, which are the same in all."""
+        if len(numbers) > _MOST_LANES:
+            raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
+        anywhere = torch.tensor([_is_anywhere(lane) for lane in self.lanes])
+        lanes = [tensor // self.size for tensor in numbers]
+        places = torch.full(numbers[0].shape, -1)
+        for tensor, lane in zip(numbers, lanes, strict=True):
+            own = torch.where(anywhere[lane], -1, tensor % self.size)
+            if ((own >= 0) & (places >= 0) & (own != places)).any():
+                raise RefusedError(f"the operator {spelled(node.target)} of elements of other places", 2)
+            places = torch.where(own >= 0, own, places)
+        return lanes, places.clamp(min=0)
+
+    def _combinations(self, node: fx.Node, lanes: list[Tensor]) -> list[tuple[int, ...]]:
+        combinations = list(dict.fromkeys(zip(*(lane.flatten().tolist() for lane in lanes), strict=True)))
+        if len(combinations) > _MOST_LANES:
+            raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
+        return combinations
+
+    def _named(self, node: fx.Node, numbers: Any) -> Any:
+        """Notes the variable that holds a lane."""
+        name = self.names.get(node.name)
+        if name and isinstance(numbers, Tensor) and (lane := self._lane(numbers)) is not None:
+            known = self.lanes[lane]
+            if "part" in known and "input" in known:
+                self.graph.part_names.setdefault((known["input"], known["part"]), name)
+            self._noted(node, known)
+        return numbers
+
+    def _lane(self, numbers: Tensor) -> int | None:
+        """The lane that a tensor is; None where it is something else."""
+        if tuple(numbers.shape) != self.sample.shape:
+            return None
+        lane = int(numbers.flatten()[0]) // self.size
+        if not (numbers // self.size == lane).all():
+            return None
+        return lane if _is_anywhere(self.lanes[lane]) or (numbers % self.size == self.places).all() else None
+
+    def _read_outputs(self, nodes: Sequence[fx.Node | None]) -> None:
+        for i, node in enumerate(nodes):
+            if node is None:
+                cut = self.cuts[i]
+                outputs: list[dict[str, Any] | None] = [None] * cut.parts
+            else:
+                cut, outputs = self._cut_output(node, self.cuts and self.cuts[i])
+            self.graph.cuts.append(cut)
+            self.graph.outputs += outputs
+
+    def _cut_output(self, node: fx.Node, cut: Cut | None) -> tuple[Cut, list[dict[str, Any] | None]]:
+        numbers, value = self.numbers[node], node.meta["val"]
+        shape = tuple(numbers.shape)
+        parts = shape[-1] // self.sample.shape[-1] if shape else 0
+        choices = [cut] if cut else [Cut(parts, False), *([Cut(parts, True)] if parts > 1 else [])]
+        for choice in choices:
+            if shape != choice.whole(self.sample.shape):
+                continue
+            lanes = [self._lane(part) for part in choice.split(numbers)]
+            if None not in lanes:
+                return choice, [self._part_of_output(value, self.lanes[lane]) for lane in lanes]
+        raise RefusedError("a result of which the elements are arranged in another way", UNKNOWN_OPERATOR)
+
+    def _part_of_output(self, value: Tensor, known: dict[str, Any]) -> dict[str, Any]:
+        if DTYPES.get(value.dtype) != known["dtype"]:
+            raise RefusedError(f"a result of dtype {str(value.dtype).removeprefix('torch.')}", UNKNOWN_OPERATOR)
+        return known | {"kind": "element", "keeps": False}
+
+
+def _is_anywhere(known: Mapping[str, Any]) -> bool:
+    """Whether a lane is a number that all elements have in common."""
+    return known["kind"] == "scalar"

@@ -1,0 +1,64 @@
+"""Parts of a tensor's last dimension are operands of their own, with the names of the reference."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.scaffold.formula.test_formula import formula, formula_of
+from tests.worker.test_trace import POINTWISE
+
+
+def test_parts_have_the_names_of_their_variables():
+    traced = formula(POINTWISE, "rotate_half")
+    assert traced["forward"] == [
+        "out_first = a * cos_first - b * sin_first;",
+        "out_second = b * cos_second + a * sin_second;",
+    ]
+    assert [operand["cpp"] for operand in traced["backward"]["operands"]][:4] == [
+        "grad_out_first",
+        "grad_out_second",
+        "a",
+        "b",
+    ]
+    assert [output["cpp"] for output in traced["backward"]["outputs"]][:2] == ["grad_a", "grad_b"]
+
+
+def test_parts_in_turns_are_even_and_odd(tmp_path):
+    traced = formula_of(tmp_path, "return x.unflatten(-1, (-1, 2)).sum(-1)")
+    assert traced["forward"] == ["out = x_even + x_odd;"]
+    assert traced["tensors"][0]["cut"] == {"parts": 2, "in_turns": True}
+
+
+def test_a_name_that_the_sources_use_gets_that_of_its_tensor():
+    """`k` is a loop's."""
+    traced = formula(POINTWISE, "three_parts")
+    assert [operand["cpp"] for operand in traced["operands"]] == ["q", "x_k", "v"]
+    assert [operand["part"] for operand in traced["operands"]] == [0, 1, 2]
+
+
+def test_only_what_is_read_is_loaded():
+    backward = formula(POINTWISE, "three_parts")["backward"]
+    assert [operand["cpp"] for operand in backward["operands"] if operand["used"]] == [
+        "grad_out0",
+        "grad_out1",
+        "grad_out2",
+        "v",
+    ]
+
+
+def test_a_gradient_that_is_cut_is_never_that_of_a_result():
+    """Of three_parts, a part of it is."""
+    (gradient,) = formula(POINTWISE, "three_parts")["backward"]["gradients"]
+    assert (gradient["same_as"], gradient["copy_of"]) == (None, None)
+
+
+def test_an_op_without_parts_has_no_key_of_theirs():
+    traced = formula(POINTWISE, "gelu_bias")
+    assert not {"operands", "outputs", "no_columns"} & {*traced, *traced["backward"]}
+    assert not any("cut" in value for value in (*traced["tensors"], *traced["results"]))
+
+
+def test_a_result_without_parts_may_be_joined_of_whole_tensors():
+    traced = formula(POINTWISE, "beside")
+    assert [operand["part"] for operand in traced["operands"]] == [None, None]
+    assert traced["forward"] == ["out_first = x * y;", "out_second = x - y;"]
