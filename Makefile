@@ -12,6 +12,8 @@ demo: .venv/ready
 test: .venv/ready
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check kernelgen tests benchmarks tools
+	@# Hundreds of processes import it, and where PYTHONDONTWRITEBYTECODE is set each would compile it.
+	@$(BIN)/python -m compileall -q -j 0 kernelgen
 	@$(BIN)/python -m pytest -n auto --dist worksteal --durations=10 -m "not corpus"
 
 # Every worker imports the tests that it is given, so it is given the files that have a corpus.

@@ -28,6 +28,15 @@ def test_a_predicate_that_ignores_the_source_gives_zeros(kernels, random, seed):
     assert torch.equal(out, values * (1 - ignored[:, None]))
 
 
+@pytest.mark.parametrize("seed", ALL_SCHEDULES)
+def test_a_fence_shows_every_kind_of_write_since_the_last_one(kernels, random, seed):
+    values = torch.randint(-9, 9, (32, 4), generator=random, dtype=torch.int32)
+    out = torch.zeros(2, 32, 4, dtype=torch.int32)
+    kernels("store_after_fences", values, out, seed=seed)
+    assert torch.equal(out[0], values)
+    assert torch.equal(out[1], values + torch.tensor([1, 0, 0, 0], dtype=torch.int32))
+
+
 REDUCTIONS = {
     "add_f32": (torch.float32, torch.add),
     "add_f64": (torch.float64, torch.add),

@@ -106,12 +106,21 @@ void for_each_word(const char* address, size_t bytes, const F& visit) {
 
 }  // namespace
 
+// What an access did to a word. To another word in the same state it does the same: mostly the words of a row or tile
+// have been written at once.
+struct Change {
+  bool is_known = false;
+  uint8_t bytes;
+  CellState before, after;
+};
+
 struct Request {
   enum Step { kBoth, kCheck, kRemember } step = kBoth;
   Actor actor;
   Entry entry;
   bool checks_written;               // Plain loads fail where nobody has written.
   const Warp* proxied_by = nullptr;  // The warp on whose behalf the asynchronous proxy acts.
+  Change* change = nullptr;          // Its latest, where there are several accesses.
 };
 
 namespace {
@@ -148,23 +157,33 @@ bool may_read_unwritten(const Entry& access) {
 template <typename CellOf>
 void access(const Request& request, const char* address, size_t bytes, bool is_global, const CellOf& cell_of) {
   Entry entry = request.entry;
-  bool any_written = !request.checks_written;
-  const char* unwritten = nullptr;
+  static Change of_this;
+  of_this.is_known = false;
+  Change* const change = request.change ? request.change : bytes > 4 ? &of_this : nullptr;
   for_each_word(address, bytes, [&](const char* word, uint8_t mask) {
     Cell& cell = cell_of(word);
+    if (change) {
+      if (change->is_known && mask == change->bytes && !cell.more && cell == change->before) {
+        static_cast<CellState&>(cell) = change->after;
+        return;
+      }
+      change->bytes = mask;
+      change->before = cell;
+    }
+    bool is_usual = !cell.more && !cell.keeps_written;
     entry.bytes = mask;
     if (mask & ~(entry.writes() ? cell.may_write : cell.may_read)) {
       const int first = std::countr_zero(unsigned(mask & ~(entry.writes() ? cell.may_write : cell.may_read)));
+      is_usual = false;
       report_bounds(entry, word + first, bytes, is_global);
     }
     if (request.checks_written && !(cell.written & mask)) {
       // The upper half of eight bytes may be padding that a copy of a struct reads.
-      const bool may_pad = bytes > 8 && reinterpret_cast<uintptr_t>(word) % 8 == 4 && !unwritten;
+      const bool may_pad = bytes > 8 && reinterpret_cast<uintptr_t>(word) % 8 == 4;
+      is_usual = false;
       if (!may_pad && !may_read_unwritten(entry)) {
         report_unwritten(entry, word + std::countr_zero(unsigned(mask)), bytes, is_global);
       }
-    } else {
-      any_written = true;
     }
     const Entry* const earlier = request.step == Request::kRemember ? nullptr : find_race(cell, request.actor, entry);
     if (earlier) {
@@ -173,20 +192,25 @@ void access(const Request& request, const char* address, size_t bytes, bool is_g
       if (!both_write || !both_threads) {
         report_race(*earlier, entry, word + std::countr_zero(unsigned(mask & earlier->bytes)), is_global);
       }
+      is_usual = false;
       deferred.push_back({*earlier, entry, word, word_in_memory(word), uint8_t(mask & earlier->bytes)});
     }
     // A write that is not even ordered before the read is a race; an ordered one needs the fence besides.
     if (request.proxied_by && !entry.writes() && !is_global) {
       if (const Entry* write = unfenced_write(cell, request.actor, *request.proxied_by, mask)) {
+        is_usual = false;
         report_unfenced(entry, *write, word + std::countr_zero(unsigned(mask)));
       }
     }
-    if (request.step == Request::kCheck) return;
-    remember(cell, request.actor, entry);
-    if (entry.writes() && (cell.written & mask) != mask) {
+    const bool is_remembered = request.step != Request::kCheck;
+    if (is_remembered) remember(cell, request.actor, entry);
+    if (is_remembered && entry.writes() && (cell.written & mask) != mask) {
       cell.written |= mask;
       if (cell.keeps_written) note_written(reinterpret_cast<uintptr_t>(word), mask);
     }
+    if (!change) return;
+    change->is_known = is_usual && !cell.more;
+    change->after = cell;
   });
 }
 
@@ -202,6 +226,7 @@ void route(const Request& request, const char* address, size_t bytes) {
   const bool is_remote = target != &own && request.entry.index() < Entry::kEngines;
   if (is_remote) check_use(own, target, request, address);
   Cell* const cells = shared_cells(*target);
+  if (request.entry.writes()) note_change(*target, address - target->shared, bytes);
   access(request, address, bytes, false, [&](const char* word) -> Cell& {
     const size_t number = (word - target->shared) / 4;
     Cell& cell = cells[number];
@@ -343,7 +368,8 @@ void note_warp_access(Warp& warp, const void* pointer, size_t bytes, bool writes
 }
 
 ProductReader::ProductReader(Warp& warp, const ViewPointer& view, uint32_t engine, Stamp stamp)
-    : request_(std::make_unique<Request>(request_of(self(), Entry::kAsyncProxy, nullptr))) {
+    : request_(std::make_unique<Request>(request_of(self(), Entry::kAsyncProxy, nullptr))),
+      change_(std::make_unique<Change>()) {
   settle_accesses();
   const uint32_t block = warp.block->id;
   Actor& actor = request_->actor;
@@ -356,6 +382,7 @@ ProductReader::ProductReader(Warp& warp, const ViewPointer& view, uint32_t engin
   entry.stamp = stamp;
   entry.unit = Unit::kProduct;
   request_->proxied_by = &warp;
+  request_->change = change_.get();
 }
 
 ProductReader::~ProductReader() = default;

@@ -38,6 +38,7 @@ class ProductReader {
 
  private:
   std::unique_ptr<struct Request> request_;
+  std::unique_ptr<struct Change> change_;
 };
 // A cp.async of the current thread, when it starts and when the thread has waited for it.
 void note_copy_start(const void* shared, const void* global, size_t bytes, size_t read);

@@ -98,6 +98,7 @@ void start(Block& block) {
   block.started = true;
   memset(block.shared, kPoison, current_launch->end);
   memset(block.shared, 0, kReservedShared);  // Of the system and of cooperative groups.
+  note_change(block, 0, kReservedShared);
   memset(block.async_shared, kPoison, current_launch->end);
   clear_shared_accesses(block, 0, current_launch->end);
 }

@@ -103,12 +103,25 @@ void cp_async_wait(const Call& call) {
 
 // ---- The copy engine ------------------------------------------------------------------------------------------
 
+namespace {
+
+void copy_changes(Block& block) {
+  for (size_t i = 0; i < std::size(block.changed); ++i) {
+    for (uint64_t& rest = block.changed[i]; rest; rest &= rest - 1) {
+      const size_t begin = (i * 64 + std::countr_zero(rest)) * Block::kChunk;
+      memcpy(block.async_shared + begin, block.shared + begin, std::min<size_t>(Block::kChunk, window_end() - begin));
+    }
+  }
+}
+
+}  // namespace
+
 // Makes writes to shared memory visible to the copy engine and wgmma. On a GPU only this thread's; the emulator does
 // not know which thread wrote what.
 void fence_async(const Call&) {
   fence_proxy(self());
   show_mbarriers(block(), PhaseClock::Shown::kCluster);
-  memcpy(block().async_shared, block().shared, window_end());
+  copy_changes(block());
 }
 
 namespace {

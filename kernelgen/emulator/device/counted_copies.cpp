@@ -10,6 +10,13 @@
 
 namespace emulator {
 
+void Copy::arrive() const {
+  memset(to, 0, bytes);
+  memcpy(to, from, read);
+  bool is_window = false;
+  if (Block* const block = block_of_window(to, is_window)) note_change(*block, to - block->shared, bytes);
+}
+
 void CountedCopies::finish() {
   if (is_done) return;
   is_done = true;

@@ -14,10 +14,7 @@ struct Copy {
   size_t bytes, read;  // Zeros are written for the bytes that are not read.
   const void* place;
 
-  void arrive() const {
-    memset(to, 0, bytes);
-    memcpy(to, from, read);
-  }
+  void arrive() const;
 };
 
 struct CountedCopies {

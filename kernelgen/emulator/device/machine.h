@@ -128,8 +128,11 @@ struct Block {
   int rank;
   uint32_t id;  // Its number in the grid.
   uint3 index;
-  // Shared memory as threads see it, and as the copy engine and wgmma see it: a fence copies the first to the second.
+  // Shared memory as threads see it, and as the copy engine and wgmma see it: a fence copies the first to the second,
+  // as far as it has been written since the last fence.
   char *shared, *async_shared;
+  static constexpr uint32_t kChunk = 512;           // Bytes.
+  uint64_t changed[kWindow / kChunk / 64 + 1] = {};  // Chunks of `shared`, a bit each.
   std::vector<std::unique_ptr<Warp>> warps;
   Barrier barriers[16];
   int threads, live, free_registers = 0;
@@ -234,6 +237,13 @@ struct Launch {
 };
 
 extern Launch* current_launch;
+
+// To be called for every write to a block's shared memory, at an offset.
+inline void note_change(Block& block, uint32_t begin, size_t bytes) {
+  for (uint32_t chunk = begin / Block::kChunk; chunk <= (begin + bytes - 1) / Block::kChunk; ++chunk) {
+    block.changed[chunk / 64] |= uint64_t(1) << chunk % 64;
+  }
+}
 
 inline Thread& self() {
   return *machine.current;

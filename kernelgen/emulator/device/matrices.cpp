@@ -3,6 +3,7 @@
 #include "matrices.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "accesses.h"
@@ -29,11 +30,11 @@ template <typename F>
 void for_each_matrix_element(void* const* arguments, size_t registers_operand, size_t row_operand, const F& visit) {
   const Call& first = call_of(arguments, 0);
   const size_t matrices = first.words(registers_operand);
+  const bool transposed = first.has("trans");
   for (size_t matrix = 0; matrix < matrices; ++matrix) {
     for (int row = 0; row < 8; ++row) {
       uint16_t* elements = row_at(call_of(arguments, matrix * 8 + row), row_operand);
       for (int column = 0; column < 8; ++column) {
-        const bool transposed = first.has("trans");
         const int i = transposed ? column : row, j = transposed ? row : column;
         visit(matrix, call_of(arguments, i * 4 + j / 2), j % 2, elements[column]);
       }
@@ -92,6 +93,19 @@ void movmatrix(const Call& call) {
 
 // ---- Products -------------------------------------------------------------------------------------------------
 
+namespace {
+
+// All values of a format of 8 bits.
+std::array<double, 256> values_of(const Format& format) {
+  std::array<double, 256> values;
+  for (uint32_t bits = 0; bits < 256; ++bits) values[bits] = decode(bits, format);
+  return values;
+}
+
+const std::array<double, 256> kE4m3Values = values_of(kE4m3), kE5m2Values = values_of(kE5m2);
+
+}  // namespace
+
 double element_value(Type type, uint64_t bits) {
   switch (type) {
     case Type::kF16: return half_value(uint16_t(bits));
@@ -100,8 +114,8 @@ double element_value(Type type, uint64_t bits) {
     case Type::kF32: return std::bit_cast<float>(uint32_t(bits));
     case Type::kF64: return std::bit_cast<double>(bits);
     case Type::kS32: return int32_t(bits);
-    case Type::kE4m3: return decode(bits & 0xff, kE4m3);
-    case Type::kE5m2: return decode(bits & 0xff, kE5m2);
+    case Type::kE4m3: return kE4m3Values[bits & 0xff];
+    case Type::kE5m2: return kE5m2Values[bits & 0xff];
     case Type::kS8: return int8_t(bits);
     case Type::kU8: return uint8_t(bits);
     case Type::kS4: return int8_t(bits << 4) >> 4;

@@ -32,10 +32,20 @@ struct SharedMatrix {
     width = 16u << swizzle_bits;
   }
 
-  double element(int row, int k) const {
-    uint32_t bits = 0;
-    memcpy(&bits, block->async_shared + address_of(row, k), size);
-    return element_value(type, bits);
+  // Calls visit(row, k, value) for the elements of some rows from `first` on, in pieces of 16 bytes.
+  template <typename F>
+  void for_each_element(int first, int rows, const F& visit) const {
+    const int elements = 16 / size, depth = 32 / size;
+    for (int row = first; row < first + rows; row += mn_major ? 8 : 1) {
+      for (int k = 0; k < depth; k += mn_major ? 1 : elements) {
+        const char* const piece = block->async_shared + address_of(row, k);
+        for (int i = 0; i < elements; ++i) {
+          uint32_t bits = 0;
+          memcpy(&bits, piece + i * size, size);
+          visit(mn_major ? row + i : row, mn_major ? k : k + i, element_value(type, bits));
+        }
+      }
+    }
   }
 
   uint32_t address_of(int row, int k) const {
@@ -82,14 +92,13 @@ struct Accumulator {
     if (type == Type::kF32) return std::bit_cast<uint32_t>(canonical(float(value)));
     return type == Type::kS32 ? uint32_t(int64_t(value)) : half_bits(value);
   }
+  // Of whole numbers, or of float16.
   void add(double& value, double addend, bool saturates) const {
     double sum = value + addend;
     if (type == Type::kS32) {
       sum = saturates ? std::min(std::max(sum, double(INT32_MIN)), double(INT32_MAX)) : int32_t(uint32_t(int64_t(sum)));
-    } else if (type == Type::kF16) {
-      sum = half_value(half_bits(sum));
     } else {
-      sum = float(float(value) + float(addend));
+      sum = half_value(half_bits(sum));
     }
     value = sum;
   }
@@ -105,6 +114,20 @@ struct Accumulator {
 };
 
 constexpr int kWarps = 4;  // In a warpgroup.
+constexpr int kMostColumns = 256, kMostDepth = 32;
+
+// What takes longest: as wide as the processor can. Products are not fused with sums, so all give the same bits.
+#ifdef __x86_64__
+#define AS_WIDE_AS_CAN_BE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define AS_WIDE_AS_CAN_BE
+#endif
+AS_WIDE_AS_CAN_BE void add_multiple(float* sums, const float* addends, float factor, int count) {
+  for (int i = 0; i < count; ++i) sums[i] += factor * addends[i];
+}
+void add_multiple(double* sums, const double* addends, double factor, int count) {
+  for (int i = 0; i < count; ++i) sums[i] += factor * addends[i];
+}
 
 // A product is under way once all warps of the warpgroup have issued it.
 struct Product {
@@ -130,29 +153,33 @@ struct Product {
   // T is exact for the operands, and for sums of integers.
   template <typename T>
   void compute_as() {
-    std::vector<T> right(depth * columns), result(columns);
-    for (int k = 0; k < depth; ++k) {
-      for (int column = 0; column < columns; ++column) right[k * columns + column] = T(b->element(column, k));
-    }
+    T left[64 * kMostDepth], right[kMostDepth * kMostColumns], result[kMostColumns];
+    b->for_each_element(0, columns, [&](int column, int k, double value) { right[k * columns + column] = T(value); });
+    if (a) a->for_each_element(0, 64, [&](int row, int k, double value) { left[row * depth + k] = T(value); });
     for (int warp = 0; warp < kWarps; ++warp) {
+      if (!a) std::copy(parts[warp].a.begin(), parts[warp].a.end(), left + warp * 16 * depth);
       for (int row = 0; row < 16; ++row) {
-        std::fill(result.begin(), result.end(), T(0));
-        for (int k = 0; k < depth; ++k) {
-          const T left = T(a ? a->element(warp * 16 + row, k) : parts[warp].a[row * depth + k]);
-          for (int column = 0; column < columns; ++column) result[column] += left * right[k * columns + column];
-        }
+        std::fill_n(result, columns, T(0));
+        const T* const factors = left + (warp * 16 + row) * depth;
+        for (int k = 0; k < depth; ++k) add_multiple(result, right + k * columns, factors[k], columns);
         add_row(*parts[warp].sum, row, result);
       }
     }
   }
 
   template <typename T>
-  void add_row(Accumulator& sum, int row, const std::vector<T>& result) const {
+  void add_row(Accumulator& sum, int row, const T* result) const {
+    const bool is_float = sum.type == Type::kF32;
     for (int column = 0; column < columns; ++column) {
       const int lane = row % 8 * 4 + column / 2 % 4, i = column / 8 * 4 + row / 8 * 2 + column % 2;
       double& value = sum.values[i * kLanes + lane];
+      const T addend = negates ? -result[column] : result[column];
       if (!adds) value = 0;
-      sum.add(value, negates ? -result[column] : result[column], saturates);
+      if (is_float) {
+        value = float(value) + float(addend);
+      } else {
+        sum.add(value, addend, saturates);
+      }
     }
   }
 };
@@ -199,6 +226,7 @@ std::shared_ptr<Accumulator> sum_of(Products& products, void* const* arguments, 
   if (!products.is_fenced) fail("wgmma without a wgmma.fence since its registers were last used");
   auto sum = std::make_shared<Accumulator>(call_of(arguments, 0).instruction.types[0]);
   sum->values.resize(size * sum->count() * kLanes);
+  sum->registers.reserve(size * kLanes);
   for (size_t i = 0; i < size; ++i) {
     for (int lane = 0; lane < kLanes; ++lane) {
       const Call& call = call_of(arguments, lane);

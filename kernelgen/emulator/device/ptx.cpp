@@ -69,10 +69,6 @@ void execute(Assembly& assembly, const uint64_t* values) {
   }
 }
 
-bool Call::has(std::string_view part) const {
-  return std::find(instruction.parts.begin(), instruction.parts.end(), part) != instruction.parts.end();
-}
-
 int Call::number(std::string_view prefix) const {
   for (const std::string& part : instruction.parts) {
     if (part.starts_with(prefix) && isdigit(part[prefix.size()])) return atoi(part.c_str() + prefix.size());
@@ -80,28 +76,8 @@ int Call::number(std::string_view prefix) const {
   fail("'%s' lacks a part that begins with %s", instruction.text.c_str(), prefix.data());
 }
 
-uint64_t Call::get(size_t operand, size_t word) const {
-  if (operand >= instruction.operands.size() || word >= instruction.operands[operand].size()) {
-    fail("'%s' has too few operands", instruction.text.c_str());
-  }
-  const Word& source = instruction.operands[operand][word];
-  uint64_t bits = 0;
-  switch (source.kind) {
-    case Word::kNumber: bits = source.value; break;
-    case Word::kRegister: bits = registers[source.value]; break;
-    case Word::kSpecial: bits = special_register(source.value); break;
-    case Word::kLabel: fail("'%s' takes a label for a number", instruction.text.c_str());
-    case Word::kArgument: bits = argument(source.value); break;
-  }
-  if (source.is_negated) return !bits;
-  return bits + uint64_t(source.offset);
-}
-
-uint64_t Call::argument(uint64_t number) const {
-  if (!arguments[number].is_output) return values[number];
-  uint64_t bits = 0;
-  memcpy(&bits, reinterpret_cast<const void*>(values[number]), std::min<size_t>(arguments[number].bytes, 8));
-  return bits;
+void fail_operand(const Call& call, const char* misuse) {
+  fail("'%s' %s", call.instruction.text.c_str(), misuse);
 }
 
 unsigned __int128 Call::get_wide(size_t operand) const {
@@ -127,24 +103,6 @@ void Call::set_wide(size_t operand, unsigned __int128 bits) const {
     memcpy(target(operand), &bits, 16);
   } else {
     fail("'%s' gives 16 bytes", instruction.text.c_str());
-  }
-}
-
-void* Call::target(size_t operand, size_t word) const {
-  const Word& destination = instruction.operands.at(operand).at(word);
-  if (destination.kind != Word::kArgument || !arguments[destination.value].is_output) {
-    fail("'%s' writes to what is no output of the asm statement", instruction.text.c_str());
-  }
-  return reinterpret_cast<void*>(values[destination.value]);
-}
-
-void Call::set(size_t operand, size_t word, uint64_t bits) const {
-  if (instruction.operands.at(operand).empty()) return;  // '_'
-  const Word& destination = instruction.operands[operand].at(word);
-  if (destination.kind == Word::kRegister) {
-    registers[destination.value] = bits;
-  } else {
-    memcpy(target(operand, word), &bits, std::min<size_t>(arguments[destination.value].bytes, 8));
   }
 }
 

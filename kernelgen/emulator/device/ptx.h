@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +49,10 @@ struct Program {
   int needed = 0;  // The least capability that has all its instructions.
 };
 
+struct Call;
+[[noreturn]] void fail_operand(const Call& call, const char* misuse);
+uint64_t special_register(uint64_t number);
+
 // An instruction as a thread executes it.
 struct Call {
   const Instruction& instruction;
@@ -56,7 +62,9 @@ struct Call {
   uint64_t* carry = nullptr;
   size_t* next = nullptr;  // The index of the instruction that is executed next.
 
-  bool has(std::string_view part) const;
+  bool has(std::string_view part) const {
+    return std::find(instruction.parts.begin(), instruction.parts.end(), part) != instruction.parts.end();
+  }
   // The number after a prefix, in the first part of the name that has both: number("m") is 64 in "m64n16k16".
   int number(std::string_view prefix) const;
   size_t operands() const { return instruction.operands.size(); }
@@ -81,10 +89,64 @@ struct Call {
   void set_float(size_t operand, float value) const { set(operand, std::bit_cast<uint32_t>(value)); }
 };
 
-// A special register's number, or -1; and its value.
+// A special register's number, or -1.
 int special_register_of(std::string_view name);
-uint64_t special_register(uint64_t number);
 [[noreturn]] void fail_unknown(const Call& call);
+
+// ---- Operands: read and written for every lane and register of a matrix, and so here -----------------------------
+
+inline uint64_t Call::argument(uint64_t number) const {
+  const Operand& operand = arguments[number];
+  if (!operand.is_output) return values[number];
+  const void* const place = reinterpret_cast<const void*>(values[number]);
+  uint64_t bits = 0;
+  if (operand.bytes == 4) {
+    memcpy(&bits, place, 4);
+  } else {
+    memcpy(&bits, place, std::min<size_t>(operand.bytes, 8));
+  }
+  return bits;
+}
+
+inline uint64_t Call::get(size_t operand, size_t word) const {
+  if (operand >= instruction.operands.size() || word >= instruction.operands[operand].size()) {
+    fail_operand(*this, "has too few operands");
+  }
+  const Word& source = instruction.operands[operand][word];
+  uint64_t bits = 0;
+  switch (source.kind) {
+    case Word::kNumber: bits = source.value; break;
+    case Word::kRegister: bits = registers[source.value]; break;
+    case Word::kSpecial: bits = special_register(source.value); break;
+    case Word::kLabel: fail_operand(*this, "takes a label for a number");
+    case Word::kArgument: bits = argument(source.value); break;
+  }
+  if (source.is_negated) return !bits;
+  return bits + uint64_t(source.offset);
+}
+
+inline void* Call::target(size_t operand, size_t word) const {
+  const Word& destination = instruction.operands.at(operand).at(word);
+  if (destination.kind != Word::kArgument || !arguments[destination.value].is_output) {
+    fail_operand(*this, "writes to what is no output of the asm statement");
+  }
+  return reinterpret_cast<void*>(values[destination.value]);
+}
+
+inline void Call::set(size_t operand, size_t word, uint64_t bits) const {
+  if (instruction.operands.at(operand).empty()) return;  // '_'
+  const Word& destination = instruction.operands[operand].at(word);
+  if (destination.kind == Word::kRegister) {
+    registers[destination.value] = bits;
+    return;
+  }
+  const size_t bytes = arguments[destination.value].bytes;
+  if (bytes == 4) {
+    memcpy(target(operand, word), &bits, 4);
+  } else {
+    memcpy(target(operand, word), &bits, std::min<size_t>(bytes, 8));
+  }
+}
 
 // Handlers, by the file that defines them; ptx_forms.cpp says which instruction has which.
 // ptx.cpp

@@ -36,18 +36,21 @@ const Name* name_of(Type type) {
   return nullptr;
 }
 
+constexpr std::array<uint8_t, 32> bits_by_type() {
+  std::array<uint8_t, 32> bits = {};
+  for (const Name& name : kNames) bits[size_t(name.type)] = name.bits;
+  return bits;
+}
+
 }  // namespace
+
+constinit const std::array<uint8_t, 32> kBitsOfTypes = bits_by_type();
 
 Type type_of(std::string_view part) {
   for (const Name& name : kNames) {
     if (name.part == part) return name.type;
   }
   return Type::kNone;
-}
-
-int bits_of(Type type) {
-  const Name* name = name_of(type);
-  return name ? name->bits : 0;
 }
 
 bool is_signed(Type type) {

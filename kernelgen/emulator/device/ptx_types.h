@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -44,7 +45,10 @@ enum class Type : uint8_t {
 };
 
 Type type_of(std::string_view part);
-int bits_of(Type type);
+extern const std::array<uint8_t, 32> kBitsOfTypes;
+inline int bits_of(Type type) {
+  return kBitsOfTypes[size_t(type)];
+}
 bool is_signed(Type type);
 bool is_integer(Type type);
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -35,15 +36,26 @@ struct Entry {
   uint32_t index() const { return component & kIndexMask; }
   bool writes() const { return flags & kWrites; }
   bool atomic() const { return flags & kAtomic; }
+  bool operator==(const Entry&) const = default;
 };
 
-struct Cell {
+// All that a cell mostly holds.
+struct CellState {
   static constexpr int kFew = 2;
   Entry few[kFew];
   uint8_t count = 0;  // In `few`.
   uint8_t written = 0, may_read = 0, may_write = 0;
   bool is_known = false;  // Of global memory: whether the masks are set.
   bool keeps_written = false;
+
+  bool operator==(const CellState& other) const {
+    if (count != other.count || written != other.written || may_read != other.may_read) return false;
+    if (may_write != other.may_write || keeps_written != other.keeps_written) return false;
+    return std::equal(few, few + count, other.few);
+  }
+};
+
+struct Cell : CellState {
   std::unique_ptr<std::vector<Entry>> more;
 
   template <typename F>

@@ -85,6 +85,39 @@ REDUCTION(min_bf16, "min.bf16")
 REDUCTION(max_s32, "max.s32")
 REDUCTION(xor_b64, "xor.b64")
 
+// Bulk stores of a row in shared memory: after a cp.async, which a fence may precede, and plain stores; and after atomic
+// operations that follow the first store's fence.
+__global__ void stored_after_fences(const int4* in, int4* out) {
+  __shared__ alignas(128) int4 row[32];
+  __shared__ uint64_t barrier;
+  start(&barrier);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(window(row)), "l"(in) : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(window(&barrier)) : "memory");
+  } else {
+    row[threadIdx.x] = in[threadIdx.x];
+  }
+  asm volatile("fence.proxy.async;" ::: "memory");
+  wait(&barrier);
+  for (int store = 0; store < 2; ++store) {
+    if (store > 0) atomicAdd(&row[threadIdx.x].x, 1);
+    asm volatile("fence.proxy.async;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 512;" ::"l"(out + 32 * store),
+                   "r"(window(row))
+                   : "memory");
+      asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
+    }
+    __syncthreads();
+  }
+}
+extern "C" cudaError_t store_after_fences(const int4* in, int4* out) {
+  stored_after_fences<<<1, 32>>>(in, out);
+  return cudaDeviceSynchronize();
+}
+
 // A block sends its values to the other one of the cluster; and each loads half of `in` for both.
 __global__ void __cluster_dims__(2) exchanged(const uint64_t* in, uint64_t* sent, uint64_t* cast) {
   __shared__ alignas(128) uint64_t values[64], received[64], loaded[128];
