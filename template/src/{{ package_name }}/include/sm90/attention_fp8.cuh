@@ -25,7 +25,7 @@ namespace attention::sm90 {
 constexpr int kFp8Keys = kSwizzleRow;  // Of a tile: a transposed row has all of them.
 constexpr int kFp8Depth = 32;          // K of a wgmma.
 
-// Two numbers rounded to e4m3, the first in the lowest byte; the upper half is 0. Beyond 448 they become 448, NaN stays.
+// Two numbers rounded to e4m3, the first in the lowest byte; the upper half is 0. Beyond 448 they are 448, NaN stays.
 __device__ __forceinline__ uint32_t e4m3_pair(float first, float second) {
   uint32_t pair;
   asm("{\n"
@@ -84,7 +84,7 @@ class Transposition {
       for (int step = 0; step < kSteps; ++step) ldmatrix_x4_transposed(pairs[step], from + step * 32 * kSwizzleRow);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        const uint32_t(&of_step)[4] = pairs[step];
+        const uint32_t (&of_step)[4] = pairs[step];
         // The even dimensions of 16 keys, the odd ones, and both of the next 16 keys.
         const uint32_t rows[4] = {
             __byte_perm(of_step[0], of_step[1], 0x6420),
