@@ -126,7 +126,9 @@ def _checked_tiles() -> str:
     blocks split."""
     lines = (ENTRIES / "linear_activation_sm90.cu").read_text().splitlines()
     return "\n".join(
-        line for line in lines if not line.startswith("FORWARD(") or line[8:].split(",")[0] in CHECKED_TILES
+        line
+        for line in lines
+        if not line.startswith(("FORWARD(", "SWAPPED(")) or line[8:].split(",")[0] in CHECKED_TILES
     )
 
 
