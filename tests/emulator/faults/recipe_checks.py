@@ -118,12 +118,12 @@ def _include(compiled, reference, memory) -> None:
         vocabulary.test_a_ring_advances_by_many_steps_at_once(kernels, steps)
 
 
-CHECKED_TILES = ("four_beside", "ping_pong", "halves")
+CHECKED_TILES = ("four_beside", "ping_pong", "halves", "swapped_alone")
 
 
 def _checked_tiles() -> str:
-    """The entry with CHECKED_TILES only: clusters of blocks beside and below each other, ping-pong, and a tile that two
-    blocks split."""
+    """The entry with CHECKED_TILES only: clusters of blocks beside and below each other, ping-pong, a tile that two
+    blocks split, and swapped operands."""
     lines = (ENTRIES / "linear_activation_sm90.cu").read_text().splitlines()
     return "\n".join(
         line

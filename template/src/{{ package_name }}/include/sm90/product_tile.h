@@ -23,8 +23,6 @@ struct Tile {
   static constexpr int kCluster = kMulticast * kSplits, kBand = Tuned::band;
   // Of a thread, by setmaxnreg: a consumer holds the accumulator, a producer needs few.
   static constexpr int kProducerRegisters = kConsumers > 2 ? 32 : 24, kConsumerRegisters = kConsumers > 2 ? 160 : 240;
-  // Whether the operands are swapped: W in the place of x, whose rows the tile's columns are then.
-  static constexpr bool kSwapped = false;
 };
 
 // The estimated time of a product of m rows and n columns in cycles, less what is the same for all tiles. `stages` are
