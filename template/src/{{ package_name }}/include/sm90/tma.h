@@ -89,8 +89,8 @@ cudaError_t describe(
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-// Describes a row-major matrix that is copied in boxes of `box_rows` rows. can_describe must hold. Of memory the L2 cache
-// fetches pieces of `promotion`.
+// Describes a row-major matrix that is copied in boxes of `box_rows` rows. can_describe must hold. The L2 cache fetches
+// pieces of `promotion` from memory.
 template <typename T>
 cudaError_t describe(
     CUtensorMap& map,
