@@ -21,6 +21,12 @@ TILES = (
     "ping_pong_narrow",
     "halves",
     "quarters",
+    "swapped",
+    "swapped_beside",
+    "swapped_alone",
+    "swapped_one_consumer",
+    "swapped_ping_pong",
+    "swapped_halves",
 )
 # m, n, k; multiprocessors. At most two clusters of four fit, so that some process several tiles. No size is a multiple
 # of a tile's, and in the second case some blocks of a cluster lie outside the result. In the third case, rows of the

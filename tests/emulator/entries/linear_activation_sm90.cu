@@ -9,13 +9,20 @@ using linear_activation_kernel::Gelu;
 
 #include "product_values.h"
 
-#define FORWARD(name, ...) \
+template <typename Values>
+struct Swapped : Values {
+  static constexpr bool swapped = true;
+};
+
+#define ENTRY(name, ...) \
   extern "C" cudaError_t name( \
       const float16* x, const float16* weight, const float16* bias, float16* y, float16* z, int64_t m, int64_t n, int64_t k) { \
     int count = 0; \
     RETURN_IF_FAILED(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0)); \
-    return launch<float16, Gelu, Tile<Values<__VA_ARGS__>>>({x, weight, bias, y, z, m, n, k}, count, nullptr); \
+    return launch<float16, Gelu, Tile<__VA_ARGS__>>({x, weight, bias, y, z, m, n, k}, count, nullptr); \
   }
+#define FORWARD(name, ...) ENTRY(name, Values<__VA_ARGS__>)
+#define SWAPPED(name, ...) ENTRY(name, Swapped<Values<__VA_ARGS__>>)
 FORWARD(one_consumer, 64, 64, 3, 1, false, 1, 1)
 FORWARD(beside, 64, 128, 3, 1, false, 1, 2)
 FORWARD(four_beside, 128, 64, 2, 2, false, 1, 4)
@@ -27,3 +34,9 @@ FORWARD(narrow, 128, 160, 2, 2, false, 2, 1)
 FORWARD(ping_pong_narrow, 128, 96, 2, 2, true, 1, 2)
 FORWARD(halves, 128, 128, 2, 2, false, 1, 1, 2)
 FORWARD(quarters, 64, 64, 3, 1, false, 1, 1, 4)
+SWAPPED(swapped, 128, 112, 3, 2, false, 2, 1)
+SWAPPED(swapped_beside, 192, 88, 2, 3, false, 1, 2)
+SWAPPED(swapped_alone, 256, 176, 2, 2, false, 1, 1)
+SWAPPED(swapped_one_consumer, 64, 48, 3, 1, false, 2, 1)
+SWAPPED(swapped_ping_pong, 128, 144, 2, 2, true, 1, 1)
+SWAPPED(swapped_halves, 128, 128, 2, 2, false, 1, 1, 2)

@@ -135,15 +135,17 @@ def _include(compiled, reference, memory) -> None:
         vocabulary.test_a_ring_advances_by_many_steps_at_once(kernels, steps)
 
 
-CHECKED_TILES = ("four_beside", "ping_pong", "halves")
+CHECKED_TILES = ("four_beside", "ping_pong", "halves", "swapped_alone")
 
 
 def _checked_tiles() -> str:
-    """The entry with CHECKED_TILES only: clusters of blocks beside and below each other, ping-pong, and a tile that two
-    blocks split."""
+    """The entry with CHECKED_TILES only: clusters of blocks beside and below each other, ping-pong, a tile that two
+    blocks split, and swapped operands."""
     lines = (ENTRIES / "linear_activation_sm90.cu").read_text().splitlines()
     return "\n".join(
-        line for line in lines if not line.startswith("FORWARD(") or line[8:].split(",")[0] in CHECKED_TILES
+        line
+        for line in lines
+        if not line.startswith(("FORWARD(", "SWAPPED(")) or line[8:].split(",")[0] in CHECKED_TILES
     )
 
 

@@ -11,6 +11,10 @@ def _linear(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
     return Fault(name, "linear_activation", "sm90/forward.cu", kind, old, new, **options)
 
 
+def _transposed(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
+    return Fault(name, "linear_activation", "sm90/parts.cuh", kind, old, new, **options)
+
+
 def _attention(
     name: str, kind: Kind, old: str, new: str = "", file: str = "sm80/attention_forward.cuh", **options
 ) -> Fault:
@@ -69,6 +73,8 @@ _FROM_FUZZING = {
 _WAIT_FOR_PRODUCTS = """      wgmma_wait<1>();
       if (step > 0) release"""
 
+STORE_TWO_MATRICES = "stmatrix_x2_transposed(shared + swizzled(row, chunk), rounded[0], rounded[1]);"
+
 LINEAR = [
     _tiles(
         *("buffer_not_waited_for", Kind.STAGE),
@@ -78,7 +84,7 @@ LINEAR = [
     _tiles("barriers_not_fenced", Kind.INIT_FENCE, "    fence_mbarrier_init();\n"),
     _tiles(
         *("one_arrival_for_two_consumers", Kind.MBARRIER),
-        *("Tile::kMulticast * (Layout<Tile>::kCooperative ? 2 : 1)", "Tile::kMulticast"),
+        *("Tile::kMulticast * Layout<Tile>::kShares", "Tile::kMulticast"),
     ),
     _tiles("share_in_the_wrong_place", Kind.INDEX, "offset(index * kShare * kSwizzleRow)", "offset(0)"),
     _tiles(
@@ -102,6 +108,18 @@ LINEAR = [
         *("gone_before_its_share_is_read", Kind.ENDED_BLOCK),
         *("  if constexpr (Tile::kSplits > 1) cluster::wait();\n}", "}"),
     ),
+    _transposed(
+        *("last_rows_stored_with_the_next_tiles", Kind.INDEX),
+        *("is_narrow(part) ? result.narrow : result.whole, shared, row", "result.whole, shared, row"),
+        **WRONG_RESULT,
+    ),
+    _transposed(
+        *("two_matrices_stored_of_four", Kind.INDEX),
+        *("stmatrix_x4_transposed(shared + swizzled(row, chunk), rounded);", STORE_TWO_MATRICES),
+        **WRONG_RESULT,
+    ),
+    _transposed("bias_of_the_first_product", Kind.INDEX, "+ i / 2 * 64 + i % 2 * 8", "+ i % 2 * 8", **WRONG_RESULT),
+    _transposed("row_past_the_bias", Kind.TENSOR_END, "bias && row < n ?", "bias ?"),
     _linear(
         *("a_turn_is_not_passed_on", Kind.NAMED_BARRIER),
         *("named_barrier_arrive(kMainloopBarrier + 1 - consumer, 2 * kWarpgroup);", ";"),

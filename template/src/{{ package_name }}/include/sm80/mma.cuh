@@ -37,6 +37,24 @@ __device__ inline void stmatrix_x4(void* row, const uint32_t (&matrices)[4]) {
                : "memory");
 }
 
+// The same of the transposed matrices: a lane's pairs are of a column of what is stored.
+__device__ inline void stmatrix_x4_transposed(void* row, const uint32_t (&matrices)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], { %1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(matrices[0]),
+               "r"(matrices[1]),
+               "r"(matrices[2]),
+               "r"(matrices[3])
+               : "memory");
+}
+
+// The same of two matrices, to rows that the first half of the lanes name.
+__device__ inline void stmatrix_x2_transposed(void* row, uint32_t left, uint32_t right) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], { %1, %2};" ::"r"(shared_address(row)),
+               "r"(left),
+               "r"(right)
+               : "memory");
+}
+
 // Transposes an 8x8 matrix that the warp's lanes hold (movmatrix, sm_75 and later).
 __device__ inline uint32_t transposed(uint32_t matrix) {
   uint32_t result;

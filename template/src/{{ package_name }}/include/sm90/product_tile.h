@@ -22,7 +22,7 @@ struct Tile {
   static constexpr int kMulticast = kClusterRows * kClusterColumns, kSplits = Tuned::cluster_splits;
   static constexpr int kCluster = kMulticast * kSplits, kBand = Tuned::band;
   // Of a thread, by setmaxnreg: a consumer holds the accumulator, a producer needs few.
-  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+  static constexpr int kProducerRegisters = kConsumers > 2 ? 32 : 24, kConsumerRegisters = kConsumers > 2 ? 160 : 240;
 };
 
 // The estimated time of a product of m rows and n columns in cycles, less what is the same for all tiles. `stages` are

@@ -2,11 +2,11 @@
 // that loads its operands.
 //
 // A block's producer warpgroup fills a ring in shared memory by TMA, 128 bytes of k a stage, tile after tile without a
-// break. Its consumer warpgroups multiply from the ring (product_accumulator.cuh). Two consumers share the work in one
-// of two ways:
+// break. Its consumer warpgroups multiply from the ring (product_accumulator.cuh). Two or three consumers share the
+// work in one of two ways:
 //
 //   ping-pong    each has tiles of its own: one's epilogue runs during the other's mainloop.
-//   cooperative  each has one half of every tile: larger tiles need less bandwidth, but nothing hides their epilogue.
+//   cooperative  each has a part of every tile: larger tiles need less bandwidth, but nothing hides their epilogue.
 //
 // Blocks of a cluster have tiles below each other, which need the same rows of W, or beside each other, which need the
 // same rows of x: each loads a share of these and multicasts it. Or they split k (split-K): each block multiplies a
@@ -39,9 +39,9 @@ constexpr int kPanel = 64;
 template <typename Tile>
 struct Layout {
   static constexpr int kThreads = (1 + Tile::kConsumers) * kWarpgroup;
-  static constexpr bool kCooperative = Tile::kConsumers == 2 && !Tile::kPingPong;
-  // A consumer's rows of a tile, and its wgmmas of 64 rows each.
-  static constexpr int kRows = Tile::kRows / (kCooperative ? 2 : 1), kProducts = kRows / 64;
+  // Consumers that share a tile; each one's rows of it, and its wgmmas of 64 rows each.
+  static constexpr int kShares = Tile::kPingPong ? 1 : Tile::kConsumers;
+  static constexpr int kRows = Tile::kRows / kShares, kProducts = kRows / 64;
   static constexpr int kXBytes = Tile::kRows * kSwizzleRow, kWeightBytes = Tile::kColumns * kSwizzleRow;
   static constexpr int kStageBytes = kXBytes + kWeightBytes, kRingBytes = Tile::kStages * kStageBytes;
   // Rows of x and of W that a block loads, for itself or for its cluster.
@@ -50,7 +50,7 @@ struct Layout {
   static constexpr int kPanels = ceil_div(Tile::kColumns, kPanel);
   // The accumulators of all consumers, for the split-K reduction.
   static constexpr int kAccumulatorBytes = Tile::kRows * Tile::kColumns * sizeof(float);
-  static_assert(Tile::kColumns % 16 == 0 && kRows % 64 == 0);
+  static_assert(Tile::kColumns % 8 == 0 && Tile::kRows % (64 * kShares) == 0);
   static_assert(Tile::kClusterRows == 1 || Tile::kClusterColumns == 1);
   static_assert(Tile::kSplits == 1 || (Tile::kMulticast == 1 && !Tile::kPingPong && kAccumulatorBytes <= kRingBytes));
   static_assert(Tile::kSplits == 1 || Tile::kColumns % kPanel == 0, "splits exchange whole panels");
@@ -95,6 +95,9 @@ struct TileScheduler {
         band_tiles(std::min(rows, Tile::kBand) * columns),
         last_rows((rows - 1) % Tile::kBand + 1) {}
 
+  // Within a band, all tiles that need the same rows of W read them at about the same time. With one band, never again.
+  bool has_one_band() const { return rows <= Tile::kBand; }
+
   // Of a block's tile. Meaningless, but harmless, for tiles past the last.
   __device__ Corner corner_of(int tile, const ClusterPosition<Tile>& block) const {
     const int band = band_tiles.divide(tile), in_band = tile - band * band_tiles.value();
@@ -109,13 +112,22 @@ struct TileScheduler {
 // (Boxes that extend past the matrix would load zeros, but take longer.)
 struct Operand {
   CUtensorMap whole, rest;
+  // Whether all tiles that need the same rows read them at about the same time, and never again: such data should leave
+  // the L2 cache first.
+  bool is_read_once = false;
 };
 
 template <typename T>
-cudaError_t describe(Operand& operand, const T* data, int64_t rows, int64_t columns, int box_rows) {
-  const cudaError_t error = tma::describe(operand.whole, data, rows, columns, box_rows);
+cudaError_t describe(
+    Operand& operand,
+    const T* data,
+    int64_t rows,
+    int64_t columns,
+    int box_rows,
+    CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
+  const cudaError_t error = tma::describe(operand.whole, data, rows, columns, box_rows, promotion);
   const int rest = static_cast<int>(rows % box_rows);
-  return error == cudaSuccess && rest > 0 ? tma::describe(operand.rest, data, rows, columns, rest) : error;
+  return error == cudaSuccess && rest > 0 ? tma::describe(operand.rest, data, rows, columns, rest, promotion) : error;
 }
 
 // How many of `rows` rows from `first` on are within the matrix's `all`.
@@ -132,18 +144,17 @@ struct Barriers {
   __device__ void init() {
     for (int stage = 0; stage < Tile::kStages; ++stage) {
       full[stage].init(1);
-      empty[stage].init(Tile::kMulticast * (Layout<Tile>::kCooperative ? 2 : 1));
+      empty[stage].init(Tile::kMulticast * Layout<Tile>::kShares);
     }
     fence_mbarrier_init();
   }
 };
 
-// Named barriers: one of each consumer, and two of both. With ping-pong, the latter let each consumer begin its
-// mainloop.
-constexpr int kConsumerBarrier = 1, kMainloopBarrier = 3;
+// Named barriers: one of each consumer, up to three, and two of all. With ping-pong, the latter let each consumer begin
+// its mainloop.
+constexpr int kConsumerBarrier = 1, kMainloopBarrier = 4;
 
-// Loads a box to kMulticast blocks of the cluster, or to this one. `once` marks data that is not read again, which
-// should leave the L2 cache first.
+// Loads a box to kMulticast blocks of the cluster, or to this one. `once` marks data that is not read again.
 template <int kMulticast>
 __device__ void load_box(char* shared, const CUtensorMap& map, int row, int column, MBarrier& full, bool once) {
   constexpr uint16_t kAll = (1 << kMulticast) - 1;
@@ -193,8 +204,6 @@ __device__ void produce(
     int first_step,
     int steps) {
   using Layout = product::Layout<Tile>;
-  // Within a band, all tiles that need the same rows of W read them at about the same time. With one band, never again.
-  const bool reads_weight_once = scheduler.rows <= Tile::kBand;
   RingPosition<Tile::kStages> position;
   while (tile < scheduler.tiles) {
     const Share<Tile::kClusterColumns, Layout::kXShare> x(x_map, corner.row, block.column, scheduler.m);
@@ -208,8 +217,8 @@ __device__ void produce(
       MBarrier& full = barriers.full[position.stage()];
       barriers.empty[position.stage()].wait(position.parity() ^ 1);
       full.arrive_expecting(bytes);
-      x.load(stage, step * kStep<T>, full, false);
-      weight.load(stage + Layout::kXBytes, step * kStep<T>, full, reads_weight_once);
+      x.load(stage, step * kStep<T>, full, x_map.is_read_once);
+      weight.load(stage + Layout::kXBytes, step * kStep<T>, full, weight_map.is_read_once);
     }
     tile += gridDim.x / Tile::kCluster;
     corner = scheduler.corner_of(tile, block);

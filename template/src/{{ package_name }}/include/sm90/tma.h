@@ -46,7 +46,8 @@ cudaError_t describe(
     const int64_t (&sizes)[kDims],
     const int64_t (&strides)[kDims - 1],
     const int (&box)[kDims - 1],
-    int row = kSwizzleRow / sizeof(T)) {
+    int row = kSwizzleRow / sizeof(T),
+    CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   static_assert(sizeof(T) <= 2);
   static const Encode encode = find_encode();
   if (!encode) return cudaErrorNotSupported;
@@ -73,7 +74,7 @@ cudaError_t describe(
         steps,
         CU_TENSOR_MAP_INTERLEAVE_NONE,
         row * sizeof(T) == kSwizzleRow ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        promotion,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   };
   CUresult result = encode_map();
@@ -88,10 +89,17 @@ cudaError_t describe(
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-// Describes a row-major matrix that is copied in boxes of `box_rows` rows. can_describe must hold.
+// Describes a row-major matrix that is copied in boxes of `box_rows` rows. can_describe must hold. The L2 cache fetches
+// pieces of `promotion` from memory.
 template <typename T>
-cudaError_t describe(CUtensorMap& map, const T* data, int64_t rows, int64_t columns, int box_rows) {
-  return describe<T, 2>(map, data, {columns, rows}, {columns}, {box_rows});
+cudaError_t describe(
+    CUtensorMap& map,
+    const T* data,
+    int64_t rows,
+    int64_t columns,
+    int box_rows,
+    CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
+  return describe<T, 2>(map, data, {columns, rows}, {columns}, {box_rows}, kSwizzleRow / sizeof(T), promotion);
 }
 
 // The same in boxes of `box_columns` columns too, fewer than 128 bytes, which are not swizzled.

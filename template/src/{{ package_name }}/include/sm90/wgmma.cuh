@@ -72,36 +72,102 @@ template <typename T, int N>
 struct Shape;
 
 // The names of the accumulator's registers in the instruction, and the operands that they stand for.
-#define NAMES_0_8 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define NAMES_8_16 "%8, %9, %10, %11, %12, %13, %14, %15"
-#define NAMES_16_32 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define NAMES_32_40 "%32, %33, %34, %35, %36, %37, %38, %39"
-#define NAMES_32_48 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define NAMES_48_64 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define NAMES_64_80 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#define NAMES_80_96 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define NAMES_96_128 \
-  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define NAMES_8 NAMES_0_8
-#define NAMES_16 NAMES_8 ", " NAMES_8_16
-#define NAMES_32 NAMES_16 ", " NAMES_16_32
-#define NAMES_40 NAMES_32 ", " NAMES_32_40
-#define NAMES_48 NAMES_32 ", " NAMES_32_48
-#define NAMES_64 NAMES_48 ", " NAMES_48_64
-#define NAMES_80 NAMES_64 ", " NAMES_64_80
-#define NAMES_96 NAMES_80 ", " NAMES_80_96
-#define NAMES_128 NAMES_96 ", " NAMES_96_128
+#define NAMES_0_4 "%0, %1, %2, %3"
+#define NAMES_4_8 "%4, %5, %6, %7"
+#define NAMES_8_12 "%8, %9, %10, %11"
+#define NAMES_12_16 "%12, %13, %14, %15"
+#define NAMES_16_20 "%16, %17, %18, %19"
+#define NAMES_20_24 "%20, %21, %22, %23"
+#define NAMES_24_28 "%24, %25, %26, %27"
+#define NAMES_28_32 "%28, %29, %30, %31"
+#define NAMES_32_36 "%32, %33, %34, %35"
+#define NAMES_36_40 "%36, %37, %38, %39"
+#define NAMES_40_44 "%40, %41, %42, %43"
+#define NAMES_44_48 "%44, %45, %46, %47"
+#define NAMES_48_52 "%48, %49, %50, %51"
+#define NAMES_52_56 "%52, %53, %54, %55"
+#define NAMES_56_60 "%56, %57, %58, %59"
+#define NAMES_60_64 "%60, %61, %62, %63"
+#define NAMES_64_68 "%64, %65, %66, %67"
+#define NAMES_68_72 "%68, %69, %70, %71"
+#define NAMES_72_76 "%72, %73, %74, %75"
+#define NAMES_76_80 "%76, %77, %78, %79"
+#define NAMES_80_84 "%80, %81, %82, %83"
+#define NAMES_84_88 "%84, %85, %86, %87"
+#define NAMES_88_92 "%88, %89, %90, %91"
+#define NAMES_92_96 "%92, %93, %94, %95"
+#define NAMES_96_100 "%96, %97, %98, %99"
+#define NAMES_100_104 "%100, %101, %102, %103"
+#define NAMES_104_108 "%104, %105, %106, %107"
+#define NAMES_108_112 "%108, %109, %110, %111"
+#define NAMES_112_116 "%112, %113, %114, %115"
+#define NAMES_116_120 "%116, %117, %118, %119"
+#define NAMES_120_124 "%120, %121, %122, %123"
+#define NAMES_124_128 "%124, %125, %126, %127"
+#define NAMES_4 NAMES_0_4
+#define NAMES_8 NAMES_4 ", " NAMES_4_8
+#define NAMES_12 NAMES_8 ", " NAMES_8_12
+#define NAMES_16 NAMES_12 ", " NAMES_12_16
+#define NAMES_20 NAMES_16 ", " NAMES_16_20
+#define NAMES_24 NAMES_20 ", " NAMES_20_24
+#define NAMES_28 NAMES_24 ", " NAMES_24_28
+#define NAMES_32 NAMES_28 ", " NAMES_28_32
+#define NAMES_36 NAMES_32 ", " NAMES_32_36
+#define NAMES_40 NAMES_36 ", " NAMES_36_40
+#define NAMES_44 NAMES_40 ", " NAMES_40_44
+#define NAMES_48 NAMES_44 ", " NAMES_44_48
+#define NAMES_52 NAMES_48 ", " NAMES_48_52
+#define NAMES_56 NAMES_52 ", " NAMES_52_56
+#define NAMES_60 NAMES_56 ", " NAMES_56_60
+#define NAMES_64 NAMES_60 ", " NAMES_60_64
+#define NAMES_68 NAMES_64 ", " NAMES_64_68
+#define NAMES_72 NAMES_68 ", " NAMES_68_72
+#define NAMES_76 NAMES_72 ", " NAMES_72_76
+#define NAMES_80 NAMES_76 ", " NAMES_76_80
+#define NAMES_84 NAMES_80 ", " NAMES_80_84
+#define NAMES_88 NAMES_84 ", " NAMES_84_88
+#define NAMES_92 NAMES_88 ", " NAMES_88_92
+#define NAMES_96 NAMES_92 ", " NAMES_92_96
+#define NAMES_100 NAMES_96 ", " NAMES_96_100
+#define NAMES_104 NAMES_100 ", " NAMES_100_104
+#define NAMES_108 NAMES_104 ", " NAMES_104_108
+#define NAMES_112 NAMES_108 ", " NAMES_108_112
+#define NAMES_116 NAMES_112 ", " NAMES_112_116
+#define NAMES_120 NAMES_116 ", " NAMES_116_120
+#define NAMES_124 NAMES_120 ", " NAMES_120_124
+#define NAMES_128 NAMES_124 ", " NAMES_124_128
 #define SUM_4(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
 #define SUM_8(i) SUM_4(i), SUM_4(i + 4)
-#define SUM_16(i) SUM_8(i), SUM_8(i + 8)
-#define SUM_32(i) SUM_16(i), SUM_16(i + 16)
-#define SUM_40(i) SUM_32(i), SUM_8(i + 32)
-#define SUM_48(i) SUM_32(i), SUM_16(i + 32)
-#define SUM_64(i) SUM_32(i), SUM_32(i + 32)
-#define SUM_80(i) SUM_64(i), SUM_16(i + 64)
-#define SUM_96(i) SUM_64(i), SUM_32(i + 64)
-#define SUM_128(i) SUM_64(i), SUM_64(i + 64)
+#define SUM_12(i) SUM_8(i), SUM_4(i + 8)
+#define SUM_16(i) SUM_12(i), SUM_4(i + 12)
+#define SUM_20(i) SUM_16(i), SUM_4(i + 16)
+#define SUM_24(i) SUM_20(i), SUM_4(i + 20)
+#define SUM_28(i) SUM_24(i), SUM_4(i + 24)
+#define SUM_32(i) SUM_28(i), SUM_4(i + 28)
+#define SUM_36(i) SUM_32(i), SUM_4(i + 32)
+#define SUM_40(i) SUM_36(i), SUM_4(i + 36)
+#define SUM_44(i) SUM_40(i), SUM_4(i + 40)
+#define SUM_48(i) SUM_44(i), SUM_4(i + 44)
+#define SUM_52(i) SUM_48(i), SUM_4(i + 48)
+#define SUM_56(i) SUM_52(i), SUM_4(i + 52)
+#define SUM_60(i) SUM_56(i), SUM_4(i + 56)
+#define SUM_64(i) SUM_60(i), SUM_4(i + 60)
+#define SUM_68(i) SUM_64(i), SUM_4(i + 64)
+#define SUM_72(i) SUM_68(i), SUM_4(i + 68)
+#define SUM_76(i) SUM_72(i), SUM_4(i + 72)
+#define SUM_80(i) SUM_76(i), SUM_4(i + 76)
+#define SUM_84(i) SUM_80(i), SUM_4(i + 80)
+#define SUM_88(i) SUM_84(i), SUM_4(i + 84)
+#define SUM_92(i) SUM_88(i), SUM_4(i + 88)
+#define SUM_96(i) SUM_92(i), SUM_4(i + 92)
+#define SUM_100(i) SUM_96(i), SUM_4(i + 96)
+#define SUM_104(i) SUM_100(i), SUM_4(i + 100)
+#define SUM_108(i) SUM_104(i), SUM_4(i + 104)
+#define SUM_112(i) SUM_108(i), SUM_4(i + 108)
+#define SUM_116(i) SUM_112(i), SUM_4(i + 112)
+#define SUM_120(i) SUM_116(i), SUM_4(i + 116)
+#define SUM_124(i) SUM_120(i), SUM_4(i + 120)
+#define SUM_128(i) SUM_124(i), SUM_4(i + 124)
 
 // One shape and type: `size` is N / 2, the registers of the accumulator; p0 to p6 name the operands after them.
 #define WGMMA(T, type, N, size, p0, p1, p2, p3, p4, p5, p6) \
@@ -140,12 +206,28 @@ struct Shape;
   WGMMA(float16, "f16", N, size, __VA_ARGS__) WGMMA(bfloat16, "bf16", N, size, __VA_ARGS__)
 WGMMA_BOTH(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14")
 WGMMA_BOTH(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
+WGMMA_BOTH(48, 24, "%24", "%25", "%26", "%27", "%28", "%29", "%30")
+WGMMA_BOTH(56, 28, "%28", "%29", "%30", "%31", "%32", "%33", "%34")
 WGMMA_BOTH(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+WGMMA_BOTH(72, 36, "%36", "%37", "%38", "%39", "%40", "%41", "%42")
 WGMMA_BOTH(80, 40, "%40", "%41", "%42", "%43", "%44", "%45", "%46")
+WGMMA_BOTH(88, 44, "%44", "%45", "%46", "%47", "%48", "%49", "%50")
 WGMMA_BOTH(96, 48, "%48", "%49", "%50", "%51", "%52", "%53", "%54")
+WGMMA_BOTH(104, 52, "%52", "%53", "%54", "%55", "%56", "%57", "%58")
+WGMMA_BOTH(112, 56, "%56", "%57", "%58", "%59", "%60", "%61", "%62")
+WGMMA_BOTH(120, 60, "%60", "%61", "%62", "%63", "%64", "%65", "%66")
 WGMMA_BOTH(128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+WGMMA_BOTH(136, 68, "%68", "%69", "%70", "%71", "%72", "%73", "%74")
+WGMMA_BOTH(144, 72, "%72", "%73", "%74", "%75", "%76", "%77", "%78")
+WGMMA_BOTH(152, 76, "%76", "%77", "%78", "%79", "%80", "%81", "%82")
 WGMMA_BOTH(160, 80, "%80", "%81", "%82", "%83", "%84", "%85", "%86")
+WGMMA_BOTH(168, 84, "%84", "%85", "%86", "%87", "%88", "%89", "%90")
+WGMMA_BOTH(176, 88, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
+WGMMA_BOTH(184, 92, "%92", "%93", "%94", "%95", "%96", "%97", "%98")
 WGMMA_BOTH(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
+WGMMA_BOTH(208, 104, "%104", "%105", "%106", "%107", "%108", "%109", "%110")
+WGMMA_BOTH(224, 112, "%112", "%113", "%114", "%115", "%116", "%117", "%118")
+WGMMA_BOTH(240, 120, "%120", "%121", "%122", "%123", "%124", "%125", "%126")
 WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 #undef WGMMA_BOTH
 #undef WGMMA
@@ -186,33 +268,101 @@ WGMMA_FP8_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
 #undef WGMMA_FP8_BOTH
 #undef WGMMA_FP8
 #undef SUM_128
+#undef SUM_124
+#undef SUM_120
+#undef SUM_116
+#undef SUM_112
+#undef SUM_108
+#undef SUM_104
+#undef SUM_100
 #undef SUM_96
+#undef SUM_92
+#undef SUM_88
+#undef SUM_84
 #undef SUM_80
+#undef SUM_76
+#undef SUM_72
+#undef SUM_68
 #undef SUM_64
+#undef SUM_60
+#undef SUM_56
+#undef SUM_52
 #undef SUM_48
+#undef SUM_44
 #undef SUM_40
+#undef SUM_36
 #undef SUM_32
+#undef SUM_28
+#undef SUM_24
+#undef SUM_20
 #undef SUM_16
+#undef SUM_12
 #undef SUM_8
 #undef SUM_4
 #undef NAMES_128
+#undef NAMES_124
+#undef NAMES_120
+#undef NAMES_116
+#undef NAMES_112
+#undef NAMES_108
+#undef NAMES_104
+#undef NAMES_100
 #undef NAMES_96
+#undef NAMES_92
+#undef NAMES_88
+#undef NAMES_84
 #undef NAMES_80
+#undef NAMES_76
+#undef NAMES_72
+#undef NAMES_68
 #undef NAMES_64
+#undef NAMES_60
+#undef NAMES_56
+#undef NAMES_52
 #undef NAMES_48
+#undef NAMES_44
 #undef NAMES_40
+#undef NAMES_36
 #undef NAMES_32
+#undef NAMES_28
+#undef NAMES_24
+#undef NAMES_20
 #undef NAMES_16
+#undef NAMES_12
 #undef NAMES_8
-#undef NAMES_96_128
-#undef NAMES_80_96
-#undef NAMES_64_80
-#undef NAMES_48_64
-#undef NAMES_32_48
-#undef NAMES_32_40
-#undef NAMES_16_32
-#undef NAMES_8_16
-#undef NAMES_0_8
+#undef NAMES_4
+#undef NAMES_124_128
+#undef NAMES_120_124
+#undef NAMES_116_120
+#undef NAMES_112_116
+#undef NAMES_108_112
+#undef NAMES_104_108
+#undef NAMES_100_104
+#undef NAMES_96_100
+#undef NAMES_92_96
+#undef NAMES_88_92
+#undef NAMES_84_88
+#undef NAMES_80_84
+#undef NAMES_76_80
+#undef NAMES_72_76
+#undef NAMES_68_72
+#undef NAMES_64_68
+#undef NAMES_60_64
+#undef NAMES_56_60
+#undef NAMES_52_56
+#undef NAMES_48_52
+#undef NAMES_44_48
+#undef NAMES_40_44
+#undef NAMES_36_40
+#undef NAMES_32_36
+#undef NAMES_28_32
+#undef NAMES_24_28
+#undef NAMES_20_24
+#undef NAMES_16_20
+#undef NAMES_12_16
+#undef NAMES_8_12
+#undef NAMES_4_8
+#undef NAMES_0_4
 
 }  // namespace wgmma_shapes
 
