@@ -146,6 +146,9 @@ def test_what_cuts_the_last_dimension_may_refuse_one_without_elements(tmp_path):
     of_a_third = "q, k, v = x.split(x.shape[-1] // 3, dim=-1); return q * k * v"
     assert not trace_text(tmp_path, of_a_third)["assumption"]["no_columns"]
     assert trace_text(tmp_path, "q, k, v = x.chunk(3, -1); return q * k * v")["assumption"]["no_columns"]
+    assumption = trace_text(tmp_path, "y = x.reshape(*x.shape[:-1], -1, 2); return y[..., 0] * y[..., 1]")["assumption"]
+    assert not assumption["no_columns"]
+    assert not assumption["no_rows"]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +157,7 @@ def test_what_cuts_the_last_dimension_may_refuse_one_without_elements(tmp_path):
         ("return x * x.roll(1, -1)", "the operator aten.roll"),
         ("a, b = x.chunk(2, -1); return a * b.flip(-1)", "the operator aten.split"),
         ("a, b = x.chunk(2, 1); return a * b", "the operator aten.split"),
-        ("return torch.cat((x[..., 1:], x[..., :1]), -1) * x", "the operator aten.slice"),
+        ("return torch.cat((x[..., 1:], x[..., :1]), -1) * x", "the operator aten.cat"),
     ],
 )
 def test_elements_of_other_places_are_no_parts(tmp_path, body, reason):

@@ -147,10 +147,10 @@ def _is_finite(function: Function, assumption: Any, drawn_between: Collection[st
     return all(bool((tensor.abs() <= _LARGEST).all()) for tensor in (*results, *grads) if tensor is not None)
 
 
-def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -> bool:
+def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -> set[str]:
     """Raises RefusedError where a pointwise function does not take tensors of any shape, as its kernels do. Returns
-    whether it takes tensors whose last dimension has no elements, which some cannot cut."""
-    sample, no_columns = assumption.sample(0), True
+    which tensors it does not take of those that have no `columns`, or no `rows`: some functions cannot cut these."""
+    sample, refused = assumption.sample(0), set()
     cuts = [Cut(**cut) for cut in forward["cuts"]] if assumption.cuts is not None else None
     for shape in _ANY_SHAPES:
         if cuts and not shape:
@@ -161,8 +161,8 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
         try:
             results = _results(function, values)
         except Exception as error:  # It does not take them.
-            if cuts and shape[-1] == 0:
-                no_columns = False
+            if cuts and 0 in shape:
+                refused.add("rows" if shape[-1] else "columns")
                 continue
             raise RefusedError(f"that it takes no tensors of shape {shape}", 4) from error
         ours = evaluate(forward, values, [], sample, shape)
@@ -170,7 +170,7 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
         if [tuple(result.shape) for result in results] != expected:
             raise RefusedError(f"a result of another shape for tensors of shape {shape}", 4)
         _compare(ours, results, sample)
-    return no_columns
+    return refused
 
 
 def _of_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
