@@ -146,6 +146,17 @@ def test_what_cuts_the_last_dimension_may_refuse_one_without_elements(tmp_path):
     of_a_third = "q, k, v = x.split(x.shape[-1] // 3, dim=-1); return q * k * v"
     assert not trace_text(tmp_path, of_a_third)["assumption"]["no_columns"]
     assert trace_text(tmp_path, "q, k, v = x.chunk(3, -1); return q * k * v")["assumption"]["no_columns"]
+    in_turns = "y = x.reshape(*x.shape[:-1], -1, 2); return y[..., 0] * y[..., 1]"
+    assert not trace_text(tmp_path, in_turns)["assumption"]["no_rows"]
+
+
+def test_roundings_to_float32_are_no_other_path(tmp_path):
+    """Of a difference of products: had they been taken for another path, x would be taken for a mask."""
+    body = """y = x.float().reshape(*x.shape[:-1], -1, 2); a, b = y[..., 0], y[..., 1]
+    return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).type_as(x)"""
+    facts = trace_text(tmp_path, body, "x: Tensor, cos: Tensor, sin: Tensor")
+    assert facts["assumption"]["dtypes"] == dict.fromkeys(("x", "cos", "sin"), "float")
+    assert not facts["takes_float64"]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +165,7 @@ def test_what_cuts_the_last_dimension_may_refuse_one_without_elements(tmp_path):
         ("return x * x.roll(1, -1)", "the operator aten.roll"),
         ("a, b = x.chunk(2, -1); return a * b.flip(-1)", "the operator aten.split"),
         ("a, b = x.chunk(2, 1); return a * b", "the operator aten.split"),
-        ("return torch.cat((x[..., 1:], x[..., :1]), -1) * x", "the operator aten.slice"),
+        ("return torch.cat((x[..., 1:], x[..., :1]), -1) * x", "the operator aten.cat"),
     ],
 )
 def test_elements_of_other_places_are_no_parts(tmp_path, body, reason):

@@ -116,7 +116,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     }
     if cuts is not None:
         facts |= {"operands": parts.operands(tensors, part_names, read), "outputs": written}
-        facts["no_columns"] = assumption["no_columns"]
+        facts |= {key: assumption[key] for key in ("no_columns", "no_rows")}
     return _plain(facts)
 
 

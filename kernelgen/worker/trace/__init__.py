@@ -183,23 +183,23 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     paths = [_path(choice, function) for choice in choices]
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
-    no_columns = True
+    refused: set[str] = set()
     if assumption.recipe == "pointwise":
         for choice, path in zip(choices, paths, strict=True):
-            no_columns = check_shapes(function, choice, path["forward"]) and no_columns
+            refused |= check_shapes(function, choice, path["forward"])
     exact = all(
         takes_float64(function, choice, path["forward"], path["backward"])
         for choice, path in zip(choices, paths, strict=True)
     )
     facts = {
         **assumption.as_dict(),
-        **({"no_columns": no_columns} if assumption.cuts is not None else {}),
+        **({"no_columns": "columns" not in refused} if assumption.cuts is not None else {}),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
         "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
         "between": between(function, assumption, paths[0]["forward"]),
         "short_rows": assumption.recipe == "row_wise"
         and takes_short_rows(function, assumption, paths[0]["forward"], paths[0]["backward"]),
-        "no_rows": assumption.recipe != "row_wise" or takes_no_rows(function, assumption),
+        "no_rows": "rows" not in refused if assumption.recipe != "row_wise" else takes_no_rows(function, assumption),
         "vectors": vectors(function, assumption) if assumption.recipe == "row_wise" else {},
         "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
     }

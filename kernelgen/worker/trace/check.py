@@ -19,6 +19,8 @@ from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS
 _ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}
 # As a share of the largest number, an error that no order of operations in float64 explains, but one in float32 does.
 _INEXACT = 1e-9
+# The same of roundings to float32, which a difference of numbers may magnify.
+_OF_NARROW = 1e-6
 # The largest number of float16, the narrowest of the dtypes.
 _LARGEST = torch.finfo(torch.float16).max
 # As the suite of a pointwise op has them; of no more elements than a sample.
@@ -28,6 +30,7 @@ _PLACES = {"row_argmax": torch.argmax, "row_argmin": torch.argmin}
 
 def check(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None) -> None:
     """Raises RefusedError where the graph is not the function, as at a number where the function takes another path."""
+    tolerance = _OF_NARROW if _computes_in_narrow_dtypes(function, assumption.sample(0)) else 0.0
     for sample in assumption.special_samples(function.numbers):
         values = {k: v.double() if _is_float(v) else v for k, v in sample.values.items()}
         leaves = {k: v.requires_grad_() if _is_float(v) else v for k, v in values.items()}
@@ -37,12 +40,12 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
             continue  # It does not take this number.
         results = list(results) if isinstance(results, (tuple, list)) else [results]
         ours = evaluate(forward, {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}, [], sample)
-        _compare(ours, [result.detach() for result in results], sample)
+        _compare(ours, [result.detach() for result in results], sample, tolerance)
         if backward is None:
             continue
         grads, expected = _gradients(results, leaves)
         detached = {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}
-        _compare(evaluate(backward, detached, grads, sample), expected, sample)
+        _compare(evaluate(backward, detached, grads, sample), expected, sample, tolerance)
 
 
 def takes_float64(
@@ -55,17 +58,21 @@ def takes_float64(
         RefusedError: its results for bfloat16 arguments are not bfloat16.
     """
     sample = assumption.sample(0)
-    with _Dtypes() as dtypes:
-        function.call(*(v.double() if _is_float(v) else v for v in sample.values.values()))
+    is_narrow = _computes_in_narrow_dtypes(function, sample)
     results = function.call(*(v.bfloat16() if _is_float(v) else v for v in sample.values.values()))
     for result in results if isinstance(results, (tuple, list)) else [results]:
         if result.dtype not in (torch.bfloat16, torch.bool, torch.int64):
             raise RefusedError(
                 f"a result of dtype {str(result.dtype).removeprefix('torch.')} for bfloat16 arguments", 3
             )
-    return not dtypes.seen & {torch.float32, torch.float16, torch.bfloat16} and _is_exact(
-        function, sample, forward, backward
-    )
+    return not is_narrow and _is_exact(function, sample, forward, backward)
+
+
+def _computes_in_narrow_dtypes(function: Function, sample: Sample) -> bool:
+    """Whether something in the function is of another floating-point dtype than its arguments of float64."""
+    with _Dtypes() as dtypes:
+        function.call(*(v.double() if _is_float(v) else v for v in sample.values.values()))
+    return bool(dtypes.seen & {torch.float32, torch.float16, torch.bfloat16})
 
 
 def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backward: dict[str, Any] | None) -> bool:
@@ -147,10 +154,10 @@ def _is_finite(function: Function, assumption: Any, drawn_between: Collection[st
     return all(bool((tensor.abs() <= _LARGEST).all()) for tensor in (*results, *grads) if tensor is not None)
 
 
-def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -> bool:
+def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -> set[str]:
     """Raises RefusedError where a pointwise function does not take tensors of any shape, as its kernels do. Returns
-    whether it takes tensors whose last dimension has no elements, which some cannot cut."""
-    sample, no_columns = assumption.sample(0), True
+    which tensors it does not take of those that have no `columns`, or no `rows`: some functions cannot cut these."""
+    sample, refused = assumption.sample(0), set()
     cuts = [Cut(**cut) for cut in forward["cuts"]] if assumption.cuts is not None else None
     for shape in _ANY_SHAPES:
         if cuts and not shape:
@@ -161,8 +168,8 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
         try:
             results = _results(function, values)
         except Exception as error:  # It does not take them.
-            if cuts and shape[-1] == 0:
-                no_columns = False
+            if cuts and 0 in shape:
+                refused.add("rows" if shape[-1] else "columns")
                 continue
             raise RefusedError(f"that it takes no tensors of shape {shape}", 4) from error
         ours = evaluate(forward, values, [], sample, shape)
@@ -170,7 +177,7 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
         if [tuple(result.shape) for result in results] != expected:
             raise RefusedError(f"a result of another shape for tensors of shape {shape}", 4)
         _compare(ours, results, sample)
-    return no_columns
+    return refused
 
 
 def _of_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -432,7 +439,8 @@ def _running(op: str, rows: Tensor, dim: int) -> Tensor:
     return function(rows.flip(dim), dim).flip(dim) if op.endswith("_back") else function(rows, dim)
 
 
-def _compare(ours: list[Tensor | None], theirs: list[Tensor | None], sample: Sample) -> None:
+def _compare(ours: list[Tensor | None], theirs: list[Tensor | None], sample: Sample, tolerance: float = 0.0) -> None:
+    """Raises RefusedError where they differ; `tolerance` is the share of the largest number that they may."""
     for left, right in zip(ours, theirs, strict=True):
         if left is None or right is None:
             same = (left is None and (right is None or not right.any())) or (right is None and not left.any())
@@ -440,7 +448,10 @@ def _compare(ours: list[Tensor | None], theirs: list[Tensor | None], sample: Sam
             left = left.to(right.dtype)
             # Numbers of rows, and of a row's elements, have sizes of 1 here.
             left = left.reshape(right.shape) if left.numel() == right.numel() else left.expand(right.shape)
-            same = torch.allclose(left.double(), right.double(), rtol=1e-6, atol=1e-9, equal_nan=True)
+            finite = right[right.isfinite()].double().abs()
+            largest = float(finite.max()) if tolerance and finite.numel() else 0.0
+            atol = 1e-9 + tolerance * largest
+            same = torch.allclose(left.double(), right.double(), rtol=1e-6, atol=atol, equal_nan=True)
         if not same:
             scalars = {k: v for k, v in sample.values.items() if not isinstance(v, Tensor)}
             values = " where " + ", ".join(f"{name} is {value}" for name, value in scalars.items()) if scalars else ""

@@ -22,11 +22,11 @@ def broadcast_cases(count: int, alike: bool = False) -> tuple[tuple[Shape, ...],
     return *cases, ((5, 1), *[(1, 7)] * (count - 1))
 
 
-def part_cases(*parts: int, alike: bool = False, shortest: int = 0) -> tuple[tuple[Shape, ...], ...]:
+def part_cases(*parts: int, alike: bool = False, shortest: int = 0, fewest: int = 0) -> tuple[tuple[Shape, ...], ...]:
     """A shape for each tensor, whose last dimension is cut into so many parts: all alike, then each of them broadcast
-    in the other dimensions, unless `alike`; parts have `shortest` elements or more."""
+    in the other dimensions, unless `alike`; of `fewest` rows or more, whose parts have `shortest` elements or more."""
     shapes = ((4, 33), (6, 20), (1,), (17,), (5, 1), (0, 5), (5, 0), (2, 3, 64), (101, 1001))
-    cases = [(shape,) * len(parts) for shape in shapes if shape[-1] >= shortest]
+    cases = [(shape,) * len(parts) for shape in shapes if shape[-1] >= shortest and shape[0] >= fewest]
     if not alike and len(parts) > 1:
         for i in range(len(parts)):
             for shape in ((6, 40), (2, 3, 33), (3, 4, 64)):
