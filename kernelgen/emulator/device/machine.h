@@ -131,7 +131,7 @@ struct Block {
   // Shared memory as threads see it, and as the copy engine and wgmma see it: a fence copies the first to the second,
   // as far as it has been written since the last fence.
   char *shared, *async_shared;
-  static constexpr uint32_t kChunk = 512;           // Bytes.
+  static constexpr uint32_t kChunk = 512;            // Bytes.
   uint64_t changed[kWindow / kChunk / 64 + 1] = {};  // Chunks of `shared`, a bit each.
   std::vector<std::unique_ptr<Warp>> warps;
   Barrier barriers[16];
