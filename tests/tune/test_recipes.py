@@ -96,8 +96,10 @@ STRUCTS = {
     ("linear_activation", "wgmma, swapped tiles of 192 x 104"): ("tuning.h", "sm90::Defaults<sm90::Swapped192x104>"),
     ("linear_activation", "wgmma, swapped tiles of 256 x 160"): ("tuning.h", "sm90::Defaults<sm90::Swapped256x160>"),
     ("linear_activation", "wgmma, halves of swapped tiles"): ("tuning.h", "sm90::Defaults<sm90::SwappedHalves>"),
-    ("linear_activation", "wgmma, halves of small swapped tiles"): ("tuning.h", "sm90::Defaults<sm90::SwappedSmallHalves>"),
-    ("linear_activation", "wgmma, quarters of small swapped tiles"): ("tuning.h", "sm90::Defaults<sm90::SwappedSmallQuarters>"),
+    **{
+        ("linear_activation", f"wgmma, {parts} of small swapped tiles"): ("tuning.h", f"sm90::Defaults<sm90::{name}>")
+        for parts, name in (("halves", "SwappedSmallHalves"), ("quarters", "SwappedSmallQuarters"))
+    },
     ("linear_activation", "mma.sync, many tiles"): ("tuning.h", "sm80::Defaults<sm80::Large>"),
     ("linear_activation", "mma.sync, few tiles"): ("tuning.h", "sm80::Defaults<sm80::Small>"),
     ("linear_activation", "gradient"): ("tuning.h", "BackwardDefaults"),
