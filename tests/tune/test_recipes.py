@@ -96,14 +96,10 @@ STRUCTS = {
     ("linear_activation", "wgmma, swapped tiles of 192 x 104"): ("tuning.h", "sm90::Defaults<sm90::Swapped192x104>"),
     ("linear_activation", "wgmma, swapped tiles of 256 x 160"): ("tuning.h", "sm90::Defaults<sm90::Swapped256x160>"),
     ("linear_activation", "wgmma, halves of swapped tiles"): ("tuning.h", "sm90::Defaults<sm90::SwappedHalves>"),
-    ("linear_activation", "wgmma, halves of small swapped tiles"): (
-        "tuning.h",
-        "sm90::Defaults<sm90::SwappedSmallHalves>",
-    ),
-    ("linear_activation", "wgmma, quarters of small swapped tiles"): (
-        "tuning.h",
-        "sm90::Defaults<sm90::SwappedSmallQuarters>",
-    ),
+    **{
+        ("linear_activation", f"wgmma, {parts} of small swapped tiles"): ("tuning.h", f"sm90::Defaults<sm90::{name}>")
+        for parts, name in (("halves", "SwappedSmallHalves"), ("quarters", "SwappedSmallQuarters"))
+    },
     ("linear_activation", "mma.sync, many tiles"): ("tuning.h", "sm80::Defaults<sm80::Large>"),
     ("linear_activation", "mma.sync, few tiles"): ("tuning.h", "sm80::Defaults<sm80::Small>"),
     ("linear_activation", "gradient"): ("tuning.h", "BackwardDefaults"),
@@ -422,8 +418,8 @@ def test_on_the_cpu_the_grain_is_tuned(project, op):
 
 def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, monkeypatch):
     lab = lab_of("linear_activation")
-    rows, columns = (1, 65, 128, 256, 384, 512, 1024, 2048, 8192), (520, 1024, 4096, 6144, 11008, 14336)
-    sizes = [(m, n, k) for m in rows for n in columns for k in (512, 1000, 4096)]
+    rows, columns = (1, 65, 128, 256, 384, 400, 512, 1024, 2048, 8192), (520, 1024, 2048, 4096, 6144, 11008, 14336)
+    sizes = [(m, n, k) for m in rows for n in columns for k in (512, 1000, 4096, 8192)]
     (tmp_path / "main.cpp").write_text(
         '#include <cstdio>\n#include "sm90/tile_choice.h"\nusing namespace linear_activation_kernel;\n'
         "const auto print = [](auto tile) {\n"
@@ -556,8 +552,12 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         "sm90/forward.cu T=float16 GROUP=LARGE_TILES",
         {"::Large>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
+    ("linear_activation", "wgmma, swapped tiles of 192 x 104", False): (
+        "sm90/forward.cu T=float16 GROUP=SWAPPED_BESIDE",
+        {"::Swapped192x104>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
+    ),
     ("linear_activation", "wgmma, halves of small tiles", False): (
-        "sm90/forward.cu T=float16 GROUP=SMALL_TILES",
+        "sm90/forward.cu T=float16 GROUP=SPLIT_TILES",
         {"::Halves>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "gradient", True): ("backward.cu T=float16", {}),

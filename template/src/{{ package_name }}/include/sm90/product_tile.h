@@ -1,5 +1,5 @@
-// The tile of a matrix product x Wᵀ by TMA and wgmma, and an estimate of the time that a product takes with such tiles.
-// Plain C++: the host chooses a tile by it.
+// The tile of a matrix product x Wᵀ by TMA and wgmma, and an estimate of the time that a product of 8-bit numbers takes
+// with such tiles. Plain C++: the host chooses a tile by it.
 
 #pragma once
 
@@ -26,11 +26,10 @@ struct Tile {
 };
 
 // The estimated time of a product of m rows and n columns in cycles, less what is the same for all tiles. `stages` are
-// the steps of 128 bytes that k is, and `bytes` is all that is read and written. The constants were fitted to
-// measurements on an H200; l2_bytes, which the L2 cache delivers a cycle, is less at the clocks of 8-bit products.
+// the steps of 128 bytes that k is, `bytes` is all that is read and written, and l2_bytes what the L2 cache delivers a
+// cycle. The constants were fitted to measurements on an H200.
 template <typename Tile>
-int64_t estimated_cycles(
-    int64_t m, int64_t n, int64_t stages, int64_t bytes, int multiprocessors, int64_t l2_bytes = 6075) {
+int64_t estimated_cycles(int64_t m, int64_t n, int64_t stages, int64_t bytes, int multiprocessors, int64_t l2_bytes) {
   // Clusters of four fit on seven eighths of the multiprocessors only: not every GPC has a multiple of four.
   const int64_t resident = (Tile::kCluster > 2 ? multiprocessors * 7 / 8 : multiprocessors) / Tile::kCluster;
   const int64_t clusters =
