@@ -59,6 +59,12 @@ def recipes(folder: Path) -> dict[str, Path]:
     return {re.search(r"ops_by_recipe\.(\w+)", recipe.name)[1]: recipe for recipe in sorted(folders)}
 
 
+def writes_parts(folder: Path) -> bool:
+    """Whether the template in `folder` writes kernels of the parts of a dimension: those of older projects do not."""
+    macros = folder / "template/_macros/formula.jinja"
+    return macros.exists() and "macro result_part(" in macros.read_text(encoding="utf-8")
+
+
 class Renderer:
     """A template with a set of answers.
 

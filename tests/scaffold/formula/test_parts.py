@@ -4,7 +4,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from kernelgen.scaffold.render import writes_parts
 from tests.scaffold.formula.test_formula import formula, formula_of
+from tests.stamped.conftest import REPOSITORY
 from tests.worker.test_trace import POINTWISE
 
 
@@ -62,3 +64,13 @@ def test_a_result_without_parts_may_be_joined_of_whole_tensors():
     traced = formula(POINTWISE, "beside")
     assert [operand["part"] for operand in traced["operands"]] == [None, None]
     assert traced["forward"] == ["out_first = x * y;", "out_second = x - y;"]
+
+
+def test_a_template_without_parts_is_known(tmp_path):
+    """An older project's would write sources that do not compile."""
+    assert writes_parts(REPOSITORY)
+    macros = tmp_path / "template/_macros/formula.jinja"
+    assert not writes_parts(tmp_path)
+    macros.parent.mkdir(parents=True)
+    macros.write_text("{% macro parameters() %}{% endmacro %}")
+    assert not writes_parts(tmp_path)

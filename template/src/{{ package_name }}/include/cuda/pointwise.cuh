@@ -134,7 +134,8 @@ class BroadcastElements {
 
 // Where a tensor's element at a place lies, from its first one on.
 template <bool kVectors, typename T>
-__device__ int64_t offset_of(const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
+__device__ int64_t
+offset_of(const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
   if (operand.flat) return place.element;
   int64_t offset = place.column * operand.step + place.row.places[0] * operand.strides[0];
   if (elements.dimensions() > 1) {
