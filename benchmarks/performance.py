@@ -143,7 +143,7 @@ def part(results: dict[str, Any]) -> list[str]:
 
 def overhead() -> list[str]:
     """The part on the CPU time of a call, from what overhead.py measured."""
-    results = json.loads((summary.RESULTS / "overhead-h200.json").read_text())
+    results = json.loads((summary.RESULTS / "overhead-h100.json").read_text())
     lines = ["## The CPU time of a call", ""]
     lines += [f"`python benchmarks/overhead.py --project DIR`, on an {results['device']}, torch {results['torch']}:"]
     lines += [f"calls on 8 elements that do not wait for their kernels, medians over {results['rounds']} rounds.", ""]
