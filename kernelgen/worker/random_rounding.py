@@ -8,7 +8,9 @@ alike, and so is what a row has in common, such as the logarithm of its sum: suc
 from typing import Any
 
 import torch
+import torch._refs.nn.functional  # Its operators are in the table of decompositions once it is imported.
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -19,6 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _ROUNDINGS = {torch.float16: 1, torch.bfloat16: 1, torch.float32: 16, torch.float64: 256}
 # The same of numbers that are rounded alike: of one operator, such as a logarithm.
 _ALIKE = 4
+# Operators of several steps, one of which is the difference of numbers that may be almost equal: each step is rounded.
+# For narrower dtypes the reference, in float64, has digits to spare.
+_CANCELLING = (torch.ops.aten.gelu.default, torch.ops.aten.gelu_backward.default)
 
 
 class RandomRounding(TorchDispatchMode):
@@ -31,10 +36,14 @@ class RandomRounding(TorchDispatchMode):
     def __init__(self, seed: int, dtype: torch.dtype, *, alike: bool = False) -> None:
         super().__init__()
         self._seed, self._alike = seed, alike
+        self._takes_steps = dtype == torch.float64
         self._most = (_ALIKE if alike else _ROUNDINGS[dtype]) * torch.finfo(dtype).eps
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._takes_steps and func in _CANCELLING:
+            with self:
+                return decomposition_table[func](*args, **(kwargs or {}))
         results = func(*args, **(kwargs or {}))
         # What writes or views memory has results that others hold, too.
         if any(argument.alias_info is not None for argument in func._schema.arguments):

@@ -217,6 +217,28 @@ def test_neighbours_are_off_by_a_rounding():
     assert not torch.equal(other, reference_check._moved(torch.ones(40), 2**-10, seed=1))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "wrong_by", "passes"), [("float64", 0, True), ("float64", 1e-9, False), ("float32", 1e-9, False)]
+)
+def test_an_operator_may_lose_digits_that_another_way_keeps(dtype, wrong_by, passes):
+    """Far below 0 the approximation of a GELU by tanh is x times the difference of almost equal numbers.
+
+    By a sigmoid it is not. That excuses no larger error, and none in a dtype for which the reference has digits to
+    spare.
+    """
+
+    def by_tanh(x):
+        return torch.nn.functional.gelu(x / 100 - 7, approximate="tanh")
+
+    def by_sigmoid(x):
+        z = x / 100 - 7
+        return z * torch.sigmoid(math.sqrt(8 / math.pi) * (z + 0.044715 * z**3)) + wrong_by
+
+    op = an_op(by_sigmoid, by_tanh, inputs=lambda make, rows, columns: (make((rows, columns)),))
+    case = complete(op, {"rows": 1, "columns": 1, "dtype": dtype})
+    assert (same_process.run_case(op, case, 1) is None) == passes
+
+
 @pytest.mark.parametrize(("dtype", "step"), [(torch.float16, 2.0**-24), (torch.float32, 2.0**-149)])
 def test_a_rounding_of_the_smallest_numbers_may_repeat_otherwise(dtype, step):
     """As a share of such numbers it is more than REPEATABLE allows."""
