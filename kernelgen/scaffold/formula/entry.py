@@ -75,7 +75,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     Raises:
         KernelgenError: a result that is joined of parts is not of floating-point numbers.
     """
-    assumption, outputs = traced["assumption"], _first_of_results(traced["paths"][0]["forward"])
+    assumption, outputs = traced["assumption"], parts.first_of_results(traced["paths"][0]["forward"])
     dtypes, cuts = assumption["dtypes"], assumption.get("cuts")
     tensors = [
         parts.with_cut(_value(argument, dtypes[argument["name"]]), (cuts or {}).get(argument["name"]))
@@ -118,18 +118,6 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         facts |= {"operands": parts.operands(tensors, part_names, read), "outputs": written}
         facts |= {key: assumption[key] for key in ("no_columns", "no_rows")}
     return _plain(facts)
-
-
-def _first_of_results(traced: Mapping[str, Any]) -> list[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]:
-    """The first part of each output of a graph, and how that output is cut; None where nothing is."""
-    if "cuts" not in traced:
-        return [(output, None) for output in traced["outputs"]]
-    first = 0
-    firsts = []
-    for cut in traced["cuts"]:
-        firsts.append((traced["outputs"][first], cut))
-        first += cut["parts"]
-    return firsts
 
 
 def _part_names(
@@ -206,7 +194,7 @@ def _backward(
     if paths[0]["backward"] is None:
         return None
     floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
-    outputs = [output for output, _ in _first_of_results(paths[0]["backward"])]
+    outputs = [output for output, _ in parts.first_of_results(paths[0]["backward"])]
     inputs = [tensor for tensor, output in zip(floating, outputs, strict=True) if output is not None]
     if not inputs:
         return None
@@ -249,7 +237,7 @@ def _backward(
         same = copy = None
         if "cut" not in gradient:
             place = next(i for i, output in enumerate(written) if output["tensor"] == gradient["cpp"])
-            same, copy = same_as[place], _uncut(copies[place], written)
+            same, copy = same_as[place], parts.uncut(copies[place], written)
         needed = words.get(f"{tensor['name']}_needed")
         gradient |= {"needed": needed, "same_as": same, "copy_of": copy}
     for tensor in read_by_kernel:
@@ -296,11 +284,6 @@ def _backward_part_names(
         [g["name"], part, f"grad_{name}"] for g in gradients for (of, part), name in forward.items() if of == g["of"]
     ]
     return _part_names(entry, {"part_names": held}, [*tensors, *gradients])
-
-
-def _uncut(copy: int | None, written: Sequence[Mapping[str, Any]]) -> int | None:
-    """The place of a gradient that is not cut, by that of what kernels write; None where it is a part."""
-    return written[copy]["at"] if copy is not None and written[copy]["part"] is None else None
 
 
 def _same_as(graphs: Sequence[Graph], grads: Sequence[str]) -> list[int | None]:

@@ -72,12 +72,25 @@ def outputs(results: Sequence[Mapping[str, Any]], names: Mapping[tuple[str, int]
     return [output for at, result in enumerate(results) for output in _parts(result, at, names)]
 
 
+def first_of_results(traced: Mapping[str, Any]) -> list[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]:
+    """The first part of each output of a graph, and how that output is cut; None where nothing is."""
+    if "cuts" not in traced:
+        return [(output, None) for output in traced["outputs"]]
+    first = 0
+    firsts = []
+    for cut in traced["cuts"]:
+        firsts.append((traced["outputs"][first], cut))
+        first += cut["parts"]
+    return firsts
+
+
+def uncut(copy: int | None, written: Sequence[Mapping[str, Any]]) -> int | None:
+    """The place of a gradient that is not cut, by that of what kernels write; None where it is a part."""
+    return written[copy]["at"] if copy is not None and written[copy]["part"] is None else None
+
+
 def _parts(value: Mapping[str, Any], at: int, names: Mapping[tuple[str, int], str]) -> list[dict[str, Any]]:
-    plain = dict(value) | {
-        "at": at,
-        "tensor": value["cpp"],
-        "part": None,
-    }
+    plain = dict(value) | {"at": at, "tensor": value["cpp"], "part": None}
     if "cut" not in value:
         return [plain]
     return [plain | {"cpp": names[value["name"], part], "part": part} for part in range(value["cut"]["parts"])]

@@ -1,0 +1,84 @@
+"""Functions that cut the last dimension into parts, or join results of parts, are traced part by part."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402
+
+from .test_trace import POINTWISE, trace, trace_text  # noqa: E402
+
+HALVES, TURNS = {"parts": 2, "in_turns": False}, {"parts": 2, "in_turns": True}
+WHOLE = {"parts": 1, "in_turns": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "results"),
+    [
+        ("gelu_bias", None, None),
+        ("chunked_geglu", {"x": HALVES}, [WHOLE]),
+        ("sliced_swiglu", {"x": HALVES, "bias": HALVES}, [WHOLE]),
+        ("pair_norm", {"x": TURNS}, [WHOLE]),
+        ("rotate_half", {"x": HALVES, "cos": HALVES, "sin": HALVES}, [HALVES]),
+        ("rotate_pairs", {"x": TURNS}, [TURNS]),
+        ("three_parts", {"x": {"parts": 3, "in_turns": False}}, [WHOLE] * 3),
+        ("beside", {}, [HALVES]),
+        ("masked_gate", {"x": HALVES}, [WHOLE]),
+    ],
+)
+def test_the_last_dimension_may_be_cut_into_parts(name, arguments, results):
+    facts = trace(POINTWISE, name)
+    assert facts["assumption"].get("cuts") == arguments
+    assert facts["paths"][0]["forward"].get("cuts") == results
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return F.glu(x)",
+        "a, b = torch.split(x, x.size(-1) // 2, dim=-1); return a * b.sigmoid()",
+        "n = x.shape[-1] // 2; return x.narrow(-1, 0, n) * x.narrow(-1, n, n).sigmoid()",
+        "n = x.shape[-1] // 2; return x[..., :n] * x[..., n:].sigmoid()",
+        "a, b = x.unflatten(-1, (2, -1)).unbind(-2); return a * b.sigmoid()",
+        "y = x.reshape(*x.shape[:-1], 2, -1); return y[..., 0, :] * y[..., 1, :].sigmoid()",
+        "a, b = x.tensor_split(2, -1); return a * b.sigmoid()",
+    ],
+)
+def test_halves_are_spelled_in_many_ways(tmp_path, body):
+    assert trace_text(tmp_path, body)["assumption"]["cuts"] == {"x": HALVES}
+
+
+def test_sums_of_parts_are_sums_of_operands(tmp_path):
+    path = trace_text(tmp_path, "return x.unflatten(-1, (-1, 3)).mean(-1)")["paths"][0]
+    assert [node["op"] for node in path["forward"]["nodes"]] == ["add", "add", "div"]
+
+
+def test_what_cuts_the_last_dimension_may_refuse_one_without_elements(tmp_path):
+    of_a_third = "q, k, v = x.split(x.shape[-1] // 3, dim=-1); return q * k * v"
+    assert not trace_text(tmp_path, of_a_third)["assumption"]["no_columns"]
+    assert trace_text(tmp_path, "q, k, v = x.chunk(3, -1); return q * k * v")["assumption"]["no_columns"]
+    in_turns = "y = x.reshape(*x.shape[:-1], -1, 2); return y[..., 0] * y[..., 1]"
+    assert not trace_text(tmp_path, in_turns)["assumption"]["no_rows"]
+
+
+def test_roundings_to_float32_are_no_other_path(tmp_path):
+    """Of a difference of products: had they been taken for another path, x would be taken for a mask."""
+    body = """y = x.float().reshape(*x.shape[:-1], -1, 2); a, b = y[..., 0], y[..., 1]
+    return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).type_as(x)"""
+    facts = trace_text(tmp_path, body, "x: Tensor, cos: Tensor, sin: Tensor")
+    assert facts["assumption"]["dtypes"] == dict.fromkeys(("x", "cos", "sin"), "float")
+    assert not facts["takes_float64"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("return x * x.roll(1, -1)", "the operator aten.roll"),
+        ("a, b = x.chunk(2, -1); return a * b.flip(-1)", "the operator aten.split"),
+        ("a, b = x.chunk(2, 1); return a * b", "the operator aten.split"),
+        ("return torch.cat((x[..., 1:], x[..., :1]), -1) * x", "the operator aten.cat"),
+    ],
+)
+def test_elements_of_other_places_are_no_parts(tmp_path, body, reason):
+    with pytest.raises(RefusedError, match=reason):
+        trace_text(tmp_path, body)
