@@ -7,7 +7,7 @@ known lane by lane: of each combination of lanes that meet, one lane comes, wher
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -100,38 +100,43 @@ class PartsReader(Reader):
     def _computed(self, node: fx.Node) -> Tensor:
         """Lane by lane, for each combination of lanes that meet."""
         value, arguments = node.meta["val"], list(dict.fromkeys(node.all_input_nodes))
-        numbers = [self.numbers[argument].broadcast_to(value.shape) for argument in arguments]
-        lanes, places = self._meeting(node, numbers)
-        result = torch.empty(value.shape, dtype=torch.int64)
-        for combination in self._combinations(node, lanes):
+
+        def compute(combination: tuple[int, ...]) -> dict[str, Any]:
             for argument, lane in zip(arguments, combination, strict=True):
                 self.known[argument] = self.lanes[lane]
-            known = self._call(node)
-            is_here = torch.stack([of == lane for of, lane in zip(lanes, combination, strict=True)]).all(0)
-            self.lanes.append(known)
-            result[is_here] = ((len(self.lanes) - 1) * self.size + places)[is_here]
-        return result
+            return self._call(node)
+
+        numbers = [self.numbers[argument].broadcast_to(value.shape) for argument in arguments]
+        return self._lane_by_lane(node, numbers, compute)
 
     def _summed(self, name: str, node: fx.Node) -> Tensor:
         """A sum of lanes, where all terms of each are at the same place."""
-        value, source = node.meta["val"], node.args[0]
-        dims = node.args[1] if len(node.args) > 1 and node.args[1] else range(self.numbers[source].ndim)
-        numbers = self.numbers[source]
+        value, numbers = node.meta["val"], self.numbers[node.args[0]]
+        dims = node.args[1] if len(node.args) > 1 and node.args[1] else range(numbers.ndim)
         dims = [dim % numbers.ndim for dim in ([dims] if isinstance(dims, int) else dims)]
-        moved = numbers.movedim(dims, list(range(len(dims)))).flatten(0, len(dims) - 1)
-        lanes, places = self._meeting(node, list(moved))
-        result = torch.empty(places.shape, dtype=torch.int64)
-        for combination in self._combinations(node, lanes):
+
+        def compute(combination: tuple[int, ...]) -> dict[str, Any]:
             total = self.lanes[combination[0]]
             for lane in combination[1:]:
                 total = self._add("add", [total, self.lanes[lane]], value)
             if name == "mean":
                 total = self._add("div", [total, constant(float(len(combination)))], value)
-            self._noted(node, total)
+            return self._noted(node, total)
+
+        moved = numbers.movedim(dims, list(range(len(dims)))).flatten(0, len(dims) - 1)
+        return self._lane_by_lane(node, list(moved), compute).reshape(value.shape)
+
+    def _lane_by_lane(
+        self, node: fx.Node, numbers: list[Tensor], compute: Callable[[tuple[int, ...]], dict[str, Any]]
+    ) -> Tensor:
+        """The numbers of what is computed of tensors: a new lane for each combination of lanes that meet."""
+        lanes, places = self._meeting(node, numbers)
+        result = torch.empty(places.shape, dtype=torch.int64)
+        for combination in self._combinations(node, lanes):
+            self.lanes.append(compute(combination))
             is_here = torch.stack([of == lane for of, lane in zip(lanes, combination, strict=True)]).all(0)
-            self.lanes.append(total)
             result[is_here] = ((len(self.lanes) - 1) * self.size + places)[is_here]
-        return result.reshape(value.shape)
+        return result
 
     def _meeting(self, node: fx.Node, numbers: list[Tensor]) -> tuple[list[Tensor], Tensor]:
         """The lanes of each tensor of numbers, and the places, which are the same in all."""
