@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -302,14 +302,39 @@ def test_a_system_that_lacks_cores_is_not_taken_for_the_op(monkeypatch, hidden, 
     assert (fault is not None and "by the wall clock" in fault) == faulty
 
 
-def fault_of_calls(monkeypatch, own: float, seconds_a_call: Callable[[int], float]) -> str | None:
-    """What the wall clock says of calls in one graph that take so long by their own events, and by the clock."""
-    answers = {"join_calls": {"captured": True}, "arm": {}, "left": {"seconds": 0.0}}
+@pytest.mark.parametrize(("waits", "faulty"), [([1e-4, 1e-4, 0.0], False), ([1e-4] * wall.TRIES, True)])
+def test_a_machine_that_is_slow_for_a_while_has_left_no_work_elsewhere(monkeypatch, waits, faulty):
+    monkeypatch.setattr(wall, "APART_S", 0)
+    fault = fault_of_calls(monkeypatch, 9e-6, lambda calls: 9e-6, left=iter(waits))
+    assert (fault is not None and "work was left elsewhere" in fault) == faulty
+
+
+def test_launches_that_come_late_do_not_prolong_a_calls_own_time(monkeypatch):
+    """Of the readings two in three are of a slow machine; by the others the op hides two thirds of its time."""
+    monkeypatch.setattr(wall, "READ_S", 60.0)
+    own = itertools.chain([30e-6] * 12, itertools.repeat(3e-6))
+    assert "9.0 µs by the wall clock" in fault_of_calls(monkeypatch, own, lambda calls: 9e-6)
+
+
+def fault_of_calls(
+    monkeypatch,
+    own: float | Iterator[float],
+    seconds_a_call: Callable[[int], float],
+    left: Iterator[float] | None = None,
+) -> str | None:
+    """What the wall clock says of calls in one graph that take so long by their own events, and by the clock; where the
+    GPU works on after a sample, `left` says for how long."""
+    own = itertools.repeat(own) if isinstance(own, float) else own
+    answers = {
+        "join_calls": lambda: {"captured": True},
+        "arm": dict,
+        "left": lambda: {"seconds": next(left) if left else 0.0},
+    }
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**36, 2**37))
     placed = []
     timed = SimpleNamespace(
-        functions={"op": SimpleNamespace(ask=lambda order, **_: answers[order])},
-        run=lambda name, indices: SimpleNamespace(seconds=own),
+        functions={"op": SimpleNamespace(ask=lambda order, **_: answers[order]())},
+        run=lambda name, indices: SimpleNamespace(seconds=next(own)),
         run_joined=lambda name: SimpleNamespace(seconds=seconds_a_call(len(placed))),
         place=lambda sets: placed.__setitem__(slice(None), sets),
         drawing=SimpleNamespace(new_set=lambda: None, nbytes=32_000),

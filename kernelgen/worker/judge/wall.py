@@ -1,12 +1,14 @@
 """Holds the times of a GPU's events, which the op could reach, against the judge's own clock."""
 
-import statistics
+import time
 from typing import Any
 
 import torch
 
-# How often the clock has to disagree.
-TRIES = 3
+# How often the clock has to disagree, and how long after each other: a machine may be slow for some milliseconds.
+TRIES, APART_S = 3, 0.05
+# Readings of a call's own time: as many as fit READ_S, between these bounds.
+LEAST_READINGS, MOST_READINGS, READ_S = 5, 20, 0.05
 # Over how many calls it is read, each on inputs of its own: so many that they take BATCHED_S, between these bounds. A
 # process may wait for a core for milliseconds, so a fault is one that LONGER as many calls show too: beside them such a
 # wait is short.
@@ -29,7 +31,7 @@ def fault_by_the_wall(timed: Any, name: str) -> str | None:
     Another program on this GPU prolongs the one and not the other; what an op hides, it hides each time.
     """
     process = timed.functions[name]
-    own = statistics.median(timed.run(name, [0]).seconds for _ in range(5))
+    own = _own_seconds(timed, name)
     for longer in (1, LONGER):
         fault = _fault_of_a_batch(timed, name, own, calls_of_the_wall(timed, own, longer))
         if not fault:
@@ -38,9 +40,20 @@ def fault_by_the_wall(timed: Any, name: str) -> str | None:
     if fault := fault or timed.check().fault:
         return fault
     process.ask("arm", function=name, indices=[0], backward=timed.backward, graphs=False)
-    if (left := process.ask("left")["seconds"]) > max(LEFT_S, LEFT_SHARE * own):
-        return f"the GPU worked on for {left * 1e6:.0f} µs after the timed stream was through: work was left elsewhere"
-    return None
+    for _ in range(TRIES):
+        if (left := process.ask("left")["seconds"]) <= max(LEFT_S, LEFT_SHARE * own):
+            return None
+        time.sleep(APART_S)
+    return f"the GPU worked on for {left * 1e6:.0f} µs after the timed stream was through: work was left elsewhere"
+
+
+def _own_seconds(timed: Any, name: str) -> float:
+    """Seconds of a call by the GPU's events: the lower quartile of some readings. Where the process waits for a core,
+    launches come late and prolong a reading."""
+    readings, start = [], time.perf_counter()
+    while len(readings) < LEAST_READINGS or (len(readings) < MOST_READINGS and time.perf_counter() - start < READ_S):
+        readings.append(timed.run(name, [0]).seconds)
+    return sorted(readings)[len(readings) // 4]
 
 
 def _fault_of_a_batch(timed: Any, name: str, own: float, sets: int) -> str | None:
