@@ -60,7 +60,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         sys.exit("torch sees no GPU here; run this on a machine with one.")
     options.out.mkdir(parents=True, exist_ok=True)
-    if not project.exists() and not all(run(step, options.out) for step in making(project)):
+    if not all(run(step, options.out) for step in making(project)):
         return 1
     passed = [run(step, options.out) for step in alone if _is_wanted(step, options)]
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -84,8 +84,9 @@ def recipes(*rooms: str) -> list[str]:
 def making(project: Path) -> list[Step]:
     kernelgen = [sys.executable, "-m", "kernelgen"]
     chosen = f"recipes=[{', '.join(recipe for recipe in recipes() if recipe not in GENERATED)}]"
+    stamp = Step("stamp", [*kernelgen, "new", str(project), "--defaults", "--data", chosen], ROOT)
     return [
-        Step("stamp", [*kernelgen, "new", str(project), "--defaults", "--data", chosen], ROOT),
+        *([] if project.exists() else [stamp]),
         Step("build", [*kernelgen, "build", "--arch", "native", "--python", sys.executable], project),
     ]
 
