@@ -28,7 +28,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "--schema", metavar="S", help='the op\'s schema, such as "(Tensor x, float eps=1e-6) -> Tensor"'
     )
-    parser.add_argument("--from", dest="function", metavar="FILE.py:FUNCTION", help="a type-hinted PyTorch function")
+    parser.add_argument("--from", dest="function", metavar="FILE.py:FUNCTION", help="a PyTorch function")
     parser.add_argument(
         "--shapes", metavar="S", help='the shapes of its tensors, such as "x: ... D; weight: D float32 -> ... D"'
     )
@@ -98,6 +98,9 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
     if function.packages:
         packages = ", ".join(function.packages)
         output.note(f"{function.name} imports {packages}; add them to `dependencies` in pyproject.toml.")
+    if function.unsaid:
+        parts = " and ".join(filter(None, (", ".join(function.unsaid[:-1]), function.unsaid[-1])))
+        output.note(f'assumed "{function.schema.text}": annotate {parts} if that is not so')
     _check_shapes_apply(function.schema, options)
     calls = None
     if options.shapes is not None:
@@ -253,6 +256,7 @@ def _with_learned_shapes(
         drawn=learned.cases,
         least=learned.least,
         differentiable=learned.differentiable,
+        drawing=learned.drawing,
         independent=learned.independent,
     )
     return entry | {"recipe": SHAPED} | facts
@@ -273,8 +277,10 @@ def _knows_shapes(home: "Project", options: argparse.Namespace) -> bool:
 
 def _with_kernels(entry: dict[str, Any], home: "Project", calls: list[dict[str, Any]] | None) -> dict[str, Any]:
     """The entry of a recipe that writes the kernels too, where the function decomposes; else the same entry."""
+    from kernelgen.lab.returned import ReturnedError, check_count
     from kernelgen.lab.trace import NotTracedError, trace
     from kernelgen.scaffold.formula.entry import kernels
+    from kernelgen.scaffold.formula.parts import first_of_results
     from kernelgen.scaffold.render import writes_parts
     from kernelgen.toolchain.python import find_python
 
@@ -286,6 +292,7 @@ def _with_kernels(entry: dict[str, Any], home: "Project", calls: list[dict[str, 
         with output.progress(f"tracing {name}"):
             python = find_python(home.root)
             traced = trace(python, home.root, entry["reference"], name, schema["arguments"], recipes, calls)
+        check_count(name, len(schema["returns"]), len(first_of_results(traced["paths"][0]["forward"])))
         facts = kernels(schema, traced)
         if "operands" in facts["traced"] and not writes_parts(home.renderer().folder):
             raise NotTracedError(
@@ -296,6 +303,8 @@ def _with_kernels(entry: dict[str, Any], home: "Project", calls: list[dict[str, 
         if cases := ", ".join(facts["traced"].get("signature", {}).get("kernels_are_for", [])):
             output.note(f"The kernels of {name} are for {cases}; any other call runs reference.py.")
         return entry | facts
+    except ReturnedError:
+        raise
     except KernelgenError as reason:
         output.note(f"The kernels of {name} are yours to write. In the way was {str(reason).rstrip('.')}.")
         return entry

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import KernelgenError, LabError, UsageError
+from kernelgen.lab.returned import check_count
 from kernelgen.lab.worker_process import WorkerProcess
 from kernelgen.scaffold.schema.model import Schema
 from kernelgen.scaffold.shapes import trials
@@ -16,6 +17,8 @@ from kernelgen.scaffold.shapes.parser import Shapes, parse
 
 # Importing torch from a cold disk takes most of it.
 LIMIT_S = 120.0
+# What `make` is told of tensors that may not require a gradient, and of those whose numbers lie between 0 and 1.
+_FROZEN, _BOUNDED = "differentiable=False", "between=(0.1, 0.9)"
 
 
 class NotLearnedError(KernelgenError):
@@ -35,13 +38,15 @@ class Learned:
     """Shapes of a function; `assumed`: they were not given.
 
     `cases` are those of the tests that it takes, `least` the smallest of each size, `differentiable` the arguments that
-    gradients reach, `independent` whether leading dimensions may be a batch.
+    gradients reach, `drawing` what the tests' `make` is told of some, `independent` whether leading dimensions may be a
+    batch.
     """
 
     shapes: Shapes
     cases: list[Case]
     least: dict[str, int]
     differentiable: list[str]
+    drawing: dict[str, str]
     independent: bool
     assumed: bool
 
@@ -59,6 +64,8 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
         _refuse_writes(answer)
         if "reason" in answer:
             raise NotLearnedError(answer["reason"])
+        if given is None:
+            check_count(function, len(schema.returns), answer["returned"])
         shapes = parse(answer["shapes"], schema)
         operator = Operator(function, "forward", shapes)
         drawn = trials.test_cases(operator)
@@ -83,11 +90,14 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
             if valid and "error" not in next(answers):
                 least.setdefault(name, size)
         call = trials.call(operator, drawn[0])
-        names = worker.ask("gradients", call=call)["names"]
+        gradients, bounded = worker.ask("gradients", call=call), worker.ask("bounded", call=call)["names"]
         batched = trials.batched(operator)
         independent = batched is not None and worker.ask("independent", call=call, places=batched)["holds"]
     least = {name: least.get(name, 3) for name, _ in trial_sizes}
-    return Learned(shapes, taken, least, names, independent, given is None)
+    drawing = dict.fromkeys(gradients["refused"], _FROZEN)
+    for name in bounded:
+        drawing[name] = ", ".join([*filter(None, [drawing.get(name)]), _BOUNDED])
+    return Learned(shapes, taken, least, gradients["names"], drawing, independent, given is None)
 
 
 def _refuse_writes(answer: dict[str, Any]) -> None:

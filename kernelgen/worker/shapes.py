@@ -1,11 +1,11 @@
 """Learns the shapes of a function by calls with small tensors, and says what it returns for arguments of given shapes.
 
 The request has the `source` of a file, the `function` in it and its `arguments` (a schema's entry). Orders are `learn`,
-`results` and `gradients`; lab/shapes.py gives them.
+`results`, `gradients`, `bounded` and `independent`; lab/shapes.py gives them.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,11 +63,12 @@ class Orders:
         self.function, self.arguments = function, arguments
 
     def learn(self) -> dict[str, Any]:
-        """`shapes` in the language of `add-op --shapes`; or `reason`, why none was learned; or `written`, the names of
-        arguments that the function writes to."""
+        """`shapes` in the language of `add-op --shapes`, and how many tensors were `returned`; or `reason`, why none
+        was learned; or `written`, the names of arguments that the function writes to."""
         with quiet(), torch.no_grad():
             try:
-                return {"shapes": Learner(self.function, self.arguments).shapes()}
+                shapes, returned = Learner(self.function, self.arguments).shapes()
+                return {"shapes": shapes, "returned": returned}
             except NotLearnedError as error:
                 return {"reason": str(error)}
             except WrittenError as error:
@@ -84,19 +85,58 @@ class Orders:
             return {"results": [self._result(call) for call in calls]}
 
     def gradients(self, call: list[dict[str, Any]]) -> dict[str, Any]:
-        """The `names` of the tensors that the results' gradients reach, if the arguments are as in `results`."""
+        """The `names` of the tensors that the results' gradients reach, if the arguments are as in `results`, and of
+        those that may not require one, `refused`."""
+        names = [argument["name"] for argument, value in zip(self.arguments, call, strict=True) if _is_floating(value)]
         with quiet():
-            values = [_made(argument, torch.Generator().manual_seed(0)) for argument in call]
-            leaves = {
-                argument["name"]: value.requires_grad_()
-                for argument, value in zip(self.arguments, values, strict=True)
-                if isinstance(value, Tensor) and value.is_floating_point()
-            }
-            results = [r for r in pytree.tree_leaves(_call(self.function, self.arguments, values)) if r.requires_grad]
-            if not results or not leaves:
+            try:
+                return {"names": self._reached(call, names), "refused": []}
+            except RuntimeError:  # PyTorch refuses the gradient of some, such as the running mean of a batch norm.
+                refused = [name for name in names if self._is_refused(call, name)]
+                allowed = [name for name in names if name not in refused]
+                return {"names": self._reached(call, allowed), "refused": refused}
+
+    def _is_refused(self, call: list[dict[str, Any]], name: str) -> bool:
+        try:
+            self._reached(call, [name])
+        except RuntimeError:
+            return True
+        return False
+
+    def _reached(self, call: list[dict[str, Any]], names: list[str]) -> list[str]:
+        """Those of the tensors with these names that a gradient comes to, if all of them require one."""
+        values = [_made(argument, torch.Generator().manual_seed(0)) for argument in call]
+        leaves = {
+            argument["name"]: value.requires_grad_()
+            for argument, value in zip(self.arguments, values, strict=True)
+            if argument["name"] in names
+        }
+        results = [r for r in pytree.tree_leaves(_call(self.function, self.arguments, values)) if r.requires_grad]
+        if not results or not leaves:
+            return []
+        grads = torch.autograd.grad([r.sum() for r in results], list(leaves.values()), allow_unused=True)
+        return [name for name, grad in zip(leaves, grads, strict=True) if grad is not None]
+
+    def bounded(self, call: list[dict[str, Any]]) -> dict[str, Any]:
+        """The `names` of the tensors whose numbers have to lie between 0 and 1, as variances do: with others the
+        results are not finite."""
+        names = [argument["name"] for argument, value in zip(self.arguments, call, strict=True) if _is_floating(value)]
+        with quiet(), torch.no_grad():
+            if self._is_finite(call, []) or not self._is_finite(call, names):
                 return {"names": []}
-            grads = torch.autograd.grad([r.sum() for r in results], list(leaves.values()), allow_unused=True)
-            return {"names": [name for name, grad in zip(leaves, grads, strict=True) if grad is not None]}
+            for name in list(names):
+                fewer = [other for other in names if other != name]
+                names = fewer if self._is_finite(call, fewer) else names
+            return {"names": names}
+
+    def _is_finite(self, call: list[dict[str, Any]], bounded: Collection[str]) -> bool:
+        values = [_made(argument, torch.Generator().manual_seed(0)) for argument in call]
+        values = [
+            value.sigmoid() if argument["name"] in bounded else value
+            for argument, value in zip(self.arguments, values, strict=True)
+        ]
+        results = pytree.tree_leaves(_call(self.function, self.arguments, values))
+        return all(bool(result.isfinite().all()) for result in results)
 
     def independent(self, call: list[dict[str, Any]], places: list[int]) -> dict[str, Any]:
         """Whether each part along the first dimension of the arguments at `places` gives its part of the results."""
@@ -158,6 +198,11 @@ def _is_independent(
     return True
 
 
+def _is_floating(argument: dict[str, Any]) -> bool:
+    """Whether an argument of a call is a tensor, not a list of them, of a dtype that has gradients."""
+    return not argument.get("list", True) and getattr(torch, argument["dtype"]).is_floating_point
+
+
 def _made(argument: dict[str, Any], generator: torch.Generator) -> Any:
     if "sample" in argument:
         return eval(argument["sample"], {"torch": torch})
@@ -209,7 +254,8 @@ class Learner:
         if any(argument["mutated"] for argument in arguments):
             raise NotLearnedError("that it writes to its arguments")
 
-    def shapes(self) -> str:
+    def shapes(self) -> tuple[str, int]:
+        """Shapes in the language of `add-op --shapes`, and the number of results."""
         error: Exception | None = None
         for assumption in itertools.islice(self.assumptions(), _MOST_TRIES):
             try:
@@ -219,7 +265,7 @@ class Learner:
             except Exception as reason:  # It does not take such arguments.
                 error = error or reason
                 continue
-            return self.described(assumption, results)
+            return self.described(assumption, results), len(results[0])
         raise NotLearnedError(f"that it takes no tensors of the shapes that were tried ({in_a_line(error)})")
 
     def assumptions(self) -> Iterator[Assumption]:

@@ -27,6 +27,7 @@ def shaped(
     drawn: list[Case] | None = None,
     least: Mapping[str, int] | None = None,
     differentiable: Collection[str] | None = None,
+    drawing: Mapping[str, str] | None = None,
     independent: bool = True,
 ) -> dict[str, Any]:
     """The keys `schema` and `shapes` of an op's entry.
@@ -36,6 +37,7 @@ def shaped(
         drawn: the cases of its tests, by default all that the shapes allow.
         least: the smallest of each size that it takes, where that is not 0.
         differentiable: the arguments that gradients reach, if that is known.
+        drawing: what the `make` of tests and lab is told of arguments, beside their shapes.
         independent: whether what lies at each place of the leading dimensions has nothing to do with the rest.
 
     Raises:
@@ -65,8 +67,8 @@ def shaped(
         "autocast": trials.has_autocast(forward),
         "batched": batched,
         "batched_backward": (trials.batched(operators[1]) or []) if len(operators) > 1 else [],
-        "tests": trials.tests(forward, drawn, backward, batched),
-        "lab": trials.lab(forward, operators[1] if len(operators) > 1 else None, least or {}),
+        "tests": trials.tests(forward, drawn, backward, batched, drawing or {}),
+        "lab": trials.lab(forward, operators[1] if len(operators) > 1 else None, least or {}, drawing or {}),
     }
     # No part is the same object as another: YAML would write anchors.
     return json.loads(json.dumps({"schema": forward.entry, "shapes": facts}))

@@ -24,9 +24,11 @@ _MEASURED_ON_CPU = {"small": 1 << 14, "large": 1 << 20}
 _LARGEST_FUZZED = 300
 
 
-def tests(operator: Operator, drawn: list[Case], backward: str, batched: list[int] | None) -> dict[str, Any]:
+def tests(
+    operator: Operator, drawn: list[Case], backward: str, batched: list[int] | None, drawing: Mapping[str, str]
+) -> dict[str, Any]:
     sizes = sizes_of(operator.shapes)
-    arguments = _arguments(operator, f"*{LEADING}")
+    arguments = _arguments(operator, f"*{LEADING}", drawing)
     return {
         "dtypes": dtypes(operator),
         "names": list(sizes.names),
@@ -59,8 +61,9 @@ def _returned(arguments: list[str], indent: str) -> list[str]:
     return lines.collection(f"{indent}return (", arguments, ")")
 
 
-def _arguments(operator: Operator, leading: str) -> list[str]:
-    """The arguments of a call in Python, from sizes and `make`; without those that are given by name alone."""
+def _arguments(operator: Operator, leading: str, drawing: Mapping[str, str]) -> list[str]:
+    """The arguments of a call in Python, from sizes and `make`; without those that are given by name alone. `drawing`
+    is what else `make` is told of some."""
     values = {tensor.name: tensor for tensor in operator.tensors}
     items = []
     for argument, entry in zip(operator.schema.arguments, operator.entry["arguments"], strict=True):
@@ -68,17 +71,17 @@ def _arguments(operator: Operator, leading: str) -> list[str]:
             continue
         value = values.get(argument.name)
         if value is not None:
-            items.append(_drawn(value, leading))
+            items.append(_drawn(value, leading, drawing.get(value.name)))
         else:
             items.append(argument.name if argument.name in operator.size_names else entry["sample"])
     return items
 
 
-def _drawn(value: Value, leading: str) -> str:
+def _drawn(value: Value, leading: str, told: str | None) -> str:
     dims = ([leading] if value.shape.leading else []) + [dim.python() for dim in value.shape.dims]
     shape = lines.tuple_of(dims)
     if value.dtype == "float":
-        drawn = f"make({shape})"
+        drawn = f"make({shape}, {told})" if told else f"make({shape})"
     elif value.dtype == "bool":
         drawn = f"make.integers({shape}, 2).bool()"
     elif is_floating(value.dtype):
@@ -171,9 +174,11 @@ def batched(operator: Operator) -> list[int] | None:
 # ---- lab.py
 
 
-def lab(operator: Operator, backward: Operator | None, least: Mapping[str, int]) -> dict[str, Any]:
+def lab(
+    operator: Operator, backward: Operator | None, least: Mapping[str, int], drawing: Mapping[str, str]
+) -> dict[str, Any]:
     sizes = sizes_of(operator.shapes)
-    arguments = _arguments(operator, LEADING)
+    arguments = _arguments(operator, LEADING, drawing)
     names = [f"{name}: int" for name in sizes.names]
     repairs = _repairs(operator, sizes)
     moved = "Every tensor is read once or written once: change it if the op does otherwise."

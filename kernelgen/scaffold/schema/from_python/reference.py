@@ -1,4 +1,4 @@
-"""A type-hinted Python function as the reference of a new operator."""
+"""A Python function as the reference of a new operator."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import ast
 import difflib
 import keyword
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelgen.errors import UsageError
-from kernelgen.scaffold.schema.from_python import said_shapes, signature
+from kernelgen.scaffold.schema.from_python import said_shapes, signature, unsaid
 from kernelgen.scaffold.schema.from_python.dependencies import with_dependencies
-from kernelgen.scaffold.schema.from_python.source_file import FunctionError, SourceFile, bound_names, global_names
+from kernelgen.scaffold.schema.from_python.source_file import (
+    FunctionError,
+    SourceFile,
+    bound_names,
+    global_names,
+    own_nodes,
+)
 from kernelgen.scaffold.schema.model import Schema
 
 # Decorators that change how a function runs but not what it computes; the reference has none of them.
@@ -37,7 +43,8 @@ class Reference:
 
     `source` is the text of a file of its own: the imports, helpers and constants that it needs, and the
     function. `packages` are the packages it imports besides Python's own and torch. `shapes` are those that it says of
-    its tensors, in annotations of jaxtyping, which the text has no more, or in its docstring.
+    its tensors, in annotations of jaxtyping, which the text has no more, or in its docstring. `unsaid` are the
+    arguments that have no annotation, and "its result" likewise: their types were assumed.
     """
 
     name: str
@@ -46,6 +53,7 @@ class Reference:
     docstring: str = ""
     packages: tuple[str, ...] = ()
     shapes: str = ""
+    unsaid: tuple[str, ...] = ()
 
     def source_as(self, new_name: str) -> str:
         """`source` with the function under another name.
@@ -98,13 +106,13 @@ def read(path: Path, name: str, mutates: Sequence[str] = ()) -> Reference:
         if not dotted.startswith(_IGNORED_DECORATORS):
             sentence = f"What @{ast.unparse(called)} does to {name} is not known here; remove the decorator."
             raise file.error(sentence, decorator)
-    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in _own_nodes(function)):
+    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(function)):
         raise file.error(f"{name} is a generator; an operator returns its results at once.", function)
     schema = signature.infer(file, function, mutates)
     shapes = signature.shapes(file, function, schema)
     plain = said_shapes.without_shapes(file)
     source, packages = with_dependencies(plain, _find(plain, name))
-    return Reference(name, schema, source, ast.get_docstring(function) or "", packages, shapes)
+    return Reference(name, schema, source, ast.get_docstring(function) or "", packages, shapes, unsaid.parts(function))
 
 
 def _find(file: SourceFile, name: str) -> ast.FunctionDef:
@@ -137,13 +145,3 @@ def _missing(file: SourceFile, name: str) -> FunctionError:
         return FunctionError(f"{file.path} has no function {name}; did you mean {close[0]}?")
     listed = f"it has {', '.join(functions)}" if functions else "it has none at its top"
     return FunctionError(f"{file.path} has no function {name}; {listed}.")
-
-
-def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """The nodes of a function's body, without those of functions and classes inside it."""
-    stack: list[ast.AST] = list(function.body)
-    while stack:
-        node = stack.pop()
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            stack.extend(ast.iter_child_nodes(node))

@@ -77,6 +77,8 @@ def of_annotations(
 ) -> str:
     """`--shapes` of a function whose tensors and results all are annotated; else an empty string."""
     tensors = [argument.name for argument in schema.arguments if argument.type.is_tensor]
+    if not arguments.keys() >= set(tensors) or len(results) != len(schema.returns):
+        return ""
     said = [_said(file, arguments[name]) for name in tensors]
     returned = [_said(file, node) for node in results]
     if not said or None in said or None in returned:

@@ -1,4 +1,4 @@
-"""The operator schema of a type-hinted Python signature.
+"""The operator schema of a Python signature, by its type hints, and by defaults and returned values where it has none.
 
 Types correspond as in `torch.library.infer_schema` (an `int` is a SymInt). Also taken are torch.layout,
 torch.memory_format, lists of str and of dtypes, and defaults that are lists or constants of the file.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelgen.scaffold.schema.errors import SchemaError
-from kernelgen.scaffold.schema.from_python import constants, said_shapes
+from kernelgen.scaffold.schema.from_python import constants, said_shapes, unsaid
 from kernelgen.scaffold.schema.from_python.container import container_of
 from kernelgen.scaffold.schema.from_python.source_file import SourceFile
 from kernelgen.scaffold.schema.model import Container, Schema
@@ -111,10 +111,11 @@ def _check(file: SourceFile, text: str, node: ast.AST) -> Schema:
 
 
 def _argument(file: SourceFile, argument: ast.arg, default: ast.expr | None, alias: str) -> str:
-    if argument.annotation is None:
+    if argument.annotation is not None:
+        type = _type(file, argument.annotation, argument.arg)
+    elif (type := unsaid.argument(file, default)) is None:
         sentence = f"{argument.arg} has no annotation; write one, such as `{argument.arg}: Tensor`."
         raise file.error(sentence, argument)
-    type = _type(file, argument.annotation, argument.arg)
     if alias:
         word = re.match(r"\w+", type).group()
         type = word + alias + type[len(word) :]
@@ -126,7 +127,12 @@ def _result(file: SourceFile, function: ast.FunctionDef) -> tuple[str, Container
     """The results as a schema has them, and the class that the function returns them in, if any."""
     node = function.returns
     if node is None:
-        raise file.error(f"{function.name} does not say what it returns; write `-> Tensor`, or `-> None`.", function)
+        if (result := unsaid.result(function)) is None:
+            sentence = (
+                f"{function.name} returns now one number of results, now another; write it so that all are alike."
+            )
+            raise file.error(sentence, function)
+        return result, None
     node = _unstring(file, node)
     if isinstance(node, ast.Constant) and node.value is None:
         return "()", None

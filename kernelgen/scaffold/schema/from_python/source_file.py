@@ -132,3 +132,13 @@ def _imports(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
             blocks = [node.body, node.orelse, getattr(node, "finalbody", [])]
             for block in [*blocks, *(h.body for h in getattr(node, "handlers", []))]:
                 yield from _imports(block)
+
+
+def own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """The nodes of a function's body, without those of functions and classes inside it."""
+    stack: list[ast.AST] = list(function.body)
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            stack.extend(ast.iter_child_nodes(node))

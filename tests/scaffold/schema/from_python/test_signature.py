@@ -131,6 +131,33 @@ def test_a_tuple_of_one_type_is_a_list(tmp_path: Path, annotation: str, expected
     assert read(path, "op").schema.text == f"(Tensor x, {expected} s) -> Tensor"
 
 
+@pytest.mark.parametrize(
+    ("signature", "body", "expected", "unsaid"),
+    [
+        ("(x)", "return x", "(Tensor x) -> Tensor", ("x", "its result")),
+        (
+            "(x, eps=EPS)",
+            "return x, (x, x)",
+            "(Tensor x, float eps=1e-6) -> (Tensor, Tensor)",
+            ("x", "eps", "its result"),
+        ),
+        (
+            "(x, k=-2, p=True, mode='a', w=None) -> Tensor",
+            "return x",
+            '(Tensor x, SymInt k=-2, bool p=True, str mode="a", Tensor? w=None) -> Tensor',
+            ("x", "k", "p", "mode", "w"),
+        ),
+        ("(x: Tensor, *, s=1.0)", "def inner():\n        return 1, 2\n    x.add_(s)", None, ("s", "its result")),
+        ("(x: Tensor)", "return (x if x.dim() else -x)", "(Tensor x) -> Tensor", ("its result",)),
+    ],
+)
+def test_what_annotations_leave_unsaid_is_assumed(tmp_path: Path, signature, body, expected, unsaid):
+    path = write(tmp_path, f"from torch import Tensor\nEPS = 1e-6\ndef op{signature}:\n    {body}\n")
+    function = read(path, "op")
+    assert function.schema.text == (expected or "(Tensor x, *, float s=1.0) -> ()")
+    assert function.unsaid == unsaid
+
+
 def test_what_a_schema_has_beyond_infer_schema(tmp_path: Path):
     path = write(
         tmp_path,
