@@ -240,7 +240,7 @@ def _with_learned_shapes(
             output.note(
                 f"The shapes of {options.name} are not known, so write them as --shapes. In the way was {reason}."
             )
-            return entry
+            return entry if reason.sides is None else entry | {"sides": reason.sides}
         output.note(f"--shapes was not held against the function: {reason}.")
         facts = shaped(
             options.name, parse(options.shapes, function.schema), options.backward, docstring=function.docstring

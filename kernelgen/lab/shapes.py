@@ -17,12 +17,19 @@ from kernelgen.scaffold.shapes.parser import Shapes, parse
 
 # Importing torch from a cold disk takes most of it.
 LIMIT_S = 120.0
+# Rows and columns of the tensors that the tests of `blank` draw.
+_SIDES = (17, 20, 1, 0, 101)
 # What `make` is told of tensors that may not require a gradient, and of those whose numbers lie between 0 and 1.
 _FROZEN, _BOUNDED = "differentiable=False", "between=(0.1, 0.9)"
 
 
 class NotLearnedError(KernelgenError):
-    """The message is a sentence without its end: what was in the way."""
+    """The message is a sentence without its end: what was in the way. `sides`: of which rows and columns the function
+    takes tensors that are alike, as the tests of `blank` draw them; None where it was not called."""
+
+    def __init__(self, message: str, sides: list[int] | None = None) -> None:
+        super().__init__(message)
+        self.sides = sides
 
 
 class WritesError(KernelgenError):
@@ -63,7 +70,7 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
         answer = {"shapes": given} if given is not None else worker.ask("learn")
         _refuse_writes(answer)
         if "reason" in answer:
-            raise NotLearnedError(answer["reason"])
+            raise NotLearnedError(answer["reason"], _sides(worker, schema))
         if given is None:
             check_count(function, len(schema.returns), answer["returned"])
         shapes = parse(answer["shapes"], schema)
@@ -98,6 +105,20 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
     for name in bounded:
         drawing[name] = ", ".join([*filter(None, [drawing.get(name)]), _BOUNDED])
     return Learned(shapes, taken, least, gradients["names"], drawing, independent, given is None)
+
+
+def _sides(worker: Any, schema: Schema) -> list[int]:
+    """Those of the sides of `blank` that it takes; none if it does not take the first two."""
+
+    def made(argument: dict[str, Any], size: int) -> dict[str, Any]:
+        if argument["kind"] == "other":
+            return {"sample": argument["sample"]}
+        return {"shape": [size, size], "dtype": "float32", "list": "list" in argument["kind"]}
+
+    calls = [[made(argument, side) for argument in schema.entry()["arguments"]] for side in _SIDES]
+    results = worker.ask("results", calls=calls)["results"]
+    taken = [side for side, result in zip(_SIDES, results, strict=True) if "error" not in result]
+    return taken if taken[:2] == list(_SIDES[:2]) else []
 
 
 def _refuse_writes(answer: dict[str, Any]) -> None:

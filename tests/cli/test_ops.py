@@ -270,11 +270,15 @@ def test_verbs_that_write_sources_can_show_their_plan_first(run, verb):
 def functions(folder: Path) -> Path:
     file = folder / "functions.py"
     file.write_text(
-        "from torch import Tensor\n\n\n"
+        "import torch\nfrom torch import Tensor\n\n\n"
         "def gate(x: Tensor, up: Tensor, scale: float = 1.0) -> Tensor:\n    return x.sigmoid() * up * scale\n\n\n"
         "def products(x: Tensor) -> Tensor:\n    return x @ x.mT\n\n\n"
         "def step_(p: Tensor, g: Tensor, lr: float = 0.1) -> None:\n    p.sub_(lr * g)\n\n\n"
-        "def pack(low: Tensor, high: Tensor) -> Tensor:\n    return (high & 15) << 4 | low & 15\n"
+        "def pack(low: Tensor, high: Tensor) -> Tensor:\n    return (high & 15) << 4 | low & 15\n\n\n"
+        "def pairs(x):\n    return x + 1, x.sum(-1)\n\n\n"
+        "def both(x: Tensor) -> Tensor:\n    return x + 1, x.sum(-1)\n\n\n"
+        "def triples(x: Tensor) -> Tensor:\n    return x.reshape(-1, 3, 7, 5).cumsum(1)\n\n\n"
+        "def spectrum(x: Tensor) -> Tensor:\n    return torch.fft.rfft(x).abs()\n"
     )
     return file
 
@@ -311,6 +315,35 @@ def test_a_function_that_writes_to_its_arguments_is_refused_with_the_schema_to_w
 def test_shapes_are_learned_of_whole_numbers_alone(project, run, tmp_path):
     added = run("add-op", "pack", "--from", f"{functions(tmp_path)}:pack", "--json")
     assert added.json["op"]["shapes"]["text"] == "low, high: ... N int64 -> ... N int64"
+
+
+def test_a_function_without_annotations(project, run, tmp_path):
+    added = run("add-op", "pairs", "--from", f"{functions(tmp_path)}:pairs", "--json")
+    assert added.json["op"]["recipe"] == "row_wise"
+    assert 'assumed "(Tensor x) -> (Tensor, Tensor)": annotate x and its result if that is not so' in added.err
+
+
+@pytest.mark.parametrize("recipe", [[], ["--recipe", "blank"]])
+def test_a_function_that_returns_more_tensors_than_it_says(project, run, tmp_path, recipe):
+    refused = run("add-op", "both", "--from", f"{functions(tmp_path)}:both", *recipe)
+    assert refused.code == 2
+    assert "both returned 2 tensors, its signature says 1; annotate it by `-> tuple[Tensor, Tensor]`." in refused.err
+
+
+@pytest.mark.parametrize(
+    ("function", "sides", "line"),
+    [
+        ("triples", [], 'raise NotImplementedError("inputs not written yet")'),
+        ("spectrum", [17, 20, 1, 101], "cases = ((17, 17), (20, 20), (1, 1), (101, 101))"),
+    ],
+)
+def test_where_no_shapes_are_known_the_tests_draw_what_the_function_takes(
+    project, run, tmp_path, function, sides, line
+):
+    added = run("add-op", function, "--from", f"{functions(tmp_path)}:{function}", "--json")
+    assert added.json["op"]["recipe"] == "blank"
+    assert added.json["op"]["sides"] == sides
+    assert line in (project / OPS / function / f"test_{function}.py").read_text()
 
 
 def test_the_skeleton_is_to_be_had(project, run, tmp_path):

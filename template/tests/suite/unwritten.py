@@ -1,8 +1,9 @@
 """What of an op is still to be written. A test that meets it is expected to fail; any other failure is one.
 
 An op that was made from a schema begins with a reference that raises 'reference not written yet', and with C++ that
-says NOT_WRITTEN where a kernel is to be registered. Those two are looked for in the op's files, so nothing has to be
-taken out of a list when the op is finished: from then on its tests count.
+says NOT_WRITTEN where a kernel is to be registered. Of a function that was never called with success, the tests' inputs
+are to be written too. All that is looked for in the op's files, so nothing has to be taken out of a list when the op is
+finished: from then on its tests count.
 """
 
 import re
@@ -13,6 +14,8 @@ from .op import OpUnderTest
 
 REFERENCE = "reference not written yet"
 KERNEL = "kernel not written yet"
+# What `inputs` of a test raises where no shapes are known that the reference takes.
+INPUTS = "inputs not written yet"
 # Above a loop or a kernel that is stamped without its mathematics.
 LOOP = "// To be written"
 
@@ -23,6 +26,9 @@ def unwritten_parts(folder: Path) -> dict[str, str]:
     place = f"{folder.parent.name}/{folder.name}"
     if REFERENCE in (folder / "reference.py").read_text(encoding="utf-8"):
         parts[REFERENCE] = f"{folder.name}: {REFERENCE}; write {place}/reference.py"
+    for test in sorted(folder.glob("test_*.py")):
+        if INPUTS in test.read_text(encoding="utf-8"):
+            parts[INPUTS] = f"{folder.name}: {INPUTS}; write {place}/{test.name}"
     for source in sorted(folder.rglob("*.cpp")):
         for backend, operator in _not_registered(source):
             reason = f"{operator}: {backend} {KERNEL}; write {place}/{source.name}"
