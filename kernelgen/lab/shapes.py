@@ -81,11 +81,18 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
         results = worker.ask("results", calls=[trials.call(operator, case) for case in drawn])["results"]
         for result in results:
             _refuse_writes(result)
-        taken = [
-            case
-            for i, (case, result) in enumerate(zip(drawn, results, strict=True))
-            if _is_taken(operator, case, result, i)
-        ]
+        try:
+            taken = [
+                case
+                for i, (case, result) in enumerate(zip(drawn, results, strict=True))
+                if _is_taken(operator, case, result, i)
+            ]
+        except UsageError as error:
+            if given is not None:
+                raise
+            # A few calls looked alike, and another does not.
+            reason = f'that "{shapes.text}", which some calls showed, is not so of others'
+            raise NotLearnedError(reason, _sides(worker, schema)) from error
         sizes = sizes_of(shapes)
         trial_sizes = [(name, size) for name in sizes.free if name not in sizes.scalars for size in range(3)]
         smaller = [drawn[0] | {name: size} for name, size in trial_sizes]

@@ -278,6 +278,7 @@ def functions(folder: Path) -> Path:
         "def pairs(x):\n    return x + 1, x.sum(-1)\n\n\n"
         "def both(x: Tensor) -> Tensor:\n    return x + 1, x.sum(-1)\n\n\n"
         "def triples(x: Tensor) -> Tensor:\n    return x.reshape(-1, 3, 7, 5).cumsum(1)\n\n\n"
+        "def tops(x: Tensor) -> Tensor:\n    return x.sort().values[: x.shape[0] // x.shape[1]]\n\n\n"
         "def spectrum(x: Tensor) -> Tensor:\n    return torch.fft.rfft(x).abs()\n"
     )
     return file
@@ -334,6 +335,7 @@ def test_a_function_that_returns_more_tensors_than_it_says(project, run, tmp_pat
     ("function", "sides", "line"),
     [
         ("triples", [], 'raise NotImplementedError("inputs not written yet")'),
+        ("tops", [17, 20, 1, 101], "cases = ((17, 17), (20, 20), (1, 1), (101, 101))"),
         ("spectrum", [17, 20, 1, 101], "cases = ((17, 17), (20, 20), (1, 1), (101, 101))"),
     ],
 )
