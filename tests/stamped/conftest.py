@@ -337,7 +337,7 @@ def small_project(made_once) -> Path:
         )
         # It takes as long as that of `elementwise`, and these tests change and compile nothing of it.
         (project / "src" / "demo_kernels" / "ops" / "my_op" / "kernel.cu").unlink()
-        result = build(project, USE_CUDA="1")
+        result = build(project, USE_CUDA="1", **quickly())
         assert result.returncode == 0, result.stdout + result.stderr
 
     return made_once("small", fill) / "demo-kernels"

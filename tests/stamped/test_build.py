@@ -17,6 +17,14 @@ from .conftest import EVERY_OP, QUICK_NVCC, build, edit, has_cuda_13, python, qu
 PACKAGE = Path("src/demo_kernels")
 
 
+@pytest.fixture
+def project(small_project, copy_of, monkeypatch) -> Path:
+    """A copy of the small project; its C++ is compiled again with the flags that it was compiled with."""
+    for name, value in quickly().items():
+        monkeypatch.setenv(name, value)
+    return copy_of(small_project)
+
+
 def fatbin_architectures(library: Path) -> set[int]:
     """The SM versions of the machine code in a library, read from the headers of its fat binaries."""
     data, architectures = library.read_bytes(), set()
@@ -88,22 +96,19 @@ def test_an_edit_compiles_what_it_touches(full_project, copy_of):
     assert compiled(build(project).stdout) == [f"{op}/kernel.cu", f"{PACKAGE}/_cuda.so"]
 
 
-def test_a_changed_header_compiles_its_users(small_project, copy_of):
-    project = copy_of(small_project)
+def test_a_changed_header_compiles_its_users(project):
     (header,) = (project / PACKAGE / "include").rglob("vector.cuh")
     header.write_text(header.read_text() + "\n")
     assert compiled(build(project).stdout) == [f"{PACKAGE}/ops/elementwise/kernel.cu", f"{PACKAGE}/_cuda.so"]
 
 
-def test_a_changed_flag_compiles_again(small_project, copy_of):
-    project = copy_of(small_project)
+def test_a_changed_flag_compiles_again(project):
     rebuilt = compiled(build(project, TORCH_CUDA_ARCH_LIST="9.0a").stdout)
     assert {Path(name).suffix for name in rebuilt} == {".cu", ".so"}
     assert fatbin_architectures(project / PACKAGE / "_cuda.so") == {90}
 
 
-def test_going_back_to_architectures_is_one_link(small_project, copy_of):
-    project = copy_of(small_project)
+def test_going_back_to_architectures_is_one_link(project):
     assert build(project, TORCH_CUDA_ARCH_LIST="Hopper").returncode == 0
     assert compiled(build(project).stdout) == [f"{PACKAGE}/_cuda.so"]
     assert fatbin_architectures(project / PACKAGE / "_cuda.so") == {80, 90}
@@ -116,8 +121,7 @@ __global__ void hopper_alone(float* x) { *x = 1; }
 """
 
 
-def test_a_file_named_for_an_architecture_is_compiled_for_it_alone(small_project, copy_of):
-    project = copy_of(small_project)
+def test_a_file_named_for_an_architecture_is_compiled_for_it_alone(project):
     op = PACKAGE / "ops" / "elementwise"
     (project / op / "further.sm_90a.cu").write_text(HOPPER_ALONE)
     glue = project / op / "cuda.cpp"
@@ -153,8 +157,7 @@ def test_a_removed_op_leaves_the_library(full_project, copy_of):
     assert result.stdout.strip() == "False", result.stderr
 
 
-def test_a_debug_build_stands_beside_the_release_one(small_project, copy_of):
-    project = copy_of(small_project)
+def test_a_debug_build_stands_beside_the_release_one(project):
     before = (project / PACKAGE / "_cpu.so").read_bytes()
     result = build(project, DEBUG="1", USE_CUDA="0")
     assert result.returncode == 0, result.stderr
@@ -265,8 +268,7 @@ def test_an_editable_install_builds_in_place(full_project, copy_of, tmp_path):
     assert result.stdout.strip() == "{'CPU': None, 'CUDA': None}", result.stderr
 
 
-def test_a_wheel_is_built_from_a_source_distribution(small_project, copy_of, tmp_path):
-    project = copy_of(small_project)
+def test_a_wheel_is_built_from_a_source_distribution(project, tmp_path):
     result = run([sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path)], project)
     assert result.returncode == 0, result.stdout + result.stderr
     (archive,) = tmp_path.glob("*.tar.gz")
@@ -281,8 +283,7 @@ def test_a_wheel_is_built_from_a_source_distribution(small_project, copy_of, tmp
     assert "demo_kernels/_cpu.so" in zipfile.ZipFile(wheel).namelist()
 
 
-def test_an_editable_debug_install_is_found_by_import(small_project, copy_of, tmp_path):
-    project = copy_of(small_project)
+def test_an_editable_debug_install_is_found_by_import(project, tmp_path):
     result = run([sys.executable, "setup.py", "-q", "clean"], project)
     assert result.returncode == 0, result.stdout + result.stderr
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
@@ -300,8 +301,7 @@ def test_an_editable_debug_install_is_found_by_import(small_project, copy_of, tm
     assert result.stdout == "release None\n", result.stderr
 
 
-def test_clean_removes_what_builds_made(small_project, copy_of):
-    project = copy_of(small_project)
+def test_clean_removes_what_builds_made(project):
     assert build(project, DEBUG="1", USE_CUDA="0").returncode == 0
     assert run([sys.executable, "setup.py", "clean"], project).returncode == 0
     left = [path for path in project.rglob("*") if path.suffix in (".so", ".o", ".ninja")]
@@ -333,16 +333,14 @@ elementwise(tensor, tensor, tensor)
 
 # Some toolchains link libstdc++ statically. Mixed with PyTorch's own it would crash where a number is formatted.
 @pytest.mark.parametrize("flags", ["", "-static-libstdc++"])
-def test_too_little_memory_is_an_error_like_any_other(small_project, copy_of, flags):
-    project = copy_of(small_project)
+def test_too_little_memory_is_an_error_like_any_other(project, flags):
     result = build(project, LDFLAGS=flags)
     assert result.returncode == 0, result.stdout + result.stderr
     result = python(project, SHORT_OF_MEMORY)
     assert "RuntimeError: CPU out of memory. Tried to allocate a result of shape (268435456)" in result.stderr
 
 
-def test_symbols_of_static_libraries_stay_inside(small_project, copy_of):
-    project = copy_of(small_project)
+def test_symbols_of_static_libraries_stay_inside(project):
     assert build(project, LDFLAGS="-static-libstdc++").returncode == 0
     for library in ("_cpu.so", "_cuda.so"):
         output = subprocess.check_output(["nm", "-DC", "--defined-only", str(project / PACKAGE / library)], text=True)
@@ -350,9 +348,8 @@ def test_symbols_of_static_libraries_stay_inside(small_project, copy_of):
         assert not re.search(r" [BDRT] (std::|cudaMalloc)", output)
 
 
-def test_two_clean_builds_are_the_same(small_project, copy_of):
+def test_two_clean_builds_are_the_same(project):
     """In one folder: nvcc puts a hash of the path into names, and line numbers need the path."""
-    project = copy_of(small_project)
     shutil.rmtree(project / PACKAGE / "ops" / "my_op")  # One op shows it.
 
     def libraries() -> list[bytes]:
@@ -363,9 +360,8 @@ def test_two_clean_builds_are_the_same(small_project, copy_of):
     assert libraries() == libraries()
 
 
-def test_a_library_of_another_schema_is_not_used(small_project, copy_of):
+def test_a_library_of_another_schema_is_not_used(project):
     """Its glue would read a number as a tensor."""
-    project = copy_of(small_project)
     init = project / PACKAGE / "ops" / "elementwise" / "__init__.py"
     edit(init, ('"(Tensor a, Tensor b, Tensor c) -> Tensor"', '"(Tensor a, Tensor b, float c) -> Tensor"'))
     call = "import torch, demo_kernels; x = torch.ones(3); print(torch.ops.demo_kernels.elementwise(x, x, 2.0))"

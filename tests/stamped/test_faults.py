@@ -54,9 +54,8 @@ def compiler_output(made_once) -> str:
             (project / OPS / name / "kernel.cu").unlink()
             if not name.endswith("_on_cuda"):
                 (project / OPS / name / "cuda.cpp").unlink()
-        configured = run(
-            [sys.executable, "-m", "build_tools", "configure"], project, USE_CUDA="1", TORCH_CUDA_ARCH_LIST="8.0"
-        )
+        variables = {"USE_CUDA": "1", "TORCH_CUDA_ARCH_LIST": "8.0", **quickly()}
+        configured = run([sys.executable, "-m", "build_tools", "configure"], project, **variables)
         assert configured.returncode == 0, configured.stderr
         ninja = [sys.executable, "-m", "ninja", "-k", "0", "-f", "build/release/build.ninja"]
         (folder / "output").write_text(run(ninja, project).stdout)

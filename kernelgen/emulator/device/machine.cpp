@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "accesses.h"
@@ -39,12 +40,38 @@ std::vector<char*> free_stacks;
 long long clock_ticks = 0;
 int spins = 0;  // Yields since a thread was last woken or an operation done.
 Warp* last_warp = nullptr;
+// What the thread that has left found to be next, if anything: a thread, or a pending operation where that is null.
+std::optional<Thread*> next_turn;
+
+Thread* choose_turn();
 
 // ---- Threads --------------------------------------------------------------------------------------------------
 
+// Makes a thread that is about to go on the one whose registers a kernel reads.
+void make_current(Thread& thread) {
+  machine.current = &thread;
+  threadIdx = thread.index;
+  blockIdx = thread.warp->block->index;
+  ++clock_ticks;
+}
+
+// Goes on with the next thread, where nothing but that is due. By way of the scheduler it takes twice as long.
+void enter_next_thread() {
+  if (!machine.failure.empty() || spins > kPatience) return;
+  next_turn = choose_turn();
+  Thread* const next = *next_turn;
+  if (!next || !next->started) return;
+  next_turn.reset();
+  make_current(*next);
+  _longjmp(next->context, 1);
+}
+
 void enter_scheduler() {
   if (tracing) self().trace = trace();
-  if (_setjmp(self().context) == 0) leave_thread();
+  if (_setjmp(self().context) == 0) {
+    if (!tracing) enter_next_thread();
+    leave_thread();
+  }
   if (tracing) enter_scheduler();
 }
 
@@ -56,16 +83,15 @@ void thread_main() {
   leave_thread();
 }
 
-void resume(Thread& thread) {
+// Goes on with a thread; returns the cluster of the thread that comes back, which may be another.
+Cluster& resume(Thread& thread) {
   Block& block = *thread.warp->block;
-  machine.current = &thread;
-  threadIdx = thread.index;
-  blockIdx = block.index;
-  ++clock_ticks;
+  make_current(thread);
   if (_setjmp(scheduler) != 0) {
+    Cluster& cluster = *machine.current->warp->block->cluster;
     machine.current = nullptr;
     machine.may_leave = false;
-    return;
+    return cluster;
   }
   machine.may_leave = true;
   if (thread.started) _longjmp(thread.context, 1);
@@ -80,10 +106,12 @@ void resume(Thread& thread) {
   ucontext_t context;
   getcontext(&context);
   context.uc_stack.ss_sp = thread.stack;
-  context.uc_stack.ss_size = kStack;
+  const size_t colour = reinterpret_cast<uintptr_t>(thread.stack) / kStack % kColours;
+  context.uc_stack.ss_size = kStack - colour * kColour;
   context.uc_link = nullptr;
   makecontext(&context, thread_main, 0);
   setcontext(&context);
+  __builtin_unreachable();
 }
 
 bool all_arrived(const Collective& collective, const Warp& warp) {
@@ -227,14 +255,21 @@ void remove_finished() {
   }
 }
 
-// Lets a thread run, or does a pending operation.
-void step() {
+// The thread that is to run now, or null if that is to be a pending operation.
+Thread* choose_turn() {
   const bool is_random_turn = machine.pace == Pace::kRandom && machine.one_in(256);
   const bool pending_first = machine.pace == Pace::kEager || is_random_turn || spins > kLateOperations;
-  if (pending_first && do_pending()) return;
-  if (Warp* const warp = choose_warp()) {
-    Cluster& cluster = *warp->block->cluster;
-    resume(choose_lane(*warp));
+  if (pending_first && !current_launch->pending.empty()) return nullptr;
+  Warp* const warp = choose_warp();
+  return warp ? &choose_lane(*warp) : nullptr;
+}
+
+// Lets threads run, or does a pending operation.
+void step() {
+  Thread* const thread = next_turn ? *next_turn : choose_turn();
+  next_turn.reset();
+  if (thread) {
+    const Cluster& cluster = resume(*thread);
     if (!machine.failure.empty()) throw Failure{machine.failure};
     if (cluster.live == 0) remove_finished();
   } else if (!do_pending()) {
@@ -271,6 +306,7 @@ void run_all() {
   last_warp = nullptr;
   tracing = false;
   spins = 0;
+  next_turn.reset();
   try {
     run_clusters();
     if (!machine.pending_report.empty()) fail("");

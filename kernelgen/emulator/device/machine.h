@@ -30,9 +30,12 @@ namespace emulator {
 
 constexpr int kLanes = 32;
 constexpr uint32_t kAllLanes = 0xffffffff;
+constexpr size_t kStack = 320 * 1024;  // Of a thread, in bytes.
+// Stacks are in use from one of so many places on, so many bytes apart: what threads use most would else lie a power of
+// two apart, and a cache has room for a few lines of such addresses.
+constexpr size_t kColours = 64, kColour = 17 * 64;
 // Each block has a window of shared memory. An address in PTX is the offset in the window; for another block of the
 // cluster, that block's rank plus one is in the bits from kRankShift on.
-constexpr size_t kStack = 256 * 1024;  // Of a thread, in bytes.
 constexpr uint32_t kWindow = 1 << 18, kRankShift = 24, kReservedShared = 1024;
 
 struct Failure {

@@ -353,7 +353,7 @@ bool is_in_shared(const void* pointer, bool of_cluster) {
 bool is_on_stack(const void* pointer) {
   const char* const address = static_cast<const char*>(pointer);
   const char* const here = static_cast<const char*>(__builtin_frame_address(0));
-  constexpr ptrdiff_t kStackSize = 256 * 1024;
+  constexpr ptrdiff_t kStackSize = kStack;
   return address > here - kStackSize && address < here + kStackSize && self().stack && address >= self().stack &&
          address < self().stack + kStackSize;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import symtable
 import tokenize
 from collections.abc import Iterable, Iterator
@@ -81,10 +82,12 @@ class SourceFile:
         return "\n".join(self.lines[first - 1 : last])
 
 
-def bound_names(statement: ast.stmt) -> set[str]:
+# Asked of every statement of a file for each name that is looked up.
+@functools.lru_cache(maxsize=1024)
+def bound_names(statement: ast.stmt) -> frozenset[str]:
     """The global names that a top-level statement binds."""
     table = symtable.symtable(ast.unparse(statement), "<statement>", "exec")
-    return {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()}
+    return frozenset(s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported())
 
 
 def global_names(source: str) -> tuple[set[str], set[str]]:
