@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _ROUNDINGS = {torch.float16: 1, torch.bfloat16: 1, torch.float32: 16, torch.float64: 256}
 # The same of numbers that are rounded alike: of one operator, such as a logarithm.
 _ALIKE = 4
-# Operators of several steps, one of which is the difference of numbers that may be almost equal: each step is rounded.
-# For narrower dtypes the reference, in float64, has digits to spare.
+# Operators of several steps, one of which is the difference of numbers that may be almost equal: each step is rounded
+# to float64. Roundings to narrower dtypes would lose what the reference, in float64, has digits to spare for.
 _CANCELLING = (torch.ops.aten.gelu.default, torch.ops.aten.gelu_backward.default)
 
 

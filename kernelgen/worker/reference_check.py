@@ -142,17 +142,21 @@ class Expected:
 
     def _allowed_errors(self, seed: int, overflows: bool) -> list[AllowedError]:
         """The reference at neighbours of the inputs and its exact results there, but for float64, in which it has none;
-        and what moves its exact results here: roundings inside and, for what is ill-conditioned and for float64,
-        neighbours of the inputs, and of the cotangents alone (beside equal numbers a norm has another slope)."""
+        and what moves its exact results here: roundings inside, to the op's digits and to float64's, and, for what is
+        ill-conditioned and for float64, neighbours of the inputs, and of the cotangents alone (beside equal numbers a
+        norm has another slope)."""
         is_exact = self._dtype == torch.float64
         rounding, inside = torch.finfo(self._dtype).eps, torch.float64 if is_exact else torch.float32
-        near, exact_near, moved, pulled, rounded, rounded_alike, rounded_low = [], [], [], [], [], [], []
+        near, exact_near, moved, pulled = [], [], [], []
+        rounded, rounded_alike, rounded_low, rounded_exact = [], [], [], []
         for args, cotangents in self._drawn:
             exact_args, exact_cotangents = copies(args, torch.float64), copies(cotangents, torch.float64)
             if not is_exact:
                 neighbours = _moved(copies(args), rounding, seed)
                 near.append(evaluate(self._reference, neighbours, cotangents))
                 exact_near.append(evaluate(self._reference, copies(neighbours, torch.float64), exact_cotangents))
+                with RandomRounding(seed, torch.float64):
+                    rounded_exact.append(evaluate(self._reference, exact_args, exact_cotangents))
             with RandomRounding(seed, inside):
                 rounded.append(evaluate(self._reference, exact_args, exact_cotangents))
             with RandomRounding(seed, inside, alike=True):
@@ -166,7 +170,9 @@ class Expected:
                 pulled.append(evaluate(self._reference, exact_args, moved_cotangents))
                 moved_args = _moved(copies(exact_args), rounding / 2, seed)
                 moved.append(evaluate(self._reference, moved_args, exact_cotangents))
-        of_exact = [(others, self._exacts) for others in (moved, pulled, rounded, rounded_alike, rounded_low)]
+        of_exact = [
+            (others, self._exacts) for others in (moved, pulled, rounded, rounded_alike, rounded_low, rounded_exact)
+        ]
         return [pair for pair in [(near, exact_near), *of_exact] if pair[0]]
 
     def _overflows(self) -> bool:

@@ -239,6 +239,23 @@ def test_an_operator_may_lose_digits_that_another_way_keeps(dtype, wrong_by, pas
     assert (same_process.run_case(op, case, 1) is None) == passes
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(("wrong_by", "passes"), [(1.0, True), (1e30, False)])
+def test_the_reference_has_digits_to_spare_but_not_endlessly(dtype, wrong_by, passes):
+    """So far below 0 that the reference's result is 0, in float64 too; by a sigmoid it is a number of about 1e-37."""
+
+    def by_tanh(x):
+        return torch.nn.functional.gelu(x * 0 - 10, approximate="tanh")
+
+    def by_sigmoid(x):
+        z = x.float() * 0 - 10
+        return (z * torch.sigmoid(math.sqrt(8 / math.pi) * (z + 0.044715 * z**3)) * wrong_by).to(x.dtype)
+
+    op = an_op(by_sigmoid, by_tanh, inputs=lambda make, rows, columns: (make((rows, columns)),))
+    case = complete(op, {"rows": 3, "columns": 5, "dtype": dtype})
+    assert (same_process.run_case(op, case, 1) is None) == passes
+
+
 @pytest.mark.parametrize(("dtype", "step"), [(torch.float16, 2.0**-24), (torch.float32, 2.0**-149)])
 def test_a_rounding_of_the_smallest_numbers_may_repeat_otherwise(dtype, step):
     """As a share of such numbers it is more than REPEATABLE allows."""
