@@ -47,7 +47,10 @@ Value = Node | Name | Number
 
 # What a last bit more or less changes much: a function of such an operator's argument has steps.
 _STEPS = {"round", "floor", "ceil", "trunc", "sign", "remainder", "fmod", "to_bool"}
+_STEPS |= {"to_int8", "to_uint8", "to_int16", "to_int32", "to_int64"}
 _STEPS |= {"eq", "ne", "lt", "le", "gt", "ge"}
+# How a formula calls the place of an element along the last two dimensions.
+COORDINATES = {-2: "row", -1: "column"}
 _COMMUTATIVE = {"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or", "logical_xor"}
 
 
@@ -191,6 +194,8 @@ class Graph:
             return Number(argument["constant"])
         if "place" in argument:
             return Name("place", "int", "element")
+        if "coordinate" in argument:
+            return Name(COORDINATES[argument["coordinate"]], "float", "element")
         if "grad" in argument:
             return Name(self._grads[_part(argument["grad"], argument)], "float", argument["kind"])
         name = argument.get("input") or argument["scalar"]
@@ -271,6 +276,8 @@ def _simplified(op: str, arguments: Sequence[Value]) -> Value | tuple[str, tuple
         return first
     if op == "where" and isinstance(first, Number):
         return arguments[1] if first.value else arguments[2]
+    if op == "logical_and" and Number(True) in (first, second):
+        return second if first == Number(True) else first
     if op == "where" and arguments[1] == arguments[2]:
         return arguments[1]
     if op == "pow":

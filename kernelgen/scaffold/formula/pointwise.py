@@ -7,10 +7,10 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts
-from kernelgen.scaffold.formula.graph import Graph
+from kernelgen.scaffold.formula.graph import COORDINATES, Graph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.pointwise_gradient import backward
-from kernelgen.scaffold.formula.values import DTYPES, named_parts, names_read, plain, scalar_of, value_of
+from kernelgen.scaffold.formula.values import DTYPES, coordinates, named_parts, names_read, plain, scalar_of, value_of
 
 
 def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +43,12 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         tensor["used"] = any(name in read for name in own)
     scalars = [scalar_of(a) for a in schema["arguments"] if a["kind"] == "other"]
     written = parts.outputs(results, part_names)
-    names = [*parameters.values(), *(result["cpp"] for result in results), *(output["cpp"] for output in written)]
+    names = [
+        *COORDINATES.values(),
+        *parameters.values(),
+        *(result["cpp"] for result in results),
+        *(output["cpp"] for output in written),
+    ]
     forward = body(graphs, arguments, names, written)
     facts = {
         "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
@@ -58,7 +63,10 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "twice": assumption["twice"],
         "backward": backward(schema, traced["paths"], tensors, scalars, results, arguments, part_names),
     }
+    if "square" in assumption:
+        facts |= {"square": assumption["square"], "coordinates": coordinates(read)}
     if cuts is not None:
         facts |= {"operands": parts.operands(tensors, part_names, read), "outputs": written}
+        facts["share"] = parts.share([*tensors, *results])
         facts |= {key: assumption[key] for key in ("no_columns", "no_rows")}
     return plain(facts)

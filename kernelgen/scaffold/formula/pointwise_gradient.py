@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelgen.scaffold.formula import parts
-from kernelgen.scaffold.formula.graph import Graph
+from kernelgen.scaffold.formula.graph import COORDINATES, Graph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.values import (
+    coordinates,
     named_parts,
     names_read,
     scalar_of,
@@ -82,7 +83,12 @@ def backward(
     for tensor in read_by_kernel:
         own = [name for (of, _), name in names_of_parts.items() if of == tensor["name"]] or [tensor["cpp"]]
         tensor["used"] = any(name in read for name in own)
-    names = [*words.values(), *(gradient["cpp"] for gradient in gradients), *names_of_parts.values()]
+    names = [
+        *COORDINATES.values(),
+        *words.values(),
+        *(gradient["cpp"] for gradient in gradients),
+        *names_of_parts.values(),
+    ]
     facts = {
         "schema": entry,
         "grads": [
@@ -97,6 +103,7 @@ def backward(
         "operations": max(len(path["backward"]["nodes"]) for path in paths),
         "lines": body(graphs, parameters, names, written),
     }
+    facts["coordinates"] = coordinates(read)
     if "cuts" in paths[0]["backward"]:
         facts |= {"operands": parts.operands(read_by_kernel, names_of_parts, read), "outputs": written}
     return facts

@@ -19,7 +19,14 @@ COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
 # What they are called in a formula.
 _OF_ROWS = {COLUMNS: "columns", ROWS: "row_count", BATCH: "batch"}
 # The kinds and dtypes of results of rows.
-_RESULTS = (("element", "float"), ("row", "float"), ("row", "int"), ("total", "float"))
+_RESULTS = (
+    ("element", "float"),
+    ("element", "int8"),
+    ("element", "uint8"),
+    ("row", "float"),
+    ("row", "int"),
+    ("total", "float"),
+)
 
 
 def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelgen.scaffold.formula import parts
-from kernelgen.scaffold.formula.graph import Graph, Name
+from kernelgen.scaffold.formula.expressions import INTEGERS
+from kernelgen.scaffold.formula.graph import COORDINATES, Graph, Name
 from kernelgen.scaffold.schema.identifiers import identifiers
 
 # What the stamped sources call things: no argument can have such a name in C++.
@@ -38,7 +39,9 @@ def named_parts(
     if not any("cut" in tensor for tensor in tensors):
         return {}
     values = [value["cpp"] for value in (*schema["arguments"], *schema["returns"])]
-    taken = TAKEN | {value + suffix for value in values for suffix in ("", "_operand", "_number", "_row", "_data")}
+    taken = TAKEN | {
+        value + suffix for value in values for suffix in ("", "_operand", "_number", "_row", "_data", "_turns")
+    }
     return parts.part_names(tensors, traced.get("part_names", []), taken)
 
 
@@ -50,6 +53,7 @@ def plain(value: dict[str, Any]) -> dict[str, Any]:
 def value_of(of: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """A tensor: its names, the type of its elements (T or bool), and of one in a formula."""
     types = {"float": ("T", "Number"), "bool": ("bool", "bool"), "int": ("int64_t", "int64_t")}
+    types |= {integer: (type, type) for integer, type in INTEGERS.items()}
     element, number = types[dtype]
     names = {key: of[key] for key in ("name", "python", "cpp")}
     return names | {"dtype": dtype, "element": element, "number": number}
@@ -63,6 +67,11 @@ def scalar_of(argument: Mapping[str, Any]) -> dict[str, Any]:
 def names_read(graphs: Iterable[Graph]) -> set[str]:
     """The C++ names of the arguments that some of the graphs read."""
     return set().union(*(graph.names() for graph in graphs))
+
+
+def coordinates(read: Container[str]) -> list[str]:
+    """The coordinates of an element that a formula reads."""
+    return [name for name in COORDINATES.values() if name in read]
 
 
 def unchanged(graphs: Sequence[Graph], grads: Sequence[str]) -> list[int | None]:

@@ -113,7 +113,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
 
 def _assumptions(function: Function, arguments: Arguments, recipes: list[str]) -> Iterator[Assumption]:
     """The assumptions, each with scalars that the function does not refuse."""
-    for assumption in assumptions(arguments, recipes, function.may_cut):
+    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index):
         yield replace(assumption, near=not _takes_its_scalars(function, assumption))
 
 

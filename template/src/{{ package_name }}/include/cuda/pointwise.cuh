@@ -21,6 +21,7 @@
 class FlatElements {
  public:
   static constexpr bool kVectors = true;
+  static constexpr int kElements = 0;
   template <typename T>
   using Tensor = const T*;
 
@@ -57,6 +58,7 @@ template <bool kVectors_>
 class BroadcastElements {
  public:
   static constexpr bool kVectors = kVectors_;
+  static constexpr int kElements = kVectors ? 0 : 1;  // of an access; 0: of 16 bytes
   template <typename T>
   using Tensor = Operand<T>;
 
@@ -130,6 +132,14 @@ class BroadcastElements {
   int dimensions_;
   bool is_narrow_;
   Divisor by_columns_, by_sizes_[kRowDimensions];
+};
+
+// The same where accesses of kElements_ elements are vectors, and those of 16 bytes are not.
+template <int kElements_>
+class NarrowElements : public BroadcastElements<true> {
+ public:
+  static constexpr int kElements = kElements_;
+  using BroadcastElements<true>::BroadcastElements;
 };
 
 // Where a tensor's element at a place lies, from its first one on.
@@ -226,6 +236,74 @@ __device__ void write(
   }
 }
 
+// An access of N elements of each of kParts parts that take turns: neighbours in memory.
+template <typename T, int N, int kParts>
+class Turns {
+ public:
+  static constexpr int kLength = elements_at_once<T>(N * kParts), kCount = N * kParts / kLength;
+
+  __device__ T& at(int part, int k) { return vectors_[(k * kParts + part) / kLength][(k * kParts + part) % kLength]; }
+  __device__ const T& at(int part, int k) const { return const_cast<Turns&>(*this).at(part, k); }
+
+  // The i-th vector of neighbours.
+  __device__ Vector<T, kLength>& vector(int i) { return vectors_[i]; }
+  __device__ const Vector<T, kLength>& vector(int i) const { return vectors_[i]; }
+
+ private:
+  Vector<T, kLength> vectors_[kCount];
+};
+
+// The elements of all parts; zeros past the last element.
+template <int N, bool kVectors, typename T, typename... Others>
+__device__ Turns<T, N, 1 + sizeof...(Others)> read_turns(
+    const BroadcastElements<kVectors>& elements, const Place& place, const Operand<T>& first, const Others&... others) {
+  Turns<T, N, 1 + sizeof...(Others)> turns;
+  if constexpr (kVectors) {
+    const T* const from = address(first, elements, place);
+#pragma unroll
+    for (int i = 0; i < turns.kCount; ++i) {
+      turns.vector(i) = load_evict_last<turns.kLength>(from, i, place.element + N <= elements.count());
+    }
+  } else {
+    int part = 0;
+    const auto set = [&](const Vector<T, N>& values) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) turns.at(part, k) = values[k];
+      ++part;
+    };
+    set(read<N>(first, elements, place));
+    (set(read<N>(others, elements, place)), ...);
+  }
+  return turns;
+}
+
+// The same for results.
+template <int N, bool kVectors, typename T, typename... Others>
+__device__ void write_turns(
+    const Turns<T, N, 1 + sizeof...(Others)>& turns,
+    const BroadcastElements<kVectors>& elements,
+    const Place& place,
+    const ResultPart<T>& first,
+    const Others&... others) {
+  if constexpr (kVectors) {
+    T* const to = address(first, elements, place);
+    if (place.element + N > elements.count()) return;
+#pragma unroll
+    for (int i = 0; i < turns.kCount; ++i) store_evict_last(to, i, turns.vector(i));
+  } else {
+    int part = 0;
+    const auto write_part = [&](const ResultPart<T>& result) {
+      Vector<T, N> values;
+#pragma unroll
+      for (int k = 0; k < N; ++k) values[k] = turns.at(part, k);
+      write<N>(result, elements, place, values);
+      ++part;
+    };
+    write_part(first);
+    (write_part(others), ...);
+  }
+}
+
 // Where the elements are no multiple of N, and an access is all or nothing, the first threads take one of the last
 // elements each.
 template <int N, typename Elements>
@@ -294,12 +372,43 @@ class RowsReader {
   T number_{};
 };
 
+// The same of parts that take turns, of which rows have no numbers.
+template <typename T, int N, int kParts>
+class TurnsReader {
+ public:
+  __device__ TurnsReader(const Operand<T>& first, int64_t row, int64_t column, int64_t step, bool is_valid)
+      : next_(first.data + row * first.strides[0] + column * kParts), step_(step * first.strides[0]) {
+    load(is_valid);
+  }
+
+  __device__ Turns<T, N, kParts> next(bool is_valid) {
+    Turns<T, N, kParts> turns = turns_;
+#pragma unroll
+    for (int i = 0; i < turns.kCount; ++i) forget_conversions(turns.vector(i));
+    load(is_valid);
+    return turns;
+  }
+
+ private:
+  __device__ void load(bool is_valid) {
+#pragma unroll
+    for (int i = 0; i < turns_.kCount; ++i) {
+      turns_.vector(i) = load_evict_last<Turns<T, N, kParts>::kLength>(next_, i, is_valid);
+    }
+    next_ += step_;
+  }
+
+  const T* next_;
+  int64_t step_;
+  Turns<T, N, kParts> turns_;
+};
+
 // A thread's sums of the columns of an access, in shared memory: registers are for what is in flight.
-template <typename T>
+template <typename T, int N = kOperandVector<T>>
 class ColumnTotals {
  public:
   using Number = accumulate_t<T>;
-  static constexpr int N = kOperandVector<T>, kLength = kVectorLength<Number>, kParts = N / kLength;
+  static constexpr int kLength = N < kVectorLength<Number> ? N : kVectorLength<Number>, kParts = N / kLength;
   using Part = Vector<Number, kLength>;
 
   __device__ void clear() {
