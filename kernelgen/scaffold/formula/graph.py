@@ -278,6 +278,8 @@ def _simplified(op: str, arguments: Sequence[Value]) -> Value | tuple[str, tuple
         return arguments[1] if first.value else arguments[2]
     if op == "logical_and" and Number(True) in (first, second):
         return second if first == Number(True) else first
+    if op == "where" and isinstance(first, Node) and first.op == "logical_not":
+        return "where", (first.arguments[0], arguments[2], arguments[1])
     if op == "where" and arguments[1] == arguments[2]:
         return arguments[1]
     if op == "pow":

@@ -6,7 +6,6 @@ element.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -85,13 +84,6 @@ def operands(
 def outputs(results: Sequence[Mapping[str, Any]], names: Mapping[tuple[str, int], str]) -> list[dict[str, Any]]:
     """What kernels write: each result, or its parts. `at` is the result's place among all."""
     return [output for at, result in enumerate(results) for output in _parts(result, at, names)]
-
-
-def share(values: Sequence[Mapping[str, Any]]) -> int:
-    """How many accesses of 16 bytes of the others an access of parts that take turns is worth: as many as there are
-    parts, where that is a power of 2; of several numbers of parts the largest divisor."""
-    counts = [value["cut"]["parts"] for value in values if "cut" in value and value["cut"]["in_turns"]]
-    return math.gcd(4, *counts) if counts else 1
 
 
 def first_of_results(traced: Mapping[str, Any]) -> list[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-
 # What numbers are rounded to; int64 is for places, which are exact.
 ROUNDED = (torch.int8, torch.uint8, torch.int16, torch.int32)
 

@@ -53,9 +53,10 @@ inline int64_t sum_rows(int64_t rows, int64_t accesses, int resident) {
       resident * kSumMultiprocessors / tiles, 1, std::max<int64_t>(1, (rows + height - 1) / height));
 }
 
-// The same of a kernel over these operands, by vectors of N elements; 0 if they cannot be read so.
-template <typename T, int N = kOperandVector<T>, typename... Operands>
+// The same of a kernel over these operands; 0 if they cannot be read by vectors.
+template <typename T, typename... Operands>
 int64_t summing_rows(int resident, const Rows& rows, const Operands&... operands) {
+  constexpr int N = kOperandVector<T>;
   const bool can_sum = rows.dimensions == 1 && all_vectors<N>(rows, operands...);
   return can_sum ? sum_rows(rows.count, rows.n / N, resident) : 0;
 }

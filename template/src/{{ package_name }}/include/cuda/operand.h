@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #ifdef __CUDACC__
 #define OPERAND_FUNCTION __host__ __device__ inline
@@ -70,6 +71,7 @@ struct Operand {
   int64_t strides[kRowDimensions] = {};  // between rows
   bool vectors = false;                  // whether rows can be read by vectors, or are one number each
   bool narrow = false;                   // the same of narrow vectors: see kNarrow
+  bool small = false;                    // whether offsets of all elements fit 32 bits
   bool flat = false;                     // whether the elements lie one after the other, as those of a result do
 
   OPERAND_FUNCTION const T* row(const RowIndex& index) const {
@@ -114,6 +116,12 @@ constexpr int kNarrow = kInTurns ? 1 : 2;
 template <int N, typename... Operands>
 bool all_narrow(const Rows& rows, const Operands&... operands) {
   return (rows.count == 1 || rows.n % N == 0) && (operands.narrow && ...);
+}
+
+// Whether 32 bits number all elements, of all operands; with room for those that the last block has no more.
+template <typename... Operands>
+bool all_small(const Rows& rows, const Operands&... operands) {
+  return rows.count * rows.n <= std::numeric_limits<int>::max() - (1 << 20) && (operands.small && ...);
 }
 
 // How many elements at once reach those of an access of N elements of each of some parts that take turns: a power of 2,

@@ -59,6 +59,7 @@ class BroadcastElements {
  public:
   static constexpr bool kVectors = kVectors_;
   static constexpr int kElements = kVectors ? 0 : 1;  // of an access; 0: of 16 bytes
+  using Index = int64_t;
   template <typename T>
   using Tensor = Operand<T>;
 
@@ -134,14 +135,6 @@ class BroadcastElements {
   Divisor by_columns_, by_sizes_[kRowDimensions];
 };
 
-// The same where accesses of kElements_ elements are vectors, and those of 16 bytes are not.
-template <int kElements_>
-class NarrowElements : public BroadcastElements<true> {
- public:
-  static constexpr int kElements = kElements_;
-  using BroadcastElements<true>::BroadcastElements;
-};
-
 // Where a tensor's element at a place lies, from its first one on.
 template <bool kVectors, typename T>
 __device__ int64_t
@@ -170,22 +163,126 @@ __device__ T* address(const ResultPart<T>& part, const BroadcastElements<kVector
   return part.values + offset_of(part, elements, place);
 }
 
+// A place among elements that 32 bits number.
+struct SmallPlace {
+  int element, column;
+  struct {
+    int places[kRowDimensions] = {};
+  } row;
+};
+
+// The elements N of an access in a layout, and how many accesses a thread has in flight of each tensor: kTuned of 16
+// bytes, or some that are smaller.
+template <typename Layout, typename T, int kTuned>
+struct Accesses {
+  static constexpr int N = Layout::kElements ? Layout::kElements : kOperandVector<T>;
+  static constexpr int kSmall = kOperandVector<T> > 2 * N ? kOperandVector<T> / (2 * N) : 1;
+  static constexpr int kUnroll = Layout::kElements ? kSmall : kTuned;
+};
+
+// The same as BroadcastElements, of tensors of which 32 bits number all elements: a place takes a third of the
+// instructions. An access of kElements_ elements (0: of 16 bytes) is a vector where kVectors_.
+template <bool kVectors_, int kElements_>
+class SmallElements {
+ public:
+  static constexpr bool kVectors = kVectors_;
+  static constexpr int kElements = kElements_;
+  using Index = int;
+  template <typename T>
+  using Tensor = Operand<T>;
+
+  explicit SmallElements(const Rows& rows)
+      : count_(static_cast<int>(rows.count * rows.n)),
+        columns_(static_cast<int>(rows.n)),
+        dimensions_(rows.dimensions),
+        by_columns_(static_cast<int>(rows.n)) {
+    for (int d = 0; d < dimensions_; ++d) by_sizes_[d] = Divisor(static_cast<int>(rows.sizes[d]));
+  }
+
+  __device__ int count() const { return count_; }
+  __device__ int dimensions() const { return dimensions_; }
+
+  __device__ SmallPlace place(int element) const {
+    SmallPlace place;
+    place.element = element;
+    int row = by_columns_.divide(element);
+    place.column = element - row * columns_;
+    place.row.places[0] = row;
+    if (dimensions_ > 1) {
+#pragma unroll
+      for (int d = 0; d + 1 < kRowDimensions; ++d) {
+        if (d + 1 >= dimensions_) break;
+        const int next = by_sizes_[d].divide(row);
+        place.row.places[d] = row - next * by_sizes_[d].value();
+        place.row.places[d + 1] = row = next;
+      }
+    }
+    return place;
+  }
+
+ private:
+  int count_, columns_, dimensions_;
+  Divisor by_columns_, by_sizes_[kRowDimensions];
+};
+
+template <bool kVectors, int kElements, typename T>
+__device__ int offset_of(
+    const Operand<T>& operand, const SmallElements<kVectors, kElements>& elements, const SmallPlace& place) {
+  const auto stride = [&](int d) { return static_cast<int>(operand.strides[d]); };
+  int offset = place.column * static_cast<int>(operand.step);
+  // A branch would take longer where there are fewer.
+  offset += place.row.places[0] * stride(0) + place.row.places[1] * stride(1);
+  if (elements.dimensions() > 2) {
+#pragma unroll
+    for (int d = 2; d < kRowDimensions; ++d) offset += place.row.places[d] * stride(d);
+  }
+  return offset;
+}
+
+template <bool kVectors, int kElements, typename T>
+__device__ const T* address(
+    const Operand<T>& operand, const SmallElements<kVectors, kElements>& elements, const SmallPlace& place) {
+  return operand.data + offset_of(operand, elements, place);
+}
+
+template <bool kVectors, int kElements, typename T>
+__device__ T* address(
+    const ResultPart<T>& part, const SmallElements<kVectors, kElements>& elements, const SmallPlace& place) {
+  return part.values + offset_of(part, elements, place);
+}
+
+// The elements of an access, which begins at a place, that is a vector, or one number of all; zeros past the last one.
+template <int N, typename T>
+__device__ Vector<T, N> read_vector(const T* from, bool is_valid, bool is_number) {
+  // Predicates, not branches: where a branch ends, the thread would wait for the load.
+  Vector<T, N> values = load_evict_last<N>(from, 0, is_valid && !is_number);
+  const T number = is_valid && is_number ? *from : T();
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    if (is_number) values[k] = number;
+  }
+  return values;
+}
+
+template <int N, bool kVectors, int kElements, typename T>
+__device__ Vector<T, N> read(
+    const Operand<T>& operand, const SmallElements<kVectors, kElements>& elements, const SmallPlace& place) {
+  const T* const from = address(operand, elements, place);
+  if constexpr (kVectors) {
+    return read_vector<N>(from, place.element + N <= elements.count(), operand.step == 0);
+  } else {
+    static_assert(N == 1, "elements that are no vectors are read one by one");
+    return place.element < elements.count() ? Vector<T, N>{*from} : Vector<T, N>{};
+  }
+}
+
 // The elements of an access that begins at a place; zeros past the last element.
 template <int N, bool kVectors, typename T>
 __device__ Vector<T, N> read(
     const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
   const int64_t left = elements.count() - place.element;
   if constexpr (kVectors) {
-    // Predicates, not branches: where a branch ends, the thread would wait for the load.
-    const T* const from = address(operand, elements, place);
-    const bool is_number = operand.step == 0;
-    Vector<T, N> values = load_evict_last<N>(from, 0, left >= N && !is_number);
-    const T number = left >= N && is_number ? *from : T();
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if (is_number) values[k] = number;
-    }
-    return values;
+    return read_vector<N>(address(operand, elements, place), left >= N, operand.step == 0);
   } else {
     Vector<T, N> values{};
     const T* const from = operand.data + place.element;
@@ -203,9 +300,9 @@ __device__ Vector<T, N> read(
 }
 
 // The same for results.
-template <int N, typename Elements, typename T>
-__device__ void write(T* results, const Elements& elements, int64_t element, const Vector<T, N>& values) {
-  const int64_t left = elements.count() - element;
+template <int N, typename Elements, typename Index, typename T>
+__device__ void write(T* results, const Elements& elements, Index element, const Vector<T, N>& values) {
+  const Index left = elements.count() - element;
   if (left >= N) {
     store_evict_last(results + element, 0, values);
   } else if constexpr (!Elements::kVectors) {
@@ -236,6 +333,16 @@ __device__ void write(
   }
 }
 
+template <int N, bool kVectors, int kElements, typename T>
+__device__ void write(
+    const ResultPart<T>& part,
+    const SmallElements<kVectors, kElements>& elements,
+    const SmallPlace& place,
+    const Vector<T, N>& values) {
+  T* const to = address(part, elements, place);
+  if (place.element + N <= elements.count()) store_evict_last(to, 0, values);
+}
+
 // An access of N elements of each of kParts parts that take turns: neighbours in memory.
 template <typename T, int N, int kParts>
 class Turns {
@@ -254,11 +361,11 @@ class Turns {
 };
 
 // The elements of all parts; zeros past the last element.
-template <int N, bool kVectors, typename T, typename... Others>
+template <int N, typename Elements, typename Place, typename T, typename... Others>
 __device__ Turns<T, N, 1 + sizeof...(Others)> read_turns(
-    const BroadcastElements<kVectors>& elements, const Place& place, const Operand<T>& first, const Others&... others) {
+    const Elements& elements, const Place& place, const Operand<T>& first, const Others&... others) {
   Turns<T, N, 1 + sizeof...(Others)> turns;
-  if constexpr (kVectors) {
+  if constexpr (Elements::kVectors) {
     const T* const from = address(first, elements, place);
 #pragma unroll
     for (int i = 0; i < turns.kCount; ++i) {
@@ -278,14 +385,14 @@ __device__ Turns<T, N, 1 + sizeof...(Others)> read_turns(
 }
 
 // The same for results.
-template <int N, bool kVectors, typename T, typename... Others>
+template <int N, typename Elements, typename Place, typename T, typename... Others>
 __device__ void write_turns(
     const Turns<T, N, 1 + sizeof...(Others)>& turns,
-    const BroadcastElements<kVectors>& elements,
+    const Elements& elements,
     const Place& place,
     const ResultPart<T>& first,
     const Others&... others) {
-  if constexpr (kVectors) {
+  if constexpr (Elements::kVectors) {
     T* const to = address(first, elements, place);
     if (place.element + N > elements.count()) return;
 #pragma unroll
@@ -404,11 +511,11 @@ class TurnsReader {
 };
 
 // A thread's sums of the columns of an access, in shared memory: registers are for what is in flight.
-template <typename T, int N = kOperandVector<T>>
+template <typename T>
 class ColumnTotals {
  public:
   using Number = accumulate_t<T>;
-  static constexpr int kLength = N < kVectorLength<Number> ? N : kVectorLength<Number>, kParts = N / kLength;
+  static constexpr int N = kOperandVector<T>, kLength = kVectorLength<Number>, kParts = N / kLength;
   using Part = Vector<Number, kLength>;
 
   __device__ void clear() {

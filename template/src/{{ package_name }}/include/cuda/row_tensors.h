@@ -25,9 +25,8 @@ constexpr int64_t slices_of_terms(int64_t rows) {
 
 // What a kernel reads and writes, beside its scalars: tensors of rows, tensors with a number or a place for each row,
 // results of rows, and results with a number or a place for each row. A place is that of an element in its row. A
-// result that is null is not needed. kCodes has a bit for each result of rows that is integers of 8 bits, signed or not,
-// which every T holds. kLate has a bit for each input that only the last pass reads, and that all rows
-// may have in common.
+// result that is null is not needed. kLate has a bit for each input that only the last pass reads, and that all rows
+// may have in common; kCodes one for each result of rows that is integers of 8 bits, signed or not: every T holds them.
 template <
     typename T,
     int kInputs_,

@@ -191,7 +191,8 @@ class Broadcast {
     const int64_t offset = cut.in_turns ? part : part * sizes_.back();
     ResultPart<T> result;
     result.values = values ? values + offset : nullptr;
-    static_cast<Operand<T>&>(result) = operand_at<T>(place, result.values, cut.in_turns ? values : result.values, vector);
+    static_cast<Operand<T>&>(result) =
+        operand_at<T>(place, result.values, cut.in_turns ? values : result.values, vector);
     // So it is known before the result is allocated.
     result.vectors = result.vectors && (cut.in_turns || offset % vector == 0);
     result.narrow = result.narrow && (cut.in_turns || has_turns_ || offset % kNarrow<false> == 0);
@@ -396,12 +397,14 @@ class Broadcast {
     operand.vectors = has_vectors(place, first, vector);
     operand.narrow = has_vectors(place, first, has_turns_ ? kNarrow<true> : kNarrow<false>);
     operand.flat = row_parts_ == 1 && strides[0] == 1;
-    int64_t elements = rows_.n;
+    int64_t elements = rows_.n, last = (rows_.n - 1) * strides[0];
     for (size_t d = row_parts_; d < strides.size(); ++d) {
       operand.strides[d - row_parts_] = strides[d];
+      last += (rows_.sizes[d - row_parts_] - 1) * strides[d];
       operand.flat = operand.flat && strides[d] == elements;
       elements *= rows_.sizes[d - row_parts_];
     }
+    operand.small = row_parts_ == 1 && last <= std::numeric_limits<int>::max();
     return operand;
   }
 
@@ -428,7 +431,7 @@ class Broadcast {
   std::vector<Cut> result_cuts_;
   std::vector<std::optional<checks::Tensor>> copies_;      // of tensors of rows that cannot be read where they lie
   std::vector<std::vector<int64_t>> strides_, collapsed_;  // of each tensor
-  int64_t apart_ = std::numeric_limits<int64_t>::max();  // the first of the dimensions that are never taken together
+  int64_t apart_ = std::numeric_limits<int64_t>::max();    // the first of the dimensions that are never taken together
   size_t row_parts_ = 1;
   Rows rows_;
 };
