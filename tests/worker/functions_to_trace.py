@@ -271,9 +271,10 @@ def codes_by(x: Tensor, scale: Tensor) -> Tensor:
     return torch.round(x / scale).clamp(-128, 127).to(torch.int8)
 
 
-def codes_and_errors(x: Tensor, step: float = 0.1) -> tuple[Tensor, Tensor]:
+def codes_and_errors(x: Tensor, shift: Tensor, step: float = 0.1) -> tuple[Tensor, Tensor]:
+    """The gradient by x is that of the second result, unchanged."""
     codes = (x / step).round().clamp(0, 255).to(torch.uint8)
-    return codes, x - codes.to(x.dtype) * step
+    return codes, x - codes.to(x.dtype) * step + shift.sin()
 
 
 def causal_mask(x: Tensor) -> Tensor:

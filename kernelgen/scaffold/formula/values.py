@@ -76,10 +76,11 @@ def coordinates(read: Container[str]) -> list[str]:
 
 def unchanged(graphs: Sequence[Graph], grads: Sequence[str]) -> list[int | None]:
     """For each gradient, the place among `grads` of the one that it is, unchanged, on every path; None where there is
-    none."""
+    none, and for the first where all are such: the operator of the gradient computes something."""
     by_path = [[value.text if isinstance(value, Name) else None for value in graph.outputs] for graph in graphs]
     same = [names[0] if len(set(names)) == 1 else None for names in zip(*by_path, strict=True)]
-    return [grads.index(name) if name in grads else None for name in same]
+    places = [grads.index(name) if name in grads else None for name in same]
+    return places if None in places else [None, *places[1:]]
 
 
 def schema_text(

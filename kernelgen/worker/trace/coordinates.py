@@ -3,6 +3,7 @@
 A coordinate is what arange is of, wherever views of it put the elements: {"coordinate": -1} or -2.
 """
 
+import math
 from typing import Any
 
 from torch import Tensor, fx
@@ -41,13 +42,22 @@ class CoordinatesReader(Reader):
         """A view of what is computed of coordinates."""
         before, after = (_without_leading(tensor.meta["val"]) for tensor in (source, node))
         known = self.known[source]
-        if "coordinate" in known and node.meta["val"].numel() == source.meta["val"].numel():
-            dim = -len(after)
-            if dim in _DIMENSIONS:
-                return _coordinate(dim)
         if before == after or known["kind"] == "scalar" or _stretches(before, after):
             return known
+        is_line = all(sum(size > 1 for size in shape) == 1 for shape in (before, after))
+        if is_line and math.prod(before) == math.prod(after) and -len(after) in _DIMENSIONS:
+            return self._along(known, -len(after))
         raise RefusedError(f"the operator {spelled(node.target)} of what depends on coordinates", UNKNOWN_OPERATOR)
+
+    def _along(self, known: dict[str, Any], dim: int) -> dict[str, Any]:
+        """What is computed of the coordinates of one dimension, along another one."""
+        if "coordinate" in known:
+            return _coordinate(dim)
+        if "node" not in known:
+            return known
+        computed = self.graph.nodes[known["node"]]
+        self.graph.nodes.append({**computed, "arguments": [self._along(a, dim) for a in computed["arguments"]]})
+        return known | {"node": len(self.graph.nodes) - 1}
 
 
 def _coordinate(dim: int) -> dict[str, Any]:

@@ -33,7 +33,8 @@ def register(
     Args:
         results: the dtype of each result; None for that of the arguments.
         gradients: the positions of the arguments that have a gradient.
-        same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
+        same_as: for each of these the place, among the results that have a gradient, of the one whose gradient it is,
+            unchanged; None where it is another.
         copies: for each of these the place among them of an earlier one that it equals; None where there is none.
         parts: into how many parts of one size the last dimension of each tensor is cut, where some are; then the other
             dimensions alone broadcast.
@@ -130,8 +131,9 @@ class PointwiseOp:
         needed = []
         for i, same in zip(self.gradients, self.same_as):
             need = ctx.needs_input_grad[i]
-            if need and same is not None and grads[same].shape == shapes[i]:
-                by_argument[i], need = grads[same], False
+            unchanged = None if same is None else grads[self.differentiable[same]]
+            if need and unchanged is not None and unchanged.shape == shapes[i]:
+                by_argument[i], need = unchanged, False
             needed.append(need)
         copied = []
         for place, (i, copy) in enumerate(zip(self.gradients, self.copies)):

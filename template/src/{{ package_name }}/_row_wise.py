@@ -42,7 +42,8 @@ def register(
             or of uint8 are integers.
         gradients: the positions of the arguments that have a gradient.
         reads: the places of the results that the backward operator reads.
-        same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
+        same_as: for each of these the place, among the results that have a gradient, of the one whose gradient it is,
+            unchanged; None where it is another.
         vectors: whether the reference takes vectors alone where each row could have its own.
         rows: the dimensions of a row, of a tensor of so many; or the name of the argument that says which it is, or of
             the tensor that has as many.

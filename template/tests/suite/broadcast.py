@@ -25,9 +25,9 @@ def broadcast_cases(count: int, alike: bool = False) -> tuple[tuple[Shape, ...],
 def plane_cases(count: int, alike: bool = False, square: bool = False) -> tuple[tuple[Shape, ...], ...]:
     """A shape for each of so many tensors of two or more dimensions, the last two of one size where they are `square`;
     then each but the first broadcast in every way, unless `alike`."""
-    shapes = ((4, 33), (6, 20), (1, 17), (17, 1), (0, 5), (5, 0), (2, 3, 64), (2, 5, 1, 3), (101, 1001))
+    shapes = ((2, 4, 33), (3, 6, 20), (1, 17), (17, 1), (1, 1), (0, 5), (5, 0), (2, 5, 1, 3), (101, 1001))
     if square:
-        shapes = ((20, 20), (33, 33), (1, 1), (0, 0), (2, 3, 64, 64), (5, 7, 7), (101, 101))
+        shapes = ((2, 20, 20), (3, 33, 33), (1, 1), (0, 0), (2, 3, 64, 64), (101, 101))
     cases = [(shape,) * count for shape in shapes]
     for i in range(1, 1 if alike else count):
         for shape in ((2, 40, 40), (3, 2, 33, 33)):
