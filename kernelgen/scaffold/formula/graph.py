@@ -92,6 +92,13 @@ class Graph:
         values = [*self.outputs, *(argument for node in self.nodes() for argument in node.arguments)]
         return {value.text for value in values if isinstance(value, Name)}
 
+    def names_of(self, output: Value) -> set[str]:
+        """The parameters that one of the outputs needs."""
+        every, self.outputs = self.outputs, [output]
+        names = self.names()
+        self.outputs = every
+        return names
+
     def exponents(self) -> set[str]:
         """The scalar parameters that exponents of powers are computed of."""
         powers = [node for node in self.nodes() if node.op == "pow"]
@@ -179,13 +186,31 @@ class Graph:
     def _arguments_of_steps(self) -> set[int]:
         """The nodes that a step depends on."""
         reached: set[int] = set()
-        pending = [node for node in self.nodes() if node.op in _STEPS]
+        codes = self._only_codes_of()
+        pending = [node for node in self.nodes() if node.op in _STEPS and node.index not in codes]
         while pending:
             for argument in pending.pop().arguments:
                 if isinstance(argument, Node) and argument.index not in reached:
                     reached.add(argument.index)
                     pending.append(argument)
         return reached
+
+    def _only_codes_of(self) -> set[int]:
+        """The nodes of which nothing but integers of 8 bits are computed: few of these may be off by one."""
+        nodes = self.nodes()
+        results = {output.index for output in self.outputs if isinstance(output, Node)}
+        users: dict[int, list[Node]] = {node.index: [] for node in nodes}
+        for node in nodes:
+            for argument in node.arguments:
+                if isinstance(argument, Node):
+                    users[argument.index].append(node)
+        codes: set[int] = set()
+        for node in reversed(nodes):
+            is_code = node.op in ("to_int8", "to_uint8") and node.index in results and not users[node.index]
+            is_of_codes = node.index not in results and all(user.index in codes for user in users[node.index])
+            if is_code or (is_of_codes and users[node.index]):
+                codes.add(node.index)
+        return codes
 
     def _value(self, argument: Mapping[str, Any]) -> Value:
         if "node" in argument:

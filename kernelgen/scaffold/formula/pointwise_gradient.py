@@ -83,6 +83,8 @@ def backward(
     for tensor in read_by_kernel:
         own = [name for (of, _), name in names_of_parts.items() if of == tensor["name"]] or [tensor["cpp"]]
         tensor["used"] = any(name in read for name in own)
+    operands = parts.operands(read_by_kernel, names_of_parts, read) if "cuts" in paths[0]["backward"] else None
+    _note_needs(operands or read_by_kernel, [graph for _, graph in graphs], written, gradients)
     names = [
         *COORDINATES.values(),
         *words.values(),
@@ -104,9 +106,29 @@ def backward(
         "lines": body(graphs, parameters, names, written),
     }
     facts["coordinates"] = coordinates(read)
-    if "cuts" in paths[0]["backward"]:
-        facts |= {"operands": parts.operands(read_by_kernel, names_of_parts, read), "outputs": written}
+    if operands is not None:
+        facts |= {"operands": operands, "outputs": written}
     return facts
+
+
+def _note_needs(
+    operands: Sequence[dict[str, Any]],
+    graphs: Sequence[Graph],
+    written: Sequence[Mapping[str, Any]],
+    gradients: Sequence[Mapping[str, Any]],
+) -> None:
+    """Notes `needed_by` in operands that not all gradients read: the flags of those that do."""
+    flags = {gradient["cpp"]: gradient["needed"] for gradient in gradients}
+    readers: dict[str, set[str]] = {}
+    for graph in graphs:
+        for output, value in zip(written, graph.outputs, strict=True):
+            for name in graph.names_of(value):
+                readers.setdefault(name, set()).add(output.get("tensor", output["cpp"]))
+    for operand in operands:
+        together = [o for o in operands if "turns" in operand and o.get("turns") == operand["turns"]] or [operand]
+        of_it = set().union(*(readers.get(o["cpp"], set()) for o in together))
+        if of_it and len(of_it) < len(flags):
+            operand["needed_by"] = [flags[gradient] for gradient in flags if gradient in of_it]
 
 
 def _backward_part_names(

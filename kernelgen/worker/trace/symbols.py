@@ -10,7 +10,7 @@ from kernelgen.worker.trace.refusals import RefusedError
 # The elements of a row, the rows, and the size of the first dimension, among the scalars: no argument has such names.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
 _TOLERANCE = 1e-9
-_LARGEST_EXPONENT = 300.0
+_LARGEST_EXPONENT, _LARGEST_SLOPE = 80.0, 1e3
 
 
 def merge(graphs: list[Graph], samples: list[Sample], numbers: Sequence[float] = ()) -> dict[str, Any]:
@@ -104,10 +104,11 @@ class _Merger:
     def _of_power(self, base: float, name: str, scalars: list[float], values: list[float]) -> dict[str, Any] | None:
         """A line of base**s - 1, which is exact in float32 where the power is near 1, as in 1 - 0.999**step."""
         rate = math.log(base)
-        if max(abs(rate * s) for s in scalars) > _LARGEST_EXPONENT:
+        if name in (COLUMNS, ROWS, BATCH) or max(abs(rate * s) for s in scalars) > _LARGEST_EXPONENT:
             return None
         line = _line([math.expm1(rate * s) for s in scalars], values)
-        if line is None:
+        # Powers that are all but 0 fit anything.
+        if line is None or abs(line[0]) > _LARGEST_SLOPE * max(map(abs, values)):
             return None
         symbol = {"scalar": name, "dtype": "float", "kind": "scalar"}
         return self._linear(self._add("expm1", self._add("mul", symbol, _number(rate))), *line)

@@ -42,7 +42,7 @@ __device__ const T* address(const T* tensor, const FlatElements&, int64_t elemen
 // The N elements from `element` on; zeros past the last access.
 template <int N, typename T>
 __device__ Vector<T, N> read(const T* tensor, const FlatElements& elements, int64_t element) {
-  return load_evict_last<N>(tensor + element, 0, element + N <= elements.count());
+  return load_evict_last<N>(tensor + element, 0, tensor && element + N <= elements.count());
 }
 
 // An element of the results, and where its row and column are in the tensors.
@@ -181,12 +181,14 @@ struct Accesses {
 };
 
 // The same as BroadcastElements, of tensors of which 32 bits number all elements: a place takes a third of the
-// instructions. An access of kElements_ elements (0: of 16 bytes) is a vector where kVectors_.
-template <bool kVectors_, int kElements_>
+// instructions. An access of kElements_ elements (0: of 16 bytes) is a vector where kVectors_, or one number of all
+// where kNumbers_ as well.
+template <bool kVectors_, int kElements_, bool kNumbers_ = false>
 class SmallElements {
  public:
   static constexpr bool kVectors = kVectors_;
   static constexpr int kElements = kElements_;
+  static constexpr bool kNumbers = kNumbers_;
   using Index = int;
   template <typename T>
   using Tensor = Operand<T>;
@@ -225,9 +227,9 @@ class SmallElements {
   Divisor by_columns_, by_sizes_[kRowDimensions];
 };
 
-template <bool kVectors, int kElements, typename T>
+template <bool kVectors, int kElements, bool kNumbers, typename T>
 __device__ int offset_of(
-    const Operand<T>& operand, const SmallElements<kVectors, kElements>& elements, const SmallPlace& place) {
+    const Operand<T>& operand, const SmallElements<kVectors, kElements, kNumbers>& elements, const SmallPlace& place) {
   const auto stride = [&](int d) { return static_cast<int>(operand.strides[d]); };
   int offset = place.column * static_cast<int>(operand.step);
   // A branch would take longer where there are fewer.
@@ -239,15 +241,15 @@ __device__ int offset_of(
   return offset;
 }
 
-template <bool kVectors, int kElements, typename T>
+template <bool kVectors, int kElements, bool kNumbers, typename T>
 __device__ const T* address(
-    const Operand<T>& operand, const SmallElements<kVectors, kElements>& elements, const SmallPlace& place) {
+    const Operand<T>& operand, const SmallElements<kVectors, kElements, kNumbers>& elements, const SmallPlace& place) {
   return operand.data + offset_of(operand, elements, place);
 }
 
-template <bool kVectors, int kElements, typename T>
+template <bool kVectors, int kElements, bool kNumbers, typename T>
 __device__ T* address(
-    const ResultPart<T>& part, const SmallElements<kVectors, kElements>& elements, const SmallPlace& place) {
+    const ResultPart<T>& part, const SmallElements<kVectors, kElements, kNumbers>& elements, const SmallPlace& place) {
   return part.values + offset_of(part, elements, place);
 }
 
@@ -264,15 +266,17 @@ __device__ Vector<T, N> read_vector(const T* from, bool is_valid, bool is_number
   return values;
 }
 
-template <int N, bool kVectors, int kElements, typename T>
+template <int N, bool kVectors, int kElements, bool kNumbers, typename T>
 __device__ Vector<T, N> read(
-    const Operand<T>& operand, const SmallElements<kVectors, kElements>& elements, const SmallPlace& place) {
+    const Operand<T>& operand, const SmallElements<kVectors, kElements, kNumbers>& elements, const SmallPlace& place) {
   const T* const from = address(operand, elements, place);
   if constexpr (kVectors) {
-    return read_vector<N>(from, place.element + N <= elements.count(), operand.step == 0);
+    const bool is_valid = operand.data && place.element + N <= elements.count();
+    if constexpr (kNumbers) return read_vector<N>(from, is_valid, operand.step == 0);
+    return load_evict_last<N>(from, 0, is_valid);
   } else {
     static_assert(N == 1, "elements that are no vectors are read one by one");
-    return place.element < elements.count() ? Vector<T, N>{*from} : Vector<T, N>{};
+    return operand.data && place.element < elements.count() ? Vector<T, N>{*from} : Vector<T, N>{};
   }
 }
 
@@ -282,9 +286,10 @@ __device__ Vector<T, N> read(
     const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
   const int64_t left = elements.count() - place.element;
   if constexpr (kVectors) {
-    return read_vector<N>(address(operand, elements, place), left >= N, operand.step == 0);
+    return read_vector<N>(address(operand, elements, place), operand.data && left >= N, operand.step == 0);
   } else {
     Vector<T, N> values{};
+    if (!operand.data) return values;
     const T* const from = operand.data + place.element;
     if (operand.flat && left >= N && reinterpret_cast<uintptr_t>(from) % sizeof(values) == 0) {
       return load_evict_last<N>(from, 0);
@@ -297,6 +302,17 @@ __device__ Vector<T, N> read(
     }
     return values;
   }
+}
+
+// A single element; 0 of a tensor that is not needed.
+template <typename T, typename Elements, typename Place>
+__device__ T element_at(const Operand<T>& operand, const Elements& elements, const Place& place) {
+  return operand.data ? *address(operand, elements, place) : T();
+}
+
+template <typename T>
+__device__ T element_at(const T* tensor, const FlatElements&, int64_t element) {
+  return tensor ? tensor[element] : T();
 }
 
 // The same for results.
@@ -333,10 +349,10 @@ __device__ void write(
   }
 }
 
-template <int N, bool kVectors, int kElements, typename T>
+template <int N, bool kVectors, int kElements, bool kNumbers, typename T>
 __device__ void write(
     const ResultPart<T>& part,
-    const SmallElements<kVectors, kElements>& elements,
+    const SmallElements<kVectors, kElements, kNumbers>& elements,
     const SmallPlace& place,
     const Vector<T, N>& values) {
   T* const to = address(part, elements, place);
@@ -367,9 +383,10 @@ __device__ Turns<T, N, 1 + sizeof...(Others)> read_turns(
   Turns<T, N, 1 + sizeof...(Others)> turns;
   if constexpr (Elements::kVectors) {
     const T* const from = address(first, elements, place);
+    const bool is_valid = first.data && place.element + N <= elements.count();
 #pragma unroll
     for (int i = 0; i < turns.kCount; ++i) {
-      turns.vector(i) = load_evict_last<turns.kLength>(from, i, place.element + N <= elements.count());
+      turns.vector(i) = load_evict_last<turns.kLength>(from, i, is_valid);
     }
   } else {
     int part = 0;
@@ -448,6 +465,7 @@ class RowsReader {
   __device__ RowsReader(const Operand<T>& operand, int64_t row, int64_t column, int64_t step, bool is_valid)
       : next_(operand.data + row * operand.strides[0] + column * operand.step),
         step_(step * operand.strides[0]),
+        is_needed_(operand.data),
         is_number_(kNumbers && operand.step == 0) {
     load(is_valid);
   }
@@ -467,14 +485,14 @@ class RowsReader {
  private:
   // Predicates, not branches: where a branch ends, the thread would wait for the load.
   __device__ void load(bool is_valid) {
-    values_ = load_evict_last<N>(next_, 0, is_valid && !is_number_);
-    if constexpr (kNumbers) number_ = is_valid && is_number_ ? *next_ : T();
+    values_ = load_evict_last<N>(next_, 0, is_needed_ && is_valid && !is_number_);
+    if constexpr (kNumbers) number_ = is_needed_ && is_valid && is_number_ ? *next_ : T();
     next_ += step_;
   }
 
   const T* next_;
   int64_t step_;
-  bool is_number_;
+  bool is_needed_, is_number_;
   Vector<T, N> values_;
   T number_{};
 };
@@ -484,7 +502,9 @@ template <typename T, int N, int kParts>
 class TurnsReader {
  public:
   __device__ TurnsReader(const Operand<T>& first, int64_t row, int64_t column, int64_t step, bool is_valid)
-      : next_(first.data + row * first.strides[0] + column * kParts), step_(step * first.strides[0]) {
+      : next_(first.data + row * first.strides[0] + column * kParts),
+        step_(step * first.strides[0]),
+        is_needed_(first.data) {
     load(is_valid);
   }
 
@@ -500,13 +520,14 @@ class TurnsReader {
   __device__ void load(bool is_valid) {
 #pragma unroll
     for (int i = 0; i < turns_.kCount; ++i) {
-      turns_.vector(i) = load_evict_last<Turns<T, N, kParts>::kLength>(next_, i, is_valid);
+      turns_.vector(i) = load_evict_last<Turns<T, N, kParts>::kLength>(next_, i, is_needed_ && is_valid);
     }
     next_ += step_;
   }
 
   const T* next_;
   int64_t step_;
+  bool is_needed_;
   Turns<T, N, kParts> turns_;
 };
 

@@ -415,7 +415,7 @@ class Broadcast {
     const std::vector<int64_t>& strides = collapsed_[place];
     const int64_t turns = place < turns_.size() ? turns_[place] : 1;
     if (row_parts_ > 1) return false;
-    if (strides[0] == 0) return turns == 1;
+    if (strides[0] == 0) return turns_.empty();  // Of parts, no row is one number.
     const int64_t at_once = turns == 1 ? elements : elements_at_once<T>(elements * turns);
     bool has_vectors = strides[0] == turns && reinterpret_cast<uintptr_t>(first) % (at_once * sizeof(T)) == 0;
     for (size_t d = row_parts_; d < strides.size(); ++d) {
