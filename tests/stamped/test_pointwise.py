@@ -70,7 +70,7 @@ FUZZED = (
 )
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
 EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast", "batch_norm", "mean_of", "survey", "running_sum")
-EMULATED += ("smooth_cross_entropy", "sliced_swiglu", "rotate_pairs", "distance_bias")
+EMULATED += ("smooth_cross_entropy", "sliced_swiglu", "rotate_pairs", "causal_mask", "distance_bias")
 # One of each recipe, with vectors beside the tensors; and one with sums over all rows, products and running totals.
 SAMPLE = ("gelu_bias", "survey")
 in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))

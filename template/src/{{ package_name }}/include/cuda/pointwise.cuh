@@ -163,96 +163,6 @@ __device__ T* address(const ResultPart<T>& part, const BroadcastElements<kVector
   return part.values + offset_of(part, elements, place);
 }
 
-// A place among elements that 32 bits number.
-struct SmallPlace {
-  int element, column;
-  struct {
-    int places[kRowDimensions] = {};
-  } row;
-};
-
-// The elements N of an access in a layout, and how many accesses a thread has in flight of each tensor: kTuned of 16
-// bytes, or some that are smaller.
-template <typename Layout, typename T, int kTuned>
-struct Accesses {
-  static constexpr int N = Layout::kElements ? Layout::kElements : kOperandVector<T>;
-  static constexpr int kSmall = kOperandVector<T> > 2 * N ? kOperandVector<T> / (2 * N) : 1;
-  static constexpr int kUnroll = Layout::kElements ? kSmall : kTuned;
-};
-
-// The same as BroadcastElements, of tensors of which 32 bits number all elements: a place takes a third of the
-// instructions. An access of kElements_ elements (0: of 16 bytes) is a vector where kVectors_, or one number of all
-// where kNumbers_ as well.
-template <bool kVectors_, int kElements_, bool kNumbers_ = false>
-class SmallElements {
- public:
-  static constexpr bool kVectors = kVectors_;
-  static constexpr int kElements = kElements_;
-  static constexpr bool kNumbers = kNumbers_;
-  using Index = int;
-  template <typename T>
-  using Tensor = Operand<T>;
-
-  explicit SmallElements(const Rows& rows)
-      : count_(static_cast<int>(rows.count * rows.n)),
-        columns_(static_cast<int>(rows.n)),
-        dimensions_(rows.dimensions),
-        by_columns_(static_cast<int>(rows.n)) {
-    for (int d = 0; d < dimensions_; ++d) by_sizes_[d] = Divisor(static_cast<int>(rows.sizes[d]));
-  }
-
-  __device__ int count() const { return count_; }
-  __device__ int dimensions() const { return dimensions_; }
-
-  __device__ SmallPlace place(int element) const {
-    SmallPlace place;
-    place.element = element;
-    int row = by_columns_.divide(element);
-    place.column = element - row * columns_;
-    place.row.places[0] = row;
-    if (dimensions_ > 1) {
-#pragma unroll
-      for (int d = 0; d + 1 < kRowDimensions; ++d) {
-        if (d + 1 >= dimensions_) break;
-        const int next = by_sizes_[d].divide(row);
-        place.row.places[d] = row - next * by_sizes_[d].value();
-        place.row.places[d + 1] = row = next;
-      }
-    }
-    return place;
-  }
-
- private:
-  int count_, columns_, dimensions_;
-  Divisor by_columns_, by_sizes_[kRowDimensions];
-};
-
-template <bool kVectors, int kElements, bool kNumbers, typename T>
-__device__ int offset_of(
-    const Operand<T>& operand, const SmallElements<kVectors, kElements, kNumbers>& elements, const SmallPlace& place) {
-  const auto stride = [&](int d) { return static_cast<int>(operand.strides[d]); };
-  int offset = place.column * static_cast<int>(operand.step);
-  // A branch would take longer where there are fewer.
-  offset += place.row.places[0] * stride(0) + place.row.places[1] * stride(1);
-  if (elements.dimensions() > 2) {
-#pragma unroll
-    for (int d = 2; d < kRowDimensions; ++d) offset += place.row.places[d] * stride(d);
-  }
-  return offset;
-}
-
-template <bool kVectors, int kElements, bool kNumbers, typename T>
-__device__ const T* address(
-    const Operand<T>& operand, const SmallElements<kVectors, kElements, kNumbers>& elements, const SmallPlace& place) {
-  return operand.data + offset_of(operand, elements, place);
-}
-
-template <bool kVectors, int kElements, bool kNumbers, typename T>
-__device__ T* address(
-    const ResultPart<T>& part, const SmallElements<kVectors, kElements, kNumbers>& elements, const SmallPlace& place) {
-  return part.values + offset_of(part, elements, place);
-}
-
 // The elements of an access, which begins at a place, that is a vector, or one number of all; zeros past the last one.
 template <int N, typename T>
 __device__ Vector<T, N> read_vector(const T* from, bool is_valid, bool is_number) {
@@ -264,20 +174,6 @@ __device__ Vector<T, N> read_vector(const T* from, bool is_valid, bool is_number
     if (is_number) values[k] = number;
   }
   return values;
-}
-
-template <int N, bool kVectors, int kElements, bool kNumbers, typename T>
-__device__ Vector<T, N> read(
-    const Operand<T>& operand, const SmallElements<kVectors, kElements, kNumbers>& elements, const SmallPlace& place) {
-  const T* const from = address(operand, elements, place);
-  if constexpr (kVectors) {
-    const bool is_valid = operand.data && place.element + N <= elements.count();
-    if constexpr (kNumbers) return read_vector<N>(from, is_valid, operand.step == 0);
-    return load_evict_last<N>(from, 0, is_valid);
-  } else {
-    static_assert(N == 1, "elements that are no vectors are read one by one");
-    return operand.data && place.element < elements.count() ? Vector<T, N>{*from} : Vector<T, N>{};
-  }
 }
 
 // The elements of an access that begins at a place; zeros past the last element.
@@ -349,85 +245,6 @@ __device__ void write(
   }
 }
 
-template <int N, bool kVectors, int kElements, bool kNumbers, typename T>
-__device__ void write(
-    const ResultPart<T>& part,
-    const SmallElements<kVectors, kElements, kNumbers>& elements,
-    const SmallPlace& place,
-    const Vector<T, N>& values) {
-  T* const to = address(part, elements, place);
-  if (place.element + N <= elements.count()) store_evict_last(to, 0, values);
-}
-
-// An access of N elements of each of kParts parts that take turns: neighbours in memory.
-template <typename T, int N, int kParts>
-class Turns {
- public:
-  static constexpr int kLength = elements_at_once<T>(N * kParts), kCount = N * kParts / kLength;
-
-  __device__ T& at(int part, int k) { return vectors_[(k * kParts + part) / kLength][(k * kParts + part) % kLength]; }
-  __device__ const T& at(int part, int k) const { return const_cast<Turns&>(*this).at(part, k); }
-
-  // The i-th vector of neighbours.
-  __device__ Vector<T, kLength>& vector(int i) { return vectors_[i]; }
-  __device__ const Vector<T, kLength>& vector(int i) const { return vectors_[i]; }
-
- private:
-  Vector<T, kLength> vectors_[kCount];
-};
-
-// The elements of all parts; zeros past the last element.
-template <int N, typename Elements, typename Place, typename T, typename... Others>
-__device__ Turns<T, N, 1 + sizeof...(Others)> read_turns(
-    const Elements& elements, const Place& place, const Operand<T>& first, const Others&... others) {
-  Turns<T, N, 1 + sizeof...(Others)> turns;
-  if constexpr (Elements::kVectors) {
-    const T* const from = address(first, elements, place);
-    const bool is_valid = first.data && place.element + N <= elements.count();
-#pragma unroll
-    for (int i = 0; i < turns.kCount; ++i) {
-      turns.vector(i) = load_evict_last<turns.kLength>(from, i, is_valid);
-    }
-  } else {
-    int part = 0;
-    const auto set = [&](const Vector<T, N>& values) {
-#pragma unroll
-      for (int k = 0; k < N; ++k) turns.at(part, k) = values[k];
-      ++part;
-    };
-    set(read<N>(first, elements, place));
-    (set(read<N>(others, elements, place)), ...);
-  }
-  return turns;
-}
-
-// The same for results.
-template <int N, typename Elements, typename Place, typename T, typename... Others>
-__device__ void write_turns(
-    const Turns<T, N, 1 + sizeof...(Others)>& turns,
-    const Elements& elements,
-    const Place& place,
-    const ResultPart<T>& first,
-    const Others&... others) {
-  if constexpr (Elements::kVectors) {
-    T* const to = address(first, elements, place);
-    if (place.element + N > elements.count()) return;
-#pragma unroll
-    for (int i = 0; i < turns.kCount; ++i) store_evict_last(to, i, turns.vector(i));
-  } else {
-    int part = 0;
-    const auto write_part = [&](const ResultPart<T>& result) {
-      Vector<T, N> values;
-#pragma unroll
-      for (int k = 0; k < N; ++k) values[k] = turns.at(part, k);
-      write<N>(result, elements, place, values);
-      ++part;
-    };
-    write_part(first);
-    (write_part(others), ...);
-  }
-}
-
 // Where the elements are no multiple of N, and an access is all or nothing, the first threads take one of the last
 // elements each.
 template <int N, typename Elements>
@@ -495,40 +312,6 @@ class RowsReader {
   bool is_needed_, is_number_;
   Vector<T, N> values_;
   T number_{};
-};
-
-// The same of parts that take turns, of which rows have no numbers.
-template <typename T, int N, int kParts>
-class TurnsReader {
- public:
-  __device__ TurnsReader(const Operand<T>& first, int64_t row, int64_t column, int64_t step, bool is_valid)
-      : next_(first.data + row * first.strides[0] + column * kParts),
-        step_(step * first.strides[0]),
-        is_needed_(first.data) {
-    load(is_valid);
-  }
-
-  __device__ Turns<T, N, kParts> next(bool is_valid) {
-    Turns<T, N, kParts> turns = turns_;
-#pragma unroll
-    for (int i = 0; i < turns.kCount; ++i) forget_conversions(turns.vector(i));
-    load(is_valid);
-    return turns;
-  }
-
- private:
-  __device__ void load(bool is_valid) {
-#pragma unroll
-    for (int i = 0; i < turns_.kCount; ++i) {
-      turns_.vector(i) = load_evict_last<Turns<T, N, kParts>::kLength>(next_, i, is_needed_ && is_valid);
-    }
-    next_ += step_;
-  }
-
-  const T* next_;
-  int64_t step_;
-  bool is_needed_;
-  Turns<T, N, kParts> turns_;
 };
 
 // A thread's sums of the columns of an access, in shared memory: registers are for what is in flight.
