@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from kernelgen.worker.trace.graph import Reader, constant
+from kernelgen.worker.trace.graph import Reader, Sample, constant
 from kernelgen.worker.trace.operators import SAME, operator_of, spelled
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
@@ -19,11 +19,19 @@ class CoordinatesReader(Reader):
     """Turns a graph of torch.fx into a Graph; what is computed of coordinates alone may have fewer dimensions, or sizes
     of 1, where the tensors have others."""
 
+    def __init__(self, sample: Sample, labels: list[dict[str, Any]], names: dict[str, str]) -> None:
+        super().__init__(sample, labels, names)
+        self.placed: set[fx.Node] = set()  # What depends on no tensor.
+
     def _call(self, node: fx.Node) -> dict[str, Any]:
+        if all(source in self.placed for source in node.all_input_nodes):
+            self.placed.add(node)
         if spelled(node.target) == "prims.iota":
             return self._noted(node, self._places(node))
         source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
         if operator_of(node.target) in SAME and source is not None and not self._is_whole(source):
+            if source not in self.placed:
+                raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
             return self._noted(node, self._moved(node, source))
         return super()._call(node)
 
