@@ -84,3 +84,11 @@ def test_all_parts_that_take_turns_are_loaded_where_one_is_read():
     traced = formula(POINTWISE, "first_of_pairs")
     assert [(operand["used"], operand["loaded"]) for operand in traced["operands"]] == [(True, True), (False, True)]
     assert {operand["turns"] for operand in traced["operands"]} == {"x_turns"}
+
+
+def test_what_only_some_gradients_read_is_left_out_where_they_are_not_needed():
+    operands = formula(POINTWISE, "rotate_half")["backward"]["operands"]
+    needed_by = {operand["cpp"]: operand.get("needed_by") for operand in operands}
+    assert needed_by["a"] == ["cos_needed", "sin_needed"]
+    assert needed_by["cos_first"] == ["x_needed"]
+    assert needed_by["grad_out_first"] is None
