@@ -74,13 +74,6 @@ struct Operand {
   bool small = false;                    // whether offsets of all elements fit 32 bits
   bool flat = false;                     // whether the elements lie one after the other, as those of a result do
 
-  // The same; or nothing, of which kernels read zeros.
-  Operand if_needed(bool needed) const {
-    Operand operand = *this;
-    if (!needed) operand.data = nullptr;
-    return operand;
-  }
-
   OPERAND_FUNCTION const T* row(const RowIndex& index) const {
     const T* pointer = data + index.places[0] * strides[0];
     if (index.dimensions <= 1) return pointer;

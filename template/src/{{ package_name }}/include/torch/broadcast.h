@@ -164,20 +164,24 @@ class Broadcast {
     return true;
   }
 
-  // The tensor that was `place`-th in the list; `vector` is how many of its elements an access shall read.
+  // The tensor that was `place`-th in the list; `vector` is how many of its elements an access shall read. One that is
+  // not `needed` has no data, and CUDA kernels of elements read zeros.
   template <typename T>
-  Operand<T> operand(size_t place, const checks::Tensor& tensor, int64_t vector = 1) const {
+  Operand<T> operand(size_t place, const checks::Tensor& tensor, int64_t vector = 1, bool needed = true) const {
     const checks::Tensor& read = row_.empty() ? tensor : copy_of(place, tensor);
-    const T* const data = static_cast<const T*>(read.const_data_ptr());
+    const T* const data = needed ? static_cast<const T*>(read.const_data_ptr()) : nullptr;
     return operand_at(place, data, data, vector);
   }
 
   // The same of a part of the tensor's rows.
   template <typename T>
-  Operand<T> part(size_t place, int64_t part, const checks::Tensor& tensor, int64_t vector = 1) const {
+  Operand<T> part(
+      size_t place, int64_t part, const checks::Tensor& tensor, int64_t vector = 1, bool needed = true) const {
     const T* const first = static_cast<const T*>(tensor.const_data_ptr());
     const T* const data = first + part * offsets_[place];
-    return operand_at(place, data, turns_[place] == 1 ? data : first, vector);
+    Operand<T> operand = operand_at(place, data, turns_[place] == 1 ? data : first, vector);
+    if (!needed) operand.data = nullptr;
+    return operand;
   }
 
   // A part of a new result that is cut so, which the constructor was told.
