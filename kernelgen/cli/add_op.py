@@ -281,7 +281,7 @@ def _with_kernels(entry: dict[str, Any], home: "Project", calls: list[dict[str, 
     from kernelgen.lab.trace import NotTracedError, trace
     from kernelgen.scaffold.formula.entry import kernels
     from kernelgen.scaffold.formula.parts import first_of_results
-    from kernelgen.scaffold.render import writes_parts
+    from kernelgen.scaffold.render import lacking
     from kernelgen.toolchain.python import find_python
 
     recipes = [recipe for recipe in DERIVED if recipe in home.recipes()]
@@ -294,10 +294,8 @@ def _with_kernels(entry: dict[str, Any], home: "Project", calls: list[dict[str, 
             traced = trace(python, home.root, entry["reference"], name, schema["arguments"], recipes, calls)
         check_count(name, len(schema["returns"]), len(first_of_results(traced["paths"][0]["forward"])))
         facts = kernels(schema, traced)
-        if "operands" in facts["traced"] and not writes_parts(home.renderer().folder):
-            raise NotTracedError(
-                "that the project's template writes no kernels of parts of a dimension; `kernelgen update` brings them"
-            )
+        if lacks := lacking(home.renderer().folder, facts["traced"]):
+            raise NotTracedError(f"that the project's template writes no {lacks}; `kernelgen update` brings them")
         if reason := facts["traced"]["composed"]:
             output.note(f"The gradient of {name} is PyTorch's of reference.py. In the way of its kernels was {reason}.")
         if cases := ", ".join(facts["traced"].get("signature", {}).get("kernels_are_for", [])):

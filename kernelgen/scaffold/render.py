@@ -59,10 +59,26 @@ def recipes(folder: Path) -> dict[str, Path]:
     return {re.search(r"ops_by_recipe\.(\w+)", recipe.name)[1]: recipe for recipe in sorted(folders)}
 
 
-def writes_parts(folder: Path) -> bool:
-    """Whether the template in `folder` writes kernels of the parts of a dimension: those of older projects do not."""
+# What kernels of a traced function may need of a template, and the macro that tells that it has it.
+_NEEDS = {
+    "kernels of parts of a dimension": "write_turns",
+    "kernels that depend on where an element lies": "coordinates_of_access",
+    "results of integers": "scalar_type",
+}
+
+
+def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
+    """What the template in `folder`, which may be an older project's, lacks to write kernels of a traced function."""
     macros = folder / "template/_macros/formula.jinja"
-    return macros.exists() and "macro result_part(" in macros.read_text(encoding="utf-8")
+    text = macros.read_text(encoding="utf-8") if macros.exists() else ""
+    of_integers = any("int" in result["dtype"] and result["dtype"] != "int" for result in traced["results"])
+    needed = ("operands" in traced, "coordinates" in traced, of_integers)
+    lacks = (
+        what
+        for (what, macro), is_needed in zip(_NEEDS.items(), needed, strict=True)
+        if is_needed and f"macro {macro}(" not in text
+    )
+    return next(lacks, None)
 
 
 class Renderer:

@@ -33,6 +33,10 @@ BUILT = (
     "rotate_half",
     "rotate_pairs",
     "three_parts",
+    "rotate_fours",
+    # Integers, and values that depend on where an element lies.
+    "codes_and_errors",
+    "distance_bias",
 )
 ROWS_BUILT = (
     "softmax",
@@ -49,6 +53,7 @@ ROWS_BUILT = (
     "largest",
     "chosen",
     "smooth_cross_entropy",
+    "quantized",
 )
 FUZZED = (
     "gelu_bias",
@@ -58,11 +63,14 @@ FUZZED = (
     "sliced_swiglu",
     "rotate_half",
     "rotate_pairs",
+    "rotate_fours",
+    "codes_and_errors",
+    "distance_bias",
     *ROWS_BUILT,
 )
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
 EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast", "batch_norm", "mean_of", "survey", "running_sum")
-EMULATED += ("smooth_cross_entropy", "sliced_swiglu", "rotate_pairs")
+EMULATED += ("smooth_cross_entropy", "sliced_swiglu", "rotate_pairs", "causal_mask", "distance_bias")
 # One of each recipe, with vectors beside the tensors; and one with sums over all rows, products and running totals.
 SAMPLE = ("gelu_bias", "survey")
 in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))

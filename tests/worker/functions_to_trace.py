@@ -246,3 +246,52 @@ def beside(x: Tensor, y: Tensor) -> Tensor:
 def masked_gate(x: Tensor, mask: Tensor, scale: float = 2.0) -> Tensor:
     value, gate = x.tensor_split(2, dim=-1)
     return torch.where(mask, value * torch.sigmoid(scale * gate), 0.0)
+
+
+def first_of_pairs(x: Tensor) -> Tensor:
+    """Of what takes turns, the formula reads one part."""
+    return torch.sigmoid(x[..., ::2])
+
+
+def rotate_fours(x: Tensor, angle: Tensor) -> Tensor:
+    """Four parts take turns, in the result too."""
+    a, b, c, d = x.unflatten(-1, (-1, 4)).unbind(-1)
+    cos, sin = angle.cos(), angle.sin()
+    return torch.stack((a * cos - b * sin, a * sin + b * cos, c * cos - d * sin, c * sin + d * cos), -1).flatten(-2)
+
+
+def length_of_three(x: Tensor) -> Tensor:
+    """Three parts take turns, which fill no 16 bytes."""
+    a, b, c = x.unflatten(-1, (-1, 3)).unbind(-1)
+    return torch.sqrt(1 + a * a + b * b + c * c)
+
+
+def codes_by(x: Tensor, scale: Tensor) -> Tensor:
+    """A result of integers."""
+    return torch.round(x / scale).clamp(-128, 127).to(torch.int8)
+
+
+def codes_and_errors(x: Tensor, shift: Tensor, step: float = 0.1) -> tuple[Tensor, Tensor]:
+    """The gradient by x is that of the second result, unchanged."""
+    codes = (x / step).round().clamp(0, 255).to(torch.uint8)
+    return codes, x - codes.to(x.dtype) * step + shift.sin()
+
+
+def causal_mask(x: Tensor) -> Tensor:
+    """Values that depend on where an element lies."""
+    n, m = x.shape[-2:]
+    mask = torch.ones(n, m, dtype=torch.bool, device=x.device).tril()
+    return x.masked_fill(~mask, -1e4)
+
+
+def distance_bias(x: Tensor, slopes: Tensor) -> Tensor:
+    """The same of squares, beside a tensor that broadcasts."""
+    n = x.shape[-1]
+    place = torch.arange(n, device=x.device)
+    return x + slopes * (place[None, :] - place[:, None]).abs()
+
+
+def sliding_window(x: Tensor, width: int = 4) -> Tensor:
+    row = torch.arange(x.shape[-2], device=x.device)[:, None]
+    column = torch.arange(x.shape[-1], device=x.device)
+    return torch.where((column <= row) & (column > row - width), x, 0.0)

@@ -140,3 +140,9 @@ def weighted_bce(logits: Tensor, target: Tensor, positive_weight: Tensor) -> Ten
     """PyTorch has no derivative by the weight."""
     losses = F.binary_cross_entropy_with_logits(logits, target, pos_weight=positive_weight, reduction="none")
     return losses.mean(-1)
+
+
+def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Integers beside the scale of each row."""
+    scale = x.abs().amax(-1, keepdim=True) / 127 + 1e-6
+    return torch.round(x / scale).clamp(-128, 127).to(torch.int8), scale

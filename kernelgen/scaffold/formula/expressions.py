@@ -26,6 +26,8 @@ _INFIX = {
     "mul": ("*", PRODUCT),
     "div": ("/", PRODUCT),
 }
+# The types of integers that numbers are cast to.
+INTEGERS = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t"}
 _PREFIX = {"neg": "-", "logical_not": "!"}
 # The functions of `math` (include/cuda/functions.cuh, include/cpu/functions.h) that are not called as in PyTorch.
 _FUNCTIONS = {
@@ -80,6 +82,8 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
         if isinstance(node.arguments[1], Number) and isinstance(node.arguments[2], Number):
             chosen = number(node.arguments[1].value, in_call=True)
         return Expression(f"{condition.within(OR)} ? {chosen.within(OR)} : {other.within(CONDITIONAL)}", CONDITIONAL)
+    if (integer := op.removeprefix("to_")) in INTEGERS:
+        return Expression(f"static_cast<{INTEGERS[integer]}>({operands[0].text})")
     if op == "to_float":
         return Expression(f"Number({operands[0].text})")
     if op == "checked_zero":

@@ -47,7 +47,10 @@ Value = Node | Name | Number
 
 # What a last bit more or less changes much: a function of such an operator's argument has steps.
 _STEPS = {"round", "floor", "ceil", "trunc", "sign", "remainder", "fmod", "to_bool"}
+_STEPS |= {"to_int8", "to_uint8", "to_int16", "to_int32", "to_int64"}
 _STEPS |= {"eq", "ne", "lt", "le", "gt", "ge"}
+# How a formula calls the place of an element along the last two dimensions.
+COORDINATES = {-2: "row", -1: "column"}
 _COMMUTATIVE = {"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or", "logical_xor"}
 
 
@@ -88,6 +91,13 @@ class Graph:
         """The parameters that the outputs need."""
         values = [*self.outputs, *(argument for node in self.nodes() for argument in node.arguments)]
         return {value.text for value in values if isinstance(value, Name)}
+
+    def names_of(self, output: Value) -> set[str]:
+        """The parameters that one of the outputs needs."""
+        every, self.outputs = self.outputs, [output]
+        names = self.names()
+        self.outputs = every
+        return names
 
     def exponents(self) -> set[str]:
         """The scalar parameters that exponents of powers are computed of."""
@@ -176,13 +186,31 @@ class Graph:
     def _arguments_of_steps(self) -> set[int]:
         """The nodes that a step depends on."""
         reached: set[int] = set()
-        pending = [node for node in self.nodes() if node.op in _STEPS]
+        codes = self._only_codes_of()
+        pending = [node for node in self.nodes() if node.op in _STEPS and node.index not in codes]
         while pending:
             for argument in pending.pop().arguments:
                 if isinstance(argument, Node) and argument.index not in reached:
                     reached.add(argument.index)
                     pending.append(argument)
         return reached
+
+    def _only_codes_of(self) -> set[int]:
+        """The nodes of which nothing but integers of 8 bits are computed: few of these may be off by one."""
+        nodes = self.nodes()
+        results = {output.index for output in self.outputs if isinstance(output, Node)}
+        users: dict[int, list[Node]] = {node.index: [] for node in nodes}
+        for node in nodes:
+            for argument in node.arguments:
+                if isinstance(argument, Node):
+                    users[argument.index].append(node)
+        codes: set[int] = set()
+        for node in reversed(nodes):
+            is_code = node.op in ("to_int8", "to_uint8") and node.index in results and not users[node.index]
+            is_of_codes = node.index not in results and all(user.index in codes for user in users[node.index])
+            if is_code or (is_of_codes and users[node.index]):
+                codes.add(node.index)
+        return codes
 
     def _value(self, argument: Mapping[str, Any]) -> Value:
         if "node" in argument:
@@ -191,6 +219,8 @@ class Graph:
             return Number(argument["constant"])
         if "place" in argument:
             return Name("place", "int", "element")
+        if "coordinate" in argument:
+            return Name(COORDINATES[argument["coordinate"]], "float", "element")
         if "grad" in argument:
             return Name(self._grads[_part(argument["grad"], argument)], "float", argument["kind"])
         name = argument.get("input") or argument["scalar"]
@@ -271,6 +301,10 @@ def _simplified(op: str, arguments: Sequence[Value]) -> Value | tuple[str, tuple
         return first
     if op == "where" and isinstance(first, Number):
         return arguments[1] if first.value else arguments[2]
+    if op == "logical_and" and Number(True) in (first, second):
+        return second if first == Number(True) else first
+    if op == "where" and isinstance(first, Node) and first.op == "logical_not":
+        return "where", (first.arguments[0], arguments[2], arguments[1])
     if op == "where" and arguments[1] == arguments[2]:
         return arguments[1]
     if op == "pow":

@@ -14,7 +14,19 @@ from kernelgen.scaffold.formula.lines import as_cpp, free_name
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 _HALVES_IN_TURNS = ("even", "odd")
 # What the stamped sources append to the name of an operand.
-_SUFFIXES = ("", "_operand", "_number", "_numbers", "_row", "_data", "_vector", "_vectors", "_reader", "_totals")
+_SUFFIXES = (
+    "",
+    "_operand",
+    "_number",
+    "_numbers",
+    "_row",
+    "_data",
+    "_vector",
+    "_vectors",
+    "_reader",
+    "_totals",
+    "_turns",
+)
 
 
 def with_cut(value: dict[str, Any], cut: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -59,12 +71,14 @@ def _ordinal(part: int, cut: Mapping[str, Any]) -> str:
 def operands(
     tensors: Sequence[Mapping[str, Any]], names: Mapping[tuple[str, int], str], read: Container[str]
 ) -> list[dict[str, Any]]:
-    """What kernels read: each tensor, or its parts. `at` is the tensor's place among all."""
-    return [
-        {**operand, "used": operand["cpp"] in read}
-        for at, tensor in enumerate(tensors)
-        for operand in _parts(tensor, at, names)
-    ]
+    """What kernels read: each tensor, or its parts. `at` is the tensor's place among all. A kernel loads all parts that
+    take turns where the formula reads one of them: they lie in the same memory."""
+    every = []
+    for at, tensor in enumerate(tensors):
+        own = [{**operand, "used": operand["cpp"] in read} for operand in _parts(tensor, at, names)]
+        is_read = any(operand["used"] for operand in own)
+        every += [{**operand, "loaded": is_read if "turns" in operand else operand["used"]} for operand in own]
+    return every
 
 
 def outputs(results: Sequence[Mapping[str, Any]], names: Mapping[tuple[str, int], str]) -> list[dict[str, Any]]:
@@ -93,4 +107,5 @@ def _parts(value: Mapping[str, Any], at: int, names: Mapping[tuple[str, int], st
     plain = dict(value) | {"at": at, "tensor": value["cpp"], "part": None}
     if "cut" not in value:
         return [plain]
-    return [plain | {"cpp": names[value["name"], part], "part": part} for part in range(value["cut"]["parts"])]
+    turns = {"turns": f"{value['cpp'].rstrip('_')}_turns"} if value["cut"]["in_turns"] else {}
+    return [plain | turns | {"cpp": names[value["name"], part], "part": part} for part in range(value["cut"]["parts"])]

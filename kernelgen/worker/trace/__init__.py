@@ -113,7 +113,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
 
 def _assumptions(function: Function, arguments: Arguments, recipes: list[str]) -> Iterator[Assumption]:
     """The assumptions, each with scalars that the function does not refuse."""
-    for assumption in assumptions(arguments, recipes, function.may_cut):
+    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index):
         yield replace(assumption, near=not _takes_its_scalars(function, assumption))
 
 
@@ -208,14 +208,16 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
 
 def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
     samples = [assumption.sample(k) for k in range(4)]
-    forward = merge([trace(function, sample, "forward") for sample in samples], samples)
+    forward = merge([trace(function, sample, "forward") for sample in samples], samples, function.numbers)
     if assumption.recipe == "pointwise":
         _refuse_rows(forward)  # Before the gradient is traced, which takes longer.
     backward = None
     if any(output["dtype"] == "float" for output in forward["outputs"]) and not assumption.composed:
         try:
             cuts = [Cut(**cut) for cut in forward.get("cuts", [])]
-            backward = merge([trace(function, sample, "backward", cuts) for sample in samples], samples)
+            backward = merge(
+                [trace(function, sample, "backward", cuts) for sample in samples], samples, function.numbers
+            )
         except RefusedError as refused:
             refused.is_of_gradient = True
             raise

@@ -36,7 +36,8 @@ class Assumption:
     argument that says which dimension it is. `composed` says what was in the way of a kernel of the gradient, which is
     PyTorch's of the reference then. `near`: floats are drawn near their defaults, where a function that refuses others
     takes them. `cuts`: the tensors that are as large as several parts of the shape of the others; None where nothing is
-    cut, or joined of parts."""
+    cut, or joined of parts. `coordinates`: values may depend on where an element lies in the last two dimensions, which
+    are of one size where they are `square`."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -49,9 +50,13 @@ class Assumption:
     composed: str | None = None
     near: bool = False
     cuts: dict[str, Cut] | None = None
+    coordinates: bool = False
+    square: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
+        if self.coordinates:
+            facts["square"] = self.square
         if self.cuts is None:
             return facts
         return facts | {"cuts": {name: cut.as_dict() for name, cut in self.cuts.items()}}
@@ -78,7 +83,7 @@ class Assumption:
     def large_sample(self) -> Sample:
         """One with so many elements that rare ones are among them, and each scalar at its default."""
         sample = self._sample(0, self._defaults())
-        sizes = (8,) * (self.rank - 1) + (32,)
+        sizes = (8,) * (self.rank - 1) + (8 if self.square else 32,)
         sample = replace(sample, shape=sizes)
         large = {name: self._tensor(name, sample, seed) for seed, name in enumerate(self.dtypes)}
         return replace(sample, values={**sample.values, **large})
@@ -95,7 +100,9 @@ class Assumption:
 
     def _sample(self, k: int, chosen: dict[str, Any]) -> Sample:
         dims = (k % self.rank,) if self.dim else self.dims
-        sample = Sample({}, self.kinds, _SIZES[k][: self.rank], dims, self.cuts)
+        shape = _SIZES[k][: self.rank]
+        shape = (*shape[:-2], shape[-1], shape[-1]) if self.square else shape
+        sample = Sample({}, self.kinds, shape, dims, self.cuts, self.coordinates)
         values, position = sample.values, 0
         for argument in self.arguments:
             name, base = argument["name"], _base(argument)
@@ -118,11 +125,14 @@ class Assumption:
         return _tensor(self.dtypes[name], shape, seed, sample.columns)
 
 
-def assumptions(arguments: list[dict[str, Any]], recipes: list[str], may_cut: bool = False) -> Iterator[Assumption]:
+def assumptions(
+    arguments: list[dict[str, Any]], recipes: list[str], may_cut: bool = False, may_index: bool = False
+) -> Iterator[Assumption]:
     """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many.
 
     Args:
         may_cut: whether the function may cut a dimension into parts, or join parts.
+        may_index: whether it may compute with the coordinates of elements.
     """
     tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
     if not tensors:
@@ -138,6 +148,8 @@ def assumptions(arguments: list[dict[str, Any]], recipes: list[str], may_cut: bo
                 dtypes = {name: "bool" if name in masks else "float" for name in tensors}
                 plain = Assumption(recipe, tuple(arguments), dtypes, dict.fromkeys(tensors, "element"), flags)
                 yield plain
+                if recipe == "pointwise" and may_index:
+                    yield from (replace(plain, coordinates=True, square=square) for square in (False, True))
                 if recipe == "pointwise" and may_cut:
                     yield from _cut(plain, tensors)
                 if recipe == "row_wise":

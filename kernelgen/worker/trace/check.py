@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.graph import Sample
+from kernelgen.worker.trace.graph import INTEGERS, Sample
 from kernelgen.worker.trace.refusals import RefusedError
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS
 
@@ -25,6 +25,8 @@ _OF_NARROW = 1e-6
 _LARGEST = torch.finfo(torch.float16).max
 # As the suite of a pointwise op has them; of no more elements than a sample.
 _ANY_SHAPES = ((), (5,), (3, 5), (2, 3, 1, 5), (0, 5), (5, 0))
+# The same of tensors whose last two dimensions are of one size.
+_SQUARE_SHAPES = ((5, 5), (2, 3, 3), (2, 1, 3, 3), (0, 0), (3, 1, 1))
 _PLACES = {"row_argmax": torch.argmax, "row_argmin": torch.argmin}
 
 
@@ -61,7 +63,7 @@ def takes_float64(
     is_narrow = _computes_in_narrow_dtypes(function, sample)
     results = function.call(*(v.bfloat16() if _is_float(v) else v for v in sample.values.values()))
     for result in results if isinstance(results, (tuple, list)) else [results]:
-        if result.dtype not in (torch.bfloat16, torch.bool, torch.int64):
+        if result.dtype not in (torch.bfloat16, torch.bool, *INTEGERS):
             raise RefusedError(
                 f"a result of dtype {str(result.dtype).removeprefix('torch.')} for bfloat16 arguments", 3
             )
@@ -159,7 +161,10 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
     which tensors it does not take of those that have no `columns`, or no `rows`: some functions cannot cut these."""
     sample, refused = assumption.sample(0), set()
     cuts = [Cut(**cut) for cut in forward["cuts"]] if assumption.cuts is not None else None
-    for shape in _ANY_SHAPES:
+    shapes = _ANY_SHAPES
+    if assumption.coordinates:
+        shapes = _SQUARE_SHAPES if assumption.square else tuple(shape for shape in shapes if len(shape) > 1)
+    for shape in shapes:
         if cuts and not shape:
             continue
         given = {name: _of_shape(value, sample.cut(name).whole(shape)) for name, value in sample.tensors().items()}
@@ -193,6 +198,8 @@ def broadcasts(function: Function, assumption: Any) -> bool:
     """
     sample = assumption.sample(0)
     is_cut = assumption.cuts is not None
+    if assumption.coordinates:
+        return _broadcasts_to_first(function, sample)
     smaller_parts = ((0, 0), (0,), (slice(0, 1),)) if is_cut else ((0, 0), (..., slice(0, 1)), (0, 0, 0))
     for name in sample.tensors() if len(sample.tensors()) > 1 else ():
         full = sample.cut(name).whole(sample.shape)
@@ -211,6 +218,14 @@ def broadcasts(function: Function, assumption: Any) -> bool:
         if [tuple(result.shape) for result in _results(function, {**sample.values, **others})] != whole:
             return False
     return True
+
+
+def _broadcasts_to_first(function: Function, sample: Sample) -> bool:
+    """Whether tensors but the first one may have shapes that broadcast to its own."""
+    rank = len(sample.shape)
+    smaller_parts = ((0,) * (rank - 1), (..., slice(0, 1)), (0,) * rank, (slice(None), slice(0, 1), slice(0, 1)))
+    others = list(sample.tensors())[1:]
+    return all(_takes(function, sample, name, index) for name in others for index in smaller_parts)
 
 
 def vectors(function: Function, assumption: Any) -> dict[str, str]:
@@ -378,6 +393,9 @@ def evaluate(
             return computed[argument["node"]]
         if "place" in argument:
             return torch.arange(sample.columns).reshape(column_shape)
+        if "coordinate" in argument:
+            dim, sizes = argument["coordinate"], sample.shape if shape is None else shape
+            return torch.arange(sizes[dim], dtype=torch.float64).reshape(-1, *[1] * (-1 - dim))
         if "grad" in argument:
             value = grads[argument["grad"]]
         elif "constant" in argument:
@@ -429,6 +447,8 @@ def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
     if op == "checked_zero":
         place = arguments[0].reshape(sample.row_shape(keeps=True))
         return torch.where((place >= 0) & (place < sample.columns), 0.0, math.nan).double()
+    if (integer := op.removeprefix("to_")) in INTEGERS.values():
+        return arguments[0].to(getattr(torch, integer))
     if op == "to_float":
         return arguments[0] if arguments[0].is_floating_point() else arguments[0].double()
     return getattr(torch, op)(*arguments)

@@ -16,6 +16,7 @@ _CUTTING = {
     *("cat", "chunk", "concat", "concatenate", "glu", "hsplit", "hstack", "narrow", "roll", "select", "split"),
     *("split_with_sizes", "stack", "tensor_split", "unbind", "unflatten", "unsafe_chunk", "unsafe_split"),
 }
+_INDEXING = {"arange", "eye", "tril", "triu"}
 # The function that the instrumented source calls after each assignment.
 _NOTE = "__kernelgen_note__"
 
@@ -26,6 +27,7 @@ class Function:
     def __init__(self) -> None:
         self.numbers: list[float] = []  # That stand in the source, where a branch may depend on them.
         self.may_cut = False  # Whether something in the source may cut a dimension into parts, or join parts.
+        self.may_index = False  # Whether something may compute with the coordinates of elements.
         self.on_name: Callable[[str, Tensor], None] | None = None
         self.call: Callable[..., Any]
 
@@ -39,6 +41,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     function = Function()
     function.numbers = _numbers(ast.parse(source))
     function.may_cut = _may_cut(ast.parse(source))
+    function.may_index = bool(_words(ast.parse(source)) & _INDEXING)
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
     scope = module_scope()
     scope[_NOTE] = function.note
@@ -89,15 +92,19 @@ def _numbers(tree: ast.AST) -> list[float]:
 
 def _may_cut(tree: ast.AST) -> bool:
     """Whether a call or an index in a source may cut a dimension into parts, or join parts."""
-    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     indices = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
     has_ellipsis = any(
         isinstance(item, ast.Slice) or (isinstance(item, ast.Constant) and item.value is ...)
         for index in indices
         for item in ast.walk(index)
     )
-    return has_ellipsis or bool((attributes | names) & _CUTTING)
+    return has_ellipsis or bool(_words(tree) & _CUTTING)
+
+
+def _words(tree: ast.AST) -> set[str]:
+    """The names and attributes in a source."""
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return attributes | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 class _Notes(ast.NodeTransformer):

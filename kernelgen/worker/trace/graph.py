@@ -10,6 +10,8 @@ A graph is plain data:
   is known beforehand. What a row is, the sample says.
 - `outputs`: of the forward, the results; of the backward, the gradient of each input of a floating-point dtype. Each is
   an argument as above with its `dtype` and `kind`, or null where there is no gradient.
+- Where values depend on coordinates (coordinates.py): {"coordinate": -1} is the place of an element along the last
+  dimension, -2 that along the one before.
 - Where tensors are cut into parts (parts.py): an {"input": name} or a gradient that is cut has its `part`, and the
   `cut` of its tensor; `outputs` are the parts of all results, `cuts` says how each result is cut, and `part_names` how
   variables are called that hold a part of an input.
@@ -40,6 +42,9 @@ from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, OtherRowsError, Re
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
 _COMPARISONS |= {"isnan", "isinf"}
+# Integers that numbers are cast to. An "int" is a place in a row instead.
+INTEGERS = {getattr(torch, name): name for name in ("int8", "uint8", "int16", "int32", "int64")}
+_INTEGER_CASTS = {f"to_{name}": name for name in INTEGERS.values()}
 # What is not NaN, whatever its arguments are.
 _HIDES_NAN = {*_COMPARISONS, "sign", "row_argmax", "row_argmin"}
 
@@ -60,6 +65,7 @@ class Sample:
     shape: tuple[int, ...]
     dims: tuple[int, ...]
     cuts: dict[str, Cut] | None = None  # Of tensors of which `shape` is that of a part; None where nothing is cut.
+    coordinates: bool = False  # Whether values may depend on where an element lies.
 
     def cut(self, name: str) -> Cut:
         return (self.cuts or {}).get(name, WHOLE)
@@ -141,8 +147,7 @@ class Reader:
         value, known = node.meta["val"], self.known[node]
         kind = self.sample.kind(value.shape)
         kind = known["kind"] if kind == "scalar" else kind
-        if DTYPES.get(value.dtype) != known["dtype"]:
-            raise RefusedError(f"a result of dtype {str(value.dtype).removeprefix('torch.')}", 2)
+        refuse_other_dtype(value, known)
         if known.get("turned"):
             raise RefusedError("the operator aten.flip", 2)
         # A row's number may have dimensions of size 1.
@@ -364,7 +369,10 @@ class Reader:
         return known if before in (after, "scalar") else known | {"kind": before}
 
     def _cast(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
-        known = self._argument(node.args[0])
+        known, integer = self._argument(node.args[0]), INTEGERS.get(value.dtype)
+        # Of truth values, 64 and 32 bits are for counts, which are numbers.
+        if integer and (known["dtype"] in ("float", *INTEGERS.values()) or value.dtype.itemsize < 4):
+            return self._add(f"to_{integer}", [known], value)
         target = dtype_of(value)
         if not (value.dtype.is_floating_point or value.dtype == torch.bool or known["dtype"] == "bool"):
             raise RefusedError(f"a cast to {str(value.dtype).removeprefix('torch.')}", 2)
@@ -390,10 +398,15 @@ class Reader:
     def _add(
         self, op: str, arguments: list[dict[str, Any]], value: Tensor, name: str | None = None, kind: str | None = None
     ) -> dict[str, Any]:
+        if not op.startswith("to_"):
+            arguments = [self._as_number(op, argument, value) for argument in arguments]
         kinds = {argument.get("kind", "scalar") for argument in arguments} - {"scalar"}
         kinds = kinds - {"total"} or kinds
         kind = kind or (kinds.pop() if len(kinds) == 1 else "element" if kinds else "scalar")
-        dtype = "bool" if op in _COMPARISONS else "int" if _is_place(op, arguments) else dtype_of(value)
+        if op in _INTEGER_CASTS:
+            dtype = _INTEGER_CASTS[op]
+        else:
+            dtype = "bool" if op in _COMPARISONS else "int" if _is_place(op, arguments) else dtype_of(value)
         turned = {a.get("turned", False) for a in arguments if a.get("kind") in ("element", "column")}
         if len(turned) > 1:
             raise RefusedError("the operator aten.flip of some rows beside others", 2)
@@ -401,6 +414,14 @@ class Reader:
         result = {"node": len(self.graph.nodes) - 1, "dtype": dtype, "kind": kind}
         self._follow_checks(op, arguments, result["node"])
         return result | {"turned": True} if turned == {True} and kind == "element" else result
+
+    def _as_number(self, op: str, argument: dict[str, Any], value: Tensor) -> dict[str, Any]:
+        """An integer as the number that PyTorch makes of it beside numbers; there is no arithmetic of integers."""
+        if argument.get("dtype") not in INTEGERS.values():
+            return argument
+        if not value.is_floating_point() and op not in _COMPARISONS:
+            raise RefusedError(f"{op} of {argument['dtype']}", 2)
+        return self._add("to_float", [argument], value.double(), None, argument["kind"])
 
     def _follow_checks(self, op: str, arguments: list[dict[str, Any]], node: int) -> None:
         of_arguments = [self.checks.get(argument.get("node"), (set(), set())) for argument in arguments]
@@ -418,6 +439,12 @@ def _is_place(op: str, arguments: list[dict[str, Any]]) -> bool:
         chosen = [argument for argument in arguments[1:] if "constant" not in argument]
         return bool(chosen) and all(argument["dtype"] == "int" for argument in chosen)
     return op in ("row_argmax", "row_argmin")
+
+
+def refuse_other_dtype(value: Tensor, known: dict[str, Any]) -> None:
+    """Raises RefusedError where a result is not of the dtype that it is computed in."""
+    if known["dtype"] not in (DTYPES.get(value.dtype), INTEGERS.get(value.dtype)):
+        raise RefusedError(f"a result of dtype {str(value.dtype).removeprefix('torch.')}", 2)
 
 
 def filled(name: str, node: fx.Node) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.cut import WHOLE, Cut
-from kernelgen.worker.trace.graph import DTYPES, Graph, Reader, Sample, constant, dtype_of, filled
+from kernelgen.worker.trace.graph import Graph, Reader, Sample, constant, dtype_of, filled, refuse_other_dtype
 from kernelgen.worker.trace.operators import CASTS, FILLED, MOVES, operator_of, spelled
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
@@ -201,8 +201,7 @@ class PartsReader(Reader):
         raise RefusedError("a result of which the elements are arranged in another way", UNKNOWN_OPERATOR)
 
     def _part_of_output(self, value: Tensor, known: dict[str, Any]) -> dict[str, Any]:
-        if DTYPES.get(value.dtype) != known["dtype"]:
-            raise RefusedError(f"a result of dtype {str(value.dtype).removeprefix('torch.')}", UNKNOWN_OPERATOR)
+        refuse_other_dtype(value, known)
         return known | {"kind": "element", "keeps": False}
 
 

@@ -1,5 +1,7 @@
 """Graphs of several samples as one, in which a constant that depends on an argument is an expression of it."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from kernelgen.worker.trace.graph import Graph, Sample
@@ -8,10 +10,14 @@ from kernelgen.worker.trace.refusals import RefusedError
 # The elements of a row, the rows, and the size of the first dimension, among the scalars: no argument has such names.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
 _TOLERANCE = 1e-9
+_LARGEST_EXPONENT, _LARGEST_SLOPE = 80.0, 1e3
 
 
-def merge(graphs: list[Graph], samples: list[Sample]) -> dict[str, Any]:
+def merge(graphs: list[Graph], samples: list[Sample], numbers: Sequence[float] = ()) -> dict[str, Any]:
     """The graph that all of them are.
+
+    Args:
+        numbers: those that stand in the function's source, of which a constant may be a power.
 
     Raises:
         RefusedError: they differ in more than constants, or in constants that no simple expression gives.
@@ -19,7 +25,7 @@ def merge(graphs: list[Graph], samples: list[Sample]) -> dict[str, Any]:
     first = graphs[0]
     if any(_skeleton(graph) != _skeleton(first) or graph.cuts != first.cuts for graph in graphs):
         raise RefusedError("another path that it takes for other sizes or numbers", 3)
-    merger = _Merger(samples)
+    merger = _Merger(samples, numbers)
     for i in range(len(first.nodes)):
         merger.node([graph.nodes[i] for graph in graphs])
     outputs = [merger.argument([graph.outputs[i] for graph in graphs]) for i in range(len(first.outputs))]
@@ -41,7 +47,8 @@ def _bare(argument: dict[str, Any] | None) -> Any:
 
 
 class _Merger:
-    def __init__(self, samples: list[Sample]) -> None:
+    def __init__(self, samples: list[Sample], numbers: Sequence[float]) -> None:
+        self.bases = [number for number in numbers if number > 0 and number != 1]
         self.nodes: list[dict[str, Any]] = []
         self.places: list[int] = []  # Of a node of the samples' graphs, among `nodes`.
         self.scalars = {COLUMNS: [float(sample.columns) for sample in samples]}
@@ -82,6 +89,10 @@ class _Merger:
             if all(s != 1 for s in scalars) and (line := _line([1 / (s - 1) for s in scalars], values)):
                 less = self._add("sub", symbol, _number(1))
                 return self._linear(self._add("div", _number(1), less), *line)
+        for name, scalars in self.scalars.items():
+            for base in self.bases:
+                if expression := self._of_power(base, name, scalars, values):
+                    return expression
         for left, lefts in self.scalars.items():
             for right, rights in self.scalars.items():
                 if expression := self._of_two(left, lefts, right, rights, values):
@@ -89,6 +100,18 @@ class _Merger:
         raise RefusedError(
             "a number that depends on the sizes or on the scalar arguments in a way that is not known here", 3
         )
+
+    def _of_power(self, base: float, name: str, scalars: list[float], values: list[float]) -> dict[str, Any] | None:
+        """A line of base**s - 1, which is exact in float32 where the power is near 1, as in 1 - 0.999**step."""
+        rate = math.log(base)
+        if name in (COLUMNS, ROWS, BATCH) or max(abs(rate * s) for s in scalars) > _LARGEST_EXPONENT:
+            return None
+        line = _line([math.expm1(rate * s) for s in scalars], values)
+        # Powers that are all but 0 fit anything.
+        if line is None or abs(line[0]) > _LARGEST_SLOPE * max(map(abs, values)):
+            return None
+        symbol = {"scalar": name, "dtype": "float", "kind": "scalar"}
+        return self._linear(self._add("expm1", self._add("mul", symbol, _number(rate))), *line)
 
     def _of_two(
         self, left: str, lefts: list[float], right: str, rights: list[float], values: list[float]

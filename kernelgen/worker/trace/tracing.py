@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
 
+from kernelgen.worker.trace.coordinates import CoordinatesReader
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.gradients import differentiable_by_rows
@@ -70,6 +71,8 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
         raise RefusedError(phrase(error), 0) from error
     finally:
         function.on_name = None
+    if sample.coordinates:
+        return CoordinatesReader(sample, labels, names).read(traced.graph)
     if sample.cuts is None:
         return Reader(sample, labels, names).read(traced.graph)
     wanted = None

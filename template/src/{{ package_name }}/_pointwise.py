@@ -26,23 +26,27 @@ def register(
     joined: Sequence[int] = (),
     composed: bool = False,
     once: bool = False,
+    coordinates: bool = False,
 ) -> None:
     """Registers all hooks of an op.
 
     Args:
         results: the dtype of each result; None for that of the arguments.
         gradients: the positions of the arguments that have a gradient.
-        same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
+        same_as: for each of these the place, among the results that have a gradient, of the one whose gradient it is,
+            unchanged; None where it is another.
         copies: for each of these the place among them of an earlier one that it equals; None where there is none.
         parts: into how many parts of one size the last dimension of each tensor is cut, where some are; then the other
             dimensions alone broadcast.
         joined: of how many parts each result is joined, where some are.
         composed: the gradient is PyTorch's of the reference.
         once: PyTorch has no gradient of that gradient.
+        coordinates: values depend on where an element lies along the last two dimensions.
     """
     op = PointwiseOp(name, reference, results, gradients, same_as, copies)
     op.parts, op.joined = parts, joined or [1] * len(results)
     op.composed, op.once = composed, once
+    op.whole = 2 if coordinates else 1 if parts else 0
     op.register(name)
 
 
@@ -51,6 +55,7 @@ class PointwiseOp:
     once = False  # Whether PyTorch has no gradient of that gradient.
     parts: Sequence[int] = ()  # Of each tensor, where the last dimension of some is cut.
     joined: Sequence[int] = ()  # The parts of each result.
+    whole = 0  # How many of the last dimensions no layout of distributed tensors splits.
     reads: Sequence[int] = ()  # The places of the results that the backward operator reads.
 
     def __init__(
@@ -126,8 +131,9 @@ class PointwiseOp:
         needed = []
         for i, same in zip(self.gradients, self.same_as):
             need = ctx.needs_input_grad[i]
-            if need and same is not None and grads[same].shape == shapes[i]:
-                by_argument[i], need = grads[same], False
+            unchanged = None if same is None else grads[self.differentiable[same]]
+            if need and unchanged is not None and unchanged.shape == shapes[i]:
+                by_argument[i], need = unchanged, False
             needed.append(need)
         copied = []
         for place, (i, copy) in enumerate(zip(self.gradients, self.copies)):
@@ -198,12 +204,12 @@ class PointwiseOp:
     # ---- Distributed tensors: any layout of the results, which the tensors follow where they are not repeated
 
     def sharding(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
-        every = _layouts(args, self.parts)
+        every = _layouts(args, self.parts, self.whole)
         return [([layout] * len(self.results), layouts) for layout, layouts in every]
 
     def sharding_backward(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
         given = [self.joined[i] for i in self.differentiable] if self.parts else []
-        return self.gradient_rules(args, _layouts(args, [*given, *self.parts]))
+        return self.gradient_rules(args, _layouts(args, [*given, *self.parts], self.whole))
 
     def gradient_rules(self, args: Sequence[Any], every: Sequence[tuple[Any, list[Any]]]) -> list[Any]:
         """A gradient is laid out as its tensor is; of a repeated one, each device has a partial sum."""
@@ -264,16 +270,16 @@ def _with_batch(args: Sequence[Any], in_dims: Sequence[int | None]) -> list[Any]
     return batched
 
 
-def _layouts(args: Sequence[Any], parts: Sequence[int]) -> list[tuple[Any, list[Any]]]:
-    """Layouts of the results, each with those of the arguments that need no communication: none of a dimension that is
-    cut into parts."""
+def _layouts(args: Sequence[Any], parts: Sequence[int], whole: int) -> list[tuple[Any, list[Any]]]:
+    """Layouts of the results, each with those of the arguments that need no communication: none of the last `whole`
+    dimensions, which are cut into parts or tell where an element is."""
     from torch.distributed.tensor import Replicate, Shard
 
     tensors = _tensors(args)
     shapes = part_shapes(tensors, parts) if parts else [tensor.shape for tensor in tensors]
     shape = torch.broadcast_shapes(*shapes)
     pairs: list[tuple[Any, list[Any]]] = []
-    for dim in (None, *range(len(shape) - (1 if parts else 0))):
+    for dim in (None, *range(len(shape) - whole)):
         layouts: list[Any] = []
         for arg in args:
             if not hasattr(arg, "shape"):

@@ -38,10 +38,12 @@ def register(
 
     Args:
         results: what each result is: `rows`, `numbers` (one for each row), `kept`, numbers with dimensions of 1, and
-            `places` and `kept places`, numbers that are integers, and `total`, one number of all rows.
+            `places` and `kept places`, numbers that are integers, and `total`, one number of all rows; `rows of int8`
+            or of uint8 are integers.
         gradients: the positions of the arguments that have a gradient.
         reads: the places of the results that the backward operator reads.
-        same_as: for each of these the place of the result whose gradient it is, unchanged; None where it is another.
+        same_as: for each of these the place, among the results that have a gradient, of the one whose gradient it is,
+            unchanged; None where it is another.
         vectors: whether the reference takes vectors alone where each row could have its own.
         rows: the dimensions of a row, of a tensor of so many; or the name of the argument that says which it is, or of
             the tensor that has as many.
@@ -51,6 +53,12 @@ def register(
     op = RowOp(name, reference, results, gradients, same_as, vectors, rows)
     op.composed, op.once, op.reads = composed, once, reads
     op.register(name)
+
+
+def _dtype_of(kind: str) -> torch.dtype | None:
+    """The dtype of a result; None for that of the arguments."""
+    name = kind.partition(" of ")[2]
+    return getattr(torch, name) if name else None
 
 
 class RowOp(PointwiseOp):
@@ -64,9 +72,10 @@ class RowOp(PointwiseOp):
         vectors: bool,
         rows: Rows,
     ) -> None:
-        dtypes = [torch.int64 if "places" in kind else None for kind in results]
+        dtypes = [torch.int64 if "places" in kind else _dtype_of(kind) for kind in results]
         super().__init__(name, reference, dtypes, gradients, same_as)
-        self.kinds, self.vectors, self.rows = results, vectors, rows
+        self.kinds = [kind.partition(" of ")[0] for kind in results]
+        self.vectors, self.rows = vectors, rows
         # Whether a batch of tensors is no larger tensor of rows.
         self.is_of_one_tensor = rows is not last_dimension or vectors or "total" in results
 

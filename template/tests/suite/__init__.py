@@ -17,7 +17,7 @@ A test fails where the op lacks what the test is about. An op that is to go with
 """
 
 from .backends import TOO_LARGE, backend_of, compute_capability, cuda_devices, devices_under_test, is_too_large
-from .broadcast import broadcast_cases, changed, part_cases, row_cases, row_huge_cases
+from .broadcast import broadcast_cases, changed, part_cases, plane_cases, row_cases, row_huge_cases
 from .devices import DeviceTests
 from .evaluation import evaluate
 from .gradients import GradientTests
@@ -52,6 +52,7 @@ __all__ = [
     "is_too_large",
     "on_copies",
     "part_cases",
+    "plane_cases",
     "refusal",
     "row_cases",
     "row_huge_cases",

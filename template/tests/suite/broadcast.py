@@ -22,6 +22,20 @@ def broadcast_cases(count: int, alike: bool = False) -> tuple[tuple[Shape, ...],
     return *cases, ((5, 1), *[(1, 7)] * (count - 1))
 
 
+def plane_cases(count: int, alike: bool = False, square: bool = False) -> tuple[tuple[Shape, ...], ...]:
+    """A shape for each of so many tensors of two or more dimensions, the last two of one size where they are `square`;
+    then each but the first broadcast in every way, unless `alike`."""
+    shapes = ((2, 4, 33), (3, 6, 20), (1, 17), (17, 1), (1, 1), (0, 5), (5, 0), (2, 5, 1, 3), (101, 1001))
+    if square:
+        shapes = ((2, 20, 20), (3, 33, 33), (1, 1), (0, 0), (2, 3, 64, 64), (101, 101))
+    cases = [(shape,) * count for shape in shapes]
+    for i in range(1, 1 if alike else count):
+        for shape in ((2, 40, 40), (3, 2, 33, 33)):
+            for smaller in (shape[-1:], (*shape[:-1], 1), (1, *shape[1:]), (*shape[:-2], 1, 1), ()):
+                cases.append(tuple(smaller if place == i else shape for place in range(count)))
+    return tuple(cases)
+
+
 def part_cases(*parts: int, alike: bool = False, shortest: int = 0, fewest: int = 0) -> tuple[tuple[Shape, ...], ...]:
     """A shape for each tensor, whose last dimension is cut into so many parts: all alike, then each of them broadcast
     in the other dimensions, unless `alike`; of `fewest` rows or more, whose parts have `shortest` elements or more."""

@@ -30,6 +30,9 @@ class TracingTests(OpUnderTest):
                 # PyTorch's test of the schema compares arguments by arithmetic, which those of 8 bits do not have.
                 has_8_bits = any(t.is_floating_point() and t.dtype.itemsize == 1 for t in tensors(args))
                 names = [f"test_{name}" for name in every[has_8_bits:]]
+                if self.gradient and not tensors(operator(*args, **kwargs))[0].is_floating_point():
+                    # PyTorch's tests of gradients add up all results in the dtype of the first.
+                    names = [name for name in names if "aot_dispatch" not in name]
                 if dtype.itemsize == 2 and has_nan_gradients(operator, args, kwargs):
                     # PyTorch's tests of gradients take no NaN for another. The reference's second derivative may have
                     # some: a product of a 0 with what 16 bits do not hold.

@@ -6,9 +6,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kernelgen.scaffold.formula.entry import kernels, pointwise, row_wise
+from kernelgen.scaffold.formula.entry import kernels
 from kernelgen.scaffold.formula.expressions import number
 from kernelgen.scaffold.formula.graph import Name, Node
+from kernelgen.scaffold.formula.pointwise import pointwise
+from kernelgen.scaffold.formula.row_wise import row_wise
 from kernelgen.scaffold.formula.totals import depends_on_totals
 from kernelgen.scaffold.schema.from_python import reference
 from tests.worker.test_trace import NAMES, POINTWISE, ROW_NAMES, ROWS, trace, trace_text

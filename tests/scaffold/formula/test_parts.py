@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kernelgen.scaffold.render import writes_parts
+from kernelgen.scaffold.render import lacking
 from tests.scaffold.formula.test_formula import formula, formula_of
 from tests.stamped.conftest import REPOSITORY
 from tests.worker.test_trace import POINTWISE
@@ -68,9 +68,27 @@ def test_a_result_without_parts_may_be_joined_of_whole_tensors():
 
 def test_a_template_without_parts_is_known(tmp_path):
     """An older project's would write sources that do not compile."""
-    assert writes_parts(REPOSITORY)
+    traced = formula(POINTWISE, "rotate_half")
+    assert lacking(REPOSITORY, traced) is None
     macros = tmp_path / "template/_macros/formula.jinja"
-    assert not writes_parts(tmp_path)
+    assert lacking(tmp_path, traced) == "kernels of parts of a dimension"
     macros.parent.mkdir(parents=True)
     macros.write_text("{% macro parameters() %}{% endmacro %}")
-    assert not writes_parts(tmp_path)
+    assert lacking(tmp_path, traced) == "kernels of parts of a dimension"
+    assert lacking(tmp_path, formula(POINTWISE, "causal_mask")) == "kernels that depend on where an element lies"
+    assert lacking(tmp_path, formula(POINTWISE, "codes_by")) == "results of integers"
+    assert lacking(tmp_path, formula(POINTWISE, "gelu_bias")) is None
+
+
+def test_all_parts_that_take_turns_are_loaded_where_one_is_read():
+    traced = formula(POINTWISE, "first_of_pairs")
+    assert [(operand["used"], operand["loaded"]) for operand in traced["operands"]] == [(True, True), (False, True)]
+    assert {operand["turns"] for operand in traced["operands"]} == {"x_turns"}
+
+
+def test_what_only_some_gradients_read_is_left_out_where_they_are_not_needed():
+    operands = formula(POINTWISE, "rotate_half")["backward"]["operands"]
+    needed_by = {operand["cpp"]: operand.get("needed_by") for operand in operands}
+    assert needed_by["a"] == ["cos_needed", "sin_needed"]
+    assert needed_by["cos_first"] == ["x_needed"]
+    assert needed_by["grad_out_first"] is None

@@ -683,30 +683,44 @@ class FormulaRow {
   // Writes the results of an access, which begins with element number `first` of the row; or of one element.
   template <int kSize>
   __device__ void store_results(Index first, const Results& results) const {
-    const Index n = elements();
 #pragma unroll
     for (int i = 0; i < Tensors::kResults; ++i) {
-      T* const values = tensors_.results[i].values;
-      if (!values) continue;
-      const Operand<T>& layout = tensors_.layout;
-      if (kInParts && !layout.flat) {
-        T* const row = values + (layout.row(index_) - layout.data);
+      if constexpr (Tensors::kCodes != 0) {
+        if (Tensors::kCodes >> i & 1) {
+          Vector<uint8_t, N> codes;
 #pragma unroll
-        for (int k = 0; k < N; ++k) {
-          if (first + k >= 0 && first + k < n) row[layout.offset(tensors_.rows, first + k)] = results[i][k];
+          for (int k = 0; k < N; ++k) codes[k] = static_cast<uint8_t>(static_cast<int>(widen(results[i][k])));
+          store_result<kSize>(tensors_.codes[i], first, codes);
+          continue;
         }
-        continue;
       }
-      T* const row = values + row_ * n;
-      if constexpr (kSize == 1) {
-        row[first] = results[i][0];
-      } else if (kAligned || kPeeled || (first >= 0 && first + N <= n)) {
-        store_evict_last(row + first, 0, results[i]);
-      } else {
+      store_result<kSize>(tensors_.results[i].values, first, results[i]);
+    }
+  }
+
+  // `values`: of all rows; null: not needed.
+  template <int kSize, typename Element>
+  __device__ void store_result(Element* values, Index first, const Vector<Element, N>& result) const {
+    const Index n = elements();
+    if (!values) return;
+    const Operand<T>& layout = tensors_.layout;
+    if (kInParts && !layout.flat) {
+      Element* const row = values + (layout.row(index_) - layout.data);
 #pragma unroll
-        for (int k = 0; k < N; ++k) {
-          if (first + k >= 0 && first + k < n) row[first + k] = results[i][k];
-        }
+      for (int k = 0; k < N; ++k) {
+        if (first + k >= 0 && first + k < n) row[layout.offset(tensors_.rows, first + k)] = result[k];
+      }
+      return;
+    }
+    Element* const row = values + row_ * n;
+    if constexpr (kSize == 1) {
+      row[first] = result[0];
+    } else if (kAligned || kPeeled || (first >= 0 && first + N <= n)) {
+      store_evict_last(row + first, 0, result);
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        if (first + k >= 0 && first + k < n) row[first + k] = result[k];
       }
     }
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #ifdef __CUDACC__
 #define OPERAND_FUNCTION __host__ __device__ inline
@@ -69,6 +70,8 @@ struct Operand {
   int64_t outer_step = 0;                // between the row's parts of rows.inner elements
   int64_t strides[kRowDimensions] = {};  // between rows
   bool vectors = false;                  // whether rows can be read by vectors, or are one number each
+  bool narrow = false;                   // the same of narrow vectors: see kNarrow
+  bool small = false;                    // whether offsets of all elements fit 32 bits
   bool flat = false;                     // whether the elements lie one after the other, as those of a result do
 
   OPERAND_FUNCTION const T* row(const RowIndex& index) const {
@@ -103,6 +106,31 @@ struct ResultPart : Operand<T> {
 template <int N, typename... Operands>
 bool all_vectors(const Rows& rows, const Operands&... operands) {
   return (rows.count == 1 || rows.n % N == 0) && (operands.vectors && ...);
+}
+
+// How many elements of each part a narrow access has: two, or one of each part that takes turns.
+template <bool kInTurns>
+constexpr int kNarrow = kInTurns ? 1 : 2;
+
+// Whether all operands can be read by narrow vectors of N elements.
+template <int N, typename... Operands>
+bool all_narrow(const Rows& rows, const Operands&... operands) {
+  return (rows.count == 1 || rows.n % N == 0) && (operands.narrow && ...);
+}
+
+// Whether 32 bits number all elements, of all operands; with room for those that the last block has no more.
+template <typename... Operands>
+bool all_small(const Rows& rows, const Operands&... operands) {
+  return rows.count * rows.n <= std::numeric_limits<int>::max() - (1 << 20) && (operands.small && ...);
+}
+
+// How many elements at once reach those of an access of N elements of each of some parts that take turns: a power of 2,
+// as many as fill 16 bytes or fewer.
+template <typename T>
+OPERAND_FUNCTION constexpr int elements_at_once(int elements) {
+  int length = 1;
+  while (length < kOperandVector<T> && elements % (2 * length) == 0) length *= 2;
+  return length;
 }
 
 // Whether all operands lie as the results do.

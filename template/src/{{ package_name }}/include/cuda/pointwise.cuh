@@ -21,6 +21,7 @@
 class FlatElements {
  public:
   static constexpr bool kVectors = true;
+  static constexpr int kElements = 0;
   template <typename T>
   using Tensor = const T*;
 
@@ -41,7 +42,7 @@ __device__ const T* address(const T* tensor, const FlatElements&, int64_t elemen
 // The N elements from `element` on; zeros past the last access.
 template <int N, typename T>
 __device__ Vector<T, N> read(const T* tensor, const FlatElements& elements, int64_t element) {
-  return load_evict_last<N>(tensor + element, 0, element + N <= elements.count());
+  return load_evict_last<N>(tensor + element, 0, tensor && element + N <= elements.count());
 }
 
 // An element of the results, and where its row and column are in the tensors.
@@ -57,6 +58,8 @@ template <bool kVectors_>
 class BroadcastElements {
  public:
   static constexpr bool kVectors = kVectors_;
+  static constexpr int kElements = kVectors ? 0 : 1;  // of an access; 0: of 16 bytes
+  using Index = int64_t;
   template <typename T>
   using Tensor = Operand<T>;
 
@@ -160,24 +163,29 @@ __device__ T* address(const ResultPart<T>& part, const BroadcastElements<kVector
   return part.values + offset_of(part, elements, place);
 }
 
+// The elements of an access, which begins at a place, that is a vector, or one number of all; zeros past the last one.
+template <int N, typename T>
+__device__ Vector<T, N> read_vector(const T* from, bool is_valid, bool is_number) {
+  // Predicates, not branches: where a branch ends, the thread would wait for the load.
+  Vector<T, N> values = load_evict_last<N>(from, 0, is_valid && !is_number);
+  const T number = is_valid && is_number ? *from : T();
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    if (is_number) values[k] = number;
+  }
+  return values;
+}
+
 // The elements of an access that begins at a place; zeros past the last element.
 template <int N, bool kVectors, typename T>
 __device__ Vector<T, N> read(
     const Operand<T>& operand, const BroadcastElements<kVectors>& elements, const Place& place) {
   const int64_t left = elements.count() - place.element;
   if constexpr (kVectors) {
-    // Predicates, not branches: where a branch ends, the thread would wait for the load.
-    const T* const from = address(operand, elements, place);
-    const bool is_number = operand.step == 0;
-    Vector<T, N> values = load_evict_last<N>(from, 0, left >= N && !is_number);
-    const T number = left >= N && is_number ? *from : T();
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if (is_number) values[k] = number;
-    }
-    return values;
+    return read_vector<N>(address(operand, elements, place), operand.data && left >= N, operand.step == 0);
   } else {
     Vector<T, N> values{};
+    if (!operand.data) return values;
     const T* const from = operand.data + place.element;
     if (operand.flat && left >= N && reinterpret_cast<uintptr_t>(from) % sizeof(values) == 0) {
       return load_evict_last<N>(from, 0);
@@ -192,10 +200,21 @@ __device__ Vector<T, N> read(
   }
 }
 
+// A single element; 0 of a tensor that is not needed.
+template <typename T, typename Elements, typename Place>
+__device__ T element_at(const Operand<T>& operand, const Elements& elements, const Place& place) {
+  return operand.data ? *address(operand, elements, place) : T();
+}
+
+template <typename T>
+__device__ T element_at(const T* tensor, const FlatElements&, int64_t element) {
+  return tensor ? tensor[element] : T();
+}
+
 // The same for results.
-template <int N, typename Elements, typename T>
-__device__ void write(T* results, const Elements& elements, int64_t element, const Vector<T, N>& values) {
-  const int64_t left = elements.count() - element;
+template <int N, typename Elements, typename Index, typename T>
+__device__ void write(T* results, const Elements& elements, Index element, const Vector<T, N>& values) {
+  const Index left = elements.count() - element;
   if (left >= N) {
     store_evict_last(results + element, 0, values);
   } else if constexpr (!Elements::kVectors) {
@@ -263,6 +282,7 @@ class RowsReader {
   __device__ RowsReader(const Operand<T>& operand, int64_t row, int64_t column, int64_t step, bool is_valid)
       : next_(operand.data + row * operand.strides[0] + column * operand.step),
         step_(step * operand.strides[0]),
+        is_needed_(operand.data),
         is_number_(kNumbers && operand.step == 0) {
     load(is_valid);
   }
@@ -282,14 +302,14 @@ class RowsReader {
  private:
   // Predicates, not branches: where a branch ends, the thread would wait for the load.
   __device__ void load(bool is_valid) {
-    values_ = load_evict_last<N>(next_, 0, is_valid && !is_number_);
-    if constexpr (kNumbers) number_ = is_valid && is_number_ ? *next_ : T();
+    values_ = load_evict_last<N>(next_, 0, is_needed_ && is_valid && !is_number_);
+    if constexpr (kNumbers) number_ = is_needed_ && is_valid && is_number_ ? *next_ : T();
     next_ += step_;
   }
 
   const T* next_;
   int64_t step_;
-  bool is_number_;
+  bool is_needed_, is_number_;
   Vector<T, N> values_;
   T number_{};
 };

@@ -26,7 +26,7 @@ constexpr int64_t slices_of_terms(int64_t rows) {
 // What a kernel reads and writes, beside its scalars: tensors of rows, tensors with a number or a place for each row,
 // results of rows, and results with a number or a place for each row. A place is that of an element in its row. A
 // result that is null is not needed. kLate has a bit for each input that only the last pass reads, and that all rows
-// may have in common.
+// may have in common; kCodes one for each result of rows that is integers of 8 bits, signed or not: every T holds them.
 template <
     typename T,
     int kInputs_,
@@ -35,7 +35,8 @@ template <
     int kRowResults_,
     int kLate_,
     int kPlaces_ = 0,
-    int kPlaceResults_ = 0>
+    int kPlaceResults_ = 0,
+    int kCodes_ = 0>
 struct RowTensors {
   using Element = T;
   using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -48,12 +49,14 @@ struct RowTensors {
   static constexpr int kHeldInputs = kInputs - count_bits(kLate);
   static constexpr int kPlaces = kPlaces_;
   static constexpr int kPlaceResults = kPlaceResults_;
+  static constexpr int kCodes = kCodes_;
 
   Rows rows;
   Operand<T> layout;  // of the results
   Operand<T> inputs[kInputs + 1];
   const T* numbers[kNumbers + 1];
   Gradient<T> results[kResults + 1];
+  uint8_t* codes[kCodes ? kResults : 1] = {};  // the results of kCodes instead
   T* row_results[kRowResults + 1];
   const int64_t* places[kPlaces + 1];
   int64_t* place_results[kPlaceResults + 1];

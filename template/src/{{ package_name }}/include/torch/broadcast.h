@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,12 +37,40 @@ struct CutArgument {
   Cut cut;
 };
 
+// That formulas read the places of an element along the last two dimensions of the first tensor, which others are
+// repeated to; these are of one size where they are square.
+struct Planes {
+  static constexpr bool kSquare = true;
+
+  bool is_square = false;
+};
+
 class Broadcast {
  public:
   // Refuses tensors whose shapes do not broadcast.
   explicit Broadcast(std::initializer_list<checks::Argument> tensors) {
     const checks::Argument& first = *tensors.begin();
     for (const checks::Argument& tensor : tensors) widen(tensor, first);
+    for (const checks::Argument& tensor : tensors) strides_.push_back(strides_of(tensor.tensor));
+    collapsed_.resize(strides_.size());
+    set_rows(joined(all_dimensions()), {}, first);
+  }
+
+  // The same of tensors of planes, of which rows are the last dimension alone.
+  Broadcast(std::initializer_list<checks::Argument> tensors, Planes planes) {
+    const checks::Argument& first = *tensors.begin();
+    checks::has_dimensions(first, 2);
+    const auto sizes = first.tensor.sizes();
+    if (planes.is_square && sizes[sizes.size() - 1] != sizes[sizes.size() - 2]) {
+      checks::refuse(first, "has shape " + checks::shape_text(sizes), "a last dimension as long as the one before");
+    }
+    for (const checks::Argument& tensor : tensors) widen(tensor, first);
+    const std::vector<int64_t> of_first(sizes.begin(), sizes.end());
+    if (sizes_ != of_first) {
+      checks::refuse(
+          first, "has shape " + checks::shape_text(sizes), "the shape of all tensors, " + checks::shape_text(sizes_));
+    }
+    apart_ = rank() - 2;
     for (const checks::Argument& tensor : tensors) strides_.push_back(strides_of(tensor.tensor));
     collapsed_.resize(strides_.size());
     set_rows(joined(all_dimensions()), {}, first);
@@ -60,10 +89,12 @@ class Broadcast {
       const auto strides = tensor.argument.tensor.strides();
       std::vector<int64_t> part_strides(strides.begin(), strides.end());
       offsets_.push_back(part_strides.back() * (tensor.cut.in_turns ? 1 : part_sizes(tensor).back()));
+      turns_.push_back(!tensor.cut.in_turns ? 1 : part_strides.back() == 1 ? tensor.cut.parts : 0);
       if (tensor.cut.in_turns) part_strides.back() *= tensor.cut.parts;
       strides_.push_back(strides_of(part_sizes(tensor), part_strides));
     }
     for (const Cut& cut : results) add_result(cut);
+    has_turns_ = std::any_of(turns_.begin(), turns_.end(), [](int64_t turns) { return turns != 1; });
     collapsed_.resize(strides_.size());
     set_rows(joined(all_dimensions()), {}, first.argument);
   }
@@ -133,17 +164,24 @@ class Broadcast {
     return true;
   }
 
-  // The tensor that was `place`-th in the list; `vector` is how many of its elements an access shall read.
+  // The tensor that was `place`-th in the list; `vector` is how many of its elements an access shall read. One that is
+  // not `needed` has no data, and CUDA kernels of elements read zeros.
   template <typename T>
-  Operand<T> operand(size_t place, const checks::Tensor& tensor, int64_t vector = 1) const {
+  Operand<T> operand(size_t place, const checks::Tensor& tensor, int64_t vector = 1, bool needed = true) const {
     const checks::Tensor& read = row_.empty() ? tensor : copy_of(place, tensor);
-    return operand_at(place, static_cast<const T*>(read.const_data_ptr()), vector);
+    const T* const data = needed ? static_cast<const T*>(read.const_data_ptr()) : nullptr;
+    return operand_at(place, data, data, vector);
   }
 
   // The same of a part of the tensor's rows.
   template <typename T>
-  Operand<T> part(size_t place, int64_t part, const checks::Tensor& tensor, int64_t vector = 1) const {
-    return operand_at(place, static_cast<const T*>(tensor.const_data_ptr()) + part * offsets_[place], vector);
+  Operand<T> part(
+      size_t place, int64_t part, const checks::Tensor& tensor, int64_t vector = 1, bool needed = true) const {
+    const T* const first = static_cast<const T*>(tensor.const_data_ptr());
+    const T* const data = first + part * offsets_[place];
+    Operand<T> operand = operand_at(place, data, turns_[place] == 1 ? data : first, vector);
+    if (!needed) operand.data = nullptr;
+    return operand;
   }
 
   // A part of a new result that is cut so, which the constructor was told.
@@ -157,8 +195,11 @@ class Broadcast {
     const int64_t offset = cut.in_turns ? part : part * sizes_.back();
     ResultPart<T> result;
     result.values = values ? values + offset : nullptr;
-    static_cast<Operand<T>&>(result) = operand_at<T>(place, result.values, vector);
-    result.vectors = result.vectors && offset % vector == 0;  // So it is known before the result is allocated.
+    static_cast<Operand<T>&>(result) =
+        operand_at<T>(place, result.values, cut.in_turns ? values : result.values, vector);
+    // So it is known before the result is allocated.
+    result.vectors = result.vectors && (cut.in_turns || offset % vector == 0);
+    result.narrow = result.narrow && (cut.in_turns || has_turns_ || offset % kNarrow<false> == 0);
     return result;
   }
 
@@ -168,7 +209,7 @@ class Broadcast {
   // How the results of rows lie.
   template <typename T>
   Operand<T> layout(int64_t vector = 1) const {
-    return operand_at<T>(strides_.size() - 1, nullptr, vector);
+    return operand_at<T>(strides_.size() - 1, nullptr, nullptr, vector);
   }
 
  private:
@@ -255,6 +296,7 @@ class Broadcast {
     for (int64_t& stride : strides) stride *= cut.parts;
     if (!cut.in_turns) strides.back() = 1;
     strides_.push_back(strides);
+    turns_.push_back(cut.in_turns ? cut.parts : 1);
   }
 
   std::vector<int64_t> strides_of(const checks::Tensor& tensor) const {
@@ -305,8 +347,8 @@ class Broadcast {
     std::vector<int64_t> sizes;
     for (auto dim = dims.rbegin(); dim != dims.rend(); ++dim) {
       const int64_t d = *dim;
-      if (sizes_[d] == 1) continue;
-      bool joins = !sizes.empty();
+      if (sizes_[d] == 1 && d < apart_) continue;
+      bool joins = !sizes.empty() && d < apart_ - 1;
       for (size_t i = 0; joins && i < strides_.size(); ++i) {
         joins = strides_[i][d] == collapsed_[i].back() * sizes.back();
       }
@@ -348,31 +390,52 @@ class Broadcast {
     }
   }
 
+  // `first`: the element that an access of the first row begins with.
   template <typename T>
-  Operand<T> operand_at(size_t place, const T* data, int64_t vector) const {
+  Operand<T> operand_at(size_t place, const T* data, const T* first, int64_t vector) const {
     const std::vector<int64_t>& strides = collapsed_[place];
     Operand<T> operand;
     operand.data = data;
     operand.step = strides[0];
     operand.outer_step = row_parts_ > 1 ? strides[1] : 0;
-    const bool is_aligned = reinterpret_cast<uintptr_t>(data) % (vector * sizeof(T)) == 0;
-    operand.vectors = row_parts_ == 1 && (strides[0] == 0 || (strides[0] == 1 && is_aligned));
+    operand.vectors = has_vectors(place, first, vector);
+    operand.narrow = has_vectors(place, first, has_turns_ ? kNarrow<true> : kNarrow<false>);
     operand.flat = row_parts_ == 1 && strides[0] == 1;
-    int64_t elements = rows_.n;
+    int64_t elements = rows_.n, last = (rows_.n - 1) * strides[0];
     for (size_t d = row_parts_; d < strides.size(); ++d) {
       operand.strides[d - row_parts_] = strides[d];
-      operand.vectors = operand.vectors && (strides[0] == 0 || strides[d] % vector == 0);
+      last += (rows_.sizes[d - row_parts_] - 1) * strides[d];
       operand.flat = operand.flat && strides[d] == elements;
       elements *= rows_.sizes[d - row_parts_];
     }
+    operand.small = row_parts_ == 1 && last <= std::numeric_limits<int>::max();
     return operand;
+  }
+
+  // Whether rows can be read so many elements at once, and as many of each part that takes turns; or are one number
+  // each.
+  template <typename T>
+  bool has_vectors(size_t place, const T* first, int64_t elements) const {
+    const std::vector<int64_t>& strides = collapsed_[place];
+    const int64_t turns = place < turns_.size() ? turns_[place] : 1;
+    if (row_parts_ > 1) return false;
+    if (strides[0] == 0) return turns_.empty();  // Of parts, no row is one number.
+    const int64_t at_once = turns == 1 ? elements : elements_at_once<T>(elements * turns);
+    bool has_vectors = strides[0] == turns && reinterpret_cast<uintptr_t>(first) % (at_once * sizeof(T)) == 0;
+    for (size_t d = row_parts_; d < strides.size(); ++d) {
+      has_vectors = has_vectors && strides[d] % at_once == 0;
+    }
+    return has_vectors;
   }
 
   std::vector<int64_t> sizes_, row_;
   std::vector<int64_t> offsets_;  // between the parts of each tensor, where some are cut
+  std::vector<int64_t> turns_;    // how many neighbours are a part's each: 1, or parts that take turns; 0: none are
+  bool has_turns_ = false;
   std::vector<Cut> result_cuts_;
   std::vector<std::optional<checks::Tensor>> copies_;      // of tensors of rows that cannot be read where they lie
   std::vector<std::vector<int64_t>> strides_, collapsed_;  // of each tensor
+  int64_t apart_ = std::numeric_limits<int64_t>::max();    // the first of the dimensions that are never taken together
   size_t row_parts_ = 1;
   Rows rows_;
 };

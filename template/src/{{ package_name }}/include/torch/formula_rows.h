@@ -75,6 +75,12 @@ class RowOnCpu {
 
   void store() {
     for (int k = 0; k < Tensors::kResults; ++k) {
+      if constexpr (Tensors::kCodes != 0) {
+        if (Tensors::kCodes >> k & 1) {
+          store_codes(k);
+          continue;
+        }
+      }
       if (tensors_.results[k].partial) {
         add_to_block(tensors_.results[k], tensors_.rows, number_, row.begin, row.results[k], row.n);
       } else if (is_dense()) {
@@ -97,6 +103,15 @@ class RowOnCpu {
   // Parts of a row with two dimensions have whole inner ones, or lie in one.
   int64_t inner(int64_t n) const {
     return tensors_.rows.inner == tensors_.rows.n ? n : std::min(n, tensors_.rows.inner);
+  }
+
+  // Integers of 8 bits, which the room holds as numbers.
+  void store_codes(int k) {
+    Operand<T> layout = tensors_.layout;
+    uint8_t* const codes = tensors_.codes[k] + (layout.row(index_) - layout.data);
+    for (int64_t i = 0; i < row.n; ++i) {
+      codes[layout.offset(tensors_.rows, row.begin + i)] = static_cast<uint8_t>(static_cast<int>(row.results[k][i]));
+    }
   }
 
   bool is_dense() const { return tensors_.layout.step == 1 && tensors_.rows.inner == tensors_.rows.n; }

@@ -1,0 +1,71 @@
+"""What recipes know of a function that was traced to pointwise operators alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernelgen.errors import KernelgenError
+from kernelgen.scaffold.formula import parts
+from kernelgen.scaffold.formula.graph import COORDINATES, Graph
+from kernelgen.scaffold.formula.paths import body, exponent
+from kernelgen.scaffold.formula.pointwise_gradient import backward
+from kernelgen.scaffold.formula.values import DTYPES, coordinates, named_parts, names_read, plain, scalar_of, value_of
+
+
+def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
+    """The formula of a function of this schema (its entry) that was traced to pointwise operators alone.
+
+    Raises:
+        KernelgenError: a result that is joined of parts is not of floating-point numbers.
+    """
+    assumption, outputs = traced["assumption"], parts.first_of_results(traced["paths"][0]["forward"])
+    dtypes, cuts = assumption["dtypes"], assumption.get("cuts")
+    tensors = [
+        parts.with_cut(value_of(argument, dtypes[argument["name"]]), (cuts or {}).get(argument["name"]))
+        | {"place": place, "between": argument["name"] in assumption["between"]}
+        for place, argument in enumerate(schema["arguments"])
+        if argument["kind"] == "tensor"
+    ]
+    results = [
+        parts.with_cut(value_of(result, output["dtype"]) | {"of": None}, cut)
+        for result, (output, cut) in zip(schema["returns"], outputs, strict=True)
+    ]
+    if any("cut" in result and result["dtype"] != "float" for result in results):
+        raise KernelgenError("a result that is joined of parts and not of floating-point numbers")
+    part_names = named_parts(schema, traced["paths"][0]["forward"], [*tensors, *results])
+    arguments = {a["name"]: a["cpp"] for a in schema["arguments"]}
+    parameters = arguments | part_names
+    graphs = [(path["flags"], Graph(path["forward"], parameters)) for path in traced["paths"]]
+    read = names_read(graph for _, graph in graphs)
+    for tensor in tensors:
+        own = [part_names[key] for key in part_names if key[0] == tensor["name"]] or [tensor["cpp"]]
+        tensor["used"] = any(name in read for name in own)
+    scalars = [scalar_of(a) for a in schema["arguments"] if a["kind"] == "other"]
+    written = parts.outputs(results, part_names)
+    names = [
+        *COORDINATES.values(),
+        *parameters.values(),
+        *(result["cpp"] for result in results),
+        *(output["cpp"] for output in written),
+    ]
+    forward = body(graphs, arguments, names, written)
+    facts = {
+        "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
+        "broadcasts": assumption["broadcasts"],
+        "tensors": tensors,
+        "scalars": scalars,
+        "results": results,
+        "forward": forward,
+        "exponent": exponent(graph for _, graph in graphs),
+        "operations": max(len(path["forward"]["nodes"]) for path in traced["paths"]),
+        "composed": assumption["composed"],
+        "twice": assumption["twice"],
+        "backward": backward(schema, traced["paths"], tensors, scalars, results, arguments, part_names),
+    }
+    if "square" in assumption:
+        facts |= {"square": assumption["square"], "coordinates": coordinates(read)}
+    if cuts is not None:
+        facts |= {"operands": parts.operands(tensors, part_names, read), "outputs": written}
+        facts |= {key: assumption[key] for key in ("no_columns", "no_rows")}
+    return plain(facts)

@@ -1,0 +1,129 @@
+"""The gradient of a function with reductions of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from kernelgen.errors import KernelgenError
+from kernelgen.scaffold.formula import rows
+from kernelgen.scaffold.formula.graph import Graph, Node, Value
+from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late
+from kernelgen.scaffold.formula.saved_results import reading_results
+from kernelgen.scaffold.formula.totals import take_totals
+from kernelgen.scaffold.formula.values import scalar_of, schema_text, unchanged, value_of, with_free_names
+from kernelgen.scaffold.schema.parser import parse
+
+# A kernel adds up the gradients of targets beside those of weights as long as its threads have registers for the sums,
+# and up to so many reductions of a row: see `_summed`. On an H200 a loss with two gained by it, one with five lost.
+_MOST_SUMS, _MOST_REDUCTIONS = 2, 3
+
+
+def backward(
+    schema: Mapping[str, Any],
+    path: Mapping[str, Any],
+    tensors: Sequence[Mapping[str, Any]],
+    scalars: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+    parameters: Mapping[str, str],
+) -> dict[str, Any] | None:
+    if path["backward"] is None:
+        return None
+    floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
+    outputs = path["backward"]["outputs"]
+    inputs = [tensor for tensor, output in zip(floating, outputs, strict=True) if output is not None]
+    if not inputs:
+        return None
+    early = rows.read_by_reductions(Graph(path["forward"], parameters))
+    differentiable = [i for i, result in enumerate(results) if result["dtype"] == "float"]
+    grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
+    traced, reads = reading_results(path["backward"], path["forward"], [result["name"] for result in results])
+    read_results = [results[i]["name"] for i in reads]
+    entry = with_free_names(parse(schema_text(schema, tensors, scalars, [*grads, *read_results], inputs)).entry())
+    words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
+    places = {argument["name"]: argument for argument in entry["arguments"]}
+    graph = Graph(
+        traced,
+        {name: words.get(name, cpp) for name, cpp in parameters.items()} | {name: words[name] for name in read_results},
+        {i: words[grad] for i, grad in zip(differentiable, grads, strict=True)},
+    )
+    graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
+    names = [*words.values(), *(result["cpp"] for result in entry["returns"])]
+    totals, terms = take_totals(graph, [*names, *parameters.values()])
+    read = graph.names()
+    gradients = [
+        value_of(result, "float")
+        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "kind": tensor["kind"]}
+        | {"same_as": same}
+        for result, tensor, same in zip(
+            entry["returns"], inputs, unchanged([graph], [words[grad] for grad in grads]), strict=True
+        )
+    ]
+    given = [
+        value_of(places[grad], "float") | {"kind": results[i]["kind"], "shape": "rows", "used": words[grad] in read}
+        for grad, i in zip([*grads, *read_results], [*differentiable, *reads], strict=True)
+    ]
+    own = [
+        value_of(places[tensor["name"]], tensor["dtype"])
+        | {"kind": tensor["kind"], "shape": tensor["shape"], "used": words[tensor["name"]] in read}
+        for tensor in tensors
+    ]
+    read_by_kernel = [*given, *own]
+    kinds = [(gradient["cpp"], gradient["kind"]) for gradient in gradients]
+    row_inputs = [*inputs_of_rows(read_by_kernel), *((name, "total") for name in totals)]
+    lines_of_rows = rows.lines(graph, inputs_of(read_by_kernel), kinds, row_inputs, names)
+    reductions = rows.reductions(lines_of_rows)
+    return {
+        "schema": entry,
+        "grads": given,
+        "tensors": read_by_kernel,
+        "scalars": [scalar_of(places[scalar["name"]]) for scalar in scalars],
+        "gradients": gradients,
+        "reads": reads,
+        "places": [tensor["place"] for tensor in inputs],
+        "operations": len(path["backward"]["nodes"]),
+        "reductions": reductions,
+        "summed": _summed([tensor for tensor in inputs if tensor["kind"] == "element"], early, reductions),
+        "late": late(graph, read_by_kernel),
+        "accesses": accesses(graph, read_by_kernel),
+        "lines": lines_of_rows,
+        "totals": _backward_totals(graph, totals, terms, read_by_kernel, names),
+    }
+
+
+def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str], reductions: int) -> int:
+    """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector. One that may be
+    either is mostly one of rows where the forward reduces it, as a target, and a vector where it does not, as a weight:
+    targets are added up as long as registers last. A block that adds up has a multiprocessor alone, which waits at each
+    of the `reductions`: of many, it is faster to write a target's gradient for each row.
+    """
+    may_be_vector = [i for i, tensor in enumerate(inputs) if tensor["shape"] != "rows"]
+    is_target = [inputs[i]["shape"] != "vector" and inputs[i]["cpp"] in early for i in may_be_vector]
+    weights = [i for i, target in zip(may_be_vector, is_target, strict=True) if not target]
+    targets = [i for i, target in zip(may_be_vector, is_target, strict=True) if target]
+    added = targets[: max(0, _MOST_SUMS - len(weights))] if reductions <= _MOST_REDUCTIONS else []
+    return sum(1 << i for i in [*weights, *added])
+
+
+def _backward_totals(
+    graph: Graph, totals: Sequence[str], terms: list[Value], tensors: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> dict[str, Any] | None:
+    """Sums over all rows that gradients depend on: the function of a row that adds to them, and what it reads."""
+    if not totals:
+        return None
+    graph.outputs = terms
+    read = graph.names()
+    tensors = [{**tensor, "used": tensor["cpp"] in read} for tensor in tensors]
+    kinds = [(name, "term") for name in totals]
+    body = rows.lines(graph, inputs_of(tensors), kinds, inputs_of_rows(tensors), names)
+    facts = {"late": late(graph, tensors), "accesses": accesses(graph, tensors), "reductions": rows.reductions(body)}
+    return {"count": len(totals), "tensors": tensors, "lines": body, **facts}
+
+
+def _before_column_sum(output: Value) -> Value:
+    """The terms of a sum over the rows: the gradient of a vector, which is summed in Python."""
+    if isinstance(output, Node) and output.op == "column_sum":
+        return output.arguments[0]
+    if output.kind == "column":
+        raise KernelgenError("a gradient that is computed of a sum over the rows")
+    return output

@@ -1,0 +1,52 @@
+"""The tensors of a function with reductions of rows, and how kernels read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernelgen.scaffold.formula import rows
+from kernelgen.scaffold.formula.graph import Graph
+from kernelgen.scaffold.formula.values import value_of
+
+# How a row calls what it has one of.
+_MEMBERS = {"float": "number", "int": "place"}
+
+
+def of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str, Any]:
+    """A tensor of an op of rows: its elements are read as numbers, those of a mask too."""
+    name = argument["name"]
+    dtype = assumption["dtypes"][name]
+    kind = "row" if assumption["kinds"][name] == "row" else "element"
+    shape = "numbers" if kind == "row" else _shape(name, assumption)
+    return value_of(argument, dtype) | {"kind": kind, "shape": shape}
+
+
+def inputs_of(tensors: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [tensor["cpp"] for tensor in tensors if tensor["kind"] == "element" and tensor["used"]]
+
+
+def inputs_of_rows(tensors: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """The C++ names of what a row has one of, and how the row calls them."""
+    chosen = [tensor for tensor in tensors if tensor["kind"] in ("row", "total") and tensor["used"]]
+    return [(t["cpp"], "given" if t["kind"] == "total" else _MEMBERS[t["dtype"]]) for t in chosen]
+
+
+def _shape(name: str, assumption: Mapping[str, Any]) -> str:
+    """What a tensor may be: `rows`, a `vector` of the last dimension, `either`, or what may be `broadcast`."""
+    if assumption["kinds"][name] == "column":
+        return "vector"
+    return assumption["vectors"].get(name, "rows")
+
+
+def late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
+    """A bit for each tensor of rows that is read, and only by the last pass, and may be a vector."""
+    early = rows.read_by_reductions(graph)
+    read = [tensor for tensor in tensors if tensor["kind"] == "element" and tensor["used"]]
+    return sum(1 << i for i, t in enumerate(read) if t["shape"] != "rows" and t["cpp"] not in early)
+
+
+def accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
+    """How many accesses of a row a thread has registers for, of each tensor that it holds."""
+    held = sum(t["kind"] == "element" and t["used"] for t in tensors) - late(graph, tensors).bit_count()
+    return 4 if held < 3 else 2

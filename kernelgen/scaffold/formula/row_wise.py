@@ -1,0 +1,135 @@
+"""What recipes know of a function with reductions of rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernelgen.errors import KernelgenError
+from kernelgen.scaffold.formula import rows
+from kernelgen.scaffold.formula.graph import Graph
+from kernelgen.scaffold.formula.row_gradient import backward
+from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late, of_rows
+from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
+from kernelgen.scaffold.formula.values import DTYPES, plain, scalar_of, value_of
+
+# The elements of a row, the rows, and the first size, among the scalars of a trace.
+COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
+# What they are called in a formula.
+_OF_ROWS = {COLUMNS: "columns", ROWS: "row_count", BATCH: "batch"}
+# The kinds and dtypes of results of rows.
+_RESULTS = (
+    ("element", "float"),
+    ("element", "int8"),
+    ("element", "uint8"),
+    ("row", "float"),
+    ("row", "int"),
+    ("total", "float"),
+)
+
+
+def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a function with reductions of rows.
+
+    Raises:
+        KernelgenError: a result is neither of rows nor a number for each row.
+    """
+    path, assumption = traced["paths"][0], traced["assumption"]
+    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | _OF_ROWS
+    graph = Graph(path["forward"], parameters)
+    tensors = [
+        of_rows(argument, assumption)
+        | {"place": place, "between": argument["name"] in assumption["between"]}
+        | {"used": argument["cpp"] in graph.names(), "checked": argument["cpp"] in graph.checked_places()}
+        for place, argument in enumerate(schema["arguments"])
+        if argument["kind"] == "tensor"
+    ]
+    scalars = [scalar_of(a) for a in schema["arguments"] if a["kind"] == "other"]
+    outputs = path["forward"]["outputs"]
+    if any((output["kind"], output["dtype"]) not in _RESULTS for output in outputs):
+        raise KernelgenError("a result that is neither of rows nor a number for each row")
+    results = [
+        value_of(result, output["dtype"]) | {"kind": output["kind"], "keeps": output["keeps"], "needed": None}
+        for result, output in zip(schema["returns"], outputs, strict=True)
+    ]
+    kinds = [(result["cpp"], result["kind"]) for result in results]
+    names = [*parameters.values(), *(result["cpp"] for result in results)]
+    totals = _forward_totals(graph, kinds, names)
+    forward = rows.lines(graph, inputs_of(tensors), kinds, inputs_of_rows(tensors), names)
+    facts = {
+        "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
+        "short_rows": assumption["short_rows"],
+        "no_rows": assumption["no_rows"],
+        "rows": _rows(schema, assumption),
+        "tensors": tensors,
+        "scalars": scalars,
+        "results": results,
+        "forward": forward,
+        "reductions": rows.reductions(forward),
+        "late": late(graph, tensors),
+        "accesses": accesses(graph, tensors),
+        "operations": len(path["forward"]["nodes"]),
+        "totals": totals,
+        "composed": assumption["composed"],
+        "twice": assumption["twice"],
+    }
+    try:
+        facts["backward"] = backward(schema, path, tensors, scalars, results, parameters)
+    except KernelgenError as reason:
+        facts |= {"backward": None, "composed": str(reason)}
+    return plain(facts)
+
+
+def _forward_totals(graph: Graph, kinds: list[tuple[str, str]], names: Sequence[str]) -> dict[str, Any] | None:
+    """Sums over all rows in results: how many there are, and the lines that compute results of them. In `graph` and
+    `kinds`, the results that depend on such sums give way to what each row adds to them."""
+    totals, terms = take_totals(graph, names)
+    pairs = list(zip(kinds, graph.outputs, strict=True))
+    if any(kind != "total" and depends_on_totals(value) for (_, kind), value in pairs):
+        raise KernelgenError("a result of rows that depends on a sum over all rows")
+    if not totals:
+        return None
+    of_totals = [(result, value) for result, value in pairs if result[1] == "total"]
+    graph.outputs = [value for _, value in of_totals]
+    results = [result for result, _ in of_totals]
+    lines_of_totals = rows.lines(graph, [], results, [(name, "total") for name in totals], names)
+    finish = [re.sub(r"\brow\.", "totals.", line) for line in lines_of_totals]
+    kept = [(result, value) for result, value in pairs if result[1] != "total"]
+    kinds[:] = [*(result for result, _ in kept), *((name, "term") for name in totals)]
+    graph.outputs = [*(value for _, value in kept), *terms]
+    return {"count": len(totals), "results": len(results), "lines": finish}
+
+
+def _rows(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str, Any]:
+    """The dimensions of a row: as C++ of the op's first tensor, as Python of a rank, in words, and the least and the
+    most dimensions of a tensor; tests draw tensors of `drawn` dimensions and more."""
+    form, (least, most) = assumption["rows"], assumption["ranks"]
+    first = next(a for a in schema["arguments"] if a["kind"] == "tensor")["cpp"]
+    text = {"least": least, "most": most, "argument": None, "like": None, "drawn": least}
+    if "like" in form:
+        like = next(a for a in schema["arguments"] if a["name"] == form["like"])
+        text |= {"cpp": f"dimensions_from({first}.dim() - {like['cpp']}.dim(), {first})", "python": "(-1,)"}
+        return text | {"like": like["name"], "words": f"as many of the last dimensions as {like['name']} has"}
+    if "argument" in form:
+        argument = next(a for a in schema["arguments"] if a["name"] == form["argument"])
+        dim = int(argument["sample"])
+        text |= {"cpp": f"{{{argument['cpp']}}}", "python": f"({dim},)", "argument": argument["name"]}
+        return text | {"words": f"the dimension {argument['name']}", "drawn": max(least, dim + 1, -dim)}
+    if "from" in form:
+        dim = form["from"]
+        words = "all dimensions" if dim == 0 else f"the dimensions from {dim} on"
+        return text | {"cpp": f"dimensions_from({dim}, {first})", "python": f"range({dim}, rank)", "words": words}
+    if "but" in form:
+        dim = form["but"]
+        python = f"(dim for dim in range(rank) if dim != {dim})"
+        return text | {"cpp": f"dimensions_but({dim}, {first})", "python": python, "words": f"all dimensions but {dim}"}
+    dims = form["dims"]
+    listed = ", ".join(map(str, dims))
+    words = {(-1,): "the last dimension", (-2, -1): "the last two dimensions"}.get(
+        tuple(dims), f"dimension {listed}" if len(dims) == 1 else f"the dimensions {listed}"
+    )
+    # Tensors of several rows, where a row takes more than one dimension.
+    drawn = least if len(dims) == 1 else min(max(least, len(dims) + 1), most or len(dims) + 1)
+    python = f"({listed}{',' if len(dims) == 1 else ''})"
+    return text | {"cpp": f"{{{listed}}}", "python": python, "words": words, "drawn": drawn}

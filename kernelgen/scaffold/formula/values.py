@@ -1,0 +1,99 @@
+"""The tensors and scalars of an op as recipes need them, with names that no stamped source uses itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from kernelgen.scaffold.formula import parts
+from kernelgen.scaffold.formula.expressions import INTEGERS
+from kernelgen.scaffold.formula.graph import COORDINATES, Graph, Name
+from kernelgen.scaffold.schema.identifiers import identifiers
+
+# What the stamped sources call things: no argument can have such a name in C++.
+_SOURCES = """
+    rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
+    gradients type error row column columns tensors buffers count grain partial_rows launch forward backward math
+    terms totals room of_totals finish backward_totals has_next has_numbers part kLength
+    address read write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient
+    Place Rows Vector N T
+"""
+TAKEN = frozenset(_SOURCES.split())
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+def with_free_names(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The same schema with other C++ names where the stamped sources have such names already."""
+    values = [*schema["arguments"], *schema["returns"]]
+    taken = TAKEN | {f"{value['cpp']}_operand" for value in values} | {f"{value['cpp']}_number" for value in values}
+    names = iter(identifiers([value["cpp"] for value in values], taken))
+    renamed = {key: [{**value, "cpp": next(names)} for value in schema[key]] for key in ("arguments", "returns")}
+    return {**schema, **renamed}
+
+
+def named_parts(
+    schema: Mapping[str, Any], traced: Mapping[str, Any], tensors: Sequence[Mapping[str, Any]]
+) -> dict[tuple[str, int], str]:
+    """The C++ names of the parts of these tensors, beside those of a schema."""
+    if not any("cut" in tensor for tensor in tensors):
+        return {}
+    values = [value["cpp"] for value in (*schema["arguments"], *schema["returns"])]
+    taken = TAKEN | {
+        value + suffix for value in values for suffix in ("", "_operand", "_number", "_row", "_data", "_turns")
+    }
+    return parts.part_names(tensors, traced.get("part_names", []), taken)
+
+
+def plain(value: dict[str, Any]) -> dict[str, Any]:
+    """Data of which no part is the same object as another: YAML would write anchors, which two ops would share."""
+    return json.loads(json.dumps(value))
+
+
+def value_of(of: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """A tensor: its names, the type of its elements (T or bool), and of one in a formula."""
+    types = {"float": ("T", "Number"), "bool": ("bool", "bool"), "int": ("int64_t", "int64_t")}
+    types |= {integer: (type, type) for integer, type in INTEGERS.items()}
+    element, number = types[dtype]
+    names = {key: of[key] for key in ("name", "python", "cpp")}
+    return names | {"dtype": dtype, "element": element, "number": number}
+
+
+def scalar_of(argument: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("name", "python", "cpp", "type", "cpp_type")
+    return {key: argument[key] for key in keys} | {"number": "bool" if argument["type"] == "bool" else "Number"}
+
+
+def names_read(graphs: Iterable[Graph]) -> set[str]:
+    """The C++ names of the arguments that some of the graphs read."""
+    return set().union(*(graph.names() for graph in graphs))
+
+
+def coordinates(read: Container[str]) -> list[str]:
+    """The coordinates of an element that a formula reads."""
+    return [name for name in COORDINATES.values() if name in read]
+
+
+def unchanged(graphs: Sequence[Graph], grads: Sequence[str]) -> list[int | None]:
+    """For each gradient, the place among `grads` of the one that it is, unchanged, on every path; None where there is
+    none, and for the first where all are such: the operator of the gradient computes something."""
+    by_path = [[value.text if isinstance(value, Name) else None for value in graph.outputs] for graph in graphs]
+    same = [names[0] if len(set(names)) == 1 else None for names in zip(*by_path, strict=True)]
+    places = [grads.index(name) if name in grads else None for name in same]
+    return places if None in places else [None, *places[1:]]
+
+
+def schema_text(
+    schema: Mapping[str, Any],
+    tensors: Sequence[Mapping[str, Any]],
+    scalars: Sequence[Mapping[str, Any]],
+    grads: Sequence[str],
+    inputs: Sequence[Mapping[str, Any]],
+) -> str:
+    """Gradients of the results, the op's arguments, and which gradients are needed where there are several."""
+    words = [f"Tensor {name}" for name in (*grads, *(tensor["name"] for tensor in tensors))]
+    words += [f"{scalar['type']} {scalar['name']}" for scalar in scalars]
+    if len(inputs) == 1:
+        return f"({', '.join(words)}) -> Tensor grad_{inputs[0]['name']}"
+    words += [f"bool {tensor['name']}_needed" for tensor in inputs]
+    return f"({', '.join(words)}) -> ({', '.join('Tensor grad_' + tensor['name'] for tensor in inputs)})"

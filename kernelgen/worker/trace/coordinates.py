@@ -1,0 +1,86 @@
+"""Graphs of functions whose values depend on where an element lies: along the last dimension, or the one before.
+
+A coordinate is what arange is of, wherever views of it put the elements: {"coordinate": -1} or -2.
+"""
+
+import math
+from typing import Any
+
+from torch import Tensor, fx
+
+from kernelgen.worker.trace.graph import Reader, Sample, constant
+from kernelgen.worker.trace.operators import SAME, operator_of, spelled
+from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
+
+_DIMENSIONS = (-1, -2)
+
+
+class CoordinatesReader(Reader):
+    """Turns a graph of torch.fx into a Graph; what is computed of coordinates alone may have fewer dimensions, or sizes
+    of 1, where the tensors have others."""
+
+    def __init__(self, sample: Sample, labels: list[dict[str, Any]], names: dict[str, str]) -> None:
+        super().__init__(sample, labels, names)
+        self.placed: set[fx.Node] = set()  # What depends on no tensor.
+
+    def _call(self, node: fx.Node) -> dict[str, Any]:
+        if all(source in self.placed for source in node.all_input_nodes):
+            self.placed.add(node)
+        if spelled(node.target) == "prims.iota":
+            return self._noted(node, self._places(node))
+        source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+        if operator_of(node.target) in SAME and source is not None and not self._is_whole(source):
+            if source not in self.placed:
+                raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
+            return self._noted(node, self._moved(node, source))
+        return super()._call(node)
+
+    def _places(self, node: fx.Node) -> dict[str, Any]:
+        start, step, value = node.kwargs["start"], node.kwargs["step"], node.meta["val"]
+        places = _coordinate(-1)
+        if step != 1:
+            places = self._add("mul", [places, constant(float(step))], value)
+        return self._add("add", [places, constant(float(start))], value) if start else places
+
+    def _is_whole(self, node: fx.Node) -> bool:
+        """Whether a tensor is as large as the arguments, or a number."""
+        return tuple(node.meta["val"].shape) == self.sample.shape or node.meta["val"].numel() == 1
+
+    def _moved(self, node: fx.Node, source: fx.Node) -> dict[str, Any]:
+        """A view of what is computed of coordinates."""
+        before, after = (_without_leading(tensor.meta["val"]) for tensor in (source, node))
+        known = self.known[source]
+        if before == after or known["kind"] == "scalar" or _stretches(before, after):
+            return known
+        is_line = all(sum(size > 1 for size in shape) == 1 for shape in (before, after))
+        if is_line and math.prod(before) == math.prod(after) and -len(after) in _DIMENSIONS:
+            return self._along(known, -len(after))
+        raise RefusedError(f"the operator {spelled(node.target)} of what depends on coordinates", UNKNOWN_OPERATOR)
+
+    def _along(self, known: dict[str, Any], dim: int) -> dict[str, Any]:
+        """What is computed of the coordinates of one dimension, along another one."""
+        if "coordinate" in known:
+            return _coordinate(dim)
+        if "node" not in known:
+            return known
+        computed = self.graph.nodes[known["node"]]
+        self.graph.nodes.append({**computed, "arguments": [self._along(a, dim) for a in computed["arguments"]]})
+        return known | {"node": len(self.graph.nodes) - 1}
+
+
+def _coordinate(dim: int) -> dict[str, Any]:
+    return {"coordinate": dim, "dtype": "float", "kind": "element"}
+
+
+def _without_leading(value: Tensor) -> tuple[int, ...]:
+    """A shape without the dimensions of 1 before all others."""
+    shape = tuple(value.shape)
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    return shape
+
+
+def _stretches(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Whether a shape broadcasts to another one."""
+    pairs = zip(reversed(before), reversed(after), strict=False)
+    return len(before) <= len(after) and all(size in (1, other) for size, other in pairs)

@@ -1,0 +1,39 @@
+"""Formulas whose results are integers that numbers are cast to, and of coordinates."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.scaffold.formula.test_formula import formula, formula_of
+from tests.worker.test_trace import POINTWISE
+
+
+def test_a_division_before_integers_alone_may_be_approximate(tmp_path):
+    """Few integers may be off by one; PyTorch's own division in 16 bits is coarser."""
+    (line,) = formula_of(tmp_path, "return (x / (1 + x.abs())).round().to(torch.int8)")["forward"]
+    assert "math::round(math::quotient(x, " in line
+
+
+def test_a_division_before_integers_that_others_are_computed_of_is_exact():
+    codes, _ = formula(POINTWISE, "codes_and_errors")["forward"]
+    assert "math::round(x / step)" in codes
+    assert codes.startswith("out0 = static_cast<uint8_t>(")
+
+
+def test_a_gradient_is_that_of_the_second_result():
+    """By the places of the results that have a gradient."""
+    of_x, of_shift = formula(POINTWISE, "codes_and_errors")["backward"]["gradients"]
+    assert (of_x["same_as"], of_shift["same_as"]) == (0, None)
+
+
+def test_some_gradient_is_computed(tmp_path):
+    """The operator of the gradient is called."""
+    (gradient,) = formula_of(tmp_path, "return x + 1")["backward"]["gradients"]
+    assert gradient["same_as"] is None
+
+
+def test_coordinates_are_parameters():
+    traced = formula(POINTWISE, "causal_mask")
+    assert traced["forward"] == ["out = column - row <= 0 ? x : -10000;"]
+    assert traced["backward"]["lines"] == ["grad_x = column - row <= 0 ? grad : 0;"]
+    assert traced["coordinates"] == traced["backward"]["coordinates"] == ["row", "column"]
