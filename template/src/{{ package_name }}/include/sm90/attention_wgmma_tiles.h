@@ -101,10 +101,11 @@ struct SingleTile : BackwardTile<D, Tuned, kWarpgroups> {
 };
 
 // A block for heads of more than 128 dimensions, and values of V. A thread's registers hold one gradient of 64 keys, so
-// that two blocks have each tile of keys.
-template <int D, int V, typename Tuned, Gradients kBlock>
+// that two blocks have each tile of keys. `kInOrder`: of the deterministic backward.
+template <int D, int V, typename Tuned, bool kInOrder, Gradients kBlock>
 struct WideBlockTile : BackwardTile<D, Tuned> {
   static constexpr int kValueDims = V, kRows = 64;
+  static constexpr bool kOrdered = kInOrder;
   static constexpr Gradients kGradients = kBlock;
   static constexpr bool kHasKeys = kBlock == Gradients::kOfKeys;
   static constexpr int kQueryStages = kHasKeys ? Tuned::query_stages : 2;
@@ -116,10 +117,10 @@ struct WideBlockTile : BackwardTile<D, Tuned> {
 };
 
 // Both blocks of such a tile of keys.
-template <int D, int V, typename Tuned>
-struct WideBackwardTile : WideBlockTile<D, V, Tuned, Gradients::kOfKeys> {
-  using OfKeys = WideBlockTile<D, V, Tuned, Gradients::kOfKeys>;
-  using OfValues = WideBlockTile<D, V, Tuned, Gradients::kOfValues>;
+template <int D, int V, typename Tuned, bool kInOrder>
+struct WideBackwardTile : WideBlockTile<D, V, Tuned, kInOrder, Gradients::kOfKeys> {
+  using OfKeys = WideBlockTile<D, V, Tuned, kInOrder, Gradients::kOfKeys>;
+  using OfValues = WideBlockTile<D, V, Tuned, kInOrder, Gradients::kOfValues>;
 };
 
 // The rows of a head, rounded up to whole tiles: queries, and keys.
