@@ -16,7 +16,8 @@ from .conftest import has_cuda_13, run, stamp
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    ops = [{"name": op, "recipe": op} for op in ("layer_norm", "quantize_fp8", "flash_attention", "flash_attention_varlen")]
+    recipes = "layer_norm", "quantize_fp8", "flash_attention", "flash_attention_varlen"
+    ops = [{"name": recipe, "recipe": recipe} for recipe in recipes]
     return stamp(tmp_path_factory.mktemp("spills") / "demo", ops=ops)
 
 

@@ -496,7 +496,7 @@ struct Keys {
     wgmma_commit();
   }
 
-  // Adds such columns to the accumulator of grad_q, or stores them, there or in shared memory: in the order of registers
+  // Adds such columns to the accumulator of grad_q, or stores them there or in shared memory: in the order of registers
   // and threads.
   template <int kSize>
   __device__ __forceinline__ static void add_columns(float* tile, const float (&sums)[kSize], int column, bool stores) {
