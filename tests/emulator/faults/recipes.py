@@ -202,7 +202,7 @@ WIDE = [
     ),
     _wide(
         *("gradients_overwritten_while_they_are_read", Kind.ASYNC_WAIT),
-        *("wgmma_wait<0>();\n  wgmma_pin(keys.grad_v);\n  release(", "wgmma_pin(keys.grad_v);\n  release("),
+        *("wgmma_wait<0>();\n    wgmma_pin(keys.grad_v);\n    release(", "wgmma_pin(keys.grad_v);\n    release("),
     ),
     _wide(
         *("one_half_of_the_panel_in_the_middle_twice", Kind.INDEX),

@@ -20,7 +20,7 @@
 // block leaves grad_k and grad_v of its split in float32, and convert_tile adds them up.
 //
 // Heads of more than 128 dimensions have two blocks for each tile of keys, since registers hold one gradient of them:
-// one computes grad_k and grad_q (iterate_of_keys), the other grad_v (iterate_of_values).
+// one computes grad_k and grad_q (iterate_of_keys), the other grad_v (accumulate_values).
 //
 // An op says by the class Sequences what its tiles are of:
 //
@@ -692,30 +692,63 @@ __device__ __forceinline__ void iterate_of_keys(
   if constexpr (Traits::kHasAdder) named_barrier_arrive(kShareFull + keys.consumer, kWarpgroup + kWarp);
 }
 
-// The same for the gradient of wide values.
+// All iterations for the gradient of wide values. P^T of one is computed while the tensor cores accumulate for the one
+// before.
 template <typename T, typename Tile>
-__device__ __forceinline__ void iterate_of_values(
+__device__ __forceinline__ void accumulate_values(
     Keys<T, Tile>& keys,
     const Score& score,
     const Mask& mask,
     char* shared,
     Barriers<Tile>& barriers,
-    const Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
-    int first_key,
-    int first_row) {
-  const Operands<Tile> operands(shared, rings);
-  barriers.full_queries[operands.query_stage].wait(rings.query_parity());
-  keys.template multiply_transposed<Tile::kDims>(keys.weights, shared, operands.q);
+    const Iterations<Tile>& iterations,
+    int first_key) {
+  Rings<Tile::kQueryStages, Tile::kGradStages> rings, before;  // Of this iteration, and of the one before.
+  uint32_t weights[Tile::kRows / 16][4];
+  auto rows = iterations.first();
+
+  // The parts of an iteration.
+  const auto wait_for_queries = [&] { barriers.full_queries[rings.query_stage()].wait(rings.query_parity()); };
+  const auto multiply = [&] {
+    keys.template multiply_transposed<Tile::kDims>(keys.weights, shared, Operands<Tile>(shared, rings).q);
+  };
+  const auto compute_p = [&] {
+    wgmma_pin(keys.weights);
+    keys.compute_p(score, mask, Operands<Tile>(shared, rings).lse, first_key, rows.tile * Tile::kRows);
+    named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);  // The whole warpgroup has read the LSEs.
+    release(barriers.empty_queries[rings.query_stage()]);
+    rings.advance();
+    iterations.advance(rows);
+  };
+  const auto accumulate = [&] {
+    barriers.full_grads[before.grad_stage()].wait(before.grad_parity());
+    keys.accumulate(keys.grad_v, weights, Operands<Tile>(shared, before).grad);
+  };
+  const auto wait_for_grad_v = [&] {
+    wgmma_wait<0>();
+    wgmma_pin(keys.grad_v);
+    release(barriers.empty_grads[before.grad_stage()]);
+    before.advance();
+  };
+
+  wait_for_queries();
+  multiply();
   wgmma_wait<0>();
-  wgmma_pin(keys.weights);
-  keys.compute_p(score, mask, operands.lse, first_key, first_row);
-  named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);  // The whole warpgroup has read the LSEs.
-  release(barriers.empty_queries[operands.query_stage]);
-  barriers.full_grads[operands.grad_stage].wait(rings.grad_parity());
-  keys.accumulate_grad_v(operands.grad);
-  wgmma_wait<0>();
-  wgmma_pin(keys.grad_v);
-  release(barriers.empty_grads[operands.grad_stage]);
+  compute_p();
+  round_to<T>(weights, keys.weights);
+  if (iterations.count > 1) wait_for_queries();
+#pragma unroll 1
+  for (int step = 1; step < iterations.count; ++step) {
+    multiply();
+    accumulate();
+    wgmma_wait<1>();
+    compute_p();
+    if (step + 1 < iterations.count) wait_for_queries();  // The compiler moves no exponential past a branch.
+    wait_for_grad_v();
+    round_to<T>(weights, keys.weights);
+  }
+  accumulate();
+  wait_for_grad_v();
 }
 
 template <typename T, typename Tile, typename Sequences>
@@ -733,22 +766,24 @@ __device__ void consume(
   keys.clear();
   if (iterations.count > 0) {
     barriers.full_keys.wait(0);
-    if constexpr (Traits::kHasGradK) barriers.full_values.wait(0);
-    Rings<Tile::kQueryStages, Tile::kGradStages> rings;
-    auto rows = iterations.first();
+    if constexpr (Tile::kGradients == Gradients::kOfValues) {
+      accumulate_values(keys, p.score, mask, shared, barriers, iterations, first_key);
+    } else {
+      barriers.full_values.wait(0);
+      Rings<Tile::kQueryStages, Tile::kGradStages> rings;
+      auto rows = iterations.first();
 #pragma unroll 1
-    for (int step = 0; step < iterations.count; ++step, rings.advance(), iterations.advance(rows)) {
-      const int first_row = rows.tile * Traits::kRows;
-      if constexpr (Tile::kGradients == Gradients::kAll) {
-        iterate(keys, p.score, mask, shared, barriers, rings, step, first_key, first_row);
-      } else if constexpr (Tile::kGradients == Gradients::kOfKeys) {
-        const auto accum_of = [&] {
-          const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
-          return p.grad_q_accum + tile * Traits::kRows * Traits::D;
-        };
-        iterate_of_keys(keys, p.score, mask, shared, barriers, rings, first_key, first_row, accum_of);
-      } else {
-        iterate_of_values(keys, p.score, mask, shared, barriers, rings, first_key, first_row);
+      for (int step = 0; step < iterations.count; ++step, rings.advance(), iterations.advance(rows)) {
+        const int first_row = rows.tile * Traits::kRows;
+        if constexpr (Tile::kGradients == Gradients::kAll) {
+          iterate(keys, p.score, mask, shared, barriers, rings, step, first_key, first_row);
+        } else {
+          const auto accum_of = [&] {
+            const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
+            return p.grad_q_accum + tile * Traits::kRows * Traits::D;
+          };
+          iterate_of_keys(keys, p.score, mask, shared, barriers, rings, first_key, first_row, accum_of);
+        }
       }
     }
     named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // No consumer reads the keys any more.
