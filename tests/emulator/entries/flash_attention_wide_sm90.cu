@@ -1,18 +1,19 @@
 // The kernels of sm90/ for heads of 192, with values of 192 or 128, and of 256.
 #define INSTANCE_T float16
 #define INSTANCE_D 192
-#define INSTANCE_ORDERED false
+#define INSTANCE_KIND kOrdinary
 
 #include "flash_attention_sm90.h"
 #include "sm90/backward_wide.cu"
 
 template <int D, typename Visitor>
 auto visit_tile(const Problem& p, Visitor visitor) {
-  return sm90::visit_wide_backward_tile<D, false>(p, visitor);
+  return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>(p, visitor);
 }
 template <typename T, int D>
 cudaError_t run_backward(const Backward& p) {
-  return p.progress ? sm90::backward_wide<T, D, true>(p, nullptr) : sm90::backward_wide<T, D, false>(p, nullptr);
+  return p.progress ? sm90::backward<T, D, BackwardKind::kOrdered>(p, nullptr)
+                    : sm90::backward<T, D, BackwardKind::kOrdinary>(p, nullptr);
 }
 
 EXPORT_SM90(float16, float16, 192)

@@ -205,13 +205,13 @@ extern "C" cudaError_t backward(
 SM90_WIDE_GRADIENT = """
 #define INSTANCE_T float16
 #define INSTANCE_D 192
-#define INSTANCE_ORDERED false
+#define INSTANCE_KIND kOrdinary
 #include "flash_attention_problem.h"
 #include "sm90/backward_wide.cu"
-template <bool kOrdered>
+template <BackwardKind kKind>
 cudaError_t run(const Backward& p) {
-  return p.dim == 192 ? sm90::backward_wide<float16, 192, kOrdered>(p, nullptr)
-                      : sm90::backward_wide<float16, 256, kOrdered>(p, nullptr);
+  return p.dim == 192 ? sm90::backward<float16, 192, kKind>(p, nullptr)
+                      : sm90::backward<float16, 256, kKind>(p, nullptr);
 }
 extern "C" cudaError_t backward(
     const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse, void* grad, void* grad_q,
@@ -219,7 +219,7 @@ extern "C" cudaError_t backward(
   const Backward p{
       problem(*shape, q, k, v, softcap), shape->of_outputs(out), shape->of_outputs(grad), shape->of_queries(grad_q),
       shape->of_keys(grad_k), shape->of_values(grad_v), lse, nullptr, stats, accum, progress};
-  return progress ? run<true>(p) : run<false>(p);
+  return progress ? run<BackwardKind::kOrdered>(p) : run<BackwardKind::kOrdinary>(p);
 }
 """
 

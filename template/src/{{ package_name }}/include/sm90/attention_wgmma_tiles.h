@@ -112,8 +112,6 @@ struct WideBlockTile : BackwardTile<D, Tuned> {
   static constexpr int kGradStages = kHasKeys ? Tuned::grad_stages : 2;
   static constexpr int kDsTiles = kHasKeys ? 1 : 0;
   static constexpr bool kAddsRegisters = !Tuned::stages_grad_q;
-  // The warp that adds takes more registers than loads alone.
-  using Registers = attention::sm90::Registers<2, kAddsRegisters ? 24 : 40>;
 };
 
 // Both blocks of such a tile of keys.
