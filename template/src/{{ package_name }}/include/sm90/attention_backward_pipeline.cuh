@@ -20,7 +20,7 @@
 // block leaves grad_k and grad_v of its split in float32, and convert_tile adds them up.
 //
 // Heads of more than 128 dimensions have two blocks for each tile of keys, since registers hold one gradient of them:
-// one computes grad_k and grad_q (accumulate_keys), the other grad_v (accumulate_values).
+// one computes grad_k and grad_q (iterate_of_keys), the other grad_v (accumulate_values).
 //
 // An op says by the class Sequences what its tiles are of:
 //
@@ -28,6 +28,7 @@
 //   Tensors      q, k, v, grad, grad_k, grad_v and, for a SingleTile, grad_q, as TMA copies them (see
 //                attention_forward_pipeline.cuh)
 //   Sequence     which sequence a tile of keys is of; queries() and keys() are what `coordinates` takes for its rows
+//   kRagged      whether sequences differ in length, so that more registers say where a tile is
 //   mask         the mask of a sequence
 //   tile_index   the index of a tile of queries, in the row statistics and in the accumulator of grad_q
 //   padded_row   the row with this number among those of all such tiles
@@ -39,7 +40,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "attention_operands.cuh"
 #include "attention_scheduler.cuh"
@@ -640,101 +640,56 @@ __device__ __forceinline__ void iterate(
   keys.store_grad_q(shared, part, score.scale);
 }
 
-// All iterations for the gradients of wide keys and of queries. Where there is no room for the latter in shared memory,
-// consumers add them to their accumulator from registers; `accum_of` says where that is for a tile of queries. Where
-// there is, an iteration's is left there during the next one's first product.
+// The same for the gradients of wide keys and of queries. Without room in shared memory, the latter are added to their
+// accumulator from registers: by the first block of an ordered backward, stored. `accum_of` says where that is.
 template <typename T, typename Tile, typename AccumOf>
-__device__ __forceinline__ void accumulate_keys(
+__device__ __forceinline__ void iterate_of_keys(
     Keys<T, Tile>& keys,
     const Score& score,
     const Mask& mask,
     char* shared,
     Barriers<Tile>& barriers,
-    const Iterations<Tile>& iterations,
+    const Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
     int first_key,
+    int first_row,
     const AccumOf& accum_of) {
   using Traits = KernelTraits<Tile>;
+  constexpr int kWhole = Keys<T, Tile>::kWhole;
   constexpr bool kHasHalf = Keys<T, Tile>::kHasHalf;
+  const Operands<Tile> operands(shared, rings);
   char* ds_tile = shared + Traits::kDsOffset;
-  Rings<Tile::kQueryStages, Tile::kGradStages> rings;
-  auto rows = iterations.first(), before = rows;  // Of this iteration, and of the one whose grad_q is to be added.
-  float whole[Keys<T, Tile>::kWhole * kPanel / 2], half[kPanel / 4];
 
-  // The parts of an iteration.
-  const auto multiply_queries = [&] {
-    barriers.full_queries[rings.query_stage()].wait(rings.query_parity());
-    keys.template multiply_transposed<Traits::D>(keys.weights, shared, Operands<Tile>(shared, rings).q);
-  };
-  const auto multiply_grads = [&] {
-    barriers.full_grads[rings.grad_stage()].wait(rings.grad_parity());
-    const char* grad = Operands<Tile>(shared, rings).grad;
-    keys.template multiply_transposed<Traits::V>(keys.ds, shared + Traits::kValuesOffset, grad);
-  };
-  const auto compute = [&] {
-    const Operands<Tile> operands(shared, rings);
-    wgmma_wait<1>();
-    wgmma_pin(keys.weights);
-    keys.compute_p(score, mask, operands.lse, first_key, rows.tile * Tile::kRows);
-    wgmma_wait<0>();
-    wgmma_pin(keys.ds);
-    release(barriers.empty_grads[operands.grad_stage]);
-    keys.compute_ds(score, operands.lse, operands.delta);
-  };
-  const auto accumulate = [&] {
-    const Operands<Tile> operands(shared, rings);
-    keys.accumulate_grad_k(operands.q, ds_tile);
-    named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // Now all of dS^T has been written.
-    keys.multiply_columns(whole, ds_tile, shared, keys.whole_column());
-    if constexpr (kHasHalf) keys.multiply_columns(half, ds_tile, shared, keys.half_column());
-    wgmma_wait<kHasHalf ? 2 : 1>();
-    wgmma_pin(keys.grad_k);
-    release(barriers.empty_queries[operands.query_stage]);
-    rings.advance();
-    before = rows;
-    iterations.advance(rows);
-  };
-  const auto add = [&](auto pending) {
-    wgmma_wait<decltype(pending)::value>();
-    wgmma_pin(whole);
-    if constexpr (kHasHalf) wgmma_pin(half);
-    float* accum = reinterpret_cast<float*>(shared + Traits::kSharesOffset);
-    if constexpr (Tile::kAddsRegisters) accum = accum_of(before);
-    if constexpr (Traits::kHasAdder) named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);
-    const bool is_first = Tile::kOrdered && adders_before<Tile>(mask, before.tile * Tile::kRows, first_key) == 0;
-    const bool stores = Traits::kStagesShares || is_first;
-    keys.add_columns(accum, whole, keys.whole_column(), stores);
-    if constexpr (kHasHalf) keys.add_columns(accum, half, keys.half_column(), stores);
-    if constexpr (Traits::kStagesShares) fence_async_shared();
-    if constexpr (Traits::kHasAdder) named_barrier_arrive(kShareFull + keys.consumer, kWarpgroup + kWarp);
-  };
-  // GEMMs that may still be in flight when the sums are read.
-  constexpr std::integral_constant<int, 0> kNone;
-  constexpr std::integral_constant<int, 1> kScores;
-
-  if constexpr (Traits::kStagesShares && Tile::kQueryStages > 1) {
-    multiply_queries();
-    multiply_grads();
-    compute();
-#pragma unroll 1
-    for (int step = 1; step < iterations.count; ++step) {
-      accumulate();
-      multiply_queries();
-      add(kScores);
-      multiply_grads();
-      compute();
-    }
-    accumulate();
-    add(kNone);
-  } else {
-#pragma unroll 1
-    for (int step = 0; step < iterations.count; ++step) {
-      multiply_queries();
-      multiply_grads();
-      compute();
-      accumulate();
-      add(kNone);
-    }
-  }
+  barriers.full_queries[operands.query_stage].wait(rings.query_parity());
+  keys.template multiply_transposed<Traits::D>(keys.weights, shared, operands.q);
+  barriers.full_grads[operands.grad_stage].wait(rings.grad_parity());
+  keys.template multiply_transposed<Traits::V>(keys.ds, shared + Traits::kValuesOffset, operands.grad);
+  wgmma_wait<1>();
+  wgmma_pin(keys.weights);
+  keys.compute_p(score, mask, operands.lse, first_key, first_row);
+  wgmma_wait<0>();
+  wgmma_pin(keys.ds);
+  release(barriers.empty_grads[operands.grad_stage]);
+  keys.compute_ds(score, operands.lse, operands.delta);
+  keys.accumulate_grad_k(operands.q, ds_tile);
+  named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // Now all of dS^T has been written.
+  float whole[kWhole * kPanel / 2], half[kPanel / 4];
+  keys.multiply_columns(whole, ds_tile, shared, keys.whole_column());
+  if constexpr (kHasHalf) keys.multiply_columns(half, ds_tile, shared, keys.half_column());
+  wgmma_wait<kHasHalf ? 2 : 1>();
+  wgmma_pin(keys.grad_k);
+  release(barriers.empty_queries[operands.query_stage]);
+  wgmma_wait<0>();
+  wgmma_pin(whole);
+  if constexpr (kHasHalf) wgmma_pin(half);
+  float* accum = reinterpret_cast<float*>(shared + Traits::kSharesOffset);
+  if constexpr (Tile::kAddsRegisters) accum = accum_of();
+  if constexpr (Traits::kHasAdder) named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);
+  const bool is_first = Tile::kOrdered && adders_before<Tile>(mask, first_row, first_key) == 0;
+  const bool stores = Traits::kStagesShares || is_first;
+  keys.add_columns(accum, whole, keys.whole_column(), stores);
+  if constexpr (kHasHalf) keys.add_columns(accum, half, keys.half_column(), stores);
+  if constexpr (Traits::kStagesShares) fence_async_shared();
+  if constexpr (Traits::kHasAdder) named_barrier_arrive(kShareFull + keys.consumer, kWarpgroup + kWarp);
 }
 
 // All iterations for the gradient of wide values. P^T of one is computed while the tensor cores accumulate for the one
@@ -811,22 +766,25 @@ __device__ void consume(
   keys.clear();
   if (iterations.count > 0) {
     barriers.full_keys.wait(0);
-    if constexpr (Traits::kHasGradK) barriers.full_values.wait(0);
-    if constexpr (Tile::kGradients == Gradients::kAll) {
+    if constexpr (Tile::kGradients == Gradients::kOfValues) {
+      accumulate_values(keys, p.score, mask, shared, barriers, iterations, first_key);
+    } else {
+      barriers.full_values.wait(0);
       Rings<Tile::kQueryStages, Tile::kGradStages> rings;
       auto rows = iterations.first();
 #pragma unroll 1
       for (int step = 0; step < iterations.count; ++step, rings.advance(), iterations.advance(rows)) {
-        iterate(keys, p.score, mask, shared, barriers, rings, step, first_key, rows.tile * Traits::kRows);
+        const int first_row = rows.tile * Traits::kRows;
+        if constexpr (Tile::kGradients == Gradients::kAll) {
+          iterate(keys, p.score, mask, shared, barriers, rings, step, first_key, first_row);
+        } else {
+          const auto accum_of = [&] {
+            const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
+            return p.grad_q_accum + tile * Traits::kRows * Traits::D;
+          };
+          iterate_of_keys(keys, p.score, mask, shared, barriers, rings, first_key, first_row, accum_of);
+        }
       }
-    } else if constexpr (Tile::kGradients == Gradients::kOfKeys) {
-      const auto accum_of = [&](const auto& rows) {
-        const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
-        return p.grad_q_accum + tile * Traits::kRows * Traits::D;
-      };
-      accumulate_keys(keys, p.score, mask, shared, barriers, iterations, first_key, accum_of);
-    } else {
-      accumulate_values(keys, p.score, mask, shared, barriers, iterations, first_key);
     }
     named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // No consumer reads the keys any more.
   }
@@ -902,8 +860,8 @@ __device__ void backward_block(
       key_tile.head * p.group_splits + key_tile.split,
       p.heads / p.kv_heads,
       p.group_splits);
-  if constexpr (Tile::kGradients != Gradients::kAll) {
-    // Registers are few: these are in shared memory, from where they are read again wherever they are needed.
+  if constexpr (Sequences::kRagged && Tile::kAddsRegisters) {
+    // Registers are too few: these are in shared memory, from where they are read again wherever they are needed.
     __shared__ Iterations<Tile> kept_iterations;
     __shared__ KeyTile<typename Sequences::Sequence> kept_tile;
     if (threadIdx.x == 0) kept_iterations = iterations, kept_tile = key_tile;

@@ -82,9 +82,9 @@ struct BackwardTile {
 
   // What the heads of a section of the tile scheduler read, where a head of keys is read with so many bytes. `wide`:
   // those of eight heads of keys or more, as far as they fit in the L2 cache.
-  static int64_t section_bytes(int64_t bytes, bool wide) {
-    constexpr int64_t kHeads = 8, kMostBytes = int64_t(32) << 20;
-    return wide ? std::max(kCacheBytes, std::min(kHeads * bytes, kMostBytes)) : kCacheBytes;
+  static int64_t section_bytes(int64_t bytes, bool wide, int most_mib = 32) {
+    constexpr int64_t kHeads = 8;
+    return wide ? std::max(kCacheBytes, std::min(kHeads * bytes, int64_t(most_mib) << 20)) : kCacheBytes;
   }
 };
 
@@ -112,6 +112,13 @@ struct WideBlockTile : BackwardTile<D, Tuned> {
   static constexpr int kGradStages = kHasKeys ? Tuned::grad_stages : 2;
   static constexpr int kDsTiles = kHasKeys ? 1 : 0;
   static constexpr bool kAddsRegisters = !Tuned::stages_grad_q;
+  // The warp that adds takes more registers than loads alone.
+  using Registers = attention::sm90::Registers<2, kAddsRegisters ? 24 : 40>;
+
+  // Blocks that wait for each other are slow where the queries of all, and their gradients, leave the L2 cache.
+  static int64_t section_bytes(int64_t bytes, bool wide) {
+    return BackwardTile<D, Tuned>::section_bytes(bytes, wide, kInOrder ? 16 : 32);
+  }
 };
 
 // Both blocks of such a tile of keys.
