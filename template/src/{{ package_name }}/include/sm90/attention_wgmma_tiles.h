@@ -114,11 +114,6 @@ struct WideBlockTile : BackwardTile<D, Tuned> {
   static constexpr bool kAddsRegisters = !Tuned::stages_grad_q;
   // The warp that adds takes more registers than loads alone.
   using Registers = attention::sm90::Registers<2, kAddsRegisters ? 24 : 40>;
-
-  // Blocks that wait for each other are slow where the queries of all, and their gradients, leave the L2 cache.
-  static int64_t section_bytes(int64_t bytes, bool wide) {
-    return BackwardTile<D, Tuned>::section_bytes(bytes, wide, kInOrder ? 16 : 32);
-  }
 };
 
 // Both blocks of such a tile of keys.
