@@ -169,26 +169,15 @@ WIDE_GRADIENTS = [
 @pytest.mark.parametrize("dims, shape, value_dim, options, splits", WIDE_GRADIENTS)
 def test_gradient_of_wide_heads(wide_library, reference, memory, dims, shape, value_dim, options, splits):
     attention, _, _, leaves, *grads_out = differentiated(reference, memory, dims, shape, options, value_dim)
-    results = [run_wide(wide_library, memory, attention, *grads_out, seed, splits) for seed in SEEDS]
-    for name, gradient, leaf in zip("qkv", results[0], leaves, strict=True):
-        close(gradient, leaf.grad, f"gradient of {name}")
-    assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0][1:], other[1:], strict=True))
-
-
-def run_wide(library, memory, attention, grad, grad_lse, seed=0, group_splits=1):
-    """The gradients of q, k and v, with the heads that share keys in splits."""
-    out, lse = memory.empty(*attention.out, dtype=attention.dtype), memory.empty(*attention.rows)
-    gpu = {"seed": seed, "multiprocessors": 2}
-    library(f"forward_{attention.name}", *attention.inputs(), out, lse, **gpu)
-    grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
-    rows = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / 64) * 64
-    scratch = memory.empty(rows, 2), memory.empty(rows, attention.dims).zero_()
-    batch, keys, kv_heads = attention.k.shape[:3]
-    sums = (group_splits, batch * kv_heads * math.ceil(keys / 128) * 128, 2 * attention.dims)
-    splits = group_splits, memory.empty(*sums) if group_splits > 1 else None
-    arguments = (*attention.inputs(), out, lse, grad, grad_lse, *grads, *scratch, *splits)
-    library(f"backward_{attention.name}", *arguments, **gpu)
-    return grads
+    for deterministic, seeds in ((False, SEEDS), (True, PAIRS)):
+        arguments = wide_library, memory, attention, *grads_out, deterministic
+        results = [run(*arguments, seed, splits)[2] for seed in seeds]
+        for name, gradient, leaf in zip("qkv", results[0], leaves, strict=True):
+            close(gradient, leaf.grad, f"gradient of {name}, {deterministic=}")
+        begin = 0 if deterministic else 1
+        assert all(
+            torch.equal(*pair) for other in results[1:] for pair in zip(results[0][begin:], other[begin:], strict=True)
+        )
 
 
 # Few queries. Packed heads, splits of the keys; head dimension; batch, heads, heads of keys, queries, keys, dimension;
@@ -233,7 +222,7 @@ def run_packed(library, memory, attention, packed_heads, splits, seed=0):
 def run(library, memory, attention, grad, grad_lse=None, deterministic=False, seed=0, group_splits=1):
     """The forward, then the backward, with the heads that share keys in splits. `deterministic` is None where a block
     computes all of grad_q."""
-    out, lse = attention.empty_like(attention.q), memory.empty(*attention.rows)
+    out, lse = memory.empty(*attention.out, dtype=attention.dtype), memory.empty(*attention.rows)
     gpu = {"seed": seed, "multiprocessors": 2}
     library(f"forward_{attention.name}", *attention.inputs(), out, lse, **gpu)
     grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]

@@ -16,7 +16,8 @@ from .conftest import has_cuda_13, run, stamp
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    ops = [{"name": op, "recipe": op} for op in ("layer_norm", "quantize_fp8", "flash_attention")]
+    recipes = "layer_norm", "quantize_fp8", "flash_attention", "flash_attention_varlen"
+    ops = [{"name": recipe, "recipe": recipe} for recipe in recipes]
     return stamp(tmp_path_factory.mktemp("spills") / "demo", ops=ops)
 
 
@@ -33,8 +34,10 @@ def project(tmp_path_factory):
         ("10.0", "flash_attention/sm80/decode.cu.float16-192.100.o"),
         ("10.0", "flash_attention/sm80/backward_keys.cu.float16-128.100.o"),
         ("10.0", "flash_attention/sm80/backward_keys.cu.float16-256.100.o"),
-        ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-192.90a.o"),
-        ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-256.90a.o"),
+        ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-192-kOrdinary.90a.o"),
+        ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-256-kOrdered.90a.o"),
+        ("9.0a", "flash_attention_varlen/sm90/backward_wide.cu.bfloat16-192-false.90a.o"),
+        ("9.0a", "flash_attention_varlen/sm90/backward_wide.cu.bfloat16-256-true.90a.o"),
     ],
 )
 def test_no_kernel_spills(project, architecture, name):

@@ -3,28 +3,22 @@
 #define INSTANCE_D 64
 #define INSTANCE_KIND kOrdinary
 
-#include "flash_attention_problem.h"
+#include "flash_attention_sm90.h"
 #include "sm80/combine.cu"
 #include "sm90/backward.cu"
-#include "sm90/forward.cu"
 
-#define EXPORT(name, T, D) \
-  extern "C" int backward_rows_##D() { \
-    return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>({}, [](auto tile) { return tile.kRows; }); \
-  } \
-  extern "C" int group_splits_##D(const Shape* shape, int multiprocessors) { \
-    const Problem p = problem(*shape, nullptr, nullptr, nullptr, 0); \
-    return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>( \
-        p, [&](auto tile) { return sm90::group_splits<decltype(tile)>(p, multiprocessors); }); \
-  } \
-  extern "C" cudaError_t forward_##name##_##D( \
-      const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \
-    static int counter; \
-    Forward p{problem(*shape, q, k, v, softcap), shape->of_queries(out), lse}; \
-    p.sinks = shape->sinks; \
-    p.tile_counter = &counter; \
-    return sm90::forward<T, D>(p, nullptr); \
-  } \
+template <int D, typename Visitor>
+auto visit_tile(const Problem& p, Visitor visitor) {
+  return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>(p, visitor);
+}
+template <typename T, int D>
+cudaError_t run_backward(const Backward& p) {
+  if (!p.grad_q_accum) return sm90::backward<T, D, BackwardKind::kSingle>(p, nullptr);
+  return p.progress ? sm90::backward<T, D, BackwardKind::kOrdered>(p, nullptr)
+                    : sm90::backward<T, D, BackwardKind::kOrdinary>(p, nullptr);
+}
+
+#define EXPORT_PACKED(name, T, D) \
   extern "C" cudaError_t forward_packed_##name##_##D( \
       const Shape* shape, \
       void* q, \
@@ -47,45 +41,12 @@
     p.partial_softmax = reinterpret_cast<PartialSoftmax*>(partial_softmax); \
     const cudaError_t error = sm90::forward_packed<T, D>(p, nullptr); \
     return error != cudaSuccess || splits == 1 ? error : sm80::forward_combine<T, D>(p, nullptr); \
-  } \
-  extern "C" cudaError_t backward_##name##_##D( \
-      const Shape* shape, \
-      void* q, \
-      void* k, \
-      void* v, \
-      double softcap, \
-      void* out, \
-      float* lse, \
-      void* grad, \
-      float* grad_lse, \
-      void* grad_q, \
-      void* grad_k, \
-      void* grad_v, \
-      float* stats, \
-      float* accum, \
-      int* progress, \
-      int64_t group_splits, \
-      float* split_sums) { \
-    const Backward p{ \
-        problem(*shape, q, k, v, softcap), \
-        shape->of_queries(out), \
-        shape->of_queries(grad), \
-        shape->of_queries(grad_q), \
-        shape->of_keys(grad_k), \
-        shape->of_keys(grad_v), \
-        lse, \
-        grad_lse, \
-        stats, \
-        accum, \
-        progress, \
-        int(group_splits), \
-        split_sums}; \
-    if (!accum) return sm90::backward<T, D, BackwardKind::kSingle>(p, nullptr); \
-    return progress ? sm90::backward<T, D, BackwardKind::kOrdered>(p, nullptr) \
-                    : sm90::backward<T, D, BackwardKind::kOrdinary>(p, nullptr); \
   }
-EXPORT(float16, float16, 64)
-EXPORT(bfloat16, bfloat16, 128)
+
+EXPORT_SM90(float16, float16, 64)
+EXPORT_SM90(bfloat16, bfloat16, 128)
+EXPORT_PACKED(float16, float16, 64)
+EXPORT_PACKED(bfloat16, bfloat16, 128)
 
 // The forward for float16 and heads of 64; `strides` are those of q, k and v: batch, row, head.
 extern "C" cudaError_t forward_strided(

@@ -6,6 +6,7 @@ to compile, and each fault needs one of its own.
 
 import functools
 import importlib.util
+import itertools
 import re
 import shutil
 import tempfile
@@ -105,9 +106,10 @@ def _sm90_few_keys_gradient(compiled, reference, memory) -> None:
 
 
 def _sm90_wide_gradient(compiled, reference, memory) -> None:
-    """Of heads of 192 and of 256: more tiles of queries than stages, and two tiles of keys, each with two blocks."""
-    for seed in ALL_SCHEDULES:
-        dims = (192, 256)[seed % 2]
+    """Of heads of 192 and of 256, in any order and in a fixed one: more tiles of queries than stages, and two tiles of
+    keys, each with two blocks."""
+    for seed, ordered in itertools.product(ALL_SCHEDULES, (False, True)):
+        dims = (192, 256)[(seed + ordered) % 2]
         attention = recipes.Attention(memory, dims, (1, 1, 1, 200, 150, dims))
         leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
         expected, lse = reference("flash_attention").flash_attention(*leaves, return_lse=True)
@@ -115,7 +117,9 @@ def _sm90_wide_gradient(compiled, reference, memory) -> None:
         expected.backward(grad.float())
         out, lse = memory.copy(expected.detach().half()), memory.copy(lse.detach())
         grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
-        arguments = (*attention.inputs(), out, lse, grad, *grads, memory.empty(256, 2), memory.empty(256, dims).zero_())
+        accum = memory.empty(256, dims) if ordered else memory.empty(256, dims).zero_()
+        scratch = memory.empty(256, 2), accum, memory.empty(5, dtype=torch.int32) if ordered else None
+        arguments = (*attention.inputs(), out, lse, grad, *grads, *scratch)
         compiled("")("backward", *arguments, seed=seed, multiprocessors=2)
         for gradient, leaf in zip(grads, leaves, strict=True):
             recipes.close(gradient, leaf.grad)
@@ -201,16 +205,21 @@ extern "C" cudaError_t backward(
 SM90_WIDE_GRADIENT = """
 #define INSTANCE_T float16
 #define INSTANCE_D 192
+#define INSTANCE_KIND kOrdinary
 #include "flash_attention_problem.h"
 #include "sm90/backward_wide.cu"
+template <BackwardKind kKind>
+cudaError_t run(const Backward& p) {
+  return p.dim == 192 ? sm90::backward<float16, 192, kKind>(p, nullptr)
+                      : sm90::backward<float16, 256, kKind>(p, nullptr);
+}
 extern "C" cudaError_t backward(
     const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse, void* grad, void* grad_q,
-    void* grad_k, void* grad_v, float* stats, float* accum) {
+    void* grad_k, void* grad_v, float* stats, float* accum, int* progress) {
   const Backward p{
       problem(*shape, q, k, v, softcap), shape->of_outputs(out), shape->of_outputs(grad), shape->of_queries(grad_q),
-      shape->of_keys(grad_k), shape->of_values(grad_v), lse, nullptr, stats, accum};
-  return shape->dim == 192 ? sm90::backward_wide<float16, 192>(p, nullptr)
-                           : sm90::backward_wide<float16, 256>(p, nullptr);
+      shape->of_keys(grad_k), shape->of_values(grad_v), lse, nullptr, stats, accum, progress};
+  return progress ? run<BackwardKind::kOrdered>(p) : run<BackwardKind::kOrdinary>(p);
 }
 """
 

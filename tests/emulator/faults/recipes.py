@@ -170,7 +170,7 @@ TURNS = [
     ),
     _turns(
         *("turns_of_blocks_that_never_come", Kind.DEADLOCK),
-        *("key_tile.tile - first", "key_tile.tile", "backward_pipeline"),
+        *(" - mask.begin(first_row) / KernelTraits<Tile>::kKeys;", ";", "backward_pipeline"),
     ),
     _turns(
         *("counts_of_the_last_call", Kind.UNINITIALISED),
@@ -202,7 +202,7 @@ WIDE = [
     ),
     _wide(
         *("gradients_overwritten_while_they_are_read", Kind.ASYNC_WAIT),
-        *("wgmma_wait<0>();\n  wgmma_pin(keys.grad_v);\n  release(", "wgmma_pin(keys.grad_v);\n  release("),
+        *("wgmma_wait<0>();\n    wgmma_pin(keys.grad_v);\n    release(", "wgmma_pin(keys.grad_v);\n    release("),
     ),
     _wide(
         *("one_half_of_the_panel_in_the_middle_twice", Kind.INDEX),
@@ -215,7 +215,15 @@ WIDE = [
     ),
     _wide(
         *("grad_q_overwritten_while_it_leaves", Kind.STAGE),
-        "named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);",
+        "if constexpr (Traits::kHasAdder) named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);",
+    ),
+    _wide(
+        *("turn_passed_before_consumers_have_added", Kind.NAMED_BARRIER),
+        *("for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_sync(kShareFull + part, kThreads);", ""),
+    ),
+    _wide(
+        *("the_first_block_adds_to_what_nobody_zeroed", Kind.UNINITIALISED),
+        *("const bool stores = Traits::kStagesShares || is_first;", "const bool stores = Traits::kStagesShares;"),
     ),
 ]
 

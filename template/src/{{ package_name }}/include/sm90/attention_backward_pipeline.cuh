@@ -20,7 +20,7 @@
 // block leaves grad_k and grad_v of its split in float32, and convert_tile adds them up.
 //
 // Heads of more than 128 dimensions have two blocks for each tile of keys, since registers hold one gradient of them:
-// one computes grad_k and grad_q (iterate_of_keys), the other grad_v (iterate_of_values).
+// one computes grad_k and grad_q (iterate_of_keys), the other grad_v (accumulate_values).
 //
 // An op says by the class Sequences what its tiles are of:
 //
@@ -28,6 +28,7 @@
 //   Tensors      q, k, v, grad, grad_k, grad_v and, for a SingleTile, grad_q, as TMA copies them (see
 //                attention_forward_pipeline.cuh)
 //   Sequence     which sequence a tile of keys is of; queries() and keys() are what `coordinates` takes for its rows
+//   kRagged      whether sequences differ in length, so that more registers say where a tile is
 //   mask         the mask of a sequence
 //   tile_index   the index of a tile of queries, in the row statistics and in the accumulator of grad_q
 //   padded_row   the row with this number among those of all such tiles
@@ -71,8 +72,10 @@ struct KernelTraits {
   static constexpr int kPart = kWgmmaRows * kPanel;
   static constexpr int kShare = kRows * D / kConsumers, kShareBytes = kShare * (Tile::kSingle ? 2 : sizeof(float));
   static constexpr int kRowParts = kRows / kWgmmaRows;  // Parts along the rows; the others are along the dimensions.
-  // Whether each consumer leaves its share in shared memory, for a warp to add.
+  // Whether each consumer leaves its share in shared memory, for a warp to add; and whether a warp either adds shares
+  // or, of an ordered backward, says when consumers may.
   static constexpr bool kStagesShares = kHasGradK && !Tile::kAddsRegisters;
+  static constexpr bool kHasAdder = kStagesShares || (kHasGradK && Tile::kOrdered);
   static constexpr int kSumRows = D > 128 ? kWgmmaRows : kKeys;  // Rows of a split's sums that a block adds up.
   static constexpr int kStats = 2 * kRows, kStatsBytes = kStats * sizeof(float);  // LSEs and deltas of a tile.
   // Offsets in shared memory: keys, values, the rings of queries and gradients, dS^T, the shares of grad_q, and the
@@ -115,6 +118,7 @@ struct Iterations {
     int head, tile;
   };
 
+  Iterations() = default;
   // For a split of a group of heads, the one with this number among those of all groups. Where there are more splits
   // than heads, each has some of a head's tiles.
   __device__ Iterations(const Mask& mask, int first_key, int split, int group, int splits)
@@ -193,7 +197,7 @@ struct Rings<kStages, kStages> : RingPosition<kStages> {
 };
 
 // Named barriers: of all consumers; of each consumer with the warp that issues the reduce-adds, for its share of grad_q
-// being full and empty; and of each consumer alone.
+// being full and empty (or added, and to be added, where consumers add); and of each consumer alone.
 constexpr int kConsumersBarrier = 1, kShareFull = 2, kShareEmpty = 4, kWarpgroupBarrier = 6;
 constexpr int kWarp = 32;
 
@@ -208,11 +212,11 @@ __device__ void produce(
     const KeyTile<typename Sequences::Sequence>& key_tile) {
   using Traits = KernelTraits<Tile>;
   constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D;
-  const auto& sequence = key_tile.sequence;
   Rings<Tile::kQueryStages, Tile::kGradStages> rings;
   auto rows = iterations.first();
   for (int step = 0; step < iterations.count; ++step, rings.advance(), iterations.advance(rows)) {
     const int first_row = rows.tile * kRows;
+    const auto sequence = key_tile.sequence;  // A copy, which is not read again for each of the loads.
     if (step == 0) {
       barriers.full_keys.arrive_expecting(Traits::kKeysBytes);
       load_panels<kKeys, D>(
@@ -253,6 +257,25 @@ __device__ void store_part(
   tma_store(tensors.grad_q.map, source, tensors.grad_q.coordinates(sequence.queries(), rows.head, row, column));
 }
 
+// How many blocks of an ordered backward add to the tile of queries from first_row on before the one with this key.
+// Those before the first whose keys the tile attends to never come.
+template <typename Tile>
+__device__ int adders_before(const Mask& mask, int first_row, int key) {
+  return key / KernelTraits<Tile>::kKeys - mask.begin(first_row) / KernelTraits<Tile>::kKeys;
+}
+
+// The block's turn at a tile of queries.
+template <typename Tile, typename Sequences>
+__device__ Turn turn_of(
+    const typename Sequences::Backward& p,
+    const KeyTile<typename Sequences::Sequence>& key_tile,
+    const typename Iterations<Tile>::RowTile& rows) {
+  using Traits = KernelTraits<Tile>;
+  const auto& mask = Sequences::mask(p, key_tile.sequence);
+  const int before = adders_before<Tile>(mask, rows.tile * Traits::kRows, key_tile.tile * Traits::kKeys);
+  return Turn::of(p.progress, Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows), before);
+}
+
 // For that warp: adds the parts of grad_q to the accumulator in global memory. The first block of an ordered backward
 // stores them, so that nothing need be zeroed.
 template <typename Tile, typename Sequences>
@@ -272,9 +295,7 @@ __device__ void reduce_grad_q(
     float* accum = p.grad_q_accum + tile * Traits::kRows * Traits::D;
     Turn turn{};
     if constexpr (Tile::kOrdered) {
-      // The blocks before the first whose keys the tile attends to never come.
-      const int first = Sequences::mask(p, key_tile.sequence).begin(rows.tile * Traits::kRows) / Traits::kKeys;
-      turn = Turn::of(p.progress, tile, key_tile.tile - first);
+      turn = turn_of<Tile, Sequences>(p, key_tile, rows);
       if (leads) turn.wait();
       __syncwarp();
     }
@@ -297,6 +318,26 @@ __device__ void reduce_grad_q(
     __syncwarp();
     for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kThreads);
     if (Tile::kOrdered && leads) turn.pass();
+  }
+}
+
+// The same where consumers add their shares, from registers: in the block's turn.
+template <typename Tile, typename Sequences>
+__device__ void let_consumers_add(
+    const typename Sequences::Backward& p,
+    const Iterations<Tile>& iterations,
+    const KeyTile<typename Sequences::Sequence>& key_tile) {
+  using Traits = KernelTraits<Tile>;
+  constexpr int kThreads = kWarpgroup + kWarp;
+  const bool leads = threadIdx.x % kWarp == 0;
+  auto rows = iterations.first();
+  for (int step = 0; step < iterations.count; ++step, iterations.advance(rows)) {
+    const Turn turn = turn_of<Tile, Sequences>(p, key_tile, rows);
+    if (leads) turn.wait();
+    __syncwarp();
+    for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kThreads);
+    for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_sync(kShareFull + part, kThreads);
+    if (leads) turn.pass();
   }
 }
 
@@ -455,18 +496,18 @@ struct Keys {
     wgmma_commit();
   }
 
-  // Adds such columns to the accumulator of grad_q, or leaves them in shared memory for that: in the order of registers
+  // Adds such columns to the accumulator of grad_q, or stores them there or in shared memory: in the order of registers
   // and threads.
   template <int kSize>
-  __device__ __forceinline__ static void add_columns(float* tile, const float (&sums)[kSize], int column) {
+  __device__ __forceinline__ static void add_columns(float* tile, const float (&sums)[kSize], int column, bool stores) {
     float4* target = reinterpret_cast<float4*>(tile + column * kWgmmaRows) + threadIdx.x % kWarpgroup;
 #pragma unroll
     for (int n = 0; n < kSize / 4; ++n) {
       const float4 values = {sums[4 * n], sums[4 * n + 1], sums[4 * n + 2], sums[4 * n + 3]};
-      if constexpr (Tile::kAddsRegisters) {
-        atomicAdd(target + n * kWarpgroup, values);
-      } else {
+      if (stores) {
         target[n * kWarpgroup] = values;
+      } else {
+        atomicAdd(target + n * kWarpgroup, values);
       }
     }
   }
@@ -600,8 +641,8 @@ __device__ __forceinline__ void iterate(
 }
 
 // The same for the gradients of wide keys and of queries. Without room in shared memory, the latter are added to their
-// accumulator from registers.
-template <typename T, typename Tile>
+// accumulator from registers: by the first block of an ordered backward, stored. `accum_of` says where that is.
+template <typename T, typename Tile, typename AccumOf>
 __device__ __forceinline__ void iterate_of_keys(
     Keys<T, Tile>& keys,
     const Score& score,
@@ -611,7 +652,7 @@ __device__ __forceinline__ void iterate_of_keys(
     const Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
     int first_key,
     int first_row,
-    float* accum) {
+    const AccumOf& accum_of) {
   using Traits = KernelTraits<Tile>;
   constexpr int kWhole = Keys<T, Tile>::kWhole;
   constexpr bool kHasHalf = Keys<T, Tile>::kHasHalf;
@@ -640,42 +681,74 @@ __device__ __forceinline__ void iterate_of_keys(
   wgmma_wait<0>();
   wgmma_pin(whole);
   if constexpr (kHasHalf) wgmma_pin(half);
-  if constexpr (Traits::kStagesShares) {
-    accum = reinterpret_cast<float*>(shared + Traits::kSharesOffset);
-    named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);
-  }
-  keys.add_columns(accum, whole, keys.whole_column());
-  if constexpr (kHasHalf) keys.add_columns(accum, half, keys.half_column());
-  if constexpr (Traits::kStagesShares) {
-    fence_async_shared();
-    named_barrier_arrive(kShareFull + keys.consumer, kWarpgroup + kWarp);
-  }
+  float* accum = reinterpret_cast<float*>(shared + Traits::kSharesOffset);
+  if constexpr (Tile::kAddsRegisters) accum = accum_of();
+  if constexpr (Traits::kHasAdder) named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);
+  const bool is_first = Tile::kOrdered && adders_before<Tile>(mask, first_row, first_key) == 0;
+  const bool stores = Traits::kStagesShares || is_first;
+  keys.add_columns(accum, whole, keys.whole_column(), stores);
+  if constexpr (kHasHalf) keys.add_columns(accum, half, keys.half_column(), stores);
+  if constexpr (Traits::kStagesShares) fence_async_shared();
+  if constexpr (Traits::kHasAdder) named_barrier_arrive(kShareFull + keys.consumer, kWarpgroup + kWarp);
 }
 
-// The same for the gradient of wide values.
+// All iterations for the gradient of wide values. P^T of one is computed while the tensor cores accumulate for the one
+// before.
 template <typename T, typename Tile>
-__device__ __forceinline__ void iterate_of_values(
+__device__ __forceinline__ void accumulate_values(
     Keys<T, Tile>& keys,
     const Score& score,
     const Mask& mask,
     char* shared,
     Barriers<Tile>& barriers,
-    const Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
-    int first_key,
-    int first_row) {
-  const Operands<Tile> operands(shared, rings);
-  barriers.full_queries[operands.query_stage].wait(rings.query_parity());
-  keys.template multiply_transposed<Tile::kDims>(keys.weights, shared, operands.q);
+    const Iterations<Tile>& iterations,
+    int first_key) {
+  Rings<Tile::kQueryStages, Tile::kGradStages> rings, before;  // Of this iteration, and of the one before.
+  uint32_t weights[Tile::kRows / 16][4];
+  auto rows = iterations.first();
+
+  // The parts of an iteration.
+  const auto wait_for_queries = [&] { barriers.full_queries[rings.query_stage()].wait(rings.query_parity()); };
+  const auto multiply = [&] {
+    keys.template multiply_transposed<Tile::kDims>(keys.weights, shared, Operands<Tile>(shared, rings).q);
+  };
+  const auto compute_p = [&] {
+    wgmma_pin(keys.weights);
+    keys.compute_p(score, mask, Operands<Tile>(shared, rings).lse, first_key, rows.tile * Tile::kRows);
+    named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);  // The whole warpgroup has read the LSEs.
+    release(barriers.empty_queries[rings.query_stage()]);
+    rings.advance();
+    iterations.advance(rows);
+  };
+  const auto accumulate = [&] {
+    barriers.full_grads[before.grad_stage()].wait(before.grad_parity());
+    keys.accumulate(keys.grad_v, weights, Operands<Tile>(shared, before).grad);
+  };
+  const auto wait_for_grad_v = [&] {
+    wgmma_wait<0>();
+    wgmma_pin(keys.grad_v);
+    release(barriers.empty_grads[before.grad_stage()]);
+    before.advance();
+  };
+
+  wait_for_queries();
+  multiply();
   wgmma_wait<0>();
-  wgmma_pin(keys.weights);
-  keys.compute_p(score, mask, operands.lse, first_key, first_row);
-  named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);  // The whole warpgroup has read the LSEs.
-  release(barriers.empty_queries[operands.query_stage]);
-  barriers.full_grads[operands.grad_stage].wait(rings.grad_parity());
-  keys.accumulate_grad_v(operands.grad);
-  wgmma_wait<0>();
-  wgmma_pin(keys.grad_v);
-  release(barriers.empty_grads[operands.grad_stage]);
+  compute_p();
+  round_to<T>(weights, keys.weights);
+  if (iterations.count > 1) wait_for_queries();
+#pragma unroll 1
+  for (int step = 1; step < iterations.count; ++step) {
+    multiply();
+    accumulate();
+    wgmma_wait<1>();
+    compute_p();
+    if (step + 1 < iterations.count) wait_for_queries();  // The compiler moves no exponential past a branch.
+    wait_for_grad_v();
+    round_to<T>(weights, keys.weights);
+  }
+  accumulate();
+  wait_for_grad_v();
 }
 
 template <typename T, typename Tile, typename Sequences>
@@ -693,20 +766,24 @@ __device__ void consume(
   keys.clear();
   if (iterations.count > 0) {
     barriers.full_keys.wait(0);
-    if constexpr (Traits::kHasGradK) barriers.full_values.wait(0);
-    Rings<Tile::kQueryStages, Tile::kGradStages> rings;
-    auto rows = iterations.first();
+    if constexpr (Tile::kGradients == Gradients::kOfValues) {
+      accumulate_values(keys, p.score, mask, shared, barriers, iterations, first_key);
+    } else {
+      barriers.full_values.wait(0);
+      Rings<Tile::kQueryStages, Tile::kGradStages> rings;
+      auto rows = iterations.first();
 #pragma unroll 1
-    for (int step = 0; step < iterations.count; ++step, rings.advance(), iterations.advance(rows)) {
-      const int first_row = rows.tile * Traits::kRows;
-      if constexpr (Tile::kGradients == Gradients::kAll) {
-        iterate(keys, p.score, mask, shared, barriers, rings, step, first_key, first_row);
-      } else if constexpr (Tile::kGradients == Gradients::kOfKeys) {
-        const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
-        float* accum = p.grad_q_accum + tile * Traits::kRows * Traits::D;
-        iterate_of_keys(keys, p.score, mask, shared, barriers, rings, first_key, first_row, accum);
-      } else {
-        iterate_of_values(keys, p.score, mask, shared, barriers, rings, first_key, first_row);
+      for (int step = 0; step < iterations.count; ++step, rings.advance(), iterations.advance(rows)) {
+        const int first_row = rows.tile * Traits::kRows;
+        if constexpr (Tile::kGradients == Gradients::kAll) {
+          iterate(keys, p.score, mask, shared, barriers, rings, step, first_key, first_row);
+        } else {
+          const auto accum_of = [&] {
+            const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
+            return p.grad_q_accum + tile * Traits::kRows * Traits::D;
+          };
+          iterate_of_keys(keys, p.score, mask, shared, barriers, rings, first_key, first_row, accum_of);
+        }
       }
     }
     named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // No consumer reads the keys any more.
@@ -725,33 +802,90 @@ __device__ void consume(
   if (threadIdx.x % kWarpgroup == 0) tma_store_wait_read<0>();  // Shared memory must outlive the store.
 }
 
+// How many blocks a tile of keys has.
+template <typename Tile>
+constexpr int kBlocksOfTile = Tile::kGradients == Gradients::kAll ? 1 : 2;
+
+// The dynamic shared memory of a block, whichever it is.
+template <typename Tile>
+constexpr int shared_bytes() {
+  if constexpr (kBlocksOfTile<Tile> == 1) {
+    return KernelTraits<Tile>::kBytes;
+  } else {
+    return std::max(KernelTraits<typename Tile::OfKeys>::kBytes, KernelTraits<typename Tile::OfValues>::kBytes);
+  }
+}
+
+// What the warps of a block do, by their roles.
+template <typename T, typename Tile, typename Sequences>
+__device__ __forceinline__ void run_warps(
+    const typename Sequences::Backward& p,
+    const typename Sequences::Tensors& tensors,
+    char* shared,
+    Barriers<Tile>& barriers,
+    const Iterations<Tile>& iterations,
+    const KeyTile<typename Sequences::Sequence>& key_tile) {
+  using Traits = KernelTraits<Tile>;
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<Tile::Registers::kProducer>();
+    if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
+    if constexpr (Traits::kHasAdder) {
+      if (threadIdx.x / kWarp == 1) {
+        if constexpr (Traits::kStagesShares) {
+          reduce_grad_q<Tile, Sequences>(p, tensors, shared, iterations, key_tile);
+        } else {
+          let_consumers_add<Tile, Sequences>(p, iterations, key_tile);
+        }
+      }
+    }
+  } else {
+    take_registers<Tile::Registers::kConsumer>();
+    consume<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
+  }
+}
+
 // A block of the kernel, for this tile of keys.
 template <typename T, typename Tile, typename Sequences>
 __device__ void backward_block(
     const typename Sequences::Backward& p,
     const typename Sequences::Tensors& tensors,
     const KeyTile<typename Sequences::Sequence>& key_tile) {
-  using Traits = KernelTraits<Tile>;
   extern __shared__ char unaligned[];
   __shared__ Barriers<Tile> barriers;
   char* shared = unaligned + (kSwizzleAlignment - shared_address(unaligned) % kSwizzleAlignment) % kSwizzleAlignment;
   if (threadIdx.x == 0) barriers.init();
-  __syncthreads();
   const Iterations<Tile> iterations(
       Sequences::mask(p, key_tile.sequence),
-      key_tile.tile * Traits::kKeys,
+      key_tile.tile * KernelTraits<Tile>::kKeys,
       key_tile.head * p.group_splits + key_tile.split,
       p.heads / p.kv_heads,
       p.group_splits);
-  if (threadIdx.x < kWarpgroup) {
-    give_registers<Tile::Registers::kProducer>();
-    if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
-    if constexpr (Traits::kStagesShares) {
-      if (threadIdx.x / kWarp == 1) reduce_grad_q<Tile, Sequences>(p, tensors, shared, iterations, key_tile);
-    }
+  if constexpr (Sequences::kRagged && Tile::kAddsRegisters) {
+    // Registers are too few: these are in shared memory, from where they are read again wherever they are needed.
+    __shared__ Iterations<Tile> kept_iterations;
+    __shared__ KeyTile<typename Sequences::Sequence> kept_tile;
+    if (threadIdx.x == 0) kept_iterations = iterations, kept_tile = key_tile;
+    __syncthreads();
+    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, kept_iterations, kept_tile);
   } else {
-    take_registers<Tile::Registers::kConsumer>();
-    consume<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
+    __syncthreads();
+    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
+  }
+}
+
+// One of the blocks for this tile of keys.
+template <typename T, typename Tile, typename Sequences>
+__device__ void backward_block_of_tile(
+    const typename Sequences::Backward& p,
+    const typename Sequences::Tensors& tensors,
+    const KeyTile<typename Sequences::Sequence>& key_tile,
+    int block) {
+  if constexpr (kBlocksOfTile<Tile> == 1) {
+    backward_block<T, Tile, Sequences>(p, tensors, key_tile);
+  } else if (block == 0) {
+    backward_block<T, typename Tile::OfKeys, Sequences>(p, tensors, key_tile);
+  } else {
+    backward_block<T, typename Tile::OfValues, Sequences>(p, tensors, key_tile);
   }
 }
 

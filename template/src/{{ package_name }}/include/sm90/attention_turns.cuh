@@ -31,7 +31,8 @@ struct Turn {
   int* added;  // How many blocks have added to the tile.
   int before;  // And how many of them come before this one.
 
-  __device__ static Turn of(int* progress, int64_t tile, int before) { return {progress + 1 + tile, before}; }
+  // An int counts the tiles.
+  __device__ static Turn of(int* progress, int tile, int before) { return {progress + 1 + tile, before}; }
 
   __device__ bool is_first() const { return before == 0; }
 
@@ -43,7 +44,8 @@ struct Turn {
     fence_async_global();
   }
 
-  // Ends the turn once this thread's bulk stores and reduce-adds are complete.
+  // Ends the turn once this thread's bulk stores and reduce-adds are complete. What other threads have added before a
+  // barrier with this one is released with it.
   __device__ void pass() const {
     tma_store_wait();
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(added), "r"(before + 1) : "memory");

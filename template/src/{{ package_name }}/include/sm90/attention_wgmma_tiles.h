@@ -82,9 +82,9 @@ struct BackwardTile {
 
   // What the heads of a section of the tile scheduler read, where a head of keys is read with so many bytes. `wide`:
   // those of eight heads of keys or more, as far as they fit in the L2 cache.
-  static int64_t section_bytes(int64_t bytes, bool wide) {
-    constexpr int64_t kHeads = 8, kMostBytes = int64_t(32) << 20;
-    return wide ? std::max(kCacheBytes, std::min(kHeads * bytes, kMostBytes)) : kCacheBytes;
+  static int64_t section_bytes(int64_t bytes, bool wide, int most_mib = 32) {
+    constexpr int64_t kHeads = 8;
+    return wide ? std::max(kCacheBytes, std::min(kHeads * bytes, int64_t(most_mib) << 20)) : kCacheBytes;
   }
 };
 
@@ -101,10 +101,11 @@ struct SingleTile : BackwardTile<D, Tuned, kWarpgroups> {
 };
 
 // A block for heads of more than 128 dimensions, and values of V. A thread's registers hold one gradient of 64 keys, so
-// that two blocks have each tile of keys.
-template <int D, int V, typename Tuned, Gradients kBlock>
+// that two blocks have each tile of keys. `kInOrder`: of the deterministic backward.
+template <int D, int V, typename Tuned, bool kInOrder, Gradients kBlock>
 struct WideBlockTile : BackwardTile<D, Tuned> {
   static constexpr int kValueDims = V, kRows = 64;
+  static constexpr bool kOrdered = kInOrder;
   static constexpr Gradients kGradients = kBlock;
   static constexpr bool kHasKeys = kBlock == Gradients::kOfKeys;
   static constexpr int kQueryStages = kHasKeys ? Tuned::query_stages : 2;
@@ -116,10 +117,10 @@ struct WideBlockTile : BackwardTile<D, Tuned> {
 };
 
 // Both blocks of such a tile of keys.
-template <int D, int V, typename Tuned>
-struct WideBackwardTile : WideBlockTile<D, V, Tuned, Gradients::kOfKeys> {
-  using OfKeys = WideBlockTile<D, V, Tuned, Gradients::kOfKeys>;
-  using OfValues = WideBlockTile<D, V, Tuned, Gradients::kOfValues>;
+template <int D, int V, typename Tuned, bool kInOrder>
+struct WideBackwardTile : WideBlockTile<D, V, Tuned, kInOrder, Gradients::kOfKeys> {
+  using OfKeys = WideBlockTile<D, V, Tuned, kInOrder, Gradients::kOfKeys>;
+  using OfValues = WideBlockTile<D, V, Tuned, kInOrder, Gradients::kOfValues>;
 };
 
 // The rows of a head, rounded up to whole tiles: queries, and keys.

@@ -8,6 +8,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 
@@ -95,6 +96,20 @@ void visit_instantiation(dtypes::ScalarType dtype, int64_t dims, Visitor&& visit
       visitor(type, std::integral_constant<int, 64>());
     } else {
       visitor(type, std::integral_constant<int, 128>());
+    }
+  });
+}
+
+// The same for heads of up to 256 dimensions, and values of `value_dims`. Kernels for up to 128 take one width alone.
+template <typename Visitor>
+void visit_instantiation(dtypes::ScalarType dtype, int64_t dims, int64_t value_dims, Visitor&& visitor) {
+  const int64_t widest = std::max(dims, value_dims);
+  if (widest <= 128 && dims == value_dims) return visit_instantiation(dtype, dims, visitor);
+  visit_type(dtype, [&](auto type) {
+    if (widest <= 192) {
+      visitor(type, std::integral_constant<int, 192>());
+    } else {
+      visitor(type, std::integral_constant<int, 256>());
     }
   });
 }
