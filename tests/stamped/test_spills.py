@@ -16,13 +16,14 @@ from .conftest import has_cuda_13, run, stamp
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    ops = [{"name": op, "recipe": op} for op in ("layer_norm", "quantize_fp8", "flash_attention")]
+    ops = [{"name": op, "recipe": op} for op in ("layer_norm", "quantize_fp8", "flash_attention", "flash_attention_fp8")]
     return stamp(tmp_path_factory.mktemp("spills") / "demo", ops=ops)
 
 
 # What spilled: rows held as bfloat16, which 7.5 has no instructions for; a part of a matrix, for 8.6; attention's
 # accumulators of wide heads, beside the addresses that ptxas keeps in code for 10.0 and 12.0. Where registers are too
-# few for the gradients of wide heads on Hopper, ptxas first makes products wait for each other.
+# few for the gradients of wide heads on Hopper, ptxas first makes products wait for each other. Of attention in 8 bits
+# three consumers have all but a few registers, and the threads that load and transpose 32 each.
 @pytest.mark.skipif(not has_cuda_13(), reason="another ptxas allocates registers otherwise")
 @pytest.mark.parametrize(
     ("architecture", "name"),
@@ -35,6 +36,8 @@ def project(tmp_path_factory):
         ("10.0", "flash_attention/sm80/backward_keys.cu.float16-256.100.o"),
         ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-192.90a.o"),
         ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-256.90a.o"),
+        ("9.0a", "flash_attention_fp8/sm90/forward.cu.64.90a.o"),
+        ("9.0a", "flash_attention_fp8/sm90/forward.cu.128.90a.o"),
     ],
 )
 def test_no_kernel_spills(project, architecture, name):
