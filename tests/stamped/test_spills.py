@@ -16,7 +16,9 @@ from .conftest import has_cuda_13, run, stamp
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    ops = [{"name": op, "recipe": op} for op in ("layer_norm", "quantize_fp8", "flash_attention", "flash_attention_fp8")]
+    ops = [
+        {"name": op, "recipe": op} for op in ("layer_norm", "quantize_fp8", "flash_attention", "flash_attention_fp8")
+    ]
     return stamp(tmp_path_factory.mktemp("spills") / "demo", ops=ops)
 
 
