@@ -69,7 +69,12 @@ FAULTS = [
     ),
     # A product has the scale of its own tile, and is added to what is rescaled with the row max.
     ("flash_attention_fp8", "sm90/forward.cu", "next_ -= scales.row;", ""),
-    ("flash_attention_fp8", "rows.cuh", "__fmaf_rn(product()[i], scale, out[i])", "product()[i] * scale"),
+    (
+        "flash_attention_fp8",
+        "rows.cuh",
+        "__fmaf_rn(product()[i], product_scale, out[i])",
+        "product()[i] * product_scale",
+    ),
     ("flash_attention_fp8", "rows.cuh", "out[n * 4 + i * 2 + j] *= rescale_by", "out[n * 4 + i * 2 + j] *= 1"),
     ("flash_attention_fp8", "rows.cuh", "__fmul_rn(row_max, factors[i])", "row_max"),
     # Rows have their own scales, and consumers their own part of the mask.
