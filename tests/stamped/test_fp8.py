@@ -52,14 +52,14 @@ FAULTS = [
     (
         "flash_attention_fp8",
         "attention_fp8.cuh",
-        "pair(first) | pair(first + 4) << 16",
-        "pair(first + 4) | pair(first) << 16",
+        "e4m3_quad(first[0], first[1], first[4], first[5])",
+        "e4m3_quad(first[4], first[5], first[0], first[1])",
     ),
     (
         "flash_attention_fp8",
         "attention_fp8.cuh",
-        "__byte_perm(pairs[2], pairs[3], 0x7531)",
-        "__byte_perm(pairs[3], pairs[2], 0x7531)",
+        "__byte_perm(of_step[2], of_step[3], 0x7531)",
+        "__byte_perm(of_step[3], of_step[2], 0x7531)",
     ),
     (
         "flash_attention_fp8",
@@ -67,13 +67,21 @@ FAULTS = [
         "sixteen * 8 + i % 2 * 4 + lower * 2 + i / 2",
         "sixteen * 8 + i / 2 * 4 + lower * 2 + i % 2",
     ),
-    # A product has the scale of its own tile, and is rescaled with the output.
-    ("flash_attention_fp8", "sm90/forward.cu", "scales = scales_of(p, batch, kv_head, key - kFp8Keys);", ""),
-    ("flash_attention_fp8", "rows.cuh", "__fmaf_rn(product[i], value_scale, out[i])", "product[i] * value_scale"),
-    ("flash_attention_fp8", "rows.cuh", "out[i] *= rescale_by[i / 2 % 2]", "out[i] *= 1"),
+    # A product has the scale of its own tile, and is added to what is rescaled with the row max.
+    ("flash_attention_fp8", "sm90/forward.cu", "next_ -= scales.row;", ""),
+    (
+        "flash_attention_fp8",
+        "rows.cuh",
+        "__fmaf_rn(product()[i], product_scale, out[i])",
+        "product()[i] * product_scale",
+    ),
+    ("flash_attention_fp8", "rows.cuh", "out[n * 4 + i * 2 + j] *= rescale_by", "out[n * 4 + i * 2 + j] *= 1"),
     ("flash_attention_fp8", "rows.cuh", "__fmul_rn(row_max, factors[i])", "row_max"),
+    # Rows have their own scales, and consumers their own part of the mask.
+    ("flash_attention_fp8", "rows.cuh", "(lane < 8 ? pair.upper : pair.lower)", "(lane < 8 ? pair.lower : pair.upper)"),
+    ("flash_attention_fp8", "sm90/forward.cu", "holds(key) << consumer", "holds(key)"),
     ("flash_attention_fp8", "sm90/forward.cu", "fence_async_shared();", ""),
-    ("flash_attention_fp8", "sm90/forward.cu", "barriers.empty_turned[turned_stage].wait(turned.parity() ^ 1);", ""),
+    ("flash_attention_fp8", "sm90/forward.cu", "barriers.empty_turned[stage].wait(position.parity() ^ 1);", ""),
 ]
 
 

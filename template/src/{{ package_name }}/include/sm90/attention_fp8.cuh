@@ -25,36 +25,30 @@ namespace attention::sm90 {
 constexpr int kFp8Keys = kSwizzleRow;  // Of a tile: a transposed row has all of them.
 constexpr int kFp8Depth = 32;          // K of a wgmma.
 
-// Two numbers rounded to e4m3, the first in the lowest byte; the upper half is 0. Beyond 448 they are 448, NaN stays.
-__device__ __forceinline__ uint32_t e4m3_pair(float first, float second) {
-  uint32_t pair;
+// Four numbers rounded to e4m3, the first in the lowest byte. Beyond 448 they are 448, NaN stays.
+__device__ __forceinline__ uint32_t e4m3_quad(float first, float second, float third, float fourth) {
+  uint32_t codes;
   asm("{\n"
-      ".reg .b16 codes, zero;\n"
-      "cvt.rn.satfinite.e4m3x2.f32 codes, %2, %1;\n"
-      "mov.b16 zero, 0;\n"
-      "mov.b32 %0, {codes, zero};\n"
+      ".reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};\n"
       "}"
-      : "=r"(pair)
-      : "f"(first), "f"(second));
-  return pair;
+      : "=r"(codes)
+      : "f"(first), "f"(second), "f"(third), "f"(fourth));
+  return codes;
 }
 
-// A warpgroup's weights of 64 rows rounded to e4m3: a lane's two columns of a row of each matrix.
+// A warpgroup's weights of 64 rows rounded to e4m3, as left operands.
 template <int kSize>
-__device__ __forceinline__ void round_to_e4m3(uint32_t (&pairs)[kSize / 2], const float (&weights)[kSize]) {
+__device__ __forceinline__ void round_to_e4m3(uint32_t (&operand)[kSize / 16][4], const float (&weights)[kSize]) {
 #pragma unroll
-  for (int i = 0; i < kSize / 2; ++i) pairs[i] = e4m3_pair(weights[i * 2], weights[i * 2 + 1]);
-}
-
-// As left operands.
-template <int kSize>
-__device__ __forceinline__ void join_pairs(uint32_t (&operand)[kSize / 8][4], const uint32_t (&pairs)[kSize]) {
-#pragma unroll
-  for (int step = 0; step < kSize / 8; ++step) {
+  for (int step = 0; step < kSize / 16; ++step) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int first = step * 8 + i / 2 * 4 + i % 2;  // The next matrix has that + 2.
-      operand[step][i] = __byte_perm(pairs[first], pairs[first + 2], 0x5410);
+      // A lane's two columns of a row of a matrix, and of the next matrix.
+      const float* const first = weights + step * 16 + i / 2 * 8 + i % 2 * 2;
+      operand[step][i] = e4m3_quad(first[0], first[1], first[4], first[5]);
     }
   }
 }
