@@ -8,9 +8,9 @@
 //   ping-pong    each has tiles of its own: one's epilogue runs during the other's mainloop.
 //   cooperative  each has a part of every tile: larger tiles need less bandwidth, but nothing hides their epilogue.
 //
-// Blocks of a cluster have tiles below each other, which need the same rows of W, beside each other, which need the same
-// rows of x, or both: each loads a share of these and multicasts it. Or they split k (split-K): each block multiplies a
-// share of k for the same tile, then reduces some of its panels over the cluster and finishes those.
+// Blocks of a cluster have tiles below each other, which need the same rows of W, beside each other, which need the
+// same rows of x, or both: each loads a share of these and multicasts it. Or they split k (split-K): each block
+// multiplies a share of k for the same tile, then reduces some of its panels over the cluster and finishes those.
 
 #pragma once
 
