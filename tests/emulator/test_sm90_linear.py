@@ -14,6 +14,7 @@ TILES = (
     "beside",
     "four_beside",
     "four_below",
+    "below_and_beside",
     "wide",
     "ping_pong",
     "ping_pong_beside",
@@ -26,11 +27,12 @@ TILES = (
     "swapped_alone",
     "swapped_one_consumer",
     "swapped_ping_pong",
+    "swapped_below_and_beside",
     "swapped_halves",
 )
-# m, n, k; multiprocessors. At most two clusters of four fit, so that some process several tiles. No size is a multiple
-# of a tile's, and in the second case some blocks of a cluster lie outside the result. In the third case, rows of the
-# result are not aligned, and the last column is half of a pair.
+# m, n, k; multiprocessors. At most two clusters of four fit, or one of eight, so that some process several tiles. No
+# size is a multiple of a tile's, and in the second case some blocks of a cluster lie outside the result. In the third
+# case, rows of the result are not aligned, and the last column is half of a pair.
 SIZES = ((330, 392, 200, 8), (70, 72, 136, 4), (140, 331, 136, 4))
 
 

@@ -57,6 +57,8 @@ STAMPED: list[Path] = []
 # What its ops' lab.py estimate, as JSON, by op, part of the tunables, points and cases: it is not told the chip, and
 # most chips share a part.
 ESTIMATES: dict[tuple[str, str, str], str] = {}
+# linear_activation's swapped tiles in clusters of eight.
+EIGHTS = ((64, 96), (64, 128), (64, 144), (128, 96), (128, 128), (128, 176))
 # Which header holds the defaults of a class of shapes, and as which struct.
 STRUCTS = {
     ("elementwise", None): ("tuning.h", "Defaults"),
@@ -99,6 +101,13 @@ STRUCTS = {
     **{
         ("linear_activation", f"wgmma, {parts} of small swapped tiles"): ("tuning.h", f"sm90::Defaults<sm90::{name}>")
         for parts, name in (("halves", "SwappedSmallHalves"), ("quarters", "SwappedSmallQuarters"))
+    },
+    **{
+        ("linear_activation", f"wgmma, {tiles} in eights"): ("tuning.h", f"sm90::Defaults<sm90::Eight{name}>")
+        for tiles, name in (
+            *((f"swapped tiles of {rows} x {columns}", f"{rows}x{columns}") for rows, columns in EIGHTS),
+            *(("tiles of 96 columns", "Columns96"), ("small tiles of 96 columns", "SmallColumns96")),
+        )
     },
     ("linear_activation", "mma.sync, many tiles"): ("tuning.h", "sm80::Defaults<sm80::Large>"),
     ("linear_activation", "mma.sync, few tiles"): ("tuning.h", "sm80::Defaults<sm80::Small>"),
@@ -418,13 +427,15 @@ def test_on_the_cpu_the_grain_is_tuned(project, op):
 
 def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, monkeypatch):
     lab = lab_of("linear_activation")
-    rows, columns = (1, 65, 128, 256, 384, 400, 512, 1024, 2048, 8192), (520, 1024, 2048, 4096, 6144, 11008, 14336)
+    rows = (1, 65, 128, 256, 384, 400, 512, 560, 700, 1024, 2048, 8192)
+    columns = (520, 1024, 1536, 1856, 2048, 4096, 6144, 11008, 14336)
     sizes = [(m, n, k) for m in rows for n in columns for k in (512, 1000, 4096, 8192)]
     (tmp_path / "main.cpp").write_text(
         '#include <cstdio>\n#include "sm90/tile_choice.h"\nusing namespace linear_activation_kernel;\n'
         "const auto print = [](auto tile) {\n"
         "  std::puts(sm90::Defaults<typename decltype(tile)::type>::shapes.data());\n};\n"
-        "int main() {\n" + "".join(f"  sm90::visit_class({m}, {n}, {k}, 132, print);\n" for m, n, k in sizes) + "}\n"
+        "const sm90::Gpu gpu{132, 30, 15};\n"
+        "int main() {\n" + "".join(f"  sm90::visit_class({m}, {n}, {k}, gpu, print);\n" for m, n, k in sizes) + "}\n"
     )
     command = ["c++", "-std=c++17", *includes(project, "linear_activation"), "main.cpp", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)
@@ -553,11 +564,11 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         {"::Large>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "wgmma, swapped tiles of 192 x 104", False): (
-        "sm90/forward.cu T=float16 GROUP=SWAPPED_BESIDE",
+        "sm90/forward.cu T=float16 GROUP=BESIDE",
         {"::Swapped192x104>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "wgmma, halves of small tiles", False): (
-        "sm90/forward.cu T=float16 GROUP=SPLIT_TILES",
+        "sm90/forward.cu T=float16 GROUP=SPLITS",
         {"::Halves>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "gradient", True): ("backward.cu T=float16", {}),

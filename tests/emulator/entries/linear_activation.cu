@@ -9,6 +9,7 @@
 #include "backward.cu"
 #include "plain.cu"
 #include "sm90/forward.cu"
+#include "sm90/gpu.cu"
 #endif
 
 using namespace linear_activation_kernel;

@@ -19,7 +19,8 @@ struct Swapped : Values {
       const float16* x, const float16* weight, const float16* bias, float16* y, float16* z, int64_t m, int64_t n, int64_t k) { \
     int count = 0; \
     RETURN_IF_FAILED(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0)); \
-    return launch<float16, Gelu, Tile<__VA_ARGS__>>({x, weight, bias, y, z, m, n, k}, count, nullptr); \
+    const Gpu gpu{count, count / 4, count / 8}; \
+    return launch<float16, Gelu, Tile<__VA_ARGS__>>({x, weight, bias, y, z, m, n, k}, gpu, nullptr); \
   }
 #define FORWARD(name, ...) ENTRY(name, Values<__VA_ARGS__>)
 #define SWAPPED(name, ...) ENTRY(name, Swapped<Values<__VA_ARGS__>>)
@@ -27,6 +28,7 @@ FORWARD(one_consumer, 64, 64, 3, 1, false, 1, 1)
 FORWARD(beside, 64, 128, 3, 1, false, 1, 2)
 FORWARD(four_beside, 128, 64, 2, 2, false, 1, 4)
 FORWARD(four_below, 64, 128, 2, 1, false, 4, 1)
+FORWARD(below_and_beside, 64, 64, 3, 1, false, 2, 2)
 FORWARD(wide, 128, 256, 2, 2, false, 2, 1)
 FORWARD(ping_pong, 64, 64, 3, 2, true, 2, 1)
 FORWARD(ping_pong_beside, 128, 64, 2, 2, true, 1, 2)
@@ -39,4 +41,5 @@ SWAPPED(swapped_beside, 192, 88, 2, 3, false, 1, 2)
 SWAPPED(swapped_alone, 256, 176, 2, 2, false, 1, 1)
 SWAPPED(swapped_one_consumer, 64, 48, 3, 1, false, 2, 1)
 SWAPPED(swapped_ping_pong, 128, 144, 2, 2, true, 1, 1)
+SWAPPED(swapped_below_and_beside, 128, 64, 2, 2, false, 4, 2)
 SWAPPED(swapped_halves, 128, 128, 2, 2, false, 1, 1, 2)

@@ -17,7 +17,9 @@ struct Accumulator {
   float acc[Layout::kProducts][kSize];
   int last_stage = 0;  // Which the last wgmmas read.
 
-  // Marks a stage as empty, once this thread's warpgroup has read it: for every block that loads into it.
+  // Marks a stage as empty, once this thread's warpgroup has read it: for every block of the cluster. Blocks that are
+  // neither beside nor below this one do not load into it, but they must not run ahead either: where shares lie outside
+  // of the matrices, nothing else would keep them from arriving twice before this one arrives once.
   static __device__ void release(MBarrier& empty) {
     const int thread = threadIdx.x % kWarpgroup;
     if (Tile::kMulticast == 1) {

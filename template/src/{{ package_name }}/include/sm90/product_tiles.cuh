@@ -8,9 +8,9 @@
 //   ping-pong    each has tiles of its own: one's epilogue runs during the other's mainloop.
 //   cooperative  each has a part of every tile: larger tiles need less bandwidth, but nothing hides their epilogue.
 //
-// Blocks of a cluster have tiles below each other, which need the same rows of W, or beside each other, which need the
-// same rows of x: each loads a share of these and multicasts it. Or they split k (split-K): each block multiplies a
-// share of k for the same tile, then reduces some of its panels over the cluster and finishes those.
+// Blocks of a cluster have tiles below each other, which need the same rows of W, beside each other, which need the
+// same rows of x, or both: each loads a share of these and multicasts it. Or they split k (split-K): each block
+// multiplies a share of k for the same tile, then reduces some of its panels over the cluster and finishes those.
 
 #pragma once
 
@@ -51,7 +51,6 @@ struct Layout {
   // The accumulators of all consumers, for the split-K reduction.
   static constexpr int kAccumulatorBytes = Tile::kRows * Tile::kColumns * sizeof(float);
   static_assert(Tile::kColumns % 8 == 0 && Tile::kRows % (64 * kShares) == 0);
-  static_assert(Tile::kClusterRows == 1 || Tile::kClusterColumns == 1);
   static_assert(Tile::kSplits == 1 || (Tile::kMulticast == 1 && !Tile::kPingPong && kAccumulatorBytes <= kRingBytes));
   static_assert(Tile::kSplits == 1 || Tile::kColumns % kPanel == 0, "splits exchange whole panels");
   static_assert(kXShare % 8 == 0 && kWeightShare % 8 == 0, "the swizzle repeats after 8 rows");
@@ -61,6 +60,18 @@ struct Layout {
 template <typename Tile>
 struct ClusterPosition {
   int row, column, split;
+
+  // The ranks of the blocks beside this one, which need the same rows of x, and of those below or above it, which need
+  // the same rows of W; both with this one's.
+  __device__ uint16_t beside() const {
+    uint32_t ranks = 0;
+#pragma unroll
+    for (int other = 0; other < Tile::kClusterColumns; ++other) ranks |= 1 << (other * Tile::kClusterRows + row);
+    return static_cast<uint16_t>(ranks);
+  }
+  __device__ uint16_t below() const {
+    return static_cast<uint16_t>(((1 << Tile::kClusterRows) - 1) << (column * Tile::kClusterRows));
+  }
 
   static __device__ ClusterPosition of_this_block() {
     const int rank = Tile::kCluster > 1 ? cluster::rank() : 0, in_split = rank % Tile::kMulticast;
@@ -154,11 +165,11 @@ struct Barriers {
 // its mainloop.
 constexpr int kConsumerBarrier = 1, kMainloopBarrier = 4;
 
-// Loads a box to kMulticast blocks of the cluster, or to this one. `once` marks data that is not read again.
-template <int kMulticast>
-__device__ void load_box(char* shared, const CUtensorMap& map, int row, int column, MBarrier& full, bool once) {
-  constexpr uint16_t kAll = (1 << kMulticast) - 1;
-  if constexpr (kMulticast == 1) {
+// Loads a box to the blocks of the given ranks if kMulticast, or to this one. `once` marks data that is not read again.
+template <bool kMulticast>
+__device__ void load_box(
+    char* shared, const CUtensorMap& map, int row, int column, MBarrier& full, uint16_t ranks, bool once) {
+  if constexpr (!kMulticast) {
     if (once) {
       tma_load_once(shared, map, row, column, full);
     } else {
@@ -166,27 +177,29 @@ __device__ void load_box(char* shared, const CUtensorMap& map, int row, int colu
     }
   } else {
     if (once) {
-      tma_load_once_multicast(shared, map, row, column, full, kAll);
+      tma_load_once_multicast(shared, map, row, column, full, ranks);
     } else {
-      tma_load_multicast(shared, map, row, column, full, kAll);
+      tma_load_multicast(shared, map, row, column, full, ranks);
     }
   }
 }
 
-// A block's share of the rows of an operand's tile, as far as they are within the matrix.
+// A block's share of the rows of an operand's tile, as far as they are within the matrix, for the blocks of the given
+// ranks.
 template <int kMulticast, int kShare>
 struct Share {
   const CUtensorMap* map;  // nullptr: no rows.
   int row, offset;         // The first row, and the byte offset in a stage.
+  uint16_t ranks;
 
-  __device__ Share(const Operand& operand, int tile_row, int index, int64_t all)
-      : row(tile_row + index * kShare), offset(index * kShare * kSwizzleRow) {
+  __device__ Share(const Operand& operand, int tile_row, int index, uint16_t ranks, int64_t all)
+      : row(tile_row + index * kShare), offset(index * kShare * kSwizzleRow), ranks(ranks) {
     const int rows = rows_left(kShare, row, all);
     map = rows == kShare ? &operand.whole : rows > 0 ? &operand.rest : nullptr;
   }
 
   __device__ void load(char* shared, int column, MBarrier& full, bool once) const {
-    if (map) load_box<kMulticast>(shared + offset, *map, row, column, full, once);
+    if (map) load_box<(kMulticast > 1)>(shared + offset, *map, row, column, full, ranks, once);
   }
 };
 
@@ -204,10 +217,12 @@ __device__ void produce(
     int first_step,
     int steps) {
   using Layout = product::Layout<Tile>;
+  using XShare = Share<Tile::kClusterColumns, Layout::kXShare>;
+  using WeightShare = Share<Tile::kClusterRows, Layout::kWeightShare>;
   RingPosition<Tile::kStages> position;
   while (tile < scheduler.tiles) {
-    const Share<Tile::kClusterColumns, Layout::kXShare> x(x_map, corner.row, block.column, scheduler.m);
-    const Share<Tile::kClusterRows, Layout::kWeightShare> weight(weight_map, corner.column, block.row, scheduler.n);
+    const XShare x(x_map, corner.row, block.column, block.beside(), scheduler.m);
+    const WeightShare weight(weight_map, corner.column, block.row, block.below(), scheduler.n);
     // The bytes that arrive for a stage. Rows outside of the matrices keep old data, which only enters results outside.
     const int x_rows = rows_left(Tile::kRows, corner.row, scheduler.m);
     const int weight_rows = rows_left(Tile::kColumns, corner.column, scheduler.n);
