@@ -27,11 +27,14 @@ LIMIT_S = 900
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # PyTorch's caching allocator would hide accesses outside of a tensor, or to a freed one.
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-# What racecheck reports of stages that mbarriers guard and plain loads read: row statistics that bulk copies bring, and
-# scales beside tiles. A ring that is right shows it too. The emulated GPU sees races there.
+# What racecheck reports of stages that mbarriers guard and plain loads read: row statistics that bulk copies bring,
+# scales and flags beside tiles, and the places of tiles that a scheduler writes. A ring that is right shows it too. The
+# emulated GPU sees races there.
 RING = ROOT / "tests" / "emulator" / "kernels" / "ring.cu"
 AT_RINGS = re.compile(
-    "Race reported between (Write access at tma_load_bytes|Read access at .*attention_fp8_kernel::sm90::fwd::consume)"
+    "Race reported between (Write access at tma_load_bytes"
+    "|(Read|Write) access at .*attention_fp8_kernel::sm90::fwd::(consume|load_tiles|transpose_tiles)"
+    "|Read access at attention::sm90::(RaggedRows|fwd::WorkTile<.*>)::broadcast)"
 )
 # The exit code of a sanitizer that has found something.
 FOUND = "9"

@@ -436,8 +436,10 @@ def _is_right(dtype: torch.dtype, result: Tensor, plain: Tensor, exact: Tensor, 
     # Near the largest number of the dtype, rounding decides between it and infinity.
     at_edge = (exact.abs() - limits.max).abs() <= allowed
     edge = at_edge & (result.abs() + allowed >= limits.max) & (result * exact > 0)
+    # Where more is allowed than the dtype holds, infinity of either sign may be.
+    beyond = result.isinf() & (exact * result.sign() + allowed >= limits.max)
     either = result.isinf() & (exact.isnan() | plain.isnan())
-    return near | edge | either | _same_kind(result, rounded) | _same_kind(result, plain)
+    return near | edge | beyond | either | _same_kind(result, rounded) | _same_kind(result, plain)
 
 
 def _same_kind(a: Tensor, b: Tensor) -> Tensor:

@@ -273,7 +273,7 @@ def codes_by(x: Tensor, scale: Tensor) -> Tensor:
 
 def codes_and_errors(x: Tensor, shift: Tensor, step: float = 0.1) -> tuple[Tensor, Tensor]:
     """The gradient by x is that of the second result, unchanged."""
-    codes = (x / step).round().clamp(0, 255).to(torch.uint8)
+    codes = ((x - shift) / step).round().clamp(0, 255).to(torch.uint8)
     return codes, x - codes.to(x.dtype) * step + shift.sin()
 
 

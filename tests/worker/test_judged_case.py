@@ -287,7 +287,14 @@ def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work,
 
 @pytest.mark.parametrize(
     ("own", "wall_clock", "faulty"),
-    [(7e-6, 5.5e-6, False), (7e-6 / 3, 5.5e-6, True), (45e-6, 50e-6, False), (15e-6, 45e-6, True), (2e-4, 3e-4, False)],
+    [
+        (7e-6, 5.5e-6, False),
+        (7e-6 / 3, 5.5e-6, True),
+        (5.5e-6 / 3, 3.9e-6, True),
+        (45e-6, 50e-6, False),
+        (15e-6, 45e-6, True),
+        (2e-4, 3e-4, False),
+    ],
 )
 def test_the_wall_clock_bounds_what_short_calls_say(monkeypatch, own, wall_clock, faulty):
     """A third of a call's time is seen from a few microseconds on; a GPU that clocks lower is no fault."""

@@ -121,6 +121,18 @@ def test_whole_numbers_have_to_be_equal():
     assert same_process.run_case(wrong, case, 0).check == "output 0"
 
 
+@pytest.mark.parametrize(
+    ("result", "allowed_error", "right"), [("inf", 3e5, True), ("inf", 2e5, False), ("-inf", 0.0, True)]
+)
+def test_infinity_of_either_sign_is_right_where_so_much_is_allowed(result, allowed_error, right):
+    """As of a sum in 8 bits that cancels: the float64 reference is below what float16 holds, and a right sum above."""
+    exact = torch.tensor([-145474.0], dtype=torch.float64)
+    allowed = torch.tensor([allowed_error], dtype=torch.float64)
+    ours = torch.tensor([float(result)], dtype=torch.float64)
+    plain = torch.tensor([-float("inf")], dtype=torch.float64)
+    assert bool(reference_check._is_right(torch.float16, ours, plain, exact, allowed)) == right
+
+
 def test_an_infinity_of_what_cancels_may_have_either_sign_or_be_nan_where_roundings_decide():
     """As of a batch norm with a constant cotangent and an infinite weight: its gradient is 0 times infinity."""
     infinity, nan = float("inf"), float("nan")

@@ -16,7 +16,7 @@ def test_a_division_before_integers_alone_may_be_approximate(tmp_path):
 
 def test_a_division_before_integers_that_others_are_computed_of_is_exact():
     codes, _ = formula(POINTWISE, "codes_and_errors")["forward"]
-    assert "math::round(x / step)" in codes
+    assert "math::round((x - shift) / step)" in codes
     assert codes.startswith("out0 = static_cast<uint8_t>(")
 
 
