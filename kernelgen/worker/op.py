@@ -54,7 +54,7 @@ class Op:
         contiguous: whether outputs are contiguous wherever all inputs and the reference's outputs are.
         allowed_error: `allowed_error(*args)`, what the hardware loses beside the roundings of the op's dtype, by
             result: "output 0" or "gradient 0", counted over the tensors among the arguments; it may take `cotangents`
-            by that name. See `errors_allowed`.
+            and the op's `dtype` by these names. See `errors_allowed`.
     """
 
     name: str
@@ -101,8 +101,11 @@ class Op:
             raise LabError(f"{self.name}/lab.py: REPEATABLE should give True or a tolerance, not {tolerance!r}.")
         return tolerance
 
-    def errors_allowed(self, args: Sequence[Any], cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """By result, how far the hardware may be off beside the roundings of the op's dtype; all is in float64.
+    def errors_allowed(
+        self, args: Sequence[Any], cotangents: Sequence[torch.Tensor], dtype: torch.dtype
+    ) -> dict[str, torch.Tensor]:
+        """By result, how far the hardware may be off beside the roundings of the op's dtype; all tensors are in
+        float64.
 
         In lab.py a gradient has the number of its input among all tensors of the arguments; here among those that take
         one, as in `Evaluation.named`.
@@ -113,9 +116,9 @@ class Op:
         if self.allowed_error is None:
             return {}
         with torch.no_grad():
-            wants_cotangents = "cotangents" in inspect.signature(self.allowed_error).parameters
-            more = {"cotangents": list(cotangents)} if wants_cotangents else {}
-            given = self.allowed_error(*args, **more)
+            taken = inspect.signature(self.allowed_error).parameters
+            more = {"cotangents": list(cotangents), "dtype": dtype}
+            given = self.allowed_error(*args, **{name: value for name, value in more.items() if name in taken})
         inputs = list({id(arg): arg for arg in tree_leaves(list(args)) if isinstance(arg, torch.Tensor)}.values())
         numbers = [i for i, tensor in enumerate(inputs) if tensor.requires_grad]
         names = {f"gradient {i}": f"gradient {numbers.index(i)}" for i in numbers}

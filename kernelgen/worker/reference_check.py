@@ -114,7 +114,7 @@ class Expected:
     def _lost(self) -> list[Lost]:
         """What hardware may lose beside, in each draw."""
         with blamed_on("ALLOWED_ERROR"):
-            return [self._op.errors_allowed(*copies(drawn, torch.float64)) for drawn in self._drawn]
+            return [self._op.errors_allowed(*copies(drawn, torch.float64), self._dtype) for drawn in self._drawn]
 
     def check_zero_signs(self, results: Sequence[Evaluation]) -> None:
         """The sign of an output's 0 is the reference's, where it is that of the outputs nearby: where the inputs' zeros

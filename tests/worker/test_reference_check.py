@@ -104,6 +104,16 @@ def test_what_hardware_loses_is_allowed_beside_roundings():
     assert fault_of(lossy).startswith("output 0: ")
 
 
+def test_what_hardware_loses_may_depend_on_the_dtype():
+    def allowed(a, b, dtype):
+        return {"output 0": 0.1 * (dtype == torch.float32)}
+
+    op = an_op(lambda a, b: a + b + 0.09, allowed_error=allowed)
+    assert same_process.run_case(op, complete(op, {"rows": 5, "columns": 7, "dtype": "float32"}), 3) is None
+    wrong = same_process.run_case(op, complete(op, {"rows": 5, "columns": 7, "dtype": "float64"}), 3)
+    assert wrong.check == "output 0"
+
+
 @pytest.mark.parametrize("given", [0.1, {"result 0": 0.1}, {"output 0": "0.1"}])
 def test_what_hardware_loses_is_given_by_result(given):
     op = an_op(lambda a, b: a + b + 1, allowed_error=lambda a, b: given)

@@ -55,7 +55,7 @@ def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, co
             except MismatchError:
                 if lost is None:
                     drawn = copies((inputs.args, inputs.cotangents), torch.float64)
-                    lost = timed.op.errors_allowed(*drawn)
+                    lost = timed.op.errors_allowed(*drawn, timed.drawing.dtype)
                 if key not in lost:
                     raise
                 reference_check.compare(f"{name} {i}", *triple, lost=[lost[key]])
