@@ -135,7 +135,10 @@ class Orders:
             value.sigmoid() if argument["name"] in bounded else value
             for argument, value in zip(self.arguments, values, strict=True)
         ]
-        results = pytree.tree_leaves(_call(self.function, self.arguments, values))
+        try:
+            results = pytree.tree_leaves(_call(self.function, self.arguments, values))
+        except RuntimeError:  # Of a matrix that has no such factors, for one.
+            return False
         return all(bool(result.isfinite().all()) for result in results)
 
     def independent(self, call: list[dict[str, Any]], places: list[int]) -> dict[str, Any]:

@@ -13,10 +13,14 @@ def op(x, mean, var, w):
 """
 
 
+def orders(source: str, schema: str) -> shapes.Orders:
+    arguments = parse_schema(schema).entry()["arguments"]
+    return shapes.work({"source": source, "function": "op", "arguments": arguments}, lambda event: None)
+
+
 @pytest.fixture
 def batch_norm() -> shapes.Orders:
-    arguments = parse_schema("(Tensor x, Tensor mean, Tensor var, Tensor w) -> Tensor").entry()["arguments"]
-    return shapes.work({"source": BATCH_NORM, "function": "op", "arguments": arguments}, lambda event: None)
+    return orders(BATCH_NORM, "(Tensor x, Tensor mean, Tensor var, Tensor w) -> Tensor")
 
 
 def call(*sizes: tuple[int, ...]) -> list[dict]:
@@ -34,3 +38,9 @@ def test_a_gradient_that_pytorch_refuses(batch_norm):
 
 def test_numbers_that_have_to_be_positive(batch_norm):
     assert batch_norm.bounded(call((8, 5), (5,), (5,), (5,))) == {"names": ["var"]}
+
+
+def test_a_function_that_refuses_numbers_between_0_and_1():
+    """Its results are not finite with others, and it raises with these."""
+    source = "def op(x):\n    if (x > 0).all():\n        raise RuntimeError\n    return x.log()\n"
+    assert orders(source, "(Tensor x) -> Tensor").bounded(call((8, 5))) == {"names": []}
