@@ -7,10 +7,6 @@
 #include "sm80/combine.cu"
 #include "sm90/backward.cu"
 
-template <int D, typename Visitor>
-auto visit_tile(const Problem& p, Visitor visitor) {
-  return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>(p, visitor);
-}
 template <typename T, int D>
 cudaError_t run_backward(const Backward& p) {
   if (!p.grad_q_accum) return sm90::backward<T, D, BackwardKind::kSingle>(p, nullptr);

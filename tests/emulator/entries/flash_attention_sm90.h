@@ -1,5 +1,5 @@
-// What the entries of sm90/ share: functions by type and head dimension. An entry says by visit_tile<D> and
-// run_backward<T, D> which backward it has.
+// What the entries of sm90/ share: functions by type and head dimension. An entry includes a backward and
+// says by run_backward<T, D> how it is called.
 
 #pragma once
 
@@ -8,11 +8,13 @@
 
 #define EXPORT_SM90(name, T, D) \
   extern "C" int backward_rows_##D() { \
-    return visit_tile<D>(Problem(), [](auto tile) { return tile.kRows; }); \
+    return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>(Problem(), [](auto tile) { return tile.kRows; }); \
   } \
   extern "C" int group_splits_##D(const Shape* shape, int multiprocessors) { \
     const Problem p = problem(*shape, nullptr, nullptr, nullptr, 0); \
-    return visit_tile<D>(p, [&](auto tile) { return sm90::group_splits<decltype(tile)>(p, multiprocessors); }); \
+    return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>(p, [&](auto tile) { \
+      return sm90::group_splits<decltype(tile)>(p, multiprocessors); \
+    }); \
   } \
   extern "C" cudaError_t forward_##name##_##D( \
       const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \

@@ -6,10 +6,6 @@
 #include "flash_attention_sm90.h"
 #include "sm90/backward_wide.cu"
 
-template <int D, typename Visitor>
-auto visit_tile(const Problem& p, Visitor visitor) {
-  return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>(p, visitor);
-}
 template <typename T, int D>
 cudaError_t run_backward(const Backward& p) {
   return p.progress ? sm90::backward<T, D, BackwardKind::kOrdered>(p, nullptr)
