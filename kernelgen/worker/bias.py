@@ -14,7 +14,7 @@ from torch import Tensor
 from kernelgen.worker.evaluation import Evaluation, blamed_on, copies, evaluate
 from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.mismatch import MismatchError
-from kernelgen.worker.reference_check import check_kind, check_presence
+from kernelgen.worker.tensor_comparison import check_kind, check_presence
 
 _DRAWS = 32
 # Student's t of 31 degrees of freedom is beyond this once in ten million.

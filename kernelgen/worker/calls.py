@@ -12,7 +12,8 @@ from kernelgen.worker.evaluation import Evaluation, copies, evaluate, same_bits,
 from kernelgen.worker.fuzzed_case import FuzzedCase
 from kernelgen.worker.inputs import Make
 from kernelgen.worker.mismatch import MismatchError
-from kernelgen.worker.reference_check import Expected, agree
+from kernelgen.worker.reference_check import Expected
+from kernelgen.worker.tensor_comparison import agree
 
 # What is counted, or kept, may be wrong after a thousand calls only.
 _REPEATS = 1100

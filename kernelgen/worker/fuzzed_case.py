@@ -16,7 +16,8 @@ from kernelgen.worker.inputs import Make
 from kernelgen.worker.judge.caller import Caller, CallResult
 from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op import Op
-from kernelgen.worker.reference_check import STALE, Expected, agree, check_presence, compare_coarsely
+from kernelgen.worker.reference_check import Expected
+from kernelgen.worker.tensor_comparison import STALE, agree, check_presence, compare_coarsely
 
 # The largest error of a few elements is luck, that of a thousand is not: small tensors are drawn several times.
 _ENOUGH = 1000

@@ -10,7 +10,7 @@ import torch
 
 from kernelgen.errors import LabError
 from kernelgen.lab.fuzz import OpReport
-from kernelgen.worker import fuzz, fuzzed_case, inputs, reference_check
+from kernelgen.worker import fuzz, fuzzed_case, inputs, tensor_comparison
 from kernelgen.worker.cases import all_cases, complete, core, huge
 from kernelgen.worker.inputs import FAR_ROWS
 from kernelgen.worker.mismatch import Fault, TooLargeError
@@ -223,7 +223,7 @@ def test_rows_that_lie_far_apart_show_an_index_of_too_few_bits(monkeypatch):
 
 def test_huge_inputs_are_compared_without_an_oracle(monkeypatch):
     monkeypatch.setattr(fuzzed_case, "HUGE", 30)
-    monkeypatch.setattr(reference_check, "_CHUNK", 10)
+    monkeypatch.setattr(tensor_comparison, "_CHUNK", 10)
     assert fault_of(torch.add) is None
     assert fault_of(lambda a, b: torch.cat([(a + b)[:4], a[4:]])).startswith("output 0: output 0 is wrong by far")
 

@@ -1,4 +1,4 @@
-"""When a result counts as right: the rule of worker/reference_check.py."""
+"""When a result counts as right: the rule of worker/reference_check.py, in tensor_comparison.py and tolerance.py."""
 
 import contextlib
 import math
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker import reference_check
+from kernelgen.worker import reference_check, tensor_comparison, tolerance
 from kernelgen.worker.cases import complete
 from kernelgen.worker.evaluation import Evaluation, copies
 from kernelgen.worker.mismatch import MismatchError
@@ -140,7 +140,7 @@ def test_infinity_of_either_sign_is_right_where_so_much_is_allowed(result, allow
     allowed = torch.tensor([allowed_error], dtype=torch.float64)
     ours = torch.tensor([float(result)], dtype=torch.float64)
     plain = torch.tensor([-float("inf")], dtype=torch.float64)
-    assert bool(reference_check._is_right(torch.float16, ours, plain, exact, allowed)) == right
+    assert bool(tolerance.is_right(torch.float16, ours, plain, exact, allowed)) == right
 
 
 def test_an_infinity_of_what_cancels_may_have_either_sign_or_be_nan_where_roundings_decide():
@@ -151,50 +151,51 @@ def test_an_infinity_of_what_cancels_may_have_either_sign_or_be_nan_where_roundi
     allowed = [([moved], [exact])]
     for first, second in ((infinity, nan), (-infinity, infinity), (nan, -infinity)):
         result = torch.tensor([first, second, infinity, 1.0], dtype=torch.float64)
-        reference_check.compare("gradient 0", [result], [exact], [exact], allowed)
+        tensor_comparison.compare("gradient 0", [result], [exact], [exact], allowed)
     for wrong in (
         [3.0, nan, infinity, 1.0],
         [nan, nan, -infinity, 1.0],
         [nan, nan, nan, 1.0],
         [nan, nan, infinity, nan],
     ):
+        result = torch.tensor(wrong, dtype=torch.float64)
         with pytest.raises(MismatchError):
-            reference_check.compare("gradient 0", [torch.tensor(wrong, dtype=torch.float64)], [exact], [exact], allowed)
+            tensor_comparison.compare("gradient 0", [result], [exact], [exact], allowed)
 
 
 def test_infinity_and_the_largest_number_may_differ_by_rounding():
     limits = torch.finfo(torch.float16)
     edge = torch.tensor([65519.0], dtype=torch.float64)
     infinite, largest = (torch.tensor([v], dtype=torch.float16) for v in (float("inf"), limits.max))
-    reference_check.compare("output 0", [infinite], [largest], [edge])
+    tensor_comparison.compare("output 0", [infinite], [largest], [edge])
     with pytest.raises(Exception, match="inf"):
-        reference_check.compare("output 0", [infinite], [largest / 2], [edge / 2])
+        tensor_comparison.compare("output 0", [infinite], [largest / 2], [edge / 2])
     with pytest.raises(Exception, match="65504"):
-        reference_check.compare("output 0", [largest], [infinite], [edge * 1000])
+        tensor_comparison.compare("output 0", [largest], [infinite], [edge * 1000])
 
 
 def test_a_coarse_comparison_sees_what_is_wrong_by_far_and_nothing_less():
     inf, nan = float("inf"), float("nan")
     plain = torch.tensor([1.0, -16.0, inf, nan, 0.0])
-    reference_check.compare_coarsely("output 0", plain + torch.tensor([0.001, -0.001, 0.0, 0.0, 0.001]), plain)
+    tensor_comparison.compare_coarsely("output 0", plain + torch.tensor([0.001, -0.001, 0.0, 0.0, 0.001]), plain)
     for place, value in enumerate((1.002, -16.002, -inf, 1.0, nan)):
         wrong = plain.clone()
         wrong[place] = value
         with pytest.raises(MismatchError, match=rf"element {place} of 5"):
-            reference_check.compare_coarsely("output 0", wrong, plain)
+            tensor_comparison.compare_coarsely("output 0", wrong, plain)
     for exact in (torch.tensor([], dtype=torch.float16), torch.tensor([3, -4]), torch.tensor([True, False])):
-        reference_check.compare_coarsely("output 0", exact, exact.clone())
+        tensor_comparison.compare_coarsely("output 0", exact, exact.clone())
     with pytest.raises(MismatchError, match="element 1 of 2"):
-        reference_check.compare_coarsely("output 0", torch.tensor([100, 5]), torch.tensor([100, 4]))
+        tensor_comparison.compare_coarsely("output 0", torch.tensor([100, 5]), torch.tensor([100, 4]))
 
 
 def test_an_infinity_will_do_where_the_reference_has_nan():
     """Which of the two comes of infinite inputs depends on the order of operations; a number never comes of them."""
     nan, inf, finite = (torch.tensor([1.0, value]) for value in (float("nan"), float("inf"), 1.0))
-    reference_check.compare("output 0", [inf], [nan], [nan.double()])
+    tensor_comparison.compare("output 0", [inf], [nan], [nan.double()])
     for wrong in ([finite], [nan], [nan.double()]), ([nan], [inf], [inf.double()]):
         with pytest.raises(MismatchError):
-            reference_check.compare("output 0", *wrong)
+            tensor_comparison.compare("output 0", *wrong)
 
 
 def test_where_the_reference_is_right_by_luck_a_rounding_of_the_inputs_is_allowed():
@@ -202,14 +203,14 @@ def test_where_the_reference_is_right_by_luck_a_rounding_of_the_inputs_is_allowe
     lucky = exact.half()
     near, far = (torch.tensor([value, 0.0], dtype=torch.float16) for value in (0.2937, 0.2900))
     with pytest.raises(MismatchError):
-        reference_check.compare("gradient 0", [near], [lucky], [exact])
+        tensor_comparison.compare("gradient 0", [near], [lucky], [exact])
     shaken = exact * (1 + 2**-10)
-    beside = reference_check.Beside()
-    reference_check.compare("gradient 0", [near], [lucky], [exact], [[[shaken], [exact]]], beside=beside)
+    beside = tensor_comparison.Beside()
+    tensor_comparison.compare("gradient 0", [near], [lucky], [exact], [[[shaken], [exact]]], beside=beside)
     # What was allowed once stays so, with nothing kept of the results that showed it.
-    reference_check.compare("gradient 0", [near], [lucky], [exact], beside=beside)
+    tensor_comparison.compare("gradient 0", [near], [lucky], [exact], beside=beside)
     with pytest.raises(MismatchError):
-        reference_check.compare("gradient 0", [far], [lucky], [exact], [[[shaken], [exact]]])
+        tensor_comparison.compare("gradient 0", [far], [lucky], [exact], [[[shaken], [exact]]])
 
 
 def test_the_reference_is_not_right_by_luck_at_neighbours_of_the_inputs():
@@ -224,9 +225,9 @@ def test_the_reference_is_not_right_by_luck_at_neighbours_of_the_inputs():
     for off, passes in ((0.015, True), (0.1, False)):
         draws = "output 0", [a + off], [lucky(a)], [a.double()]
         with pytest.raises(MismatchError):
-            reference_check.compare(*draws)
+            tensor_comparison.compare(*draws)
         with contextlib.nullcontext() if passes else pytest.raises(MismatchError):
-            reference_check.compare(*draws, pairs)
+            tensor_comparison.compare(*draws, pairs)
 
 
 def test_neighbours_are_off_by_a_rounding():
@@ -282,11 +283,11 @@ def test_the_reference_has_digits_to_spare_but_not_endlessly(dtype, wrong_by, pa
 def test_a_rounding_of_the_smallest_numbers_may_repeat_otherwise(dtype, step):
     """As a share of such numbers it is more than REPEATABLE allows."""
     first, second, third = (Evaluation([torch.tensor([10 * step, i * step], dtype=dtype)], []) for i in range(3))
-    reference_check.agree(1e-3, "repeat", "again", first, second)
+    tensor_comparison.agree(1e-3, "repeat", "again", first, second)
     with pytest.raises(MismatchError, match="more than REPEATABLE allows"):
-        reference_check.agree(1e-3, "repeat", "again", first, third)
+        tensor_comparison.agree(1e-3, "repeat", "again", first, third)
     with pytest.raises(MismatchError, match="differs in 1 of 2"):
-        reference_check.agree(True, "repeat", "again", first, second)
+        tensor_comparison.agree(True, "repeat", "again", first, second)
 
 
 def _divergence(a, b):

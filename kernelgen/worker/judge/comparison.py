@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelgen.worker import reference_check
+from kernelgen.worker import tensor_comparison
 from kernelgen.worker.evaluation import copies, evaluate
 from kernelgen.worker.mismatch import MismatchError
 
@@ -51,18 +51,18 @@ def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, co
         for i, (key, result) in enumerate(zip(plain, results, strict=True)):
             triple = [result], [plain[key]], [exact[key]]
             try:
-                reference_check.compare(f"{name} {i}", *triple)
+                tensor_comparison.compare(f"{name} {i}", *triple)
             except MismatchError:
                 if lost is None:
                     drawn = copies((inputs.args, inputs.cotangents), torch.float64)
                     lost = timed.op.errors_allowed(*drawn, timed.drawing.dtype)
                 if key not in lost:
                     raise
-                reference_check.compare(f"{name} {i}", *triple, lost=[lost[key]])
+                tensor_comparison.compare(f"{name} {i}", *triple, lost=[lost[key]])
 
     def roughly() -> None:
         for i, (result, plain) in enumerate(zip(results, expected().values(), strict=True)):
-            reference_check.compare_coarsely(f"{name} {i}", result, plain)
+            tensor_comparison.compare_coarsely(f"{name} {i}", result, plain)
 
     for check, remark in ((roughly, None),) if coarsely else ((exactly, None), (roughly, COARSELY)):
         try:
