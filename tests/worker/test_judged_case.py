@@ -89,7 +89,7 @@ def test_a_result_that_is_too_large_to_be_compared_in_float64(monkeypatch):
     def short(*_):
         raise torch.OutOfMemoryError("tried to allocate 512 GiB")
 
-    monkeypatch.setattr(comparison.reference_check, "compare", short)
+    monkeypatch.setattr(comparison.tensor_comparison, "compare", short)
     assert checked(made(double_plus_one)).remark == comparison.COARSELY
 
 
