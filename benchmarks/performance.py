@@ -146,16 +146,12 @@ def attention_in_8_bits() -> list[str]:
     results = json.loads((summary.RESULTS / "fp8_attention_h100.json").read_text())
     environment, rows = results["environment"], results["rows"]
     lines = ["## Attention in 8 bits", ""]
-    lines += [
-        f"`{results['command']}`, on an {environment['gpu']}, torch {environment['torch']}: 16,384 tokens, a model"
-    ]
-    lines += [
-        "dimension of 2,048, microseconds. Codes and scales are made before; the others get bfloat16. An error is the root"
-    ]
-    lines += [
-        "mean square of a result's difference to that of numbers that were not rounded, as a share of its own.",
-        "",
-    ]
+    note = (
+        f"`{results['command']}`, on an {environment['gpu']}, torch {environment['torch']}: 16,384 tokens, a model "
+        "dimension of 2,048, microseconds. Codes and scales are made before; the others get bfloat16. An error is the "
+        "root mean square of a result's difference to that of numbers that were not rounded, as a share of its own."
+    )
+    lines += [*textwrap.wrap(note, 120), ""]
     ours, bfloat16, *peers = rows[0]["us"]
     head = ["heads of", "mask", "keys", "`flash_attention_fp8`", "TFLOP/s", "`flash_attention`", *peers]
     head += ["of `flash_attention`", "bound", "error", "in bfloat16"]
