@@ -152,6 +152,7 @@ def attention_in_8_bits() -> list[str]:
         "root mean square of a result's difference to that of numbers that were not rounded, as a share of its own."
     )
     lines += [*textwrap.wrap(note, 120), ""]
+    lines += [*textwrap.wrap(results["note"], 120), ""] if "note" in results else []
     ours, bfloat16, *peers = rows[0]["us"]
     head = ["heads of", "mask", "keys", "`flash_attention_fp8`", "TFLOP/s", "`flash_attention`", *peers]
     head += ["of `flash_attention`", "bound", "error", "in bfloat16"]
