@@ -27,11 +27,16 @@ CASES = {
     "one key": (128, (1, 3, 1, 129, 1, 128), False),
     "late tiles": (64, (1, 2, 1, 1050, 60, 64), True),
     "a long ring": (128, (1, 1, 1, 70, 1100, 128), False),
+    # After whole rounds of tiles of 192 queries, which take both multiprocessors, two of 128; and with these alone.
+    "fewer queries": (64, (1, 1, 1, 620, 140, 64), False),
+    "fewer queries alone": (128, (1, 1, 1, 250, 140, 128), False),
+    # A consumer has no key of the last tile of keys, another no query of the first tile of queries.
+    "square": (128, (1, 1, 1, 330, 330, 128), True),
 }
 TILES = {
     "as tuned": {},
-    "two consumers": {"consumers": 2, "stages": 2, "rescale_at": 0},
-    "one consumer": {"consumers": 1, "rescale_at": 1},
+    "two consumers": {"consumers": 2, "stages": 2},
+    "one consumer": {"consumers": 1},
 }
 
 
@@ -61,19 +66,38 @@ def python(op):
     )
 
 
-@pytest.mark.parametrize("case", with_sample(CASES, {"several tiles", "large heads"}))
-def test_results_match_the_reference(library, python, memory, case):
-    instance, (batch, heads, kv_heads, queries, keys, dim), causal = CASES[case]
-    numbers = [random(batch, queries, heads, dim), *(random(batch, keys, kv_heads, dim) for _ in range(2))]
+def assert_matches(library, python, memory, case, numbers, seeds=SEEDS):
+    instance, (batch, heads, kv_heads, queries, keys, dim), causal = case
     arguments = python.quantised(*numbers)
     exact = python.reference(*(argument.double() for argument in arguments), causal, 0.125)
     bound = python.error_bound(*arguments, causal, 0.125)
     copies = [memory.copy(argument) for argument in arguments]
     first = None
-    for seed in SEEDS:
+    for seed in seeds:
         out = memory.empty(batch, queries, heads, dim, dtype=torch.bfloat16)
         sizes = batch, heads, kv_heads, queries, keys, dim, int(causal)
         library(f"forward_{instance}", *copies, out, *sizes, seed=seed, multiprocessors=2)
         assert ((out.double() - exact).abs() <= bound).all()
         assert first is None or torch.equal(out, first)
         first = out.clone()
+
+
+def drawn(batch, heads, kv_heads, queries, keys, dim):
+    return [random(batch, queries, heads, dim), *(random(batch, keys, kv_heads, dim) for _ in range(2))]
+
+
+@pytest.mark.parametrize("case", with_sample(CASES, {"several tiles", "large heads"}))
+def test_results_match_the_reference(library, python, memory, case):
+    assert_matches(library, python, memory, CASES[case], drawn(*CASES[case][1]))
+
+
+@pytest.mark.parametrize("growth", [1, 60])
+@pytest.mark.parametrize("dim", [64, 128])
+def test_the_row_max_is_raised_where_scores_grow(library, python, memory, dim, growth):
+    """Keys are read from the last on, and tile by tile score higher: by so much that weights would be too large for
+    e4m3, or for float32. Rows differ: some have such scores, others none."""
+    case = dim, (1, 1, 1, 192, 500, dim), False
+    q, k, v = drawn(*case[1])
+    q[:, ::3] *= 0.1
+    k *= growth * torch.linspace(8, 0.1, 500)[:, None, None]
+    assert_matches(library, python, memory, case, [q, k, v], SEEDS[:2])

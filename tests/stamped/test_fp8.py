@@ -51,9 +51,9 @@ FAULTS = [
     # Keys are in the same order in weights and in transposed values, and dimensions in that of the output.
     (
         "flash_attention_fp8",
-        "attention_fp8.cuh",
-        "e4m3_quad(first[0], first[1], first[4], first[5])",
-        "e4m3_quad(first[4], first[5], first[0], first[1])",
+        "rows.cuh",
+        "e4m3_quad(quad[0], quad[1], quad[2], quad[3])",
+        "e4m3_quad(quad[2], quad[3], quad[0], quad[1])",
     ),
     (
         "flash_attention_fp8",
@@ -79,7 +79,16 @@ FAULTS = [
     ("flash_attention_fp8", "rows.cuh", "__fmul_rn(row_max, factors[i])", "row_max"),
     # Rows have their own scales, and consumers their own part of the mask.
     ("flash_attention_fp8", "rows.cuh", "(lane < 8 ? pair.upper : pair.lower)", "(lane < 8 ? pair.lower : pair.upper)"),
-    ("flash_attention_fp8", "sm90/forward.cu", "holds(key) << consumer", "holds(key)"),
+    ("flash_attention_fp8", "sm90/forward.cu", "flags |= KeyTile::masks(consumer)", "flags |= KeyTile::masks(0)"),
+    (
+        "flash_attention_fp8",
+        "sm90/forward.cu",
+        "flags |= KeyTile::leaves_out(consumer)",
+        "flags |= KeyTile::leaves_out(0)",
+    ),
+    ("flash_attention_fp8", "work.cuh", "mask.end(last_query)};", "mask.end(first_query)};"),
+    # The first exponentials are computed again where the row max was raised.
+    ("flash_attention_fp8", "rows.cuh", "[chain] = 0;\n      exponentials<0, kEarlyKeys>(sums);", "[chain] = 0;"),
     ("flash_attention_fp8", "sm90/forward.cu", "fence_async_shared();", ""),
     ("flash_attention_fp8", "sm90/forward.cu", "barriers.empty_turned[stage].wait(position.parity() ^ 1);", ""),
 ]

@@ -39,19 +39,12 @@ __device__ __forceinline__ uint32_t e4m3_quad(float first, float second, float t
   return codes;
 }
 
-// A warpgroup's weights of 64 rows rounded to e4m3, as left operands.
-template <int kSize>
-__device__ __forceinline__ void round_to_e4m3(uint32_t (&operand)[kSize / 16][4], const float (&weights)[kSize]) {
-#pragma unroll
-  for (int step = 0; step < kSize / 16; ++step) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      // A lane's two columns of a row of a matrix, and of the next matrix.
-      const float* const first = weights + step * 16 + i / 2 * 8 + i % 2 * 2;
-      operand[step][i] = e4m3_quad(first[0], first[1], first[4], first[5]);
-    }
-  }
-}
+// Where a lane's four weights of 16 keys and of its upper (0) or lower (1) row are in the accumulator of 64 rows: at
+// `first` and the next, and at four and five from there. As codes they are word quad % 2 * 2 + row of the left operand
+// quad / 2.
+struct WeightOrder {
+  static constexpr __device__ int first(int quad, int row) { return quad * 8 + row * 2; }
+};
 
 // Transposes tiles of kFp8Keys rows of 128 bytes, the first D of which are values, to D rows of kFp8Keys bytes: a
 // warp's share of the work, which kWarps do.
