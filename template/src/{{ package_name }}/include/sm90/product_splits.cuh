@@ -1,6 +1,6 @@
-// Split-K: the blocks of a cluster have the same tile, and each has multiplied a share of k. They add their accumulators
-// up in strips of columns, which go round robin to the blocks: each sends the strips that others finish straight from
-// its registers to their shared memory, and adds what it receives to its own, always in the same order.
+// Split-K: the blocks of a cluster have the same tile, and each has multiplied a share of k. They add up their
+// accumulators in strips of columns, which go round robin to the blocks: each sends the strips that others finish
+// straight from its registers to their shared memory, and adds what it receives to its own, always in the same order.
 
 #pragma once
 

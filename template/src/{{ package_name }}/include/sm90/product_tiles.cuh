@@ -224,8 +224,8 @@ struct TileLoads {
             kSwizzleRow) {}
 };
 
-// Loads the operands, elements of type T, of this block's tiles from `tile` on, whose loads are the first: so many steps
-// of k from the first.
+// Loads the operands, elements of type T, of this block's tiles from `tile` on: so many steps of k from the first.
+// `loads` are those of the first tile.
 template <typename T, typename Tile>
 __device__ void produce(
     const Operand& x_map,
