@@ -75,7 +75,7 @@ __device__ inline void store_in(int block, float* shared, const float (&values)[
       ".reg .b32 to, remote;\n"
       "mapa.shared::cluster.u32 to, %0, %2;\n"
       "mapa.shared::cluster.u32 remote, %1, %2;\n"
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], {%3, %4, %5, %6}, [remote];\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], { %3, %4, %5, %6}, [remote];\n"
       "}" ::"r"(shared_address(shared)),
       "r"(shared_address(&barrier)),
       "r"(block),
