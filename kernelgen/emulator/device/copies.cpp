@@ -4,6 +4,7 @@
 // waits. The bytes of the copy engine arrive at some time, and count at the mbarrier then; its stores read at some time
 // before their wait returns.
 
+#include <array>
 #include <deque>
 
 #include "accesses.h"
