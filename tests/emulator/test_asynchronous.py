@@ -70,6 +70,13 @@ def test_blocks_of_a_cluster_send_and_multicast(kernels, random, seed):
 
 
 @pytest.mark.parametrize("seed", ALL_SCHEDULES)
+def test_blocks_of_a_cluster_store_in_each_other_from_registers(kernels, random, seed):
+    values, out = torch.randn(2, 32, 4, generator=random), torch.zeros(2, 32, 4)
+    kernels("store_in_other", values, out, seed=seed)
+    assert torch.equal(out, values.flip(0))
+
+
+@pytest.mark.parametrize("seed", ALL_SCHEDULES)
 def test_a_copy_arrives_while_a_thread_polls(kernels, seed):
     """Late copies, too, though that thread can run all the time."""
     values, flag, out = torch.arange(4, dtype=torch.int32), torch.zeros(1, dtype=torch.int32), torch.zeros(4).int()

@@ -29,6 +29,9 @@ TILES = (
     "swapped_ping_pong",
     "swapped_below_and_beside",
     "swapped_halves",
+    "swapped_quarters",
+    "swapped_uneven_quarters",
+    "swapped_eighths",
 )
 # m, n, k; multiprocessors. At most two clusters of four fit, or one of eight, so that some process several tiles. No
 # size is a multiple of a tile's, and in the second case some blocks of a cluster lie outside the result. In the third

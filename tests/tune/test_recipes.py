@@ -57,8 +57,32 @@ STAMPED: list[Path] = []
 # What its ops' lab.py estimate, as JSON, by op, part of the tunables, points and cases: it is not told the chip, and
 # most chips share a part.
 ESTIMATES: dict[tuple[str, str, str], str] = {}
-# linear_activation's swapped tiles in clusters of eight.
-EIGHTS = ((64, 96), (64, 128), (64, 144), (128, 96), (128, 128), (128, 176))
+# linear_activation's tiles of rows of W by rows of x: in clusters that multicast one operand or none, of four that
+# multicast both, and whose blocks split k.
+SWAPPED = (
+    *((64, 32), (64, 48), (192, 104), (192, 160), (256, 160)),
+    *((128, columns) for columns in (112, 128, 144, 176, 208)),
+)
+FOURS = ((64, 96), (128, 80), (128, 96))
+SPLITS = (
+    *(("Halves", rows, columns) for rows, columns in ((64, 64), (64, 96), (64, 128), (128, 96))),
+    *(("Quarters", rows, columns) for rows, columns in ((64, 32), (64, 64), (64, 128), (128, 128))),
+    ("Eighths", 64, 32),
+)
+LINEAR_CLASSES = {
+    "large tiles": "Large",
+    "wide tiles": "Wide",
+    "tiles of 160 columns": "Columns160",
+    "tiles of 96 columns": "Columns96",
+    "small tiles": "Small",
+    "small tiles of 96 columns": "SmallColumns96",
+    "small tiles of 128 columns": "SmallColumns128",
+    "tiles of 128 columns in fours": "FourColumns128",
+    "small tiles of 128 columns in fours": "FourSmallColumns128",
+    **{f"swapped tiles of {rows} x {columns}": f"Swapped{rows}x{columns}" for rows, columns in SWAPPED},
+    **{f"swapped tiles of {rows} x {columns} in fours": f"Four{rows}x{columns}" for rows, columns in FOURS},
+    **{f"{parts.lower()} of tiles of {high} x {wide}": f"{parts}{high}x{wide}" for parts, high, wide in SPLITS},
+}
 # Which header holds the defaults of a class of shapes, and as which struct.
 STRUCTS = {
     ("elementwise", None): ("tuning.h", "Defaults"),
@@ -78,36 +102,9 @@ STRUCTS = {
     ("flash_attention", "wgmma, deterministic gradient of heads of 64"): ("tuning.h", "sm90::OrderedDefaults<64>"),
     ("flash_attention", "wgmma, deterministic gradient of heads of 128"): ("tuning.h", "sm90::OrderedDefaults<128>"),
     ("layer_norm", None): ("tuning.h", "Defaults"),
-    ("linear_activation", "wgmma, large tiles"): ("tuning.h", "sm90::Defaults<sm90::Large>"),
-    ("linear_activation", "wgmma, wide tiles"): ("tuning.h", "sm90::Defaults<sm90::Wide>"),
-    ("linear_activation", "wgmma, tiles of 160 columns"): ("tuning.h", "sm90::Defaults<sm90::Columns160>"),
-    ("linear_activation", "wgmma, tiles of 96 columns"): ("tuning.h", "sm90::Defaults<sm90::Columns96>"),
-    ("linear_activation", "wgmma, few small tiles"): ("tuning.h", "sm90::Defaults<sm90::Few>"),
-    ("linear_activation", "wgmma, small tiles"): ("tuning.h", "sm90::Defaults<sm90::Small>"),
-    ("linear_activation", "wgmma, small tiles of 96 columns"): ("tuning.h", "sm90::Defaults<sm90::SmallColumns96>"),
-    ("linear_activation", "wgmma, small tiles of 128 columns"): ("tuning.h", "sm90::Defaults<sm90::SmallColumns128>"),
-    ("linear_activation", "wgmma, halves of small tiles"): ("tuning.h", "sm90::Defaults<sm90::Halves>"),
-    ("linear_activation", "wgmma, quarters of small tiles"): ("tuning.h", "sm90::Defaults<sm90::Quarters>"),
-    ("linear_activation", "wgmma, swapped tiles of 128 x 128"): ("tuning.h", "sm90::Defaults<sm90::Swapped128x128>"),
-    ("linear_activation", "wgmma, swapped tiles of 128 x 144"): ("tuning.h", "sm90::Defaults<sm90::Swapped128x144>"),
-    ("linear_activation", "wgmma, swapped tiles of 128 x 176"): ("tuning.h", "sm90::Defaults<sm90::Swapped128x176>"),
-    ("linear_activation", "wgmma, swapped tiles of 128 x 208"): ("tuning.h", "sm90::Defaults<sm90::Swapped128x208>"),
-    ("linear_activation", "wgmma, swapped tiles of 192 x 160"): ("tuning.h", "sm90::Defaults<sm90::Swapped192x160>"),
-    ("linear_activation", "wgmma, swapped tiles of 128 x 112"): ("tuning.h", "sm90::Defaults<sm90::Swapped128x112>"),
-    ("linear_activation", "wgmma, swapped tiles of 128 x 88"): ("tuning.h", "sm90::Defaults<sm90::Swapped128x88>"),
-    ("linear_activation", "wgmma, swapped tiles of 192 x 104"): ("tuning.h", "sm90::Defaults<sm90::Swapped192x104>"),
-    ("linear_activation", "wgmma, swapped tiles of 256 x 160"): ("tuning.h", "sm90::Defaults<sm90::Swapped256x160>"),
-    ("linear_activation", "wgmma, halves of swapped tiles"): ("tuning.h", "sm90::Defaults<sm90::SwappedHalves>"),
     **{
-        ("linear_activation", f"wgmma, {parts} of small swapped tiles"): ("tuning.h", f"sm90::Defaults<sm90::{name}>")
-        for parts, name in (("halves", "SwappedSmallHalves"), ("quarters", "SwappedSmallQuarters"))
-    },
-    **{
-        ("linear_activation", f"wgmma, {tiles} in eights"): ("tuning.h", f"sm90::Defaults<sm90::Eight{name}>")
-        for tiles, name in (
-            *((f"swapped tiles of {rows} x {columns}", f"{rows}x{columns}") for rows, columns in EIGHTS),
-            *(("tiles of 96 columns", "Columns96"), ("small tiles of 96 columns", "SmallColumns96")),
-        )
+        ("linear_activation", f"wgmma, {shapes}"): ("tuning.h", f"sm90::Defaults<sm90::{name}>")
+        for shapes, name in LINEAR_CLASSES.items()
     },
     ("linear_activation", "mma.sync, many tiles"): ("tuning.h", "sm80::Defaults<sm80::Large>"),
     ("linear_activation", "mma.sync, few tiles"): ("tuning.h", "sm80::Defaults<sm80::Small>"),
@@ -455,7 +452,7 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, tmp_path, 
         for name, shape_class in survey_of("linear_activation", "9.0").classes.items()
     }
     assert set(cases) == set(taken)  # There is something to tune each by.
-    assert cases["wgmma, few small tiles"] == {"16 tokens"}
+    assert cases["wgmma, swapped tiles of 64 x 32"] == {"16 tokens"}
     # TMA takes rows that are not whole 16 bytes from a padded copy, and short ones are not copied.
     assert "odd sizes" in cases[lab.SHAPE_CLASSES["cuda 9.0"](m=4099, n=2049, k=1024)]
     assert lab.SHAPE_CLASSES["cuda 9.0"](m=4099, n=2049, k=63) is None
@@ -567,9 +564,9 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         "sm90/forward.cu T=float16 GROUP=BESIDE",
         {"::Swapped192x104>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
-    ("linear_activation", "wgmma, halves of small tiles", False): (
-        "sm90/forward.cu T=float16 GROUP=SPLITS",
-        {"::Halves>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
+    ("linear_activation", "wgmma, halves of tiles of 64 x 64", False): (
+        "sm90/forward.cu T=float16 GROUP=HALVES",
+        {"::Halves64x64>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "gradient", True): ("backward.cu T=float16", {}),
     ("rms_norm", None, False): ("forward.cu T=bfloat16 ROWS=kAligned", {}),

@@ -4,6 +4,7 @@
 // waits. The bytes of the copy engine arrive at some time, and count at the mbarrier then; its stores read at some time
 // before their wait returns.
 
+#include <array>
 #include <deque>
 
 #include "accesses.h"
@@ -375,6 +376,25 @@ void bulk_send(const Call& call) {
   start_load(to, shared_address(call.get(3), 8, 8), bytes, note, [=](SharedAddress to) {
     write(to, from.async_pointer(), bytes);
   });
+}
+
+// st.async... [shared of the cluster], values, [barrier]
+void send_registers(const Call& call) {
+  const size_t size = bits_of(call.instruction.type) / 8, count = call.has("v4") ? 4 : call.has("v2") ? 2 : 1;
+  if (call.words(1) != count) fail("'%s' takes %zu elements", call.instruction.text.c_str(), count);
+  const size_t bytes = size * count;
+  std::array<char, 32> data{};
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t bits = call.get(1, i);
+    memcpy(data.data() + size * i, &bits, size);
+  }
+  const auto reads_nothing = [](uint32_t, Stamp) {};
+  start_load(
+      shared_address(call.get(0), bytes, bytes),
+      shared_address(call.get(2), 8, 8),
+      bytes,
+      reads_nothing,
+      [data, bytes](SharedAddress to) { write(to, data.data(), bytes); });
 }
 
 // cp{.reduce}.async.bulk.global.shared::cta.bulk_group... [global], [shared], bytes

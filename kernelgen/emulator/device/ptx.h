@@ -163,7 +163,7 @@ void check_known(SharedAddress barrier), complete_bytes(SharedAddress barrier, i
 void expect_copies(SharedAddress barrier, bool increments), arrive_for_copies(SharedAddress barrier);
 // copies.cpp
 void cp_async_commit(const Call&), cp_async_wait(const Call&);
-void bulk_load(const Call&), bulk_send(const Call&), bulk_store(const Call&);
+void bulk_load(const Call&), bulk_send(const Call&), send_registers(const Call&), bulk_store(const Call&);
 void bulk_commit(const Call&), bulk_wait(const Call&);
 void tensor_load(const Call&), tensor_store(const Call&), fence_async(const Call&);
 void check_copies_at_exit(Thread&);

@@ -308,6 +308,8 @@ constexpr Form kForms[] = {
      4,
      90},
     {"cp async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes", bulk_send, 4, 4, 90},
+    {"st async weak? shared::cluster? mbarrier::complete_tx::bytes v2|v4? b32|u32|s32|f32", send_registers, 3, 3, 90},
+    {"st async weak? shared::cluster? mbarrier::complete_tx::bytes v2? b64|u64|s64|f64", send_registers, 3, 3, 90},
     {"cp async bulk global shared::cta bulk_group <policy>?", bulk_store, 3, 3, 90},
     {"cp reduce async bulk global shared::cta bulk_group <policy>? and|or|xor b32|b64", bulk_store, 3, 3, 90},
     {"cp reduce async bulk global shared::cta bulk_group <policy>? add u32|s32|u64|f32|f64", bulk_store, 3, 3, 90},

@@ -42,7 +42,9 @@ def _wide(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
 
 
 # The other mutated headers are in cuda/.
-HEADER_FOLDERS = dict.fromkeys(("mbarrier.cuh", "product_accumulator.cuh", "product_tiles.cuh"), "sm90")
+HEADER_FOLDERS = dict.fromkeys(
+    ("mbarrier.cuh", "product_accumulator.cuh", "product_splits.cuh", "product_tiles.cuh"), "sm90"
+)
 
 
 def _header(
@@ -59,6 +61,10 @@ def _tiles(name: str, kind: Kind, old: str, new: str = "", **options: object) ->
 
 def _accumulator(name: str, kind: Kind, old: str, new: str = "", **options: object) -> Fault:
     return _header(name, kind, "product_accumulator.cuh", old, new, "linear_activation", **options)
+
+
+def _splits(name: str, kind: Kind, old: str, new: str = "", **options: object) -> Fault:
+    return _header(name, kind, "product_splits.cuh", old, new, "linear_activation", **options)
 
 
 # Some of those that `kernelgen fuzz` finds on a GPU (tests/worker/mutants).
@@ -96,17 +102,15 @@ LINEAR = [
     _accumulator("released_while_being_read", Kind.STAGE, _WAIT_FOR_PRODUCTS, "      if (step > 0) release"),
     _accumulator("released_to_one_block_only", Kind.DEADLOCK, "thread < Tile::kMulticast", "thread < 1"),
     _accumulator("sums_of_the_tile_before", Kind.UNINITIALISED, "adds || part > 0", "true", **WRONG_RESULT),
-    _accumulator(
-        *("shares_not_waited_for", Kind.WIDE_BARRIER),
-        *("  cluster::arrive();\n  cluster::wait();\n#pragma", "#pragma"),
+    _tiles(
+        *("gone_before_others_arrive", Kind.ENDED_BLOCK),
+        *("for (int stage = 0; stage < Tile::kStages; ++stage, p", "for (int stage = 0; stage < 0; ++stage, p"),
     ),
+    _splits("shares_not_waited_for", Kind.ASYNC_WAIT, "if (split < kStrips) barrier->wait(0);"),
+    _splits("shares_sent_before_others_have_barriers", Kind.WIDE_BARRIER, "    cluster::wait();\n"),
     _linear("panel_still_being_read", Kind.ASYNC_WAIT, "if (leads) tma_store_wait_read<0>();"),
     _linear(
         "panel_not_yet_written", Kind.BLOCK_BARRIER, "named_barrier_sync(kConsumerBarrier + consumer, kWarpgroup);"
-    ),
-    _linear(
-        *("gone_before_its_share_is_read", Kind.ENDED_BLOCK),
-        *("  if constexpr (Tile::kSplits > 1) cluster::wait();\n}", "}"),
     ),
     _transposed(
         *("last_rows_stored_with_the_next_tiles", Kind.INDEX),

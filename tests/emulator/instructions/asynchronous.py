@@ -233,6 +233,18 @@ def clusters(random: Random) -> Iterator[Case]:
         asm volatile("{sends}" ::"r"(there), "r"(window(values)), "r"(done) : "memory");
       }}
       wait_for(window(&barrier), 0); y[0] = received[threadIdx.x]; {_MEET}""")  # fmt: skip
+    for form, values in (("b64", '"l"(x[0])'), ("v2.b32", '"r"((uint32_t)x[0]), "r"((uint32_t)(x[0] >> 32))')):
+        stores = f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.{form}"
+        registers = "%2" if form == "b64" else "{%2, %3}"
+        yield case(stores, f"""__shared__ uint64_t received[128]; {_BARRIER} {other}
+          if (threadIdx.x == 0) {{ {_expect("1024")} }} {_MEET}
+          uint32_t there, done;
+          asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                       : "=r"(there) : "r"(window(received + 127 - threadIdx.x)), "r"(rank ^ 1));
+          asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(done) : "r"(window(&barrier)), "r"(rank ^ 1));
+          asm volatile("{stores} [%0], {registers}, [%1];"
+                       ::"r"(there), "r"(done), {values} : "memory");
+          wait_for(window(&barrier), 0); y[0] = received[threadIdx.x]; {_MEET}""")  # fmt: skip
     cast = (
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], 512, [%2], 3;"
     )

@@ -154,6 +154,27 @@ extern "C" cudaError_t exchange(const uint64_t* in, uint64_t* sent, uint64_t* ca
   return cudaDeviceSynchronize();
 }
 
+// A thread stores its four numbers in the other block of the cluster straight from registers.
+__global__ void __cluster_dims__(2) stored_in_other(const float4* in, float4* out) {
+  __shared__ alignas(16) float4 received[32];
+  __shared__ uint64_t barrier;
+  const uint32_t rank = blockIdx.x, other = rank ^ 1;
+  start(&barrier);
+  if (threadIdx.x == 0) expect(&barrier, sizeof(received));
+  meet();
+  const float4 values = in[32 * rank + threadIdx.x];
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                   at_rank(received + threadIdx.x, other)),
+               "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w), "r"(at_rank(&barrier, other))
+               : "memory");
+  wait(&barrier);
+  out[32 * rank + threadIdx.x] = received[threadIdx.x];
+}
+extern "C" cudaError_t store_in_other(const float4* in, float4* out) {
+  stored_in_other<<<2, 32>>>(in, out);
+  return cudaDeviceSynchronize();
+}
+
 // A box of 4 x 2 x 16 bytes of a tensor of 5 x 3 x 32.
 __global__ void box_of_bytes(const __grid_constant__ CUtensorMap map, int x, int y, int z, uint8_t* out) {
   __shared__ alignas(128) uint8_t box[128];

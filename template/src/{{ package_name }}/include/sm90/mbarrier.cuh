@@ -67,6 +67,25 @@ struct alignas(8) MBarrier {
   }
 };
 
+// Stores four numbers in the shared memory of another block of the cluster, at the place that `shared` is in this one;
+// the barrier at the same place there counts 16 bytes. The store is asynchronous.
+__device__ inline void store_in(int block, float* shared, const float (&values)[4], MBarrier& barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 to, remote;\n"
+      "mapa.shared::cluster.u32 to, %0, %2;\n"
+      "mapa.shared::cluster.u32 remote, %1, %2;\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], { %3, %4, %5, %6}, [remote];\n"
+      "}" ::"r"(shared_address(shared)),
+      "r"(shared_address(&barrier)),
+      "r"(block),
+      "f"(values[0]),
+      "f"(values[1]),
+      "f"(values[2]),
+      "f"(values[3])
+      : "memory");
+}
+
 // Makes new barriers visible to the copy engine and to the other blocks of the cluster.
 __device__ inline void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

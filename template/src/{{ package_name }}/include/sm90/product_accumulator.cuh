@@ -125,6 +125,8 @@ __device__ bool finishes_panel(const ClusterPosition<Tile>& block, int panel) {
 template <typename Tile>
 __device__ void reduce_splits(Accumulator<Tile>& acc, char* ring, const ClusterPosition<Tile>& block) {
   constexpr int kPanels = Layout<Tile>::kPanels;
+  static_assert(Tile::kColumns % kPanel == 0, "splits exchange whole panels");
+  static_assert(Layout<Tile>::kAccumulatorBytes <= Layout<Tile>::kRingBytes);
   auto* shared = reinterpret_cast<Vector<float, 4>*>(ring);
   named_barrier_sync(kMainloopBarrier, Tile::kConsumers * kWarpgroup);  // No consumer reads the ring any more.
 #pragma unroll

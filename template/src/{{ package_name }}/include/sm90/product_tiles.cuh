@@ -51,8 +51,7 @@ struct Layout {
   // The accumulators of all consumers, for the split-K reduction.
   static constexpr int kAccumulatorBytes = Tile::kRows * Tile::kColumns * sizeof(float);
   static_assert(Tile::kColumns % 8 == 0 && Tile::kRows % (64 * kShares) == 0);
-  static_assert(Tile::kSplits == 1 || (Tile::kMulticast == 1 && !Tile::kPingPong && kAccumulatorBytes <= kRingBytes));
-  static_assert(Tile::kSplits == 1 || Tile::kColumns % kPanel == 0, "splits exchange whole panels");
+  static_assert(Tile::kSplits == 1 || (Tile::kMulticast == 1 && !Tile::kPingPong));
   static_assert(kXShare % 8 == 0 && kWeightShare % 8 == 0, "the swizzle repeats after 8 rows");
 };
 
@@ -122,10 +121,10 @@ struct TileScheduler {
 // TMA descriptors of x or W: in boxes of the rows that a block loads, and in a box of the rows that remain at the end.
 // (Boxes that extend past the matrix would load zeros, but take longer.)
 struct Operand {
-  CUtensorMap whole, rest;
   // Whether all tiles that need the same rows read them at about the same time, and never again: such data should leave
   // the L2 cache first.
   bool is_read_once = false;
+  CUtensorMap whole, rest;
 };
 
 template <typename T>
@@ -141,15 +140,15 @@ cudaError_t describe(
   return error == cudaSuccess && rest > 0 ? tma::describe(operand.rest, data, rows, columns, rest, promotion) : error;
 }
 
-// How many of `rows` rows from `first` on are within the matrix's `all`.
+// How many of `rows` rows from `first` on are within the matrix's `all`, which fit an int.
 __device__ inline int rows_left(int rows, int first, int64_t all) {
-  const int64_t left = all - first;
-  return left >= rows ? rows : left > 0 ? static_cast<int>(left) : 0;
+  return min(max(static_cast<int>(all) - first, 0), rows);
 }
 
 template <typename Tile>
 struct Barriers {
   MBarrier full[Tile::kStages], empty[Tile::kStages];
+  MBarrier received;  // With split-K: what the other blocks of the cluster sent.
 
   // By one thread, before a barrier of the cluster's threads.
   __device__ void init() {
@@ -157,6 +156,7 @@ struct Barriers {
       full[stage].init(1);
       empty[stage].init(Tile::kMulticast * Layout<Tile>::kShares);
     }
+    if (Tile::kSplits > 1) received.init(1);
     fence_mbarrier_init();
   }
 };
@@ -203,7 +203,29 @@ struct Share {
   }
 };
 
+// What a block loads for a tile.
+template <typename Tile>
+struct TileLoads {
+  using Layout = product::Layout<Tile>;
+  Share<Tile::kClusterColumns, Layout::kXShare> x;
+  Share<Tile::kClusterRows, Layout::kWeightShare> weight;
+  int bytes;  // That arrive for a stage. Rows outside of the matrices keep old data, which only enters results outside.
+
+  __device__ TileLoads(
+      const Operand& x_map,
+      const Operand& weight_map,
+      const TileScheduler<Tile>& scheduler,
+      const ClusterPosition<Tile>& block,
+      Corner corner)
+      : x(x_map, corner.row, block.column, block.beside(), scheduler.m),
+        weight(weight_map, corner.column, block.row, block.below(), scheduler.n),
+        bytes(
+            (rows_left(Tile::kRows, corner.row, scheduler.m) + rows_left(Tile::kColumns, corner.column, scheduler.n)) *
+            kSwizzleRow) {}
+};
+
 // Loads the operands, elements of type T, of this block's tiles from `tile` on: so many steps of k from the first.
+// `loads` are those of the first tile.
 template <typename T, typename Tile>
 __device__ void produce(
     const Operand& x_map,
@@ -213,30 +235,22 @@ __device__ void produce(
     const TileScheduler<Tile>& scheduler,
     const ClusterPosition<Tile>& block,
     int tile,
-    Corner corner,
+    TileLoads<Tile> loads,
     int first_step,
     int steps) {
   using Layout = product::Layout<Tile>;
-  using XShare = Share<Tile::kClusterColumns, Layout::kXShare>;
-  using WeightShare = Share<Tile::kClusterRows, Layout::kWeightShare>;
   RingPosition<Tile::kStages> position;
   while (tile < scheduler.tiles) {
-    const XShare x(x_map, corner.row, block.column, block.beside(), scheduler.m);
-    const WeightShare weight(weight_map, corner.column, block.row, block.below(), scheduler.n);
-    // The bytes that arrive for a stage. Rows outside of the matrices keep old data, which only enters results outside.
-    const int x_rows = rows_left(Tile::kRows, corner.row, scheduler.m);
-    const int weight_rows = rows_left(Tile::kColumns, corner.column, scheduler.n);
-    const int bytes = (x_rows + weight_rows) * kSwizzleRow;
     for (int step = first_step; step < first_step + steps; ++step, position.advance()) {
       char* stage = ring + position.stage() * Layout::kStageBytes;
       MBarrier& full = barriers.full[position.stage()];
       barriers.empty[position.stage()].wait(position.parity() ^ 1);
-      full.arrive_expecting(bytes);
-      x.load(stage, step * kStep<T>, full, x_map.is_read_once);
-      weight.load(stage + Layout::kXBytes, step * kStep<T>, full, weight_map.is_read_once);
+      full.arrive_expecting(loads.bytes);
+      loads.x.load(stage, step * kStep<T>, full, x_map.is_read_once);
+      loads.weight.load(stage + Layout::kXBytes, step * kStep<T>, full, weight_map.is_read_once);
     }
     tile += gridDim.x / Tile::kCluster;
-    corner = scheduler.corner_of(tile, block);
+    loads = TileLoads<Tile>(x_map, weight_map, scheduler, block, scheduler.corner_of(tile, block));
   }
   if constexpr (Tile::kMulticast > 1) {
     // Waits until every stage is empty: a block must not end while others still arrive at its barriers.
