@@ -122,8 +122,8 @@ __device__ void produce(
   bool first = true;
   for (;; queries.advance(), index = next_index<kProducers<Sequences>>(scheduler, index)) {
     MBarrier& full_queries = barriers.full_queries[queries.stage()];
+    const Work work = Sequences::template next_work<Traits>(p, scheduler, packing, index);  // While consumers work.
     if (leads) barriers.empty_queries[queries.stage()].wait(queries.parity() ^ 1);
-    const Work work = Sequences::template next_work<Traits>(p, scheduler, packing, index);
     if (leads) barriers.work[queries.stage()] = work;
     if (!work.is_valid()) {
       if (leads) full_queries.arrive();
