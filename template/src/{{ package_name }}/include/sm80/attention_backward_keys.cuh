@@ -1,4 +1,4 @@
-// grad_k, grad_v and, with atomics, grad_q. A block has a tile of keys, 16 a warp. It iterates over the tiles of
+// grad_k, grad_v and grad_q. A block has a tile of keys, 16 a warp. It iterates over the tiles of
 // queries that attend to these, for each head of the group:
 //
 //   load        queries, gradients, LSEs and deltas to a ring in shared memory, kStages - 1 iterations ahead
@@ -6,7 +6,8 @@
 //   accumulate  grad_v += P^T grad, with P^T from registers
 //   compute_ds  dS^T, from v grad^T and the deltas
 //   add_grad_q  grad_q += dS k: dS^T goes through shared memory, each warp multiplies it for some rows and dimensions,
-//               and the sum over blocks is made of float32 atomics. The deterministic backward leaves this out
+//               and the sum over blocks is made of float32 atomics. Those of the deterministic backward (kOrdered) add
+//               in turns (addition_turns.cuh), of which the first stores
 //   accumulate  grad_k += dS^T q, with dS^T from registers
 //
 // Where registers hold no two gradients (kSplitsGradients), some blocks compute grad_v, and others grad_k and grad_q.
@@ -16,13 +17,14 @@
 
 #pragma once
 
+#include "addition_turns.cuh"
 #include "attention_backward.cuh"
 #include "mask.h"
 #include "score.h"
 
 namespace attention::sm80 {
 
-template <typename T, int D, int V, typename Tuned>
+template <typename T, int D, int V, typename Tuned, bool kOrdered = false>
 struct KeysBlock {
   static constexpr int kWarps = Tuned::keys_warps, kThreads = kWarps * kWarpSize, kKeys = kWarps * 16;
   static constexpr int kRows = Tuned::keys_rows, kStages = Tuned::keys_stages, kWarpsByRow = Tuned::keys_warps_by_row;
@@ -132,9 +134,10 @@ struct KeysBlock {
       *reinterpret_cast<uint32_t*>(address) = rounded[i / 4][i % 4];
     }
   }
+  // Of which tile of grad_q, and in which turn, is read once the sums are there, when registers are free.
   template <int kPart, typename Sequence>
   __device__ static void add_grad_q(
-      float* accum, const Sequence& sequence, const uint8_t* shared, const RowTile& tile) {
+      float* accum, const Sequence& sequence, const uint8_t* shared, const RowTile& tile, const Turn& turn) {
     constexpr int kDims = kQueryDims / kQueryParts;
     const int warp = threadIdx.x / kWarpSize;
     const int row = warp % kWarpsByRow * kQueryRows, dim = warp / kWarpsByRow * kQueryDims + kPart * kDims;
@@ -159,27 +162,49 @@ struct KeysBlock {
     float* target =
         accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims + thread_index<(D <= 128)>() % kWarpSize;
     target += kPart * kQueryRows * kDims;
+    const bool stores = kOrdered && turn.is_first();
 #pragma unroll
     for (int i = 0; i < kQueryRows * kDims / kWarpSize; ++i) {
-      atomicAdd(target + i * kWarpSize, acc[i / (kDims / 2)][i % (kDims / 2) / 4][i % 4]);
+      const float value = acc[i / (kDims / 2)][i % (kDims / 2) / 4][i % 4];
+      if (stores) {
+        target[i * kWarpSize] = value;
+      } else {
+        atomicAdd(target + i * kWarpSize, value);
+      }
     }
   }
 };
 
-template <typename T, int D, int V, typename Tuned, bool kGradK, bool kGradV, typename Problem, typename Sequence>
+// A block's turn at a tile of queries: how many blocks of lower keys add to it. Those before the first whose keys it
+// attends to never come.
+template <typename Block, typename Problem, typename Sequence>
+__device__ Turn turn_of(
+    const Problem& p, const Sequence& sequence, const typename Block::RowTile& tile, int first_key) {
+  const int before = first_key / Block::kKeys - sequence.mask().begin(tile.first_row) / Block::kKeys;
+  const int64_t index = sequence.first_tile(tile.head, Block::kRows) + tile.first_row / Block::kRows;
+  return Turn::of(p.progress, static_cast<int>(index), before);
+}
+
+template <typename T, int D, int V, typename Tuned, bool kOrdered, bool kGradK, bool kGradV, typename Problem,
+          typename Sequence>
 __device__ void compute_backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
-  using Block = KeysBlock<T, D, V, Tuned>;
+  using Block = KeysBlock<T, D, V, Tuned, kOrdered>;
+  constexpr bool kTakesTurns = kOrdered && kGradK;
   const int warp = threadIdx.x / kWarpSize, group = p.heads / p.kv_heads;
 
-  // Iterations: the tiles of queries that attend to these keys, head by head.
+  // Iterations: the tiles of queries that attend to these keys, head by head or, ordered, from the last to the first,
+  // each for all heads.
   const auto first_row = [&] { return sequence.mask().first_query(first_key) / Block::kRows * Block::kRows; };
   const int end_row = sequence.mask().end_query(min(first_key + Block::kKeys, sequence.mask().keys) - 1);
   const int steps = max((end_row - first_row() + Block::kRows - 1) / Block::kRows, 0) * group;
-  typename Block::RowTile loaded{kv_head * group, first_row()}, tile = loaded;
-  const auto advance = [&](typename Block::RowTile& rows) {
-    rows.first_row += Block::kRows;
-    if (rows.first_row >= end_row) rows = {rows.head + 1, first_row()};
+  const int begin_row = kOrdered ? (end_row - 1) / Block::kRows * Block::kRows : first_row();
+  using RowTile = typename Block::RowTile;
+  RowTile loaded{kv_head * group, begin_row}, tile = loaded;
+  const auto next = [&](const RowTile& rows, int step) -> RowTile {
+    if constexpr (kOrdered) return {kv_head * group + step % group, begin_row - step / group * Block::kRows};
+    if (rows.first_row + Block::kRows < end_row) return {rows.head, rows.first_row + Block::kRows};
+    return {rows.head + 1, first_row()};
   };
 
   for (int i = 0; i < 2; ++i) {
@@ -196,20 +221,23 @@ __device__ void compute_backward_keys_tile(
   for (int step = 0; step < Block::kStages - 1; ++step) {
     if (step < steps) {
       Block::load(p, sequence, shared, loaded, step);
-      advance(loaded);
+      loaded = next(loaded, step + 1);
     }
     cp_async_commit();
   }
 
   Accumulator<D> grad_k = {};
   Accumulator<V> grad_v = {};
+  __shared__ Turn turn;  // The first thread's, which takes no registers there.
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
     __syncthreads();  // This iteration's tiles have arrived, and no warp reads the last one's any more.
+    if (kTakesTurns && threadIdx.x == 0 && step > 0) turn.pass();  // All warps have added to the last one's grad_q.
     if (step + Block::kStages - 1 < steps) {
+      if constexpr (kOrdered) loaded = next(loaded, step + Block::kStages - 1);  // Kept, it would take registers.
       Block::load(p, sequence, shared, loaded, step + Block::kStages - 1);
-      advance(loaded);
+      if constexpr (!kOrdered) loaded = next(loaded, step + Block::kStages);
     }
     cp_async_commit();
     if constexpr (Block::kStages == 1) wait_for_copies();
@@ -233,19 +261,25 @@ __device__ void compute_backward_keys_tile(
     if constexpr (kGradK) {
       Block::compute_ds(ds, weights, p.score, lse, delta);
       round_to<T, Block::kRows>(rounded, ds);
-      if (p.grad_q_accum) {
-        Block::store_ds(shared, rounded);
-        __syncthreads();  // All of dS^T has been written.
-        Block::template add_grad_q<0>(p.grad_q_accum, sequence, shared, tile);
-        if constexpr (Block::kQueryParts == 2) {
-          Block::template add_grad_q<1>(p.grad_q_accum, sequence, shared, tile);
-        }
+      Block::store_ds(shared, rounded);
+      if (kTakesTurns && threadIdx.x == 0) {
+        turn = turn_of<Block>(p, sequence, tile, first_key);
+        turn.wait();
+      }
+      __syncthreads();  // All of dS^T has been written, and it is the block's turn.
+      Block::template add_grad_q<0>(p.grad_q_accum, sequence, shared, tile, turn);
+      if constexpr (Block::kQueryParts == 2) {
+        Block::template add_grad_q<1>(p.grad_q_accum, sequence, shared, tile, turn);
       }
       accumulate<T, D, Block::kRows>(grad_k, rounded, q);
     }
-    advance(tile);
+    tile = next(tile, step + 1);
   }
   wait_for_copies();
+  if constexpr (kTakesTurns) {
+    __syncthreads();
+    if (threadIdx.x == 0 && steps > 0) turn.pass();
+  }
   const int rows = sequence.mask().keys - first_key;
   const int warp_row = kComputesAgain ? thread_index<(D <= 128)>() / kWarpSize * 16 : warp * 16;
   const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
@@ -259,30 +293,51 @@ __device__ void compute_backward_keys_tile(
   }
 }
 
-// Computes the gradients of a tile of keys, from first_key on, of one head. With kSplitsGradients, a grid has two
-// blocks for each, whose blockIdx.z says which gradients are theirs.
-template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
+// A block's work: which tile of keys of all sequences, which head of keys, and which part.
+struct KeysPlace {
+  int tile, head, part;
+};
+
+// The place of a block in a grid (tiles, heads, parts). Ordered blocks take places as they begin: for each tile those
+// of a few heads before the next tile, so that a block does not begin beside the ones that it waits for.
+template <bool kOrdered, typename Problem>
+__device__ KeysPlace keys_place(const Problem& p) {
+  if constexpr (!kOrdered) return {int(blockIdx.x), int(blockIdx.y), int(blockIdx.z)};
+  constexpr int kSideBySide = 8;
+  const int before = blocks_before(p.progress), parts = gridDim.z, tiles = gridDim.x, index = before / parts;
+  const int first_head = index / (tiles * kSideBySide) * kSideBySide, in_section = index - first_head * tiles;
+  const int heads = min(int(gridDim.y) - first_head, kSideBySide);
+  return {in_section / heads, first_head + in_section % heads, before % parts};
+}
+
+// Computes the gradients of a tile of keys, from first_key on, of one head. With kSplitsGradients there are two blocks
+// for each, and `part` says which gradients are theirs.
+template <typename T, int D, int V, typename Tuned, bool kOrdered, typename Problem, typename Sequence>
 __device__ void backward_keys_tile(
-    const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
+    const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key, int part) {
   if constexpr (!kRunsHere<Tuned>) {
     __trap();
   } else if constexpr (!kSplitsGradients<D, V, Tuned>) {
-    compute_backward_keys_tile<T, D, V, Tuned, true, true>(p, sequence, shared, kv_head, first_key);
-  } else if (blockIdx.z == 0) {
-    compute_backward_keys_tile<T, D, V, Tuned, true, false>(p, sequence, shared, kv_head, first_key);
+    compute_backward_keys_tile<T, D, V, Tuned, kOrdered, true, true>(p, sequence, shared, kv_head, first_key);
+  } else if (part == 0) {
+    compute_backward_keys_tile<T, D, V, Tuned, kOrdered, true, false>(p, sequence, shared, kv_head, first_key);
   } else {
-    compute_backward_keys_tile<T, D, V, Tuned, false, true>(p, sequence, shared, kv_head, first_key);
+    compute_backward_keys_tile<T, D, V, Tuned, kOrdered, false, true>(p, sequence, shared, kv_head, first_key);
   }
 }
 
 // Scales and rounds a tile of the accumulator, which it reads in the order in which add_grad_q leaves it: neighbours in
 // a row are kWarpSize floats apart.
-template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
+template <typename T, int D, int V, typename Tuned, bool kOrdered, typename Problem, typename Sequence>
 __device__ void convert_tile(const Problem& p, const Sequence& sequence, int head, int tile) {
-  using Block = KeysBlock<T, D, V, Tuned>;
+  using Block = KeysBlock<T, D, V, Tuned, kOrdered>;
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
-  const float* source = p.grad_q_accum + (sequence.first_tile(head, Block::kRows) + tile) * Block::kRows * D +
-                        warp * Block::kQueryRows * Block::kQueryDims + lane;
+  const int64_t index = sequence.first_tile(head, Block::kRows) + tile;
+  const float* source =
+      p.grad_q_accum + index * Block::kRows * D + warp * Block::kQueryRows * Block::kQueryDims + lane;
+  // Nothing was stored for queries that attend to no key.
+  const bool has_keys = !kOrdered || *Turn::of(p.progress, static_cast<int>(index), 0).added > 0;
+  const auto scaled = [&](int i) { return has_keys ? source[i * kWarpSize] * p.score.scale : 0; };
   const auto target = sequence.template query_rows<T>(p.grad_q, head);
   const int first_row = tile * Block::kRows + warp % Block::kWarpsByRow * Block::kQueryRows + lane / 4;
   const int first_dim = warp / Block::kWarpsByRow * Block::kQueryDims + lane % 4 * 2;
@@ -291,8 +346,7 @@ __device__ void convert_tile(const Problem& p, const Sequence& sequence, int hea
     const int row = first_row + i / (Block::kQueryDims / 2) * 16 + i / 2 % 2 * 8;
     const int dim = first_dim + i % (Block::kQueryDims / 2) / 4 * 8;
     if (row < sequence.mask().queries && dim < p.dim) {
-      *reinterpret_cast<uint32_t*>(target[row] + dim) =
-          pack<T>(source[i * kWarpSize] * p.score.scale, source[(i + 1) * kWarpSize] * p.score.scale);
+      *reinterpret_cast<uint32_t*>(target[row] + dim) = pack<T>(scaled(i), scaled(i + 1));
     }
   }
 }

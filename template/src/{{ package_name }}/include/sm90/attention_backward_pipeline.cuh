@@ -842,6 +842,13 @@ constexpr int shared_bytes() {
   }
 }
 
+// What a block computes: its tile of keys, and the tiles of queries that attend to it.
+template <typename Tile, typename Sequences>
+struct BlockWork {
+  KeyTile<typename Sequences::Sequence> key_tile;
+  Iterations<Tile> iterations;
+};
+
 // What the warps of a block do, by their roles.
 template <typename T, typename Tile, typename Sequences>
 __device__ __forceinline__ void run_warps(
@@ -849,11 +856,12 @@ __device__ __forceinline__ void run_warps(
     const typename Sequences::Tensors& tensors,
     char* shared,
     Barriers<Tile>& barriers,
-    const Iterations<Tile>& iterations,
-    const KeyTile<typename Sequences::Sequence>& key_tile) {
+    const BlockWork<Tile, Sequences>& producers_work,
+    const BlockWork<Tile, Sequences>& consumers_work) {
   using Traits = KernelTraits<Tile>;
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tile::Registers::kProducer>();
+    const auto& [key_tile, iterations] = producers_work;
     if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
     if constexpr (Traits::kHasAdder) {
       if (threadIdx.x / kWarp == 1) {
@@ -866,6 +874,7 @@ __device__ __forceinline__ void run_warps(
     }
   } else {
     take_registers<Tile::Registers::kConsumer>();
+    const auto& [key_tile, iterations] = consumers_work;
     consume<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
   }
 }
@@ -886,16 +895,18 @@ __device__ void backward_block(
       key_tile.head * p.group_splits + key_tile.split,
       p.heads / p.kv_heads,
       p.group_splits);
-  if constexpr (Sequences::kRagged && (Tile::kAddsRegisters || Tile::kFindsSingle)) {
-    // Registers are too few: these are in shared memory, from where they are read again wherever they are needed.
-    __shared__ Iterations<Tile> kept_iterations;
-    __shared__ KeyTile<typename Sequences::Sequence> kept_tile;
-    if (threadIdx.x == 0) kept_iterations = iterations, kept_tile = key_tile;
+  const BlockWork<Tile, Sequences> work = {key_tile, iterations};
+  if constexpr (Sequences::kRagged) {
+    // Producers have too few registers, and so have consumers of large tiles or wide heads: they read it again wherever
+    // they need it.
+    constexpr bool kConsumersRead = Tile::kAddsRegisters || Tile::kRows > 64;
+    __shared__ BlockWork<Tile, Sequences> kept;
+    if (threadIdx.x == 0) kept = work;
     __syncthreads();
-    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, kept_iterations, kept_tile);
+    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, kept, kConsumersRead ? kept : work);
   } else {
     __syncthreads();
-    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
+    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, work, work);
   }
 }
 
@@ -927,14 +938,16 @@ __device__ int tile_of_block(const Backward& p) {
   }
 }
 
-constexpr int kDeltaLanes = 16;  // Threads of a row: 16 bytes each, for up to 128 dimensions at a time.
-constexpr int kPrepareThreads = 128;
-constexpr int kPrepareSteps = 4, kPrepareRows = kPrepareSteps * kPrepareThreads / kDeltaLanes;  // Rows of a block.
+constexpr int kPrepareThreads = 128, kPrepareSteps = 2;
+template <typename Tile>
+constexpr int kDeltaLanes = std::min(Tile::kValueDims / 8, 16);  // Threads of a row: 16 bytes each, up to 128 dimensions.
+template <typename Tile>
+constexpr int kPrepareRows = kPrepareSteps * kPrepareThreads / kDeltaLanes<Tile>;  // Rows of a block.
 
 // Zeros the block's part of a tile's grad_q, for blocks to add to.
 template <typename Tile>
 __device__ void clear_grad_q(float* accum, int64_t tile, int part) {
-  constexpr int kElements = kPrepareRows * Tile::kDims;
+  constexpr int kElements = kPrepareRows<Tile> * Tile::kDims;
   float4* target = reinterpret_cast<float4*>(accum + tile * Tile::kRows * Tile::kDims + part * kElements);
 #pragma unroll
   for (int i = 0; i < kElements / 4 / kPrepareThreads; ++i) target[i * kPrepareThreads + threadIdx.x] = {0, 0, 0, 0};
@@ -946,8 +959,9 @@ __device__ void clear_grad_q(float* accum, int64_t tile, int part) {
 template <typename T, typename Tile, typename Sequences>
 __device__ void prepare_rows(const typename Sequences::Backward& p) {
   let_next_kernel_start();
-  constexpr int kLength = kVectorLength<T>, kRows = KernelTraits<Tile>::kRows, kBlocks = kRows / kPrepareRows;
-  static_assert(kRows % kPrepareRows == 0, "a block's rows are of one tile");
+  constexpr int kLength = kVectorLength<T>, kLanes = kDeltaLanes<Tile>, kBlockRows = kPrepareRows<Tile>;
+  constexpr int kRows = KernelTraits<Tile>::kRows, kBlocks = kRows / kBlockRows;
+  static_assert(kRows % kBlockRows == 0, "a block's rows are of one tile");
   const int64_t tile = blockIdx.x / kBlocks;
   const int part = blockIdx.x % kBlocks;
   const auto rows = Sequences::template padded_tile<kRows>(p, tile);
@@ -958,8 +972,8 @@ __device__ void prepare_rows(const typename Sequences::Backward& p) {
   } else if constexpr (!Tile::kSingle) {
     if (rows.keys > 0 && !is_single<Tile>(rows.keys)) clear_grad_q<Tile>(p.grad_q_accum, tile, part);
   }
-  const int lane = threadIdx.x % kDeltaLanes;
-  const auto row_of = [&](int step) { return part * kPrepareRows + (step * kPrepareThreads + threadIdx.x) / kDeltaLanes; };
+  const int lane = threadIdx.x % kLanes;
+  const auto row_of = [&](int step) { return part * kBlockRows + (step * kPrepareThreads + threadIdx.x) / kLanes; };
   float sums[kPrepareSteps] = {};
 #pragma unroll
   for (int step = 0; step < kPrepareSteps; ++step) {
@@ -969,7 +983,7 @@ __device__ void prepare_rows(const typename Sequences::Backward& p) {
       return load<kLength>(static_cast<const T*>(view.data) + offset, access);
     };
 #pragma unroll
-    for (int access = lane; access < Tile::kValueDims / kLength; access += kDeltaLanes) {
+    for (int access = lane; access < Tile::kValueDims / kLength; access += kLanes) {
       if (access * kLength >= p.v.dims) break;
       const auto out = vector_of(p.out, access), grad = vector_of(p.grad, access);
 #pragma unroll
@@ -979,7 +993,7 @@ __device__ void prepare_rows(const typename Sequences::Backward& p) {
 #pragma unroll
   for (int step = 0; step < kPrepareSteps; ++step) {
 #pragma unroll
-    for (int distance = kDeltaLanes / 2; distance > 0; distance /= 2) {
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
       sums[step] += __shfl_xor_sync(0xffffffff, sums[step], distance);
     }
     if (lane != 0) continue;

@@ -51,6 +51,7 @@ struct Rows {
   // the row sum.
   float max[2], sum[2];
   float rescale_by[2];  // What the accumulator is to be multiplied by.
+  int common_begin, common_end;  // The keys that all rows attend to.
 
   // The consumer's index.
   const int consumer = same_in_warp(threadIdx.x / kWarpgroup - 1);
@@ -68,7 +69,12 @@ struct Rows {
   }
 
   // A new tile begins with the softmax, while the accumulator may still be the last tile's.
-  __device__ __forceinline__ void clear_softmax() {
+  __device__ __forceinline__ void begin_softmax(const Forward& p, const Work& work) {
+    const auto& mask = Sequences::mask(p, work.sequence);
+    // Rows past the last query count for nothing.
+    const int first_row = first_row_of(work), last_query = mask.queries - 1;
+    common_begin = mask.common_begin(min(query_of(first_row + kWgmmaRows - 1), last_query) + 1);
+    common_end = mask.common_end(min(query_of(first_row), last_query));
     max[0] = max[1] = -INFINITY;
     sum[0] = sum[1] = 0;
   }
@@ -163,19 +169,14 @@ struct Rows {
 
   // An iteration's S to P, in place: score.h's transformation, mask and softmax.
   __device__ __forceinline__ void softmax(const Forward& p, const Work& work, int first_key) {
-    const auto& sequence_mask = Sequences::mask(p, work.sequence);
-    const int first_row = first_row_of(work);
-    // Rows past the last query count for nothing.
-    const int last_query = sequence_mask.queries - 1, first_query = min(query_of(first_row), last_query);
-    const int end_query = min(query_of(first_row + kWgmmaRows - 1), last_query) + 1;
     // The condition is always true here. The branch keeps the compiler from moving the transformation to where wgmma is
     // in flight.
     if (kOptions && p.score.transforms()) {
 #pragma unroll
       for (float& score : scores) score = p.score.transform(score);
     }
-    if (!sequence_mask.allows_all(first_query, end_query, first_key, first_key + kKeys)) {
-      mask(sequence_mask, first_row, first_key);
+    if (first_key < common_begin || first_key + kKeys > common_end) {
+      mask(Sequences::mask(p, work.sequence), first_row_of(work), first_key);
     }
     online_softmax(p.score.scale_log2);
     // Keeps the compiler from moving the exponentials past the next wait.
