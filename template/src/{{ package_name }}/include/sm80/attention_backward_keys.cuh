@@ -135,9 +135,9 @@ struct KeysBlock {
     }
   }
   // Of which tile of grad_q, and in which turn, is read once the sums are there, when registers are free.
-  template <int kPart, typename Sequence>
+  template <int kPart, typename Sequence, typename TileOf>
   __device__ static void add_grad_q(
-      float* accum, const Sequence& sequence, const uint8_t* shared, const RowTile& tile, const Turn& turn) {
+      float* accum, const Sequence& sequence, const uint8_t* shared, const TileOf& tile_of, const Turn& turn) {
     constexpr int kDims = kQueryDims / kQueryParts;
     const int warp = threadIdx.x / kWarpSize;
     const int row = warp % kWarpsByRow * kQueryRows, dim = warp / kWarpsByRow * kQueryDims + kPart * kDims;
@@ -158,6 +158,7 @@ struct KeysBlock {
       }
     }
     // The accumulator is in the order of registers and threads, so that a warp adds to 128 contiguous bytes.
+    const RowTile tile = tile_of();
     const int64_t tile_index = sequence.first_tile(tile.head, kRows) + tile.first_row / kRows;
     float* target =
         accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims + thread_index<(D <= 128)>() % kWarpSize;
@@ -173,6 +174,14 @@ struct KeysBlock {
       }
     }
   }
+};
+
+// What an ordered block keeps in shared memory, and reads again wherever it needs it: its loop has no registers for it.
+template <typename Block>
+struct OrderedWork {
+  int kv_head, first_key, last_row;           // last_row is the first row of the last tile of queries.
+  typename Block::RowTile tiles[Block::kStages];  // Of the iterations that are in the ring.
+  Turn turn;                                  // At the tile that the block adds to.
 };
 
 // A block's turn at a tile of queries: how many blocks of lower keys add to it. Those before the first whose keys it
@@ -197,14 +206,29 @@ __device__ void compute_backward_keys_tile(
   // each for all heads.
   const auto first_row = [&] { return sequence.mask().first_query(first_key) / Block::kRows * Block::kRows; };
   const int end_row = sequence.mask().end_query(min(first_key + Block::kKeys, sequence.mask().keys) - 1);
+  const int last_row = (end_row - 1) / Block::kRows * Block::kRows;
   const int steps = max((end_row - first_row() + Block::kRows - 1) / Block::kRows, 0) * group;
-  const int begin_row = kOrdered ? (end_row - 1) / Block::kRows * Block::kRows : first_row();
   using RowTile = typename Block::RowTile;
-  RowTile loaded{kv_head * group, begin_row}, tile = loaded;
-  const auto next = [&](const RowTile& rows, int step) -> RowTile {
-    if constexpr (kOrdered) return {kv_head * group + step % group, begin_row - step / group * Block::kRows};
-    if (rows.first_row + Block::kRows < end_row) return {rows.head, rows.first_row + Block::kRows};
-    return {rows.head + 1, first_row()};
+  RowTile loaded{kv_head * group, first_row()}, current = loaded;
+  const auto advance = [&](RowTile& rows) {
+    rows.first_row += Block::kRows;
+    if (rows.first_row >= end_row) rows = {rows.head + 1, first_row()};
+  };
+  __shared__ OrderedWork<Block> work;
+  const volatile OrderedWork<Block>& kept = work;
+  if constexpr (kOrdered) {
+    if (threadIdx.x == 0) work.kv_head = kv_head, work.first_key = first_key, work.last_row = last_row;
+    __syncthreads();
+  }
+  const auto head = [&] { return kOrdered ? kept.kv_head : kv_head; };
+  const auto key = [&] { return kOrdered ? kept.first_key : first_key; };
+  const auto load = [&](int step) {
+    if constexpr (kOrdered) {
+      loaded = {head() * group + step % group, kept.last_row - step / group * Block::kRows};
+      if (threadIdx.x == 0) work.tiles[step % Block::kStages] = loaded;
+    }
+    Block::load(p, sequence, shared, loaded, step);
+    if constexpr (!kOrdered) advance(loaded);
   };
 
   for (int i = 0; i < 2; ++i) {
@@ -219,29 +243,25 @@ __device__ void compute_backward_keys_tile(
     }
   }
   for (int step = 0; step < Block::kStages - 1; ++step) {
-    if (step < steps) {
-      Block::load(p, sequence, shared, loaded, step);
-      loaded = next(loaded, step + 1);
-    }
+    if (step < steps) load(step);
     cp_async_commit();
   }
 
   Accumulator<D> grad_k = {};
   Accumulator<V> grad_v = {};
-  __shared__ Turn turn;  // The first thread's, which takes no registers there.
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
     __syncthreads();  // This iteration's tiles have arrived, and no warp reads the last one's any more.
-    if (kTakesTurns && threadIdx.x == 0 && step > 0) turn.pass();  // All warps have added to the last one's grad_q.
-    if (step + Block::kStages - 1 < steps) {
-      if constexpr (kOrdered) loaded = next(loaded, step + Block::kStages - 1);  // Kept, it would take registers.
-      Block::load(p, sequence, shared, loaded, step + Block::kStages - 1);
-      if constexpr (!kOrdered) loaded = next(loaded, step + Block::kStages);
-    }
+    if (kTakesTurns && threadIdx.x == 0 && step > 0) work.turn.pass();  // All warps have added to its grad_q.
+    if (step + Block::kStages - 1 < steps) load(step + Block::kStages - 1);
     cp_async_commit();
     if constexpr (Block::kStages == 1) wait_for_copies();
     const int stage = step % Block::kStages;
+    const auto tile = [&]() -> RowTile {
+      if constexpr (!kOrdered) return current;
+      return {kept.tiles[stage].head, kept.tiles[stage].first_row};
+    };
     const uint8_t *q = shared + Block::kRing + stage * Block::kStageBytes, *grad = q + Block::kRowsBytes;
     const float* lse = reinterpret_cast<const float*>(shared + Block::kStats + stage * 2 * Block::kStatBytes);
     const float* delta = lse + Block::kRows;
@@ -250,7 +270,7 @@ __device__ void compute_backward_keys_tile(
     typename Block::Scores weights = {}, ds = {};
     Fragment rounded[Block::kRows / 16];
     multiply_transposed<T, D, Block::kKeys, Block::kRows>(weights, shared, warp_row, q);
-    Block::compute_p(weights, p.score, sequence.mask(), lse, first_key + warp_row, tile.first_row);
+    Block::compute_p(weights, p.score, sequence.mask(), lse, key() + warp_row, tile().first_row);
     if constexpr (kGradK) {
       multiply_transposed<T, V, Block::kKeys, Block::kRows>(ds, shared + Block::kKeysBytes, warp_row, grad);
     }
@@ -263,33 +283,33 @@ __device__ void compute_backward_keys_tile(
       round_to<T, Block::kRows>(rounded, ds);
       Block::store_ds(shared, rounded);
       if (kTakesTurns && threadIdx.x == 0) {
-        turn = turn_of<Block>(p, sequence, tile, first_key);
-        turn.wait();
+        work.turn = turn_of<Block>(p, sequence, tile(), key());
+        work.turn.wait();
       }
       __syncthreads();  // All of dS^T has been written, and it is the block's turn.
-      Block::template add_grad_q<0>(p.grad_q_accum, sequence, shared, tile, turn);
+      Block::template add_grad_q<0>(p.grad_q_accum, sequence, shared, tile, work.turn);
       if constexpr (Block::kQueryParts == 2) {
-        Block::template add_grad_q<1>(p.grad_q_accum, sequence, shared, tile, turn);
+        Block::template add_grad_q<1>(p.grad_q_accum, sequence, shared, tile, work.turn);
       }
       accumulate<T, D, Block::kRows>(grad_k, rounded, q);
     }
-    tile = next(tile, step + 1);
+    if constexpr (!kOrdered) advance(current);
   }
   wait_for_copies();
   if constexpr (kTakesTurns) {
     __syncthreads();
-    if (threadIdx.x == 0 && steps > 0) turn.pass();
+    if (threadIdx.x == 0 && steps > 0) work.turn.pass();
   }
-  const int rows = sequence.mask().keys - first_key;
+  const int rows = sequence.mask().keys - key();
   const int warp_row = kComputesAgain ? thread_index<(D <= 128)>() / kWarpSize * 16 : warp * 16;
-  const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
-  const auto target_v = sequence.template key_rows<T>(p.grad_v, kv_head);
+  const auto target_k = sequence.template key_rows<T>(p.grad_k, head());
+  const auto target_v = sequence.template key_rows<T>(p.grad_v, head());
   if constexpr (kGradK) {
-    store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp_row, target_k, first_key, rows, p.dim);
+    store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp_row, target_k, key(), rows, p.dim);
   }
   if constexpr (kGradV) {
     uint8_t* const tile = shared + Block::kKeysBytes;
-    store_gradient<V, Block::kKeys>(grad_v, 1, tile, warp_row, target_v, first_key, rows, value_dims<D>(p));
+    store_gradient<V, Block::kKeys>(grad_v, 1, tile, warp_row, target_v, key(), rows, value_dims<D>(p));
   }
 }
 
