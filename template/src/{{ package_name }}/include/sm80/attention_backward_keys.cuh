@@ -179,23 +179,31 @@ struct KeysBlock {
 // What an ordered block keeps in shared memory, and reads again wherever it needs it: its loop has no registers for it.
 template <typename Block>
 struct OrderedWork {
-  int kv_head, first_key, last_row;           // last_row is the first row of the last tile of queries.
+  int kv_head, first_key, last_row;               // last_row is the first row of the last tile of queries.
   typename Block::RowTile tiles[Block::kStages];  // Of the iterations that are in the ring.
-  Turn turn;                                  // At the tile that the block adds to.
+  Turn turn;                                      // At the tile that the block adds to.
 };
 
 // A block's turn at a tile of queries: how many blocks of lower keys add to it. Those before the first whose keys it
 // attends to never come.
 template <typename Block, typename Problem, typename Sequence>
-__device__ Turn turn_of(
-    const Problem& p, const Sequence& sequence, const typename Block::RowTile& tile, int first_key) {
+__device__ Turn
+turn_of(const Problem& p, const Sequence& sequence, const typename Block::RowTile& tile, int first_key) {
   const int before = first_key / Block::kKeys - sequence.mask().begin(tile.first_row) / Block::kKeys;
   const int64_t index = sequence.first_tile(tile.head, Block::kRows) + tile.first_row / Block::kRows;
   return Turn::of(p.progress, static_cast<int>(index), before);
 }
 
-template <typename T, int D, int V, typename Tuned, bool kOrdered, bool kGradK, bool kGradV, typename Problem,
-          typename Sequence>
+template <
+    typename T,
+    int D,
+    int V,
+    typename Tuned,
+    bool kOrdered,
+    bool kGradK,
+    bool kGradV,
+    typename Problem,
+    typename Sequence>
 __device__ void compute_backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
   using Block = KeysBlock<T, D, V, Tuned, kOrdered>;
@@ -353,8 +361,7 @@ __device__ void convert_tile(const Problem& p, const Sequence& sequence, int hea
   using Block = KeysBlock<T, D, V, Tuned, kOrdered>;
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int64_t index = sequence.first_tile(head, Block::kRows) + tile;
-  const float* source =
-      p.grad_q_accum + index * Block::kRows * D + warp * Block::kQueryRows * Block::kQueryDims + lane;
+  const float* source = p.grad_q_accum + index * Block::kRows * D + warp * Block::kQueryRows * Block::kQueryDims + lane;
   // Nothing was stored for queries that attend to no key.
   const bool has_keys = !kOrdered || *Turn::of(p.progress, static_cast<int>(index), 0).added > 0;
   const auto scaled = [&](int i) { return has_keys ? source[i * kWarpSize] * p.score.scale : 0; };

@@ -16,8 +16,9 @@
 //
 // prepare_rows runs before, convert_tile after; each of the three is launched while the one before it runs. With an
 // OrderedTile, blocks add to grad_q in a fixed order: see attention_turns.cuh. With a SingleTile, which has all keys,
-// they store it, as those of a MixedTile do for a sequence with one tile of keys. Where the heads of a group, or their queries, are split among blocks (attention_group_splits.h), a
-// block leaves grad_k and grad_v of its split in float32, and convert_tile adds them up.
+// they store it, as those of a MixedTile do for a sequence with one tile of keys. Where the heads of a group, or their
+// queries, are split among blocks (attention_group_splits.h), a block leaves grad_k and grad_v of its split in float32,
+// and convert_tile adds them up.
 //
 // Heads of more than 128 dimensions have two blocks for each tile of keys, since registers hold one gradient of them:
 // one computes grad_k and grad_q (iterate_of_keys), the other grad_v (accumulate_values).
@@ -940,7 +941,8 @@ __device__ int tile_of_block(const Backward& p) {
 
 constexpr int kPrepareThreads = 128, kPrepareSteps = 2;
 template <typename Tile>
-constexpr int kDeltaLanes = std::min(Tile::kValueDims / 8, 16);  // Threads of a row: 16 bytes each, up to 128 dimensions.
+constexpr int kDeltaLanes =
+    std::min(Tile::kValueDims / 8, 16);  // Threads of a row: 16 bytes each, up to 128 dimensions.
 template <typename Tile>
 constexpr int kPrepareRows = kPrepareSteps * kPrepareThreads / kDeltaLanes<Tile>;  // Rows of a block.
 

@@ -50,7 +50,7 @@ struct Rows {
   // The row max that P is relative to, which may lag behind the true one (see kRescaleAt), and this thread's part of
   // the row sum.
   float max[2], sum[2];
-  float rescale_by[2];  // What the accumulator is to be multiplied by.
+  float rescale_by[2];           // What the accumulator is to be multiplied by.
   int common_begin, common_end;  // The keys that all rows attend to.
 
   // The consumer's index.

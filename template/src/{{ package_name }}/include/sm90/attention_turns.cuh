@@ -1,5 +1,5 @@
-// The turns of cuda/addition_turns.cuh where TMA adds: bulk copies are asynchronous, and wait for nothing by themselves.
-// prepare_rows zeros the progress.
+// The turns of cuda/addition_turns.cuh where TMA adds: bulk copies are asynchronous, and wait for nothing by
+// themselves. prepare_rows zeros the progress.
 
 #pragma once
 

@@ -77,7 +77,7 @@ struct BackwardTile {
   using Registers = attention::sm90::Registers<kConsumers, 24, kBlocks>;
   static constexpr bool kOrdered = false, kSingle = false;
   static constexpr bool kFindsSingle = false;  // See MixedTile.
-  static constexpr int kDsTiles = 2;  // Tiles of dS^T in shared memory: of this iteration and the last.
+  static constexpr int kDsTiles = 2;           // Tiles of dS^T in shared memory: of this iteration and the last.
   // Whether grad_q is added from registers, not by way of shared memory.
   static constexpr bool kAddsRegisters = false;
 
