@@ -256,13 +256,9 @@ class Attention:
     def backward(self, library, out, lse, grad, grad_lse, deterministic: bool, **gpu) -> list[torch.Tensor]:
         grads = [self.empty_like(tensor) for tensor in (self.q, self.k, self.v)]
         delta, (batch, heads, queries) = self.memory.empty(*self.rows), self.rows
-        # A tile of backward_keys has 64 rows or fewer. What is added in order is not zeroed before, the progress is.
-        rows = batch * heads * math.ceil(queries / 64) * 64
-        sums = self.memory.empty(rows * self.dims)
-        if not deterministic:
-            sums.zero_()
-        progress = self.memory.empty(1 + rows // 16, dtype=torch.int32).zero_() if deterministic else None
-        last = (delta, sums, progress)
+        # A tile of backward_keys has 64 rows.
+        sums = self.memory.empty(batch * heads * math.ceil(queries / 64) * 64 * self.dims).zero_()
+        last = (delta, None if deterministic else sums)
         library(f"backward_{self.name}", *self.inputs(), out, lse, grad, grad_lse, *grads, *last, **gpu)
         return grads
 

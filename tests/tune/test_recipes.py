@@ -238,7 +238,7 @@ def test_the_gates_leave_something_on_every_chip(project, op):
 
 def test_flash_attentions_space_is_large_and_the_gates_rule_much_of_it_out(project):
     forward, backward = (survey_of("flash_attention", LIKE_9_0, backward) for backward in (False, True))
-    assert {name.split("_")[0] for name in backward.space["tunables"]} == {"keys"}
+    assert {name.split("_")[0] for name in backward.space["tunables"]} == {"keys", "queries"}
     assert {"forward_keys", "min_keys_per_split"} < set(forward.space["tunables"])
     for survey in (forward, backward):
         assert len(survey.space["tunables"]) + len(forward.space["apart"]) >= 9
@@ -520,12 +520,12 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         {"forward": "sm80::fwd::Block<float16, 128, 128, {0}>::kSharedBytes"},
     ),
     ("flash_attention", "heads of 64", True): (
-        "sm80/backward_keys.cu T=float16 D=64 ORDERED=false",
+        "sm80/backward_keys.cu T=float16 D=64",
         {"backward_keys": "sm80::kKeysSharedBytes<{0}, 64, 64>"},
     ),
     ("flash_attention", "heads of 128", True): (
-        "sm80/backward_keys.cu T=float16 D=128 ORDERED=true",
-        {"backward_keys": "sm80::kKeysSharedBytes<{0}, 128, 128>"},
+        "sm80/backward_queries.cu T=float16 D=128",
+        {"backward_queries": "sm80::bwd_queries::Block<float16, 128, 128, {0}>::kSharedBytes"},
     ),
     ("flash_attention", "wgmma, heads of 64", False): (
         "sm90/forward.cu T=float16 D=64",

@@ -2,11 +2,10 @@
 
 #pragma once
 
-#define INSTANCE_ORDERED false
-
 #include "flash_attention_problem.h"
 #include "sm80/backward_delta.cu"
 #include "sm80/backward_keys.cu"
+#include "sm80/backward_queries.cu"
 #include "sm80/combine.cu"
 #include "sm80/decode.cu"
 #include "sm80/forward.cu"
@@ -30,22 +29,17 @@ cudaError_t run_decode(const Forward& problem, int warps) {
   return error != cudaSuccess || problem.splits == 1 ? error : forward_combine<T, kWidth>(problem, nullptr);
 }
 
-template <typename T, int D, bool kOrdered>
-cudaError_t run_backward_keys(const Backward& problem) {
-  const cudaError_t error = backward_keys<T, D, kOrdered>(problem, nullptr);
-  return error != cudaSuccess ? error : backward_convert<T, D, kOrdered>(problem, nullptr);
-}
-
 template <typename T, int D>
 cudaError_t run_backward(const Backward& problem) {
   if (const cudaError_t error = backward_delta<T>(problem, nullptr); error != cudaSuccess) return error;
-  return problem.progress ? run_backward_keys<T, D, true>(problem) : run_backward_keys<T, D, false>(problem);
+  if (const cudaError_t error = backward_keys<T, D>(problem, nullptr); error != cudaSuccess) return error;
+  return problem.grad_q_accum ? backward_convert<T, D>(problem, nullptr) : backward_queries<T, D>(problem, nullptr);
 }
 
 }  // namespace
 
 // decode_warps is 0 for the forward that processes tiles; partial_out and partial_softmax are used if splits > 1;
-// progress is null but for the deterministic backward.
+// accum is null for the deterministic backward.
 #define EXPORT(name, T, D) \
   extern "C" cudaError_t forward_##name##_##D( \
       const Shape* shape, \
@@ -80,8 +74,7 @@ cudaError_t run_backward(const Backward& problem) {
       void* grad_k, \
       void* grad_v, \
       float* delta, \
-      float* accum, \
-      int* progress) { \
+      float* accum) { \
     return run_backward<T, D>( \
         {problem(*shape, q, k, v, softcap), \
          shape->of_outputs(out), \
@@ -92,6 +85,5 @@ cudaError_t run_backward(const Backward& problem) {
          lse, \
          grad_lse, \
          delta, \
-         accum, \
-         progress}); \
+         accum}); \
   }

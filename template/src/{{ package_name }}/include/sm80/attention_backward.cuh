@@ -1,10 +1,11 @@
-// What attention's backward is made of. With P = exp(S - lse), the backward is
+// What both kernels of attention's backward share. With P = exp(S - lse), the backward is
 //
 //   delta = rowsum(grad * out)
 //   grad_v = P^T grad
 //   dP = grad v^T,  dS = P * (dP - delta)
 //   grad_k = scale dS^T q        attention_backward_keys.cuh: a block iterates over queries for a tile of keys
-//   grad_q = scale dS k          there, too: a sum over blocks, by atomics or, deterministic, in turns
+//   grad_q = scale dS k          by atomics there; or, deterministic, attention_backward_queries.cuh: a block iterates
+//                                over keys for a tile of queries
 //
 // Problem, Sequence, D and V are as in attention_forward.cuh.
 

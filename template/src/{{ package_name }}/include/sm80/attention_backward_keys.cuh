@@ -1,4 +1,4 @@
-// grad_k, grad_v and grad_q. A block has a tile of keys, 16 a warp. It iterates over the tiles of
+// grad_k, grad_v and, with atomics, grad_q. A block has a tile of keys, 16 a warp. It iterates over the tiles of
 // queries that attend to these, for each head of the group:
 //
 //   load        queries, gradients, LSEs and deltas to a ring in shared memory, kStages - 1 iterations ahead
@@ -6,8 +6,7 @@
 //   accumulate  grad_v += P^T grad, with P^T from registers
 //   compute_ds  dS^T, from v grad^T and the deltas
 //   add_grad_q  grad_q += dS k: dS^T goes through shared memory, each warp multiplies it for some rows and dimensions,
-//               and the sum over blocks is made of float32 atomics. Those of the deterministic backward (kOrdered) add
-//               in turns (addition_turns.cuh), of which the first stores
+//               and the sum over blocks is made of float32 atomics. The deterministic backward leaves this out
 //   accumulate  grad_k += dS^T q, with dS^T from registers
 //
 // Where registers hold no two gradients (kSplitsGradients), some blocks compute grad_v, and others grad_k and grad_q.
@@ -17,14 +16,13 @@
 
 #pragma once
 
-#include "addition_turns.cuh"
 #include "attention_backward.cuh"
 #include "mask.h"
 #include "score.h"
 
 namespace attention::sm80 {
 
-template <typename T, int D, int V, typename Tuned, bool kOrdered = false>
+template <typename T, int D, int V, typename Tuned>
 struct KeysBlock {
   static constexpr int kWarps = Tuned::keys_warps, kThreads = kWarps * kWarpSize, kKeys = kWarps * 16;
   static constexpr int kRows = Tuned::keys_rows, kStages = Tuned::keys_stages, kWarpsByRow = Tuned::keys_warps_by_row;
@@ -134,10 +132,9 @@ struct KeysBlock {
       *reinterpret_cast<uint32_t*>(address) = rounded[i / 4][i % 4];
     }
   }
-  // Of which tile of grad_q, and in which turn, is read once the sums are there, when registers are free.
-  template <int kPart, typename Sequence, typename TileOf>
+  template <int kPart, typename Sequence>
   __device__ static void add_grad_q(
-      float* accum, const Sequence& sequence, const uint8_t* shared, const TileOf& tile_of, const Turn& turn) {
+      float* accum, const Sequence& sequence, const uint8_t* shared, const RowTile& tile) {
     constexpr int kDims = kQueryDims / kQueryParts;
     const int warp = threadIdx.x / kWarpSize;
     const int row = warp % kWarpsByRow * kQueryRows, dim = warp / kWarpsByRow * kQueryDims + kPart * kDims;
@@ -158,85 +155,31 @@ struct KeysBlock {
       }
     }
     // The accumulator is in the order of registers and threads, so that a warp adds to 128 contiguous bytes.
-    const RowTile tile = tile_of();
     const int64_t tile_index = sequence.first_tile(tile.head, kRows) + tile.first_row / kRows;
     float* target =
         accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims + thread_index<(D <= 128)>() % kWarpSize;
     target += kPart * kQueryRows * kDims;
-    const bool stores = kOrdered && turn.is_first();
 #pragma unroll
     for (int i = 0; i < kQueryRows * kDims / kWarpSize; ++i) {
-      const float value = acc[i / (kDims / 2)][i % (kDims / 2) / 4][i % 4];
-      if (stores) {
-        target[i * kWarpSize] = value;
-      } else {
-        atomicAdd(target + i * kWarpSize, value);
-      }
+      atomicAdd(target + i * kWarpSize, acc[i / (kDims / 2)][i % (kDims / 2) / 4][i % 4]);
     }
   }
 };
 
-// What an ordered block keeps in shared memory, and reads again wherever it needs it: its loop has no registers for it.
-template <typename Block>
-struct OrderedWork {
-  int kv_head, first_key, last_row;               // last_row is the first row of the last tile of queries.
-  typename Block::RowTile tiles[Block::kStages];  // Of the iterations that are in the ring.
-  Turn turn;                                      // At the tile that the block adds to.
-};
-
-// A block's turn at a tile of queries: how many blocks of lower keys add to it. Those before the first whose keys it
-// attends to never come.
-template <typename Block, typename Problem, typename Sequence>
-__device__ Turn
-turn_of(const Problem& p, const Sequence& sequence, const typename Block::RowTile& tile, int first_key) {
-  const int before = first_key / Block::kKeys - sequence.mask().begin(tile.first_row) / Block::kKeys;
-  const int64_t index = sequence.first_tile(tile.head, Block::kRows) + tile.first_row / Block::kRows;
-  return Turn::of(p.progress, static_cast<int>(index), before);
-}
-
-template <
-    typename T,
-    int D,
-    int V,
-    typename Tuned,
-    bool kOrdered,
-    bool kGradK,
-    bool kGradV,
-    typename Problem,
-    typename Sequence>
+template <typename T, int D, int V, typename Tuned, bool kGradK, bool kGradV, typename Problem, typename Sequence>
 __device__ void compute_backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
-  using Block = KeysBlock<T, D, V, Tuned, kOrdered>;
-  constexpr bool kTakesTurns = kOrdered && kGradK;
+  using Block = KeysBlock<T, D, V, Tuned>;
   const int warp = threadIdx.x / kWarpSize, group = p.heads / p.kv_heads;
 
-  // Iterations: the tiles of queries that attend to these keys, head by head or, ordered, from the last to the first,
-  // each for all heads.
+  // Iterations: the tiles of queries that attend to these keys, head by head.
   const auto first_row = [&] { return sequence.mask().first_query(first_key) / Block::kRows * Block::kRows; };
   const int end_row = sequence.mask().end_query(min(first_key + Block::kKeys, sequence.mask().keys) - 1);
-  const int last_row = (end_row - 1) / Block::kRows * Block::kRows;
   const int steps = max((end_row - first_row() + Block::kRows - 1) / Block::kRows, 0) * group;
-  using RowTile = typename Block::RowTile;
-  RowTile loaded{kv_head * group, first_row()}, current = loaded;
-  const auto advance = [&](RowTile& rows) {
+  typename Block::RowTile loaded{kv_head * group, first_row()}, tile = loaded;
+  const auto advance = [&](typename Block::RowTile& rows) {
     rows.first_row += Block::kRows;
     if (rows.first_row >= end_row) rows = {rows.head + 1, first_row()};
-  };
-  __shared__ OrderedWork<Block> work;
-  const volatile OrderedWork<Block>& kept = work;
-  if constexpr (kOrdered) {
-    if (threadIdx.x == 0) work.kv_head = kv_head, work.first_key = first_key, work.last_row = last_row;
-    __syncthreads();
-  }
-  const auto head = [&] { return kOrdered ? kept.kv_head : kv_head; };
-  const auto key = [&] { return kOrdered ? kept.first_key : first_key; };
-  const auto load = [&](int step) {
-    if constexpr (kOrdered) {
-      loaded = {head() * group + step % group, kept.last_row - step / group * Block::kRows};
-      if (threadIdx.x == 0) work.tiles[step % Block::kStages] = loaded;
-    }
-    Block::load(p, sequence, shared, loaded, step);
-    if constexpr (!kOrdered) advance(loaded);
   };
 
   for (int i = 0; i < 2; ++i) {
@@ -251,7 +194,10 @@ __device__ void compute_backward_keys_tile(
     }
   }
   for (int step = 0; step < Block::kStages - 1; ++step) {
-    if (step < steps) load(step);
+    if (step < steps) {
+      Block::load(p, sequence, shared, loaded, step);
+      advance(loaded);
+    }
     cp_async_commit();
   }
 
@@ -261,15 +207,13 @@ __device__ void compute_backward_keys_tile(
   for (int step = 0; step < steps; ++step) {
     cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
     __syncthreads();  // This iteration's tiles have arrived, and no warp reads the last one's any more.
-    if (kTakesTurns && threadIdx.x == 0 && step > 0) work.turn.pass();  // All warps have added to its grad_q.
-    if (step + Block::kStages - 1 < steps) load(step + Block::kStages - 1);
+    if (step + Block::kStages - 1 < steps) {
+      Block::load(p, sequence, shared, loaded, step + Block::kStages - 1);
+      advance(loaded);
+    }
     cp_async_commit();
     if constexpr (Block::kStages == 1) wait_for_copies();
     const int stage = step % Block::kStages;
-    const auto tile = [&]() -> RowTile {
-      if constexpr (!kOrdered) return current;
-      return {kept.tiles[stage].head, kept.tiles[stage].first_row};
-    };
     const uint8_t *q = shared + Block::kRing + stage * Block::kStageBytes, *grad = q + Block::kRowsBytes;
     const float* lse = reinterpret_cast<const float*>(shared + Block::kStats + stage * 2 * Block::kStatBytes);
     const float* delta = lse + Block::kRows;
@@ -278,7 +222,7 @@ __device__ void compute_backward_keys_tile(
     typename Block::Scores weights = {}, ds = {};
     Fragment rounded[Block::kRows / 16];
     multiply_transposed<T, D, Block::kKeys, Block::kRows>(weights, shared, warp_row, q);
-    Block::compute_p(weights, p.score, sequence.mask(), lse, key() + warp_row, tile().first_row);
+    Block::compute_p(weights, p.score, sequence.mask(), lse, first_key + warp_row, tile.first_row);
     if constexpr (kGradK) {
       multiply_transposed<T, V, Block::kKeys, Block::kRows>(ds, shared + Block::kKeysBytes, warp_row, grad);
     }
@@ -289,82 +233,56 @@ __device__ void compute_backward_keys_tile(
     if constexpr (kGradK) {
       Block::compute_ds(ds, weights, p.score, lse, delta);
       round_to<T, Block::kRows>(rounded, ds);
-      Block::store_ds(shared, rounded);
-      if (kTakesTurns && threadIdx.x == 0) {
-        work.turn = turn_of<Block>(p, sequence, tile(), key());
-        work.turn.wait();
-      }
-      __syncthreads();  // All of dS^T has been written, and it is the block's turn.
-      Block::template add_grad_q<0>(p.grad_q_accum, sequence, shared, tile, work.turn);
-      if constexpr (Block::kQueryParts == 2) {
-        Block::template add_grad_q<1>(p.grad_q_accum, sequence, shared, tile, work.turn);
+      if (p.grad_q_accum) {
+        Block::store_ds(shared, rounded);
+        __syncthreads();  // All of dS^T has been written.
+        Block::template add_grad_q<0>(p.grad_q_accum, sequence, shared, tile);
+        if constexpr (Block::kQueryParts == 2) {
+          Block::template add_grad_q<1>(p.grad_q_accum, sequence, shared, tile);
+        }
       }
       accumulate<T, D, Block::kRows>(grad_k, rounded, q);
     }
-    if constexpr (!kOrdered) advance(current);
+    advance(tile);
   }
   wait_for_copies();
-  if constexpr (kTakesTurns) {
-    __syncthreads();
-    if (threadIdx.x == 0 && steps > 0) work.turn.pass();
-  }
-  const int rows = sequence.mask().keys - key();
+  const int rows = sequence.mask().keys - first_key;
   const int warp_row = kComputesAgain ? thread_index<(D <= 128)>() / kWarpSize * 16 : warp * 16;
-  const auto target_k = sequence.template key_rows<T>(p.grad_k, head());
-  const auto target_v = sequence.template key_rows<T>(p.grad_v, head());
+  const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
+  const auto target_v = sequence.template key_rows<T>(p.grad_v, kv_head);
   if constexpr (kGradK) {
-    store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp_row, target_k, key(), rows, p.dim);
+    store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp_row, target_k, first_key, rows, p.dim);
   }
   if constexpr (kGradV) {
     uint8_t* const tile = shared + Block::kKeysBytes;
-    store_gradient<V, Block::kKeys>(grad_v, 1, tile, warp_row, target_v, key(), rows, value_dims<D>(p));
+    store_gradient<V, Block::kKeys>(grad_v, 1, tile, warp_row, target_v, first_key, rows, value_dims<D>(p));
   }
 }
 
-// A block's work: which tile of keys of all sequences, which head of keys, and which part.
-struct KeysPlace {
-  int tile, head, part;
-};
-
-// The place of a block in a grid (tiles, heads, parts). Ordered blocks take places as they begin: for each tile those
-// of a few heads before the next tile, so that a block does not begin beside the ones that it waits for.
-template <bool kOrdered, typename Problem>
-__device__ KeysPlace keys_place(const Problem& p) {
-  if constexpr (!kOrdered) return {int(blockIdx.x), int(blockIdx.y), int(blockIdx.z)};
-  constexpr int kSideBySide = 8;
-  const int before = blocks_before(p.progress), parts = gridDim.z, tiles = gridDim.x, index = before / parts;
-  const int first_head = index / (tiles * kSideBySide) * kSideBySide, in_section = index - first_head * tiles;
-  const int heads = min(int(gridDim.y) - first_head, kSideBySide);
-  return {in_section / heads, first_head + in_section % heads, before % parts};
-}
-
-// Computes the gradients of a tile of keys, from first_key on, of one head. With kSplitsGradients there are two blocks
-// for each, and `part` says which gradients are theirs.
-template <typename T, int D, int V, typename Tuned, bool kOrdered, typename Problem, typename Sequence>
+// Computes the gradients of a tile of keys, from first_key on, of one head. With kSplitsGradients, a grid has two
+// blocks for each, whose blockIdx.z says which gradients are theirs.
+template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void backward_keys_tile(
-    const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key, int part) {
+    const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
   if constexpr (!kRunsHere<Tuned>) {
     __trap();
   } else if constexpr (!kSplitsGradients<D, V, Tuned>) {
-    compute_backward_keys_tile<T, D, V, Tuned, kOrdered, true, true>(p, sequence, shared, kv_head, first_key);
-  } else if (part == 0) {
-    compute_backward_keys_tile<T, D, V, Tuned, kOrdered, true, false>(p, sequence, shared, kv_head, first_key);
+    compute_backward_keys_tile<T, D, V, Tuned, true, true>(p, sequence, shared, kv_head, first_key);
+  } else if (blockIdx.z == 0) {
+    compute_backward_keys_tile<T, D, V, Tuned, true, false>(p, sequence, shared, kv_head, first_key);
   } else {
-    compute_backward_keys_tile<T, D, V, Tuned, kOrdered, false, true>(p, sequence, shared, kv_head, first_key);
+    compute_backward_keys_tile<T, D, V, Tuned, false, true>(p, sequence, shared, kv_head, first_key);
   }
 }
 
 // Scales and rounds a tile of the accumulator, which it reads in the order in which add_grad_q leaves it: neighbours in
 // a row are kWarpSize floats apart.
-template <typename T, int D, int V, typename Tuned, bool kOrdered, typename Problem, typename Sequence>
+template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void convert_tile(const Problem& p, const Sequence& sequence, int head, int tile) {
-  using Block = KeysBlock<T, D, V, Tuned, kOrdered>;
+  using Block = KeysBlock<T, D, V, Tuned>;
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
-  const int64_t index = sequence.first_tile(head, Block::kRows) + tile;
-  const float* source = p.grad_q_accum + index * Block::kRows * D + warp * Block::kQueryRows * Block::kQueryDims + lane;
-  // Nothing was stored for queries that attend to no key.
-  const bool has_keys = !kOrdered || *Turn::of(p.progress, static_cast<int>(index), 0).added > 0;
-  const auto scaled = [&](int i) { return has_keys ? source[i * kWarpSize] * p.score.scale : 0; };
+  const float* source = p.grad_q_accum + (sequence.first_tile(head, Block::kRows) + tile) * Block::kRows * D +
+                        warp * Block::kQueryRows * Block::kQueryDims + lane;
   const auto target = sequence.template query_rows<T>(p.grad_q, head);
   const int first_row = tile * Block::kRows + warp % Block::kWarpsByRow * Block::kQueryRows + lane / 4;
   const int first_dim = warp / Block::kWarpsByRow * Block::kQueryDims + lane % 4 * 2;
@@ -373,7 +291,8 @@ __device__ void convert_tile(const Problem& p, const Sequence& sequence, int hea
     const int row = first_row + i / (Block::kQueryDims / 2) * 16 + i / 2 % 2 * 8;
     const int dim = first_dim + i % (Block::kQueryDims / 2) / 4 * 8;
     if (row < sequence.mask().queries && dim < p.dim) {
-      *reinterpret_cast<uint32_t*>(target[row] + dim) = pack<T>(scaled(i), scaled(i + 1));
+      *reinterpret_cast<uint32_t*>(target[row] + dim) =
+          pack<T>(source[i * kWarpSize] * p.score.scale, source[(i + 1) * kWarpSize] * p.score.scale);
     }
   }
 }

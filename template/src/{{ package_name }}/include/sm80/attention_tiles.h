@@ -48,6 +48,9 @@ struct Turing : Values {
   static constexpr int keys_rows = D == 64 ? 64 : D > 128 ? 16 : 32;
   static constexpr int keys_stages = 1;
   static constexpr int keys_warps_by_row = D <= 96 ? 2 : 1;  // With D 128 and 2, registers would spill.
+  static constexpr int queries_warps = D == 256 ? 2 : 4;
+  static constexpr int queries_keys = D == 64 ? 64 : D == 128 ? 48 : D == 96 ? 32 : 16;
+  static constexpr int queries_stages = 1;
 };
 
 template <typename Values>
@@ -76,9 +79,8 @@ auto visit_sizes(Tuned values, const Visit& visit) {
   return visit(values);
 }
 
-// Shared memory of a block on any GPU of compute capability 8.0 or newer, and what of it is for other things than
-// tiles.
-constexpr int kOtherBytes = 1024, kLeastSharedBytes = 99 * 1024 - kOtherBytes;
+// Shared memory of a block on any GPU of compute capability 8.0 or newer.
+constexpr int kLeastSharedBytes = 99 * 1024;
 
 // Calls visit(values) with the sizes of the forward for a GPU whose blocks have so much shared memory: Tuned, or the
 // smaller ones of Compact<D, Tuned> where those do not fit, or those for 7.5.
@@ -87,7 +89,7 @@ auto visit_forward(Tuned values, int available, const Visit& visit) {
   if (available < kLeastSharedBytes) return visit(Turing<D, Tuned>());
   if constexpr (kForwardSharedBytes<Tuned, D, V> > kLeastSharedBytes) {
     static_assert(kForwardSharedBytes<Compact<D, Tuned>, D, V> <= kLeastSharedBytes);
-    if (available < kForwardSharedBytes<Tuned, D, V> + kOtherBytes) return visit(Compact<D, Tuned>());
+    if (available < kForwardSharedBytes<Tuned, D, V>) return visit(Compact<D, Tuned>());
   }
   return visit(values);
 }
@@ -98,7 +100,7 @@ auto visit_keys(Tuned values, int available, const Visit& visit) {
   if (available < kLeastSharedBytes) return visit(Turing<D, Tuned>());
   if constexpr (kKeysSharedBytes<Tuned, D, V> > kLeastSharedBytes) {
     static_assert(kKeysSharedBytes<Compact<D, Tuned>, D, V> <= kLeastSharedBytes);
-    if (available < kKeysSharedBytes<Tuned, D, V> + kOtherBytes) return visit(Compact<D, Tuned>());
+    if (available < kKeysSharedBytes<Tuned, D, V>) return visit(Compact<D, Tuned>());
   }
   return visit(values);
 }
