@@ -45,7 +45,7 @@ struct Mask {
   // The keys [begin, end) that every query of [first_query, end_query) attends to.
   MASK_FUNCTION int common_begin(int end_query) const { return end_query - 1 + keys - queries - left; }
   MASK_FUNCTION int common_end(int first_query) const {
-    const int past = first_query + keys - queries + right + 1;
+    const int past = first_query + 1 + right + keys - queries;
     return past < keys ? past : keys;
   }
   // Whether every query of [first_query, end_query) attends to every key of [first_key, end_key).
