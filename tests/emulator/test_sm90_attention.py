@@ -230,8 +230,6 @@ def run(library, memory, attention, grad, grad_lse=None, deterministic=False, se
     tiles = math.prod(attention.rows[:2]) * math.ceil(attention.rows[2] / rows)
     accum = None if deterministic is None else memory.empty(tiles * rows, attention.dims)
     progress = memory.empty(1 + tiles, dtype=torch.int32) if deterministic else None
-    if deterministic is False:
-        accum.zero_()
     scratch = memory.empty(tiles * rows, 2), accum, progress
     batch, keys, kv_heads = attention.k.shape[:3]
     sums = (group_splits, batch * kv_heads * math.ceil(keys / 128) * 128, 2 * attention.dims)

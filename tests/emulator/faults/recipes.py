@@ -178,14 +178,14 @@ TURNS = [
     ),
     _turns(
         *("counts_of_the_last_call", Kind.UNINITIALISED),
-        *("if (row % kRows == 0) *Turn", "if (false) *Turn", "backward_pipeline"),
+        *("if (part == 0 && threadIdx.x == 0) *Turn", "if (false) *Turn", "backward_pipeline"),
     ),
 ]
 
 FEW_KEYS = [
     _few_keys(
         *("queries_without_keys_not_visited", Kind.TAIL),
-        *("Tile::kSingle ? 0 : mask.first_query(first_key)", "mask.first_query(first_key)"),
+        *("single ? 0 : mask.first_query(first_key)", "mask.first_query(first_key)"),
     ),
     _few_keys(
         *("part_overwritten_while_it_leaves", Kind.STAGE),

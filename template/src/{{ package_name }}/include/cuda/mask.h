@@ -42,6 +42,12 @@ struct Mask {
   }
   // Whether the first and the last query attend to equally many keys, so that all tiles take about as long.
   MASK_FUNCTION bool is_even() const { return end(0) - begin(0) == end(queries - 1) - begin(queries - 1); }
+  // The keys [begin, end) that every query of [first_query, end_query) attends to.
+  MASK_FUNCTION int common_begin(int end_query) const { return end_query - 1 + keys - queries - left; }
+  MASK_FUNCTION int common_end(int first_query) const {
+    const int past = first_query + 1 + right + keys - queries;
+    return past < keys ? past : keys;
+  }
   // Whether every query of [first_query, end_query) attends to every key of [first_key, end_key).
   MASK_FUNCTION bool allows_all(int first_query, int end_query, int first_key, int end_key) const {
     return allows(first_query, end_key - 1) && allows(end_query - 1, first_key) && end_key <= keys;

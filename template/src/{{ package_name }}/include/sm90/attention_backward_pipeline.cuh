@@ -16,8 +16,9 @@
 //
 // prepare_rows runs before, convert_tile after; each of the three is launched while the one before it runs. With an
 // OrderedTile, blocks add to grad_q in a fixed order: see attention_turns.cuh. With a SingleTile, which has all keys,
-// they store it. Where the heads of a group, or their queries, are split among blocks (attention_group_splits.h), a
-// block leaves grad_k and grad_v of its split in float32, and convert_tile adds them up.
+// they store it, as those of a MixedTile do for a sequence with one tile of keys. Where the heads of a group, or their
+// queries, are split among blocks (attention_group_splits.h), a block leaves grad_k and grad_v of its split in float32,
+// and convert_tile adds them up.
 //
 // Heads of more than 128 dimensions have two blocks for each tile of keys, since registers hold one gradient of them:
 // one computes grad_k and grad_q (iterate_of_keys), the other grad_v (accumulate_values).
@@ -25,14 +26,14 @@
 // An op says by the class Sequences what its tiles are of:
 //
 //   Backward     the problem, a kernel's parameter
-//   Tensors      q, k, v, grad, grad_k, grad_v and, for a SingleTile, grad_q, as TMA copies them (see
+//   Tensors      q, k, v, grad, grad_k, grad_v and, for a SingleTile or a MixedTile, grad_q, as TMA copies them (see
 //                attention_forward_pipeline.cuh)
 //   Sequence     which sequence a tile of keys is of; queries() and keys() are what `coordinates` takes for its rows
 //   kRagged      whether sequences differ in length, so that more registers say where a tile is
 //   mask         the mask of a sequence
 //   tile_index   the index of a tile of queries, in the row statistics and in the accumulator of grad_q
-//   padded_row   the row with this number among those of all such tiles
-//   padded_tile  the tile with this index: how many rows it has, and where they are
+//   padded_tile  the tile with this index: how many rows it has, none or fewer if it is not used; where they are, in
+//                tensors and, by `number`, in lse; and how many keys the sequence has
 //   key_tile_index, padded_key_tile   the same of tiles of keys
 
 #pragma once
@@ -107,7 +108,13 @@ __host__ __device__ bool descends(const Mask& mask, int group) {
   return Tile::kOrdered || (group > 1 && !mask.is_even());
 }
 
-// The iterations for a tile of keys: the tiles of queries that attend to it or, of a SingleTile, all of them, so that
+// Whether a tile of keys has all of its sequence, so that its block computes all of grad_q and stores it.
+template <typename Tile>
+__host__ __device__ bool is_single(int keys) {
+  return Tile::kSingle || (Tile::kFindsSingle && keys > 0 && keys <= KernelTraits<Tile>::kKeys);
+}
+
+// The iterations for a tile of keys: the tiles of queries that attend to it or, of a single one, all of them, so that
 // grad_q has a value everywhere.
 template <typename Tile>
 struct Iterations {
@@ -128,8 +135,9 @@ struct Iterations {
     end_head = first_head + heads;
     constexpr int kRows = KernelTraits<Tile>::kRows;
     const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
-    const int first = Tile::kSingle ? 0 : mask.first_query(first_key);
-    const int end = Tile::kSingle ? mask.queries : mask.end_query(last_key);
+    const bool single = is_single<Tile>(mask.keys);
+    const int first = single ? 0 : mask.first_query(first_key);
+    const int end = single ? mask.queries : mask.end_query(last_key);
     first_tile = first / kRows;
     end_tile = max((end + kRows - 1) / kRows, first_tile);
     const int tiles = (end_tile - first_tile + query_splits - 1) / query_splits;
@@ -248,7 +256,7 @@ __device__ void produce(
   }
 }
 
-// For one warp of the producer warpgroup: stores a part of grad_q of a SingleTile.
+// For one warp of the producer warpgroup: stores a part of grad_q of a single tile.
 template <typename Traits, typename Tensors, typename Sequence, typename RowTile>
 __device__ void store_part(
     const Tensors& tensors, const Sequence& sequence, const RowTile& rows, int part, const char* source) {
@@ -277,8 +285,8 @@ __device__ Turn turn_of(
 }
 
 // For that warp: adds the parts of grad_q to the accumulator in global memory. The first block of an ordered backward
-// stores them, so that nothing need be zeroed.
-template <typename Tile, typename Sequences>
+// stores them, so that nothing need be zeroed. kStores: they are those of a single tile.
+template <typename Tile, typename Sequences, bool kStores>
 __device__ void reduce_grad_q(
     const typename Sequences::Backward& p,
     const typename Sequences::Tensors& tensors,
@@ -288,13 +296,14 @@ __device__ void reduce_grad_q(
   using Traits = KernelTraits<Tile>;
   constexpr int kThreads = kWarpgroup + kWarp;
   const bool leads = threadIdx.x % kWarp == 0;
+  constexpr bool kTakesTurns = Tile::kOrdered && !kStores;
   for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kThreads);
   auto rows = iterations.first();
   for (int step = 0; step < iterations.count; ++step, iterations.advance(rows)) {
     const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
     float* accum = p.grad_q_accum + tile * Traits::kRows * Traits::D;
     Turn turn{};
-    if constexpr (Tile::kOrdered) {
+    if constexpr (kTakesTurns) {
       turn = turn_of<Tile, Sequences>(p, key_tile, rows);
       if (leads) turn.wait();
       __syncwarp();
@@ -304,9 +313,9 @@ __device__ void reduce_grad_q(
       if (leads) {
         float* target = accum + part * Traits::kShare;
         const char* source = shared + Traits::kSharesOffset + part * Traits::kShareBytes;
-        if constexpr (Tile::kSingle) {
+        if constexpr (kStores) {
           store_part<Traits>(tensors, key_tile.sequence, rows, part, source);
-        } else if (Tile::kOrdered && turn.is_first()) {
+        } else if (kTakesTurns && turn.is_first()) {
           tma_store_bytes(target, source, Traits::kShareBytes);
         } else {
           tma_add(target, source, Traits::kShareBytes);
@@ -317,8 +326,25 @@ __device__ void reduce_grad_q(
     if (leads) tma_store_wait_read<0>();
     __syncwarp();
     for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kThreads);
-    if (Tile::kOrdered && leads) turn.pass();
+    if (kTakesTurns && leads) turn.pass();
   }
+}
+
+// Chooses one of both.
+template <typename Tile, typename Sequences>
+__device__ void reduce_or_store_grad_q(
+    const typename Sequences::Backward& p,
+    const typename Sequences::Tensors& tensors,
+    const char* shared,
+    const Iterations<Tile>& iterations,
+    const KeyTile<typename Sequences::Sequence>& key_tile) {
+  if constexpr (Tile::kSingle || Tile::kFindsSingle) {
+    if (is_single<Tile>(Sequences::mask(p, key_tile.sequence).keys)) {
+      reduce_grad_q<Tile, Sequences, true>(p, tensors, shared, iterations, key_tile);
+      return;
+    }
+  }
+  if constexpr (!Tile::kSingle) reduce_grad_q<Tile, Sequences, false>(p, tensors, shared, iterations, key_tile);
 }
 
 // The same where consumers add their shares, from registers: in the block's turn.
@@ -512,11 +538,12 @@ struct Keys {
     }
   }
 
-  // In the order of registers and threads, which convert_tile undoes; of a SingleTile as grad_q has it.
-  __device__ __forceinline__ void store_grad_q(char* shared, float (&part)[kPanel / 2], float scale) const {
+  // In the order of registers and threads, which convert_tile undoes; of a single tile as grad_q has it.
+  __device__ __forceinline__ void store_grad_q(
+      char* shared, float (&part)[kPanel / 2], float scale, bool single) const {
     char* tile = shared + Traits::kSharesOffset + consumer * Traits::kShareBytes;
     named_barrier_sync(kShareEmpty + consumer, kWarpgroup + kWarp);
-    if constexpr (Tile::kSingle) {
+    if (single) {
 #pragma unroll
       for (int i = 0; i < kPanel / 2; ++i) part[i] *= scale;
       uint32_t rounded[kPanel / 16][4];
@@ -637,7 +664,7 @@ __device__ __forceinline__ void iterate(
   release(barriers.empty_queries[operands.query_stage]);
   wgmma_wait<0>();
   wgmma_pin(part);
-  keys.store_grad_q(shared, part, score.scale);
+  keys.store_grad_q(shared, part, score.scale, is_single<Tile>(mask.keys));
 }
 
 // The same for the gradients of wide keys and of queries. Without room in shared memory, the latter are added to their
@@ -816,6 +843,13 @@ constexpr int shared_bytes() {
   }
 }
 
+// What a block computes: its tile of keys, and the tiles of queries that attend to it.
+template <typename Tile, typename Sequences>
+struct BlockWork {
+  KeyTile<typename Sequences::Sequence> key_tile;
+  Iterations<Tile> iterations;
+};
+
 // What the warps of a block do, by their roles.
 template <typename T, typename Tile, typename Sequences>
 __device__ __forceinline__ void run_warps(
@@ -823,16 +857,17 @@ __device__ __forceinline__ void run_warps(
     const typename Sequences::Tensors& tensors,
     char* shared,
     Barriers<Tile>& barriers,
-    const Iterations<Tile>& iterations,
-    const KeyTile<typename Sequences::Sequence>& key_tile) {
+    const BlockWork<Tile, Sequences>& producers_work,
+    const BlockWork<Tile, Sequences>& consumers_work) {
   using Traits = KernelTraits<Tile>;
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tile::Registers::kProducer>();
+    const auto& [key_tile, iterations] = producers_work;
     if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
     if constexpr (Traits::kHasAdder) {
       if (threadIdx.x / kWarp == 1) {
         if constexpr (Traits::kStagesShares) {
-          reduce_grad_q<Tile, Sequences>(p, tensors, shared, iterations, key_tile);
+          reduce_or_store_grad_q<Tile, Sequences>(p, tensors, shared, iterations, key_tile);
         } else {
           let_consumers_add<Tile, Sequences>(p, iterations, key_tile);
         }
@@ -840,6 +875,7 @@ __device__ __forceinline__ void run_warps(
     }
   } else {
     take_registers<Tile::Registers::kConsumer>();
+    const auto& [key_tile, iterations] = consumers_work;
     consume<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
   }
 }
@@ -860,16 +896,18 @@ __device__ void backward_block(
       key_tile.head * p.group_splits + key_tile.split,
       p.heads / p.kv_heads,
       p.group_splits);
-  if constexpr (Sequences::kRagged && Tile::kAddsRegisters) {
-    // Registers are too few: these are in shared memory, from where they are read again wherever they are needed.
-    __shared__ Iterations<Tile> kept_iterations;
-    __shared__ KeyTile<typename Sequences::Sequence> kept_tile;
-    if (threadIdx.x == 0) kept_iterations = iterations, kept_tile = key_tile;
+  const BlockWork<Tile, Sequences> work = {key_tile, iterations};
+  if constexpr (Sequences::kRagged) {
+    // Producers have too few registers, and so have consumers of large tiles or wide heads: they read it again wherever
+    // they need it.
+    constexpr bool kConsumersRead = Tile::kAddsRegisters || Tile::kRows > 64;
+    __shared__ BlockWork<Tile, Sequences> kept;
+    if (threadIdx.x == 0) kept = work;
     __syncthreads();
-    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, kept_iterations, kept_tile);
+    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, kept, kConsumersRead ? kept : work);
   } else {
     __syncthreads();
-    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
+    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, work, work);
   }
 }
 
@@ -901,48 +939,71 @@ __device__ int tile_of_block(const Backward& p) {
   }
 }
 
-constexpr int kDeltaLanes = 16;  // Threads of a row: 16 bytes each, for up to 128 dimensions at a time.
-constexpr int kPrepareThreads = 128;
+constexpr int kPrepareThreads = 128, kPrepareSteps = 2;
+template <typename Tile>
+constexpr int kDeltaLanes =
+    std::min(Tile::kValueDims / 8, 16);  // Threads of a row: 16 bytes each, up to 128 dimensions.
+template <typename Tile>
+constexpr int kPrepareRows = kPrepareSteps * kPrepareThreads / kDeltaLanes<Tile>;  // Rows of a block.
+
+// Zeros the block's part of a tile's grad_q, for blocks to add to.
+template <typename Tile>
+__device__ void clear_grad_q(float* accum, int64_t tile, int part) {
+  constexpr int kElements = kPrepareRows<Tile> * Tile::kDims;
+  float4* target = reinterpret_cast<float4*>(accum + tile * Tile::kRows * Tile::kDims + part * kElements);
+#pragma unroll
+  for (int i = 0; i < kElements / 4 / kPrepareThreads; ++i) target[i * kPrepareThreads + threadIdx.x] = {0, 0, 0, 0};
+}
 
 // Writes the row statistics: for each tile of queries the LSEs, then the deltas of its rows. Rows past the last get an
-// LSE of infinity, so that their weights are 0. `rows` are those of all tiles. Of an ordered backward, also zeros the
-// progress.
+// LSE of infinity, so that their weights are 0. Also zeros what the accumulator of grad_q needs: its values or, of an
+// ordered backward, the progress.
 template <typename T, typename Tile, typename Sequences>
-__device__ void prepare_rows(const typename Sequences::Backward& p, int64_t rows) {
+__device__ void prepare_rows(const typename Sequences::Backward& p) {
   let_next_kernel_start();
-  constexpr int kLength = kVectorLength<T>, kRows = KernelTraits<Tile>::kRows;
-  const int64_t row = int64_t(blockIdx.x) * (kPrepareThreads / kDeltaLanes) + threadIdx.x / kDeltaLanes;
-  const auto place = Sequences::template padded_row<kRows>(p, row);
-  const int lane = threadIdx.x % kDeltaLanes;
-  float sum = 0;
-  if (row < rows && place.has_query) {
+  constexpr int kLength = kVectorLength<T>, kLanes = kDeltaLanes<Tile>, kBlockRows = kPrepareRows<Tile>;
+  constexpr int kRows = KernelTraits<Tile>::kRows, kBlocks = kRows / kBlockRows;
+  static_assert(kRows % kBlockRows == 0, "a block's rows are of one tile");
+  const int64_t tile = blockIdx.x / kBlocks;
+  const int part = blockIdx.x % kBlocks;
+  const auto rows = Sequences::template padded_tile<kRows>(p, tile);
+  if (Tile::kOrdered && blockIdx.x == 0 && threadIdx.x == 0) p.progress[0] = 0;
+  if (rows.count <= 0) return;
+  if constexpr (Tile::kOrdered) {
+    if (part == 0 && threadIdx.x == 0) *Turn::of(p.progress, tile, 0).added = 0;
+  } else if constexpr (!Tile::kSingle) {
+    if (rows.keys > 0 && !is_single<Tile>(rows.keys)) clear_grad_q<Tile>(p.grad_q_accum, tile, part);
+  }
+  const int lane = threadIdx.x % kLanes;
+  const auto row_of = [&](int step) { return part * kBlockRows + (step * kPrepareThreads + threadIdx.x) / kLanes; };
+  float sums[kPrepareSteps] = {};
+#pragma unroll
+  for (int step = 0; step < kPrepareSteps; ++step) {
+    if (row_of(step) >= rows.count) continue;
     const auto vector_of = [&](const View& view, int access) {
-      return load<kLength>(static_cast<const T*>(view.data) + place.offset(view), access);
+      const int64_t offset = rows.offset(view) + int64_t(row_of(step)) * view.row;
+      return load<kLength>(static_cast<const T*>(view.data) + offset, access);
     };
 #pragma unroll
-    for (int access = lane; access < Tile::kValueDims / kLength; access += kDeltaLanes) {
+    for (int access = lane; access < Tile::kValueDims / kLength; access += kLanes) {
       if (access * kLength >= p.v.dims) break;
       const auto out = vector_of(p.out, access), grad = vector_of(p.grad, access);
 #pragma unroll
-      for (int i = 0; i < kLength; ++i) sum += static_cast<float>(out[i]) * static_cast<float>(grad[i]);
+      for (int i = 0; i < kLength; ++i) sums[step] += static_cast<float>(out[i]) * static_cast<float>(grad[i]);
     }
   }
 #pragma unroll
-  for (int distance = kDeltaLanes / 2; distance > 0; distance /= 2) {
-    sum += __shfl_xor_sync(0xffffffff, sum, distance);
-  }
-  if (row >= rows || lane != 0) return;
-  float lse = INFINITY;
-  if (place.has_query) {
-    lse = p.lse[place.number];
-    if (p.grad_lse) sum -= p.grad_lse[place.number];
-  }
-  float* stats = p.delta + row / kRows * KernelTraits<Tile>::kStats + row % kRows;
-  stats[0] = lse;
-  stats[kRows] = sum;
-  if constexpr (Tile::kOrdered) {
-    if (row == 0) p.progress[0] = 0;
-    if (row % kRows == 0) *Turn::of(p.progress, row / kRows, 0).added = 0;
+  for (int step = 0; step < kPrepareSteps; ++step) {
+#pragma unroll
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+      sums[step] += __shfl_xor_sync(0xffffffff, sums[step], distance);
+    }
+    if (lane != 0) continue;
+    const int row = row_of(step);
+    const bool has_query = row < rows.count;
+    float* stats = p.delta + tile * KernelTraits<Tile>::kStats + row;
+    stats[0] = has_query ? p.lse[rows.number(p) + row] : INFINITY;
+    stats[kRows] = sums[step] - (has_query && p.grad_lse ? p.grad_lse[rows.number(p) + row] : 0);
   }
 }
 
@@ -999,10 +1060,11 @@ __device__ void convert_tile(const typename Sequences::Backward& p, int64_t quer
   __shared__ alignas(kSwizzleAlignment) char tile[std::max(Traits::kRowsBytes, kTileBytes<kSumRows, D>)];
   wait_for_kernel_before();
   if (!Tile::kSingle && blockIdx.x < query_tiles) {
-    // Nothing was stored for queries that attend to no key.
-    const bool has_keys = !Tile::kOrdered || *Turn::of(p.progress, blockIdx.x, 0).added > 0;
-    const float* sums = p.grad_q_accum + int64_t(blockIdx.x) * kRows * D;
     const auto rows = Sequences::template padded_tile<kRows>(p, blockIdx.x);
+    if (rows.count <= 0 || is_single<Tile>(rows.keys)) return;
+    // Nothing was stored for queries that attend to no key.
+    const bool has_keys = Tile::kOrdered ? *Turn::of(p.progress, blockIdx.x, 0).added > 0 : rows.keys > 0;
+    const float* sums = p.grad_q_accum + int64_t(blockIdx.x) * kRows * D;
     convert_sums<T, Tile, kRows, D, 1>(sums, has_keys, 0, p.score.scale, p.grad_q, rows, p.dim, tile);
     return;
   }

@@ -50,6 +50,7 @@ struct Barriers {
   MBarrier full_queries[kQueryStages], empty_queries[kQueryStages];
   MBarrier full_keys[kStages], empty_keys[kStages], full_values[kStages], empty_values[kStages];
   Work work[kQueryStages];  // Valid as long as the stage of queries is full.
+  Work ahead;               // Of a warp that produces: its next one.
 
   __device__ void init(int consumers) {
     for (int stage = 0; stage < kQueryStages; ++stage) {
@@ -119,11 +120,22 @@ __device__ void produce(
   const auto load_values = [&](const KeyTile& tile) { load(values, tile, std::integral_constant<int, Traits::V>()); };
   KeyTile before;
   int index = blockIdx.x;
+  const auto find_work = [&] { return Sequences::template next_work<Traits>(p, scheduler, packing, index); };
+  const auto advance = [&] { index = next_index<kProducers<Sequences>>(scheduler, index); };
+  // A search takes a while: it begins where a tile has three iterations left, while consumers have work.
+  constexpr bool kLooksAhead = kProducers<Sequences> > 1;
+  const auto look_ahead = [&] {
+    advance();
+    const Work work = find_work();
+    __syncwarp();  // Every lane has read the last one.
+    if (leads) barriers.ahead = work;
+    __syncwarp();
+  };
   bool first = true;
-  for (;; queries.advance(), index = next_index<kProducers<Sequences>>(scheduler, index)) {
+  for (;; queries.advance()) {
     MBarrier& full_queries = barriers.full_queries[queries.stage()];
+    const Work work = kLooksAhead && !first ? barriers.ahead.broadcast() : find_work();
     if (leads) barriers.empty_queries[queries.stage()].wait(queries.parity() ^ 1);
-    const Work work = Sequences::template next_work<Traits>(p, scheduler, packing, index);
     if (leads) barriers.work[queries.stage()] = work;
     if (!work.is_valid()) {
       if (leads) full_queries.arrive();
@@ -148,7 +160,9 @@ __device__ void produce(
       // Values are loaded one iteration after their keys, in the order of use.
       if (!first) load_values(before);
       before = tile;
+      if (kLooksAhead && tile.first == min(work.last_key, work.first_key + 2 * kKeys)) look_ahead();
     }
+    if (!kLooksAhead) advance();
   }
   if (!Sequences::kRagged || !first) load_values(before);
 }
@@ -227,7 +241,7 @@ __device__ void consume(
   wait_for_keys();
   score();
   wait_for_scores(kNone);
-  rows.clear_softmax();
+  rows.begin_softmax(p, work);
   rows.softmax(p, work, work.last_key);
   while (true) {
     rows.clear_accumulator();
@@ -258,7 +272,7 @@ __device__ void consume(
     let_next_issue();
     const auto factors = rows.softmax_epilogue(p, work);
     wait_for_scores(kAccumulate);
-    rows.clear_softmax();
+    rows.begin_softmax(p, next);
     rows.softmax(p, next, next.last_key);
     wait_for_accumulator();
     write(factors, work);

@@ -45,12 +45,16 @@ struct Rows {
   using Work = WorkTile<typename Sequences::Sequence>;
   using Traits = KernelTraits<Tile>;
   static constexpr int kKeys = Traits::kKeys, D = Traits::D, V = Traits::V;
+  // Whether a tile's first iteration finds out which keys all rows attend to, and not each for itself. Heads of 128 of
+  // sequences of equal length gain nothing by that: long ones were 2% slower.
+  static constexpr bool kKnowsCommonKeys = Sequences::kRagged || D != 128;
   float out[V / 2], scores[kKeys / 2];
   uint32_t weights[kKeys / 16][4];
   // The row max that P is relative to, which may lag behind the true one (see kRescaleAt), and this thread's part of
   // the row sum.
   float max[2], sum[2];
-  float rescale_by[2];  // What the accumulator is to be multiplied by.
+  float rescale_by[2];           // What the accumulator is to be multiplied by.
+  int common_begin, common_end;  // The keys that all rows attend to, where kKnowsCommonKeys.
 
   // The consumer's index.
   const int consumer = same_in_warp(threadIdx.x / kWarpgroup - 1);
@@ -67,8 +71,19 @@ struct Rows {
     return row;
   }
 
+  // The queries of a tile's rows. Rows past the last query count for nothing.
+  __device__ __forceinline__ int first_query_of(const Mask& mask, const Work& work) const {
+    return min(query_of(first_row_of(work)), mask.queries - 1);
+  }
+  __device__ __forceinline__ int end_query_of(const Mask& mask, const Work& work) const {
+    return min(query_of(first_row_of(work) + kWgmmaRows - 1), mask.queries - 1) + 1;
+  }
+
   // A new tile begins with the softmax, while the accumulator may still be the last tile's.
-  __device__ __forceinline__ void clear_softmax() {
+  __device__ __forceinline__ void begin_softmax(const Forward& p, const Work& work) {
+    const auto& mask = Sequences::mask(p, work.sequence);
+    common_begin = mask.common_begin(end_query_of(mask, work));
+    common_end = mask.common_end(first_query_of(mask, work));
     max[0] = max[1] = -INFINITY;
     sum[0] = sum[1] = 0;
   }
@@ -105,6 +120,12 @@ struct Rows {
   // mask
   __device__ __forceinline__ void mask(const Mask& mask, int first_row, int first_key) {
     mask_scores(scores, mask, first_key, [&](int i) { return query_of(first_row + row() + i * 8); });
+  }
+
+  // Whether all rows attend to all keys of an iteration.
+  __device__ __forceinline__ bool allows_all(const Mask& mask, const Work& work, int first_key) const {
+    if constexpr (kKnowsCommonKeys) return first_key >= common_begin && first_key + kKeys <= common_end;
+    return mask.allows_all(first_query_of(mask, work), end_query_of(mask, work), first_key, first_key + kKeys);
   }
 
   // online_softmax: P = 2^(factor S - shift), with shift = factor * max. That is one multiply-add a score; its rounding
@@ -163,20 +184,14 @@ struct Rows {
 
   // An iteration's S to P, in place: score.h's transformation, mask and softmax.
   __device__ __forceinline__ void softmax(const Forward& p, const Work& work, int first_key) {
-    const auto& sequence_mask = Sequences::mask(p, work.sequence);
-    const int first_row = first_row_of(work);
-    // Rows past the last query count for nothing.
-    const int last_query = sequence_mask.queries - 1, first_query = min(query_of(first_row), last_query);
-    const int end_query = min(query_of(first_row + kWgmmaRows - 1), last_query) + 1;
     // The condition is always true here. The branch keeps the compiler from moving the transformation to where wgmma is
     // in flight.
     if (kOptions && p.score.transforms()) {
 #pragma unroll
       for (float& score : scores) score = p.score.transform(score);
     }
-    if (!sequence_mask.allows_all(first_query, end_query, first_key, first_key + kKeys)) {
-      mask(sequence_mask, first_row, first_key);
-    }
+    const auto& sequence_mask = Sequences::mask(p, work.sequence);
+    if (!allows_all(sequence_mask, work, first_key)) mask(sequence_mask, first_row_of(work), first_key);
     online_softmax(p.score.scale_log2);
     // Keeps the compiler from moving the exponentials past the next wait.
     wgmma_pin(scores);

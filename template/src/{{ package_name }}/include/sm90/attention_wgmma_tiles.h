@@ -76,7 +76,8 @@ struct BackwardTile {
   static constexpr int kBlocks = kConsumers == 1 ? 2 : 1;  // Resident blocks of a multiprocessor.
   using Registers = attention::sm90::Registers<kConsumers, 24, kBlocks>;
   static constexpr bool kOrdered = false, kSingle = false;
-  static constexpr int kDsTiles = 2;  // Tiles of dS^T in shared memory: of this iteration and the last.
+  static constexpr bool kFindsSingle = false;  // See MixedTile.
+  static constexpr int kDsTiles = 2;           // Tiles of dS^T in shared memory: of this iteration and the last.
   // Whether grad_q is added from registers, not by way of shared memory.
   static constexpr bool kAddsRegisters = false;
 
@@ -98,6 +99,12 @@ struct OrderedTile : BackwardTile<D, Tuned> {
 template <int D, typename Tuned, int kWarpgroups>
 struct SingleTile : BackwardTile<D, Tuned, kWarpgroups> {
   static constexpr bool kSingle = true;
+};
+
+// Of sequences of different lengths: one that has a single tile of keys is treated as by a SingleTile.
+template <typename Tile>
+struct MixedTile : Tile {
+  static constexpr bool kFindsSingle = true;
 };
 
 // A block for heads of more than 128 dimensions, and values of V. A thread's registers hold one gradient of 64 keys, so
