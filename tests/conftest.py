@@ -81,11 +81,11 @@ def with_sample(corpus: Iterable[T], sample: Collection[T]) -> list[Any]:
     return [case if case in sample else pytest.param(case, marks=pytest.mark.corpus) for case in cases]
 
 
-def make_checkout(folder: Path) -> Path:
-    """A repository of its own with the template and the package of this one, committed."""
+def make_checkout(folder: Path, *packages: str) -> Path:
+    """A repository of its own with the template of this one, and these further folders, committed."""
     folder.mkdir(parents=True)
     junk = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so")
-    for name in ("template", "kernelgen", "docs"):
+    for name in ("template", *packages):
         shutil.copytree(ROOT / name, folder / name, ignore=junk)
     # Copier takes a checkout with anything uncommitted, such as Python's caches, for another template.
     for name in ("copier.yml", ".gitignore"):
@@ -140,8 +140,11 @@ def _isolated_environment(tmp_path_factory):
     (world / "gitconfig").write_text(
         "[user]\nname = Ada Lovelace\nemail = ada@example.com\n[init]\ndefaultBranch = main\n"
         '[protocol "file"]\nallow = always\n[commit]\ngpgSign = false\n'
+        # A thousand repositories need neither a dozen sample hooks nor a process that looks what could be packed.
+        f"[init]\ntemplateDir = {world / 'of-repositories'}\n[maintenance]\nauto = false\n"
     )
     # All but the emulated GPU itself, which takes a minute to compile: once for all workers, and for later runs.
+    (world / "of-repositories" / "info").mkdir(parents=True)
     for folder in (world / "cache" / "kernelgen", EMULATOR):
         folder.mkdir(parents=True, exist_ok=True)
     (world / "cache" / "kernelgen" / "emulator").symlink_to(EMULATOR)

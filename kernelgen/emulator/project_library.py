@@ -143,7 +143,7 @@ def _torch_flags(project: Mapping[str, Any]) -> list[str]:
     return [f"-DTORCH_TARGET_VERSION={torch['target']}", "-isystem", f"{torch['home']}/include", f"-I{TORCH_GLUE}"]
 
 
-def _architecture_flags(gpu: Gpu) -> list[str]:
+def architecture_flags(gpu: Gpu) -> list[str]:
     number = gpu.capability * 10
     specific = [f"-D__CUDA_ARCH_FEAT_SM{gpu.capability}_ALL=1", f"-D__CUDA_ARCH_SPECIFIC__={number}"]
     return [f"-DEMULATED_CUDA_ARCH={number}", *(specific if gpu.architecture.endswith("a") else [])]
@@ -197,7 +197,7 @@ def _ninja_file(
     project: Mapping[str, Any], gpu: Gpu, folder: Path, tools: Compiler, objects: list[Object], parts: list[Path]
 ) -> str:
     include = [f"-I{path}" for path in project["include"]]
-    kernel_flags = [*_architecture_flags(gpu), f"-DOP_NAMESPACE={project['package']}", *include]
+    kernel_flags = [*architecture_flags(gpu), f"-DOP_NAMESPACE={project['package']}", *include]
     every_glue = [*GLUE_FLAGS, *_torch_flags(project), "-isystem", str(tools.headers)]
     glue_flags = [*every_glue, f"-DOP_NAMESPACE={project['package']}", *include]
     header = glue_header([tools.command, *every_glue])

@@ -73,16 +73,20 @@ def _gated(
     while batch := list(itertools.islice(points, _BATCH)):
         answer = estimates(points=[values for _, values in batch], cases=cases)
         rejections = [judge(json.dumps(estimate)) for estimate in answer["estimates"]]
-        for (number, values), taken in zip(batch, answer["taken"], strict=True):
-            of_cases = iter([rejections[estimate] for estimate in taken])
-            for part in gated:
-                of_class = [*itertools.islice(of_cases, len(part["cases"]))]
-                rejection = next(filter(None, of_class), None)
+        rows = [_of_classes([rejections[estimate] for estimate in row], classes) for row in answer["rows"]]
+        for (number, values), row in zip(batch, answer["taken"], strict=True):
+            for part, rejection in zip(gated, rows[row], strict=True):
                 if rejection is None:
                     part["kept"].append(number)
                 else:
                     _count(part["rejected"], rejection, values)
     return gated
+
+
+def _of_classes(of_cases: list[gates.Rejection | None], classes: list[dict[str, Any]]) -> list[gates.Rejection | None]:
+    """For each class the first rejection in one of its cases, which follow each other."""
+    cases = iter(of_cases)
+    return [next(filter(None, [*itertools.islice(cases, len(part["cases"]))]), None) for part in classes]
 
 
 def _count(rejected: dict[str, dict[str, Any]], rejection: gates.Rejection, values: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ import itertools
 import json
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -80,8 +80,9 @@ class TuningWorker(ComparedVersion):
         `device` and `capability` are those of the GPU they would run on; by default, of the one that this worker uses.
 
         Returns:
-            `estimates`, in which equal ones stand once, since most configurations and cases take the same; and `taken`,
-            for each configuration the number in that list of its estimate in each case.
+            `estimates`, in which equal ones stand once, since most configurations and cases take the same; `rows`,
+            lists of numbers in that list, one for each case, of which equal ones stand once, too; and `taken`, for each
+            configuration the number of its row.
         """
         op = self._op()
         if device is None:
@@ -89,14 +90,16 @@ class TuningWorker(ComparedVersion):
             capability = self.gpu()["capability"] if device == "cuda" else None
         estimate = op.estimates.get(part(op.tunables, device, capability, self.backward))
         if estimate is None:
-            return {"estimates": [], "taken": [[] for _ in points]}
+            return {"estimates": [], "rows": [[]], "taken": [0 for _ in points]}
         table = chosen_cases(op, device, None)
         measured = [(getattr(torch, dtype), table[case]) for case, dtype in cases]
         distinct = _Distinct()
-        taken = [
-            [distinct.number(_estimate(op.name, estimate, values, *case)) for case in measured] for values in points
-        ]
-        return {"estimates": distinct.estimates, "taken": taken}
+        rows: dict[tuple[int, ...], int] = {}
+        taken = []
+        for values in points:
+            row = distinct.numbers(_estimates(op.name, estimate, values, measured))
+            taken.append(rows.setdefault(row, len(rows)))
+        return {"estimates": distinct.estimates, "rows": list(rows), "taken": taken}
 
     def gpu(self) -> dict[str, Any]:
         """The compute capability of the first GPU, if there is one; and the numbers of all GPUs of its model."""
@@ -174,13 +177,15 @@ class _Distinct:
     def __init__(self) -> None:
         self.estimates: list[Any] = []
         self._numbers: dict[Any, int] = {}
-        self._last: tuple[Any, int] | None = None
 
-    def number(self, estimate: Any) -> int:
+    def numbers(self, estimates: Iterable[Any]) -> tuple[int, ...]:
         # Cases of one class follow each other and mostly take the same: comparing is quicker than spelling.
-        if self._last is None or self._last[0] != estimate:
-            self._last = estimate, self._number(estimate)
-        return self._last[1]
+        last, number, row = None, -1, []
+        for estimate in estimates:
+            if estimate != last or number < 0:
+                last, number = estimate, self._number(estimate)
+            row.append(number)
+        return tuple(row)
 
     def _number(self, estimate: Any) -> int:
         # Most are sentences, which need no spelling; no sentence equals the tuple of another kind.
@@ -202,9 +207,11 @@ def _shape_class(op: Op, key: str, dtype: torch.dtype, sizes: dict[str, int]) ->
     return shapes, None if shapes is not None else "other kernels serve it"
 
 
-def _estimate(op: str, estimate: Any, values: dict[str, Any], dtype: torch.dtype, sizes: dict[str, int]) -> Any:
+def _estimates(
+    op: str, estimate: Any, values: dict[str, Any], cases: Sequence[tuple[torch.dtype, dict[str, int]]]
+) -> list[Any]:
     try:
-        return estimate(dict(values), dtype, **sizes)
+        return [estimate(dict(values), dtype, **sizes) for dtype, sizes in cases]
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
         raise LabError(f"{op}/lab.py: the estimate of {json.dumps(values, sort_keys=True)} raises {problem}") from error

@@ -24,7 +24,7 @@ SCRIPT = '#!/bin/sh\nexec {python} {arguments} "$@"\n'
 def environment(tmp_path_factory) -> dict[str, str]:
     """The variables of a shell with kernelgen installed and a virtual environment active."""
     home = tmp_path_factory.mktemp("docs")
-    checkout = make_checkout(home / "kernelgen-checkout")
+    checkout = make_checkout(home / "kernelgen-checkout", "kernelgen", "docs")
     # It sees the packages of the tests' own environment, so nothing is downloaded; what a page installs stays in it.
     venv.create(home / "venv", symlinks=True)
     python = home / "venv" / "bin" / "python"

@@ -1,6 +1,5 @@
 """Fixtures: a project with every recipe, its kernels compiled for the emulated GPU, and guarded memory."""
 
-import functools
 import importlib.util
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,15 +11,20 @@ import torch
 
 from kernelgen.emulator import library
 from kernelgen.emulator.library import EmulatedLibrary, has_toolkit
+from tests.emulator.standalone import flags_for
 from tests.stamped.conftest import REPOSITORY, stamp
 
 ENTRIES = Path(__file__).parent / "entries"
-# Kept from one run to the next.
-build = functools.partial(library.build, headers=[ENTRIES], cache=REPOSITORY / "build" / "emulator")
 RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
 # SEEDS have every order of warps and every pace of asynchronous operations, ALL_SCHEDULES every pair: see runtime.cpp.
 SEEDS = (0, 4, 8, 10)
 ALL_SCHEDULES = range(12)
+
+
+def build(op: Path, entry: str, sources: Sequence[str] = (), capability: int = 90) -> EmulatedLibrary:
+    """A library that is kept from one run to the next."""
+    defines = [flag.removeprefix("-D") for flag in flags_for(capability)]
+    return library.build(op, entry, sources, defines, headers=[ENTRIES], cache=REPOSITORY / "build" / "emulator")
 
 
 def pytest_collection_modifyitems(items):
@@ -44,8 +48,7 @@ def compiled(ops: Path) -> Callable[..., EmulatedLibrary]:
     def compile_op(
         name: str, sources: Sequence[str] = (), capability: int = 90, entry: str | None = None
     ) -> EmulatedLibrary:
-        architecture = [f"EMULATED_CUDA_ARCH={10 * capability}"]
-        return build(ops / name, (ENTRIES / f"{entry or name}.cu").read_text(), sources, architecture)
+        return build(ops / name, (ENTRIES / f"{entry or name}.cu").read_text(), sources, capability)
 
     return compile_op
 

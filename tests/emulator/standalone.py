@@ -4,11 +4,12 @@ import hashlib
 import os
 from pathlib import Path
 
-from kernelgen.emulator import compiler
+from kernelgen.emulator import compiler, gpus
 from kernelgen.emulator.compile import RULES, compile_kernel
 from kernelgen.emulator.library import EmulatedLibrary
 from kernelgen.emulator.link import link
 from kernelgen.emulator.lock import locked
+from kernelgen.emulator.project_library import architecture_flags
 from kernelgen.emulator.runtime import device_objects
 from tests.stamped.conftest import REPOSITORY
 
@@ -16,11 +17,16 @@ KERNELS = Path(__file__).parent / "kernels"
 CACHE = REPOSITORY / "build" / "emulator"
 
 
+def flags_for(capability: int) -> list[str]:
+    """As a project's kernels are compiled: the headers that all kernels share are compiled once for all tests then."""
+    return architecture_flags(gpus.find("sm_90a" if capability == 90 else f"sm_{capability}"))
+
+
 def build(source: Path | str, capability: int = 90, cache: Path = CACHE) -> EmulatedLibrary:
     """A source of kernels/ by its name, or any by its path, for a GPU of this compute capability."""
     path = KERNELS / f"{source}.cu" if isinstance(source, str) else source
     tools = compiler.find()
-    flags = [f"-DEMULATED_CUDA_ARCH={10 * capability}", f"-I{KERNELS}"]
+    flags = [*flags_for(capability), f"-I{KERNELS}"]
     objects = device_objects(tools, cache)
     digest = hashlib.sha256(repr((tools.kernel_flags(), flags, objects)).encode())
     for part in (path, *sorted(KERNELS.glob("*.cuh")), *RULES):

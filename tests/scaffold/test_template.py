@@ -42,6 +42,7 @@ def test_a_checkout_is_its_own_source(own_checkout):
 
 @pytest.mark.parametrize(("path", "dirty"), (("copier.yml", True), ("template/x.txt", True), ("kernelgen/x.py", False)))
 def test_uncommitted_changes_to_the_template_are_told(own_checkout, path, dirty):
+    (own_checkout / path).parent.mkdir(exist_ok=True)
     with (own_checkout / path).open("a") as file:
         file.write("\n")
     assert ("uncommitted" in template.installed().note) is dirty

@@ -36,8 +36,11 @@ QUICK_NVCC = 'NVCC_FLAGS = {"*": ["--Ofast-compile=max", "-O0"]}'
 _LAUNCHED_BY_MUCH_CODE = ("another_layer_norm", "another_linear_activation", "my_attention", "rms_norm")
 QUICK_DEVICE_CODE = 'NVCC_FLAGS = {"*": ["--Ofast-compile=max"]'
 QUICK_DEVICE_CODE += "".join(f', "{op}": ["-O0"]' for op in _LAUNCHED_BY_MUCH_CODE) + "}"
-# Halves the time to compile C++, of which tests look at results and not at speed.
-QUICK_CXX = f'CXX_FLAGS = {{"*": ["-O1"], "{BUILT_AS_USERS_DO}": ["-O3"]}}'
+# Halves the time to compile C++, of which tests look at results and not at speed. HEADER stands for the compiled header
+# of `quickly`, which ops have whose C++ is that of another op: the other shows that it includes what it needs.
+QUICK_CXX = f'CXX_FLAGS = {{"*": ["-O1"], "{BUILT_AS_USERS_DO}": ["-O3"]'
+_LIKE_ANOTHER = ("another_elementwise", "every_type", "keywords", "mutates", "several")
+QUICK_CXX += "".join(f', "{op}": ["-include", "HEADER"]' for op in _LIKE_ANOTHER) + "}"
 
 
 def blank(name: str, schema: str, reference: str | None = None) -> dict[str, Any]:
@@ -113,6 +116,12 @@ def quickly(level: str = "-O0") -> dict[str, str]:
     """Variables for a build that compiles C++ in less than half the time, for tests that look at results and not at
     speed: the headers are compiled before, once for all projects. Nothing is optimised, unless by a level of -O1. The
     linker reads no symbols of PyTorch, 200,000 of them, which take it three fourths of its time."""
+    header = compiled_header(level)
+    return {"CXXFLAGS": f"{level} -include {shlex.quote(str(header))}", "LDFLAGS": f"-L{shlex.quote(str(_stubs()))}"}
+
+
+def compiled_header(level: str) -> Path:
+    """A header with all of HEADERS, for `-include`, with its compiled forms beside it."""
     import torch
 
     # g++ takes the compiled header only where these flags are those of the build; else it reads the text.
@@ -136,7 +145,7 @@ def quickly(level: str = "-O0") -> dict[str, str]:
                 command = ["g++", *flags, *more, "-x", "c++-header", str(header), "-o", str(unfinished / name)]
                 subprocess.run(command, check=True)
             unfinished.rename(compiled)
-    return {"CXXFLAGS": f"{level} -include {shlex.quote(str(header))}", "LDFLAGS": f"-L{shlex.quote(str(_stubs()))}"}
+    return header
 
 
 @functools.cache
@@ -275,7 +284,8 @@ def template_hash() -> str:
     """Differs whenever a stamped project would, or the torch that it is built with."""
     import torch
 
-    digest = hashlib.sha256(f"{torch.__version__} {sys.version} {EVERY_OP} {QUICK_DEVICE_CODE} {QUICK_CXX}".encode())
+    flags = QUICK_DEVICE_CODE, QUICK_CXX, compiled_header("-O1")
+    digest = hashlib.sha256(f"{torch.__version__} {sys.version} {EVERY_OP} {flags}".encode())
     for rewrite in (instantiate_together, covering):
         digest.update(inspect.getsource(rewrite).encode())
     for path in sorted([*(REPOSITORY / "template").rglob("*"), REPOSITORY / "copier.yml"]):
@@ -302,7 +312,8 @@ def full_project() -> Path:
             for old in CACHE.glob("????????????????"):
                 shutil.rmtree(old)
             unfinished = stamp(CACHE / "unfinished" / "demo-kernels", ops=EVERY_OP)
-            edit(unfinished / "setup.py", ("CXX_FLAGS: dict[str, list[str]] = {}", QUICK_CXX))
+            cxx_flags = QUICK_CXX.replace("HEADER", str(compiled_header("-O1")))
+            edit(unfinished / "setup.py", ("CXX_FLAGS: dict[str, list[str]] = {}", cxx_flags))
             if has_cuda_13():
                 edit(unfinished / "setup.py", ("NVCC_FLAGS: dict[str, list[str]] = {}", QUICK_DEVICE_CODE))
             leave_one_blank_kernel(unfinished)
