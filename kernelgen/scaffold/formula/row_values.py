@@ -10,7 +10,7 @@ from kernelgen.scaffold.formula.graph import Graph
 from kernelgen.scaffold.formula.values import value_of
 
 # How a row calls what it has one of.
-_MEMBERS = {"float": "number", "int": "place"}
+_MEMBERS = {"float": "number", "bool": "number", "int": "place"}
 
 
 def of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.cut import WHOLE, Cut
-from kernelgen.worker.trace.graph import Graph, Reader, Sample, constant, dtype_of, filled, refuse_other_dtype
+from kernelgen.worker.trace.graph import Graph, Sample, constant, dtype_of, filled, refuse_other_dtype
 from kernelgen.worker.trace.operators import CASTS, FILLED, MOVES, operator_of, spelled
+from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
 _MOST_LANES = 8  # That one operator computes.
@@ -82,6 +83,8 @@ class PartsReader(Reader):
             raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
         if name in FILLED:
             return self._new_lane(filled(name, node), value.shape)
+        if name == "copy_":  # As decompositions of what works in place have it.
+            return self._named(node, self.numbers[node.args[1]].broadcast_to(value.shape))
         if name in _SUMS:
             return self._summed(name, node)
         if torch.Tag.pointwise not in node.target.tags and name not in CASTS:

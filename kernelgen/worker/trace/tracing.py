@@ -10,9 +10,10 @@ from kernelgen.worker.trace.coordinates import CoordinatesReader
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.gradients import differentiable_by_rows
-from kernelgen.worker.trace.graph import Graph, Reader, Sample
+from kernelgen.worker.trace.graph import Graph, Sample
 from kernelgen.worker.trace.operators import decompositions, decompositions_but_moves
 from kernelgen.worker.trace.parts import PartsReader
+from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import RefusedError, phrase
 
 
