@@ -11,7 +11,15 @@ from kernelgen.scaffold.formula.graph import Graph, Node, Value
 from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late
 from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.totals import take_totals
-from kernelgen.scaffold.formula.values import scalar_of, schema_text, unchanged, value_of, with_free_names
+from kernelgen.scaffold.formula.values import (
+    FLOATING,
+    of_other_dtype,
+    scalar_of,
+    schema_text,
+    unchanged,
+    value_of,
+    with_free_names,
+)
 from kernelgen.scaffold.schema.parser import parse
 
 # A kernel adds up the gradients of targets beside those of weights as long as its threads have registers for the sums,
@@ -35,7 +43,7 @@ def backward(
     if not inputs:
         return None
     early = rows.read_by_reductions(Graph(path["forward"], parameters))
-    differentiable = [i for i, result in enumerate(results) if result["dtype"] == "float"]
+    differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
     grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
     traced, reads = reading_results(path["backward"], path["forward"], [result["name"] for result in results])
     read_results = [results[i]["name"] for i in reads]
@@ -56,11 +64,15 @@ def backward(
         | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "kind": tensor["kind"]}
         | {"same_as": same}
         for result, tensor, same in zip(
-            entry["returns"], inputs, unchanged([graph], [words[grad] for grad in grads]), strict=True
+            entry["returns"],
+            inputs,
+            of_other_dtype(unchanged([graph], [words[g] for g in grads]), results),
+            strict=True,
         )
     ]
     given = [
-        value_of(places[grad], "float") | {"kind": results[i]["kind"], "shape": "rows", "used": words[grad] in read}
+        value_of(places[grad], results[i]["dtype"])
+        | {"kind": results[i]["kind"], "shape": "rows", "used": words[grad] in read}
         for grad, i in zip([*grads, *read_results], [*differentiable, *reads], strict=True)
     ]
     own = [

@@ -10,7 +10,10 @@ from kernelgen.scaffold.formula.graph import Graph
 from kernelgen.scaffold.formula.values import value_of
 
 # How a row calls what it has one of.
-_MEMBERS = {"float": "number", "bool": "number", "int": "place"}
+_MEMBERS = {"float": "number", "bool": "number", "int": "place", "float32": "wide_number"}
+
+# The same of what all rows have in common.
+_GIVEN = {"float": "given", "float32": "wide_given"}
 
 
 def of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,7 +32,7 @@ def inputs_of(tensors: Sequence[Mapping[str, Any]]) -> list[str]:
 def inputs_of_rows(tensors: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """The C++ names of what a row has one of, and how the row calls them."""
     chosen = [tensor for tensor in tensors if tensor["kind"] in ("row", "total") and tensor["used"]]
-    return [(t["cpp"], "given" if t["kind"] == "total" else _MEMBERS[t["dtype"]]) for t in chosen]
+    return [(t["cpp"], _GIVEN[t["dtype"]] if t["kind"] == "total" else _MEMBERS[t["dtype"]]) for t in chosen]
 
 
 def _shape(name: str, assumption: Mapping[str, Any]) -> str:

@@ -24,8 +24,11 @@ _RESULTS = (
     ("element", "int8"),
     ("element", "uint8"),
     ("row", "float"),
+    ("row", "float32"),
     ("row", "int"),
+    ("row", "bool"),
     ("total", "float"),
+    ("total", "float32"),
 )
 
 
@@ -53,7 +56,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         value_of(result, output["dtype"]) | {"kind": output["kind"], "keeps": output["keeps"], "needed": None}
         for result, output in zip(schema["returns"], outputs, strict=True)
     ]
-    kinds = [(result["cpp"], result["kind"]) for result in results]
+    kinds = [(result["cpp"], _kind(result)) for result in results]
     names = [*parameters.values(), *(result["cpp"] for result in results)]
     totals = _forward_totals(graph, kinds, names)
     forward = rows.lines(graph, inputs_of(tensors), kinds, inputs_of_rows(tensors), names)
@@ -81,21 +84,27 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     return plain(facts)
 
 
+def _kind(result: Mapping[str, Any]) -> str:
+    """What a result is, as lines of a row know it: `wide` of one that is of float32 whatever the elements are."""
+    is_wide = result["dtype"] == "float32" and result["kind"] != "element"
+    return f"wide {result['kind']}" if is_wide else result["kind"]
+
+
 def _forward_totals(graph: Graph, kinds: list[tuple[str, str]], names: Sequence[str]) -> dict[str, Any] | None:
     """Sums over all rows in results: how many there are, and the lines that compute results of them. In `graph` and
     `kinds`, the results that depend on such sums give way to what each row adds to them."""
     totals, terms = take_totals(graph, names)
     pairs = list(zip(kinds, graph.outputs, strict=True))
-    if any(kind != "total" and depends_on_totals(value) for (_, kind), value in pairs):
+    if any(not kind.endswith("total") and depends_on_totals(value) for (_, kind), value in pairs):
         raise KernelgenError("a result of rows that depends on a sum over all rows")
     if not totals:
         return None
-    of_totals = [(result, value) for result, value in pairs if result[1] == "total"]
+    of_totals = [(result, value) for result, value in pairs if result[1].endswith("total")]
     graph.outputs = [value for _, value in of_totals]
     results = [result for result, _ in of_totals]
     lines_of_totals = rows.lines(graph, [], results, [(name, "total") for name in totals], names)
     finish = [re.sub(r"\brow\.", "totals.", line) for line in lines_of_totals]
-    kept = [(result, value) for result, value in pairs if result[1] != "total"]
+    kept = [(result, value) for result, value in pairs if not result[1].endswith("total")]
     kinds[:] = [*(result for result, _ in kept), *((name, "term") for name in totals)]
     graph.outputs = [*(value for _, value in kept), *terms]
     return {"count": len(totals), "results": len(results), "lines": finish}

@@ -20,6 +20,7 @@ from kernelgen.worker.trace.check import (
     broadcasts,
     check,
     check_shapes,
+    fixed_dtypes,
     is_differentiable_twice,
     takes_float64,
     takes_no_rows,
@@ -183,6 +184,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     paths = [_path(choice, function) for choice in choices]
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
+    _note_fixed_dtypes(paths, fixed_dtypes(function, assumption))
     refused: set[str] = set()
     if assumption.recipe == "pointwise":
         for choice, path in zip(choices, paths, strict=True):
@@ -231,6 +233,17 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
     check(function, assumption, forward, backward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
+
+
+def _note_fixed_dtypes(paths: list[dict[str, Any]], fixed: list[str | None]) -> None:
+    """Notes the dtypes of results that do not follow the arguments'."""
+    for path in paths:
+        outputs = path["forward"]["outputs"]
+        if any(fixed) and "cuts" in path["forward"]:
+            raise RefusedError("a result of a dtype of its own, of a function that cuts or joins tensors", 3)
+        for output, dtype in zip(outputs, fixed, strict=False):
+            if dtype is not None:
+                output["dtype"] = dtype
 
 
 def _is_of_rows(node: dict[str, Any]) -> bool:

@@ -27,6 +27,9 @@ _LARGEST = torch.finfo(torch.float16).max
 _ANY_SHAPES = ((), (5,), (3, 5), (2, 3, 1, 5), (0, 5), (5, 0))
 # The same of tensors whose last two dimensions are of one size.
 _SQUARE_SHAPES = ((5, 5), (2, 3, 3), (2, 1, 3, 3), (0, 0), (3, 1, 1))
+# The dtypes of arguments that a result's dtype may follow, and those that it may have whatever they are.
+_GIVEN = (torch.float32, torch.bfloat16)
+_FIXED = (torch.float32, torch.bfloat16, torch.float16)
 _PLACES = {"row_argmax": torch.argmax, "row_argmin": torch.argmin}
 
 
@@ -54,20 +57,32 @@ def takes_float64(
     function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None
 ) -> bool:
     """Whether the function computes in float64 for float64 arguments: not where it casts to float32 by name, and not
-    where PyTorch's own kernel has constants of float32, as the gradient of hardsigmoid.
+    where PyTorch's own kernel has constants of float32, as the gradient of hardsigmoid."""
+    sample = assumption.sample(0)
+    return not _computes_in_narrow_dtypes(function, sample) and _is_exact(function, sample, forward, backward)
+
+
+def fixed_dtypes(function: Function, assumption: Any) -> list[str | None]:
+    """The dtype of each result of floating-point numbers that does not follow that of the arguments, as float32 where
+    the function casts to it; None of others.
 
     Raises:
-        RefusedError: its results for bfloat16 arguments are not bfloat16.
+        RefusedError: a result's dtype follows in another way, or is none that kernels write.
     """
     sample = assumption.sample(0)
-    is_narrow = _computes_in_narrow_dtypes(function, sample)
-    results = function.call(*(v.bfloat16() if _is_float(v) else v for v in sample.values.values()))
-    for result in results if isinstance(results, (tuple, list)) else [results]:
-        if result.dtype not in (torch.bfloat16, torch.bool, *INTEGERS):
-            raise RefusedError(
-                f"a result of dtype {str(result.dtype).removeprefix('torch.')} for bfloat16 arguments", 3
-            )
-    return not is_narrow and _is_exact(function, sample, forward, backward)
+    every = [
+        _results(function, {k: v.to(dtype) if _is_float(v) else v for k, v in sample.values.items()})
+        for dtype in _GIVEN
+    ]
+    fixed: list[str | None] = []
+    for results in zip(*every, strict=True):
+        dtypes = [result.dtype for result in results]
+        follows = tuple(dtypes) == _GIVEN or not dtypes[0].is_floating_point
+        if not follows and (len(set(dtypes)) > 1 or dtypes[0] not in _FIXED):
+            name = str(dtypes[1]).removeprefix("torch.")
+            raise RefusedError(f"a result of dtype {name} for bfloat16 arguments", 3)
+        fixed.append(None if follows else str(dtypes[0]).removeprefix("torch."))
+    return fixed
 
 
 def _computes_in_narrow_dtypes(function: Function, sample: Sample) -> bool:
@@ -97,7 +112,7 @@ def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backw
 
 def _gradients(results: list[Tensor], leaves: dict[str, Any]) -> tuple[list[Tensor], list[Tensor | None]]:
     """Cotangents of the results, and PyTorch's gradients of the floating-point leaves."""
-    grads = [torch.full_like(r, 0.7) + 0.1 * torch.arange(r.numel()).view(r.shape).cos() for r in results]
+    grads = [(0.7 + 0.1 * torch.arange(r.numel()).view(r.shape).cos()).to(r.dtype) for r in results]
     wanted = [value for value in leaves.values() if _is_float(value)]
     pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if result.requires_grad]
     expected = torch.autograd.grad([p[0] for p in pairs], wanted, [p[1] for p in pairs], allow_unused=True)
@@ -398,6 +413,7 @@ def evaluate(
             return torch.arange(sizes[dim], dtype=torch.float64).reshape(-1, *[1] * (-1 - dim))
         if "grad" in argument:
             value = grads[argument["grad"]]
+            value = value.double() if value.dtype in _FIXED[1:] else value
         elif "constant" in argument:
             value = argument["constant"]
         else:

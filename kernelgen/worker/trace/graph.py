@@ -99,6 +99,8 @@ class Graph:
 
 def refuse_other_dtype(value: Tensor, known: dict[str, Any]) -> None:
     """Raises RefusedError where a result is not of the dtype that it is computed in."""
+    if known["dtype"] == "float" and value.dtype in (torch.float16, torch.bfloat16):
+        return  # It is rounded where it is written.
     if known["dtype"] not in (DTYPES.get(value.dtype), INTEGERS.get(value.dtype)):
         raise RefusedError(f"a result of dtype {str(value.dtype).removeprefix('torch.')}", 2)
 

@@ -39,7 +39,8 @@ def register(
     Args:
         results: what each result is: `rows`, `numbers` (one for each row), `kept`, numbers with dimensions of 1, and
             `places` and `kept places`, numbers that are integers, and `total`, one number of all rows; `rows of int8`
-            or of uint8 are integers.
+            or of uint8 are integers, `numbers of bool` truth values, and those `of float32` are so whatever the
+            tensors are.
         gradients: the positions of the arguments that have a gradient.
         reads: the places of the results that the backward operator reads.
         same_as: for each of these the place, among the results that have a gradient, of the one whose gradient it is,
@@ -77,7 +78,7 @@ class RowOp(PointwiseOp):
         self.kinds = [kind.partition(" of ")[0] for kind in results]
         self.vectors, self.rows = vectors, rows
         # Whether a batch of tensors is no larger tensor of rows.
-        self.is_of_one_tensor = rows is not last_dimension or vectors or "total" in results
+        self.is_of_one_tensor = rows is not last_dimension or vectors or "total" in self.kinds
 
     def register(self, name: str) -> None:
         _library.register_fake(name, self.fake)

@@ -292,6 +292,8 @@ class FormulaRow {
 
   __device__ Number number(int i) const { return valid_ ? widen(tensors_.numbers[i][row_]) : Number(0); }
 
+  __device__ Number wide_number(int i) const { return valid_ ? tensors_.wide_numbers[i][row_] : 0; }
+
   __device__ int64_t place(int i) const { return valid_ ? tensors_.places[i][row_] : 0; }
 
   // 0; NaN for a place that the row does not have, which makes what is computed of its element NaN: the host learns of
@@ -302,6 +304,8 @@ class FormulaRow {
 
   // A number that all rows have in common, and a sum over all rows.
   __device__ Number given(int i) const { return widen(*tensors_.given[i]); }
+
+  __device__ Number wide_given(int i) const { return *tensors_.wide_given[i]; }
 
   __device__ Number total(int i) const { return tensors_.totals[i]; }
 
@@ -470,6 +474,14 @@ class FormulaRow {
 
   __device__ void put_place(int i, int64_t place) {
     if (puts()) tensors_.place_results[i][row_] = place;
+  }
+
+  __device__ void put_wide(int i, Number value) {
+    if (puts()) tensors_.wide_results[i][row_] = static_cast<float>(value);
+  }
+
+  __device__ void put_flag(int i, bool value) {
+    if (puts()) tensors_.flag_results[i][row_] = value;
   }
 
  private:

@@ -31,6 +31,15 @@ inline std::vector<int64_t> dimensions_but(int64_t dim, const checks::Tensor& te
   return dims;
 }
 
+// The elements of a mask as numbers of another tensor's dtype.
+inline std::optional<checks::Tensor> as_numbers(const checks::Tensor& tensor, const checks::Tensor& like) {
+  if (tensor.scalar_type() != torch::headeronly::ScalarType::Bool) return std::nullopt;
+  const auto sizes = tensor.sizes();
+  checks::Tensor numbers = empty_contiguous(like, std::vector<int64_t>(sizes.begin(), sizes.end()));
+  torch::stable::copy_(numbers, tensor);
+  return numbers;
+}
+
 // A tensor, and how its last dimension is cut.
 struct CutArgument {
   checks::Argument argument;
@@ -326,15 +335,6 @@ class Broadcast {
     std::vector<int64_t> strides(sizes_.size(), 1);
     for (size_t d = sizes_.size(); d-- > 1;) strides[d - 1] = strides[d] * sizes_[d];
     return strides;
-  }
-
-  // The elements of a mask as numbers of the first tensor's dtype.
-  static std::optional<checks::Tensor> as_numbers(const checks::Tensor& tensor, const checks::Tensor& first) {
-    if (tensor.scalar_type() != torch::headeronly::ScalarType::Bool) return std::nullopt;
-    const auto sizes = tensor.sizes();
-    checks::Tensor numbers = empty_contiguous(first, std::vector<int64_t>(sizes.begin(), sizes.end()));
-    torch::stable::copy_(numbers, tensor);
-    return numbers;
   }
 
   const checks::Tensor& copy_of(size_t place, const checks::Tensor& tensor) const {
