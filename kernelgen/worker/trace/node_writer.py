@@ -43,6 +43,8 @@ class NodeWriter:
     def _add(
         self, op: str, arguments: list[dict[str, Any]], value: Tensor, name: str | None = None, kind: str | None = None
     ) -> dict[str, Any]:
+        if op in _COMPARISONS:
+            _refuse_places_beside_numbers(arguments)
         if not op.startswith("to_"):
             arguments = [self._as_number(op, argument, value) for argument in arguments]
         kinds = {argument.get("kind", "scalar") for argument in arguments} - {"scalar"}
@@ -86,6 +88,13 @@ class NodeWriter:
             shown, hidden = set(), shown | hidden
         if shown or hidden:
             self.checks[node] = (shown, hidden)
+
+
+def _refuse_places_beside_numbers(arguments: list[dict[str, Any]]) -> None:
+    """What a place is compared with counts elements: an argument of integers is meant."""
+    numbers = [a["input"] for a in arguments if a["dtype"] == "float" and "input" in a]
+    if numbers and any(argument["dtype"] == "int" for argument in arguments):
+        raise RefusedError(f"that it compares places with {numbers[0]}", 2)
 
 
 def _is_place(op: str, arguments: list[dict[str, Any]]) -> bool:

@@ -29,6 +29,12 @@ class RowOperators(NodeWriter):
             raise RefusedError(f"{name} of something else than whole rows", 2)
         if reduced == self.sample.dims:
             return self._rows(name, argument, node, value)
+        if len(reduced) == len(self.sample.shape) and name in ("sum", "mean"):  # Of all rows.
+            of_row = self._add("row_sum", [argument], value, None, "row")
+            total = self._add("total", [of_row], value, None, "total")
+            if name == "mean":
+                total = self._add("div", [total, constant(math.prod(self.sample.shape))], value, None, "total")
+            return self._noted(node, total)
         if set(reduced).isdisjoint(self.sample.dims) and name == "sum" and self._are_all_rows(reduced):
             return self._add("column_sum", [argument], value, self.names.get(node.name), "column")
         raise OtherRowsError(f"{name} over several sets of dimensions", reduced)
