@@ -154,6 +154,8 @@ def assumptions(
                     yield from _cut(plain, tensors)
                 if recipe == "row_wise":
                     yield from _of_rows(plain, tensors)
+                if recipe == "row_wise" and may_cut:
+                    yield from _cut_rows(plain, tensors)
 
 
 def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
@@ -167,6 +169,21 @@ def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
         for names in choices:
             if names or (parts, in_turns) == (_PARTS[0], False):
                 yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, in_turns)))
+
+
+def _cut_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
+    """Rows that are cut into parts: of the first tensor, or of all that have rows, beside others of rows, vectors of a
+    part's size and numbers of the rows."""
+    kinds_of_others = ("element", "column", "row")
+    for kinds in itertools.product(kinds_of_others, repeat=min(len(tensors) - 1, _MOST_TENSORS_OF_ANY_KIND - 2)):
+        if len(kinds) < len(tensors) - 1:
+            return
+        mixed = replace(plain, kinds=dict(zip(tensors, ("element", *kinds), strict=True)))
+        whole = [name for name in tensors if mixed.kinds[name] == "element"]
+        for parts, in_turns in itertools.product(_PARTS[:2], (False, True)):
+            for names in dict.fromkeys([tuple(whole[:1]), tuple(whole), ()]):
+                if names or (parts, in_turns) == (_PARTS[0], False):
+                    yield replace(mixed, cuts=dict.fromkeys(names, Cut(parts, in_turns)))
 
 
 def _of_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:

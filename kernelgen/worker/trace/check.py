@@ -253,7 +253,7 @@ def vectors(function: Function, assumption: Any) -> dict[str, str]:
     vector = (0,) * (len(sample.shape) - 1)
     others = ((slice(1),), (..., slice(1)), (*vector, 0))
     for name in list(sample.tensors())[1:]:
-        if assumption.kinds[name] != "element":
+        if assumption.kinds[name] != "element" or sample.cut(name).parts > 1:
             continue
         if _takes(function, sample, name, vector):
             shapes[name] = "broadcast" if all(_takes(function, sample, name, index) for index in others) else "either"
@@ -283,11 +283,17 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
     except Exception:  # It takes no such arguments.
         return False
     shapes = {"element": [sample.shape], "row": [sample.row_shape(), sample.row_shape(keeps=True)], "total": [()]}
+    outputs = forward["outputs"]
+    if "cuts" in forward:  # Of each result the first part.
+        cuts = [Cut(**cut) for cut in forward["cuts"]]
+        firsts = [sum(cut.parts for cut in cuts[:i]) for i in range(len(cuts))]
+        outputs = [outputs[first] | {"cut": cut} for first, cut in zip(firsts, cuts, strict=True)]
     ours = evaluate(forward, {k: v.detach() if _is_float(v) else v for k, v in leaves.items()}, [], sample)
-    for output, left, right in zip(forward["outputs"], ours, results, strict=True):
+    for output, left, right in zip(outputs, ours, results, strict=True):
         if output["kind"] not in shapes:
             return False
         expected = shapes[output["kind"]][-1 if output["keeps"] and output["kind"] == "row" else 0]
+        expected = output["cut"].whole(expected) if "cut" in output else expected
         if tuple(right.shape) != expected or left.numel() not in (1, right.numel()):
             return False
     try:
@@ -299,6 +305,8 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
 
 def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any]) -> bool:
     """Whether rows of one element have a result: a difference from the mean, for one, is then nothing but noise."""
+    if assumption.cuts is not None:
+        return False
     *_, sample = assumption.special_samples()  # Each scalar at its default: a small one hides no noise.
     shape = tuple(1 if dim in sample.dims else size for dim, size in enumerate(sample.shape))
     short = {k: _short(v, sample, shape) for k, v in sample.values.items()}
@@ -335,7 +343,8 @@ def takes_no_rows(function: Function, assumption: Any) -> bool:
     values = dict(sample.values)
     for name, tensor in sample.tensors().items():
         if sample.kinds[name] != "column":
-            values[name] = tensor.new_empty(shape if sample.kinds[name] == "element" else empty.row_shape())
+            of_kind = shape if sample.kinds[name] == "element" else empty.row_shape()
+            values[name] = tensor.new_empty(sample.cut(name).whole(of_kind))
     leaves = {k: v.clone().requires_grad_() if _is_float(v) else v for k, v in values.items()}
     try:
         results = _results(function, leaves)
@@ -429,18 +438,21 @@ def evaluate(
     for node in graph["nodes"]:
         computed.append(_compute(node["op"], [of(argument) for argument in node["arguments"]], sample))
     outputs = [None if output is None else of(output) for output in graph["outputs"]]
-    cuts = [Cut(**cut) for cut in graph.get("cuts", [])]
-    return _joined(outputs, cuts, sample.shape if shape is None else shape) if cuts else outputs
+    return _joined(graph, outputs, sample.shape if shape is None else shape) if "cuts" in graph else outputs
 
 
-def _joined(outputs: list[Tensor | None], cuts: list[Cut], shape: tuple[int, ...]) -> list[Tensor | None]:
+def _joined(graph: dict[str, Any], computed: list[Tensor | None], shape: tuple[int, ...]) -> list[Tensor | None]:
     """The results that these parts are of."""
     results: list[Tensor | None] = []
-    remaining = iter(outputs)
-    for cut in cuts:
-        parts = [next(remaining) for _ in range(cut.parts)]
-        is_computed = all(part is not None for part in parts)
-        results.append(cut.join([part.expand(shape) for part in parts]) if is_computed else None)
+    first = 0
+    for cut in (Cut(**cut) for cut in graph["cuts"]):
+        parts, outputs = (values[first : first + cut.parts] for values in (computed, graph["outputs"]))
+        first += cut.parts
+        if any(part is None for part in parts):
+            results.append(None)
+        else:
+            is_element = outputs[0]["kind"] in ("element", "scalar")
+            results.append(cut.join([part.expand(shape) if is_element else part for part in parts]))
     return results
 
 

@@ -85,7 +85,7 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
 
 
 def _kind(sample: Sample, output: Tensor) -> str:
-    if sample.cuts is not None:
+    if sample.cuts is not None and tuple(output.shape) not in (sample.row_shape(), sample.row_shape(keeps=True), ()):
         return "element"
     kind = sample.kind(output.shape)
     return "total" if kind == "scalar" else kind
