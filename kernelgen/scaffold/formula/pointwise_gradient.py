@@ -60,7 +60,7 @@ def backward(
         for result, tensor in zip(entry["returns"], inputs, strict=True)
     ]
     result_of = {grad: results[i]["name"] for grad, i in zip(grads, differentiable, strict=True)}
-    names_of_parts = _backward_part_names(entry, read_by_kernel, gradients, part_names, result_of)
+    names_of_parts = parts_of_gradient(entry, read_by_kernel, gradients, part_names, result_of)
     of_grads = {
         (i, part): name
         for i, grad in zip(differentiable, grads, strict=True)
@@ -134,7 +134,7 @@ def _note_needs(
             operand["needed_by"] = [flags[gradient] for gradient in flags if gradient in of_it]
 
 
-def _backward_part_names(
+def parts_of_gradient(
     entry: Mapping[str, Any],
     tensors: Sequence[Mapping[str, Any]],
     gradients: Sequence[Mapping[str, Any]],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import rows
 from kernelgen.scaffold.formula.graph import Graph
 from kernelgen.scaffold.formula.values import value_of
@@ -40,6 +41,14 @@ def _shape(name: str, assumption: Mapping[str, Any]) -> str:
     if assumption["kinds"][name] == "column":
         return "vector"
     return assumption["vectors"].get(name, "rows")
+
+
+def refuse_rows_beside_parts(tensors: Sequence[Mapping[str, Any]]) -> None:
+    """Raises KernelgenError where a tensor that is not cut has to be as large as the parts of others, or may be so only
+    in some other way than broadcasting."""
+    for tensor in tensors:
+        if "cut" not in tensor and tensor["kind"] == "element" and tensor["shape"] not in ("broadcast", "vector"):
+            raise KernelgenError(f"the shape of {tensor['name']} beside tensors that are cut into parts")
 
 
 def late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:

@@ -78,6 +78,11 @@ def coordinates(read: Container[str]) -> list[str]:
     return [name for name in COORDINATES.values() if name in read]
 
 
+def dtypes_of(traced: Mapping[str, Any]) -> list[str]:
+    """The dtypes of floating-point tensors that a traced function takes."""
+    return [dtype for dtype in DTYPES if traced.get(f"takes_{dtype}", True)]
+
+
 def of_other_dtype(same_as: Sequence[int | None], results: Sequence[Mapping[str, Any]]) -> list[int | None]:
     """`same_as` without gradients of results of a dtype of their own, which are cast."""
     floating = [result for result in results if result["dtype"] in FLOATING]

@@ -22,6 +22,8 @@ from kernelgen.worker.trace.check import (
     check_shapes,
     fixed_dtypes,
     is_differentiable_twice,
+    refused_places,
+    takes_float16,
     takes_float64,
     takes_no_rows,
     takes_short_rows,
@@ -204,8 +206,10 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         "no_rows": "rows" not in refused if assumption.recipe != "row_wise" else takes_no_rows(function, assumption),
         "vectors": vectors(function, assumption) if assumption.recipe == "row_wise" else {},
         "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
+        "refused_places": refused_places(function, assumption),
     }
-    return {"assumption": facts, "takes_float64": exact, "paths": paths}
+    half = takes_float16(function, assumption)
+    return {"assumption": facts, "takes_float64": exact, "takes_float16": half, "paths": paths}
 
 
 def _path(assumption: Assumption, function: Function) -> dict[str, Any]:

@@ -180,10 +180,10 @@ def _cut_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
             return
         mixed = replace(plain, kinds=dict(zip(tensors, ("element", *kinds), strict=True)))
         whole = [name for name in tensors if mixed.kinds[name] == "element"]
-        for parts, in_turns in itertools.product(_PARTS[:2], (False, True)):
+        for parts in _PARTS:
             for names in dict.fromkeys([tuple(whole[:1]), tuple(whole), ()]):
-                if names or (parts, in_turns) == (_PARTS[0], False):
-                    yield replace(mixed, cuts=dict.fromkeys(names, Cut(parts, in_turns)))
+                if names or parts == _PARTS[0]:
+                    yield replace(mixed, cuts=dict.fromkeys(names, Cut(parts)))
 
 
 def _of_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:

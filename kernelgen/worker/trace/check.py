@@ -27,6 +27,8 @@ _LARGEST = torch.finfo(torch.float16).max
 _ANY_SHAPES = ((), (5,), (3, 5), (2, 3, 1, 5), (0, 5), (5, 0))
 # The same of tensors whose last two dimensions are of one size.
 _SQUARE_SHAPES = ((5, 5), (2, 3, 3), (2, 1, 3, 3), (0, 0), (3, 1, 1))
+# A place that no row has.
+_FAR = 2**40
 # The dtypes of arguments that a result's dtype may follow, and those that it may have whatever they are.
 _GIVEN = (torch.float32, torch.bfloat16)
 _FIXED = (torch.float32, torch.bfloat16, torch.float16)
@@ -60,6 +62,31 @@ def takes_float64(
     where PyTorch's own kernel has constants of float32, as the gradient of hardsigmoid."""
     sample = assumption.sample(0)
     return not _computes_in_narrow_dtypes(function, sample) and _is_exact(function, sample, forward, backward)
+
+
+def takes_float16(function: Function, assumption: Any) -> bool:
+    """Whether the function takes tensors of float16: not where it sets elements to a number that is too large."""
+    values = assumption.sample(0).values
+    try:
+        function.call(*(v.half() if _is_float(v) else v for v in values.values()))
+    except RuntimeError as error:
+        return "overflow" not in str(error)
+    return True
+
+
+def refused_places(function: Function, assumption: Any) -> list[str]:
+    """The tensors of places that the function refuses where a row does not have them, on either side."""
+    values = assumption.sample(0).values
+
+    def refuses(name: str, place: int) -> bool:
+        try:
+            function.call(*{**values, name: torch.full_like(values[name], place)}.values())
+        except (IndexError, RuntimeError):
+            return True
+        return False
+
+    places = [name for name, dtype in assumption.dtypes.items() if dtype == "int"]
+    return [name for name in places if all(refuses(name, place) for place in (-_FAR, _FAR))]
 
 
 def fixed_dtypes(function: Function, assumption: Any) -> list[str | None]:

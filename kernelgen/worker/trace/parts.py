@@ -22,6 +22,8 @@ from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
 _MOST_LANES = 8  # That one operator computes.
 _SUMS = ("sum", "mean")
+# What joins the results of reductions of lanes.
+_JOINED = {"sum": "add", "mean": "add", "amax": "maximum", "amin": "minimum"}
 
 
 def moves_elements(target: Any) -> bool:
@@ -67,7 +69,8 @@ class PartsReader(Reader):
         if cut == WHOLE:
             return self._new_lane(known, value.shape)
         lanes = [{**known, "part": part, "cut": cut.as_dict()} for part in range(cut.parts)]
-        return cut.join([self._new_lane(lane, self.sample.shape) for lane in lanes])
+        shape = self.sample.shape[-value.ndim :]  # Of vectors, the elements of a row alone.
+        return cut.join([self._new_lane(lane, shape) for lane in lanes])
 
     def _new_lane(self, known: dict[str, Any], shape: Sequence[int]) -> Tensor:
         """The numbers of a tensor that is one lane; of what has no places, in any shape."""
@@ -85,16 +88,42 @@ class PartsReader(Reader):
             raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
         if name in FILLED:
             return self._new_lane(filled(name, node), value.shape)
+        if name == "broadcast_in_dim":
+            return self._named(node, _broadcast_in_dim(self.numbers[node.args[0]], *node.args[1:3]))
         if name == "copy_":  # As decompositions of what works in place have it.
             return self._named(node, self.numbers[node.args[1]].broadcast_to(value.shape))
         if name in REDUCTIONS and (lane := self._only_lane(self.numbers[node.args[0]])) is not None:
             self.known[node.args[0]] = self.lanes[lane]
             return self._named(node, self._new_lane(self._call(node), value.shape))
+        if name in _JOINED and (lanes := self._lanes_of_rows(node)):
+            return self._named(node, self._new_lane(self._reduced_together(name, node, lanes), value.shape))
         if name in _SUMS:
             return self._summed(name, node)
         if torch.Tag.pointwise not in node.target.tags and name not in CASTS:
             raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
         return self._computed(node)
+
+    def _lanes_of_rows(self, node: fx.Node) -> list[int]:
+        """The lanes that lie one after the other in rows that are reduced as a whole; none where it is another tensor,
+        or another reduction."""
+        numbers, columns = self.numbers[node.args[0]], self.sample.shape[-1]
+        dims = node.args[1] if len(node.args) > 1 else None
+        is_last = dims is not None and [dim % numbers.ndim for dim in dims] == [numbers.ndim - 1]
+        parts = numbers.shape[-1] // columns if is_last and numbers.shape[-1] % columns == 0 else 0
+        lanes = [self._lane(part) for part in Cut(parts).split(numbers)] if parts > 1 else [None]
+        return [] if None in lanes else lanes
+
+    def _reduced_together(self, name: str, node: fx.Node, lanes: Sequence[int]) -> dict[str, Any]:
+        """A reduction of rows that are joined of lanes: that of each, taken together."""
+        value = node.meta["val"]
+        op = {"mean": "sum"}.get(name, name)
+        every = [self._add(f"row_{op}", [self.lanes[lane]], value, None, "row") for lane in lanes]
+        total = every[0]
+        for other in every[1:]:
+            total = self._add(_JOINED[name], [total, other], value)
+        if name == "mean":
+            total = self._add("div", [total, constant(float(len(lanes) * self.sample.columns))], value)
+        return self._noted(node, total)
 
     def _moved(self, node: fx.Node) -> Any:
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda argument: self.numbers[argument])
@@ -232,6 +261,14 @@ class PartsReader(Reader):
     def _part_of_output(self, value: Tensor, known: dict[str, Any]) -> dict[str, Any]:
         refuse_other_dtype(value, known)
         return known | {"kind": "element", "keeps": False}
+
+
+def _broadcast_in_dim(tensor: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+    """A tensor whose dimensions are these of a larger shape."""
+    sizes = [1] * len(shape)
+    for dim, size in zip(dims, tensor.shape, strict=True):
+        sizes[dim] = size
+    return tensor.reshape(sizes).expand(shape)
 
 
 def _is_anywhere(known: Mapping[str, Any]) -> bool:

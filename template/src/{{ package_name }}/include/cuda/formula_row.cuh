@@ -702,17 +702,18 @@ class FormulaRow {
           Vector<uint8_t, N> codes;
 #pragma unroll
           for (int k = 0; k < N; ++k) codes[k] = static_cast<uint8_t>(static_cast<int>(widen(results[i][k])));
-          store_result<kSize>(tensors_.codes[i], first, codes);
+          store_result<kSize>(tensors_.codes[i], 0, first, codes);
           continue;
         }
       }
-      store_result<kSize>(tensors_.results[i].values, first, results[i]);
+      const bool is_joined = Tensors::kJoined >> i & 1;
+      store_result<kSize>(tensors_.results[i].values, is_joined ? tensors_.joined[i] : 0, first, results[i]);
     }
   }
 
-  // `values`: of all rows; null: not needed.
+  // `values`: of all rows; null: not needed. `joined`: of how many parts the result's rows are joined; 0: of none.
   template <int kSize, typename Element>
-  __device__ void store_result(Element* values, Index first, const Vector<Element, N>& result) const {
+  __device__ void store_result(Element* values, int joined, Index first, const Vector<Element, N>& result) const {
     const Index n = elements();
     if (!values) return;
     const Operand<T>& layout = tensors_.layout;
@@ -724,10 +725,10 @@ class FormulaRow {
       }
       return;
     }
-    Element* const row = values + row_ * n;
+    Element* const row = values + (joined ? row_ * joined : row_) * n;
     if constexpr (kSize == 1) {
       row[first] = result[0];
-    } else if (kAligned || kPeeled || (first >= 0 && first + N <= n)) {
+    } else if (kAligned || (!joined && (kPeeled || (first >= 0 && first + N <= n)))) {
       store_evict_last(row + first, 0, result);
     } else {
 #pragma unroll

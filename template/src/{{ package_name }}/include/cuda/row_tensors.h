@@ -27,7 +27,8 @@ constexpr int64_t slices_of_terms(int64_t rows) {
 // results of rows, and results with a number or a place for each row. A place is that of an element in its row. A
 // result that is null is not needed. kLate has a bit for each input that only the last pass reads, and that all rows
 // may have in common; kCodes one for each result of rows that is integers of 8 bits, signed or not: every T holds them.
-// Wide numbers and results are of float32 whatever T is; flags are truth values.
+// Wide numbers and results are of float32 whatever T is; flags are truth values. kJoined has a bit for each result of
+// rows that is a part of a longer row, of `joined` such parts.
 template <
     typename T,
     int kInputs_,
@@ -40,7 +41,8 @@ template <
     int kCodes_ = 0,
     int kWideNumbers_ = 0,
     int kWideResults_ = 0,
-    int kFlagResults_ = 0>
+    int kFlagResults_ = 0,
+    int kJoined_ = 0>
 struct RowTensors {
   using Element = T;
   using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -57,12 +59,14 @@ struct RowTensors {
   static constexpr int kWideNumbers = kWideNumbers_;
   static constexpr int kWideResults = kWideResults_;
   static constexpr int kFlagResults = kFlagResults_;
+  static constexpr int kJoined = kJoined_;
 
   Rows rows;
   Operand<T> layout;  // of the results
   Operand<T> inputs[kInputs + 1];
   const T* numbers[kNumbers + 1];
   Gradient<T> results[kResults + 1];
+  int joined[kJoined ? kResults : 1] = {};
   uint8_t* codes[kCodes ? kResults : 1] = {};  // the results of kCodes instead
   T* row_results[kRowResults + 1];
   const int64_t* places[kPlaces + 1];

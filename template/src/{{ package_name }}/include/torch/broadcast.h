@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checks.h"
@@ -135,6 +136,35 @@ class Broadcast {
       parts = joined(row_);
     }
     set_rows(parts, joined(other_dimensions()), first);
+  }
+
+  // The same of rows of the last dimension, of tensors some of which are cut into parts that lie one after the other:
+  // a row is as long as a part.
+  Broadcast(std::initializer_list<CutArgument> tensors, std::vector<int64_t> row) : row_(std::move(row)) {
+    const CutArgument& first = *tensors.begin();
+    for (const CutArgument& tensor : tensors) {
+      if (tensor.cut.parts > 1) check_parts(tensor, first);
+      if (sizes_.empty()) {
+        sizes_ = part_sizes(tensor);
+        row_[0] = rank() - 1;
+      }
+      check_repeated(tensor);
+      copies_.push_back(as_numbers(tensor.argument.tensor, first.argument.tensor));
+      const checks::Tensor& read = copy_of(copies_.size() - 1, tensor.argument.tensor);
+      turns_.push_back(1);
+      if (tensor.cut.parts == 1) {
+        offsets_.push_back(0);
+        strides_.push_back(strides_in_rows(read));
+        continue;
+      }
+      const std::vector<int64_t> of_part = part_sizes(tensor);
+      offsets_.push_back(read.stride(read.dim() - 1) * of_part.back());
+      strides_.push_back(strides_of(of_part, read.strides()));
+    }
+    strides_.push_back(contiguous_strides());
+    collapsed_.resize(strides_.size());
+    const std::vector<int64_t> parts = joined(row_);
+    set_rows(parts, joined(other_dimensions()), first.argument);
   }
 
   // The shape of results.
@@ -284,6 +314,21 @@ class Broadcast {
           "has shape " + checks::shape_text(sizes),
           "a last dimension of " + std::to_string(parts * n) + " beside " + first.argument.name + " of shape " +
               checks::shape_text(first.argument.tensor.sizes()));
+    }
+  }
+
+  // Refuses a tensor whose parts are not repeated to the rows, as PyTorch repeats them.
+  void check_repeated(const CutArgument& tensor) const {
+    const std::vector<int64_t> sizes = part_sizes(tensor);
+    bool fits = sizes.size() <= sizes_.size();
+    for (size_t i = 1; fits && i <= sizes.size(); ++i) {
+      fits = sizes[sizes.size() - i] == sizes_[sizes_.size() - i] || (sizes[sizes.size() - i] == 1 && i > 1);
+    }
+    if (!fits) {
+      checks::refuse(
+          tensor.argument,
+          "has shape " + checks::shape_text(tensor.argument.tensor.sizes()),
+          "a shape that broadcasts to " + checks::shape_text(sizes_));
     }
   }
 

@@ -128,7 +128,8 @@ class RowOnCpu {
     if (!values) return nullptr;
     Operand<T> layout = tensors_.layout;
     layout.data = values;
-    return values + (layout.row(index_) - layout.data) + layout.offset(tensors_.rows, row.begin);
+    const int64_t joined = Tensors::kJoined >> k & 1 ? tensors_.joined[k] : 1;
+    return values + (layout.row(index_) - layout.data) * joined + layout.offset(tensors_.rows, row.begin);
   }
 
   const Tensors& tensors_;
