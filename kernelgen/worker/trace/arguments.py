@@ -153,9 +153,11 @@ def assumptions(
                 if recipe == "pointwise" and may_cut:
                     yield from _cut(plain, tensors)
                 if recipe == "row_wise":
+                    of_parts = list(_cut_rows(plain, tensors)) if may_cut else []
+                    # Of several tensors there are many ways to be no rows: the likely ones come first.
+                    yield from (cut for cut in of_parts if set(cut.kinds.values()) == {"element"})
                     yield from _of_rows(plain, tensors)
-                if recipe == "row_wise" and may_cut:
-                    yield from _cut_rows(plain, tensors)
+                    yield from (cut for cut in of_parts if set(cut.kinds.values()) != {"element"})
 
 
 def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:

@@ -16,7 +16,7 @@ from torch import Tensor, fx
 
 from kernelgen.worker.trace.cut import WHOLE, Cut
 from kernelgen.worker.trace.graph import Graph, Sample, constant, dtype_of, filled, refuse_other_dtype
-from kernelgen.worker.trace.operators import CASTS, FILLED, MOVES, REDUCTIONS, operator_of, spelled
+from kernelgen.worker.trace.operators import BINARY, CASTS, FILLED, MOVES, REDUCTIONS, UNARY, operator_of, spelled
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
@@ -99,7 +99,7 @@ class PartsReader(Reader):
             return self._named(node, self._new_lane(self._reduced_together(name, node, lanes), value.shape))
         if name in _SUMS:
             return self._summed(name, node)
-        if torch.Tag.pointwise not in node.target.tags and name not in CASTS:
+        if torch.Tag.pointwise not in node.target.tags and name not in (*CASTS, *UNARY, *BINARY):
             raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
         return self._computed(node)
 

@@ -293,7 +293,7 @@ class Broadcast {
   static std::vector<int64_t> part_sizes(const CutArgument& tensor) {
     const auto whole = tensor.argument.tensor.sizes();
     std::vector<int64_t> sizes(whole.begin(), whole.end());
-    sizes.back() /= tensor.cut.parts;
+    if (tensor.cut.parts > 1) sizes.back() /= tensor.cut.parts;
     return sizes;
   }
 
@@ -322,7 +322,8 @@ class Broadcast {
     const std::vector<int64_t> sizes = part_sizes(tensor);
     bool fits = sizes.size() <= sizes_.size();
     for (size_t i = 1; fits && i <= sizes.size(); ++i) {
-      fits = sizes[sizes.size() - i] == sizes_[sizes_.size() - i] || (sizes[sizes.size() - i] == 1 && i > 1);
+      const int64_t size = sizes[sizes.size() - i];
+      fits = size == 1 || size == sizes_[sizes_.size() - i];
     }
     if (!fits) {
       checks::refuse(
