@@ -61,6 +61,9 @@ ROWS_BUILT = (
     "flags_and_counts",
     "margin_by_pair",
     "padded_softmax",
+    # Rows that are parts of longer ones, of results too.
+    "gated_halves",
+    "turned_norm",
 )
 FUZZED = (
     "gelu_bias",

@@ -174,3 +174,17 @@ def padded_softmax(scores: Tensor, lengths: Tensor) -> Tensor:
     """Places in a row beside a number of it."""
     padding = torch.arange(scores.shape[-1], device=scores.device) > lengths[:, None]
     return scores.masked_fill(padding, -1e9).softmax(-1)
+
+
+def gated_halves(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """A row is half of the last dimension."""
+    hidden, gate = x.chunk(2, -1)
+    hidden = hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + eps)
+    return hidden * weight * F.silu(gate)
+
+
+def turned_norm(x: Tensor, cos: Tensor, sin: Tensor, eps: float = 1e-6) -> Tensor:
+    """A norm of both halves before a rotary embedding, whose result is joined of halves."""
+    x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    first, second = x.chunk(2, -1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)

@@ -117,6 +117,11 @@ def _call(kind: str, value: Value) -> str:
     return _CALLS.get(kind) or _CALLS_BY_DTYPE.get(value.dtype, "put")
 
 
+def _type_of_result(value: Value) -> str:
+    """The type of a result in a formula: rows on a CPU take a code as a number, those on a GPU as the byte it is."""
+    return "auto" if value.dtype in ("int8", "uint8") else "Number"
+
+
 class _Rows:
     def __init__(
         self,
@@ -306,7 +311,8 @@ class _Rows:
         row = self._row_of(values)
         assigned = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(names, texts, strict=True)])
         given = self._parameters(values)
-        parameters = ", ".join([*([given] if given else []), *(f"Number& {name}" for name in names)])
+        results = [f"{_type_of_result(v)}& {name}" for name, v in zip(names, values, strict=True)]
+        parameters = ", ".join([*([given] if given else []), *results])
         self._call(f"{row}.write([&]({parameters}) {{", assigned)
 
     def _running(self, values: list[Value]) -> Node | None:
@@ -334,7 +340,8 @@ class _Rows:
         self.names[running.index] = total
         assigned = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(names, texts, strict=True)])
         given = self._parameters(values)
-        parameters = ", ".join([*([given] if given else []), f"Number {total}", *(f"Number& {n}" for n in names)])
+        results = [f"{_type_of_result(v)}& {name}" for name, v in zip(names, values, strict=True)]
+        parameters = ", ".join([*([given] if given else []), f"Number {total}", *results])
         self._call(f"row.{_RUNNING[running.op]}({term}, [&]({parameters}) {{", assigned)
 
     def _body(self, values: list[Value], finish: Callable[[list[str]], list[str]]) -> list[str]:

@@ -667,27 +667,51 @@ class FormulaRow {
     f(access, k, place, widen(vectors[kPlaces][k])...);
   }
 
-  using Results = Vector<T, N>[Tensors::kResults + 1];
+  // The results of an element, as a formula assigns them: a code is an integer already.
+  struct Numbers {
+    Number numbers[Tensors::kResults + 1];
+    uint8_t codes[Tensors::kCodes ? Tensors::kResults : 1];
+
+    template <size_t kPlace>
+    __device__ auto& result() {
+      if constexpr ((Tensors::kCodes >> kPlace & 1) != 0) {
+        return codes[kPlace];
+      } else {
+        return numbers[kPlace];
+      }
+    }
+  };
+
+  struct Results {
+    Vector<T, N> values[Tensors::kResults + 1];
+    Vector<uint8_t, N> codes[Tensors::kCodes ? Tensors::kResults : 1];
+  };
 
   template <typename F, size_t... kPlaces>
   __device__ void write(F f, std::index_sequence<kPlaces...>) {
     Results results;
     const auto compute = [&](int access, int k, Index place, auto... values) {
-      Number numbers[Tensors::kResults + 1];
-      invoke(f, place, values..., numbers[kPlaces]...);
+      Numbers numbers;
+      invoke(f, place, values..., numbers.template result<kPlaces>()...);
       keep(access, k, numbers, results);
     };
     each<true>(compute, [&](Index first, auto size) { store_results<size>(first, results); });
   }
 
   // Results of element k of an access, rounded, and as terms of sums over the rows.
-  __device__ void keep(int access, int k, const Number (&numbers)[Tensors::kResults + 1], Results& results) {
+  __device__ void keep(int access, int k, const Numbers& numbers, Results& results) {
 #pragma unroll
     for (int i = 0; i < Tensors::kResults; ++i) {
-      results[i][k] = static_cast<T>(numbers[i]);
+      if constexpr (Tensors::kCodes != 0) {
+        if (Tensors::kCodes >> i & 1) {
+          results.codes[i][k] = numbers.codes[i];
+          continue;
+        }
+      }
+      results.values[i][k] = static_cast<T>(numbers.numbers[i]);
       if constexpr (Kernel::kSummed != 0) {
         if (Kernel::kSummed >> i & 1)
-          (access < kHeld ? sums_.results[i].sums[access][k] : sums_.edges[i]) += numbers[i];
+          (access < kHeld ? sums_.results[i].sums[access][k] : sums_.edges[i]) += numbers.numbers[i];
       }
     }
   }
@@ -699,15 +723,12 @@ class FormulaRow {
     for (int i = 0; i < Tensors::kResults; ++i) {
       if constexpr (Tensors::kCodes != 0) {
         if (Tensors::kCodes >> i & 1) {
-          Vector<uint8_t, N> codes;
-#pragma unroll
-          for (int k = 0; k < N; ++k) codes[k] = static_cast<uint8_t>(static_cast<int>(widen(results[i][k])));
-          store_result<kSize>(tensors_.codes[i], 0, first, codes);
+          store_result<kSize>(tensors_.codes[i], 0, first, results.codes[i]);
           continue;
         }
       }
       const bool is_joined = Tensors::kJoined >> i & 1;
-      store_result<kSize>(tensors_.results[i].values, is_joined ? tensors_.joined[i] : 0, first, results[i]);
+      store_result<kSize>(tensors_.results[i].values, is_joined ? tensors_.joined[i] : 0, first, results.values[i]);
     }
   }
 
@@ -880,7 +901,7 @@ class FormulaRow {
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       if (!is_inside(first, k)) continue;
-      Number numbers[Tensors::kResults + 1];
+      Numbers numbers;
       call_running(
           f,
           first + k,
@@ -898,10 +919,10 @@ class FormulaRow {
       F& f,
       Index place,
       Number running,
-      Number (&numbers)[Tensors::kResults + 1],
+      Numbers& numbers,
       std::index_sequence<kOutputs...>,
       Values... values) {
-    invoke(f, place, values..., running, numbers[kOutputs]...);
+    invoke(f, place, values..., running, numbers.template result<kOutputs>()...);
   }
 
   Group& group_;
