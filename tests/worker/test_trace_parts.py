@@ -111,5 +111,5 @@ def test_parts_of_rows_are_reduced_in_many_ways(tmp_path, body):
 
 
 def test_rows_of_parts_that_take_turns_have_no_kernels(tmp_path):
-    with pytest.raises(RefusedError, match="the operator aten.slice"):
+    with pytest.raises(RefusedError, match=r"the operator aten\.amax"):
         trace_text(tmp_path, "return x[..., ::2] * x[..., 1::2].softmax(-1)")
