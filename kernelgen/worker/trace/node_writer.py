@@ -1,5 +1,6 @@
 """Appends nodes to a graph, and follows where a place outside of its row has to be seen in results."""
 
+import math
 from typing import Any
 
 from torch import Tensor, fx
@@ -103,6 +104,6 @@ def _is_place(op: str, arguments: list[dict[str, Any]]) -> bool:
         terms = arguments[1:] if op == "where" else arguments
         constants = [argument["constant"] for argument in terms if "constant" in argument]
         others = [argument for argument in terms if "constant" not in argument]
-        is_whole = all(number == int(number) for number in constants)
+        is_whole = all(math.isfinite(number) and number == int(number) for number in constants)
         return is_whole and bool(others) and all(argument["dtype"] == "int" for argument in others)
     return op in ("row_argmax", "row_argmin")
