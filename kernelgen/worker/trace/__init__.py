@@ -170,6 +170,8 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
         try:
             return _under(replace(assumption, dims=other.dims), function)
         except RefusedError as refused:
+            if len(other.dims) == assumption.rank and not assumption.sums_all:
+                return _under_its_rows(replace(assumption, sums_all=True), function)
             raise other if other.is_of_gradient else refused from refused
 
 

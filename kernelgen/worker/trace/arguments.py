@@ -37,7 +37,8 @@ class Assumption:
     PyTorch's of the reference then. `near`: floats are drawn near their defaults, where a function that refuses others
     takes them. `cuts`: the tensors that are as large as several parts of the shape of the others; None where nothing is
     cut, or joined of parts. `coordinates`: values may depend on where an element lies in the last two dimensions, which
-    are of one size where they are `square`."""
+    are of one size where they are `square`. `sums_all`: sums of all elements are taken row by row, beside what else is
+    computed of rows."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -52,6 +53,7 @@ class Assumption:
     cuts: dict[str, Cut] | None = None
     coordinates: bool = False
     square: bool = False
+    sums_all: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
@@ -102,7 +104,7 @@ class Assumption:
         dims = (k % self.rank,) if self.dim else self.dims
         shape = _SIZES[k][: self.rank]
         shape = (*shape[:-2], shape[-1], shape[-1]) if self.square else shape
-        sample = Sample({}, self.kinds, shape, dims, self.cuts, self.coordinates)
+        sample = Sample({}, self.kinds, shape, dims, self.cuts, self.coordinates, self.sums_all)
         values, position = sample.values, 0
         for argument in self.arguments:
             name, base = argument["name"], _base(argument)

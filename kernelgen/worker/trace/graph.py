@@ -49,6 +49,7 @@ class Sample:
     dims: tuple[int, ...]
     cuts: dict[str, Cut] | None = None  # Of tensors of which `shape` is that of a part; None where nothing is cut.
     coordinates: bool = False  # Whether values may depend on where an element lies.
+    sums_all: bool = False  # Whether a sum of all elements is one of all rows: each row is a sum before it.
 
     def cut(self, name: str) -> Cut:
         return (self.cuts or {}).get(name, WHOLE)

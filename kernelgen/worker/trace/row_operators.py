@@ -29,7 +29,7 @@ class RowOperators(NodeWriter):
             raise RefusedError(f"{name} of something else than whole rows", 2)
         if reduced == self.sample.dims:
             return self._rows(name, argument, node, value)
-        if len(reduced) == len(self.sample.shape) and name in ("sum", "mean"):  # Of all rows.
+        if self.sample.sums_all and len(reduced) == len(self.sample.shape) and name in ("sum", "mean"):
             of_row = self._add("row_sum", [argument], value, None, "row")
             total = self._add("total", [of_row], value, None, "total")
             if name == "mean":

@@ -92,8 +92,8 @@ class FormulaRow {
   static constexpr int kMostSums = 4;
   Number given_numbers[kMostSums];  // that all rows have in common
   float wide_given_numbers[kMostSums];
-  Number terms[kMostSums] = {};     // of sums over all rows
-  const Number* totals = nullptr;   // these sums
+  Number terms[kMostSums] = {};    // of sums over all rows
+  const Number* totals = nullptr;  // these sums
   // Of a row in parts: the results of each part's reduction i from partial[i * partial_stride] on.
   PartialResult<Number>* partial = nullptr;
   int64_t partial_stride = 0;

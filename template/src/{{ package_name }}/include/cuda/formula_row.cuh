@@ -916,12 +916,7 @@ class FormulaRow {
 
   template <typename F, size_t... kOutputs, typename... Values>
   __device__ static void call_running(
-      F& f,
-      Index place,
-      Number running,
-      Numbers& numbers,
-      std::index_sequence<kOutputs...>,
-      Values... values) {
+      F& f, Index place, Number running, Numbers& numbers, std::index_sequence<kOutputs...>, Values... values) {
     invoke(f, place, values..., running, numbers.template result<kOutputs>()...);
   }
 
