@@ -67,6 +67,12 @@ def test_a_row_has_truth_values_and_counts(tmp_path, body, dtype):
     assert dtypes(trace_text(tmp_path, body)) == [dtype]
 
 
+def test_the_first_of_the_largest_is_the_largest(tmp_path):
+    assert dtypes(trace_text(tmp_path, "return tuple(x.softmax(-1).topk(1))")) == ["float", "int"]
+    with pytest.raises(RefusedError, match=r"the operator aten\.topk"):
+        trace_text(tmp_path, "return tuple(x.topk(2))")
+
+
 def test_what_a_mask_chooses_is_set(tmp_path):
     facts = trace_text(tmp_path, "y = x.clone(); y[y < 0] = 0; y += 1; return y.mul_(2)")
     assert [node["op"] for node in facts["paths"][0]["forward"]["nodes"]] == ["lt", "where", "add", "mul"]

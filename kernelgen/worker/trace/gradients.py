@@ -61,4 +61,18 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
 
 
-_FUNCTIONS = {functional.one_hot: _one_hot, torch.prod: _product, Tensor.prod: _product}
+def _top(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """The first of the largest numbers, with its place, is the largest of all."""
+    if k != 1:
+        return torch.topk(input, k, dim, largest, sorted)
+    values, places = torch.max(input, dim, keepdim=True) if largest else torch.min(input, dim, keepdim=True)
+    return values, places
+
+
+_FUNCTIONS = {
+    functional.one_hot: _one_hot,
+    torch.prod: _product,
+    Tensor.prod: _product,
+    torch.topk: _top,
+    Tensor.topk: _top,
+}
