@@ -11,7 +11,7 @@ from kernelgen.scaffold.formula.graph import Graph
 from kernelgen.scaffold.formula.values import value_of
 
 # How a row calls what it has one of.
-_MEMBERS = {"float": "number", "bool": "number", "int": "place", "float32": "wide_number"}
+_MEMBERS = {"float": "number", "bool": "flag", "int": "place", "float32": "wide_number"}
 
 # The same of what all rows have in common.
 _GIVEN = {"float": "given", "float32": "wide_given"}
@@ -62,7 +62,7 @@ def late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
 
 def is_light(tensors: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]], operations: int) -> bool:
     """Whether a kernel needs few registers: it reads one tensor of rows, and writes numbers alone. A multiprocessor has
-    more of its blocks then, some of which load while others wait: a loss of float32 took 0.87 of its time on an H100."""
+    more of its blocks then, some of which load while others wait: a loss took 0.87 of its time on an H100."""
     held = [tensor for tensor in tensors if tensor["kind"] == "element" and tensor["used"]]
     return len(held) == 1 and all(result["kind"] != "element" for result in results) and operations <= _LIGHT
 

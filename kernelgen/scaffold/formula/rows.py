@@ -79,7 +79,7 @@ def lines(
             row, term for what the row adds to a sum over all, or total for what is computed of such sums; wide before
             row or total: of float32, whatever the elements are.
         row_inputs: the names of the tensors with a number, or a place, for each row, and of numbers that all rows have
-            in common; and how the row calls them: number, place, given or total, and
+            in common; and how the row calls them: number, place, flag, given or total, and
             wide_number or wide_given where they are of float32, whatever the elements are.
         taken: names that variables cannot have.
     """
@@ -143,8 +143,8 @@ class _Rows:
         for name, member in _OF_ROWS.items():
             if name in self.graph.names():
                 self.text.append(f"const Number {name} = row.{member}();")
-        for member in ("number", "wide_number", "place", "given", "wide_given", "total"):
-            kind = "int64_t" if member == "place" else "Number"
+        for member in ("number", "wide_number", "place", "flag", "given", "wide_given", "total"):
+            kind = {"place": "int64_t", "flag": "bool"}.get(member, "Number")
             for i, name in enumerate(name for name, called in self.row_inputs if called == member):
                 self.text.append(f"const {kind} {name} = row.{member}({i});")
         for nodes in self._steps():

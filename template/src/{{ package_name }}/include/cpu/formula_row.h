@@ -69,7 +69,8 @@ template <
     int kPlaceResults = 0,
     int kWideNumbers = 0,
     int kWideResults = 0,
-    int kFlagResults = 0>
+    int kFlagResults = 0,
+    int kFlags = 0>
 class FormulaRow {
  public:
   using Number = Number_;
@@ -87,6 +88,7 @@ class FormulaRow {
   Number row_results[kRowResults + 1];
   int64_t place_results[kPlaceResults + 1];
   float wide_numbers[kWideNumbers + 1];
+  bool flags[kFlags + 1];
   float wide_results[kWideResults + 1];
   bool flag_results[kFlagResults + 1];
   static constexpr int kMostSums = 4;
@@ -110,6 +112,8 @@ class FormulaRow {
   Number number(int i) const { return numbers[i]; }
 
   Number wide_number(int i) const { return wide_numbers[i]; }
+
+  bool flag(int i) const { return flags[i]; }
 
   int64_t place(int i) const { return places[i]; }
 

@@ -294,6 +294,8 @@ class FormulaRow {
 
   __device__ Number wide_number(int i) const { return valid_ ? tensors_.wide_numbers[i][row_] : 0; }
 
+  __device__ bool flag(int i) const { return valid_ && tensors_.flags[i][row_]; }
+
   __device__ int64_t place(int i) const { return valid_ ? tensors_.places[i][row_] : 0; }
 
   // 0; NaN for a place that the row does not have, which makes what is computed of its element NaN: the host learns of

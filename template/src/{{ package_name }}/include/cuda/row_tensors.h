@@ -42,7 +42,8 @@ template <
     int kWideNumbers_ = 0,
     int kWideResults_ = 0,
     int kFlagResults_ = 0,
-    int kJoined_ = 0>
+    int kJoined_ = 0,
+    int kFlags_ = 0>
 struct RowTensors {
   using Element = T;
   using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -60,6 +61,7 @@ struct RowTensors {
   static constexpr int kWideResults = kWideResults_;
   static constexpr int kFlagResults = kFlagResults_;
   static constexpr int kJoined = kJoined_;
+  static constexpr int kFlags = kFlags_;
 
   Rows rows;
   Operand<T> layout;  // of the results
@@ -72,6 +74,7 @@ struct RowTensors {
   const int64_t* places[kPlaces + 1];
   int64_t* place_results[kPlaceResults + 1];
   const float* wide_numbers[kWideNumbers + 1];
+  const bool* flags[kFlags + 1];
   float* wide_results[kWideResults + 1];
   bool* flag_results[kFlagResults + 1];
 

@@ -35,7 +35,8 @@ class RowOnCpu {
       Tensors::kPlaceResults,
       Tensors::kWideNumbers,
       Tensors::kWideResults,
-      Tensors::kFlagResults>;
+      Tensors::kFlagResults,
+      Tensors::kFlags>;
 
   static_assert(Row::kMostSums == kMostTotals, "a row has room for all sums");
 
@@ -72,6 +73,7 @@ class RowOnCpu {
     }
     for (int k = 0; k < Tensors::kNumbers; ++k) row.numbers[k] = static_cast<accumulate_t<T>>(tensors_.numbers[k][i]);
     for (int k = 0; k < Tensors::kPlaces; ++k) row.places[k] = tensors_.places[k][i];
+    for (int k = 0; k < Tensors::kFlags; ++k) row.flags[k] = tensors_.flags[k][i];
     for (int k = 0; k < Tensors::kWideNumbers; ++k) row.wide_numbers[k] = tensors_.wide_numbers[k][i];
     for (int k = 0; k < Tensors::kResults; ++k) {
       row.results[k] = results_[k].room(is_dense() ? result(k) : nullptr, n);
