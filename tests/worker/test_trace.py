@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from kernelgen.scaffold.schema.from_python import reference  # noqa: E402
 from kernelgen.worker.trace import traced  # noqa: E402
-from kernelgen.worker.trace.check import evaluate  # noqa: E402
+from kernelgen.worker.trace.evaluate import evaluate  # noqa: E402
 from kernelgen.worker.trace.graph import Sample  # noqa: E402
 from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402
 from tests.conftest import locked, shared_folder  # noqa: E402
