@@ -37,6 +37,8 @@ BUILT = (
     # Integers, and values that depend on where an element lies.
     "codes_and_errors",
     "distance_bias",
+    # Results of dtypes of their own.
+    "rounded_parts",
 )
 ROWS_BUILT = (
     "softmax",
@@ -54,6 +56,14 @@ ROWS_BUILT = (
     "chosen",
     "smooth_cross_entropy",
     "quantized",
+    # Results of float32 whatever the rows are, truth values, counts; a mask of rows, and places in them.
+    "wide_loss",
+    "flags_and_counts",
+    "margin_by_pair",
+    "padded_softmax",
+    # Rows that are parts of longer ones, of results too.
+    "gated_halves",
+    "turned_norm",
 )
 FUZZED = (
     "gelu_bias",
@@ -66,11 +76,20 @@ FUZZED = (
     "rotate_fours",
     "codes_and_errors",
     "distance_bias",
+    "rounded_parts",
     *ROWS_BUILT,
 )
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
 EMULATED = ("gelu_bias", "hysteresis", "layer", "softmax", "upcast", "batch_norm", "mean_of", "survey", "running_sum")
-EMULATED += ("smooth_cross_entropy", "sliced_swiglu", "rotate_pairs", "causal_mask", "distance_bias")
+EMULATED += (
+    "smooth_cross_entropy",
+    "sliced_swiglu",
+    "rotate_pairs",
+    "causal_mask",
+    "distance_bias",
+    "wide_loss",
+    "flags_and_counts",
+)
 # One of each recipe, with vectors beside the tensors; and one with sums over all rows, products and running totals.
 SAMPLE = ("gelu_bias", "survey")
 in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))

@@ -295,3 +295,10 @@ def sliding_window(x: Tensor, width: int = 4) -> Tensor:
     row = torch.arange(x.shape[-2], device=x.device)[:, None]
     column = torch.arange(x.shape[-1], device=x.device)
     return torch.where((column <= row) & (column > row - width), x, 0.0)
+
+
+def rounded_parts(x: Tensor, scale: float = 255.0) -> tuple[Tensor, Tensor]:
+    """Results of dtypes of their own, of what is set where a mask says so, by a function of a scalar."""
+    y = x * (1 / math.log1p(scale))
+    y[x < 0] = 0
+    return y.to(torch.bfloat16), y.float()

@@ -146,3 +146,45 @@ def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
     """Integers beside the scale of each row."""
     scale = x.abs().amax(-1, keepdim=True) / 127 + 1e-6
     return torch.round(x / scale).clamp(-128, 127).to(torch.int8), scale
+
+
+def wide_loss(logits: Tensor, target: Tensor, ignored: int = -100) -> Tensor:
+    """Of float32 whatever the logits are, and 0 where a target is none."""
+    chosen = logits.float().log_softmax(-1).gather(-1, target.clamp(min=0).unsqueeze(-1))[..., 0]
+    return torch.where(target == ignored, 0.0, -chosen)
+
+
+def brier(logits: Tensor, target: Tensor) -> Tensor:
+    classes = F.one_hot(target, logits.shape[-1])
+    return (logits.softmax(-1) - classes).square().sum(-1)
+
+
+def flags_and_counts(x: Tensor, limit: float = 0.5) -> tuple[Tensor, Tensor, Tensor]:
+    """A truth value and a count of each row, and one number of all in float32."""
+    return x.isnan().any(-1), (x > limit).sum(-1), x.float().square().mean()
+
+
+def margin_by_pair(a: Tensor, b: Tensor, same: Tensor, margin: float = 1.0) -> Tensor:
+    """A mask with an element for each row."""
+    distance = (a - b).square().sum(-1)
+    return torch.where(same, distance, (margin - distance).clamp(min=0))
+
+
+def padded_softmax(scores: Tensor, lengths: Tensor) -> Tensor:
+    """Places in a row beside a number of it."""
+    padding = torch.arange(scores.shape[-1], device=scores.device) > lengths[:, None]
+    return scores.masked_fill(padding, -1e9).softmax(-1)
+
+
+def gated_halves(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """A row is half of the last dimension."""
+    hidden, gate = x.chunk(2, -1)
+    hidden = hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + eps)
+    return hidden * weight * F.silu(gate)
+
+
+def turned_norm(x: Tensor, cos: Tensor, sin: Tensor, eps: float = 1e-6) -> Tensor:
+    """A norm of both halves before a rotary embedding, whose result is joined of halves."""
+    x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    first, second = x.chunk(2, -1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)

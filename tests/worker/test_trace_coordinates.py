@@ -55,14 +55,25 @@ def test_only_tensors_beside_the_first_broadcast(tmp_path):
     assert trace_text(tmp_path, body, "x: Tensor, y: Tensor")["assumption"]["broadcasts"]
 
 
+def test_places_in_a_row_are_read_beside_what_is_computed_of_it(tmp_path):
+    facts = trace_text(tmp_path, "return x.softmax(-1) * torch.arange(x.shape[-1])")
+    assert facts["assumption"]["recipe"] == "row_wise"
+
+
+def test_what_is_computed_of_coordinates_alone_is_float32(tmp_path):
+    """So is the result, whatever the tensor is."""
+    facts = trace_text(tmp_path, "return x * torch.cos(0.1 * torch.arange(x.shape[-1]))")
+    (output,) = facts["paths"][0]["forward"]["outputs"]
+    assert output["dtype"] == "float32"
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
         # There are two coordinates, and views of tensors are not taken beside them.
         ("return x + torch.arange(x.shape[0]).view(-1, 1, 1)", r"the operator aten\.arange"),
         ("return x[:, None, None] * torch.arange(x.shape[-1])", r"the operator aten\.arange"),
-        ("return x.softmax(-1) * torch.arange(x.shape[-1])", r"the operator aten\.arange"),
-        ("return x * torch.cos(0.1 * torch.arange(x.shape[-1]))", "dtype float32 for bfloat16"),
+        ("return x.softmax(-1) * torch.arange(x.shape[-2])[:, None]", r"the operator aten\.arange"),
     ],
 )
 def test_what_has_no_kernels_is_refused(tmp_path, body, reason):

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402
 
-from .test_trace import POINTWISE, trace, trace_text  # noqa: E402
+from .test_trace import POINTWISE, ROWS, trace, trace_text  # noqa: E402
 
 HALVES, TURNS = {"parts": 2, "in_turns": False}, {"parts": 2, "in_turns": True}
 WHOLE = {"parts": 1, "in_turns": False}
@@ -82,3 +82,34 @@ def test_roundings_to_float32_are_no_other_path(tmp_path):
 def test_elements_of_other_places_are_no_parts(tmp_path, body, reason):
     with pytest.raises(RefusedError, match=reason):
         trace_text(tmp_path, body)
+
+
+@pytest.mark.parametrize(("name", "joined"), [("gated_halves", 1), ("turned_norm", 2)])
+def test_rows_are_parts_of_longer_ones(name, joined):
+    facts = trace(ROWS, name)
+    (path,) = facts["paths"]
+    assert (facts["assumption"]["recipe"], facts["assumption"]["composed"]) == ("row_wise", None)
+    assert facts["assumption"]["cuts"]["x"] == {"parts": 2, "in_turns": False}
+    assert [cut["parts"] for cut in path["forward"]["cuts"]] == [joined]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a, b = x.chunk(2, -1); return a * b.softmax(-1)",
+        "a, b = x.chunk(2, -1); return torch.nn.functional.layer_norm(a, (a.shape[-1],)), b.softmax(-1)",
+        "a, b = x.chunk(2, -1); return (a - b).abs().amax(-1)",
+        "a, b, c = x.chunk(3, -1); return torch.cat((a.softmax(-1), b.softmax(-1), c.softmax(-1)), -1)",
+        "n = x.shape[-1] // 2; return x[..., :n] * x[..., n:].mean(-1, keepdim=True)",
+        "y = x / x.amax(-1, keepdim=True); return y[..., : y.shape[-1] // 2] + y[..., y.shape[-1] // 2 :]",
+    ],
+)
+def test_parts_of_rows_are_reduced_in_many_ways(tmp_path, body):
+    facts = trace_text(tmp_path, body)
+    assert facts["assumption"]["recipe"] == "row_wise"
+    assert facts["assumption"]["composed"] is None
+
+
+def test_rows_of_parts_that_take_turns_have_no_kernels(tmp_path):
+    with pytest.raises(RefusedError, match=r"the operator aten\.amax"):
+        trace_text(tmp_path, "return x[..., ::2] * x[..., 1::2].softmax(-1)")

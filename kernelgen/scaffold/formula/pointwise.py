@@ -10,7 +10,15 @@ from kernelgen.scaffold.formula import parts
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.pointwise_gradient import backward
-from kernelgen.scaffold.formula.values import DTYPES, coordinates, named_parts, names_read, plain, scalar_of, value_of
+from kernelgen.scaffold.formula.values import (
+    coordinates,
+    dtypes_of,
+    named_parts,
+    names_read,
+    plain,
+    scalar_of,
+    value_of,
+)
 
 
 def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,7 +59,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     ]
     forward = body(graphs, arguments, names, written)
     facts = {
-        "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
+        "dtypes": dtypes_of(traced),
         "broadcasts": assumption["broadcasts"],
         "tensors": tensors,
         "scalars": scalars,

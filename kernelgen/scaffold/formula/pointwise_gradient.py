@@ -9,9 +9,11 @@ from kernelgen.scaffold.formula import parts
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.values import (
+    FLOATING,
     coordinates,
     named_parts,
     names_read,
+    of_other_dtype,
     scalar_of,
     schema_text,
     unchanged,
@@ -38,7 +40,7 @@ def backward(
     inputs = [tensor for tensor, output in zip(floating, outputs, strict=True) if output is not None]
     if not inputs:
         return None
-    differentiable = [i for i, result in enumerate(results) if result["dtype"] == "float"]
+    differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
     grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
     entry = with_free_names(parse(schema_text(schema, tensors, scalars, grads, inputs)).entry())
     words = {a["name"]: a["cpp"] for a in entry["arguments"]}
@@ -46,10 +48,11 @@ def backward(
     named = dict(zip(differentiable, (words[grad] for grad in grads), strict=True))
     places_of = {argument["name"]: argument for argument in entry["arguments"]}
     dtype_of = {tensor["name"]: tensor["dtype"] for tensor in tensors}
+    dtype_of_grad = {grad: results[i]["dtype"] for grad, i in zip(grads, differentiable, strict=True)}
     cut_of = {tensor["name"]: tensor.get("cut") for tensor in tensors}
     cut_of |= {grad: results[i].get("cut") for grad, i in zip(grads, differentiable, strict=True)}
     read_by_kernel = [
-        parts.with_cut(value_of(places_of[name], dtype_of.get(name, "float")), cut_of[name])
+        parts.with_cut(value_of(places_of[name], (dtype_of | dtype_of_grad)[name]), cut_of[name])
         for name in (*grads, *dtype_of)
     ]
     gradients = [
@@ -57,7 +60,7 @@ def backward(
         for result, tensor in zip(entry["returns"], inputs, strict=True)
     ]
     result_of = {grad: results[i]["name"] for grad, i in zip(grads, differentiable, strict=True)}
-    names_of_parts = _backward_part_names(entry, read_by_kernel, gradients, part_names, result_of)
+    names_of_parts = parts_of_gradient(entry, read_by_kernel, gradients, part_names, result_of)
     of_grads = {
         (i, part): name
         for i, grad in zip(differentiable, grads, strict=True)
@@ -71,7 +74,7 @@ def backward(
         graphs.append((path["flags"], graph))
     read = names_read(graph for _, graph in graphs)
     written = parts.outputs(gradients, names_of_parts)
-    same_as = unchanged([graph for _, graph in graphs], list(named.values()))
+    same_as = of_other_dtype(unchanged([graph for _, graph in graphs], list(named.values())), results)
     copies = _copies([graph for _, graph in graphs])
     for gradient, tensor in zip(gradients, inputs, strict=True):
         same = copy = None
@@ -131,7 +134,7 @@ def _note_needs(
             operand["needed_by"] = [flags[gradient] for gradient in flags if gradient in of_it]
 
 
-def _backward_part_names(
+def parts_of_gradient(
     entry: Mapping[str, Any],
     tensors: Sequence[Mapping[str, Any]],
     gradients: Sequence[Mapping[str, Any]],

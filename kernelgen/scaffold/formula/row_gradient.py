@@ -6,12 +6,21 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from kernelgen.errors import KernelgenError
-from kernelgen.scaffold.formula import rows
+from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.graph import Graph, Node, Value
+from kernelgen.scaffold.formula.pointwise_gradient import parts_of_gradient
 from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late
 from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.totals import take_totals
-from kernelgen.scaffold.formula.values import scalar_of, schema_text, unchanged, value_of, with_free_names
+from kernelgen.scaffold.formula.values import (
+    FLOATING,
+    of_other_dtype,
+    scalar_of,
+    schema_text,
+    unchanged,
+    value_of,
+    with_free_names,
+)
 from kernelgen.scaffold.schema.parser import parse
 
 # A kernel adds up the gradients of targets beside those of weights as long as its threads have registers for the sums,
@@ -26,54 +35,74 @@ def backward(
     scalars: Sequence[Mapping[str, Any]],
     results: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, str],
+    part_names: Mapping[tuple[str, int], str],
 ) -> dict[str, Any] | None:
     if path["backward"] is None:
         return None
     floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
-    outputs = path["backward"]["outputs"]
-    inputs = [tensor for tensor, output in zip(floating, outputs, strict=True) if output is not None]
+    outputs = parts.first_of_results(path["backward"])
+    inputs = [tensor for tensor, (output, _) in zip(floating, outputs, strict=True) if output is not None]
     if not inputs:
         return None
-    early = rows.read_by_reductions(Graph(path["forward"], parameters))
-    differentiable = [i for i, result in enumerate(results) if result["dtype"] == "float"]
+    early = rows.read_by_reductions(Graph(path["forward"], {**parameters, **part_names}))
+    differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
     grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
     traced, reads = reading_results(path["backward"], path["forward"], [result["name"] for result in results])
     read_results = [results[i]["name"] for i in reads]
     entry = with_free_names(parse(schema_text(schema, tensors, scalars, [*grads, *read_results], inputs)).entry())
     words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
     places = {argument["name"]: argument for argument in entry["arguments"]}
-    graph = Graph(
-        traced,
-        {name: words.get(name, cpp) for name, cpp in parameters.items()} | {name: words[name] for name in read_results},
-        {i: words[grad] for i, grad in zip(differentiable, grads, strict=True)},
-    )
-    graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
-    names = [*words.values(), *(result["cpp"] for result in entry["returns"])]
-    totals, terms = take_totals(graph, [*names, *parameters.values()])
-    read = graph.names()
-    gradients = [
-        value_of(result, "float")
-        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "kind": tensor["kind"]}
-        | {"same_as": same}
-        for result, tensor, same in zip(
-            entry["returns"], inputs, unchanged([graph], [words[grad] for grad in grads]), strict=True
-        )
-    ]
     given = [
-        value_of(places[grad], "float") | {"kind": results[i]["kind"], "shape": "rows", "used": words[grad] in read}
+        parts.with_cut(value_of(places[grad], results[i]["dtype"]), results[i].get("cut"))
+        | {"kind": results[i]["kind"], "shape": "rows"}
         for grad, i in zip([*grads, *read_results], [*differentiable, *reads], strict=True)
     ]
     own = [
-        value_of(places[tensor["name"]], tensor["dtype"])
-        | {"kind": tensor["kind"], "shape": tensor["shape"], "used": words[tensor["name"]] in read}
+        parts.with_cut(value_of(places[tensor["name"]], tensor["dtype"]), tensor.get("cut"))
+        | {"kind": tensor["kind"], "shape": tensor["shape"]}
         for tensor in tensors
     ]
     read_by_kernel = [*given, *own]
-    kinds = [(gradient["cpp"], gradient["kind"]) for gradient in gradients]
-    row_inputs = [*inputs_of_rows(read_by_kernel), *((name, "total") for name in totals)]
-    lines_of_rows = rows.lines(graph, inputs_of(read_by_kernel), kinds, row_inputs, names)
+    gradients = [
+        parts.with_cut(value_of(result, "float"), tensor.get("cut"))
+        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "kind": tensor["kind"]}
+        for result, tensor in zip(entry["returns"], inputs, strict=True)
+    ]
+    result_of = {grad: results[i]["name"] for grad, i in zip(grads, differentiable, strict=True)}
+    names_of_parts = parts_of_gradient(entry, read_by_kernel, gradients, part_names, result_of)
+    of_grads = {
+        (i, part): name
+        for i, grad in zip(differentiable, grads, strict=True)
+        for (tensor, part), name in names_of_parts.items()
+        if tensor == grad
+    }
+    named = {i: words[grad] for i, grad in zip(differentiable, grads, strict=True)}
+    graph = Graph(
+        traced,
+        {name: words.get(name, cpp) for name, cpp in parameters.items()}
+        | {name: words[name] for name in read_results}
+        | names_of_parts,
+        named | of_grads,
+    )
+    graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
+    names = [*words.values(), *names_of_parts.values(), *(result["cpp"] for result in entry["returns"])]
+    totals, terms = take_totals(graph, [*names, *parameters.values()])
+    read = graph.names()
+    for tensor in read_by_kernel:
+        of_it = [name for (of, _), name in names_of_parts.items() if of == tensor["name"]] or [tensor["cpp"]]
+        tensor["used"] = any(name in read for name in of_it)
+    written = parts.outputs(gradients, names_of_parts)
+    same_as = of_other_dtype(unchanged([graph], [words[grad] for grad in grads]), results)
+    for gradient in gradients:
+        place = next(i for i, output in enumerate(written) if output["tensor"] == gradient["cpp"])
+        gradient["same_as"] = None if "cut" in gradient else same_as[place]
+    operands = parts.operands(read_by_kernel, names_of_parts, read) if names_of_parts else read_by_kernel
+    kinds = [(output["cpp"], output["kind"]) for output in written]
+    row_inputs = [*inputs_of_rows(operands), *((name, "total") for name in totals)]
+    lines_of_rows = rows.lines(graph, inputs_of(operands), kinds, row_inputs, names)
     reductions = rows.reductions(lines_of_rows)
-    return {
+    of_elements = [tensor for tensor in inputs if tensor["kind"] == "element"]
+    facts = {
         "schema": entry,
         "grads": given,
         "tensors": read_by_kernel,
@@ -83,12 +112,16 @@ def backward(
         "places": [tensor["place"] for tensor in inputs],
         "operations": len(path["backward"]["nodes"]),
         "reductions": reductions,
-        "summed": _summed([tensor for tensor in inputs if tensor["kind"] == "element"], early, reductions),
-        "late": late(graph, read_by_kernel),
-        "accesses": accesses(graph, read_by_kernel),
+        "summed": _summed(of_elements, early, reductions),
+        "late": late(graph, operands),
+        "accesses": accesses(graph, operands),
         "lines": lines_of_rows,
-        "totals": _backward_totals(graph, totals, terms, read_by_kernel, names),
+        "totals": _backward_totals(graph, totals, terms, operands, names),
     }
+    if names_of_parts:
+        facts |= {"operands": operands, "outputs": written, "summed_tensors": facts["summed"]}
+        facts["summed"] = _summed_of_parts(facts["summed"], of_elements)
+    return facts
 
 
 def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str], reductions: int) -> int:
@@ -97,12 +130,21 @@ def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str], reductio
     targets are added up as long as registers last. A block that adds up has a multiprocessor alone, which waits at each
     of the `reductions`: of many, it is faster to write a target's gradient for each row.
     """
-    may_be_vector = [i for i, tensor in enumerate(inputs) if tensor["shape"] != "rows"]
+    may_be_vector = [i for i, t in enumerate(inputs) if t["shape"] != "rows" and "cut" not in t]
     is_target = [inputs[i]["shape"] != "vector" and inputs[i]["cpp"] in early for i in may_be_vector]
     weights = [i for i, target in zip(may_be_vector, is_target, strict=True) if not target]
     targets = [i for i, target in zip(may_be_vector, is_target, strict=True) if target]
     added = targets[: max(0, _MOST_SUMS - len(weights))] if reductions <= _MOST_REDUCTIONS else []
     return sum(1 << i for i in [*weights, *added])
+
+
+def _summed_of_parts(summed: int, inputs: Sequence[Mapping[str, Any]]) -> int:
+    """The bits of `_summed` by what a kernel writes: of a tensor that is cut, its parts."""
+    bits = first = 0
+    for i, tensor in enumerate(inputs):
+        bits |= (summed >> i & 1) << first
+        first += tensor["cut"]["parts"] if "cut" in tensor else 1
+    return bits
 
 
 def _backward_totals(

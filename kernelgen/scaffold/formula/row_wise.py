@@ -7,12 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelgen.errors import KernelgenError
-from kernelgen.scaffold.formula import rows
+from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.graph import Graph
 from kernelgen.scaffold.formula.row_gradient import backward
-from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late, of_rows
+from kernelgen.scaffold.formula.row_values import (
+    accesses,
+    inputs_of,
+    inputs_of_rows,
+    is_light,
+    late,
+    of_rows,
+    refuse_rows_beside_parts,
+)
 from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
-from kernelgen.scaffold.formula.values import DTYPES, plain, scalar_of, value_of
+from kernelgen.scaffold.formula.values import dtypes_of, named_parts, plain, scalar_of, value_of
 
 # The elements of a row, the rows, and the first size, among the scalars of a trace.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
@@ -24,8 +32,11 @@ _RESULTS = (
     ("element", "int8"),
     ("element", "uint8"),
     ("row", "float"),
+    ("row", "float32"),
     ("row", "int"),
+    ("row", "bool"),
     ("total", "float"),
+    ("total", "float32"),
 )
 
 
@@ -36,29 +47,39 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         KernelgenError: a result is neither of rows nor a number for each row.
     """
     path, assumption = traced["paths"][0], traced["assumption"]
-    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | _OF_ROWS
-    graph = Graph(path["forward"], parameters)
+    cuts, outputs = assumption.get("cuts"), parts.first_of_results(path["forward"])
+    if any((output["kind"], output["dtype"]) not in _RESULTS for output, _ in outputs):
+        raise KernelgenError("a result that is neither of rows nor a number for each row")
     tensors = [
-        of_rows(argument, assumption)
+        parts.with_cut(of_rows(argument, assumption), (cuts or {}).get(argument["name"]))
         | {"place": place, "between": argument["name"] in assumption["between"]}
-        | {"used": argument["cpp"] in graph.names(), "checked": argument["cpp"] in graph.checked_places()}
         for place, argument in enumerate(schema["arguments"])
         if argument["kind"] == "tensor"
     ]
-    scalars = [scalar_of(a) for a in schema["arguments"] if a["kind"] == "other"]
-    outputs = path["forward"]["outputs"]
-    if any((output["kind"], output["dtype"]) not in _RESULTS for output in outputs):
-        raise KernelgenError("a result that is neither of rows nor a number for each row")
     results = [
-        value_of(result, output["dtype"]) | {"kind": output["kind"], "keeps": output["keeps"], "needed": None}
-        for result, output in zip(schema["returns"], outputs, strict=True)
+        parts.with_cut(value_of(result, output["dtype"]), cut)
+        | {"kind": output["kind"], "keeps": output["keeps"], "needed": None}
+        for result, (output, cut) in zip(schema["returns"], outputs, strict=True)
     ]
-    kinds = [(result["cpp"], result["kind"]) for result in results]
-    names = [*parameters.values(), *(result["cpp"] for result in results)]
+    part_names = named_parts(schema, path["forward"], [*tensors, *results])
+    parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | _OF_ROWS
+    graph = Graph(path["forward"], parameters | part_names)
+    read = graph.names()
+    for tensor in tensors:
+        own = [name for (of, _), name in part_names.items() if of == tensor["name"]] or [tensor["cpp"]]
+        is_checked = tensor["name"] in assumption["refused_places"] and tensor["cpp"] in graph.checked_places()
+        tensor |= {"used": any(name in read for name in own), "checked": is_checked}
+    if cuts is not None:
+        refuse_rows_beside_parts(tensors)
+    operands = parts.operands(tensors, part_names, read) if cuts is not None else tensors
+    written = parts.outputs(results, part_names)
+    scalars = [scalar_of(a) for a in schema["arguments"] if a["kind"] == "other"]
+    kinds = [(output["cpp"], _kind(output)) for output in written]
+    names = [*parameters.values(), *part_names.values(), *(result["cpp"] for result in results)]
     totals = _forward_totals(graph, kinds, names)
-    forward = rows.lines(graph, inputs_of(tensors), kinds, inputs_of_rows(tensors), names)
+    forward = rows.lines(graph, inputs_of(operands), kinds, inputs_of_rows(operands), names)
     facts = {
-        "dtypes": [dtype for dtype in DTYPES if traced["takes_float64"] or dtype != "float64"],
+        "dtypes": dtypes_of(traced),
         "short_rows": assumption["short_rows"],
         "no_rows": assumption["no_rows"],
         "rows": _rows(schema, assumption),
@@ -67,18 +88,27 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "results": results,
         "forward": forward,
         "reductions": rows.reductions(forward),
-        "late": late(graph, tensors),
-        "accesses": accesses(graph, tensors),
+        "late": late(graph, operands),
+        "accesses": accesses(graph, operands),
         "operations": len(path["forward"]["nodes"]),
+        "light": is_light(operands, results, len(path["forward"]["nodes"])),
         "totals": totals,
         "composed": assumption["composed"],
         "twice": assumption["twice"],
     }
+    if cuts is not None:
+        facts |= {"operands": operands, "outputs": written}
     try:
-        facts["backward"] = backward(schema, path, tensors, scalars, results, parameters)
+        facts["backward"] = backward(schema, path, tensors, scalars, results, parameters, part_names)
     except KernelgenError as reason:
         facts |= {"backward": None, "composed": str(reason)}
     return plain(facts)
+
+
+def _kind(result: Mapping[str, Any]) -> str:
+    """What a result is, as lines of a row know it: `wide` of one that is of float32 whatever the elements are."""
+    is_wide = result["dtype"] == "float32" and result["kind"] != "element"
+    return f"wide {result['kind']}" if is_wide else result["kind"]
 
 
 def _forward_totals(graph: Graph, kinds: list[tuple[str, str]], names: Sequence[str]) -> dict[str, Any] | None:
@@ -86,16 +116,16 @@ def _forward_totals(graph: Graph, kinds: list[tuple[str, str]], names: Sequence[
     `kinds`, the results that depend on such sums give way to what each row adds to them."""
     totals, terms = take_totals(graph, names)
     pairs = list(zip(kinds, graph.outputs, strict=True))
-    if any(kind != "total" and depends_on_totals(value) for (_, kind), value in pairs):
+    if any(not kind.endswith("total") and depends_on_totals(value) for (_, kind), value in pairs):
         raise KernelgenError("a result of rows that depends on a sum over all rows")
     if not totals:
         return None
-    of_totals = [(result, value) for result, value in pairs if result[1] == "total"]
+    of_totals = [(result, value) for result, value in pairs if result[1].endswith("total")]
     graph.outputs = [value for _, value in of_totals]
     results = [result for result, _ in of_totals]
     lines_of_totals = rows.lines(graph, [], results, [(name, "total") for name in totals], names)
     finish = [re.sub(r"\brow\.", "totals.", line) for line in lines_of_totals]
-    kept = [(result, value) for result, value in pairs if result[1] != "total"]
+    kept = [(result, value) for result, value in pairs if not result[1].endswith("total")]
     kinds[:] = [*(result for result, _ in kept), *((name, "term") for name in totals)]
     graph.outputs = [*(value for _, value in kept), *terms]
     return {"count": len(totals), "results": len(results), "lines": finish}

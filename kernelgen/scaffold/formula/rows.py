@@ -32,7 +32,8 @@ _FUNCTIONS = {
 # The row whose passes take what is kept of an element first.
 _KEPT = "kept"
 # How the row takes results that are not of elements, but numbers of rows.
-_CALLS = {"term": "add", "total": "put_total"}
+_CALLS = {"term": "add", "total": "put_total", "wide total": "put_wide_total", "wide row": "put_wide"}
+_CALLS_BY_DTYPE = {"int": "put_place", "int64": "put_place", "bool": "put_flag"}
 # Numbers of the rows themselves, by the names that formulas have for them.
 _OF_ROWS = {"columns": "size", "row_count": "count", "batch": "batch"}
 # The most sums of one pass.
@@ -75,9 +76,11 @@ def lines(
     Args:
         inputs: the C++ names of the tensors, in the order in which the row passes their elements on.
         results: the C++ name of each of the graph's outputs, and its kind: element, row for a number or a place of each
-            row, term for what the row adds to a sum over all, or total for what is computed of such sums.
+            row, term for what the row adds to a sum over all, or total for what is computed of such sums; wide before
+            row or total: of float32, whatever the elements are.
         row_inputs: the names of the tensors with a number, or a place, for each row, and of numbers that all rows have
-            in common; and how the row calls them: number, place, given or total.
+            in common; and how the row calls them: number, place, flag, given or total, and
+            wide_number or wide_given where they are of float32, whatever the elements are.
         taken: names that variables cannot have.
     """
     return _Rows(graph, inputs, results, row_inputs, taken).write()
@@ -111,7 +114,12 @@ def _last_opening(call: str) -> int:
 
 def _call(kind: str, value: Value) -> str:
     """The member of a row that takes a result of this kind."""
-    return _CALLS.get(kind) or ("put_place" if value.dtype == "int" else "put")
+    return _CALLS.get(kind) or _CALLS_BY_DTYPE.get(value.dtype, "put")
+
+
+def _type_of_result(value: Value) -> str:
+    """The type of a result in a formula: rows on a CPU take a code as a number, those on a GPU as the byte it is."""
+    return "auto" if value.dtype in ("int8", "uint8") else "Number"
 
 
 class _Rows:
@@ -135,8 +143,8 @@ class _Rows:
         for name, member in _OF_ROWS.items():
             if name in self.graph.names():
                 self.text.append(f"const Number {name} = row.{member}();")
-        for member in ("number", "place", "given", "total"):
-            kind = "int64_t" if member == "place" else "Number"
+        for member in ("number", "wide_number", "place", "flag", "given", "wide_given", "total"):
+            kind = {"place": "int64_t", "flag": "bool"}.get(member, "Number")
             for i, name in enumerate(name for name, called in self.row_inputs if called == member):
                 self.text.append(f"const {kind} {name} = row.{member}({i});")
         for nodes in self._steps():
@@ -149,7 +157,7 @@ class _Rows:
         self._element_results()
         pairs = zip(self.results, self.graph.outputs, strict=True)
         calls = [(_call(kind, value), value) for (_, kind), value in pairs if kind != "element"]
-        for call in ("put", "put_place", *_CALLS.values()):
+        for call in ("put", "put_place", "put_flag", *_CALLS.values()):
             for i, value in enumerate(value for chosen, value in calls if chosen == call):
                 expression = self.writer.expression(value, 16)
                 self.text += [*self.writer.take(), f"row.{call}({i}, {expression.text});"]
@@ -303,7 +311,8 @@ class _Rows:
         row = self._row_of(values)
         assigned = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(names, texts, strict=True)])
         given = self._parameters(values)
-        parameters = ", ".join([*([given] if given else []), *(f"Number& {name}" for name in names)])
+        results = [f"{_type_of_result(v)}& {name}" for name, v in zip(names, values, strict=True)]
+        parameters = ", ".join([*([given] if given else []), *results])
         self._call(f"{row}.write([&]({parameters}) {{", assigned)
 
     def _running(self, values: list[Value]) -> Node | None:
@@ -331,7 +340,8 @@ class _Rows:
         self.names[running.index] = total
         assigned = self._body(values, lambda texts: [f"{n} = {t};" for n, t in zip(names, texts, strict=True)])
         given = self._parameters(values)
-        parameters = ", ".join([*([given] if given else []), f"Number {total}", *(f"Number& {n}" for n in names)])
+        results = [f"{_type_of_result(v)}& {name}" for name, v in zip(names, values, strict=True)]
+        parameters = ", ".join([*([given] if given else []), f"Number {total}", *results])
         self._call(f"row.{_RUNNING[running.op]}({term}, [&]({parameters}) {{", assigned)
 
     def _body(self, values: list[Value], finish: Callable[[list[str]], list[str]]) -> list[str]:

@@ -21,6 +21,9 @@ _SOURCES = """
 """
 TAKEN = frozenset(_SOURCES.split())
 DTYPES = ("float32", "float16", "bfloat16", "float64")
+# Those of results that have one of their own, whatever the arguments have.
+FIXED = ("float32", "float16", "bfloat16")
+FLOATING = ("float", *FIXED)
 
 
 def with_free_names(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,6 +57,7 @@ def value_of(of: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """A tensor: its names, the type of its elements (T or bool), and of one in a formula."""
     types = {"float": ("T", "Number"), "bool": ("bool", "bool"), "int": ("int64_t", "int64_t")}
     types |= {integer: (type, type) for integer, type in INTEGERS.items()}
+    types |= {fixed: (fixed, "Number") for fixed in FIXED}
     element, number = types[dtype]
     names = {key: of[key] for key in ("name", "python", "cpp")}
     return names | {"dtype": dtype, "element": element, "number": number}
@@ -72,6 +76,17 @@ def names_read(graphs: Iterable[Graph]) -> set[str]:
 def coordinates(read: Container[str]) -> list[str]:
     """The coordinates of an element that a formula reads."""
     return [name for name in COORDINATES.values() if name in read]
+
+
+def dtypes_of(traced: Mapping[str, Any]) -> list[str]:
+    """The dtypes of floating-point tensors that a traced function takes."""
+    return [dtype for dtype in DTYPES if traced.get(f"takes_{dtype}", True)]
+
+
+def of_other_dtype(same_as: Sequence[int | None], results: Sequence[Mapping[str, Any]]) -> list[int | None]:
+    """`same_as` without gradients of results of a dtype of their own, which are cast."""
+    floating = [result for result in results if result["dtype"] in FLOATING]
+    return [None if i is None or floating[i]["dtype"] != "float" else i for i in same_as]
 
 
 def unchanged(graphs: Sequence[Graph], grads: Sequence[str]) -> list[int | None]:

@@ -20,7 +20,10 @@ from kernelgen.worker.trace.check import (
     broadcasts,
     check,
     check_shapes,
+    fixed_dtypes,
     is_differentiable_twice,
+    refused_places,
+    takes_float16,
     takes_float64,
     takes_no_rows,
     takes_short_rows,
@@ -167,6 +170,8 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
         try:
             return _under(replace(assumption, dims=other.dims), function)
         except RefusedError as refused:
+            if len(other.dims) == assumption.rank and not assumption.sums_all:
+                return _under_its_rows(replace(assumption, sums_all=True), function)
             raise other if other.is_of_gradient else refused from refused
 
 
@@ -183,6 +188,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     paths = [_path(choice, function) for choice in choices]
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
+    _note_fixed_dtypes(paths, fixed_dtypes(function, assumption))
     refused: set[str] = set()
     if assumption.recipe == "pointwise":
         for choice, path in zip(choices, paths, strict=True):
@@ -202,8 +208,10 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         "no_rows": "rows" not in refused if assumption.recipe != "row_wise" else takes_no_rows(function, assumption),
         "vectors": vectors(function, assumption) if assumption.recipe == "row_wise" else {},
         "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
+        "refused_places": refused_places(function, assumption),
     }
-    return {"assumption": facts, "takes_float64": exact, "paths": paths}
+    half = takes_float16(function, assumption)
+    return {"assumption": facts, "takes_float64": exact, "takes_float16": half, "paths": paths}
 
 
 def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
@@ -231,6 +239,17 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
     check(function, assumption, forward, backward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
+
+
+def _note_fixed_dtypes(paths: list[dict[str, Any]], fixed: list[str | None]) -> None:
+    """Notes the dtypes of results that do not follow the arguments'."""
+    for path in paths:
+        outputs = path["forward"]["outputs"]
+        if any(fixed) and "cuts" in path["forward"]:
+            raise RefusedError("a result of a dtype of its own, of a function that cuts or joins tensors", 3)
+        for output, dtype in zip(outputs, fixed, strict=False):
+            if dtype is not None:
+                output["dtype"] = dtype
 
 
 def _is_of_rows(node: dict[str, Any]) -> bool:

@@ -37,7 +37,8 @@ class Assumption:
     PyTorch's of the reference then. `near`: floats are drawn near their defaults, where a function that refuses others
     takes them. `cuts`: the tensors that are as large as several parts of the shape of the others; None where nothing is
     cut, or joined of parts. `coordinates`: values may depend on where an element lies in the last two dimensions, which
-    are of one size where they are `square`."""
+    are of one size where they are `square`. `sums_all`: sums of all elements are taken row by row, beside what else is
+    computed of rows."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -52,6 +53,7 @@ class Assumption:
     cuts: dict[str, Cut] | None = None
     coordinates: bool = False
     square: bool = False
+    sums_all: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
@@ -102,7 +104,7 @@ class Assumption:
         dims = (k % self.rank,) if self.dim else self.dims
         shape = _SIZES[k][: self.rank]
         shape = (*shape[:-2], shape[-1], shape[-1]) if self.square else shape
-        sample = Sample({}, self.kinds, shape, dims, self.cuts, self.coordinates)
+        sample = Sample({}, self.kinds, shape, dims, self.cuts, self.coordinates, self.sums_all)
         values, position = sample.values, 0
         for argument in self.arguments:
             name, base = argument["name"], _base(argument)
@@ -153,7 +155,11 @@ def assumptions(
                 if recipe == "pointwise" and may_cut:
                     yield from _cut(plain, tensors)
                 if recipe == "row_wise":
+                    of_parts = list(_cut_rows(plain, tensors)) if may_cut else []
+                    # Of several tensors there are many ways to be no rows: the likely ones come first.
+                    yield from (cut for cut in of_parts if set(cut.kinds.values()) == {"element"})
                     yield from _of_rows(plain, tensors)
+                    yield from (cut for cut in of_parts if set(cut.kinds.values()) != {"element"})
 
 
 def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
@@ -167,6 +173,21 @@ def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
         for names in choices:
             if names or (parts, in_turns) == (_PARTS[0], False):
                 yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, in_turns)))
+
+
+def _cut_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
+    """Rows that are cut into parts: of the first tensor, or of all that have rows, beside others of rows, vectors of a
+    part's size and numbers of the rows."""
+    kinds_of_others = ("element", "column", "row")
+    for kinds in itertools.product(kinds_of_others, repeat=min(len(tensors) - 1, _MOST_TENSORS_OF_ANY_KIND - 2)):
+        if len(kinds) < len(tensors) - 1:
+            return
+        mixed = replace(plain, kinds=dict(zip(tensors, ("element", *kinds), strict=True)))
+        whole = [name for name in tensors if mixed.kinds[name] == "element"]
+        for parts in _PARTS:
+            for names in dict.fromkeys([tuple(whole[:1]), tuple(whole), ()]):
+                if names or parts == _PARTS[0]:
+                    yield replace(mixed, cuts=dict.fromkeys(names, Cut(parts)))
 
 
 def _of_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:

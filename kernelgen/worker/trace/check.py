@@ -1,4 +1,4 @@
-"""Computes a traced graph and compares it with the function that it was traced from."""
+"""Compares a traced graph with the function that it was traced from, and asks what that function takes."""
 
 import math
 from collections.abc import Collection
@@ -11,12 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelgen.worker.trace.cut import Cut
+from kernelgen.worker.trace.evaluate import evaluate
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.graph import INTEGERS, Sample
+from kernelgen.worker.trace.graph import Sample
 from kernelgen.worker.trace.refusals import RefusedError
-from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS
 
-_ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}
 # As a share of the largest number, an error that no order of operations in float64 explains, but one in float32 does.
 _INEXACT = 1e-9
 # The same of roundings to float32, which a difference of numbers may magnify.
@@ -27,7 +26,11 @@ _LARGEST = torch.finfo(torch.float16).max
 _ANY_SHAPES = ((), (5,), (3, 5), (2, 3, 1, 5), (0, 5), (5, 0))
 # The same of tensors whose last two dimensions are of one size.
 _SQUARE_SHAPES = ((5, 5), (2, 3, 3), (2, 1, 3, 3), (0, 0), (3, 1, 1))
-_PLACES = {"row_argmax": torch.argmax, "row_argmin": torch.argmin}
+# A place that no row has.
+_FAR = 2**40
+# The dtypes of arguments that a result's dtype may follow, and those that it may have whatever they are.
+_GIVEN = (torch.float32, torch.bfloat16)
+_FIXED = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def check(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None) -> None:
@@ -54,20 +57,57 @@ def takes_float64(
     function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None
 ) -> bool:
     """Whether the function computes in float64 for float64 arguments: not where it casts to float32 by name, and not
-    where PyTorch's own kernel has constants of float32, as the gradient of hardsigmoid.
+    where PyTorch's own kernel has constants of float32, as the gradient of hardsigmoid."""
+    sample = assumption.sample(0)
+    return not _computes_in_narrow_dtypes(function, sample) and _is_exact(function, sample, forward, backward)
+
+
+def takes_float16(function: Function, assumption: Any) -> bool:
+    """Whether the function takes tensors of float16: not where it sets elements to a number that is too large."""
+    values = assumption.sample(0).values
+    try:
+        function.call(*(v.half() if _is_float(v) else v for v in values.values()))
+    except RuntimeError as error:
+        return "overflow" not in str(error)
+    return True
+
+
+def refused_places(function: Function, assumption: Any) -> list[str]:
+    """The tensors of places that the function refuses where a row does not have them, on either side."""
+    values = assumption.sample(0).values
+
+    def refuses(name: str, place: int) -> bool:
+        try:
+            function.call(*{**values, name: torch.full_like(values[name], place)}.values())
+        except (IndexError, RuntimeError):
+            return True
+        return False
+
+    places = [name for name, dtype in assumption.dtypes.items() if dtype == "int"]
+    return [name for name in places if all(refuses(name, place) for place in (-_FAR, _FAR))]
+
+
+def fixed_dtypes(function: Function, assumption: Any) -> list[str | None]:
+    """The dtype of each result of floating-point numbers that does not follow that of the arguments, as float32 where
+    the function casts to it; None of others.
 
     Raises:
-        RefusedError: its results for bfloat16 arguments are not bfloat16.
+        RefusedError: a result's dtype follows in another way, or is none that kernels write.
     """
     sample = assumption.sample(0)
-    is_narrow = _computes_in_narrow_dtypes(function, sample)
-    results = function.call(*(v.bfloat16() if _is_float(v) else v for v in sample.values.values()))
-    for result in results if isinstance(results, (tuple, list)) else [results]:
-        if result.dtype not in (torch.bfloat16, torch.bool, *INTEGERS):
-            raise RefusedError(
-                f"a result of dtype {str(result.dtype).removeprefix('torch.')} for bfloat16 arguments", 3
-            )
-    return not is_narrow and _is_exact(function, sample, forward, backward)
+    every = [
+        _results(function, {k: v.to(dtype) if _is_float(v) else v for k, v in sample.values.items()})
+        for dtype in _GIVEN
+    ]
+    fixed: list[str | None] = []
+    for results in zip(*every, strict=True):
+        dtypes = [result.dtype for result in results]
+        follows = tuple(dtypes) == _GIVEN or not dtypes[0].is_floating_point
+        if not follows and (len(set(dtypes)) > 1 or dtypes[0] not in _FIXED):
+            name = str(dtypes[1]).removeprefix("torch.")
+            raise RefusedError(f"a result of dtype {name} for bfloat16 arguments", 3)
+        fixed.append(None if follows else str(dtypes[0]).removeprefix("torch."))
+    return fixed
 
 
 def _computes_in_narrow_dtypes(function: Function, sample: Sample) -> bool:
@@ -97,7 +137,7 @@ def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backw
 
 def _gradients(results: list[Tensor], leaves: dict[str, Any]) -> tuple[list[Tensor], list[Tensor | None]]:
     """Cotangents of the results, and PyTorch's gradients of the floating-point leaves."""
-    grads = [torch.full_like(r, 0.7) + 0.1 * torch.arange(r.numel()).view(r.shape).cos() for r in results]
+    grads = [(0.7 + 0.1 * torch.arange(r.numel()).view(r.shape).cos()).to(r.dtype) for r in results]
     wanted = [value for value in leaves.values() if _is_float(value)]
     pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if result.requires_grad]
     expected = torch.autograd.grad([p[0] for p in pairs], wanted, [p[1] for p in pairs], allow_unused=True)
@@ -238,7 +278,7 @@ def vectors(function: Function, assumption: Any) -> dict[str, str]:
     vector = (0,) * (len(sample.shape) - 1)
     others = ((slice(1),), (..., slice(1)), (*vector, 0))
     for name in list(sample.tensors())[1:]:
-        if assumption.kinds[name] != "element":
+        if assumption.kinds[name] != "element" or sample.cut(name).parts > 1:
             continue
         if _takes(function, sample, name, vector):
             shapes[name] = "broadcast" if all(_takes(function, sample, name, index) for index in others) else "either"
@@ -268,11 +308,17 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
     except Exception:  # It takes no such arguments.
         return False
     shapes = {"element": [sample.shape], "row": [sample.row_shape(), sample.row_shape(keeps=True)], "total": [()]}
+    outputs = forward["outputs"]
+    if "cuts" in forward:  # Of each result the first part.
+        cuts = [Cut(**cut) for cut in forward["cuts"]]
+        firsts = [sum(cut.parts for cut in cuts[:i]) for i in range(len(cuts))]
+        outputs = [outputs[first] | {"cut": cut} for first, cut in zip(firsts, cuts, strict=True)]
     ours = evaluate(forward, {k: v.detach() if _is_float(v) else v for k, v in leaves.items()}, [], sample)
-    for output, left, right in zip(forward["outputs"], ours, results, strict=True):
+    for output, left, right in zip(outputs, ours, results, strict=True):
         if output["kind"] not in shapes:
             return False
         expected = shapes[output["kind"]][-1 if output["keeps"] and output["kind"] == "row" else 0]
+        expected = output["cut"].whole(expected) if "cut" in output else expected
         if tuple(right.shape) != expected or left.numel() not in (1, right.numel()):
             return False
     try:
@@ -284,6 +330,8 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
 
 def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any]) -> bool:
     """Whether rows of one element have a result: a difference from the mean, for one, is then nothing but noise."""
+    if assumption.cuts is not None:
+        return False
     *_, sample = assumption.special_samples()  # Each scalar at its default: a small one hides no noise.
     shape = tuple(1 if dim in sample.dims else size for dim, size in enumerate(sample.shape))
     short = {k: _short(v, sample, shape) for k, v in sample.values.items()}
@@ -320,7 +368,8 @@ def takes_no_rows(function: Function, assumption: Any) -> bool:
     values = dict(sample.values)
     for name, tensor in sample.tensors().items():
         if sample.kinds[name] != "column":
-            values[name] = tensor.new_empty(shape if sample.kinds[name] == "element" else empty.row_shape())
+            of_kind = shape if sample.kinds[name] == "element" else empty.row_shape()
+            values[name] = tensor.new_empty(sample.cut(name).whole(of_kind))
     leaves = {k: v.clone().requires_grad_() if _is_float(v) else v for k, v in values.items()}
     try:
         results = _results(function, leaves)
@@ -373,90 +422,6 @@ class _Dtypes(TorchDispatchMode):
         result = func(*args, **kwargs or {})
         self.seen |= {leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, Tensor)}
         return result
-
-
-def evaluate(
-    graph: dict[str, Any],
-    values: dict[str, Any],
-    grads: list[Tensor],
-    sample: Sample,
-    shape: tuple[int, ...] | None = None,
-) -> list[Tensor | None]:
-    """The outputs of a graph, each broadcast to the shape that its kind says; `shape` is that of a part, if it is not
-    the sample's."""
-    values = {**values, COLUMNS: sample.columns, ROWS: sample.rows, BATCH: sample.shape[0]}
-    computed: list[Tensor] = []
-    column_shape = [size if dim in sample.dims else 1 for dim, size in enumerate(sample.shape)]
-
-    def of(argument: dict[str, Any]) -> Tensor:
-        if "node" in argument:
-            return computed[argument["node"]]
-        if "place" in argument:
-            return torch.arange(sample.columns).reshape(column_shape)
-        if "coordinate" in argument:
-            dim, sizes = argument["coordinate"], sample.shape if shape is None else shape
-            return torch.arange(sizes[dim], dtype=torch.float64).reshape(-1, *[1] * (-1 - dim))
-        if "grad" in argument:
-            value = grads[argument["grad"]]
-        elif "constant" in argument:
-            value = argument["constant"]
-        else:
-            value = values[argument.get("input") or argument["scalar"]]
-        if not isinstance(value, Tensor):
-            return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
-        if "part" in argument:
-            return Cut(**argument["cut"]).split(value)[argument["part"]]
-        if argument["kind"] == "row":
-            return value.reshape(sample.row_shape(keeps=True))
-        return value.reshape(column_shape) if argument["kind"] == "column" else value
-
-    for node in graph["nodes"]:
-        computed.append(_compute(node["op"], [of(argument) for argument in node["arguments"]], sample))
-    outputs = [None if output is None else of(output) for output in graph["outputs"]]
-    cuts = [Cut(**cut) for cut in graph.get("cuts", [])]
-    return _joined(outputs, cuts, sample.shape if shape is None else shape) if cuts else outputs
-
-
-def _joined(outputs: list[Tensor | None], cuts: list[Cut], shape: tuple[int, ...]) -> list[Tensor | None]:
-    """The results that these parts are of."""
-    results: list[Tensor | None] = []
-    remaining = iter(outputs)
-    for cut in cuts:
-        parts = [next(remaining) for _ in range(cut.parts)]
-        is_computed = all(part is not None for part in parts)
-        results.append(cut.join([part.expand(shape) for part in parts]) if is_computed else None)
-    return results
-
-
-def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
-    if op in _ROWS:
-        return _ROWS[op](arguments[0].expand(sample.shape), dim=sample.dims, keepdim=True)
-    if op in _PLACES:
-        rows = arguments[0].expand(sample.shape).movedim(sample.dims, tuple(range(-len(sample.dims), 0)))
-        return _PLACES[op](rows.flatten(-len(sample.dims)), dim=-1).reshape(sample.row_shape(keeps=True))
-    if op == "row_prod":
-        rows = arguments[0].expand(sample.shape).movedim(sample.dims, tuple(range(-len(sample.dims), 0)))
-        return rows.flatten(-len(sample.dims)).prod(-1).reshape(sample.row_shape(keeps=True))
-    if op.startswith("running_"):
-        return _running(op, arguments[0].expand(sample.shape), sample.dims[0])
-    if op == "total":
-        return arguments[0].expand(sample.row_shape(keeps=True)).sum()
-    if op == "column_sum":
-        others = [dim for dim in range(len(sample.shape)) if dim not in sample.dims]
-        return arguments[0].expand(sample.shape).sum(others, keepdim=True)
-    if op == "checked_zero":
-        place = arguments[0].reshape(sample.row_shape(keeps=True))
-        return torch.where((place >= 0) & (place < sample.columns), 0.0, math.nan).double()
-    if (integer := op.removeprefix("to_")) in INTEGERS.values():
-        return arguments[0].to(getattr(torch, integer))
-    if op == "to_float":
-        return arguments[0] if arguments[0].is_floating_point() else arguments[0].double()
-    return getattr(torch, op)(*arguments)
-
-
-def _running(op: str, rows: Tensor, dim: int) -> Tensor:
-    function = torch.cumsum if op.startswith("running_sum") else torch.cumprod
-    return function(rows.flip(dim), dim).flip(dim) if op.endswith("_back") else function(rows, dim)
 
 
 def _compare(ours: list[Tensor | None], theirs: list[Tensor | None], sample: Sample, tolerance: float = 0.0) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from kernelgen.worker.trace.graph import Reader, Sample, constant
+from kernelgen.worker.trace.graph import Sample, constant
 from kernelgen.worker.trace.operators import SAME, operator_of, spelled
+from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
 _DIMENSIONS = (-1, -2)

@@ -1,10 +1,11 @@
-"""Gradients in operators that kernels are written in, of functions for which PyTorch's are made of others."""
+"""Functions, or their gradients, in operators that kernels are written in, where PyTorch's are made of others."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 
@@ -53,4 +54,25 @@ class _Product(torch.autograd.Function):
         return grad * derivative, None, None
 
 
-_FUNCTIONS = {torch.prod: _product, Tensor.prod: _product}
+def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """The same without a look at the elements, which a trace has not."""
+    if num_classes < 0:
+        return functional.one_hot(tensor, num_classes)
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
+
+
+def _top(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """The first of the largest numbers, with its place, is the largest of all."""
+    if k != 1:
+        return torch.topk(input, k, dim, largest, sorted)
+    values, places = torch.max(input, dim, keepdim=True) if largest else torch.min(input, dim, keepdim=True)
+    return values, places
+
+
+_FUNCTIONS = {
+    functional.one_hot: _one_hot,
+    torch.prod: _product,
+    Tensor.prod: _product,
+    torch.topk: _top,
+    Tensor.topk: _top,
+}

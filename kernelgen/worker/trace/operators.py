@@ -28,6 +28,11 @@ SAME = (
     *("alias", "broadcast_in_dim", "clone", "contiguous", "copy", "copy_", "detach", "expand", "lift_fresh"),
     *("lift_fresh_copy", "reshape", "squeeze", "unsqueeze", "view", "view_of", "_unsafe_view"),
 )
+# Of a dimension of size 1, where it is one of these: the same elements.
+_UNPICKED = ("select_backward", "slice_backward")
+PICKED = ("select", "slice", "narrow", *_UNPICKED)
+# Elements that a mask chooses are set to a number.
+MASKED = ("index_put", "index_put_")
 # What moves elements, of tensors whose last dimension is cut into parts or joined of them; see parts.py.
 MOVES = (
     *(name for name in SAME if name not in ("broadcast_in_dim", "copy", "copy_", "view_of")),
@@ -37,7 +42,7 @@ MOVES = (
 CASTS = ("_to_copy", "convert_element_type", "to")
 FILLED = ("full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like")
 
-_KNOWN = {*UNARY, *BINARY, *REDUCTIONS, *SCANS, *TURNED, *PLACED, *SAME, *CASTS, *FILLED}
+_KNOWN = {*UNARY, *BINARY, *REDUCTIONS, *SCANS, *TURNED, *PLACED, *SAME, *PICKED, *MASKED, *CASTS, *FILLED}
 # Spelled otherwise.
 _SYNONYMS = {"true_divide": "div", "bitwise_not": "logical_not", "mul_": "mul", "absolute": "abs"}
 
@@ -66,10 +71,12 @@ def decompositions() -> dict[Any, Any]:
 
 @functools.cache
 def decompositions_but_moves() -> dict[Any, Any]:
-    """The same without those of operators that move elements."""
+    """The same without those of operators that move elements, and with those of their gradients."""
     return {
         operator: decomposition
-        for operator, decomposition in decompositions().items()
+        for operator, decomposition in decomposition_table.items()
+        if operator in decompositions()
+        or operator in (torch.ops.aten.select_backward.default, torch.ops.aten.slice_backward.default)
         if operator._schema.name.partition("::")[2] not in MOVES
     }
 

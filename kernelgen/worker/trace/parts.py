@@ -1,8 +1,9 @@
 """Graphs of functions that cut the last dimension of tensors into parts of equal sizes, or join results of such.
 
-A lane is a value of the shape of a part. Each element of a tensor is known by a number: its lane's, and its place in
-the lane. What moves elements, such as split, cat or a slice, is run on these numbers. What works element by element is
-known lane by lane: of each combination of lanes that meet, one lane comes, where all elements are at the same places.
+A lane is a value of the shape of a part, or a number for each of its rows or columns, or for all. Each element of a
+tensor is known by a number: its lane's, and its place in the lane. What moves elements, such as split, cat or a slice,
+is run on these numbers. What works element by element is known lane by lane: of each combination of lanes that meet,
+one lane comes, where all elements are at the same places. Reductions are of whole lanes.
 """
 
 import math
@@ -14,12 +15,15 @@ import torch
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.cut import WHOLE, Cut
-from kernelgen.worker.trace.graph import Graph, Reader, Sample, constant, dtype_of, filled, refuse_other_dtype
-from kernelgen.worker.trace.operators import CASTS, FILLED, MOVES, operator_of, spelled
+from kernelgen.worker.trace.graph import Graph, Sample, constant, dtype_of, filled, refuse_other_dtype
+from kernelgen.worker.trace.operators import BINARY, CASTS, FILLED, MOVES, REDUCTIONS, UNARY, operator_of, spelled
+from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
 _MOST_LANES = 8  # That one operator computes.
 _SUMS = ("sum", "mean")
+# What joins the results of reductions of lanes.
+_JOINED = {"sum": "add", "mean": "add", "amax": "maximum", "amin": "minimum"}
 
 
 def moves_elements(target: Any) -> bool:
@@ -59,15 +63,17 @@ class PartsReader(Reader):
         return self.graph
 
     def _input(self, node: fx.Node, label: Mapping[str, Any]) -> Tensor:
-        cut, dtype = label["cut"], dtype_of(node.meta["val"])
+        cut, value = label["cut"], node.meta["val"]
+        dtype = "int" if value.dtype == torch.int64 else dtype_of(value)
         known = {key: value for key, value in label.items() if key != "cut"} | {"dtype": dtype}
         if cut == WHOLE:
-            return self._new_lane(known, self.sample.shape)
+            return self._new_lane(known, value.shape)
         lanes = [{**known, "part": part, "cut": cut.as_dict()} for part in range(cut.parts)]
-        return cut.join([self._new_lane(lane, self.sample.shape) for lane in lanes])
+        shape = self.sample.shape[-value.ndim :]  # Of vectors, the elements of a row alone.
+        return cut.join([self._new_lane(lane, shape) for lane in lanes])
 
     def _new_lane(self, known: dict[str, Any], shape: Sequence[int]) -> Tensor:
-        """The numbers of a tensor that is one lane; of a constant, which has no places, in any shape."""
+        """The numbers of a tensor that is one lane; of what has no places, in any shape."""
         self.lanes.append(known)
         first = (len(self.lanes) - 1) * self.size
         return torch.full(tuple(shape), first) if _is_anywhere(known) else first + self.places
@@ -82,11 +88,42 @@ class PartsReader(Reader):
             raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
         if name in FILLED:
             return self._new_lane(filled(name, node), value.shape)
+        if name == "broadcast_in_dim":
+            return self._named(node, _broadcast_in_dim(self.numbers[node.args[0]], *node.args[1:3]))
+        if name == "copy_":  # As decompositions of what works in place have it.
+            return self._named(node, self.numbers[node.args[1]].broadcast_to(value.shape))
+        if name in REDUCTIONS and (lane := self._only_lane(self.numbers[node.args[0]])) is not None:
+            self.known[node.args[0]] = self.lanes[lane]
+            return self._named(node, self._new_lane(self._call(node), value.shape))
+        if name in _JOINED and (lanes := self._lanes_of_rows(node)):
+            return self._named(node, self._new_lane(self._reduced_together(name, node, lanes), value.shape))
         if name in _SUMS:
             return self._summed(name, node)
-        if torch.Tag.pointwise not in node.target.tags and name not in CASTS:
+        if torch.Tag.pointwise not in node.target.tags and name not in (*CASTS, *UNARY, *BINARY):
             raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
         return self._computed(node)
+
+    def _lanes_of_rows(self, node: fx.Node) -> list[int]:
+        """The lanes that lie one after the other in rows that are reduced as a whole; none where it is another tensor,
+        or another reduction."""
+        numbers, columns = self.numbers[node.args[0]], self.sample.shape[-1]
+        dims = node.args[1] if len(node.args) > 1 else None
+        is_last = dims is not None and [dim % numbers.ndim for dim in dims] == [numbers.ndim - 1]
+        parts = numbers.shape[-1] // columns if is_last and numbers.shape[-1] % columns == 0 else 0
+        lanes = [self._lane(part) for part in Cut(parts).split(numbers)] if parts > 1 else [None]
+        return [] if None in lanes else lanes
+
+    def _reduced_together(self, name: str, node: fx.Node, lanes: Sequence[int]) -> dict[str, Any]:
+        """A reduction of rows that are joined of lanes: that of each, taken together."""
+        value = node.meta["val"]
+        op = {"mean": "sum"}.get(name, name)
+        every = [self._add(f"row_{op}", [self.lanes[lane]], value, None, "row") for lane in lanes]
+        total = every[0]
+        for other in every[1:]:
+            total = self._add(_JOINED[name], [total, other], value)
+        if name == "mean":
+            total = self._add("div", [total, constant(float(len(lanes) * self.sample.columns))], value)
+        return self._noted(node, total)
 
     def _moved(self, node: fx.Node) -> Any:
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda argument: self.numbers[argument])
@@ -131,6 +168,9 @@ class PartsReader(Reader):
     ) -> Tensor:
         """The numbers of what is computed of tensors: a new lane for each combination of lanes that meet."""
         lanes, places = self._meeting(node, numbers)
+        if tuple(places.shape) == self.sample.shape and (places < 0).all():  # Of numbers of rows and of columns.
+            places = self.places
+        places = places.clamp(min=0)
         result = torch.empty(places.shape, dtype=torch.int64)
         for combination in self._combinations(node, lanes):
             self.lanes.append(compute(combination))
@@ -150,7 +190,7 @@ class PartsReader(Reader):
             if ((own >= 0) & (places >= 0) & (own != places)).any():
                 raise RefusedError(f"the operator {spelled(node.target)} of elements of other places", 2)
             places = torch.where(own >= 0, own, places)
-        return lanes, places.clamp(min=0)
+        return lanes, places
 
     def _combinations(self, node: fx.Node, lanes: list[Tensor]) -> list[tuple[int, ...]]:
         combinations = list(dict.fromkeys(zip(*(lane.flatten().tolist() for lane in lanes), strict=True)))
@@ -167,6 +207,13 @@ class PartsReader(Reader):
                 self.graph.part_names.setdefault((known["input"], known["part"]), name)
             self._noted(node, known)
         return numbers
+
+    def _only_lane(self, numbers: Tensor) -> int | None:
+        """The lane that a tensor is, which may be numbers of rows; None where it is something else."""
+        lane = int(numbers.flatten()[0]) // self.size
+        if _is_anywhere(self.lanes[lane]) and (numbers // self.size == lane).all():
+            return lane
+        return self._lane(numbers)
 
     def _lane(self, numbers: Tensor) -> int | None:
         """The lane that a tensor is; None where it is something else."""
@@ -190,6 +237,11 @@ class PartsReader(Reader):
     def _cut_output(self, node: fx.Node, cut: Cut | None) -> tuple[Cut, list[dict[str, Any] | None]]:
         numbers, value = self.numbers[node], node.meta["val"]
         shape = tuple(numbers.shape)
+        lane = self._only_lane(numbers)
+        if lane is not None and shape in self._shapes_of_numbers(self.lanes[lane]["kind"]):
+            known = self._part_of_output(value, self.lanes[lane])
+            keeps = self.lanes[lane]["kind"] == "row" and len(shape) == len(self.sample.shape)
+            return WHOLE, [known | {"kind": self.lanes[lane]["kind"], "keeps": keeps}]
         parts = shape[-1] // self.sample.shape[-1] if shape else 0
         choices = [cut] if cut else [Cut(parts, False), *([Cut(parts, True)] if parts > 1 else [])]
         for choice in choices:
@@ -200,11 +252,26 @@ class PartsReader(Reader):
                 return choice, [self._part_of_output(value, self.lanes[lane]) for lane in lanes]
         raise RefusedError("a result of which the elements are arranged in another way", UNKNOWN_OPERATOR)
 
+    def _shapes_of_numbers(self, kind: str) -> list[tuple[int, ...]]:
+        """The shapes of what has a number for each row or column, or one for all."""
+        columns = tuple(self.sample.shape[dim] for dim in self.sample.dims)
+        rows = [self.sample.row_shape(), self.sample.row_shape(keeps=True)]
+        return {"row": rows, "column": [columns], "total": [()]}.get(kind, [])
+
     def _part_of_output(self, value: Tensor, known: dict[str, Any]) -> dict[str, Any]:
         refuse_other_dtype(value, known)
         return known | {"kind": "element", "keeps": False}
 
 
+def _broadcast_in_dim(tensor: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+    """A tensor whose dimensions are these of a larger shape."""
+    sizes = [1] * len(shape)
+    for dim, size in zip(dims, tensor.shape, strict=True):
+        sizes[dim] = size
+    return tensor.reshape(sizes).expand(shape)
+
+
 def _is_anywhere(known: Mapping[str, Any]) -> bool:
-    """Whether a lane is a number that all elements have in common."""
-    return known["kind"] == "scalar"
+    """Whether a lane is a number that all elements of a row, of a column, or all of them have in common. Which of them
+    meet is not looked at here: where rows meet other rows, the graph is not the function, as check.py sees."""
+    return known["kind"] != "element"

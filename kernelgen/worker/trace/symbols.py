@@ -10,6 +10,7 @@ from kernelgen.worker.trace.refusals import RefusedError
 # The elements of a row, the rows, and the size of the first dimension, among the scalars: no argument has such names.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
 _TOLERANCE = 1e-9
+_FUNCTIONS = {"sqrt": math.sqrt, "log": math.log, "log1p": math.log1p, "exp": math.exp}
 _LARGEST_EXPONENT, _LARGEST_SLOPE = 80.0, 1e3
 
 
@@ -89,6 +90,8 @@ class _Merger:
             if all(s != 1 for s in scalars) and (line := _line([1 / (s - 1) for s in scalars], values)):
                 less = self._add("sub", symbol, _number(1))
                 return self._linear(self._add("div", _number(1), less), *line)
+            if expression := self._of_function(symbol, scalars, values):
+                return expression
         for name, scalars in self.scalars.items():
             for base in self.bases:
                 if expression := self._of_power(base, name, scalars, values):
@@ -100,6 +103,18 @@ class _Merger:
         raise RefusedError(
             "a number that depends on the sizes or on the scalar arguments in a way that is not known here", 3
         )
+
+    def _of_function(self, symbol: dict[str, Any], scalars: list[float], values: list[float]) -> dict[str, Any] | None:
+        """A line of a function of a scalar, or of its inverse, as a scale by 1 / log1p(mu)."""
+        for op, function in _FUNCTIONS.items():
+            if min(scalars) <= 0 or max(scalars) > _LARGEST_EXPONENT:
+                continue
+            results = [function(s) for s in scalars]
+            if line := _line(results, values):
+                return self._linear(self._add(op, symbol), *line)
+            if all(results) and (line := _line([1 / result for result in results], values)):
+                return self._linear(self._add("div", _number(1), self._add(op, symbol)), *line)
+        return None
 
     def _of_power(self, base: float, name: str, scalars: list[float], values: list[float]) -> dict[str, Any] | None:
         """A line of base**s - 1, which is exact in float32 where the power is near 1, as in 1 - 0.999**step."""

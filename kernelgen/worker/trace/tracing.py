@@ -10,9 +10,10 @@ from kernelgen.worker.trace.coordinates import CoordinatesReader
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.gradients import differentiable_by_rows
-from kernelgen.worker.trace.graph import Graph, Reader, Sample
+from kernelgen.worker.trace.graph import Graph, Sample
 from kernelgen.worker.trace.operators import decompositions, decompositions_but_moves
 from kernelgen.worker.trace.parts import PartsReader
+from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import RefusedError, phrase
 
 
@@ -84,7 +85,7 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
 
 
 def _kind(sample: Sample, output: Tensor) -> str:
-    if sample.cuts is not None:
+    if sample.cuts is not None and tuple(output.shape) not in (sample.row_shape(), sample.row_shape(keeps=True), ()):
         return "element"
     kind = sample.kind(output.shape)
     return "total" if kind == "scalar" else kind

@@ -75,7 +75,7 @@ class PointwiseOp:
         # Positions of the arguments; the backward takes tensors first, after the gradients of `differentiable` results.
         self.tensors = [i for i, argument in enumerate(arguments) if isinstance(argument.type, torch.TensorType)]
         self.others = [i for i in range(len(arguments)) if i not in self.tensors]
-        self.differentiable = [i for i, dtype in enumerate(results) if dtype is None]
+        self.differentiable = [i for i, dtype in enumerate(results) if dtype is None or dtype.is_floating_point]
 
     def register(self, name: str) -> None:
         _library.register_fake(name, self.fake)
@@ -114,14 +114,14 @@ class PointwiseOp:
         return bare(like.new_empty(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes))
 
     def fake_backward(self, *args: Any) -> Any:
-        shapes = [args[self.place_in_backward(i)].shape for i in self.gradients]
-        return bare(args[0].new_empty(shape if need else 0) for shape, need in zip(shapes, self.needed(args)))
+        tensors = [args[self.place_in_backward(i)] for i in self.gradients]
+        return bare(tensor.new_empty(tensor.shape if need else 0) for tensor, need in zip(tensors, self.needed(args)))
 
     # ---- Gradient
 
     def setup_context(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
-        ctx.mark_non_differentiable(*(out for out, dtype in zip(outputs, self.results) if dtype is not None))
+        ctx.mark_non_differentiable(*(out for i, out in enumerate(outputs) if i not in self.differentiable))
         ctx.save_for_backward(*(inputs[i] for i in self.tensors), *(outputs[i] for i in self.reads))
         ctx.others = [inputs[i] for i in self.others]
 
@@ -165,7 +165,7 @@ class PointwiseOp:
             leaves = [values[i] for i in wanted]
             grads = torch.autograd.grad(results, leaves, args[:count], create_graph=True, materialize_grads=True)
         computed = dict(zip(wanted, grads))
-        return bare(computed.get(i, args[0].new_empty(0)) for i in self.gradients)
+        return bare(computed.get(i, args[self.place_in_backward(i)].new_empty(0)) for i in self.gradients)
 
     def place_in_backward(self, argument: int) -> int:
         """Where the backward operator takes a tensor of the op."""

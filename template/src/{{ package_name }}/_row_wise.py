@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import _library
-from ._pointwise import PointwiseOp, bare, several
+from ._pointwise import PointwiseOp, bare, part_shapes, several
 
 Rows = Callable[[int], Iterable[int]] | str
 
@@ -31,6 +31,8 @@ def register(
     same_as: Sequence[int | None] = (),
     vectors: bool = False,
     rows: Rows = last_dimension,
+    parts: Sequence[int] = (),
+    joined: Sequence[int] = (),
     composed: bool = False,
     once: bool = False,
 ) -> None:
@@ -39,7 +41,8 @@ def register(
     Args:
         results: what each result is: `rows`, `numbers` (one for each row), `kept`, numbers with dimensions of 1, and
             `places` and `kept places`, numbers that are integers, and `total`, one number of all rows; `rows of int8`
-            or of uint8 are integers.
+            or of uint8 are integers, `numbers of bool` truth values, and those `of float32` are so whatever the
+            tensors are.
         gradients: the positions of the arguments that have a gradient.
         reads: the places of the results that the backward operator reads.
         same_as: for each of these the place, among the results that have a gradient, of the one whose gradient it is,
@@ -47,11 +50,15 @@ def register(
         vectors: whether the reference takes vectors alone where each row could have its own.
         rows: the dimensions of a row, of a tensor of so many; or the name of the argument that says which it is, or of
             the tensor that has as many.
+        parts: into how many parts of one size the last dimension of each tensor is cut, where some are; a row is as
+            long as a part.
+        joined: of how many parts each result is joined, where some are.
         composed: the gradient is PyTorch's of the reference.
         once: PyTorch has no gradient of that gradient.
     """
-    op = RowOp(name, reference, results, gradients, same_as, vectors, rows)
+    op = RowOp(name, reference, results, gradients, same_as, vectors or bool(parts), rows)
     op.composed, op.once, op.reads = composed, once, reads
+    op.parts, op.joined = parts, joined or [1] * len(results)
     op.register(name)
 
 
@@ -77,7 +84,7 @@ class RowOp(PointwiseOp):
         self.kinds = [kind.partition(" of ")[0] for kind in results]
         self.vectors, self.rows = vectors, rows
         # Whether a batch of tensors is no larger tensor of rows.
-        self.is_of_one_tensor = rows is not last_dimension or vectors or "total" in results
+        self.is_of_one_tensor = rows is not last_dimension or vectors or "total" in self.kinds
 
     def register(self, name: str) -> None:
         _library.register_fake(name, self.fake)
@@ -117,7 +124,13 @@ class RowOp(PointwiseOp):
         kept = [1 if dim in dims else size for dim, size in enumerate(like.shape)]
         shapes = {"rows": like.shape, "numbers": numbers, "kept": kept, "places": numbers, "kept places": kept}
         shapes["total"] = ()
-        return bare(like.new_empty(shapes[kind], dtype=dtype) for kind, dtype in zip(self.kinds, self.results))
+        if not self.parts:
+            return bare(like.new_empty(shapes[kind], dtype=dtype) for kind, dtype in zip(self.kinds, self.results))
+        (*rows, columns), *_ = part_shapes([like], self.parts[:1])
+        of_parts = [
+            (*rows, columns * count) if kind == "rows" else shapes[kind] for kind, count in zip(self.kinds, self.joined)
+        ]
+        return bare(like.new_empty(shape, dtype=dtype) for shape, dtype in zip(of_parts, self.results))
 
     def vmap(self, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         if self.is_of_one_tensor:

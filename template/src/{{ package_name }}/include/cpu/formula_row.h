@@ -66,7 +66,11 @@ template <
     int kResults,
     int kRowResults,
     int kPlaces = 0,
-    int kPlaceResults = 0>
+    int kPlaceResults = 0,
+    int kWideNumbers = 0,
+    int kWideResults = 0,
+    int kFlagResults = 0,
+    int kFlags = 0>
 class FormulaRow {
  public:
   using Number = Number_;
@@ -83,10 +87,15 @@ class FormulaRow {
   Number* results[kResults + 1];
   Number row_results[kRowResults + 1];
   int64_t place_results[kPlaceResults + 1];
+  float wide_numbers[kWideNumbers + 1];
+  bool flags[kFlags + 1];
+  float wide_results[kWideResults + 1];
+  bool flag_results[kFlagResults + 1];
   static constexpr int kMostSums = 4;
   Number given_numbers[kMostSums];  // that all rows have in common
-  Number terms[kMostSums] = {};     // of sums over all rows
-  const Number* totals = nullptr;   // these sums
+  float wide_given_numbers[kMostSums];
+  Number terms[kMostSums] = {};    // of sums over all rows
+  const Number* totals = nullptr;  // these sums
   // Of a row in parts: the results of each part's reduction i from partial[i * partial_stride] on.
   PartialResult<Number>* partial = nullptr;
   int64_t partial_stride = 0;
@@ -102,6 +111,10 @@ class FormulaRow {
 
   Number number(int i) const { return numbers[i]; }
 
+  Number wide_number(int i) const { return wide_numbers[i]; }
+
+  bool flag(int i) const { return flags[i]; }
+
   int64_t place(int i) const { return places[i]; }
 
   // 0. A place that the row does not have is kept in `missing`: the call is refused, so no result has to tell of it.
@@ -112,6 +125,8 @@ class FormulaRow {
 
   // A number that all rows have in common, and a sum over all rows.
   Number given(int i) const { return given_numbers[i]; }
+
+  Number wide_given(int i) const { return wide_given_numbers[i]; }
 
   Number total(int i) const { return totals[i]; }
 
@@ -249,6 +264,10 @@ class FormulaRow {
   void add(int i, Number value) { terms[i] = value; }
 
   void put_place(int i, int64_t place) { place_results[i] = place; }
+
+  void put_wide(int i, Number value) { wide_results[i] = static_cast<float>(value); }
+
+  void put_flag(int i, bool value) { flag_results[i] = value; }
 
  private:
   struct Sum {

@@ -292,6 +292,10 @@ class FormulaRow {
 
   __device__ Number number(int i) const { return valid_ ? widen(tensors_.numbers[i][row_]) : Number(0); }
 
+  __device__ Number wide_number(int i) const { return valid_ ? tensors_.wide_numbers[i][row_] : 0; }
+
+  __device__ bool flag(int i) const { return valid_ && tensors_.flags[i][row_]; }
+
   __device__ int64_t place(int i) const { return valid_ ? tensors_.places[i][row_] : 0; }
 
   // 0; NaN for a place that the row does not have, which makes what is computed of its element NaN: the host learns of
@@ -302,6 +306,8 @@ class FormulaRow {
 
   // A number that all rows have in common, and a sum over all rows.
   __device__ Number given(int i) const { return widen(*tensors_.given[i]); }
+
+  __device__ Number wide_given(int i) const { return *tensors_.wide_given[i]; }
 
   __device__ Number total(int i) const { return tensors_.totals[i]; }
 
@@ -470,6 +476,14 @@ class FormulaRow {
 
   __device__ void put_place(int i, int64_t place) {
     if (puts()) tensors_.place_results[i][row_] = place;
+  }
+
+  __device__ void put_wide(int i, Number value) {
+    if (puts()) tensors_.wide_results[i][row_] = static_cast<float>(value);
+  }
+
+  __device__ void put_flag(int i, bool value) {
+    if (puts()) tensors_.flag_results[i][row_] = value;
   }
 
  private:
@@ -655,27 +669,51 @@ class FormulaRow {
     f(access, k, place, widen(vectors[kPlaces][k])...);
   }
 
-  using Results = Vector<T, N>[Tensors::kResults + 1];
+  // The results of an element, as a formula assigns them: a code is an integer already.
+  struct Numbers {
+    Number numbers[Tensors::kResults + 1];
+    uint8_t codes[Tensors::kCodes ? Tensors::kResults : 1];
+
+    template <size_t kPlace>
+    __device__ auto& result() {
+      if constexpr ((Tensors::kCodes >> kPlace & 1) != 0) {
+        return codes[kPlace];
+      } else {
+        return numbers[kPlace];
+      }
+    }
+  };
+
+  struct Results {
+    Vector<T, N> values[Tensors::kResults + 1];
+    Vector<uint8_t, N> codes[Tensors::kCodes ? Tensors::kResults : 1];
+  };
 
   template <typename F, size_t... kPlaces>
   __device__ void write(F f, std::index_sequence<kPlaces...>) {
     Results results;
     const auto compute = [&](int access, int k, Index place, auto... values) {
-      Number numbers[Tensors::kResults + 1];
-      invoke(f, place, values..., numbers[kPlaces]...);
+      Numbers numbers;
+      invoke(f, place, values..., numbers.template result<kPlaces>()...);
       keep(access, k, numbers, results);
     };
     each<true>(compute, [&](Index first, auto size) { store_results<size>(first, results); });
   }
 
   // Results of element k of an access, rounded, and as terms of sums over the rows.
-  __device__ void keep(int access, int k, const Number (&numbers)[Tensors::kResults + 1], Results& results) {
+  __device__ void keep(int access, int k, const Numbers& numbers, Results& results) {
 #pragma unroll
     for (int i = 0; i < Tensors::kResults; ++i) {
-      results[i][k] = static_cast<T>(numbers[i]);
+      if constexpr (Tensors::kCodes != 0) {
+        if (Tensors::kCodes >> i & 1) {
+          results.codes[i][k] = numbers.codes[i];
+          continue;
+        }
+      }
+      results.values[i][k] = static_cast<T>(numbers.numbers[i]);
       if constexpr (Kernel::kSummed != 0) {
         if (Kernel::kSummed >> i & 1)
-          (access < kHeld ? sums_.results[i].sums[access][k] : sums_.edges[i]) += numbers[i];
+          (access < kHeld ? sums_.results[i].sums[access][k] : sums_.edges[i]) += numbers.numbers[i];
       }
     }
   }
@@ -687,20 +725,18 @@ class FormulaRow {
     for (int i = 0; i < Tensors::kResults; ++i) {
       if constexpr (Tensors::kCodes != 0) {
         if (Tensors::kCodes >> i & 1) {
-          Vector<uint8_t, N> codes;
-#pragma unroll
-          for (int k = 0; k < N; ++k) codes[k] = static_cast<uint8_t>(static_cast<int>(widen(results[i][k])));
-          store_result<kSize>(tensors_.codes[i], first, codes);
+          store_result<kSize>(tensors_.codes[i], 0, first, results.codes[i]);
           continue;
         }
       }
-      store_result<kSize>(tensors_.results[i].values, first, results[i]);
+      const bool is_joined = Tensors::kJoined >> i & 1;
+      store_result<kSize>(tensors_.results[i].values, is_joined ? tensors_.joined[i] : 0, first, results.values[i]);
     }
   }
 
-  // `values`: of all rows; null: not needed.
+  // `values`: of all rows; null: not needed. `joined`: of how many parts the result's rows are joined; 0: of none.
   template <int kSize, typename Element>
-  __device__ void store_result(Element* values, Index first, const Vector<Element, N>& result) const {
+  __device__ void store_result(Element* values, int joined, Index first, const Vector<Element, N>& result) const {
     const Index n = elements();
     if (!values) return;
     const Operand<T>& layout = tensors_.layout;
@@ -712,10 +748,10 @@ class FormulaRow {
       }
       return;
     }
-    Element* const row = values + row_ * n;
+    Element* const row = values + (joined ? row_ * joined : row_) * n;
     if constexpr (kSize == 1) {
       row[first] = result[0];
-    } else if (kAligned || kPeeled || (first >= 0 && first + N <= n)) {
+    } else if (kAligned || (!joined && (kPeeled || (first >= 0 && first + N <= n)))) {
       store_evict_last(row + first, 0, result);
     } else {
 #pragma unroll
@@ -867,7 +903,7 @@ class FormulaRow {
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       if (!is_inside(first, k)) continue;
-      Number numbers[Tensors::kResults + 1];
+      Numbers numbers;
       call_running(
           f,
           first + k,
@@ -882,13 +918,8 @@ class FormulaRow {
 
   template <typename F, size_t... kOutputs, typename... Values>
   __device__ static void call_running(
-      F& f,
-      Index place,
-      Number running,
-      Number (&numbers)[Tensors::kResults + 1],
-      std::index_sequence<kOutputs...>,
-      Values... values) {
-    invoke(f, place, values..., running, numbers[kOutputs]...);
+      F& f, Index place, Number running, Numbers& numbers, std::index_sequence<kOutputs...>, Values... values) {
+    invoke(f, place, values..., running, numbers.template result<kOutputs>()...);
   }
 
   Group& group_;

@@ -27,6 +27,8 @@ constexpr int64_t slices_of_terms(int64_t rows) {
 // results of rows, and results with a number or a place for each row. A place is that of an element in its row. A
 // result that is null is not needed. kLate has a bit for each input that only the last pass reads, and that all rows
 // may have in common; kCodes one for each result of rows that is integers of 8 bits, signed or not: every T holds them.
+// Wide numbers and results are of float32 whatever T is; flags are truth values. kJoined has a bit for each result of
+// rows that is a part of a longer row, of `joined` such parts.
 template <
     typename T,
     int kInputs_,
@@ -36,7 +38,12 @@ template <
     int kLate_,
     int kPlaces_ = 0,
     int kPlaceResults_ = 0,
-    int kCodes_ = 0>
+    int kCodes_ = 0,
+    int kWideNumbers_ = 0,
+    int kWideResults_ = 0,
+    int kFlagResults_ = 0,
+    int kJoined_ = 0,
+    int kFlags_ = 0>
 struct RowTensors {
   using Element = T;
   using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -50,24 +57,36 @@ struct RowTensors {
   static constexpr int kPlaces = kPlaces_;
   static constexpr int kPlaceResults = kPlaceResults_;
   static constexpr int kCodes = kCodes_;
+  static constexpr int kWideNumbers = kWideNumbers_;
+  static constexpr int kWideResults = kWideResults_;
+  static constexpr int kFlagResults = kFlagResults_;
+  static constexpr int kJoined = kJoined_;
+  static constexpr int kFlags = kFlags_;
 
   Rows rows;
   Operand<T> layout;  // of the results
   Operand<T> inputs[kInputs + 1];
   const T* numbers[kNumbers + 1];
   Gradient<T> results[kResults + 1];
+  int joined[kJoined ? kResults : 1] = {};
   uint8_t* codes[kCodes ? kResults : 1] = {};  // the results of kCodes instead
   T* row_results[kRowResults + 1];
   const int64_t* places[kPlaces + 1];
   int64_t* place_results[kPlaceResults + 1];
+  const float* wide_numbers[kWideNumbers + 1];
+  const bool* flags[kFlags + 1];
+  float* wide_results[kWideResults + 1];
+  bool* flag_results[kFlagResults + 1];
 
   // Numbers that all rows have in common; and of sums over all rows: what each row adds to sum i, from
   // terms[i * rows.count] on, the sums themselves, and results that are computed of them.
   const T* given[kMostTotals] = {};
+  const float* wide_given[kMostTotals] = {};
   int sums = 0;
   Sum* terms = nullptr;
   Sum* totals = nullptr;
   T* total_results[kMostTotals] = {};
+  float* wide_totals[kMostTotals] = {};
 
   // On a GPU, few rows are computed in parts: how many, which pass over them a launch is, and what the parts leave.
   int parts = 1;

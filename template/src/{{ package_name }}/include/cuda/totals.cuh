@@ -29,6 +29,8 @@ class FormulaTotals {
     *tensors_.total_results[i] = static_cast<typename Tensors::Element>(value);
   }
 
+  __device__ void put_wide_total(int i, Number value) { *tensors_.wide_totals[i] = static_cast<float>(value); }
+
  private:
   const Tensors& tensors_;
 };

@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checks.h"
@@ -29,6 +30,15 @@ inline std::vector<int64_t> dimensions_but(int64_t dim, const checks::Tensor& te
     if (d != dim) dims.push_back(d);
   }
   return dims;
+}
+
+// The elements of a mask as numbers of another tensor's dtype.
+inline std::optional<checks::Tensor> as_numbers(const checks::Tensor& tensor, const checks::Tensor& like) {
+  if (tensor.scalar_type() != torch::headeronly::ScalarType::Bool) return std::nullopt;
+  const auto sizes = tensor.sizes();
+  checks::Tensor numbers = empty_contiguous(like, std::vector<int64_t>(sizes.begin(), sizes.end()));
+  torch::stable::copy_(numbers, tensor);
+  return numbers;
 }
 
 // A tensor, and how its last dimension is cut.
@@ -126,6 +136,35 @@ class Broadcast {
       parts = joined(row_);
     }
     set_rows(parts, joined(other_dimensions()), first);
+  }
+
+  // The same of rows of the last dimension, of tensors some of which are cut into parts that lie one after the other:
+  // a row is as long as a part.
+  Broadcast(std::initializer_list<CutArgument> tensors, std::vector<int64_t> row) : row_(std::move(row)) {
+    const CutArgument& first = *tensors.begin();
+    for (const CutArgument& tensor : tensors) {
+      if (tensor.cut.parts > 1) check_parts(tensor, first);
+      if (sizes_.empty()) {
+        sizes_ = part_sizes(tensor);
+        row_[0] = rank() - 1;
+      }
+      check_repeated(tensor);
+      copies_.push_back(as_numbers(tensor.argument.tensor, first.argument.tensor));
+      const checks::Tensor& read = copy_of(copies_.size() - 1, tensor.argument.tensor);
+      turns_.push_back(1);
+      if (tensor.cut.parts == 1) {
+        offsets_.push_back(0);
+        strides_.push_back(strides_in_rows(read));
+        continue;
+      }
+      const std::vector<int64_t> of_part = part_sizes(tensor);
+      offsets_.push_back(read.stride(read.dim() - 1) * of_part.back());
+      strides_.push_back(strides_of(of_part, read.strides()));
+    }
+    strides_.push_back(contiguous_strides());
+    collapsed_.resize(strides_.size());
+    const std::vector<int64_t> parts = joined(row_);
+    set_rows(parts, joined(other_dimensions()), first.argument);
   }
 
   // The shape of results.
@@ -254,7 +293,7 @@ class Broadcast {
   static std::vector<int64_t> part_sizes(const CutArgument& tensor) {
     const auto whole = tensor.argument.tensor.sizes();
     std::vector<int64_t> sizes(whole.begin(), whole.end());
-    sizes.back() /= tensor.cut.parts;
+    if (tensor.cut.parts > 1) sizes.back() /= tensor.cut.parts;
     return sizes;
   }
 
@@ -275,6 +314,22 @@ class Broadcast {
           "has shape " + checks::shape_text(sizes),
           "a last dimension of " + std::to_string(parts * n) + " beside " + first.argument.name + " of shape " +
               checks::shape_text(first.argument.tensor.sizes()));
+    }
+  }
+
+  // Refuses a tensor whose parts are not repeated to the rows, as PyTorch repeats them.
+  void check_repeated(const CutArgument& tensor) const {
+    const std::vector<int64_t> sizes = part_sizes(tensor);
+    bool fits = sizes.size() <= sizes_.size();
+    for (size_t i = 1; fits && i <= sizes.size(); ++i) {
+      const int64_t size = sizes[sizes.size() - i];
+      fits = size == 1 || size == sizes_[sizes_.size() - i];
+    }
+    if (!fits) {
+      checks::refuse(
+          tensor.argument,
+          "has shape " + checks::shape_text(tensor.argument.tensor.sizes()),
+          "a shape that broadcasts to " + checks::shape_text(sizes_));
     }
   }
 
@@ -326,15 +381,6 @@ class Broadcast {
     std::vector<int64_t> strides(sizes_.size(), 1);
     for (size_t d = sizes_.size(); d-- > 1;) strides[d - 1] = strides[d] * sizes_[d];
     return strides;
-  }
-
-  // The elements of a mask as numbers of the first tensor's dtype.
-  static std::optional<checks::Tensor> as_numbers(const checks::Tensor& tensor, const checks::Tensor& first) {
-    if (tensor.scalar_type() != torch::headeronly::ScalarType::Bool) return std::nullopt;
-    const auto sizes = tensor.sizes();
-    checks::Tensor numbers = empty_contiguous(first, std::vector<int64_t>(sizes.begin(), sizes.end()));
-    torch::stable::copy_(numbers, tensor);
-    return numbers;
   }
 
   const checks::Tensor& copy_of(size_t place, const checks::Tensor& tensor) const {

@@ -112,3 +112,10 @@ T* mutable_data(const torch::stable::Tensor& tensor) {
 }
 
 }  // namespace dtypes
+
+#ifndef USE_CUDA
+// As float_types.cuh spells them.
+using float16 = dtypes::Half;
+using bfloat16 = dtypes::BFloat16;
+using float32 = float;
+#endif

@@ -32,7 +32,11 @@ class RowOnCpu {
       Tensors::kResults,
       Tensors::kRowResults,
       Tensors::kPlaces,
-      Tensors::kPlaceResults>;
+      Tensors::kPlaceResults,
+      Tensors::kWideNumbers,
+      Tensors::kWideResults,
+      Tensors::kFlagResults,
+      Tensors::kFlags>;
 
   static_assert(Row::kMostSums == kMostTotals, "a row has room for all sums");
 
@@ -45,6 +49,7 @@ class RowOnCpu {
     row.totals = tensors.totals;
     for (int k = 0; k < kMostTotals; ++k) {
       if (tensors.given[k]) row.given_numbers[k] = static_cast<accumulate_t<T>>(*tensors.given[k]);
+      if (tensors.wide_given[k]) row.wide_given_numbers[k] = *tensors.wide_given[k];
     }
   }
 
@@ -68,6 +73,8 @@ class RowOnCpu {
     }
     for (int k = 0; k < Tensors::kNumbers; ++k) row.numbers[k] = static_cast<accumulate_t<T>>(tensors_.numbers[k][i]);
     for (int k = 0; k < Tensors::kPlaces; ++k) row.places[k] = tensors_.places[k][i];
+    for (int k = 0; k < Tensors::kFlags; ++k) row.flags[k] = tensors_.flags[k][i];
+    for (int k = 0; k < Tensors::kWideNumbers; ++k) row.wide_numbers[k] = tensors_.wide_numbers[k][i];
     for (int k = 0; k < Tensors::kResults; ++k) {
       row.results[k] = results_[k].room(is_dense() ? result(k) : nullptr, n);
     }
@@ -96,6 +103,8 @@ class RowOnCpu {
       if (tensors_.row_results[k]) tensors_.row_results[k][i] = static_cast<T>(row.row_results[k]);
     }
     for (int k = 0; k < Tensors::kPlaceResults; ++k) tensors_.place_results[k][i] = row.place_results[k];
+    for (int k = 0; k < Tensors::kWideResults; ++k) tensors_.wide_results[k][i] = row.wide_results[k];
+    for (int k = 0; k < Tensors::kFlagResults; ++k) tensors_.flag_results[k][i] = row.flag_results[k];
     for (int k = 0; k < tensors_.sums; ++k) tensors_.terms[k * tensors_.rows.count + i] = row.terms[k];
   }
 
@@ -121,7 +130,8 @@ class RowOnCpu {
     if (!values) return nullptr;
     Operand<T> layout = tensors_.layout;
     layout.data = values;
-    return values + (layout.row(index_) - layout.data) + layout.offset(tensors_.rows, row.begin);
+    const int64_t joined = Tensors::kJoined >> k & 1 ? tensors_.joined[k] : 1;
+    return values + (layout.row(index_) - layout.data) * joined + layout.offset(tensors_.rows, row.begin);
   }
 
   const Tensors& tensors_;
@@ -271,6 +281,8 @@ class FormulaTotals {
   void store() const { std::copy(totals, totals + tensors_.sums, tensors_.totals); }
 
   void put_total(int i, Number value) { *tensors_.total_results[i] = static_cast<typename Tensors::Element>(value); }
+
+  void put_wide_total(int i, Number value) { *tensors_.wide_totals[i] = static_cast<float>(value); }
 
  private:
   const Tensors& tensors_;

@@ -118,6 +118,15 @@ class BroadcastGradients {
     return shape_.result_part<T>(item.cut, part, values, vector);
   }
 
+  // Where a kernel of rows writes a part of the i-th gradient; null: not needed.
+  template <typename T>
+  Gradient<T> part_of_rows(size_t i, int64_t part) const {
+    const Item& item = wanted_[i];
+    Gradient<T> gradient;
+    if (item.values) gradient.values = dtypes::mutable_data<T>(*item.values) + part * shape_.rows().n;
+    return gradient;
+  }
+
   // The i-th gradient; of shape (0,) where it is not needed.
   checks::Tensor result(size_t i) const {
     const Item& item = wanted_[i];

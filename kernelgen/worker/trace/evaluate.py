@@ -1,0 +1,103 @@
+"""Computes a traced graph with tensors."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelgen.worker.trace.cut import Cut
+from kernelgen.worker.trace.graph import INTEGERS, Sample
+from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS
+
+_ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}
+_PLACES = {"row_argmax": torch.argmax, "row_argmin": torch.argmin}
+_NARROW = (torch.bfloat16, torch.float16)
+
+
+def evaluate(
+    graph: dict[str, Any],
+    values: dict[str, Any],
+    grads: list[Tensor],
+    sample: Sample,
+    shape: tuple[int, ...] | None = None,
+) -> list[Tensor | None]:
+    """The outputs of a graph, each broadcast to the shape that its kind says; `shape` is that of a part, if it is not
+    the sample's."""
+    values = {**values, COLUMNS: sample.columns, ROWS: sample.rows, BATCH: sample.shape[0]}
+    computed: list[Tensor] = []
+    column_shape = [size if dim in sample.dims else 1 for dim, size in enumerate(sample.shape)]
+
+    def of(argument: dict[str, Any]) -> Tensor:
+        if "node" in argument:
+            return computed[argument["node"]]
+        if "place" in argument:
+            return torch.arange(sample.columns).reshape(column_shape)
+        if "coordinate" in argument:
+            dim, sizes = argument["coordinate"], sample.shape if shape is None else shape
+            return torch.arange(sizes[dim], dtype=torch.float64).reshape(-1, *[1] * (-1 - dim))
+        if "grad" in argument:
+            value = grads[argument["grad"]]
+            value = value.double() if value.dtype in _NARROW else value
+        elif "constant" in argument:
+            value = argument["constant"]
+        else:
+            value = values[argument.get("input") or argument["scalar"]]
+        if not isinstance(value, Tensor):
+            return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
+        if "part" in argument:
+            return Cut(**argument["cut"]).split(value)[argument["part"]]
+        if argument["kind"] == "row":
+            return value.reshape(sample.row_shape(keeps=True))
+        return value.reshape(column_shape) if argument["kind"] == "column" else value
+
+    for node in graph["nodes"]:
+        computed.append(_compute(node["op"], [of(argument) for argument in node["arguments"]], sample))
+    outputs = [None if output is None else of(output) for output in graph["outputs"]]
+    return _joined(graph, outputs, sample.shape if shape is None else shape) if "cuts" in graph else outputs
+
+
+def _joined(graph: dict[str, Any], computed: list[Tensor | None], shape: tuple[int, ...]) -> list[Tensor | None]:
+    """The results that these parts are of."""
+    results: list[Tensor | None] = []
+    first = 0
+    for cut in (Cut(**cut) for cut in graph["cuts"]):
+        parts, outputs = (values[first : first + cut.parts] for values in (computed, graph["outputs"]))
+        first += cut.parts
+        if any(part is None for part in parts):
+            results.append(None)
+        else:
+            is_element = outputs[0]["kind"] in ("element", "scalar")
+            results.append(cut.join([part.expand(shape) if is_element else part for part in parts]))
+    return results
+
+
+def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
+    if op in _ROWS:
+        return _ROWS[op](arguments[0].expand(sample.shape), dim=sample.dims, keepdim=True)
+    if op in _PLACES:
+        rows = arguments[0].expand(sample.shape).movedim(sample.dims, tuple(range(-len(sample.dims), 0)))
+        return _PLACES[op](rows.flatten(-len(sample.dims)), dim=-1).reshape(sample.row_shape(keeps=True))
+    if op == "row_prod":
+        rows = arguments[0].expand(sample.shape).movedim(sample.dims, tuple(range(-len(sample.dims), 0)))
+        return rows.flatten(-len(sample.dims)).prod(-1).reshape(sample.row_shape(keeps=True))
+    if op.startswith("running_"):
+        return _running(op, arguments[0].expand(sample.shape), sample.dims[0])
+    if op == "total":
+        return arguments[0].expand(sample.row_shape(keeps=True)).sum()
+    if op == "column_sum":
+        others = [dim for dim in range(len(sample.shape)) if dim not in sample.dims]
+        return arguments[0].expand(sample.shape).sum(others, keepdim=True)
+    if op == "checked_zero":
+        place = arguments[0].reshape(sample.row_shape(keeps=True))
+        return torch.where((place >= 0) & (place < sample.columns), 0.0, math.nan).double()
+    if (integer := op.removeprefix("to_")) in INTEGERS.values():
+        return arguments[0].to(getattr(torch, integer))
+    if op == "to_float":
+        return arguments[0] if arguments[0].is_floating_point() else arguments[0].double()
+    return getattr(torch, op)(*arguments)
+
+
+def _running(op: str, rows: Tensor, dim: int) -> Tensor:
+    function = torch.cumsum if op.startswith("running_sum") else torch.cumprod
+    return function(rows.flip(dim), dim).flip(dim) if op.endswith("_back") else function(rows, dim)

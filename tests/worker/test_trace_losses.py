@@ -1,0 +1,101 @@
+"""Losses and masks: targets, lengths and truth values of rows, counts, and results of dtypes of their own."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402
+
+from .test_trace import POINTWISE, ROWS, trace, trace_text  # noqa: E402
+from .test_trace_integers import dtypes  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "expected"),
+    [
+        (ROWS, "wide_loss", ["float32"]),
+        (ROWS, "brier", ["float"]),
+        (ROWS, "flags_and_counts", ["bool", "int", "float32"]),
+        (ROWS, "margin_by_pair", ["float"]),
+        (ROWS, "padded_softmax", ["float"]),
+        (POINTWISE, "rounded_parts", ["bfloat16", "float32"]),
+    ],
+)
+def test_results_have_the_dtypes_of_the_function(path, name, expected):
+    facts = trace(path, name)
+    assert dtypes(facts) == expected
+    assert facts["paths"][0]["backward"] is not None
+
+
+@pytest.mark.parametrize("start", ["0, ", "2, "])
+def test_arange_of_a_row_is_the_place_of_its_elements(tmp_path, start):
+    end = "x.shape[-1]" if start == "0, " else "x.shape[-1] + 2"
+    facts = trace_text(tmp_path, f"return torch.where(torch.arange({start}{end}) < n[:, None], x, 0.0).amax(-1)", PAIR)
+    assert facts["assumption"]["dtypes"] == {"x": "float", "n": "int"}
+
+
+PAIR = "x: Tensor, n: Tensor"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return x.gather(-1, n[..., None])[..., 0]",
+        "return x.gather(-1, n[..., None]).squeeze(-1)",
+        "return x.gather(-1, n.clamp(min=0).unsqueeze(-1))[:, 0]",
+        "return x.softmax(-1).gather(1, n.view(-1, 1)).view(-1)",
+        "return (x * torch.nn.functional.one_hot(n, x.shape[-1])).sum(-1)",
+        "return (x * (n.unsqueeze(-1) == torch.arange(x.shape[-1]))).sum(-1)",
+    ],
+)
+def test_an_element_of_each_row_is_picked_in_many_ways(tmp_path, body):
+    facts = trace_text(tmp_path, body, PAIR)
+    assert facts["assumption"]["composed"] is None
+    assert any(node["op"] == "eq" for node in facts["paths"][0]["forward"]["nodes"])
+
+
+@pytest.mark.parametrize(
+    ("body", "dtype"),
+    [
+        ("return (x > 0).any(-1)", "bool"),
+        ("return torch.isfinite(x).all(dim=-1, keepdim=True)", "bool"),
+        ("return (x > 0.5).sum(-1)", "int"),
+        ("return x.isnan().count_nonzero(-1)", "int"),
+    ],
+)
+def test_a_row_has_truth_values_and_counts(tmp_path, body, dtype):
+    assert dtypes(trace_text(tmp_path, body)) == [dtype]
+
+
+def test_the_first_of_the_largest_is_the_largest(tmp_path):
+    assert dtypes(trace_text(tmp_path, "return tuple(x.softmax(-1).topk(1))")) == ["float", "int"]
+    with pytest.raises(RefusedError, match=r"the operator aten\.topk"):
+        trace_text(tmp_path, "return tuple(x.topk(2))")
+
+
+def test_what_a_mask_chooses_is_set(tmp_path):
+    facts = trace_text(tmp_path, "y = x.clone(); y[y < 0] = 0; y += 1; return y.mul_(2)")
+    assert [node["op"] for node in facts["paths"][0]["forward"]["nodes"]] == ["lt", "where", "add", "mul"]
+
+
+@pytest.mark.parametrize("function", ["sqrt", "log", "log1p", "exp"])
+def test_a_number_is_a_function_of_a_scalar(tmp_path, function):
+    facts = trace_text(tmp_path, f"import math; return x / math.{function}(mu)", "x: Tensor, mu: float = 2.0")
+    assert function in [node["op"] for node in facts["paths"][0]["forward"]["nodes"]]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_cast_is_a_result_of_that_dtype(tmp_path, dtype):
+    facts = trace_text(tmp_path, f"return (2 * x).to(torch.{dtype})")
+    assert dtypes(facts) == [dtype]
+    assert not facts["takes_float64"]
+
+
+def test_a_rounding_in_between_is_another_function(tmp_path):
+    with pytest.raises(RefusedError, match="another path"):
+        trace_text(tmp_path, "return x - x.to(torch.bfloat16)")
+
+
+def test_dtypes_that_follow_in_another_way_are_refused(tmp_path):
+    with pytest.raises(RefusedError, match="a result of dtype float64"):
+        trace_text(tmp_path, "return x.double()")
