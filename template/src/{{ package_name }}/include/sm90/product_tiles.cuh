@@ -162,8 +162,8 @@ struct Barriers {
 };
 
 // Named barriers: one of each consumer, up to three, and two of all. With ping-pong, the latter let each consumer begin
-// its mainloop. The last is of the whole block, which comes to it at several places.
-constexpr int kConsumerBarrier = 1, kMainloopBarrier = 4, kBlockBarrier = 6;
+// its mainloop.
+constexpr int kConsumerBarrier = 1, kMainloopBarrier = 4;
 
 // Loads a box to the blocks of the given ranks if kMulticast, or to this one. `once` marks data that is not read again.
 template <bool kMulticast>
