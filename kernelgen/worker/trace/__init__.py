@@ -75,7 +75,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
     """The same where kernels take these arguments."""
     calls = request.get("calls")
     function = load(request["source"], request["function"], arguments)
-    reasons, forward_alone, plain = [], [], None
+    reasons, forward_alone, summing_all, plain = [], [], [], None
     begin = time.process_time()
     for assumption in _assumptions(function, arguments, request["recipes"]):
         if time.process_time() - begin > most_seconds:
@@ -93,15 +93,19 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             if assumption.cuts is not None:  # The plain case says more.
                 refused.progress = min(refused.progress, UNKNOWN_OPERATOR)
             reasons.append(refused)
+            if refused.sums_all:
+                summing_all.append(replace(assumption, sums_all=True))
             if refused.is_of_gradient:
                 forward_alone.append((assumption, str(refused)))
         except Exception as error:  # It does not take such arguments.
             reasons.append(RefusedError(raised(error, "called")))
     if plain:
         return plain
-    for assumption, composed in forward_alone:
+    # Under what else holds, targets are integers and not, as under this, probabilities.
+    composed = [replace(assumption, composed=reason) for assumption, reason in forward_alone]
+    for assumption in [*summing_all, *composed]:
         try:
-            return _with_its_shapes(replace(assumption, composed=composed), function, calls)
+            return _with_its_shapes(assumption, function, calls)
         except FinalError:
             raise
         except RefusedError as refused:
@@ -170,9 +174,9 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
         try:
             return _under(replace(assumption, dims=other.dims), function)
         except RefusedError as refused:
-            if len(other.dims) == assumption.rank and not assumption.sums_all:
-                return _under_its_rows(replace(assumption, sums_all=True), function)
-            raise other if other.is_of_gradient else refused from refused
+            reason = other if other.is_of_gradient else refused
+            reason.sums_all = len(other.dims) == assumption.rank
+            raise reason from refused
 
 
 def _under(assumption: Assumption, function: Function) -> dict[str, Any]:

@@ -6,12 +6,13 @@ UNKNOWN_OPERATOR = 2
 
 class RefusedError(Exception):
     """No kernel can be written; the message names what was in the way, and `progress` how far the trace came.
-    `is_of_gradient`: a kernel of the gradient, while the function itself can be written."""
+    `is_of_gradient`: a kernel of the gradient, while the function itself can be written. `sums_all`: what was in
+    the way is a sum of all elements, beside what else is computed of rows."""
 
     def __init__(self, reason: str, progress: int = 0) -> None:
         super().__init__(reason)
         self.progress = progress
-        self.is_of_gradient = False
+        self.is_of_gradient = self.sums_all = False
 
 
 class FinalError(RefusedError):
