@@ -61,12 +61,7 @@ def backward(
     ]
     result_of = {grad: results[i]["name"] for grad, i in zip(grads, differentiable, strict=True)}
     names_of_parts = parts_of_gradient(entry, read_by_kernel, gradients, part_names, result_of)
-    of_grads = {
-        (i, part): name
-        for i, grad in zip(differentiable, grads, strict=True)
-        for (tensor, part), name in names_of_parts.items()
-        if tensor == grad
-    }
+    of_grads = parts_of_grads(differentiable, grads, names_of_parts)
     graphs = []
     for path in paths:
         graph = Graph(path["backward"], {**parameters, **names_of_parts}, {**named, **of_grads})
@@ -132,6 +127,18 @@ def _note_needs(
         of_it = set().union(*(readers.get(o["cpp"], set()) for o in together))
         if of_it and len(of_it) < len(flags):
             operand["needed_by"] = [flags[gradient] for gradient in flags if gradient in of_it]
+
+
+def parts_of_grads(
+    differentiable: Sequence[int], grads: Sequence[str], names_of_parts: Mapping[tuple[str, int], str]
+) -> dict[tuple[int, int], str]:
+    """The names of the parts of what comes in, by result and part."""
+    return {
+        (i, part): name
+        for i, grad in zip(differentiable, grads, strict=True)
+        for (tensor, part), name in names_of_parts.items()
+        if tensor == grad
+    }
 
 
 def parts_of_gradient(

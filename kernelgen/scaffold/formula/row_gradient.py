@@ -8,7 +8,7 @@ from typing import Any
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.graph import Graph, Node, Value
-from kernelgen.scaffold.formula.pointwise_gradient import parts_of_gradient
+from kernelgen.scaffold.formula.pointwise_gradient import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late
 from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.totals import take_totals
@@ -70,12 +70,7 @@ def backward(
     ]
     result_of = {grad: results[i]["name"] for grad, i in zip(grads, differentiable, strict=True)}
     names_of_parts = parts_of_gradient(entry, read_by_kernel, gradients, part_names, result_of)
-    of_grads = {
-        (i, part): name
-        for i, grad in zip(differentiable, grads, strict=True)
-        for (tensor, part), name in names_of_parts.items()
-        if tensor == grad
-    }
+    of_grads = parts_of_grads(differentiable, grads, names_of_parts)
     named = {i: words[grad] for i, grad in zip(differentiable, grads, strict=True)}
     graph = Graph(
         traced,
