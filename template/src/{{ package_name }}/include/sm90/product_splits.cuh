@@ -39,8 +39,8 @@ struct Splits {
     return received + (row * kThreads + threadIdx.x - kWarpgroup) * 4;
   }
 
-  // The accumulator becomes the sum in the strips that this block finishes. By all consumers, which have arrived at the
-  // cluster's barrier.
+  // The accumulator becomes the sum in the strips that this block finishes. By all consumers, after all threads of
+  // the block have arrived at the cluster's barrier.
   __device__ void add_up(Accumulator<Tile>& acc) const {
     cluster::wait();
 #pragma unroll
