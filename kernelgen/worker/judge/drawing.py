@@ -146,7 +146,14 @@ def _alike(tree: Any, device: str) -> Any:
 
     def alike(tensor: Tensor) -> Tensor:
         if id(tensor) not in of_id:
-            of_id[id(tensor)] = torch.empty_like(tensor, device=device).requires_grad_(tensor.requires_grad)
+            of_id[id(tensor)] = _empty_like(tensor, device).requires_grad_(tensor.requires_grad)
         return of_id[id(tensor)]
 
     return pytree.tree_map_only(Tensor, alike, tree)
+
+
+def _empty_like(tensor: Tensor, device: str) -> Tensor:
+    if not tensor.is_contiguous():
+        return torch.empty_like(tensor, device=device)
+    # The same, but in C++ from and to the device "meta", too.
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)

@@ -50,17 +50,24 @@ class NoiseTape:
 
     def fill(self, tensor: Tensor, mixture: Mixture | None = None) -> Mixture:
         """New values for a contiguous floating-point tensor, or those of a mixture that another one was filled with."""
-        mixture = mixture or self._new(tensor.numel())
-        part = _PART if self._tape.device.type == "cpu" else len(self._tape)
-        a, b = (self._tape[start : start + tensor.numel()].split(part) for start in mixture.starts)
-        for values, *stretches in zip(tensor.detach().view(-1).split(part), a, b, strict=True):
-            self._mix(*stretches, mixture, values)
+        count, values = tensor.numel(), tensor.detach().view(-1)
+        mixture = mixture or self._new(count)
+        part = _PART if self._tape.device.type == "cpu" else max(1, count)
+        for begin in range(0, count, part):
+            end = min(begin + part, count)
+            a, b = (self._tape[start + begin : start + end] for start in mixture.starts)
+            self._mix(a, b, mixture, values[begin:end])
         return mixture
 
-    def _new(self, count: int) -> Mixture:
-        starts, turn = (self._start(), self._start()), math.tau * secrets.randbelow(2**53) / 2**53
-        run = _RUN[0] + secrets.randbelow(_RUN[1] - _RUN[0])
-        return Mixture(starts, turn, min(run, max(1, count // _RUNS)))
+    @staticmethod
+    def _new(count: int) -> Mixture:
+        # The system is asked once: asking takes longer than filling a short tensor.
+        entropy, chosen = secrets.randbits(256), []
+        for limit in (_SLACK, _SLACK, 2**53, _RUN[1] - _RUN[0]):
+            entropy, number = divmod(entropy, limit)
+            chosen.append(number)
+        first, second, turn, run = chosen
+        return Mixture((first, second), math.tau * turn / 2**53, min(_RUN[0] + run, max(1, count // _RUNS)))
 
     @staticmethod
     def _mix(a: Tensor, b: Tensor, mixture: Mixture, values: Tensor) -> None:
@@ -72,6 +79,3 @@ class NoiseTape:
         of_runs.add_(b[:runs].unsqueeze(1), alpha=0.5).mul_(torch.exp2(a[:runs].clamp(-1, 1)).unsqueeze(1))
         if drawn is not values:
             values.copy_(drawn)
-
-    def _start(self) -> int:
-        return secrets.randbelow(_SLACK)
