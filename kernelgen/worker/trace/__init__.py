@@ -32,7 +32,14 @@ from kernelgen.worker.trace.check import (
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load, versions, written
-from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, FinalError, OtherRowsError, RefusedError, raised
+from kernelgen.worker.trace.refusals import (
+    UNKNOWN_OPERATOR,
+    FinalError,
+    OtherRowsError,
+    ReducesError,
+    RefusedError,
+    raised,
+)
 from kernelgen.worker.trace.rows import rows
 from kernelgen.worker.trace.shapes import refuse_matrices, refuse_other_shapes
 from kernelgen.worker.trace.signature import Arguments, taken
@@ -75,12 +82,14 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
     """The same where kernels take these arguments."""
     calls = request.get("calls")
     function = load(request["source"], request["function"], arguments)
-    reasons, forward_alone, summing_all, plain = [], [], [], None
+    reasons, forward_alone, summing_all, plain, reduces = [], [], [], None, False
     begin = time.process_time()
     for assumption in _assumptions(function, arguments, request["recipes"]):
         if time.process_time() - begin > most_seconds:
             break
         if plain and "column" not in assumption.kinds.values():
+            continue
+        if reduces and assumption.recipe == "pointwise" and assumption.cuts is None:
             continue
         try:
             facts = _with_its_shapes(assumption, function, calls)
@@ -93,6 +102,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             if assumption.cuts is not None:  # The plain case says more.
                 refused.progress = min(refused.progress, UNKNOWN_OPERATOR)
             reasons.append(refused)
+            reduces = reduces or (isinstance(refused, ReducesError) and assumption.cuts is None)
             if refused.sums_all:
                 summing_all.append(replace(assumption, sums_all=True))
             if refused.is_of_gradient:
@@ -239,6 +249,8 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise RefusedError("a result that depends on no tensor", 3)
     elif any(output["kind"] == "column" for output in forward["outputs"]):
         raise RefusedError("a result that is neither of rows nor a number for each row", 3)
+    elif any(node["op"] == "column_sum" for node in forward["nodes"]):  # Of gradients, Python adds them up.
+        raise RefusedError("a sum over the rows in the function itself", 3)
     elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
     check(function, assumption, forward, backward)
@@ -263,7 +275,7 @@ def _is_of_rows(node: dict[str, Any]) -> bool:
 def _refuse_rows(*graphs: dict[str, Any] | None) -> None:
     for node in (node for graph in graphs if graph for node in graph["nodes"]):
         if node["kind"] not in ("element", "scalar") or node["op"].startswith(("column_sum", "running_")):
-            raise RefusedError(f"{node['op'].replace('_', ' ')}, which is not element by element", 1)
+            raise ReducesError(f"{node['op'].replace('_', ' ')}, which is not element by element", 1)
         if any(argument.get("scalar") in (COLUMNS, ROWS, BATCH) for argument in node["arguments"]):
             raise RefusedError("a number that depends on the sizes", 3)
 

@@ -202,29 +202,26 @@ def _of_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
     if len(tensors) == 1:
         return
     others = ("element", "column", "row") if len(tensors) < _MOST_TENSORS_OF_ANY_KIND else ("element", "column")
-    for kinds in itertools.product(others, repeat=len(tensors) - 1):
-        if all(kind == "element" for kind in kinds):
-            continue
-        mixed = replace(plain, kinds=dict(zip(tensors, ("element", *kinds), strict=True)))
+    every = [kinds for kinds in itertools.product(others, repeat=len(tensors) - 1) if set(kinds) != {"element"}]
+    mixed = [replace(plain, kinds=dict(zip(tensors, ("element", *kinds), strict=True))) for kinds in every]
+    for of_kinds in mixed:
         for rank in _RANKS:
-            for dims in _row_dims(rank):
-                yield replace(mixed, rank=rank, dims=dims)
+            yield from (replace(of_kinds, rank=rank, dims=dims) for dims in _row_dims(rank))
         # Places in the rows, such as the classes that a loss expects.
         for rank in _RANKS:
             for dims in ((rank - 1,), (1,)):
-                if "column" not in kinds and rank > 1:
-                    integers = {name: "int" for name, kind in mixed.kinds.items() if kind == "row"}
-                    yield replace(mixed, dtypes={**mixed.dtypes, **integers}, rank=rank, dims=dims)
+                if "column" not in of_kinds.kinds.values() and rank > 1:
+                    integers = {name: "int" for name, kind in of_kinds.kinds.items() if kind == "row"}
+                    yield replace(of_kinds, dtypes={**of_kinds.dtypes, **integers}, rank=rank, dims=dims)
+    # A number for each element of the first dimension is one for each row of two: of more dimensions, too.
+    for of_kinds in mixed:
+        yield from (replace(of_kinds, rank=rank, dims=(0,)) for rank in _RANKS if rank > 1)
 
 
 def _row_dims(rank: int) -> list[tuple[int, ...]]:
-    """Dimensions that functions reduce: the last, all but the channels, those of a channel, of a sample, the first."""
+    """Dimensions that functions reduce: the last, all but the channels, those of a channel, of a sample."""
     every = tuple(range(rank))
-    return list(
-        dict.fromkeys(
-            [every[-1:], (0, *every[2:]), every[2:], every[1:], every[:1]] if rank > 2 else [every[-1:], every[:1]]
-        )
-    )
+    return list(dict.fromkeys([every[-1:], (0, *every[2:]), every[2:], every[1:]] if rank > 2 else [every[-1:]]))
 
 
 def _number(base: str, position: int, k: int, default: float | None) -> float | int:

@@ -19,6 +19,10 @@ class FinalError(RefusedError):
     """Whatever else is assumed of the arguments, the reason stays."""
 
 
+class ReducesError(RefusedError):
+    """The function reduces something, so that it is not pointwise whatever the dtypes are."""
+
+
 class OtherRowsError(RefusedError):
     """The function reduces other dimensions than those that were taken for a row."""
 
