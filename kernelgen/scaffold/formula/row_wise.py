@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
+from kernelgen.scaffold.formula.expressions import header_of
 from kernelgen.scaffold.formula.graph import Graph
 from kernelgen.scaffold.formula.row_gradient import backward
 from kernelgen.scaffold.formula.row_values import (
@@ -102,7 +103,9 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         facts["backward"] = backward(schema, path, tensors, scalars, results, parameters, part_names)
     except KernelgenError as reason:
         facts |= {"backward": None, "composed": str(reason)}
-    return plain(facts)
+    of_backward = facts["backward"] or {"lines": [], "totals": None}
+    of_totals = [*(totals or {"lines": []})["lines"], *(of_backward["totals"] or {"lines": []})["lines"]]
+    return plain(facts | header_of([*forward, *of_backward["lines"], *of_totals]))
 
 
 def _kind(result: Mapping[str, Any]) -> str:

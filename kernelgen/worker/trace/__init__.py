@@ -2,7 +2,8 @@
 
 The request's `source` is the text of a file, `function` names a function in it, and `arguments` are those of its
 schema's entry. `calls`, if there are any, are what it has to take: shapes of the `arguments` and their `dtypes`, by
-name, and the shapes of the `results`. The answer is an event, "trace", with what scaffold/formula/ reads (see
+name, and the shapes of the `results`. `said` has the dtypes of arguments that are known to be integers or truth values.
+The answer is an event, "trace", with what scaffold/formula/ reads (see
 graph.py) and the names of the `arguments` that kernels take; or "refused" with `reason`, a phrase that names what was
 in the way.
 """
@@ -84,7 +85,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
     function = load(request["source"], request["function"], arguments)
     reasons, forward_alone, summing_all, plain, reduces = [], [], [], None, False
     begin = time.process_time()
-    for assumption in _assumptions(function, arguments, request["recipes"]):
+    for assumption in _assumptions(function, arguments, request["recipes"], request.get("said")):
         if time.process_time() - begin > most_seconds:
             break
         if plain and "column" not in assumption.kinds.values():
@@ -128,9 +129,11 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
     raise reason
 
 
-def _assumptions(function: Function, arguments: Arguments, recipes: list[str]) -> Iterator[Assumption]:
+def _assumptions(
+    function: Function, arguments: Arguments, recipes: list[str], said: dict[str, str] | None
+) -> Iterator[Assumption]:
     """The assumptions, each with scalars that the function does not refuse."""
-    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index):
+    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, said):
         yield replace(assumption, near=not _takes_its_scalars(function, assumption))
 
 
