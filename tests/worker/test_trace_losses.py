@@ -99,3 +99,41 @@ def test_a_rounding_in_between_is_another_function(tmp_path):
 def test_dtypes_that_follow_in_another_way_are_refused(tmp_path):
     with pytest.raises(RefusedError, match="a result of dtype float64"):
         trace_text(tmp_path, "return x.double()")
+
+
+def test_a_sum_over_the_rows_is_no_kernel_of_rows(tmp_path):
+    """The lines of a row would call a function that there is not; a number for each row is what is meant."""
+    body = "return v * (g / v.norm(dim=-1)).unsqueeze(-1)"
+    facts = trace_text(tmp_path, body, "v: Tensor, g: Tensor")
+    assert facts["assumption"]["kinds"] == {"v": "element", "g": "row"}
+    assert facts["assumption"]["ranks"] == [1, None]
+    assert all(node["op"] != "column_sum" for node in facts["paths"][0]["forward"]["nodes"])
+
+
+def test_a_number_for_each_row_is_taken_of_any_number_of_dimensions(tmp_path):
+    facts = trace_text(
+        tmp_path, "return x * a.unsqueeze(-1) + y * b.unsqueeze(-1)", "x: Tensor, y: Tensor, a: Tensor, b: Tensor"
+    )
+    assert facts["assumption"]["rows"] == {"dims": [-1]}
+    assert facts["assumption"]["ranks"] == [1, None]
+
+
+@pytest.mark.parametrize("body", ["return F.log_softmax(x.float(), -1)", "return x.softmax(-1, dtype=torch.float32)"])
+def test_elements_of_rows_may_be_of_float32(tmp_path, body):
+    facts = trace_text(tmp_path, body)
+    assert dtypes(facts) == ["float32"]
+    assert facts["assumption"]["ranks"] == [1, None]  # float32's roundings are no other function.
+
+
+@pytest.mark.parametrize(
+    ("body", "is_derivative"),
+    [
+        ("return x + (x.round() - x).detach()", False),
+        ("return x * x.softmax(-1).detach()", False),
+        ("return (x * 3).round() + x", True),
+        ("return x * x.softmax(-1)", True),
+    ],
+)
+def test_whether_a_gradient_is_the_derivative_is_known(tmp_path, body, is_derivative):
+    """Numerical derivatives are of no use to test the others."""
+    assert trace_text(tmp_path, body)["assumption"]["derivative"] == is_derivative

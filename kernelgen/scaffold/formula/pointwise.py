@@ -70,6 +70,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "operations": max(len(path["forward"]["nodes"]) for path in traced["paths"]),
         "composed": assumption["composed"],
         "twice": assumption["twice"],
+        "derivative": assumption["derivative"],
         "backward": backward(schema, traced["paths"], tensors, scalars, results, arguments, part_names),
     }
     facts |= header_of([*forward, *(facts["backward"] or {"lines": []})["lines"]])

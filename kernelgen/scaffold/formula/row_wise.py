@@ -30,6 +30,7 @@ _OF_ROWS = {COLUMNS: "columns", ROWS: "row_count", BATCH: "batch"}
 # The kinds and dtypes of results of rows.
 _RESULTS = (
     ("element", "float"),
+    ("element", "float32"),
     ("element", "int8"),
     ("element", "uint8"),
     ("row", "float"),
@@ -96,6 +97,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "totals": totals,
         "composed": assumption["composed"],
         "twice": assumption["twice"],
+        "derivative": assumption["derivative"],
     }
     if cuts is not None:
         facts |= {"operands": operands, "outputs": written}

@@ -22,7 +22,6 @@ from kernelgen.worker.trace.check import (
     check,
     check_shapes,
     fixed_dtypes,
-    is_differentiable_twice,
     refused_places,
     takes_float16,
     takes_float64,
@@ -31,6 +30,7 @@ from kernelgen.worker.trace.check import (
     vectors,
 )
 from kernelgen.worker.trace.cut import Cut
+from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_twice
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load, versions, written
 from kernelgen.worker.trace.refusals import (
@@ -219,6 +219,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         **({"no_columns": "columns" not in refused} if assumption.cuts is not None else {}),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
         "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
+        "derivative": not paths[0]["backward"] or not exact or is_derivative(function, assumption),
         "between": between(function, assumption, paths[0]["forward"]),
         "short_rows": assumption.recipe == "row_wise"
         and takes_short_rows(function, assumption, paths[0]["forward"], paths[0]["backward"]),
