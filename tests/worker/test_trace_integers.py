@@ -69,7 +69,7 @@ def test_integers_are_compared_as_they_are(tmp_path, body):
     said = {"a": "int64", "b": "int64"}
     facts = trace_text(tmp_path, body, "a: Tensor, b: Tensor, x: Tensor", said=said)
     comparison = next(node for node in facts["paths"][0]["forward"]["nodes"] if node["op"] in ("eq", "ne"))
-    assert [argument["dtype"] for argument in comparison["arguments"] if "input" in argument][0] == "int64"
+    assert comparison["arguments"][0] == {"input": "a", "kind": "element", "dtype": "int64"}
 
 
 def test_integers_have_to_be_what_is_said_of_the_shapes(tmp_path):

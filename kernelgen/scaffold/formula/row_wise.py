@@ -25,6 +25,8 @@ from kernelgen.scaffold.formula.values import dtypes_of, named_parts, plain, sca
 
 # The elements of a row, the rows, and the first size, among the scalars of a trace.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
+# Those of which many numbers are alike: what PyTorch chooses among such is not documented everywhere.
+_OF_16_BITS = ("float16", "bfloat16")
 # What they are called in a formula.
 _OF_ROWS = {COLUMNS: "columns", ROWS: "row_count", BATCH: "batch"}
 # The kinds and dtypes of results of rows.
@@ -82,6 +84,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     forward = rows.lines(graph, inputs_of(operands), kinds, inputs_of_rows(operands), names)
     facts = {
         "dtypes": dtypes_of(traced),
+        "tested": [dtype for dtype in dtypes_of(traced) if not (assumption["ties"] and dtype in _OF_16_BITS)],
         "short_rows": assumption["short_rows"],
         "no_rows": assumption["no_rows"],
         "rows": _rows(schema, assumption),

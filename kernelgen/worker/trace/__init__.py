@@ -33,6 +33,7 @@ from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_twice
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load, versions, written
+from kernelgen.worker.trace.graph import INTEGERS
 from kernelgen.worker.trace.refusals import (
     UNKNOWN_OPERATOR,
     FinalError,
@@ -194,6 +195,8 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
 
 def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     """The graphs, for each choice of the bool arguments."""
+    if assumption.recipe == "row_wise":
+        _refuse_integers(assumption)
     values = assumption.sample(0).values
     before = versions(values)
     function.call(*values.values())  # It may not take such arguments: that is known at once.
@@ -219,6 +222,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         **({"no_columns": "columns" not in refused} if assumption.cuts is not None else {}),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
         "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
+        "ties": function.breaks_ties and any(output["dtype"] == "int" for output in paths[0]["forward"]["outputs"]),
         "derivative": not paths[0]["backward"] or not exact or is_derivative(function, assumption),
         "between": between(function, assumption, paths[0]["forward"]),
         "short_rows": assumption.recipe == "row_wise"
@@ -230,6 +234,13 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     }
     half = takes_float16(function, assumption)
     return {"assumption": facts, "takes_float64": exact, "takes_float16": half, "paths": paths}
+
+
+def _refuse_integers(assumption: Assumption) -> None:
+    """Kernels of rows read numbers, truth values and places."""
+    for name, dtype in assumption.dtypes.items():
+        if dtype in INTEGERS.values():
+            raise RefusedError(f"{name}, which is of {dtype}, beside numbers or reductions of rows", 4)
 
 
 def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
