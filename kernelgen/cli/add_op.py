@@ -321,6 +321,9 @@ def _with_kernels(
         facts = kernels(schema, traced)
         if lacks := lacking(home.renderer().folder, facts["traced"]):
             raise NotTracedError(f"that the project's template writes no {lacks}; `kernelgen update` brings them")
+        if (compared := traced["assumption"]["compared"]) and calls is None:
+            names = " and ".join(compared)
+            output.note(f"assumed {names} of floating-point numbers: write dtypes as --shapes if that is not so")
         if reason := facts["traced"]["composed"]:
             output.note(f"The gradient of {name} is PyTorch's of reference.py. In the way of its kernels was {reason}.")
         if cases := ", ".join(facts["traced"].get("signature", {}).get("kernels_are_for", [])):

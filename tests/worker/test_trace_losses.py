@@ -137,3 +137,36 @@ def test_elements_of_rows_may_be_of_float32(tmp_path, body):
 def test_whether_a_gradient_is_the_derivative_is_known(tmp_path, body, is_derivative):
     """Numerical derivatives are of no use to test the others."""
     assert trace_text(tmp_path, body)["assumption"]["derivative"] == is_derivative
+
+
+def test_roundings_of_float32_are_no_other_path(tmp_path):
+    """A gradient of rows loses more than a result: under another assumption, the mask would be no tensor of numbers."""
+    body = (
+        "s = cap * torch.tanh(s / cap) + bias; s = s.masked_fill(mask == 0, torch.finfo(s.dtype).min); "
+        "return F.softmax(s, dim=-1, dtype=torch.float32).to(s.dtype)"
+    )
+    facts = trace_text(tmp_path, body, "s: Tensor, bias: Tensor, mask: Tensor, cap: float = 50.0")
+    assert facts["assumption"]["dtypes"] == {"s": "float", "bias": "float", "mask": "float"}
+    assert facts["assumption"]["compared"] == ["mask"]
+
+
+@pytest.mark.parametrize(
+    ("body", "compared"),
+    [
+        ("return torch.where(n != -100, x, 0.0)", ["n"]),
+        ("return torch.where(x == math.inf, 0.0, x) + n", []),
+        ("return torch.where(n > 0, x, 0.0)", []),
+    ],
+)
+def test_tensors_that_may_be_integers_are_known(tmp_path, body, compared):
+    assert trace_text(tmp_path, body, PAIR)["assumption"]["compared"] == compared
+
+
+def test_a_result_of_the_shape_of_one_tensor_does_not_broadcast(tmp_path):
+    facts = trace_text(tmp_path, "return x + n, torch.full_like(x, 0.5)", PAIR, "tuple[Tensor, Tensor]")
+    assert (facts["assumption"]["recipe"], facts["assumption"]["broadcasts"]) == ("pointwise", False)
+
+
+def test_a_function_of_integers_is_told_how_to_say_so(tmp_path):
+    with pytest.raises(RefusedError, match="write their dtype as --shapes"):
+        trace_text(tmp_path, "return (n >> 4).float() * x", PAIR)

@@ -8,6 +8,7 @@ graph.py) and the names of the `arguments` that kernels take; or "refused" with 
 in the way.
 """
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -222,6 +223,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         **({"no_columns": "columns" not in refused} if assumption.cuts is not None else {}),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
         "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
+        "compared": _compared(assumption, paths),
         "ties": function.breaks_ties and any(output["dtype"] == "int" for output in paths[0]["forward"]["outputs"]),
         "derivative": not paths[0]["backward"] or not exact or is_derivative(function, assumption),
         "between": between(function, assumption, paths[0]["forward"]),
@@ -234,6 +236,18 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     }
     half = takes_float16(function, assumption)
     return {"assumption": facts, "takes_float64": exact, "takes_float16": half, "paths": paths}
+
+
+def _compared(assumption: Assumption, paths: list[dict[str, Any]]) -> list[str]:
+    """The tensors of floating-point numbers that are nothing but compared with whole ones: integers may be meant."""
+    uses: dict[str, list[bool]] = {}
+    for node in (node for path in paths for node in path["forward"]["nodes"]):
+        others = [argument["constant"] for argument in node["arguments"] if "constant" in argument]
+        is_whole = node["op"] in ("eq", "ne") and all(math.isfinite(n) and n == int(n) for n in others)
+        for argument in node["arguments"]:
+            if argument.get("input") and argument["dtype"] == "float":
+                uses.setdefault(argument["input"], []).append(is_whole)
+    return [name for name, compared in uses.items() if all(compared)]
 
 
 def _refuse_integers(assumption: Assumption) -> None:
