@@ -71,7 +71,7 @@ struct RowTensors {
   const T* numbers[kNumbers + 1];
   Gradient<T> results[kResults + 1];
   int joined[kJoined ? kResults : 1] = {};
-  uint8_t* codes[kCodes ? kResults : 1] = {};  // the results of kCodes instead
+  uint8_t* codes[kCodes ? kResults : 1] = {};   // the results of kCodes instead
   float* wide_rows[kWide ? kResults : 1] = {};  // the results of kWide instead
   T* row_results[kRowResults + 1];
   const int64_t* places[kPlaces + 1];
