@@ -92,7 +92,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             break
         if plain and "column" not in assumption.kinds.values():
             continue
-        if reduces and assumption.recipe == "pointwise" and assumption.cuts is None:
+        if reduces and assumption.recipe == "pointwise" and assumption.cuts is None and not assumption.coordinates:
             continue
         try:
             facts = _with_its_shapes(assumption, function, calls)
@@ -304,7 +304,8 @@ def _is_of_rows(node: dict[str, Any]) -> bool:
 def _refuse_rows(*graphs: dict[str, Any] | None) -> None:
     for node in (node for graph in graphs if graph for node in graph["nodes"]):
         if node["kind"] not in ("element", "scalar") or node["op"].startswith(("column_sum", "running_")):
-            raise ReducesError(f"{node['op'].replace('_', ' ')}, which is not element by element", 1)
+            kind = ReducesError if node["op"].startswith("row_") else RefusedError  # Places of a row are no reduction.
+            raise kind(f"{node['op'].replace('_', ' ')}, which is not element by element", 1)
         if any(argument.get("scalar") in (COLUMNS, ROWS, BATCH) for argument in node["arguments"]):
             raise RefusedError("a number that depends on the sizes", 3)
 
