@@ -113,7 +113,7 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
         )
         return entry
     if options.recipe != "blank" and options.backward is None:
-        entry = _with_kernels(entry, home, calls)
+        entry = _with_kernels(entry, home, calls, function, _said_dtypes(options.shapes or function.shapes, function))
     if entry["recipe"] not in DERIVED:
         return _with_learned_shapes(entry, function, options, home)
     if options.shapes is not None:
@@ -137,6 +137,25 @@ def _calls(text: str, function: "Reference") -> list[dict[str, Any]]:
         }
         for case in trials.test_cases(operator)
     ]
+
+
+def _said_dtypes(text: str, function: "Reference") -> dict[str, str]:
+    """The dtypes of tensors of integers and truth values, from --shapes or what the function says of its tensors."""
+    from kernelgen.scaffold.shapes.dtypes import is_floating
+    from kernelgen.scaffold.shapes.operator import Operator
+    from kernelgen.scaffold.shapes.parser import parse
+
+    if not text:
+        return {}
+    try:
+        tensors = Operator(function.name, "forward", parse(text, function.schema)).tensors
+    except KernelgenError:  # It is said where the shapes are used.
+        return {}
+    return {
+        tensor.name: {"int": "int64"}.get(tensor.dtype, tensor.dtype)
+        for tensor in tensors
+        if not is_floating(tensor.dtype)
+    }
 
 
 def _named(schema: "Schema", name: str, home: "Project") -> "Schema":
@@ -275,9 +294,15 @@ def _knows_shapes(home: "Project", options: argparse.Namespace) -> bool:
     return False
 
 
-def _with_kernels(entry: dict[str, Any], home: "Project", calls: list[dict[str, Any]] | None) -> dict[str, Any]:
+def _with_kernels(
+    entry: dict[str, Any],
+    home: "Project",
+    calls: list[dict[str, Any]] | None,
+    function: "Reference",
+    said: dict[str, str],
+) -> dict[str, Any]:
     """The entry of a recipe that writes the kernels too, where the function decomposes; else the same entry."""
-    from kernelgen.lab.returned import ReturnedError, check_count
+    from kernelgen.lab.returned import ReturnedError
     from kernelgen.lab.trace import NotTracedError, trace
     from kernelgen.scaffold.formula.entry import kernels
     from kernelgen.scaffold.formula.parts import first_of_results
@@ -291,18 +316,50 @@ def _with_kernels(entry: dict[str, Any], home: "Project", calls: list[dict[str, 
             raise NotTracedError("that the project's template has no recipe for it; `kernelgen update` brings one")
         with output.progress(f"tracing {name}"):
             python = find_python(home.root)
-            traced = trace(python, home.root, entry["reference"], name, schema["arguments"], recipes, calls)
-        check_count(name, len(schema["returns"]), len(first_of_results(traced["paths"][0]["forward"])))
+            traced = trace(python, home.root, entry["reference"], name, schema["arguments"], recipes, calls, said)
+        schema = _with_results(name, function, schema, len(first_of_results(traced["paths"][0]["forward"])))
         facts = kernels(schema, traced)
         if lacks := lacking(home.renderer().folder, facts["traced"]):
             raise NotTracedError(f"that the project's template writes no {lacks}; `kernelgen update` brings them")
+        if (compared := traced["assumption"]["compared"]) and calls is None:
+            names = " and ".join(compared)
+            output.note(f"assumed {names} of floating-point numbers: write dtypes as --shapes if that is not so")
         if reason := facts["traced"]["composed"]:
             output.note(f"The gradient of {name} is PyTorch's of reference.py. In the way of its kernels was {reason}.")
         if cases := ", ".join(facts["traced"].get("signature", {}).get("kernels_are_for", [])):
             output.note(f"The kernels of {name} are for {cases}; any other call runs reference.py.")
+        if (ranks := _ranks(facts["traced"])) and calls is None:
+            output.note(f"The kernels of {name} are for {ranks}: write --shapes if you mean others.")
         return entry | facts
     except ReturnedError:
         raise
     except KernelgenError as reason:
         output.note(f"The kernels of {name} are yours to write. In the way was {str(reason).rstrip('.')}.")
         return entry
+
+
+def _with_results(name: str, function: "Reference", schema: dict[str, Any], count: int) -> dict[str, Any]:
+    """The schema of a function that returned so many tensors, which only an annotation contradicts.
+
+    Raises:
+        ReturnedError: one does.
+    """
+    from kernelgen.lab.returned import check_count
+    from kernelgen.scaffold.schema.parser import parse
+
+    if count == len(schema["returns"]) or "its result" not in function.unsaid:
+        check_count(name, len(schema["returns"]), count)
+        return schema
+    results = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
+    text = f"{schema['text'].rpartition(' -> ')[0]} -> {results}"
+    output.note(f'{name} returned {count} tensors: assumed "{text}"')
+    return parse(text).entry()
+
+
+def _ranks(traced: dict[str, Any]) -> str | None:
+    """The tensors that kernels of rows take, in words, where the number of dimensions is limited."""
+    least, most = (traced.get("rows", {}).get(key) for key in ("least", "most"))
+    if not most:
+        return None
+    count = f"{least}" if least == most else f"{least} to {most}"
+    return f"{traced['tensors'][0]['python']} of {count} dimension{'s' if most > 1 else ''}"

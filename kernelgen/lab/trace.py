@@ -22,12 +22,14 @@ def trace(
     arguments: list[dict[str, Any]],
     recipes: list[str],
     calls: list[dict[str, Any]] | None = None,
+    said: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """What `function` of a file with the text `source` computes, for scaffold/formula/.
 
     Args:
         calls: shapes of `arguments`, their `dtypes`, and shapes of `results` that the kernels have to take; without
             any, those that the function takes decide.
+        said: dtypes of arguments that are of integers or truth values, by name.
 
     Raises:
         NotTracedError: it does not decompose, or nothing can be traced there.
@@ -39,6 +41,7 @@ def trace(
         "arguments": arguments,
         "recipes": recipes,
         "calls": calls,
+        "said": said,
         "environment": {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
     }
     try:

@@ -9,7 +9,7 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,21 +64,30 @@ _NEEDS = {
     "kernels of parts of a dimension": "write_turns",
     "kernels that depend on where an element lies": "coordinates_of_access",
     "results of integers": "scalar_type",
+    "kernels that read integers": "bytes_of_integers",
 }
 
 
 def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
     """What the template in `folder`, which may be an older project's, lacks to write kernels of a traced function."""
-    macros = folder / "template/_macros/formula.jinja"
-    text = macros.read_text(encoding="utf-8") if macros.exists() else ""
-    of_integers = any("int" in result["dtype"] and result["dtype"] != "int" for result in traced["results"])
-    needed = ("operands" in traced, "coordinates" in traced, of_integers)
+    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("template/_macros/formula*.jinja"))]
+    text = "\n".join(texts)
+    writes, reads = (_are_integers(traced[values]) for values in ("results", "tensors"))
+    needed = ("operands" in traced, "coordinates" in traced, writes, reads)
     lacks = (
         what
         for (what, macro), is_needed in zip(_NEEDS.items(), needed, strict=True)
         if is_needed and f"macro {macro}(" not in text
     )
+    header = traced.get("functions")
+    if header and not any(folder.glob(f"template/src/*/include/cpu/{header}")):
+        return f"functions of {header}"
     return next(lacks, None)
+
+
+def _are_integers(values: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether some are of integers, and not the places of elements."""
+    return any("int" in value["dtype"] and value["dtype"] != "int" for value in values)
 
 
 class Renderer:

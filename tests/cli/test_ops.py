@@ -276,6 +276,9 @@ def functions(folder: Path) -> Path:
         "def step_(p: Tensor, g: Tensor, lr: float = 0.1) -> None:\n    p.sub_(lr * g)\n\n\n"
         "def pack(low: Tensor, high: Tensor) -> Tensor:\n    return (high & 15) << 4 | low & 15\n\n\n"
         "def pairs(x):\n    return x + 1, x.sum(-1)\n\n\n"
+        "def first(x):\n    return torch.topk(x, 1)\n\n\n"
+        "def dequantized(q: Tensor, scale: Tensor) -> Tensor:\n    return q.to(torch.float32) * scale\n\n\n"
+        "def counted(x: Tensor, labels: Tensor) -> Tensor:\n    return torch.where(labels != -100, x, 0.0)\n\n\n"
         "def both(x: Tensor) -> Tensor:\n    return x + 1, x.sum(-1)\n\n\n"
         "def triples(x: Tensor) -> Tensor:\n    return x.reshape(-1, 3, 7, 5).cumsum(1)\n\n\n"
         "def tops(x: Tensor) -> Tensor:\n    return x.sort().values[: x.shape[0] // x.shape[1]]\n\n\n"
@@ -322,6 +325,24 @@ def test_a_function_without_annotations(project, run, tmp_path):
     added = run("add-op", "pairs", "--from", f"{functions(tmp_path)}:pairs", "--json")
     assert added.json["op"]["recipe"] == "row_wise"
     assert 'assumed "(Tensor x) -> (Tensor, Tensor)": annotate x and its result if that is not so' in added.err
+
+
+def test_the_results_of_a_function_without_annotations_are_counted(project, run, tmp_path):
+    added = run("add-op", "first", "--from", f"{functions(tmp_path)}:first", "--json")
+    assert added.json["op"]["recipe"] == "row_wise"
+    assert 'first returned 2 tensors: assumed "(Tensor x) -> (Tensor, Tensor)"' in added.err
+
+
+def test_integers_are_read_where_shapes_say_so(project, run, tmp_path):
+    shapes = "q: ... D int8; scale: ... 1 float32 -> ... D float32"
+    added = run("add-op", "dequantized", "--from", f"{functions(tmp_path)}:dequantized", "--shapes", shapes, "--json")
+    assert added.json["op"]["recipe"] == "pointwise"
+    assert [tensor["dtype"] for tensor in added.json["op"]["traced"]["tensors"]] == ["int8", "float"]
+
+
+def test_what_was_assumed_of_tensors_that_are_only_compared(project, run, tmp_path):
+    added = run("add-op", "counted", "--from", f"{functions(tmp_path)}:counted")
+    assert "assumed labels of floating-point numbers: write dtypes as --shapes if that is not so" in added.err
 
 
 @pytest.mark.parametrize("recipe", [[], ["--recipe", "blank"]])

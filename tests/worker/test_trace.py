@@ -45,7 +45,7 @@ def trace_of(text: str, path: Path, name: str) -> str:
     return kept.read_text()
 
 
-def new_trace(path: Path, name: str, calls: list[dict] | None = None) -> str:
+def new_trace(path: Path, name: str, calls: list[dict] | None = None, said: dict[str, str] | None = None) -> str:
     function = reference.read(path, name)
     arguments = function.schema.entry()["arguments"]
     request = {
@@ -54,6 +54,7 @@ def new_trace(path: Path, name: str, calls: list[dict] | None = None) -> str:
         "arguments": arguments,
         "recipes": ["pointwise", "row_wise"],
         "calls": calls,
+        "said": said,
     }
     return json.dumps(traced(request))
 
@@ -68,13 +69,18 @@ def refusal_of_shapes(folder: Path, body: str, signature: str, calls: list[dict]
 
 
 def trace_text(
-    folder: Path, body: str, signature: str = "x: Tensor", result: str = "Tensor", calls: list[dict] | None = None
+    folder: Path,
+    body: str,
+    signature: str = "x: Tensor",
+    result: str = "Tensor",
+    calls: list[dict] | None = None,
+    said: dict[str, str] | None = None,
 ) -> dict:
     """The trace of a function with this body; nan != nan where it stands in a comparison of texts."""
     path = folder / "text.py"
     head = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import Tensor\n\n\n"
     path.write_text(f"{head}def f({signature}) -> {result}:\n    {body}\n")
-    return trace(path, "f") if calls is None else json.loads(new_trace(path, "f", calls))
+    return trace(path, "f") if calls is None and said is None else json.loads(new_trace(path, "f", calls, said))
 
 
 def test_the_corpus_is_large_enough():

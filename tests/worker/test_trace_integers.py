@@ -51,3 +51,47 @@ def test_what_is_left_of_one_by_a_power_of_an_argument(tmp_path):
     facts = trace_text(tmp_path, "return x / (1 - 0.999**step)", "x: Tensor, step: int")
     ops = [node["op"] for node in facts["paths"][0]["forward"]["nodes"]]
     assert ops == ["mul", "expm1", "neg", "div"]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
+def test_tensors_may_be_of_integers(tmp_path, dtype):
+    facts = trace_text(tmp_path, "return q.to(torch.float32) * scale", "q: Tensor, scale: Tensor", said={"q": dtype})
+    assert facts["assumption"]["dtypes"] == {"q": dtype, "scale": "float"}
+    forward = facts["paths"][0]["forward"]
+    assert [node["op"] for node in forward["nodes"]] == ["to_float", "mul"]
+    assert facts["paths"][0]["backward"]["outputs"][0] is not None
+    assert len(facts["paths"][0]["backward"]["outputs"]) == 1  # Integers have no gradient.
+
+
+@pytest.mark.parametrize("body", ["return torch.where(a == b, x, 0.0)", "return torch.where(a != -100, x, b * 1.0)"])
+def test_integers_are_compared_as_they_are(tmp_path, body):
+    """As numbers of float32, large ones would be rounded."""
+    said = {"a": "int64", "b": "int64"}
+    facts = trace_text(tmp_path, body, "a: Tensor, b: Tensor, x: Tensor", said=said)
+    comparison = next(node for node in facts["paths"][0]["forward"]["nodes"] if node["op"] in ("eq", "ne"))
+    assert comparison["arguments"][0] == {"input": "a", "kind": "element", "dtype": "int64"}
+
+
+def test_integers_have_to_be_what_is_said_of_the_shapes(tmp_path):
+    call = {"arguments": {"q": (3, 4), "scale": (3, 1)}, "dtypes": {"q": "int8", "scale": "float32"}}
+    calls = [call | {"results": [(3, 4)]}]
+    signature = "q: Tensor, scale: Tensor"
+    facts = trace_text(tmp_path, "return q.float() * scale", signature, calls=calls, said={"q": "int8"})
+    assert facts["assumption"]["dtypes"]["q"] == "int8"
+    with pytest.raises(RefusedError, match="that q is of int8"):
+        trace_text(tmp_path, "return q.float() * scale", signature, calls=calls, said={})
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_truth_values_may_be_added_up_to_integers(tmp_path, dtype):
+    assert dtypes(trace_text(tmp_path, f"return (x > 0).to(torch.{dtype}) * 2 + (x > 1).to(torch.{dtype})")) == [dtype]
+
+
+def test_functions_of_statistics(tmp_path):
+    body = "return torch.lgamma(x) - x * torch.digamma(x) + torch.erfinv(torch.tanh(x))"
+    facts = trace_text(tmp_path, body)
+    forward, backward = ({node["op"] for node in facts["paths"][0][key]["nodes"]} for key in ("forward", "backward"))
+    assert {"lgamma", "digamma", "erfinv"} <= forward
+    assert {"digamma", "trigamma"} <= backward
+    with pytest.raises(RefusedError, match=r"the operator aten\.polygamma of order 2"):
+        trace_text(tmp_path, "return torch.polygamma(2, x)")

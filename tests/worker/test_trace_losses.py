@@ -99,3 +99,74 @@ def test_a_rounding_in_between_is_another_function(tmp_path):
 def test_dtypes_that_follow_in_another_way_are_refused(tmp_path):
     with pytest.raises(RefusedError, match="a result of dtype float64"):
         trace_text(tmp_path, "return x.double()")
+
+
+def test_a_sum_over_the_rows_is_no_kernel_of_rows(tmp_path):
+    """The lines of a row would call a function that there is not; a number for each row is what is meant."""
+    body = "return v * (g / v.norm(dim=-1)).unsqueeze(-1)"
+    facts = trace_text(tmp_path, body, "v: Tensor, g: Tensor")
+    assert facts["assumption"]["kinds"] == {"v": "element", "g": "row"}
+    assert facts["assumption"]["ranks"] == [1, None]
+    assert all(node["op"] != "column_sum" for node in facts["paths"][0]["forward"]["nodes"])
+
+
+def test_a_number_for_each_row_is_taken_of_any_number_of_dimensions(tmp_path):
+    facts = trace_text(
+        tmp_path, "return x * a.unsqueeze(-1) + y * b.unsqueeze(-1)", "x: Tensor, y: Tensor, a: Tensor, b: Tensor"
+    )
+    assert facts["assumption"]["rows"] == {"dims": [-1]}
+    assert facts["assumption"]["ranks"] == [1, None]
+
+
+@pytest.mark.parametrize("body", ["return F.log_softmax(x.float(), -1)", "return x.softmax(-1, dtype=torch.float32)"])
+def test_elements_of_rows_may_be_of_float32(tmp_path, body):
+    facts = trace_text(tmp_path, body)
+    assert dtypes(facts) == ["float32"]
+    assert facts["assumption"]["ranks"] == [1, None]  # float32's roundings are no other function.
+
+
+@pytest.mark.parametrize(
+    ("body", "is_derivative"),
+    [
+        ("return x + (x.round() - x).detach()", False),
+        ("return x * x.softmax(-1).detach()", False),
+        ("return (x * 3).round() + x", True),
+        ("return x * x.softmax(-1)", True),
+    ],
+)
+def test_whether_a_gradient_is_the_derivative_is_known(tmp_path, body, is_derivative):
+    """Numerical derivatives are of no use to test the others."""
+    assert trace_text(tmp_path, body)["assumption"]["derivative"] == is_derivative
+
+
+def test_roundings_of_float32_are_no_other_path(tmp_path):
+    """A gradient of rows loses more than a result: under another assumption, the mask would be no tensor of numbers."""
+    body = (
+        "s = cap * torch.tanh(s / cap) + bias; s = s.masked_fill(mask == 0, torch.finfo(s.dtype).min); "
+        "return F.softmax(s, dim=-1, dtype=torch.float32).to(s.dtype)"
+    )
+    facts = trace_text(tmp_path, body, "s: Tensor, bias: Tensor, mask: Tensor, cap: float = 50.0")
+    assert facts["assumption"]["dtypes"] == {"s": "float", "bias": "float", "mask": "float"}
+    assert facts["assumption"]["compared"] == ["mask"]
+
+
+@pytest.mark.parametrize(
+    ("body", "compared"),
+    [
+        ("return torch.where(n != -100, x, 0.0)", ["n"]),
+        ("return torch.where(x == math.inf, 0.0, x) + n", []),
+        ("return torch.where(n > 0, x, 0.0)", []),
+    ],
+)
+def test_tensors_that_may_be_integers_are_known(tmp_path, body, compared):
+    assert trace_text(tmp_path, body, PAIR)["assumption"]["compared"] == compared
+
+
+def test_a_result_of_the_shape_of_one_tensor_does_not_broadcast(tmp_path):
+    facts = trace_text(tmp_path, "return x + n, torch.full_like(x, 0.5)", PAIR, "tuple[Tensor, Tensor]")
+    assert (facts["assumption"]["recipe"], facts["assumption"]["broadcasts"]) == ("pointwise", False)
+
+
+def test_a_function_of_integers_is_told_how_to_say_so(tmp_path):
+    with pytest.raises(RefusedError, match="write their dtype as --shapes"):
+        trace_text(tmp_path, "return (n >> 4).float() * x", PAIR)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernelgen.scaffold.formula.graph import Name, Node, Number, Value
@@ -36,6 +37,15 @@ _FUNCTIONS = {
     "copysign": "copy_sign",
     "fmod": "remainder_of_truncated",
 }
+# Those of special_functions.h.
+_SPECIAL = ("math::lgamma(", "math::digamma(", "math::trigamma(", "math::erfinv(")
+
+
+def header_of(formulas: Iterable[str]) -> dict[str, str]:
+    """`functions`, the header that the lines of formulas need beside the common one; nothing where they need none."""
+    lines = list(formulas)
+    is_needed = any(function in line for line in lines for function in _SPECIAL)
+    return {"functions": "special_functions.h"} if is_needed else {}
 
 
 @dataclass(frozen=True)

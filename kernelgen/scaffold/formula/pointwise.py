@@ -7,6 +7,7 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts
+from kernelgen.scaffold.formula.expressions import header_of
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.pointwise_gradient import backward
@@ -69,8 +70,10 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "operations": max(len(path["forward"]["nodes"]) for path in traced["paths"]),
         "composed": assumption["composed"],
         "twice": assumption["twice"],
+        "derivative": assumption["derivative"],
         "backward": backward(schema, traced["paths"], tensors, scalars, results, arguments, part_names),
     }
+    facts |= header_of([*forward, *(facts["backward"] or {"lines": []})["lines"]])
     if "square" in assumption:
         facts |= {"square": assumption["square"], "coordinates": coordinates(read)}
     if cuts is not None:

@@ -53,7 +53,7 @@ def backward(
     words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
     places = {argument["name"]: argument for argument in entry["arguments"]}
     given = [
-        parts.with_cut(value_of(places[grad], results[i]["dtype"]), results[i].get("cut"))
+        parts.with_cut(value_of(places[grad], _dtype_of_grad(results[i])), results[i].get("cut"))
         | {"kind": results[i]["kind"], "shape": "rows"}
         for grad, i in zip([*grads, *read_results], [*differentiable, *reads], strict=True)
     ]
@@ -117,6 +117,11 @@ def backward(
         facts |= {"operands": operands, "outputs": written, "summed_tensors": facts["summed"]}
         facts["summed"] = _summed_of_parts(facts["summed"], of_elements)
     return facts
+
+
+def _dtype_of_grad(result: Mapping[str, Any]) -> str:
+    """Of rows of float32, the kernel has tensors of float32 alone: _row_wise.py casts the others."""
+    return "float" if result["kind"] == "element" else result["dtype"]
 
 
 def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str], reductions: int) -> int:

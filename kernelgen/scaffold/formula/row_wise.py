@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
+from kernelgen.scaffold.formula.expressions import header_of
 from kernelgen.scaffold.formula.graph import Graph
 from kernelgen.scaffold.formula.row_gradient import backward
 from kernelgen.scaffold.formula.row_values import (
@@ -24,11 +25,14 @@ from kernelgen.scaffold.formula.values import dtypes_of, named_parts, plain, sca
 
 # The elements of a row, the rows, and the first size, among the scalars of a trace.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
+# Those of which many numbers are alike: what PyTorch chooses among such is not documented everywhere.
+_OF_16_BITS = ("float16", "bfloat16")
 # What they are called in a formula.
 _OF_ROWS = {COLUMNS: "columns", ROWS: "row_count", BATCH: "batch"}
 # The kinds and dtypes of results of rows.
 _RESULTS = (
     ("element", "float"),
+    ("element", "float32"),
     ("element", "int8"),
     ("element", "uint8"),
     ("row", "float"),
@@ -80,6 +84,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     forward = rows.lines(graph, inputs_of(operands), kinds, inputs_of_rows(operands), names)
     facts = {
         "dtypes": dtypes_of(traced),
+        "tested": [dtype for dtype in dtypes_of(traced) if not (assumption["ties"] and dtype in _OF_16_BITS)],
         "short_rows": assumption["short_rows"],
         "no_rows": assumption["no_rows"],
         "rows": _rows(schema, assumption),
@@ -95,6 +100,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "totals": totals,
         "composed": assumption["composed"],
         "twice": assumption["twice"],
+        "derivative": assumption["derivative"],
     }
     if cuts is not None:
         facts |= {"operands": operands, "outputs": written}
@@ -102,7 +108,9 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         facts["backward"] = backward(schema, path, tensors, scalars, results, parameters, part_names)
     except KernelgenError as reason:
         facts |= {"backward": None, "composed": str(reason)}
-    return plain(facts)
+    of_backward = facts["backward"] or {"lines": [], "totals": None}
+    of_totals = [*(totals or {"lines": []})["lines"], *(of_backward["totals"] or {"lines": []})["lines"]]
+    return plain(facts | header_of([*forward, *of_backward["lines"], *of_totals]))
 
 
 def _kind(result: Mapping[str, Any]) -> str:

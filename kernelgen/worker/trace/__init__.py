@@ -2,11 +2,13 @@
 
 The request's `source` is the text of a file, `function` names a function in it, and `arguments` are those of its
 schema's entry. `calls`, if there are any, are what it has to take: shapes of the `arguments` and their `dtypes`, by
-name, and the shapes of the `results`. The answer is an event, "trace", with what scaffold/formula/ reads (see
+name, and the shapes of the `results`. `said` has the dtypes of arguments that are known to be integers or truth values.
+The answer is an event, "trace", with what scaffold/formula/ reads (see
 graph.py) and the names of the `arguments` that kernels take; or "refused" with `reason`, a phrase that names what was
 in the way.
 """
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +23,6 @@ from kernelgen.worker.trace.check import (
     check,
     check_shapes,
     fixed_dtypes,
-    is_differentiable_twice,
     refused_places,
     takes_float16,
     takes_float64,
@@ -30,9 +31,18 @@ from kernelgen.worker.trace.check import (
     vectors,
 )
 from kernelgen.worker.trace.cut import Cut
+from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_twice
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load, versions, written
-from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, FinalError, OtherRowsError, RefusedError, raised
+from kernelgen.worker.trace.graph import INTEGERS
+from kernelgen.worker.trace.refusals import (
+    UNKNOWN_OPERATOR,
+    FinalError,
+    OtherRowsError,
+    ReducesError,
+    RefusedError,
+    raised,
+)
 from kernelgen.worker.trace.rows import rows
 from kernelgen.worker.trace.shapes import refuse_matrices, refuse_other_shapes
 from kernelgen.worker.trace.signature import Arguments, taken
@@ -75,12 +85,14 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
     """The same where kernels take these arguments."""
     calls = request.get("calls")
     function = load(request["source"], request["function"], arguments)
-    reasons, forward_alone, summing_all, plain = [], [], [], None
+    reasons, forward_alone, summing_all, plain, reduces = [], [], [], None, False
     begin = time.process_time()
-    for assumption in _assumptions(function, arguments, request["recipes"]):
+    for assumption in _assumptions(function, arguments, request["recipes"], request.get("said")):
         if time.process_time() - begin > most_seconds:
             break
         if plain and "column" not in assumption.kinds.values():
+            continue
+        if reduces and assumption.recipe == "pointwise" and assumption.cuts is None and not assumption.coordinates:
             continue
         try:
             facts = _with_its_shapes(assumption, function, calls)
@@ -93,6 +105,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             if assumption.cuts is not None:  # The plain case says more.
                 refused.progress = min(refused.progress, UNKNOWN_OPERATOR)
             reasons.append(refused)
+            reduces = reduces or (isinstance(refused, ReducesError) and assumption.cuts is None)
             if refused.sums_all:
                 summing_all.append(replace(assumption, sums_all=True))
             if refused.is_of_gradient:
@@ -118,9 +131,11 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
     raise reason
 
 
-def _assumptions(function: Function, arguments: Arguments, recipes: list[str]) -> Iterator[Assumption]:
+def _assumptions(
+    function: Function, arguments: Arguments, recipes: list[str], said: dict[str, str] | None
+) -> Iterator[Assumption]:
     """The assumptions, each with scalars that the function does not refuse."""
-    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index):
+    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, said):
         yield replace(assumption, near=not _takes_its_scalars(function, assumption))
 
 
@@ -181,6 +196,8 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
 
 def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     """The graphs, for each choice of the bool arguments."""
+    if assumption.recipe == "row_wise":
+        _refuse_integers(assumption)
     values = assumption.sample(0).values
     before = versions(values)
     function.call(*values.values())  # It may not take such arguments: that is known at once.
@@ -206,6 +223,9 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         **({"no_columns": "columns" not in refused} if assumption.cuts is not None else {}),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
         "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
+        "compared": _compared(assumption, paths),
+        "ties": function.breaks_ties and any(output["dtype"] == "int" for output in paths[0]["forward"]["outputs"]),
+        "derivative": not paths[0]["backward"] or not exact or is_derivative(function, assumption),
         "between": between(function, assumption, paths[0]["forward"]),
         "short_rows": assumption.recipe == "row_wise"
         and takes_short_rows(function, assumption, paths[0]["forward"], paths[0]["backward"]),
@@ -216,6 +236,25 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     }
     half = takes_float16(function, assumption)
     return {"assumption": facts, "takes_float64": exact, "takes_float16": half, "paths": paths}
+
+
+def _compared(assumption: Assumption, paths: list[dict[str, Any]]) -> list[str]:
+    """The tensors of floating-point numbers that are nothing but compared with whole ones: integers may be meant."""
+    uses: dict[str, list[bool]] = {}
+    for node in (node for path in paths for node in path["forward"]["nodes"]):
+        others = [argument["constant"] for argument in node["arguments"] if "constant" in argument]
+        is_whole = node["op"] in ("eq", "ne") and all(math.isfinite(n) and n == int(n) for n in others)
+        for argument in node["arguments"]:
+            if argument.get("input") and argument["dtype"] == "float":
+                uses.setdefault(argument["input"], []).append(is_whole)
+    return [name for name, compared in uses.items() if all(compared)]
+
+
+def _refuse_integers(assumption: Assumption) -> None:
+    """Kernels of rows read numbers, truth values and places."""
+    for name, dtype in assumption.dtypes.items():
+        if dtype in INTEGERS.values():
+            raise RefusedError(f"{name}, which is of {dtype}, beside numbers or reductions of rows", 4)
 
 
 def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
@@ -239,6 +278,8 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise RefusedError("a result that depends on no tensor", 3)
     elif any(output["kind"] == "column" for output in forward["outputs"]):
         raise RefusedError("a result that is neither of rows nor a number for each row", 3)
+    elif any(node["op"] == "column_sum" for node in forward["nodes"]):  # Of gradients, Python adds them up.
+        raise RefusedError("a sum over the rows in the function itself", 3)
     elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
     check(function, assumption, forward, backward)
@@ -263,7 +304,8 @@ def _is_of_rows(node: dict[str, Any]) -> bool:
 def _refuse_rows(*graphs: dict[str, Any] | None) -> None:
     for node in (node for graph in graphs if graph for node in graph["nodes"]):
         if node["kind"] not in ("element", "scalar") or node["op"].startswith(("column_sum", "running_")):
-            raise RefusedError(f"{node['op'].replace('_', ' ')}, which is not element by element", 1)
+            kind = ReducesError if node["op"].startswith("row_") else RefusedError  # Places of a row are no reduction.
+            raise kind(f"{node['op'].replace('_', ' ')}, which is not element by element", 1)
         if any(argument.get("scalar") in (COLUMNS, ROWS, BATCH) for argument in node["arguments"]):
             raise RefusedError("a number that depends on the sizes", 3)
 

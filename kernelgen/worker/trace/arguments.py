@@ -3,14 +3,14 @@
 import ast
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from kernelgen.worker.trace.cut import Cut
-from kernelgen.worker.trace.graph import Sample
+from kernelgen.worker.trace.graph import INTEGERS, Sample
 from kernelgen.worker.trace.refusals import RefusedError
 
 # Shapes and values that differ from sample to sample, so that a number that depends on them is seen to. Primes, each
@@ -25,20 +25,22 @@ _MOST_TENSORS_OF_ANY_KIND = 5
 _MOST_FLAGS = 2
 # Into how many parts a dimension is cut.
 _PARTS = (2, 3, 4)
+# What integers in samples are below: the others of these functions compare them with small ones.
+_LARGEST_INTEGER = 5
 # In which order ranks are tried.
 _RANKS = (3, 4, 2, 5)
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """What each tensor is: `dtypes` are float, bool or int, `kinds` element, column (a number for each element of a
-    row) or row (a number for each row). `dims` are the dimensions of a row, of `rank` in all; or `dim` names the int
-    argument that says which dimension it is. `composed` says what was in the way of a kernel of the gradient, which is
-    PyTorch's of the reference then. `near`: floats are drawn near their defaults, where a function that refuses others
-    takes them. `cuts`: the tensors that are as large as several parts of the shape of the others; None where nothing is
-    cut, or joined of parts. `coordinates`: values may depend on where an element lies in the last two dimensions, which
-    are of one size where they are `square`. `sums_all`: sums of all elements are taken row by row, beside what else is
-    computed of rows."""
+    """What each tensor is: `dtypes` are float, bool, int (a place in a row) or those of integers, `kinds` element,
+    column (a number for each element of a row) or row (a number for each row). `dims` are the dimensions of a row, of
+    `rank` in all; or `dim` names the int argument that says which dimension it is. `composed` says what was in the way
+    of a kernel of the gradient, which is PyTorch's of the reference then. `near`: floats are drawn near their defaults,
+    where a function that refuses others takes them. `cuts`: the tensors that are as large as several parts of the shape
+    of the others; None where nothing is cut, or joined of parts. `coordinates`: values may depend on where an element
+    lies in the last two dimensions, which are of one size where they are `square`. `sums_all`: sums of all elements are
+    taken row by row, beside what else is computed of rows."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -128,15 +130,22 @@ class Assumption:
 
 
 def assumptions(
-    arguments: list[dict[str, Any]], recipes: list[str], may_cut: bool = False, may_index: bool = False
+    arguments: list[dict[str, Any]],
+    recipes: list[str],
+    may_cut: bool = False,
+    may_index: bool = False,
+    said: Mapping[str, str] | None = None,
 ) -> Iterator[Assumption]:
     """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many.
 
     Args:
         may_cut: whether the function may cut a dimension into parts, or join parts.
         may_index: whether it may compute with the coordinates of elements.
+        said: the dtypes of tensors that are not of floating-point numbers, where somebody says so.
     """
     tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
+    said = said or {}
+    unsaid = [name for name in tensors if name not in said]
     if not tensors:
         raise RefusedError("that it takes no tensor")
     if len(tensors) > _MOST_TENSORS:
@@ -145,9 +154,9 @@ def assumptions(
     if len(flags) > _MOST_FLAGS:
         raise RefusedError(f"that it takes more than {_MOST_FLAGS} bools, each of which may be another path")
     for recipe in recipes:
-        for count in range(min(2, len(tensors) - 1) + 1):
-            for masks in itertools.combinations(tensors, count):
-                dtypes = {name: "bool" if name in masks else "float" for name in tensors}
+        for count in range(max(0, min(2, len(unsaid) - 1)) + 1):
+            for masks in itertools.combinations(unsaid, count):
+                dtypes = {name: "bool" if name in masks else said.get(name, "float") for name in tensors}
                 plain = Assumption(recipe, tuple(arguments), dtypes, dict.fromkeys(tensors, "element"), flags)
                 yield plain
                 if recipe == "pointwise" and may_index:
@@ -202,29 +211,30 @@ def _of_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
     if len(tensors) == 1:
         return
     others = ("element", "column", "row") if len(tensors) < _MOST_TENSORS_OF_ANY_KIND else ("element", "column")
-    for kinds in itertools.product(others, repeat=len(tensors) - 1):
-        if all(kind == "element" for kind in kinds):
-            continue
-        mixed = replace(plain, kinds=dict(zip(tensors, ("element", *kinds), strict=True)))
+    every = [kinds for kinds in itertools.product(others, repeat=len(tensors) - 1) if set(kinds) != {"element"}]
+    mixed = [replace(plain, kinds=dict(zip(tensors, ("element", *kinds), strict=True))) for kinds in every]
+    for of_kinds in mixed:
         for rank in _RANKS:
-            for dims in _row_dims(rank):
-                yield replace(mixed, rank=rank, dims=dims)
+            yield from (replace(of_kinds, rank=rank, dims=dims) for dims in _row_dims(rank))
         # Places in the rows, such as the classes that a loss expects.
         for rank in _RANKS:
             for dims in ((rank - 1,), (1,)):
-                if "column" not in kinds and rank > 1:
-                    integers = {name: "int" for name, kind in mixed.kinds.items() if kind == "row"}
-                    yield replace(mixed, dtypes={**mixed.dtypes, **integers}, rank=rank, dims=dims)
+                if "column" not in of_kinds.kinds.values() and rank > 1:
+                    integers = {
+                        name: "int"
+                        for name, kind in of_kinds.kinds.items()
+                        if kind == "row" and plain.dtypes[name] in ("float", "int64")
+                    }
+                    yield replace(of_kinds, dtypes={**of_kinds.dtypes, **integers}, rank=rank, dims=dims)
+    # A number for each element of the first dimension is one for each row of two: of more dimensions, too.
+    for of_kinds in mixed:
+        yield from (replace(of_kinds, rank=rank, dims=(0,)) for rank in _RANKS if rank > 1)
 
 
 def _row_dims(rank: int) -> list[tuple[int, ...]]:
-    """Dimensions that functions reduce: the last, all but the channels, those of a channel, of a sample, the first."""
+    """Dimensions that functions reduce: the last, all but the channels, those of a channel, of a sample."""
     every = tuple(range(rank))
-    return list(
-        dict.fromkeys(
-            [every[-1:], (0, *every[2:]), every[2:], every[1:], every[:1]] if rank > 2 else [every[-1:], every[:1]]
-        )
-    )
+    return list(dict.fromkeys([every[-1:], (0, *every[2:]), every[2:], every[1:]] if rank > 2 else [every[-1:]]))
 
 
 def _number(base: str, position: int, k: int, default: float | None) -> float | int:
@@ -262,6 +272,8 @@ def _tensor(dtype: str, shape: tuple[int, ...], seed: int, columns: int) -> torc
     generator = torch.Generator().manual_seed(seed)
     if dtype == "int":
         return torch.randint(columns, shape, generator=generator)
+    if dtype in INTEGERS.values():
+        return torch.randint(_LARGEST_INTEGER, shape, generator=generator, dtype=getattr(torch, dtype))
     values = torch.randn(shape, generator=generator, dtype=torch.float32)
     if dtype != "bool":
         return values

@@ -19,7 +19,7 @@ from kernelgen.worker.trace.refusals import RefusedError
 # As a share of the largest number, an error that no order of operations in float64 explains, but one in float32 does.
 _INEXACT = 1e-9
 # The same of roundings to float32, which a difference of numbers may magnify.
-_OF_NARROW = 1e-6
+_OF_NARROW = 1e-5
 # The largest number of float16, the narrowest of the dtypes.
 _LARGEST = torch.finfo(torch.float16).max
 # As the suite of a pointwise op has them; of no more elements than a sample.
@@ -35,7 +35,7 @@ _FIXED = (torch.float32, torch.bfloat16, torch.float16)
 
 def check(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None) -> None:
     """Raises RefusedError where the graph is not the function, as at a number where the function takes another path."""
-    tolerance = _OF_NARROW if _computes_in_narrow_dtypes(function, assumption.sample(0)) else 0.0
+    tolerance = _tolerance(function, assumption.sample(0))
     for sample in assumption.special_samples(function.numbers):
         values = {k: v.double() if _is_float(v) else v for k, v in sample.values.items()}
         leaves = {k: v.requires_grad_() if _is_float(v) else v for k, v in values.items()}
@@ -110,6 +110,11 @@ def fixed_dtypes(function: Function, assumption: Any) -> list[str | None]:
     return fixed
 
 
+def _tolerance(function: Function, sample: Sample) -> float:
+    """The share of the largest number by which results may differ."""
+    return _OF_NARROW if _computes_in_narrow_dtypes(function, sample) else 0.0
+
+
 def _computes_in_narrow_dtypes(function: Function, sample: Sample) -> bool:
     """Whether something in the function is of another floating-point dtype than its arguments of float64."""
     with _Dtypes() as dtypes:
@@ -142,23 +147,6 @@ def _gradients(results: list[Tensor], leaves: dict[str, Any]) -> tuple[list[Tens
     pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if result.requires_grad]
     expected = torch.autograd.grad([p[0] for p in pairs], wanted, [p[1] for p in pairs], allow_unused=True)
     return grads, list(expected)
-
-
-def is_differentiable_twice(function: Function, assumption: Any) -> bool:
-    """Whether PyTorch differentiates the function's gradient again: of some of its operators it has no formula."""
-    leaves = {k: v.double().requires_grad_() if _is_float(v) else v for k, v in assumption.sample(0).values.items()}
-    results = [result for result in _results(function, leaves) if result.requires_grad]
-    wanted = [value for value in leaves.values() if _is_float(value)]
-    try:
-        grads = torch.autograd.grad(
-            [result.square().sum() for result in results], wanted, None, create_graph=True, allow_unused=True
-        )
-        again = [grad.sum() for grad in grads if grad is not None and grad.requires_grad]
-        if again:
-            torch.autograd.grad(again, wanted, allow_unused=True)
-    except RuntimeError:
-        return False
-    return True
 
 
 def between(function: Function, assumption: Any, forward: dict[str, Any]) -> list[str]:
@@ -200,6 +188,7 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
     """Raises RefusedError where a pointwise function does not take tensors of any shape, as its kernels do. Returns
     which tensors it does not take of those that have no `columns`, or no `rows`: some functions cannot cut these."""
     sample, refused = assumption.sample(0), set()
+    tolerance = _tolerance(function, sample)
     cuts = [Cut(**cut) for cut in forward["cuts"]] if assumption.cuts is not None else None
     shapes = _ANY_SHAPES
     if assumption.coordinates:
@@ -221,7 +210,7 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
         expected = [cut.whole(shape) for cut in cuts] if cuts else [shape] * len(results)
         if [tuple(result.shape) for result in results] != expected:
             raise RefusedError(f"a result of another shape for tensors of shape {shape}", 4)
-        _compare(ours, results, sample)
+        _compare(ours, results, sample, tolerance)
     return refused
 
 
@@ -250,6 +239,8 @@ def broadcasts(function: Function, assumption: Any) -> bool:
             except (RuntimeError, ValueError, IndexError):
                 return False
             expected = _results(function, {**sample.values, name: smaller.expand(full)})
+            if any(a.shape != b.shape for a, b in zip(results, expected, strict=True)):
+                return False  # A result is as large as this tensor alone.
             if not all(_same_values(a, b) for a, b in zip(results, expected, strict=True)):
                 raise RefusedError(f"that it treats {name} in another way where its shape is {tuple(smaller.shape)}", 4)
         # A result that does not depend on the only tensor of all dimensions is smaller.
@@ -322,7 +313,7 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
         if tuple(right.shape) != expected or left.numel() not in (1, right.numel()):
             return False
     try:
-        _compare(ours, [result.detach() for result in results], sample)
+        _compare(ours, [result.detach() for result in results], sample, _tolerance(function, sample))
     except RefusedError:
         return False
     return True

@@ -93,6 +93,8 @@ def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
         return torch.where((place >= 0) & (place < sample.columns), 0.0, math.nan).double()
     if (integer := op.removeprefix("to_")) in INTEGERS.values():
         return arguments[0].to(getattr(torch, integer))
+    if op == "trigamma":
+        return torch.polygamma(1, arguments[0])
     if op == "to_float":
         return arguments[0] if arguments[0].is_floating_point() else arguments[0].double()
     return getattr(torch, op)(*arguments)

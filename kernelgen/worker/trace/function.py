@@ -28,6 +28,7 @@ class Function:
         self.numbers: list[float] = []  # That stand in the source, where a branch may depend on them.
         self.may_cut = False  # Whether something in the source may cut a dimension into parts, or join parts.
         self.may_index = False  # Whether something may compute with the coordinates of elements.
+        self.breaks_ties = False  # Whether something may choose among equal numbers in a way that nobody documents.
         self.on_name: Callable[[str, Tensor], None] | None = None
         self.call: Callable[..., Any]
 
@@ -42,6 +43,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     function.numbers = _numbers(ast.parse(source))
     function.may_cut = _may_cut(ast.parse(source))
     function.may_index = bool(_words(ast.parse(source)) & _INDEXING)
+    function.breaks_ties = "topk" in _words(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
     scope = module_scope()
     scope[_NOTE] = function.note

@@ -2,8 +2,8 @@
 
 A graph is plain data:
 
-- `nodes`: each has an `op` (of operators.py), `arguments`, a `dtype` (float, bool or int), a `kind`, and the `name` of
-  the variable that held it, or null. An argument is {"node": i}, {"input": name}, {"scalar": name},
+- `nodes`: each has an `op` (of operators.py), `arguments`, a `dtype` (float, bool, int or that of integers), a `kind`,
+  and the `name` of the variable that held it, or null. An argument is {"node": i}, {"input": name}, {"scalar": name},
   {"constant": value}; or {"place": true}, an element's place in its row. `checked_zero` of a place is 0 where the row
   has such a place, and NaN where not. The kind is `element`, `column` (a number for each element of a row), `row` (a
   number of each row), `total` (one number of all rows: a sum of such, or what is computed of sums) or `scalar`, which
@@ -117,6 +117,13 @@ def filled(name: str, node: fx.Node) -> dict[str, Any]:
 
 def constant(value: Any) -> dict[str, Any]:
     return {"constant": value, "dtype": "bool" if isinstance(value, bool) else "float", "kind": "scalar"}
+
+
+def dtype_of_argument(value: Tensor, kind: str) -> str:
+    """Of an integer of 64 bits for each row it is a place; of others the name."""
+    if value.dtype == torch.int64 and kind == "row":
+        return "int"
+    return INTEGERS.get(value.dtype) or dtype_of(value)
 
 
 def dtype_of(value: Tensor) -> str:

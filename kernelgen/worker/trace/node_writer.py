@@ -46,7 +46,7 @@ class NodeWriter:
     ) -> dict[str, Any]:
         if op in _COMPARISONS:
             _refuse_places_beside_numbers(arguments)
-        if not op.startswith("to_"):
+        if not op.startswith("to_") and not (op in _COMPARISONS and _are_integers(arguments)):
             arguments = [self._as_number(op, argument, value) for argument in arguments]
         kinds = {argument.get("kind", "scalar") for argument in arguments} - {"scalar"}
         kinds = kinds - {"total"} or kinds
@@ -89,6 +89,14 @@ class NodeWriter:
             shown, hidden = set(), shown | hidden
         if shown or hidden:
             self.checks[node] = (shown, hidden)
+
+
+def _are_integers(arguments: list[dict[str, Any]]) -> bool:
+    """Whether integers of one type are compared, with whole numbers maybe: as numbers, large ones would be rounded."""
+    dtypes = {argument["dtype"] for argument in arguments if "constant" not in argument}
+    numbers = [argument["constant"] for argument in arguments if "constant" in argument]
+    is_whole = all(math.isfinite(number) and number == int(number) for number in numbers)
+    return len(dtypes) == 1 and dtypes <= set(INTEGERS.values()) and is_whole
 
 
 def _refuse_places_beside_numbers(arguments: list[dict[str, Any]]) -> None:

@@ -8,9 +8,10 @@ import torch
 from torch._decomp import decomposition_table
 
 UNARY = (
-    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2"),
-    *("expm1", "floor", "isinf", "isnan", "log", "log10", "log1p", "log2", "logical_not", "bitwise_not", "neg"),
-    *("reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
+    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "digamma", "erf", "erfc"),
+    *("erfinv", "exp", "exp2", "expm1", "floor", "isinf", "isnan", "lgamma", "log", "log10", "log1p", "log2"),
+    *("logical_not", "bitwise_not", "neg", "polygamma", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign"),
+    *("sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
 )
 BINARY = (
     *("add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "clamp", "clamp_max", "clamp_min", "copysign", "div"),

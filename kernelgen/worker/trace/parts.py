@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.cut import WHOLE, Cut
-from kernelgen.worker.trace.graph import Graph, Sample, constant, dtype_of, filled, refuse_other_dtype
+from kernelgen.worker.trace.graph import Graph, Sample, constant, dtype_of_argument, filled, refuse_other_dtype
 from kernelgen.worker.trace.operators import BINARY, CASTS, FILLED, MOVES, REDUCTIONS, UNARY, operator_of, spelled
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
@@ -64,7 +64,7 @@ class PartsReader(Reader):
 
     def _input(self, node: fx.Node, label: Mapping[str, Any]) -> Tensor:
         cut, value = label["cut"], node.meta["val"]
-        dtype = "int" if value.dtype == torch.int64 else dtype_of(value)
+        dtype = dtype_of_argument(value, label["kind"])
         known = {key: value for key, value in label.items() if key != "cut"} | {"dtype": dtype}
         if cut == WHOLE:
             return self._new_lane(known, value.shape)

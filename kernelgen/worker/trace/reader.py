@@ -7,7 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from kernelgen.worker.trace.graph import INTEGERS, Graph, constant, dtype_of, filled, refuse_other_dtype
+from kernelgen.worker.trace.graph import (
+    INTEGERS,
+    Graph,
+    constant,
+    dtype_of,
+    dtype_of_argument,
+    filled,
+    refuse_other_dtype,
+)
 from kernelgen.worker.trace.operators import (
     CASTS,
     FILLED,
@@ -24,6 +32,9 @@ from kernelgen.worker.trace.operators import (
 from kernelgen.worker.trace.refusals import RefusedError
 from kernelgen.worker.trace.row_operators import RowOperators
 
+# Derivatives of digamma, by how often it is differentiated.
+_POLYGAMMAS = {0: "digamma", 1: "trigamma"}
+
 
 class Reader(RowOperators):
     """Turns a graph of torch.fx into a Graph."""
@@ -32,8 +43,8 @@ class Reader(RowOperators):
         graph.eliminate_dead_code()
         for node in graph.nodes:
             if node.op == "placeholder":
-                is_int = node.meta["val"].dtype == torch.int64
-                self.known[node] = next(self.labels) | {"dtype": "int" if is_int else dtype_of(node.meta["val"])}
+                label = next(self.labels)
+                self.known[node] = label | {"dtype": dtype_of_argument(node.meta["val"], label["kind"])}
             elif node.op == "call_function":
                 self.known[node] = self._call(node)
             elif node.op == "get_attr":
@@ -54,6 +65,8 @@ class Reader(RowOperators):
             raise RefusedError("a result of which the dimensions are arranged in another way", 2)
         if value.dtype == torch.int64 and known["dtype"] == "float" and kind == "row":  # A count of elements.
             known = self._add("to_int64", [known], value) | {"dtype": "int"}
+        elif value.dtype in INTEGERS and known["dtype"] == "float" and kind == "element":  # Made of truth values.
+            known = self._add(f"to_{INTEGERS[value.dtype]}", [known], value)
         refuse_other_dtype(value, known)
         known = self._with_hidden_checks(known, value)
         if "node" not in known and known["kind"] not in (kind, "scalar"):  # An argument, repeated over each row.
@@ -119,6 +132,11 @@ class Reader(RowOperators):
             return self._clamped(name, node, value)
         arguments = [self._argument(argument) for argument in node.args]
         keywords = dict(node.kwargs)
+        if name == "polygamma":
+            order, *arguments = arguments
+            if order["constant"] not in _POLYGAMMAS:
+                raise RefusedError(f"the operator {spelled(node.target)} of order {order['constant']:g}", 2)
+            name = _POLYGAMMAS[order["constant"]]
         if name in ("add", "sub") and keywords.get("alpha", 1) != 1:
             arguments[1] = self._add("mul", [arguments[1], self._argument(keywords["alpha"])], value)
         if name == "rsub":

@@ -19,6 +19,10 @@ class FinalError(RefusedError):
     """Whatever else is assumed of the arguments, the reason stays."""
 
 
+class ReducesError(RefusedError):
+    """The function reduces something, so that it is not pointwise whatever the dtypes are."""
+
+
 class OtherRowsError(RefusedError):
     """The function reduces other dimensions than those that were taken for a row."""
 
@@ -34,6 +38,8 @@ def _first_line(error: Exception) -> str:
 def raised(error: Exception, when: str) -> str:
     """A phrase that says what a function raised while it was called, or traced."""
     name, text = type(error).__name__, _first_line(error)
+    if "not implemented for 'Float'" in text:
+        return "that it takes integers where floating-point numbers were assumed; write their dtype as --shapes"
     article = "an" if name[0] in "AEIOU" else "a"
     return f"{article} {name} while it was {when}" + (f" ({text})" if text else "")
 

@@ -16,6 +16,7 @@ from kernelgen.worker.trace.rows import dims_of
 
 # How far a trace came: to kernels, which take no such shapes; or whose results have other shapes.
 SHAPES_ARE_OTHERS, RESULTS_ARE_OTHERS = 5, 6
+_FLOATING = ("float32", "float16", "bfloat16", "float64")
 # A size that no sample has.
 _OTHER_SIZE = 17
 
@@ -82,9 +83,7 @@ def refuse_other_shapes(
         shapes = {name: tuple(shape) for name, shape in call["arguments"].items()}
         given = {name: _zeros(value, shapes[name]) for name, value in sample.values.items() if name in shapes}
         values = {**sample.values, **given}
-        for name, dtype in call["dtypes"].items():
-            if {"int64": "int"}.get(dtype, dtype) != facts["dtypes"][name]:
-                raise RefusedError(f"that {name} is of {dtype}", SHAPES_ARE_OTHERS)
+        _refuse_other_dtypes(call["dtypes"], facts["dtypes"])
         for name in shapes:
             if not _is_taken(name, shapes, facts):
                 operator = unknown_operator(function, replace(sample, values=values))
@@ -94,6 +93,17 @@ def refuse_other_shapes(
         results = results if isinstance(results, (tuple, list)) else [results]
         if [tuple(result.shape) for result in results] != [tuple(shape) for shape in call["results"]]:
             raise RefusedError("that --shapes is not what it returns", RESULTS_ARE_OTHERS)
+
+
+def _refuse_other_dtypes(said: Mapping[str, str], traced: Mapping[str, str]) -> None:
+    """Raises RefusedError where kernels do not take tensors of these dtypes: those of floating-point numbers have to
+    be of one dtype."""
+    floating = {said[name] for name, dtype in traced.items() if dtype == "float"}
+    for name, dtype in said.items():
+        taken = {"int": "int64"}.get(traced[name], traced[name])
+        is_alike = taken == "float" and len(floating) == 1 and dtype in _FLOATING
+        if dtype != taken and not is_alike:
+            raise RefusedError(f"that {name} is of {dtype}", SHAPES_ARE_OTHERS)
 
 
 def _is_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:

@@ -144,13 +144,16 @@ class PointwiseOp:
             flags = needed if len(needed) > 1 else []
             given = [grads[i] for i in self.differentiable]
             inputs, results = ctx.saved_tensors[: len(self.tensors)], ctx.saved_tensors[len(self.tensors) :]
-            computed = several(self.backward_operator(*given, *results, *inputs, *ctx.others, *flags))
+            computed = self.call_backward([*given, *results, *inputs], [*ctx.others, *flags])
             for i, grad, need in zip(self.gradients, computed, needed):
                 if need:
                     by_argument[i] = grad
         for i, original in copied:
             by_argument[i] = by_argument[original]
         return tuple(by_argument)
+
+    def call_backward(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> Sequence[Tensor]:
+        return several(self.backward_operator(*tensors, *others))
 
     def reference_backward(self, *args: Any) -> Any:
         """The backward operator by PyTorch's gradient of the reference, which can be differentiated again."""

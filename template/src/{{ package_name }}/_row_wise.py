@@ -117,6 +117,14 @@ class RowOp(PointwiseOp):
             return {int(argument) % rank}
         return {dim % rank for dim in self.rows(rank)}
 
+    def call_backward(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> Sequence[Tensor]:
+        """Of rows of float32 the gradient is of float32, and so are all tensors of the backward operator then."""
+        if ("rows", torch.float32) not in zip(self.kinds, self.results):
+            return super().call_backward(tensors, others)
+        wide = [tensor.float() if tensor.is_floating_point() else tensor for tensor in tensors]
+        dtypes = [tensors[self.place_in_backward(i)].dtype for i in self.gradients]
+        return [grad.to(dtype) for grad, dtype in zip(super().call_backward(wide, others), dtypes)]
+
     def fake(self, *args: Any) -> Any:
         like = args[self.tensors[0]]
         dims = self.dims(args, like.ndim)

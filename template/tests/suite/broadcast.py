@@ -9,15 +9,16 @@ from torch import Tensor
 Shape = tuple[int, ...]
 
 
-def broadcast_cases(count: int, alike: bool = False) -> tuple[tuple[Shape, ...], ...]:
-    """A shape for each of so many tensors: all alike, then each of them broadcast in every way, unless `alike`."""
+def broadcast_cases(count: int, alike: bool = False, numbers: bool = True) -> tuple[tuple[Shape, ...], ...]:
+    """A shape for each of so many tensors: all alike, then each of them broadcast in every way, unless `alike`; as a
+    tensor without dimensions only if `numbers`."""
     shapes = ((4, 33), (6, 20), (), (1,), (17,), (0, 5), (5, 0), (2, 3, 64), (101, 1001))
     cases = [(shape,) * count for shape in shapes]
     if alike or count == 1:
         return tuple(cases)
     for i in range(count):
         for shape in ((6, 40), (2, 3, 33)):
-            for smaller in (shape[-1:], (*shape[:-1], 1), (1, *shape[1:]), ()):
+            for smaller in (shape[-1:], (*shape[:-1], 1), (1, *shape[1:]), () if numbers else (1,)):
                 cases.append(tuple(smaller if place == i else shape for place in range(count)))
     return *cases, ((5, 1), *[(1, 7)] * (count - 1))
 

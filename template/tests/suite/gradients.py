@@ -32,7 +32,7 @@ class GradientTests(OpUnderTest):
             with pytest.raises(RuntimeError):
                 evaluate(self.op, self.typical(device, requires_grad=True))
             return
-        self.need("float64")
+        self.need("float64", "numerical gradient")
         function, leaves = flattened(self.op, self.typical(device, torch.float64))
         function = precise(function, leaves)
         batched = "vmap" not in self.lacks
@@ -61,6 +61,7 @@ class GradientTests(OpUnderTest):
         self.need("gradient", "float64")
         args = self.typical(device, torch.float64)
         if "double backward" not in self.lacks:
+            self.need("numerical gradient")
             function, leaves = flattened(self.op, args)
             torch.autograd.gradgradcheck(precise(function, leaves), leaves, fast_mode=are_many(leaves))
             return

@@ -4,8 +4,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+from kernelgen.scaffold.formula.entry import kernels
+from kernelgen.scaffold.schema.from_python import reference
 from tests.scaffold.formula.test_formula import formula, formula_of
-from tests.worker.test_trace import POINTWISE
+from tests.worker.test_trace import POINTWISE, trace_text
 
 
 def test_a_division_before_integers_alone_may_be_approximate(tmp_path):
@@ -37,3 +39,26 @@ def test_coordinates_are_parameters():
     assert traced["forward"] == ["out = column - row <= 0 ? x : -10000;"]
     assert traced["backward"]["lines"] == ["grad_x = column - row <= 0 ? grad : 0;"]
     assert traced["coordinates"] == traced["backward"]["coordinates"] == ["row", "column"]
+
+
+def test_integers_are_read_as_they_are(tmp_path):
+    signature = "q: Tensor, labels: Tensor, scale: Tensor"
+    body = "return torch.where(labels != -100, q.float() * scale, 0.0)"
+    facts = trace_text(tmp_path, body, signature, said={"q": "int8", "labels": "int64"})
+    traced = kernels(reference.read(tmp_path / "text.py", "f").schema.entry(), facts)["traced"]
+    assert traced["forward"] == ["out = labels != -100 ? Number(q) * scale : 0;"]
+    assert [tensor["element"] for tensor in traced["tensors"]] == ["int8_t", "int64_t", "T"]
+    assert [tensor["number"] for tensor in traced["tensors"]] == ["int8_t", "int64_t", "Number"]
+
+
+def test_functions_of_statistics_have_a_header_of_their_own(tmp_path):
+    assert formula_of(tmp_path, "return torch.lgamma(x)")["functions"] == "special_functions.h"
+    assert formula_of(tmp_path, "return torch.digamma(x).sum(-1)")["functions"] == "special_functions.h"
+    assert "functions" not in formula_of(tmp_path, "return torch.exp(x)")
+
+
+def test_rows_of_float32_have_gradients_of_tensors_of_float32(tmp_path):
+    """_row_wise.py casts the tensors."""
+    traced = formula_of(tmp_path, "return F.log_softmax(x.float(), -1)")
+    assert [result["dtype"] for result in traced["results"]] == ["float32"]
+    assert [grad["dtype"] for grad in traced["backward"]["grads"]] == ["float"]

@@ -48,7 +48,8 @@ class Room {
 template <typename T>
 class Numbers {
  public:
-  using Number = accumulate_t<T>;
+  // Integers are read as they are.
+  using Number = std::conditional_t<std::is_integral_v<T> && !std::is_same_v<T, bool>, T, accumulate_t<T>>;
 
   Numbers() = default;
 

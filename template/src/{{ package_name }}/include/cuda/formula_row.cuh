@@ -687,6 +687,7 @@ class FormulaRow {
   struct Results {
     Vector<T, N> values[Tensors::kResults + 1];
     Vector<uint8_t, N> codes[Tensors::kCodes ? Tensors::kResults : 1];
+    Vector<float, N> wide[Tensors::kWide ? Tensors::kResults : 1];
   };
 
   template <typename F, size_t... kPlaces>
@@ -710,6 +711,12 @@ class FormulaRow {
           continue;
         }
       }
+      if constexpr (Tensors::kWide != 0) {
+        if (Tensors::kWide >> i & 1) {
+          results.wide[i][k] = static_cast<float>(numbers.numbers[i]);
+          continue;
+        }
+      }
       results.values[i][k] = static_cast<T>(numbers.numbers[i]);
       if constexpr (Kernel::kSummed != 0) {
         if (Kernel::kSummed >> i & 1)
@@ -726,6 +733,12 @@ class FormulaRow {
       if constexpr (Tensors::kCodes != 0) {
         if (Tensors::kCodes >> i & 1) {
           store_result<kSize>(tensors_.codes[i], 0, first, results.codes[i]);
+          continue;
+        }
+      }
+      if constexpr (Tensors::kWide != 0) {
+        if (Tensors::kWide >> i & 1) {
+          store_result<kSize>(tensors_.wide_rows[i], 0, first, results.wide[i]);
           continue;
         }
       }

@@ -28,7 +28,7 @@ constexpr int64_t slices_of_terms(int64_t rows) {
 // result that is null is not needed. kLate has a bit for each input that only the last pass reads, and that all rows
 // may have in common; kCodes one for each result of rows that is integers of 8 bits, signed or not: every T holds them.
 // Wide numbers and results are of float32 whatever T is; flags are truth values. kJoined has a bit for each result of
-// rows that is a part of a longer row, of `joined` such parts.
+// rows that is a part of a longer row, of `joined` such parts; kWide one for each result of rows that is of float32.
 template <
     typename T,
     int kInputs_,
@@ -43,7 +43,8 @@ template <
     int kWideResults_ = 0,
     int kFlagResults_ = 0,
     int kJoined_ = 0,
-    int kFlags_ = 0>
+    int kFlags_ = 0,
+    int kWide_ = 0>
 struct RowTensors {
   using Element = T;
   using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -62,6 +63,7 @@ struct RowTensors {
   static constexpr int kFlagResults = kFlagResults_;
   static constexpr int kJoined = kJoined_;
   static constexpr int kFlags = kFlags_;
+  static constexpr int kWide = kWide_;
 
   Rows rows;
   Operand<T> layout;  // of the results
@@ -69,7 +71,8 @@ struct RowTensors {
   const T* numbers[kNumbers + 1];
   Gradient<T> results[kResults + 1];
   int joined[kJoined ? kResults : 1] = {};
-  uint8_t* codes[kCodes ? kResults : 1] = {};  // the results of kCodes instead
+  uint8_t* codes[kCodes ? kResults : 1] = {};   // the results of kCodes instead
+  float* wide_rows[kWide ? kResults : 1] = {};  // the results of kWide instead
   T* row_results[kRowResults + 1];
   const int64_t* places[kPlaces + 1];
   int64_t* place_results[kPlaceResults + 1];

@@ -88,6 +88,12 @@ class RowOnCpu {
           continue;
         }
       }
+      if constexpr (Tensors::kWide != 0) {
+        if (Tensors::kWide >> k & 1) {
+          store_wide(k);
+          continue;
+        }
+      }
       if (tensors_.results[k].partial) {
         add_to_block(tensors_.results[k], tensors_.rows, number_, row.begin, row.results[k], row.n);
       } else if (is_dense()) {
@@ -120,6 +126,16 @@ class RowOnCpu {
     uint8_t* const codes = tensors_.codes[k] + (layout.row(index_) - layout.data);
     for (int64_t i = 0; i < row.n; ++i) {
       codes[layout.offset(tensors_.rows, row.begin + i)] = static_cast<uint8_t>(static_cast<int>(row.results[k][i]));
+    }
+  }
+
+  // Numbers of float32, whatever T is.
+  void store_wide(int k) {
+    Operand<T> layout = tensors_.layout;
+    float* const values = tensors_.wide_rows[k] + (layout.row(index_) - layout.data);
+    for (int64_t i = 0; i < row.n; ++i) {
+      const int64_t offset = is_dense() ? row.begin + i : layout.offset(tensors_.rows, row.begin + i);
+      values[offset] = static_cast<float>(row.results[k][i]);
     }
   }
 
