@@ -490,6 +490,8 @@ class FormulaRow {
   static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
   static constexpr bool kAligned = Kernel::kAligned, kPeeled = Kernel::kPeeled;
   static constexpr bool kInParts = kHeld == 0;
+  // The accesses to each input that are in flight where none are held.
+  static constexpr int kAhead = kAligned && Tensors::kInputs < 3 ? 2 : 1;
   using Access = Vector<T, N>[Tensors::kInputs + 1];
   using Index = typename Kernel::Index;
 
@@ -577,6 +579,11 @@ class FormulaRow {
 
   __device__ bool puts() const { return valid_ && group_.rank() == 0 && part_ == 0 && is_last_pass(); }
 
+  // Where a part of the row ends, in accesses.
+  __device__ Index end_of_part(int part) const {
+    return static_cast<Index>(int64_t(start_.accesses) * part / tensors_.parts);
+  }
+
   __device__ Index elements() const { return valid_ ? static_cast<Index>(tensors_.rows.n) : 0; }
 
   __device__ Vector<T, N> read(int i, Index first) const {
@@ -608,15 +615,22 @@ class FormulaRow {
       }
       if constexpr (kPeeled) visit_edge<kLast>(f, finish, std::make_index_sequence<Tensors::kInputs>());
     } else {
-      const Index accesses = start_.accesses, parts = tensors_.parts;
-      const Index end = parts == 1 ? accesses : accesses * (part_ + 1) / parts;
-      for (Index index = accesses * part_ / parts + group_.rank(); index < end; index += group_.size()) {
-        Access vectors;
+      const Index end = end_of_part(part_ + 1), step = group_.size();
+      const Index begin = end_of_part(part_) + group_.rank();
+      for (Index index = begin; index < end; index += kAhead * step) {
+        Access vectors[kAhead];
 #pragma unroll
-        for (int i = 0; i < Tensors::kInputs; ++i) {
-          if (kLast || !(Tensors::kLate >> i & 1)) vectors[i] = read(i, start_.first(index));
+        for (int ahead = 0; ahead < kAhead; ++ahead) {
+#pragma unroll
+          for (int i = 0; i < Tensors::kInputs; ++i) {
+            const Index first = start_.first(index + ahead * step);
+            if (kLast || !(Tensors::kLate >> i & 1)) vectors[ahead][i] = read(i, first);
+          }
         }
-        visit(0, start_.first(index), vectors);
+#pragma unroll
+        for (int ahead = 0; ahead < kAhead; ++ahead) {
+          if (index + ahead * step < end) visit(0, start_.first(index + ahead * step), vectors[ahead]);
+        }
       }
     }
   }
@@ -950,7 +964,7 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
       Row row(group, tensors, i, part, held, sums);
       formula(row);
     }
-  } else if constexpr (Kernel::kSummed == 0 || Kernel::kPeeled) {
+  } else if constexpr (Kernel::kSummed == 0 || Kernel::kPeeled || Kernel::kLong) {
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       held.load(group, tensors, i);
       Row row(group, tensors, i, 0, held, sums);
@@ -974,8 +988,9 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
 
 // What a kernel over rows is compiled for: the group that takes a row, the N elements of an access, the accesses that a
 // thread holds (0: every pass reads the row again), whether rows start at multiples of 16 bytes, the results of which
-// sums over the rows are written, a bit each, and whether rows lie evenly, in one dimension at most.
-template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_, bool kEven_ = false>
+// sums over the rows are written, a bit each, whether rows lie evenly, in one dimension at most, and whether a block has
+// as many threads as there can be.
+template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_, bool kEven_ = false, bool kLong_ = false>
 struct RowKernel {
   using Group = Group_;
   static constexpr int kN = kN_;
@@ -984,7 +999,8 @@ struct RowKernel {
   static constexpr bool kPeeled = !kAligned && kHeld > 0;
   static constexpr int kSummed = kSummed_;
   static constexpr bool kEven = kEven_;
-  using Index = std::conditional_t<(kHeld > 0), int, int64_t>;
+  static constexpr bool kLong = kLong_;
+  using Index = std::conditional_t<(kHeld > 0 || kLong), int, int64_t>;
   using Start = std::conditional_t<kPeeled, PeeledStart<kN>, RowStart<kN, kAligned, Index>>;
 
   int threads;  // of a block
@@ -1011,6 +1027,15 @@ bool are_columns(const Tensors& tensors) {
 
 // As many rows as multiprocessors have blocks of them at once.
 constexpr int64_t kFewRows = 2048;
+
+// The lanes that share a row of few accesses.
+constexpr int kFewLanes = 8;
+
+// So many short rows that a warp of several is better than several warps.
+constexpr int64_t kManyRows = 8192;
+
+// The threads of a block for long rows: all that there can be.
+constexpr int kLongThreads = 1024;
 
 // Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
 // accesses each. kSideBySide: rows may lie side by side. kPeels: whether the elements at a row's ends may be looked at
@@ -1047,12 +1072,28 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
       return visit(RowKernel<BlockGroup, N, 1, true, 0, true>{threads_for(accesses, 1), 1});
     }
   }
+  if constexpr (kPeels) {  // Running totals take whole warps.
+    if (aligned && is_held && accesses <= kFewLanes * kHeld && tensors.rows.count >= kManyRows) {
+      using Group = LaneGroup<kFewLanes>;
+      return visit(RowKernel<Group, N, kHeld, true, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
+    }
+  }
   if (aligned && is_held && accesses <= kWarp * kHeld) {
     return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
   if (aligned && is_held) return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed>{threads, 1});
+  if constexpr (kThreads < kLongThreads) {
+    if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kHeld) {
+      return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, true>{threads_for(accesses, kHeld), 1});
+    }
+  }
   if constexpr (kPeels) {
     if (is_held) return visit(RowKernel<BlockGroup, N, kPeeled, false, kSummed>{threads, 1});
+  }
+  if constexpr (kSummed == 0 && kPeels) {
+    const int block = tensors.parts == 1 ? kLongThreads : kThreads;
+    const bool is_int = tensors.rows.n < 1 << 30;
+    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0, false, true>{block, 1});
   }
   if constexpr (kSummed == 0) return visit(RowKernel<BlockGroup, N, 0, false, 0>{threads, 1});
   return otherwise;
@@ -1091,9 +1132,12 @@ template <typename Kernel, int kMostThreads, int kResidentThreads>
 struct RowBounds {
   static constexpr bool kColumns = std::is_same_v<typename Kernel::Group, ColumnGroup>;
   static constexpr int kThreads = kColumns                    ? ColumnGroup::kThreads
+                                  : Kernel::kLong             ? kLongThreads
                                   : Kernel::Group::kOfOneWarp ? kLaneGroupThreads
                                                               : kMostThreads;
-  static constexpr int kBlocks = kColumns ? 1024 / kThreads : Kernel::kHeld == 0 ? 1 : kResidentThreads / kThreads;
+  static constexpr int kBlocks = kColumns                                ? 1024 / kThreads
+                                 : Kernel::kLong || Kernel::kHeld == 0 ? 1
+                                                                         : kResidentThreads / kThreads;
 };
 
 // Calls launch(kernel, tensors, blocks) with a group for each row, or for each part of it: then once for each of the
