@@ -185,7 +185,7 @@ struct RowSums {
     for (int i = 0; i < Tensors::kResults; ++i) {
       const auto& gradient = tensors.results[i];
       if (!(Kernel::kSummed >> i & 1) || !gradient.partial || gradient.values) continue;
-      Sum* const row = gradient.partial + (Group::kSharesBlock ? blockIdx.x : group.first()) * gradient.partial_stride;
+      Sum* const row = gradient.partial + blockIdx.x * gradient.partial_stride;
       if constexpr (Kernel::kPeeled) {
         write_peeled(group, i, row, static_cast<int>(tensors.rows.n));
       } else {
@@ -259,30 +259,6 @@ struct KeptTerm {
   }
 };
 
-// What is held of each element, and the element that a pass is at.
-template <typename Number>
-struct HeldTerm {
-  const Number* numbers;
-  const int* element;
-
-  // f(held, values...) as a formula of the values.
-  template <typename F>
-  struct With {
-    HeldTerm held;
-    F f;
-
-    template <typename... Values>
-    __device__ auto operator()(Values&&... values) const -> decltype(f(*held.numbers, values...)) {
-      return f(held.numbers[*held.element], values...);
-    }
-  };
-
-  template <typename F>
-  __device__ With<F> with(const F& f) const {
-    return {*this, f};
-  }
-};
-
 // A row, or a part of one. Its reductions are numbered in the order in which the formula calls them. Of rows in parts,
 // a launch is a pass: in pass i, reduction i is computed of each part alone, those before it are known of all parts,
 // and those after it do not matter; the last pass writes the results.
@@ -346,25 +322,6 @@ class FormulaRow {
   template <int... kOfInputs, typename F>
   __device__ auto keep_for_rows(Inputs<kOfInputs...> inputs, F term) {
     return keep(inputs, term);
-  }
-
-  // The row with such a term in registers, which are worth it where the term is a long one; computed again where no
-  // inputs are held.
-  template <int... kOfInputs, typename F>
-  __device__ auto hold(Inputs<kOfInputs...> inputs, F term) {
-    if constexpr (kHeld == 0) {
-      return keep(inputs, term);
-    } else {
-      each<false>([&](int access, int k, Index, auto... values) {
-        numbers_[access * N + k] = term(value_at<kOfInputs>(values...)...);
-      });
-      return KeptRow<FormulaRow, HeldTerm<Number>>(*this, HeldTerm<Number>{numbers_, &element_});
-    }
-  }
-
-  template <int... kOfInputs, typename F>
-  __device__ auto hold_for_rows(Inputs<kOfInputs...> inputs, F term) {
-    return hold(inputs, term);
   }
 
   // The term of the element at a place, which is read alone; `otherwise` where the row has none there.
@@ -701,7 +658,6 @@ class FormulaRow {
       const Operand<T>& input = tensors_.inputs[i];
       if (kLast && (Tensors::kLate >> i & 1)) held_.edges[i] = input.row(index_)[place * input.step];
     }
-    element_ = kHeld * N;
     f(kHeld, 0, place, widen(held_.edges[kPlaces])...);
     finish(place, std::integral_constant<int, 1>());
   }
@@ -735,8 +691,8 @@ class FormulaRow {
   }
 
   template <typename F, size_t... kPlaces>
-  __device__ void call(F& f, int access, int k, Index place, const Access& vectors, std::index_sequence<kPlaces...>) {
-    element_ = access * N + k;
+  __device__ static void call(
+      F& f, int access, int k, Index place, const Access& vectors, std::index_sequence<kPlaces...>) {
     f(access, k, place, widen_at(vectors[kPlaces], k)...);
   }
 
@@ -1003,8 +959,6 @@ class FormulaRow {
   const RowIndex index_;
   const typename Kernel::Start start_;
   int reductions_ = 0;
-  Number numbers_[kHeld * N + 1];  // that are held, of the elements of each access and of an edge
-  int element_ = 0;
 };
 
 // Calls formula(row) for the rows of a group. kSummed: the results of which sums over the rows are written as well; the
@@ -1023,7 +977,7 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
       Row row(group, tensors, i, part, held, sums);
       formula(row);
     }
-  } else if constexpr (Kernel::kSummed == 0 || Kernel::kPeeled) {
+  } else if constexpr (Kernel::kSummed == 0 || Kernel::kPeeled || Kernel::kLong) {
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       held.load(group, tensors, i);
       Row row(group, tensors, i, 0, held, sums);
@@ -1041,15 +995,15 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
     }
     sums.write(group, tensors);
   }
-  if constexpr (std::is_same_v<Group, ClusterGroup>) group.finish();
 }
 
 // ---- Which group takes a row ------------------------------------------------------------------------------------
 
 // What a kernel over rows is compiled for: the group that takes a row, the N elements of an access, the accesses that a
 // thread holds (0: every pass reads the row again), whether rows start at multiples of 16 bytes, the results of which
-// sums over the rows are written, a bit each, and whether rows lie evenly, in one dimension at most.
-template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_, bool kEven_ = false>
+// sums over the rows are written, a bit each, whether rows lie evenly, in one dimension at most, and whether a block has
+// as many threads as there can be.
+template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_, bool kEven_ = false, bool kLong_ = false>
 struct RowKernel {
   using Group = Group_;
   static constexpr int kN = kN_;
@@ -1058,33 +1012,13 @@ struct RowKernel {
   static constexpr bool kPeeled = !kAligned && kHeld > 0;
   static constexpr int kSummed = kSummed_;
   static constexpr bool kEven = kEven_;
-  // Whether a block has as many threads as there can be.
-  static constexpr bool kLong = kAligned && kHeld == 0;
+  static constexpr bool kLong = kLong_;
   using Index = std::conditional_t<(kHeld > 0 || kLong), int, int64_t>;
   using Start = std::conditional_t<kPeeled, PeeledStart<kN>, RowStart<kN, kAligned, Index>>;
 
   int threads;  // of a block
   int64_t groups_per_block;
-  int blocks_per_group = 1;
-
-  dim3 block() const { return dim3(threads); }
 };
-
-// Launches a kernel over rows.
-template <typename Kernel, typename... Parameters, typename... Arguments>
-void launch_kernel(
-    void (*kernel)(Parameters...),
-    const Kernel& row,
-    dim3 grid,
-    cudaStream_t stream,
-    const Arguments&... arguments) {
-  if constexpr (std::is_same_v<typename Kernel::Group, ClusterGroup>) {
-    const LaunchConfiguration configuration(row, grid.x, 0, stream);
-    cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...);
-  } else {
-    kernel<<<grid, row.threads, 0, stream>>>(arguments...);
-  }
-}
 
 // Whether the rows can be read by vectors.
 template <typename Tensors>
@@ -1111,27 +1045,10 @@ constexpr int64_t kFewRows = 2048;
 constexpr int kFewLanes = 8;
 
 // So many short rows that a warp of several is better than several warps.
-constexpr int64_t kManyRows = 8192;
+constexpr int64_t kManyRows = 2048;
 
 // The threads of a block for long rows: all that there can be.
 constexpr int kLongThreads = 1024;
-
-// How many blocks share a row: a cluster of several takes one that a block cannot hold, and few rows, of which each
-// block would have a multiprocessor alone; 1 where no cluster can hold the row.
-template <int kThreads, int kHeld>
-int blocks_of_row(int64_t accesses, int64_t rows) {
-  constexpr int kMost = 8, kLeastThreads = 4 * kWarp;
-  const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
-  int blocks = 1;
-  const auto can_share = [&] {
-    const bool leaves_some = rows * blocks < multiprocessors && accesses >= 2 * blocks * kLeastThreads * kHeld;
-    return int64_t(blocks) * kThreads * kHeld < accesses || leaves_some;
-  };
-  while (blocks < kMost && can_share()) blocks *= 2;
-  const int threads = threads_for(accesses, blocks * kHeld);
-  const bool fits = threads <= kThreads && blocks * threads <= ClusterGroup::kMaxWarps * kWarp;
-  return fits && attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? blocks : 1;
-}
 
 // Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
 // accesses each. kSideBySide: rows may lie side by side. kPeels: whether the elements at a row's ends may be looked at
@@ -1177,21 +1094,19 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   if (aligned && is_held && accesses <= kWarp * kHeld) {
     return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
-  if constexpr (kPeels) {
-    const int blocks = aligned && can_hold ? blocks_of_row<kThreads, kHeld>(accesses, tensors.rows.count) : 1;
-    if (blocks > 1) {
-      const int of_block = threads_for(accesses, blocks * kHeld);
-      return visit(RowKernel<ClusterGroup, N, kHeld, true, kSummed>{of_block, 1, blocks});
+  if (aligned && is_held) return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed>{threads, 1});
+  if constexpr (kThreads < kLongThreads) {
+    if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kHeld) {
+      return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, true>{threads_for(accesses, kHeld), 1});
     }
   }
-  if (aligned && is_held) return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed>{threads, 1});
   if constexpr (kPeels) {
     if (is_held) return visit(RowKernel<BlockGroup, N, kPeeled, false, kSummed>{threads, 1});
   }
   if constexpr (kSummed == 0 && kPeels) {
     const int block = tensors.parts == 1 ? kLongThreads : kThreads;
     const bool is_int = tensors.rows.n < 1 << 30;
-    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0>{block, 1});
+    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0, false, true>{block, 1});
   }
   if constexpr (kSummed == 0) return visit(RowKernel<BlockGroup, N, 0, false, 0>{threads, 1});
   return otherwise;
@@ -1252,8 +1167,7 @@ cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
   return visit_rows<0, kThreads, kHeld, kSideBySide, kPeels>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
     constexpr int64_t kMost = 1 << 30;
     if (tensors.rows.count == 0) return cudaSuccess;
-    const int64_t groups = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
-    const int64_t blocks = groups * kernel.blocks_per_group;
+    const int64_t blocks = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
     const dim3 grid(static_cast<unsigned>(std::min(kMost, blocks)), tensors.parts);
     Tensors of_pass = tensors;
     for (of_pass.pass = 0; of_pass.pass <= (tensors.parts > 1 ? kReductions : 0); ++of_pass.pass) {
@@ -1273,8 +1187,7 @@ int64_t rows_of_partial_sums(const Tensors& tensors) {
   return visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, int64_t(0), [&](const auto& kernel) {
     const int64_t per_multiprocessor = std::max(1, kResidentThreads / kernel.threads);
     const int64_t useful = tensors.rows.count / (kRowsPerGroup * kernel.groups_per_block);
-    const int64_t resident = per_multiprocessor * attribute(cudaDevAttrMultiProcessorCount);
-    const int64_t most = std::max<int64_t>(1, resident / kernel.blocks_per_group);
+    const int64_t most = per_multiprocessor * attribute(cudaDevAttrMultiProcessorCount);
     const int64_t blocks = std::clamp<int64_t>(useful, 1, most);
     // Rows that are peeled begin alike where they are a multiple of N apart.
     constexpr int kMultiple = std::decay_t<decltype(kernel)>::kPeeled ? std::decay_t<decltype(kernel)>::kN : 1;
@@ -1304,7 +1217,7 @@ cudaError_t launch_sums(const Tensors& tensors, cudaStream_t stream, const Launc
   const int64_t blocks = rows_of_partial_sums<kSummed, kThreads, kHeld, kResidentThreads, kPeels>(tensors);
   cudaError_t error =
       visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
-        launch(kernel, tensors, dim3(static_cast<unsigned>(blocks * kernel.blocks_per_group)));
+        launch(kernel, tensors, dim3(static_cast<unsigned>(blocks)));
         return cudaGetLastError();
       });
   return add_all_sums(tensors, error, stream);

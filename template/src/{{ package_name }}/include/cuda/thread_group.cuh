@@ -285,11 +285,6 @@ struct ClusterGroup {
   __device__ int64_t count() const { return gridDim.x / cluster::size(); }
   __device__ bool in_turn(int64_t row, int64_t rows) const { return row < rows; }
 
-  // Before the block ends.
-  __device__ void finish() {
-    if (!started_) cluster::wait();
-  }
-
   template <typename T>
   __device__ T sum(T value) {
     __shared__ T sums[2][kMaxWarps];
