@@ -185,7 +185,7 @@ class Graph:
         return self._node("mul", (left, right), product.dtype, "element", None)
 
     def _arguments_of_steps(self) -> set[int]:
-        """The nodes that a step depends on; whether a product or a quotient is 0, or below, its last bit decides not."""
+        """The nodes that a step depends on; whether a product or a quotient is 0 or less, no last bit decides."""
         reached: set[int] = set()
         codes = self._only_codes_of()
         pending = [node for node in self.nodes() if node.op in _STEPS and node.index not in codes]

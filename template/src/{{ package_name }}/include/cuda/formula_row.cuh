@@ -1001,8 +1001,8 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
 
 // What a kernel over rows is compiled for: the group that takes a row, the N elements of an access, the accesses that a
 // thread holds (0: every pass reads the row again), whether rows start at multiples of 16 bytes, the results of which
-// sums over the rows are written, a bit each, whether rows lie evenly, in one dimension at most, and whether a block has
-// as many threads as there can be.
+// sums over the rows are written, a bit each, whether rows lie evenly, in one dimension at most, and whether a block
+// has as many threads as there can be.
 template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_, bool kEven_ = false, bool kLong_ = false>
 struct RowKernel {
   using Group = Group_;
@@ -1148,9 +1148,9 @@ struct RowBounds {
                                   : Kernel::kLong             ? kLongThreads
                                   : Kernel::Group::kOfOneWarp ? kLaneGroupThreads
                                                               : kMostThreads;
-  static constexpr int kBlocks = kColumns                                ? 1024 / kThreads
+  static constexpr int kBlocks = kColumns                              ? 1024 / kThreads
                                  : Kernel::kLong || Kernel::kHeld == 0 ? 1
-                                                                         : kResidentThreads / kThreads;
+                                                                       : kResidentThreads / kThreads;
 };
 
 // Calls launch(kernel, tensors, blocks) with a group for each row, or for each part of it: then once for each of the
