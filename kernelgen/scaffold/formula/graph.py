@@ -48,7 +48,8 @@ Value = Node | Name | Number
 # What a last bit more or less changes much: a function of such an operator's argument has steps.
 _STEPS = {"round", "floor", "ceil", "trunc", "sign", "remainder", "fmod", "to_bool"}
 _STEPS |= {"to_int8", "to_uint8", "to_int16", "to_int32", "to_int64"}
-_STEPS |= {"eq", "ne", "lt", "le", "gt", "ge"}
+_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
+_STEPS |= _COMPARISONS
 # How a formula calls the place of an element along the last two dimensions.
 COORDINATES = {-2: "row", -1: "column"}
 _COMMUTATIVE = {"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or", "logical_xor"}
@@ -184,12 +185,14 @@ class Graph:
         return self._node("mul", (left, right), product.dtype, "element", None)
 
     def _arguments_of_steps(self) -> set[int]:
-        """The nodes that a step depends on."""
+        """The nodes that a step depends on; whether a product or a quotient is 0 or less, no last bit decides."""
         reached: set[int] = set()
         codes = self._only_codes_of()
         pending = [node for node in self.nodes() if node.op in _STEPS and node.index not in codes]
         while pending:
-            for argument in pending.pop().arguments:
+            node = pending.pop()
+            is_sign = node.op in _COMPARISONS and any(isinstance(a, Number) and a.value == 0 for a in node.arguments)
+            for argument in _deciding_signs(node.arguments) if is_sign else node.arguments:
                 if isinstance(argument, Node) and argument.index not in reached:
                     reached.add(argument.index)
                     pending.append(argument)
@@ -241,6 +244,26 @@ class Graph:
 def _part(tensor: str | int, argument: Mapping[str, Any]) -> Any:
     """A tensor, or a part of it."""
     return (tensor, argument["part"]) if "part" in argument else tensor
+
+
+def _deciding_signs(values: Sequence[Value]) -> list[Value]:
+    """What decides whether values are 0, or below it: the factors of products and quotients, and no exponential."""
+    deciding: list[Value] = []
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Node) and value.op in ("mul", "div", "neg", "abs"):
+            pending += value.arguments
+        elif not _is_positive(value):
+            deciding.append(value)
+    return deciding
+
+
+def _is_positive(value: Value) -> bool:
+    """Whether it is an exponential, or a sum of some."""
+    if isinstance(value, Node) and value.op == "row_sum":
+        value = value.arguments[0]
+    return isinstance(value, Node) and value.op == "exp"
 
 
 def _has_inverse(divisor: Value) -> bool:

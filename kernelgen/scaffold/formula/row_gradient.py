@@ -9,7 +9,7 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.graph import Graph, Node, Value
 from kernelgen.scaffold.formula.pointwise_gradient import parts_of_gradient, parts_of_grads
-from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late
+from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late, resident_threads
 from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.totals import take_totals
 from kernelgen.scaffold.formula.values import (
@@ -110,6 +110,7 @@ def backward(
         "summed": _summed(of_elements, early, reductions),
         "late": late(graph, operands),
         "accesses": accesses(graph, operands),
+        "resident": resident_threads(graph, operands, len(path["backward"]["nodes"])),
         "lines": lines_of_rows,
         "totals": _backward_totals(graph, totals, terms, operands, names),
     }

@@ -15,10 +15,10 @@ from kernelgen.scaffold.formula.row_values import (
     accesses,
     inputs_of,
     inputs_of_rows,
-    is_light,
     late,
     of_rows,
     refuse_rows_beside_parts,
+    resident_threads,
 )
 from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
 from kernelgen.scaffold.formula.values import dtypes_of, named_parts, plain, scalar_of, value_of
@@ -96,7 +96,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "late": late(graph, operands),
         "accesses": accesses(graph, operands),
         "operations": len(path["forward"]["nodes"]),
-        "light": is_light(operands, results, len(path["forward"]["nodes"])),
+        "resident": resident_threads(graph, operands, len(path["forward"]["nodes"])),
         "totals": totals,
         "composed": assumption["composed"],
         "twice": assumption["twice"],

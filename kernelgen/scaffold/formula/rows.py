@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelgen.errors import KernelgenError
-from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
+from kernelgen.scaffold.formula.graph import Graph, Name, Node, Number, Value
 from kernelgen.scaffold.formula.lines import WIDTH, Writer, free_name
 
 _PASSES = {
@@ -105,6 +105,35 @@ def read_by_reductions(graph: Graph) -> set[str]:
     return read
 
 
+@dataclass
+class Place:
+    """The element of a row at a place, of which a value is computed; `otherwise` where the row has no such place."""
+
+    place: Value
+    value: Value
+    otherwise: Value
+
+
+def place_of(node: Node) -> Place | None:
+    """What a sum takes of one element, if it is a choice by the place: others are 0, or what tells of a bad place."""
+    chosen = node.arguments[0] if node.op == "row_sum" else None
+    if not isinstance(chosen, Node) or chosen.op != "where":
+        return None
+    is_there, value, otherwise = chosen.arguments
+    if not isinstance(is_there, Node) or is_there.op != "eq":
+        return None
+    is_zero = isinstance(otherwise, Number) and otherwise.value == 0
+    if not is_zero and not (isinstance(otherwise, Node) and otherwise.op == "checked_zero"):
+        return None
+    places = [a for a in is_there.arguments if isinstance(a, Name) and a.text == PLACE]
+    others = [a for a in is_there.arguments if a not in places and a.kind == "row" and a.dtype == "int"]
+    return Place(others[0], value, otherwise) if places and others else None
+
+
+def _is_pass(node: Node) -> bool:
+    return node.op in _PASSES and place_of(node) is None
+
+
 def _last_opening(call: str) -> int:
     """Where the arguments of a call begin whose last one is a lambda: all of them, if others are short names."""
     lambda_at = call.index("[")
@@ -150,6 +179,8 @@ class _Rows:
         for nodes in self._steps():
             if len(nodes) > 1:
                 self._several_sums(nodes)
+            elif place := place_of(nodes[0]):
+                self._at(nodes[0], place)
             elif nodes[0].op in _PASSES:
                 self._reduction(nodes[0])
             elif self._is_needed_by_elements(nodes[0]):
@@ -168,13 +199,13 @@ class _Rows:
         level: dict[int, int] = {}
         for node in self.graph.nodes():
             below = max((level[a.index] for a in node.arguments if isinstance(a, Node)), default=0)
-            level[node.index] = below + (node.op in _PASSES)
+            level[node.index] = below + _is_pass(node)
         self._join_sums(level)
-        ordered = sorted(self.of_row, key=lambda node: (level[node.index], node.op not in _PASSES, node.index))
+        ordered = sorted(self.of_row, key=lambda node: (level[node.index], not _is_pass(node), node.index))
         steps: list[list[Node]] = []
         for node in ordered:
             last = steps[-1] if steps else []
-            has_room = 0 < len(last) < _MOST_SUMS and node.op == last[0].op == "row_sum"
+            has_room = 0 < len(last) < _MOST_SUMS and all(n.op == "row_sum" and _is_pass(n) for n in (node, last[0]))
             if has_room and level[node.index] == level[last[0].index]:
                 last.append(node)
             else:
@@ -183,11 +214,11 @@ class _Rows:
 
     def _join_sums(self, level: dict[int, int]) -> None:
         """Moves the sums of a level to a later one that has room for them, before anybody needs them: a pass less."""
-        sums = [node for node in self.graph.nodes() if node.op == "row_sum"]
+        sums = [node for node in self.graph.nodes() if node.op == "row_sum" and _is_pass(node)]
         for first in sorted({level[node.index] for node in sums}):
             moving = [node for node in sums if level[node.index] == first]
             users = {user.index: user for node in moving for user in self._users_of(node)}.values()
-            needed = min((level[user.index] for user in users if user.op in _PASSES), default=None)
+            needed = min((level[user.index] for user in users if _is_pass(user)), default=None)
             later = [level[node.index] for node in sums if level[node.index] > first]
             room = [
                 place
@@ -196,7 +227,7 @@ class _Rows:
             ]
             if moving and room:
                 # What stands between a sum and the passes that need it moves along.
-                for node in (*moving, *(user for user in users if user.op not in _PASSES)):
+                for node in (*moving, *(user for user in users if not _is_pass(user))):
                     level[node.index] = max(level[node.index], min(room))
 
     def _users_of(self, node: Node) -> list[Node]:
@@ -214,7 +245,7 @@ class _Rows:
         nodes = self.graph.nodes()
         if PLACE in self.graph.names() or any(node.op in _RUNNING for node in nodes):
             return None
-        reductions = [step for step in self._steps() if step[0].op in _PASSES]
+        reductions = [step for step in self._steps() if _is_pass(step[0])]
         passes = [[node.arguments[0] for node in step] for step in reductions]
         passes.append([v for (_, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind == "element"])
         needs = [{node.index for node in Part(values, self._indices_of_row()).nodes()} for values in passes]
@@ -282,6 +313,17 @@ class _Rows:
         kind = "int64_t" if node.dtype == "int" else "Number"
         start = f"const {kind} {name} = {row}.{_PASSES[node.op]}([&]({self._parameters([node.arguments[0]])}) {{"
         self._call(start, body)
+        self.writer.known(node, name)
+        self.names[node.index] = name
+
+    def _at(self, node: Node, place: Place) -> None:
+        """A value of one element, which is no pass."""
+        name = self.writer.reserve(node)
+        arguments = [self.writer.expression(value, 16).text for value in (place.place, place.otherwise)]
+        body = self._body([place.value], lambda expressions: [f"return {expressions[0]};"])
+        parameters = self._parameters([place.value])
+        self.text += self.writer.take()
+        self._call(f"const Number {name} = row.at({', '.join(arguments)}, [&]({parameters}) {{", body)
         self.writer.known(node, name)
         self.names[node.index] = name
 

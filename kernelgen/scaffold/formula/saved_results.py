@@ -4,7 +4,8 @@ PyTorch's own derivative of softmax does so (`result` in its derivatives.yaml). 
 tensors. A gradient reads it only where it is linear in it, as it is in the incoming gradient: the rounding of one then
 weighs as much as that of the other. Where a gradient has its square or its exponential, as PyTorch's derivatives of
 tanh and log_softmax do, the rounding would grow, so it computes in float32 what it needs. And it reads a result only
-where it is left with fewer reductions: the bytes are the same, since it reads the result in place of an input.
+where it is left with fewer reductions: the bytes are the same where it reads the result in place of an input, and a
+tensor more is worth two reductions less.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def reading_results(backward: Traced, forward: Traced, names: Sequence[str]) -> 
         result = {"input": names[place], "dtype": "float", "kind": "element"}
         same = {node for node, number in enumerate(of_backward) if number == of_forward[output["node"]]}
         replaced = _with_input(backward, same, result)
-        if _is_linear(replaced, result) and _reductions(replaced) < _reductions(backward):
+        reads_more = _inputs(replaced) - _inputs(backward)
+        if _is_linear(replaced, result) and _reductions(replaced) + reads_more < _reductions(backward):
             backward = replaced
             read.append(place)
     return backward, read
@@ -105,6 +107,17 @@ def _is_linear(graph: Traced, label: Traced) -> bool:
         if node["kind"] == "element":
             of_input.add(index)
     return reads
+
+
+def _inputs(graph: Traced) -> int:
+    """How many tensors of rows the outputs need."""
+    read = {
+        (argument.get("input"), argument.get("part"))
+        for node in _needed(graph)
+        for argument in node["arguments"]
+        if "input" in argument and argument["kind"] == "element"
+    }
+    return len(read)
 
 
 def _reductions(graph: Traced) -> int:

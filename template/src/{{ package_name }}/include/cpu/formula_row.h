@@ -146,6 +146,17 @@ class FormulaRow {
     return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.data(), begin});
   }
 
+  // The term of the element at a place; `otherwise` where the row has none there.
+  template <typename F>
+  Number at(int64_t place, Number otherwise, F term) {
+    const auto compute = [&] {
+      const bool is_here = place >= begin && place < begin + n;
+      return PartialResult<Number>{is_here ? call(term, place - begin) : 0};
+    };
+    const Number value = reduced(compute, join_sums).first;
+    return place >= 0 && place < total_size ? value : otherwise;
+  }
+
   template <typename F>
   Number sum(F term) {
     const auto compute = [&] { return PartialResult<Number>{sum_of_part(term), 0, 0}; };

@@ -324,6 +324,13 @@ class FormulaRow {
     return keep(inputs, term);
   }
 
+  // The term of the element at a place, which is read alone; `otherwise` where the row has none there.
+  template <typename F>
+  __device__ Number at(int64_t place, Number otherwise, F term) const {
+    if (!valid_ || place < 0 || place >= tensors_.rows.n) return otherwise;
+    return term_at(place, term, std::make_index_sequence<Tensors::kInputs>());
+  }
+
   template <typename F>
   __device__ Number sum(F term) {
     const auto of_elements = [&] {
@@ -490,6 +497,8 @@ class FormulaRow {
   static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
   static constexpr bool kAligned = Kernel::kAligned, kPeeled = Kernel::kPeeled;
   static constexpr bool kInParts = kHeld == 0;
+  // The accesses to each input that are in flight where none are held.
+  static constexpr int kAhead = kAligned && Tensors::kInputs < 3 ? 2 : 1;
   using Access = Vector<T, N>[Tensors::kInputs + 1];
   using Index = typename Kernel::Index;
 
@@ -541,6 +550,12 @@ class FormulaRow {
     invoke(term, place, values..., terms[kTerms]...);
   }
 
+  template <typename F, size_t... kPlaces>
+  __device__ Number term_at(int64_t place, F& term, std::index_sequence<kPlaces...>) const {
+    const auto element = [&](const Operand<T>& input) { return input.row(index_)[input.offset(tensors_.rows, place)]; };
+    return invoke(term, place, widen(element(tensors_.inputs[kPlaces]))...);
+  }
+
   // A formula that needs an element's place in the row takes it first.
   template <typename F, typename... Values>
   __device__ static decltype(auto) invoke(F& f, int64_t place, Values&&... values) {
@@ -577,6 +592,11 @@ class FormulaRow {
 
   __device__ bool puts() const { return valid_ && group_.rank() == 0 && part_ == 0 && is_last_pass(); }
 
+  // Where a part of the row ends, in accesses.
+  __device__ Index end_of_part(int part) const {
+    return static_cast<Index>(int64_t(start_.accesses) * part / tensors_.parts);
+  }
+
   __device__ Index elements() const { return valid_ ? static_cast<Index>(tensors_.rows.n) : 0; }
 
   __device__ Vector<T, N> read(int i, Index first) const {
@@ -608,15 +628,22 @@ class FormulaRow {
       }
       if constexpr (kPeeled) visit_edge<kLast>(f, finish, std::make_index_sequence<Tensors::kInputs>());
     } else {
-      const Index accesses = start_.accesses, parts = tensors_.parts;
-      const Index end = parts == 1 ? accesses : accesses * (part_ + 1) / parts;
-      for (Index index = accesses * part_ / parts + group_.rank(); index < end; index += group_.size()) {
-        Access vectors;
+      const Index end = end_of_part(part_ + 1), step = group_.size();
+      const Index begin = end_of_part(part_) + group_.rank();
+      for (Index index = begin; index < end; index += kAhead * step) {
+        Access vectors[kAhead];
 #pragma unroll
-        for (int i = 0; i < Tensors::kInputs; ++i) {
-          if (kLast || !(Tensors::kLate >> i & 1)) vectors[i] = read(i, start_.first(index));
+        for (int ahead = 0; ahead < kAhead; ++ahead) {
+#pragma unroll
+          for (int i = 0; i < Tensors::kInputs; ++i) {
+            const Index first = start_.first(index + ahead * step);
+            if (kLast || !(Tensors::kLate >> i & 1)) vectors[ahead][i] = read(i, first);
+          }
         }
-        visit(0, start_.first(index), vectors);
+#pragma unroll
+        for (int ahead = 0; ahead < kAhead; ++ahead) {
+          if (index + ahead * step < end) visit(0, start_.first(index + ahead * step), vectors[ahead]);
+        }
       }
     }
   }
@@ -666,7 +693,7 @@ class FormulaRow {
   template <typename F, size_t... kPlaces>
   __device__ static void call(
       F& f, int access, int k, Index place, const Access& vectors, std::index_sequence<kPlaces...>) {
-    f(access, k, place, widen(vectors[kPlaces][k])...);
+    f(access, k, place, widen_at(vectors[kPlaces], k)...);
   }
 
   // The results of an element, as a formula assigns them: a code is an integer already.
@@ -895,7 +922,7 @@ class FormulaRow {
     for (int i = 0; i < N; ++i) {
       const int k = kBack ? N - 1 - i : i;
       if (is_valid && is_inside(first, k)) {
-        total = Join::join(total, invoke(term, first + k, widen(vectors[kPlaces][k])...));
+        total = Join::join(total, invoke(term, first + k, widen_at(vectors[kPlaces], k)...));
       }
       running[k] = total;
     }
@@ -923,7 +950,7 @@ class FormulaRow {
           Join::join(before, running[k]),
           numbers,
           std::make_index_sequence<Tensors::kResults>(),
-          widen(vectors[kPlaces][k])...);
+          widen_at(vectors[kPlaces], k)...);
       keep(access, k, numbers, results);
     }
     store_results<N>(first, results);
@@ -963,7 +990,7 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
       Row row(group, tensors, i, part, held, sums);
       formula(row);
     }
-  } else if constexpr (Kernel::kSummed == 0 || Kernel::kPeeled) {
+  } else if constexpr (Kernel::kSummed == 0 || Kernel::kPeeled || Kernel::kLong) {
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       held.load(group, tensors, i);
       Row row(group, tensors, i, 0, held, sums);
@@ -987,8 +1014,9 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
 
 // What a kernel over rows is compiled for: the group that takes a row, the N elements of an access, the accesses that a
 // thread holds (0: every pass reads the row again), whether rows start at multiples of 16 bytes, the results of which
-// sums over the rows are written, a bit each, and whether rows lie evenly, in one dimension at most.
-template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_, bool kEven_ = false>
+// sums over the rows are written, a bit each, whether rows lie evenly, in one dimension at most, and whether a block
+// has as many threads as there can be.
+template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_, bool kEven_ = false, bool kLong_ = false>
 struct RowKernel {
   using Group = Group_;
   static constexpr int kN = kN_;
@@ -997,7 +1025,8 @@ struct RowKernel {
   static constexpr bool kPeeled = !kAligned && kHeld > 0;
   static constexpr int kSummed = kSummed_;
   static constexpr bool kEven = kEven_;
-  using Index = std::conditional_t<(kHeld > 0), int, int64_t>;
+  static constexpr bool kLong = kLong_;
+  using Index = std::conditional_t<(kHeld > 0 || kLong), int, int64_t>;
   using Start = std::conditional_t<kPeeled, PeeledStart<kN>, RowStart<kN, kAligned, Index>>;
 
   int threads;  // of a block
@@ -1024,6 +1053,15 @@ bool are_columns(const Tensors& tensors) {
 
 // As many rows as multiprocessors have blocks of them at once.
 constexpr int64_t kFewRows = 2048;
+
+// The lanes that share a row of few accesses.
+constexpr int kFewLanes = 8;
+
+// So many short rows that a warp of several is better than several warps.
+constexpr int64_t kManyRows = 2048;
+
+// The threads of a block for long rows: all that there can be.
+constexpr int kLongThreads = 1024;
 
 // Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
 // accesses each. kSideBySide: rows may lie side by side. kPeels: whether the elements at a row's ends may be looked at
@@ -1060,12 +1098,28 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
       return visit(RowKernel<BlockGroup, N, 1, true, 0, true>{threads_for(accesses, 1), 1});
     }
   }
+  if constexpr (kPeels) {  // Running totals take whole warps.
+    if (aligned && is_held && accesses <= kFewLanes * kHeld && tensors.rows.count >= kManyRows) {
+      using Group = LaneGroup<kFewLanes>;
+      return visit(RowKernel<Group, N, kHeld, true, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
+    }
+  }
   if (aligned && is_held && accesses <= kWarp * kHeld) {
     return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
   if (aligned && is_held) return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed>{threads, 1});
+  if constexpr (kThreads < kLongThreads) {
+    if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kHeld) {
+      return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, true>{threads_for(accesses, kHeld), 1});
+    }
+  }
   if constexpr (kPeels) {
     if (is_held) return visit(RowKernel<BlockGroup, N, kPeeled, false, kSummed>{threads, 1});
+  }
+  if constexpr (kSummed == 0 && kPeels) {
+    const int block = tensors.parts == 1 ? kLongThreads : kThreads;
+    const bool is_int = tensors.rows.n < 1 << 30;
+    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0, false, true>{block, 1});
   }
   if constexpr (kSummed == 0) return visit(RowKernel<BlockGroup, N, 0, false, 0>{threads, 1});
   return otherwise;
@@ -1104,9 +1158,12 @@ template <typename Kernel, int kMostThreads, int kResidentThreads>
 struct RowBounds {
   static constexpr bool kColumns = std::is_same_v<typename Kernel::Group, ColumnGroup>;
   static constexpr int kThreads = kColumns                    ? ColumnGroup::kThreads
+                                  : Kernel::kLong             ? kLongThreads
                                   : Kernel::Group::kOfOneWarp ? kLaneGroupThreads
                                                               : kMostThreads;
-  static constexpr int kBlocks = kColumns ? 1024 / kThreads : Kernel::kHeld == 0 ? 1 : kResidentThreads / kThreads;
+  static constexpr int kBlocks = kColumns                              ? 1024 / kThreads
+                                 : Kernel::kLong || Kernel::kHeld == 0 ? 1
+                                                                       : kResidentThreads / kThreads;
 };
 
 // Calls launch(kernel, tensors, blocks) with a group for each row, or for each part of it: then once for each of the

@@ -28,6 +28,17 @@ __device__ __forceinline__ Vector<accumulate_t<T>, N> widen(Vector<T, N> vector)
   return result;
 }
 
+// Element k of them, likewise.
+template <typename T, int N>
+__device__ __forceinline__ accumulate_t<T> widen_at(const Vector<T, N>& vector, int k) {
+  if constexpr (std::is_same_v<T, bfloat16> && N % 2 == 0) {
+    const uint32_t pair = reinterpret_cast<const uint32_t*>(&vector)[k / 2];
+    return __uint_as_float(k % 2 ? pair & 0xffff0000 : pair << 16);
+  } else {
+    return widen(vector[k]);
+  }
+}
+
 // Each element rounded once.
 template <typename T, int N>
 __device__ Vector<T, N> narrow(const Vector<accumulate_t<T>, N>& vector) {
