@@ -8,7 +8,7 @@ As fused.py, whose rows these are.
 import argparse
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +32,38 @@ BOUND, BOUND_BYTES = 0.85, 64 * 2**20
 # be as fast as PyTorch's layer in 16 bits.
 PRODUCT, PRODUCT_BOUNDS = "torch scaled_mm", (0.95, 1.0)
 TRAINING, LINEAR = "training", "torch linear"
+# Bias and activation may take 3% of the same product's time without them. The product with each activation is a case.
+BARE, EPILOGUE = "without bias and activation", 0.03
+ACTIVATIONS = {"gelu": 2, "silu": 4}  # As lab.py numbers them.
 
 
-def product_bound(case: str, sizes: dict[str, int]) -> dict[str, Any]:
+def with_epilogues(op: Op) -> Op:
+    """The op with a case for each activation behind each product of 1,024 rows and more, beside that product alone."""
+
+    def bare(*args: Any) -> torch.Tensor:
+        return op.function(*args[:4], None, "none", *args[6:])
+
+    cases = {
+        f"{case}, bias and {name}": {**sizes, "biased": 1, "activation": number}
+        for case, sizes in op.cases.items()
+        if sizes["m"] >= 1024 and not sizes["biased"] and TRAINING not in case
+        for name, number in ACTIVATIONS.items()
+    }
+    return dataclasses.replace(op, cases=cases, peers={BARE: bare})
+
+
+def product_bound(case: str, sizes: dict[str, int], peers: Mapping[str, Any]) -> dict[str, Any]:
     if TRAINING in case:
         return {"of": LINEAR, "fraction": 1.0}
+    if BARE in peers:
+        return {"of": BARE, "fraction": 1 / (1 + EPILOGUE)}
     by_row_with_many_rows = "rows" in case and sizes["m"] >= 1024
     return {"of": PRODUCT, "fraction": PRODUCT_BOUNDS[0 if by_row_with_many_rows else 1]}
 
 
 def measurements(package: str, names: list[str], without: list[str]) -> Iterator[tuple[Op, str, bool]]:
-    """Each op's cases, forward; and backward those of training, beside PyTorch's own layer in 8 bits too."""
+    """Each op's cases, forward; and backward those of training, beside PyTorch's own layer in 8 bits too; last those of
+    products with an epilogue, beside the same ones without."""
     for op in (load(package, name) for name in names):
         op = dataclasses.replace(op, peers={name: peer for name, peer in op.peers.items() if name not in without})
         trained = dataclasses.replace(op, peers={**op.peers, PRODUCT: fp8_training.layer})
@@ -51,6 +72,9 @@ def measurements(package: str, names: list[str], without: list[str]) -> Iterator
                 yield from ((trained, case, backward) for backward in (False, True))
             else:
                 yield op, case, False
+        if op.name == "linear_fp8":
+            epilogues = with_epilogues(op)
+            yield from ((epilogues, case, False) for case in epilogues.cases)
 
 
 def main() -> None:
@@ -79,7 +103,7 @@ def main() -> None:
             print(f"{op.name} {case}: {error}", file=sys.stderr)
             continue
         if op.name == "linear_fp8":
-            measured |= {"path": "sm90", "bound": product_bound(case, op.cases[case])}
+            measured |= {"path": "sm90", "bound": product_bound(case, op.cases[case], op.peers)}
         elif measured["bytes"] < BOUND_BYTES:
             measured["bound"] = None
         facts["rows"].append(measured)

@@ -31,7 +31,7 @@ FAULTS = [
     ("quantize_fp8", "fp8.cuh", "(bits + (1u << (dropped - 1)) - 1 + ((bits >> dropped) & 1))", "(bits)"),
     ("quantize_fp8", "fp8.cuh", "if (bits < smallest) {", "if (bits < 0) {"),
     # What is not finite does not count for a scale, and stays so.
-    ("quantize_fp8", "fp8_rows.cuh", "if (!kFiniteAlone || bits < kFloatInfinity) largest", "largest"),
+    ("quantize_fp8", "fp8_rows.cuh", "if (bits < kFloatInfinity) largest", "largest"),
     ("quantize_fp8", "fp8.cuh", "const float scaled = is_finite ?", "const float scaled = true ?"),
     ("quantize_fp8", "fp8.cuh", "if (largest == 0) return Scale(1.f, 1.f);", ""),
     ("quantize_fp8", "fp8.cuh", "bits = max(bits, 1u << 23);", ""),

@@ -13,14 +13,18 @@ namespace fp8 {
 template <int N, int kAccesses>
 struct RowPart {
   int64_t first;  // The thread's first access.
-  int64_t count;  // Those of the whole row; 0 where there is no row.
+  int left;       // Accesses of the row from there on, as far as they matter.
 
-  // The part of a thread of a block, or of the chunk-th block, that has the row.
+  // The part of a thread of a block, or of the chunk-th block, that has the row. `count`: the row's accesses; 0 where
+  // there is no row.
   __device__ RowPart(int64_t count, int64_t chunk = 0)
-      : first((chunk * blockDim.x + threadIdx.x / kWarp * kWarp) * kAccesses + threadIdx.x % kWarp), count(count) {}
+      : first((chunk * blockDim.x + threadIdx.x / kWarp * kWarp) * kAccesses + threadIdx.x % kWarp) {
+    constexpr int64_t kMost = kAccesses * kWarp;
+    left = static_cast<int>(count - first < kMost ? max(count - first, int64_t(0)) : kMost);
+  }
 
   __device__ int64_t index(int access) const { return first + access * kWarp; }
-  __device__ bool has(int access) const { return index(access) < count; }
+  __device__ bool has(int access) const { return access * kWarp < left; }
 
   __device__ int64_t group(int access) const { return index(access) * N / kGroupLength; }
   __device__ bool begins_group(int access) const { return has(access) && index(access) * N % kGroupLength == 0; }
@@ -35,20 +39,26 @@ struct Held {
   __device__ const Vector<float, N>& operator[](int access) const { return values[access]; }
 };
 
-// The largest magnitude of each access, as bits; 0 of those past the row's end. With kFiniteAlone infinity and NaN do
-// not count.
+// The largest magnitude of each access, as bits. With kFiniteAlone infinity and NaN do not count. Past the row's end
+// there are zeros, or NaN where all of the row is.
 template <bool kFiniteAlone, int N, int kAccesses, typename Values>
 __device__ __forceinline__ void largest_of_accesses(
     const Values& values, const RowPart<N, kAccesses>& part, uint32_t (&largest)[kAccesses]) {
 #pragma unroll
   for (int access = 0; access < kAccesses; ++access) {
-    largest[access] = 0;
-    if (!part.has(access)) continue;
     const Vector<float, N> of_access = values[access];
+    if constexpr (!kFiniteAlone) {
+      float of_all = 0;
 #pragma unroll
-    for (int k = 0; k < N; ++k) {
-      const uint32_t bits = magnitude(of_access[k]);
-      if (!kFiniteAlone || bits < kFloatInfinity) largest[access] = max(largest[access], bits);
+      for (int k = 0; k < N; ++k) of_all = maximum_or_nan(of_all, fabsf(of_access[k]));
+      largest[access] = magnitude(of_all);
+    } else {
+      largest[access] = 0;
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const uint32_t bits = magnitude(of_access[k]);
+        if (bits < kFloatInfinity) largest[access] = max(largest[access], bits);
+      }
     }
   }
 }

@@ -2,6 +2,9 @@
 
 #pragma once
 
+#include <cstdint>
+#include <type_traits>
+
 #include "maximum.cuh"
 #include "vector.cuh"
 
@@ -28,9 +31,14 @@ __device__ T warp_product(T value) {
   return value;
 }
 
-// The largest, likewise; NaN where one of them is NaN.
+// The largest, likewise; NaN where one of them is NaN. Of a whole warp's unsigned numbers by one instruction.
 template <int kLanes = kWarp, typename T>
 __device__ T warp_max(T value, int lanes = kLanes) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, uint32_t> && kLanes == kWarp) {
+    if (lanes == kWarp) return __reduce_max_sync(0xffffffff, value);
+  }
+#endif
 #pragma unroll
   for (int distance = kLanes / 2; distance > 0; distance /= 2) {
     if (distance < lanes) value = maximum_or_nan(value, __shfl_xor_sync(0xffffffff, value, distance));

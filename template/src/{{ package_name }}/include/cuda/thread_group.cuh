@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cluster.cuh"
 #include "named_barrier.cuh"
@@ -132,7 +133,9 @@ struct BlockGroup {
     }
     const int place = lane_of(warps);
     synchronise();
-    return warp_max(warp_largest[place < warps ? place : 0], warps);
+    // All lanes have some warp's, so that more of them than needed may take part: as is one instruction.
+    const T of_warp = warp_largest[place < warps ? place : 0];
+    return std::is_same_v<T, uint32_t> ? warp_max(of_warp) : warp_max(of_warp, warps);
   }
 
   template <typename T, typename Synchronise>
