@@ -60,8 +60,8 @@ ESTIMATES: dict[tuple[str, str, str], str] = {}
 # linear_activation's tiles of rows of W by rows of x: in clusters that multicast one operand or none, of four that
 # multicast both, and whose blocks split k.
 SWAPPED = (
-    *((64, 32), (64, 48), (192, 104), (192, 160), (256, 160)),
-    *((128, columns) for columns in (112, 128, 144, 176, 208)),
+    *((64, 32), (64, 48), (192, 104), (192, 112), (192, 160), (192, 192), (256, 128), (256, 144), (256, 160)),
+    *((128, columns) for columns in (112, 128, 144, 160, 176, 192, 208, 224)),
 )
 FOURS = ((64, 96), (128, 80), (128, 96))
 SPLITS = (
