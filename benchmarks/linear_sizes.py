@@ -4,7 +4,7 @@
 
 DIR is a built project that holds the recipe under its own name. Sizes are of three kinds in turns: N and K of layers of
 models, N and K any multiples of 8, and N and K any numbers, mostly odd; an eighth have fewer than 64 rows, the others
-up to 1,024. The dtype and the activation are drawn as well. The peer is PyTorch's linear without an activation, which is
+up to 1,024. The dtype and the activation are drawn as well. The peer is PyTorch's linear without an activation:
 cuBLAS's product with the bias. All take turns with a cold L2 cache; the CPU enqueues a size's samples while the GPU
 waits, so that no launch is in their times. A ratio is the peer's median over the recipe's. `--before` measures another
 project's recipe, of another package, in the same turns.

@@ -196,8 +196,8 @@ def test_linear_activation_of_unaligned_rows(compiled, reference, memory, path, 
     close(y, reference("linear_activation").linear_activation(x.double(), weight.double(), None, "gelu_tanh"))
 
 
-# Rows of W and of x in eights of a warp's tile, as the entries have them; warps; elements past an aligned address. Short
-# rows, whole vectors, rows of both that end inside of a tile, fewer steps of k than warps.
+# Rows of W and of x in eights of a warp's tile, as the entries have them; warps; elements past an aligned address.
+# Short rows, whole vectors, rows of both that end inside of a tile, fewer steps of k than warps.
 DIRECT = (
     *((1, 1, 2, 1, 5, 17, 45), (1, 1, 1, 0, 3, 1, 3), (1, 1, 3, 7, 9, 20, 200)),
     *((2, 4, 2, 3, 37, 41, 131), (2, 4, 4, 0, 32, 32, 64), (2, 4, 1, 5, 1, 70, 7)),
