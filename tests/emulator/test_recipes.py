@@ -196,6 +196,30 @@ def test_linear_activation_of_unaligned_rows(compiled, reference, memory, path, 
     close(y, reference("linear_activation").linear_activation(x.double(), weight.double(), None, "gelu_tanh"))
 
 
+# Rows of W and of x in eights of a warp's tile, as the entries have them; warps; elements past an aligned address.
+# Short rows, whole vectors, rows of both that end inside of a tile, fewer steps of k than warps.
+DIRECT = (
+    *((1, 1, 2, 1, 5, 17, 45), (1, 1, 1, 0, 3, 1, 3), (1, 1, 3, 7, 9, 20, 200)),
+    *((2, 4, 2, 3, 37, 41, 131), (2, 4, 4, 0, 32, 32, 64), (2, 4, 1, 5, 1, 70, 7)),
+)
+
+
+@pytest.mark.parametrize("high, wide, warps, shift, m, n, k", DIRECT)
+@pytest.mark.parametrize("capability", [75, 90])
+def test_linear_activation_of_rows_at_any_address(
+    compiled, reference, memory, capability, high, wide, warps, shift, m, n, k
+):
+    gpu, dtype = {"capability": capability, "seed": k}, torch.float16
+    x = memory.copy(random(m, k, dtype=dtype), shift=shift)
+    weight = memory.copy((random(n, k) / math.sqrt(k)).to(dtype), shift=shift)
+    bias, y, z = memory.copy(random(n, dtype=dtype)), memory.empty(m, n, dtype=dtype), memory.empty(m, n, dtype=dtype)
+    library = compiled("linear_activation", capability=capability)
+    library(f"direct_{high}_{wide}_float16", x, weight, bias, y, z, m, n, k, warps, **gpu)
+    exact_inputs = [t.double() for t in (x, weight, bias)]
+    close(z, reference("linear_activation").linear_activation(*exact_inputs, "none"))
+    close(y, reference("linear_activation").linear_activation(*exact_inputs, "gelu_tanh"))
+
+
 @pytest.mark.parametrize("m, n", [(1, 3), (70, 264), (33, 101)])
 def test_the_elementwise_backward_of_linear_activation(compiled, reference, memory, m, n):
     grad, saved = (memory.copy(random(m, n, dtype=torch.float16)) for _ in "gs")
