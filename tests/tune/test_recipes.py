@@ -557,7 +557,7 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         {"OrderedDefaults<128>": "sm90::bwd::KernelTraits<sm90::OrderedTile<128, {0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "wgmma, large tiles", False): (
-        "sm90/forward.cu T=float16 GROUP=LARGE_TILES",
+        "sm90/forward.cu T=float16 GROUP=LARGE",
         {"::Large>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "wgmma, swapped tiles of 192 x 104", False): (
