@@ -3,7 +3,10 @@
 from importlib import metadata
 
 # Their names in package indexes. PyTorch itself calls cuDNN and Triton.
-PACKAGES = ("flash-attn", "flash-attn-4", "quack-kernels", "liger-kernel", "nvidia-cudnn-cu13", "triton")
+PACKAGES = (
+    *("flash-attn", "flash-attn-4", "flashinfer-python", "quack-kernels", "liger-kernel"),
+    *("nvidia-cudnn-cu13", "triton"),
+)
 
 
 def versions() -> dict[str, str]:

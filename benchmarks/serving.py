@@ -5,8 +5,9 @@
 DIR is a built project with flash_attention, flash_attention_varlen, flash_attention_paged and append_to_cache under
 their own names. Sequences of different lengths stand beside PyTorch's varlen_attn and, where all lengths are equal,
 beside flash_attention on its path for every GPU ("dense sm80") and on the one that it chooses ("dense"); attention over
-pages, beside flash_attention over the same keys without pages. Where heads of queries share keys, varlen_attn gets
-copies of the keys, made before. bfloat16; microseconds are medians, all implementations of a row take turns, and the L2
+pages, beside flash_attention over the same keys without pages; and both beside FlashAttention 4 and FlashInfer, where
+these are installed (serving_peers.py). Where heads of queries share keys, varlen_attn gets copies of the keys, made
+before. bfloat16; microseconds are medians, all implementations of a row take turns, and the L2
 cache is flushed before each call.
 """
 
@@ -23,7 +24,17 @@ import torch
 from torch import Tensor
 
 import results_file
+from peers import versions
 from project import import_package
+from serving_peers import (
+    FLASH_ATTN_4,
+    FLASHINFER,
+    flash_attn_4_paged,
+    flash_attn_4_varlen,
+    flashinfer_paged,
+    flashinfer_varlen,
+    peers_of,
+)
 
 Calls = dict[str, Callable[[], Any]]
 MIXED = [32, 64, 128, 256, 512, 1024, 2048, 4096, 4096, 2048, 1024, 512, 256, 128, 96, 64]
@@ -54,7 +65,7 @@ CACHES = (
     *((1, 4096, 1), (1, 32768, 1), (1, 131072, 1), (16, 4096, 1), (16, 32768, 1), (64, 4096, 1), (256, 1024, 1)),
     *((8, 16384, 4), (2, 16384, 512), (4, 4096, 4096)),
 )
-PAGE_SIZES = (16, 64, 256)
+PAGE_SIZES = (16, 64, 128, 256)
 
 
 def cumulated(lengths: list[int]) -> Tensor:
@@ -132,6 +143,12 @@ def forms_of(batch: Batch, package: ModuleType) -> dict[str, Form]:
         "op": Form(lambda: package.flash_attention_varlen(q, k, v, starts, starts, causal=causal), [q, k, v]),
         "varlen_attn": Form(lambda: peer(q, *wide, starts, starts, longest, longest), [q, *wide]),
     }
+    installed = peers_of(
+        (FLASH_ATTN_4, lambda: flash_attn_4_varlen(q, k, v, starts, longest, causal)),
+        (FLASHINFER, lambda: flashinfer_varlen(q.detach(), k.detach(), v.detach(), starts, causal)),
+    )
+    # FlashInfer has no gradient.
+    forms |= {name: Form(call, [] if name == FLASHINFER else [q, k, v]) for name, call in installed.items()}
     if set(batch.lengths) == {longest}:
         dense = [tensor.detach().unflatten(0, (-1, longest)).requires_grad_() for tensor in (q, k, v)]
         forms["dense"] = Form(lambda: package.flash_attention(*dense, causal=causal), dense)
@@ -151,10 +168,30 @@ def varlen_rows(package: ModuleType, clock: Clock) -> Iterator[dict[str, Any]]:
         facts = {**batch._asdict(), "lengths": sorted(set(batch.lengths)), "sequences": len(batch.lengths)}
         with torch.no_grad():
             yield {**facts, "direction": "forward", "us": clock.medians({name: forms[name].call for name in forms})}
-        backward = {name: gradient_of(form) for name, form in forms.items()}
+        backward = {name: gradient_of(form) for name, form in forms.items() if form.leaves}
         if "dense sm80" in backward:
             backward["dense sm80"] = portable(package, backward["dense sm80"])
         yield {**facts, "direction": "backward", "us": clock.medians(backward)}
+
+
+def calls_over_pages(package: ModuleType, q: Tensor, k: Tensor, v: Tensor, size: int) -> Calls:
+    """The op and its peers with these keys and values in pages of `size` rows, in random order."""
+    (sequences, queries), (keys, kv_heads, dim) = q.shape[:2], k.shape[1:]
+    order = torch.randperm(sequences * keys // size, device="cuda")
+    pages = [torch.empty_like(tensor).view(-1, size, kv_heads, dim) for tensor in (k, v)]
+    for tensor, cache in zip((k, v), pages, strict=True):
+        cache[order] = tensor.view(cache.shape)
+    starts, table = cumulated([queries] * sequences), order.int().view(sequences, -1)
+    lengths = torch.full((sequences,), keys, device="cuda", dtype=torch.int32)
+    args = q.flatten(0, 1), *pages, starts, table
+    peers = peers_of(
+        (FLASH_ATTN_4, lambda: flash_attn_4_paged(*args, lengths, queries, keys)),
+        (FLASHINFER, lambda: flashinfer_paged(*args, queries)),
+    )
+    return {
+        f"pages of {size}": lambda: package.flash_attention_paged(*args, lengths, causal=True),
+        **{f"{name}, pages of {size}": call for name, call in peers.items()},
+    }
 
 
 def paged_rows(package: ModuleType, clock: Clock) -> Iterator[dict[str, Any]]:
@@ -162,15 +199,8 @@ def paged_rows(package: ModuleType, clock: Clock) -> Iterator[dict[str, Any]]:
         q = drawn(sequences, queries, 32, 128)
         k, v = (drawn(sequences, keys, 8, 128) for _ in range(2))
         calls: Calls = {"dense": lambda q=q, k=k, v=v: package.flash_attention(q, k, v, causal=True)}
-        starts = cumulated([queries] * sequences)
-        lengths = torch.full((sequences,), keys, device="cuda", dtype=torch.int32)
         for size in PAGE_SIZES:
-            order = torch.randperm(sequences * keys // size, device="cuda")
-            pages = [torch.empty_like(tensor).view(-1, size, 8, 128) for tensor in (k, v)]
-            for tensor, cache in zip((k, v), pages, strict=True):
-                cache[order] = tensor.view(cache.shape)
-            args = q.flatten(0, 1), *pages, starts, order.int().view(sequences, -1), lengths
-            calls[f"pages of {size}"] = lambda args=args: package.flash_attention_paged(*args, causal=True)
+            calls |= calls_over_pages(package, q, k, v, size)
         facts = {"sequences": sequences, "keys": keys, "queries": queries}
         yield {**facts, "us": clock.medians(calls)}
 
@@ -206,6 +236,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "kind": "attention for serving",
         "environment": {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__},
+        "peers": versions(),
     }
     for part in options.only:
         result[part] = []

@@ -6,7 +6,7 @@
 //
 //   score           S = q k^T (wgmma), issued one iteration ahead of the accumulate that uses it, also across tiles
 //   mask            in the iterations that the mask cuts, after the transformation of score.h
-//   online_softmax  S to P, while the tensor cores accumulate for the iteration before
+//   online_softmax  S to P; the row max, or all of it, while the tensor cores accumulate for the iteration before
 //   accumulate      accumulator += P v, with P from registers
 //   epilogue        the accumulator over the row sum, and the LSE; here the sink joins (sink.cuh)
 //
@@ -254,9 +254,16 @@ __device__ void consume(
       accumulate();
       let_next_issue();
       wait_for_scores(kAccumulate);
-      rows.softmax(p, work, key);
-      if (key > work.first_key) wait_for_keys();
-      wait_for_accumulator();
+      const auto wait_for_next = [&] {
+        if (key > work.first_key) wait_for_keys();
+        wait_for_accumulator();
+      };
+      if constexpr (Rows<T, Tile, kOptions, Sequences>::kWaitsFirst) {
+        rows.softmax(p, work, key, wait_for_next);
+      } else {
+        rows.softmax(p, work, key);
+        wait_for_next();
+      }
       round_to<T>(rows.weights, rows.scores);
       rows.rescale();
     }
