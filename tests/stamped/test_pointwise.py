@@ -94,6 +94,13 @@ EMULATED += (
 SAMPLE = ("gelu_bias", "survey")
 in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))
 
+# Eight lanes share each of so many short rows.
+MANY_SHORT_ROWS = json.dumps(
+    {"rows": 2049, "columns": 16, "dims": 2, "dtype": "bfloat16", "layout": "contiguous", "values": "normal"}
+    | {"alias": "none", "requires_grad": "all", "call": "plain"}
+)
+OF_MANY_SHORT_ROWS = ("softmax", "smooth_cross_entropy")
+
 needs_headers = pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")
 
 
@@ -218,6 +225,8 @@ def test_fuzz_finds_nothing_on_the_emulated_gpu(tmp_path, part):
     """By no more cases than have every layout and every kind of values: one of `survey` takes a second."""
     project = stamp(tmp_path / "p", ops=[entry(name) for name in members(part, EMULATED)])
     no_fault(project, members(part, EMULATED), "--device", "emulated", "--count", "26")
+    if of_rows := members(part, OF_MANY_SHORT_ROWS):
+        no_fault(project, of_rows, "--device", "emulated", "--case", MANY_SHORT_ROWS)
 
 
 @pytest.mark.slow
