@@ -225,8 +225,8 @@ def test_fuzz_finds_nothing_on_the_emulated_gpu(tmp_path, part):
     """By no more cases than have every layout and every kind of values: one of `survey` takes a second."""
     project = stamp(tmp_path / "p", ops=[entry(name) for name in members(part, EMULATED)])
     no_fault(project, members(part, EMULATED), "--device", "emulated", "--count", "26")
-    if of_rows := members(part, OF_MANY_SHORT_ROWS):
-        no_fault(project, of_rows, "--device", "emulated", "--case", MANY_SHORT_ROWS)
+    for op in members(part, OF_MANY_SHORT_ROWS):
+        no_fault(project, [op], "--device", "emulated", "--case", MANY_SHORT_ROWS)
 
 
 @pytest.mark.slow
