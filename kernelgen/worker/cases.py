@@ -212,15 +212,20 @@ def measured(op: Op, dtypes: list[str], device: str) -> Iterator[Case]:
 
 
 def huge(op: Op, dtype: str | None) -> Iterator[Case]:
-    """For a GPU, where an index needs more than 32 bits: of the smallest dtype, unless one is given."""
+    """For a GPU, where an index needs more than 32 bits: of the smallest dtype, unless one is given. Of several, of that
+    with the widest range: the results are compared with the reference's in that dtype, which may overflow inside."""
     if op.huge:
-        plain = {**PLAIN, "dtype": dtype or dtype_name(min(op.dtypes, key=lambda dtype: dtype.itemsize))}
+        plain = {**PLAIN, "dtype": dtype or dtype_name(min(op.dtypes, key=_bytes_then_range))}
         yield {**op.huge, **plain}
         # Rows of whole vectors, which kernels read in another way.
         whole = {name: size if size < 64 else -(-size // 16) * 16 for name, size in op.huge.items()}
         if whole != op.huge:
             yield {**whole, **plain}
         yield {**_sizes_near(op, 33), **plain, "layout": FAR_ROWS}
+
+
+def _bytes_then_range(dtype: torch.dtype) -> tuple[int, float]:
+    return dtype.itemsize, -torch.finfo(dtype).max if dtype.is_floating_point else 0
 
 
 def _factors(op: Op, dtypes: list[str]) -> dict[str, list[Any]]:

@@ -21,8 +21,9 @@ says in ALLOWED_ERROR; it is added to all of that.
 """
 
 import contextlib
-from collections import defaultdict
-from collections.abc import MutableMapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -85,20 +86,21 @@ class Expected:
             MismatchError: it is more than is allowed.
         """
         draws = [*zip(results, self._plains, self._exacts, strict=True)]
+        compare_draws = partial(_compare_draws, draws, _terms_of_gradients(self._drawn[0][0]))
         try:
-            return _compare_draws(draws, [])
+            return compare_draws([])
         except MismatchError:
             if not self._dtype.is_floating_point:
                 raise
             lost = self._lost()
             if any(lost):
                 with contextlib.suppress(MismatchError):
-                    return _compare_draws(draws, [], lost)
+                    return compare_draws([], lost)
             besides: dict[str, Beside] = defaultdict(Beside)
             overflows = self._overflows()
             for seed in range(_NEIGHBOURS):
                 with contextlib.suppress(MismatchError):
-                    return _compare_draws(draws, self._allowed_errors(seed, overflows), lost, besides)
+                    return compare_draws(self._allowed_errors(seed, overflows), lost, besides)
             raise
 
     def _lost(self) -> list[Lost]:
@@ -195,8 +197,16 @@ def _check_zero_sign(name: str, ours: Tensor, plain: Tensor, exact: Tensor, limi
         raise MismatchError(name, f"{name} is {got} where the reference says {wanted}, in {int(wrong.sum())} elements")
 
 
+def _terms_of_gradients(args: Any) -> dict[str, int]:
+    """How many arguments each input with a gradient is, where it is several: its gradient is the sum of theirs, each
+    rounded."""
+    times = Counter(id(tensor) for tensor in tensors(args) if tensor.requires_grad)
+    return {f"gradient {i}": count for i, count in enumerate(times.values()) if count > 1}
+
+
 def _compare_draws(
     draws: list[Draw],
+    terms: Mapping[str, int],
     allowed_errors: list[AllowedError],
     lost: Sequence[Lost] = (),
     besides: MutableMapping[str, Beside] | None = None,
@@ -214,9 +224,8 @@ def _compare_draws(
         lost_here = [by_name.get(name) for by_name in lost]
         try:
             of_nothing = name.startswith("gradient") and not any(out.numel() for out in draws[0][1].outputs)
-            errors[name] = compare(
-                name, *zip(*values, strict=True), others, lost_here, besides[name], of_nothing=of_nothing
-            )
+            more = {"of_nothing": of_nothing, "terms": terms.get(name, 1)}
+            errors[name] = compare(name, *zip(*values, strict=True), others, lost_here, besides[name], **more)
         except MismatchError as mismatch:
             mismatches.append(mismatch)
             if not allowed_errors:

@@ -54,12 +54,13 @@ def compare(
     beside: Beside | None = None,
     *,
     of_nothing: bool = False,
+    terms: int = 1,
 ) -> float:
     """Compares draws of one result with the reference's own in its dtype and in float64, taken together.
 
     `allowed_errors` holds pairs of other results and of the same without their error, which is allowed as well, and
     added to `beside`, which is too; `lost` is allowed beside all that, in each draw. `of_nothing`: it is the gradient
-    of outputs without elements. Returns the largest error, in units of what is allowed.
+    of outputs without elements. `terms`: see `allowed_error`. Returns the largest error, in units of what is allowed.
     """
     beside = beside or Beside()
     for result, plain in zip(results, plains, strict=True):
@@ -73,7 +74,7 @@ def compare(
     else:
         is_rounded = dtype.itemsize == 1 and exacts[0].dtype != dtype
         half_step = half_a_step(dtype, exact) if is_rounded else None
-        allowed = allowed_error(dtype, plain, exact, half_step)
+        allowed = allowed_error(dtype, plain, exact, half_step, terms)
         for pair in allowed_errors:
             others = [_together(side) for side in pair]
             undetermined = None

@@ -7,8 +7,11 @@ from torch import Tensor
 ROUNDED_INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32)
 
 
-def allowed_error(dtype: torch.dtype, plain: Tensor, exact: Tensor, half_step: Tensor | None = None) -> Tensor:
-    """How far each element may be off. `half_step`: of roundings to 8 bits."""
+def allowed_error(
+    dtype: torch.dtype, plain: Tensor, exact: Tensor, half_step: Tensor | None = None, terms: int = 1
+) -> Tensor:
+    """How far each element may be off. `half_step`: of roundings to 8 bits. `terms`: of which the result is the sum, each
+    rounded, as the gradient of a tensor that several arguments are."""
     limits = torch.finfo(dtype)
     magnitude, off = exact.abs(), (plain - exact).abs()
     if half_step is not None:
@@ -20,7 +23,9 @@ def allowed_error(dtype: torch.dtype, plain: Tensor, exact: Tensor, half_step: T
         largest, baseline = largest_of(magnitude), largest_of(torch.where(known & plain.isfinite(), off, 0))
     if half_step is not None:
         return half_step + magnitude.mul_(inside(dtype)).add_(2 * baseline)
-    return magnitude.mul_(limits.eps).add_(2 * baseline + inside(dtype) * largest + smallest(dtype))
+    roundings = max(1, terms / 2)  # Of a whole step each; a term has half of one.
+    allowed = magnitude.mul_(roundings * limits.eps)
+    return allowed.add_(2 * baseline + inside(dtype) * largest + roundings * smallest(dtype))
 
 
 def excess(dtype: torch.dtype, plain: Tensor, exact: Tensor, *, is_rounded: bool) -> Tensor:

@@ -219,6 +219,9 @@ def test_rows_that_lie_far_apart_show_an_index_of_too_few_bits(monkeypatch):
     ragged, whole, far = huge(an_op(huge={"rows": 2**19 + 3, "columns": 4097}), None)
     assert (ragged["columns"], whole["columns"], whole["rows"]) == (4097, 4112, 2**19 + 16)
     assert far["layout"] == FAR_ROWS
+    # float16 overflows where bfloat16, as small, does not.
+    halves = an_op(huge={"rows": 2, "columns": 2}, dtypes=(torch.float32, torch.float16, torch.bfloat16))
+    assert {case["dtype"] for case in huge(halves, None)} == {"bfloat16"}
 
 
 def test_huge_inputs_are_compared_without_an_oracle(monkeypatch):

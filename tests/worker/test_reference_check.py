@@ -337,3 +337,18 @@ def test_the_gradient_of_what_has_no_elements_is_0_whatever_the_reference_makes_
         case = complete(op, {"rows": 0, "columns": 5, "values": "nan"})
         faults = [same_process.run_case(op, case, seed) for seed in range(5)]
         assert all(fault is None for fault in faults) == passes, (of_none, faults)
+
+
+@pytest.mark.parametrize(
+    ("count", "error", "passes"), [(1, 1.0, True), (2, 1.0, True), (2, 1.5, False), (3, 1.5, True), (3, 2.0, False)]
+)
+def test_the_gradient_of_what_several_arguments_are_has_a_rounding_of_each(count, error, passes):
+    """In steps of the smallest numbers; also where the reference's own gradient is NaN, and allows nothing."""
+    step = tolerance.smallest(torch.float16)
+    result = torch.full((1,), 2 * step, dtype=torch.float16)
+    nan, exact = torch.full((1,), math.nan, dtype=torch.float16), result.double() - error * step
+    draw = [Evaluation([], [gradient]) for gradient in (result, nan, exact)]
+    shared, other = (torch.ones(1, dtype=torch.float16, requires_grad=True) for _ in range(2))
+    terms = reference_check._terms_of_gradients((*(shared,) * count, other))
+    with contextlib.nullcontext() if passes else pytest.raises(MismatchError):
+        reference_check._compare_draws([draw], terms, [])

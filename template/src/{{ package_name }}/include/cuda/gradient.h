@@ -48,7 +48,7 @@ inline int sum_width(int64_t accesses) {
 // The rows of partial sums that a kernel leaves of which a multiprocessor holds so many blocks at once.
 inline int64_t sum_rows(int64_t rows, int64_t accesses, int resident) {
   const int width = sum_width(accesses), height = kSumThreads / width;
-  const int64_t tiles = (accesses + width - 1) / width;
+  const int64_t tiles = std::max<int64_t>(1, (accesses + width - 1) / width);
   return std::clamp<int64_t>(
       resident * kSumMultiprocessors / tiles, 1, std::max<int64_t>(1, (rows + height - 1) / height));
 }
