@@ -28,7 +28,7 @@ HOPPER_PATHS = {
 PYTORCH = ("torch", "eager", "torch flash")
 COMPILED = "torch.compile"
 # Peers that compute less than the recipe: no ratio is taken to them.
-PARTIAL = ("linear",)
+PARTIAL = ("linear", "without bias and activation")
 # Names that readers know; a peer that is not here keeps the name of its results.
 PEERS = {"torch cudnn": "cuDNN", "flash-attn 4": "FlashAttention 4", "_addmm_activation": "cuBLASLt"}
 DIRECTIONS = {"forward": "forward", "backward": "backward", "both": "forward + backward"}

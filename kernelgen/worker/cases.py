@@ -212,8 +212,8 @@ def measured(op: Op, dtypes: list[str], device: str) -> Iterator[Case]:
 
 
 def huge(op: Op, dtype: str | None) -> Iterator[Case]:
-    """For a GPU, where an index needs more than 32 bits: of the smallest dtype, unless one is given. Of several, of that
-    with the widest range: the results are compared with the reference's in that dtype, which may overflow inside."""
+    """For a GPU, where an index needs more than 32 bits: of the smallest dtype, unless one is given; of several that
+    with the widest range, since the results are compared with the reference's in that dtype, which overflows inside."""
     if op.huge:
         plain = {**PLAIN, "dtype": dtype or dtype_name(min(op.dtypes, key=_bytes_then_range))}
         yield {**op.huge, **plain}

@@ -10,8 +10,8 @@ ROUNDED_INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32)
 def allowed_error(
     dtype: torch.dtype, plain: Tensor, exact: Tensor, half_step: Tensor | None = None, terms: int = 1
 ) -> Tensor:
-    """How far each element may be off. `half_step`: of roundings to 8 bits. `terms`: of which the result is the sum, each
-    rounded, as the gradient of a tensor that several arguments are."""
+    """How far each element may be off. `half_step`: of roundings to 8 bits. `terms`: of which the result is the sum,
+    each rounded, as the gradient of a tensor that several arguments are."""
     limits = torch.finfo(dtype)
     magnitude, off = exact.abs(), (plain - exact).abs()
     if half_step is not None:
