@@ -16,6 +16,8 @@ A number of 8 bits whose reference in float64 is not rounded to 8 bits may be of
 plus twice what the reference's own error exceeds that by, plus a few roundings inside, as a share of the element: the
 largest has the format's whole range over it. What else is allowed then is so element by element.
 
+The gradient of a tensor that several arguments are is the sum of theirs, and has a rounding of each.
+
 What hardware loses and no reference in the op's dtype shows, such as the last bits of sums in FP8 tensor cores, lab.py
 says in ALLOWED_ERROR; it is added to all of that.
 """

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelgen.scaffold.formula import parts
+from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.values import (
     FLOATING,
     coordinates,
-    named_parts,
     names_read,
     of_other_dtype,
     scalar_of,
@@ -127,41 +127,6 @@ def _note_needs(
         of_it = set().union(*(readers.get(o["cpp"], set()) for o in together))
         if of_it and len(of_it) < len(flags):
             operand["needed_by"] = [flags[gradient] for gradient in flags if gradient in of_it]
-
-
-def parts_of_grads(
-    differentiable: Sequence[int], grads: Sequence[str], names_of_parts: Mapping[tuple[str, int], str]
-) -> dict[tuple[int, int], str]:
-    """The names of the parts of what comes in, by result and part."""
-    return {
-        (i, part): name
-        for i, grad in zip(differentiable, grads, strict=True)
-        for (tensor, part), name in names_of_parts.items()
-        if tensor == grad
-    }
-
-
-def parts_of_gradient(
-    entry: Mapping[str, Any],
-    tensors: Sequence[Mapping[str, Any]],
-    gradients: Sequence[Mapping[str, Any]],
-    forward: Mapping[tuple[str, int], str],
-    result_of: Mapping[str, str],
-) -> dict[tuple[str, int], str]:
-    """The names of the parts in the backward: those of the forward, and of their gradients after them.
-
-    Args:
-        result_of: the result that each of the given gradients is of.
-    """
-    held = [[*key, name] for key, name in forward.items()]
-    of_results = [
-        (grad, part, name) for grad, of in result_of.items() for (r, part), name in forward.items() if r == of
-    ]
-    held += [[grad, part, f"grad_{name}"] for grad, part, name in of_results]
-    held += [
-        [g["name"], part, f"grad_{name}"] for g in gradients for (of, part), name in forward.items() if of == g["of"]
-    ]
-    return named_parts(entry, {"part_names": held}, [*tensors, *gradients])
 
 
 def _copies(graphs: Sequence[Graph]) -> list[int | None]:

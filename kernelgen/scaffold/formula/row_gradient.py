@@ -7,8 +7,8 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
+from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import Graph, Node, Value
-from kernelgen.scaffold.formula.pointwise_gradient import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late, resident_threads
 from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.totals import take_totals
