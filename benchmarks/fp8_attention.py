@@ -4,10 +4,11 @@
 
 DIR is a built project with flash_attention_fp8 and flash_attention under their own names. 16,384 tokens and a model
 dimension of 2,048. Codes and scales are made before ("ours"); peers get the same numbers in bfloat16: flash_attention
-("ours, bfloat16") and PyTorch's scaled_dot_product_attention by cuDNN and by FlashAttention. Microseconds are medians,
-all implementations of a row take turns, and the L2 cache is flushed before each call. `error` is the root mean square
-of each result's difference to that of numbers which were not quantised, in float32, over its own root mean square, for
-a few heads.
+("ours, bfloat16") and PyTorch's scaled_dot_product_attention by cuDNN and by FlashAttention. Where
+`nvidia-cudnn-frontend` is installed, cuDNN's own attention in 8 bits is a peer too, with a scale for each tensor.
+Microseconds are medians, all implementations of a row take turns, and the L2 cache is flushed before each call. `error`
+is the root mean square of each result's difference to that of numbers which were not quantised, in float32, over its
+own root mean square, for a few heads.
 """
 
 import argparse
@@ -21,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import cudnn_fp8
+import peers
 import results_file
 from project import import_package
 from serving import Calls, Clock, drawn
@@ -28,7 +31,7 @@ from serving import Calls, Clock, drawn
 TOKENS, MODEL = 16384, 2048
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 # The share of our bfloat16 forward's speed to reach with heads of 128 and 4,096 keys and more.
-BOUND, OURS, BFLOAT16 = 1.4, "ours", "ours, bfloat16"
+BOUND, OURS, BFLOAT16, CUDNN = 1.4, "ours", "ours, bfloat16", "cudnn, 8 bits"
 BACKENDS = {"torch cudnn": SDPBackend.CUDNN_ATTENTION, "torch flash": SDPBackend.FLASH_ATTENTION}
 
 
@@ -41,6 +44,7 @@ def torch_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, backend: SDPB
 def calls_of(package: ModuleType, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Calls:
     quantise = import_module(f"{package.__name__}.ops.flash_attention_fp8.quantise")
     codes = quantise.quantised(q, k, v)
+    by_cudnn = {CUDNN: cudnn_fp8.attention(q, k, v, causal)} if cudnn_fp8.is_installed() else {}
     return {
         OURS: lambda: package.flash_attention_fp8(*codes, causal),
         BFLOAT16: lambda: package.flash_attention(q, k, v, causal=causal),
@@ -48,6 +52,7 @@ def calls_of(package: ModuleType, q: Tensor, k: Tensor, v: Tensor, causal: bool)
             name: lambda backend=backend: torch_attention(q, k, v, causal, backend)
             for name, backend in BACKENDS.items()
         },
+        **by_cudnn,
     }
 
 
@@ -65,7 +70,11 @@ def rows(package: ModuleType, clock: Clock) -> Iterator[dict[str, Any]]:
             for length in LENGTHS:
                 q, k, v = (drawn(TOKENS // length, length, MODEL // dim, dim) for _ in range(3))
                 calls = calls_of(package, q, k, v, causal)
-                errors = {name: round(error(calls[name](), q, k, v, causal), 5) for name in (OURS, BFLOAT16)}
+                errors = {
+                    name: round(error(calls[name](), q, k, v, causal), 5)
+                    for name in (OURS, BFLOAT16, CUDNN)
+                    if name in calls
+                }
                 us = clock.medians(calls)
                 operations = 4 * TOKENS * length * MODEL // (2 if causal else 1)
                 yield {
@@ -76,6 +85,7 @@ def rows(package: ModuleType, clock: Clock) -> Iterator[dict[str, Any]]:
                     "error": errors,
                     "tflops": round(operations / us[OURS] / 1e6),
                     "of bfloat16": round(us[BFLOAT16] / us[OURS], 3),
+                    **({"of cudnn": round(us[CUDNN] / us[OURS], 3)} if CUDNN in us else {}),
                     "bound": BOUND if dim == 128 and length >= 4096 else None,
                 }
 
@@ -90,6 +100,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "kind": "attention in 8 bits",
         "environment": {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__},
+        "peers": peers.versions(),
         "rows": [],
     }
     for row in rows(package, clock):

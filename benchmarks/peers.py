@@ -5,7 +5,7 @@ from importlib import metadata
 # Their names in package indexes. PyTorch itself calls cuDNN and Triton.
 PACKAGES = (
     *("flash-attn", "flash-attn-4", "flashinfer-python", "quack-kernels", "liger-kernel"),
-    *("nvidia-cudnn-cu13", "triton"),
+    *("nvidia-cudnn-cu13", "nvidia-cudnn-frontend", "triton"),
 )
 
 
