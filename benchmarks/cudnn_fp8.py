@@ -15,9 +15,10 @@ def is_installed() -> bool:
     return find_spec("cudnn") is not None
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Callable[[], Tensor]:
-    """Quantises q, k, v (batch, tokens, heads, dimension) in bfloat16 to e4m3, with a scale for each tensor, and
-    returns the call that computes their attention in bfloat16.
+def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Callable[[], Tensor], float]:
+    """The call that computes the attention of q, k, v (batch, tokens, heads, dimension), quantised to e4m3 here with a
+    scale for each tensor. It returns codes in e4m3, the only result that cuDNN writes on Hopper; the second result is
+    their scale.
 
     Raises:
         cudnn.cudnnGraphNotSupportedError: this cuDNN has no such kernel for this GPU and shape.
@@ -44,18 +45,20 @@ def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Callable[[], Ten
         return operand(name, tensor, cudnn.data_type.FLOAT)
 
     operands: dict[str, object] = {}
+    scale = 1.0
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         scale = tensor.abs().max().float().item() / LARGEST
         codes = (tensor.float() / scale).to(torch.float8_e4m3fn)
         # The frontend takes heads before tokens, in any order of memory.
         operands[name] = operand(name, codes.transpose(1, 2), cudnn.data_type.FP8_E4M3)
         operands[f"descale_{name}"] = factor(f"descale_{name}", scale)
-    result = torch.empty_like(q)
+    # A row of the result is a mean of values, so their scale holds it.
+    result = torch.empty_like(q, dtype=torch.float8_e4m3fn)
     output, _, largest_weight, largest_output = graph.sdpa_fp8(
         **operands,
         descale_s=factor("descale_s", 1 / WEIGHT_SCALE),
         scale_s=factor("scale_s", WEIGHT_SCALE),
-        scale_o=factor("scale_o", 1.0),
+        scale_o=factor("scale_o", 1 / scale),
         generate_stats=False,
         attn_scale=q.shape[-1] ** -0.5,
         use_causal_mask=causal,
@@ -63,7 +66,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Callable[[], Ten
     )
     by_head = result.transpose(1, 2)
     output.set_output(True).set_dim(list(by_head.shape)).set_stride(list(by_head.stride()))
-    output.set_data_type(cudnn.data_type.BFLOAT16)
+    output.set_data_type(cudnn.data_type.FP8_E4M3)
     buffers[output] = by_head
     for largest in (largest_weight, largest_output):
         largest.set_output(True).set_dim([1, 1, 1, 1]).set_stride([1, 1, 1, 1]).set_data_type(cudnn.data_type.FLOAT)
@@ -78,4 +81,4 @@ def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Callable[[], Ten
         graph.execute(addresses, workspace.data_ptr(), handle=handle)
         return result
 
-    return call
+    return call, scale

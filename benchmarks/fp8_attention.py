@@ -5,10 +5,10 @@
 DIR is a built project with flash_attention_fp8 and flash_attention under their own names. 16,384 tokens and a model
 dimension of 2,048. Codes and scales are made before ("ours"); peers get the same numbers in bfloat16: flash_attention
 ("ours, bfloat16") and PyTorch's scaled_dot_product_attention by cuDNN and by FlashAttention. Where
-`nvidia-cudnn-frontend` is installed, cuDNN's own attention in 8 bits is a peer too, with a scale for each tensor.
-Microseconds are medians, all implementations of a row take turns, and the L2 cache is flushed before each call. `error`
-is the root mean square of each result's difference to that of numbers which were not quantised, in float32, over its
-own root mean square, for a few heads.
+`nvidia-cudnn-frontend` is installed, cuDNN's own attention in 8 bits is a peer too, with a scale for each tensor and a
+result in 8 bits. Microseconds are medians, all implementations of a row take turns, and the L2 cache is flushed before
+each call. `error` is the root mean square of each result's difference to that of numbers which were not quantised, in
+float32, over its own root mean square, for a few heads.
 """
 
 import argparse
@@ -44,7 +44,6 @@ def torch_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, backend: SDPB
 def calls_of(package: ModuleType, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Calls:
     quantise = import_module(f"{package.__name__}.ops.flash_attention_fp8.quantise")
     codes = quantise.quantised(q, k, v)
-    by_cudnn = {CUDNN: cudnn_fp8.attention(q, k, v, causal)} if cudnn_fp8.is_installed() else {}
     return {
         OURS: lambda: package.flash_attention_fp8(*codes, causal),
         BFLOAT16: lambda: package.flash_attention(q, k, v, causal=causal),
@@ -52,7 +51,6 @@ def calls_of(package: ModuleType, q: Tensor, k: Tensor, v: Tensor, causal: bool)
             name: lambda backend=backend: torch_attention(q, k, v, causal, backend)
             for name, backend in BACKENDS.items()
         },
-        **by_cudnn,
     }
 
 
@@ -70,11 +68,11 @@ def rows(package: ModuleType, clock: Clock) -> Iterator[dict[str, Any]]:
             for length in LENGTHS:
                 q, k, v = (drawn(TOKENS // length, length, MODEL // dim, dim) for _ in range(3))
                 calls = calls_of(package, q, k, v, causal)
-                errors = {
-                    name: round(error(calls[name](), q, k, v, causal), 5)
-                    for name in (OURS, BFLOAT16, CUDNN)
-                    if name in calls
-                }
+                results = {name: calls[name]() for name in (OURS, BFLOAT16)}
+                if cudnn_fp8.is_installed():
+                    calls[CUDNN], scale = cudnn_fp8.attention(q, k, v, causal)
+                    results[CUDNN] = calls[CUDNN]().float() * scale
+                errors = {name: round(error(result, q, k, v, causal), 5) for name, result in results.items()}
                 us = clock.medians(calls)
                 operations = 4 * TOKENS * length * MODEL // (2 if causal else 1)
                 yield {
