@@ -97,6 +97,7 @@ def main() -> None:
     package, clock = import_package(options.project), Clock(options.samples)
     result: dict[str, Any] = {
         "kind": "attention in 8 bits",
+        "command": "python benchmarks/fp8_attention.py --project DIR",
         "environment": {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__},
         "peers": peers.versions(),
         "rows": [],
