@@ -75,8 +75,8 @@ struct Barriers {
 // Named barriers, after those of Rows: one that lets each consumer issue its GEMMs (ping-pong).
 constexpr int kIssueBarrier = kOutBarrier + 3;
 
-// Of the threads that load a tile, one or a warp, the first leads. Only it waits for a stage: another one that came late
-// would miss a phase.
+// Of the threads that load a tile, one or a warp, the first leads. Only it waits for a stage: another one that came
+// late would miss a phase.
 template <typename Sequences>
 __device__ bool leads() {
   return !Sequences::kRagged || threadIdx.x % 32 == 0;
