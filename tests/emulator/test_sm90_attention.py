@@ -158,6 +158,11 @@ def test_heads_of_96(library, reference, memory, shape, options):
     check_forward(library, reference, memory, 96, shape, options)
 
 
+def test_long_sequences_of_heads_of_128(library, reference, memory):
+    """They have a tile of 176 keys."""
+    check_forward(library, reference, memory, 128, (1, 1, 1, 70, 3344, 128), {"causal": True})
+
+
 def check_forward(library, reference, memory, dims, shape, options, value_dim=None):
     """The output and the LSE, the same to the bit under every seed."""
     torch.manual_seed(0)
