@@ -23,8 +23,8 @@ def project(tmp_path_factory):
 
 # What spilled: rows held as bfloat16, which 7.5 has no instructions for; a part of a matrix, for 8.6; attention's
 # accumulators of wide heads, beside the addresses that ptxas keeps in code for 10.0 and 12.0. Where registers are too
-# few for the gradients of wide heads on Hopper, ptxas first makes products wait for each other. Of attention of heads of
-# 96, and in 8 bits, three consumers have all but a few registers, and the threads that load and transpose 32 each.
+# few for the gradients of wide heads on Hopper, ptxas first makes products wait for each other. Of attention with heads
+# of 96, and in 8 bits, three consumers have all but a few registers, and the threads that load and transpose 32 each.
 @pytest.mark.skipif(not has_cuda_13(), reason="another ptxas allocates registers otherwise")
 @pytest.mark.parametrize(
     ("architecture", "name"),
