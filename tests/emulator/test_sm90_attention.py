@@ -138,17 +138,40 @@ def wide_library(ops):
 
 @pytest.mark.parametrize("dims, shape, value_dim, options", WIDE_HEADS)
 def test_wide_heads(wide_library, reference, memory, dims, shape, value_dim, options):
+    check_forward(wide_library, reference, memory, dims, shape, options, value_dim)
+
+
+# Heads of 65 to 96 have tiles of 96 columns: three panels of 32.
+@pytest.mark.parametrize(
+    "shape, options",
+    [
+        ((1, 2, 1, 200, 300, 96), {"causal": True}),
+        ((1, 2, 2, 260, 200, 80), {"softcap": 3.0, "window": (100, 5)}),
+        ((1, 1, 1, 1, 170, 72), {}),
+        ((1, 2, 2, 190, 140, 88), {"causal": True, "sinks": SINKS[:2]}),  # The first rows attend to the sink alone.
+        ((2, 2, 1, 390, 400, 96), {"window": (60, 20)}),
+        ((1, 3, 3, 380, 200, 96), {}),  # Wide tiles, of 192 queries and 112 keys.
+        ((1, 2, 2, 380, 200, 80), {"window": (-1, 150)}),  # And a mask.
+    ],
+)
+def test_heads_of_96(library, reference, memory, shape, options):
+    check_forward(library, reference, memory, 96, shape, options)
+
+
+def test_long_sequences_of_heads_of_128(library, reference, memory):
+    """They have a tile of 176 keys."""
+    check_forward(library, reference, memory, 128, (1, 1, 1, 70, 3344, 128), {"causal": True})
+
+
+def check_forward(library, reference, memory, dims, shape, options, value_dim=None):
+    """The output and the LSE, the same to the bit under every seed."""
     torch.manual_seed(0)
-    attention = Attention(memory, dims, shape, value_dim=value_dim, **options)
+    attention = Attention(memory, dims, shape, value_dim=value_dim or shape[-1], **options)
     inputs = (attention.q.float(), attention.k.float(), attention.v.float())
     expected, expected_lse = reference("flash_attention").flash_attention(*inputs, **options, return_lse=True)
-    results = []
-    for seed in SEEDS:
-        out, lse = memory.empty(*attention.out, dtype=attention.dtype), memory.empty(*attention.rows)
-        wide_library(f"forward_{attention.name}", *attention.inputs(), out, lse, seed=seed, multiprocessors=2)
-        close(out, expected)
-        assert torch.allclose(lse, expected_lse, atol=1e-4)
-        results.append((out, lse))
+    results = [run_forward(library, memory, attention, seed) for seed in SEEDS]
+    close(results[0][0], expected)
+    assert torch.allclose(results[0][1], expected_lse, atol=1e-4)
     assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
 
 

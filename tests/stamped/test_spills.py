@@ -23,8 +23,8 @@ def project(tmp_path_factory):
 
 # What spilled: rows held as bfloat16, which 7.5 has no instructions for; a part of a matrix, for 8.6; attention's
 # accumulators of wide heads, beside the addresses that ptxas keeps in code for 10.0 and 12.0. Where registers are too
-# few for the gradients of wide heads on Hopper, ptxas first makes products wait for each other. Of attention in 8 bits
-# three consumers have all but a few registers, and the threads that load and transpose 32 each.
+# few for the gradients of wide heads on Hopper, ptxas first makes products wait for each other. Of attention with heads
+# of 96, and in 8 bits, three consumers have all but a few registers, and the threads that load and transpose 32 each.
 @pytest.mark.skipif(not has_cuda_13(), reason="another ptxas allocates registers otherwise")
 @pytest.mark.parametrize(
     ("architecture", "name"),
@@ -35,6 +35,8 @@ def project(tmp_path_factory):
         ("10.0", "flash_attention/sm80/decode.cu.float16-192.100.o"),
         ("10.0", "flash_attention/sm80/backward_keys.cu.float16-128.100.o"),
         ("10.0", "flash_attention/sm80/backward_keys.cu.float16-256.100.o"),
+        ("9.0a", "flash_attention/sm90/forward.cu.bfloat16-96.90a.o"),
+        ("9.0a", "flash_attention_varlen/sm90/forward.cu.float16-96.90a.o"),
         ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-192-kOrdinary.90a.o"),
         ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-256-kOrdered.90a.o"),
         ("9.0a", "flash_attention_varlen/sm90/backward_wide.cu.bfloat16-192-false.90a.o"),

@@ -89,9 +89,14 @@ STRUCTS = {
     ("flash_attention", "heads of 64"): ("tuning.h", "sm80::Defaults<64>"),
     ("flash_attention", "heads of 96"): ("tuning.h", "sm80::Defaults<96>"),
     ("flash_attention", "heads of 128"): ("tuning.h", "sm80::Defaults<128>"),
-    ("flash_attention", "wgmma, heads of 64"): ("tuning.h", "sm90::ForwardDefaults<64>"),
-    ("flash_attention", "wgmma, wide tiles of heads of 64"): ("tuning.h", "sm90::WideForwardDefaults"),
-    ("flash_attention", "wgmma, heads of 128"): ("tuning.h", "sm90::ForwardDefaults<128>"),
+    **{
+        ("flash_attention", f"wgmma, heads of {dims}"): ("tuning.h", f"sm90::ForwardDefaults<{dims}>")
+        for dims in (64, 96, 128)
+    },
+    **{
+        ("flash_attention", f"wgmma, wide tiles of heads of {dims}"): ("tuning.h", f"sm90::WideForwardDefaults<{dims}>")
+        for dims in (64, 96)
+    },
     **{
         ("flash_attention", f"wgmma, {rows}packed heads of {dims}"): ("tuning.h", f"sm90::{name}<{dims}>")
         for rows, name in (("", "PackedDefaults"), ("few rows of ", "FewRowsDefaults"))
@@ -375,12 +380,17 @@ void print(int queries, int keys, int kv_heads, int shared, int batch, int dims8
   p.q.head = p.dim, p.q.row = p.heads * p.dim;
   p.mask = {queries, keys, 1 << 29, causal ? 0 : 1 << 29};
   const ForwardChoice choice = choose_forward<D>(p, 132, true, false);
+  constexpr int kWidth = kTileWidth<D>;
   std::string_view shapes = sm90::ForwardDefaults<D>::shapes;
-  if (D == 64 && sm90::prefers_wide_tile(p.mask)) shapes = sm90::WideForwardDefaults::shapes;
+  if constexpr (D < 128) {
+    if (sm90::prefers_wide_tile<D>(p.mask)) shapes = sm90::WideForwardDefaults<D>::shapes;
+  } else {
+    if (sm90::prefers_long_tile(p.mask)) shapes = "None";
+  }
   if (choice.kernel == ForwardKernel::kDecode) shapes = "None";
   if (choice.kernel == ForwardKernel::kPacked) {
     const bool few = sm90::has_few_rows(choice.packed_heads, p.mask, p.score);
-    shapes = few ? sm90::FewRowsDefaults<D>::shapes : sm90::PackedDefaults<D>::shapes;
+    shapes = few ? sm90::FewRowsDefaults<kWidth>::shapes : sm90::PackedDefaults<kWidth>::shapes;
     if (few && D == 64 && sm90::is_short(p.mask)) shapes = "None";
   }
   std::puts(shapes.data());
@@ -391,6 +401,8 @@ ATTENTIONS = [
     *((16, 4096, 32, 1, 4, 16, 1), (70, 3000, 2, 5, 1, 16, 1), (70, 300, 2, 5, 1, 8, 0), (333, 333, 8, 4, 1, 16, 1)),
     *((256, 4096, 32, 1, 1, 16, 0), (300, 131072, 4, 7, 2, 8, 1), (40, 20, 1, 200, 1, 8, 1), (17, 129, 3, 1, 40, 8, 0)),
     *((33, 33, 16, 1, 128, 8, 1), (50, 65, 12, 1, 16, 8, 0), (60, 64, 4, 4, 30, 16, 1)),
+    *((512, 512, 21, 1, 32, 12, 0), (2048, 2048, 25, 1, 8, 10, 0), (2048, 2048, 21, 1, 8, 12, 1)),
+    *((16, 8192, 8, 4, 1, 12, 1), (100, 8192, 7, 1, 1, 11, 0), (1000, 1000, 4, 1, 1, 9, 1)),
 ]
 
 
@@ -403,7 +415,8 @@ def test_the_class_of_an_attention_is_that_of_the_kernel_it_takes(project, tmp_p
         *(case for case in lab.CASES.values() if case["dims8"] <= 16),
     ]
     calls = "".join(
-        f"  print<{64 if case['dims8'] <= 8 else 128}>({', '.join(str(case[name]) for name in names)});\n"
+        f"  print<{next(dims for dims in (64, 96, 128) if 8 * case['dims8'] <= dims)}>"
+        f"({', '.join(str(case[name]) for name in names)});\n"
         for case in sizes
     )
     (tmp_path / "main.cpp").write_text(f"{ATTENTION_CLASS}int main() {{\n{calls}}}\n")
@@ -530,18 +543,22 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
     ),
     ("flash_attention", "wgmma, wide tiles of heads of 64", False): (
         "sm90/forward.cu T=float16 D=64",
-        {"WideForwardDefaults": "sm90::fwd::KernelTraits<sm90::ForwardTile<64, {0}>>::kBytes + 1024"},
+        {"WideForwardDefaults<64>": "sm90::fwd::KernelTraits<sm90::ForwardTile<64, {0}>>::kBytes + 1024"},
+    ),
+    ("flash_attention", "wgmma, wide tiles of heads of 96", False): (
+        "sm90/forward.cu T=float16 D=96",
+        {"WideForwardDefaults<96>": "sm90::fwd::KernelTraits<sm90::ForwardTile<96, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, heads of 128", False): (
         "sm90/forward.cu T=float16 D=128",
         {"ForwardDefaults<128>": "sm90::fwd::KernelTraits<sm90::ForwardTile<128, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, packed heads of 64", False): (
-        "sm90/forward.cu T=float16 D=64",
+        "sm90/packed.cu T=float16 D=64",
         {"PackedDefaults<64>": "sm90::fwd::KernelTraits<sm90::PackedTile<64, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, few rows of packed heads of 128", False): (
-        "sm90/forward.cu T=float16 D=128",
+        "sm90/packed.cu T=float16 D=128",
         {"FewRowsDefaults<128>": "sm90::fwd::KernelTraits<sm90::PackedTile<128, {0}>>::kBytes + 1024"},
     ),
     ("flash_attention", "wgmma, gradient of heads of 64", True): (

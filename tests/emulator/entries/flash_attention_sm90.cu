@@ -6,6 +6,7 @@
 #include "flash_attention_sm90.h"
 #include "sm80/combine.cu"
 #include "sm90/backward.cu"
+#include "sm90/packed.cu"
 
 template <typename T, int D>
 cudaError_t run_backward(const Backward& p) {
@@ -41,6 +42,7 @@ cudaError_t run_backward(const Backward& p) {
 
 EXPORT_SM90(float16, float16, 64)
 EXPORT_SM90(bfloat16, bfloat16, 128)
+EXPORT_FORWARD_SM90(float16, float16, 96)
 EXPORT_PACKED(float16, float16, 64)
 EXPORT_PACKED(bfloat16, bfloat16, 128)
 

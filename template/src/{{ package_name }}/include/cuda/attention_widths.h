@@ -1,4 +1,4 @@
-// The widths of wide heads, whose values may have another one than keys.
+// The widths of heads that kernels are for.
 
 #pragma once
 
@@ -6,7 +6,18 @@
 
 namespace attention {
 
-// Calls visit(V) for the kernels with this D, where V is the width of values: D or, of 192, also 128.
+// Calls visit(width) for the tiles of Hopper's forward that serve heads of `dims` dimensions, of kernels for up to D.
+// Where that is 128, heads of up to 96 have tiles of their own.
+template <int D, typename Visit>
+auto visit_forward_width(int dims, const Visit& visit) {
+  if constexpr (D == 128) {
+    if (dims <= 96) return visit(std::integral_constant<int, 96>());
+  }
+  return visit(std::integral_constant<int, D>());
+}
+
+// Calls visit(V) for the kernels with this D, where V is the width of values, which of wide heads may have another one
+// than keys: D or, of 192, also 128.
 template <int D, typename Problem, typename Visit>
 auto visit_values(const Problem& problem, const Visit& visit) {
   if constexpr (D == 192) {

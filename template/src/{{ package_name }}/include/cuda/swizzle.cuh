@@ -16,3 +16,11 @@ constexpr int kSwizzleAlignment = 1024;
 __host__ __device__ constexpr int swizzled(int row, int chunk) {
   return row * kSwizzleRow + ((chunk ^ (row % 8)) * kSwizzleChunk);
 }
+
+// The same in a tile of rows of kRow bytes, 128 or 64. Where two rows share 128 bytes, they have the same swizzle, of
+// four chunks: CU_TENSOR_MAP_SWIZZLE_64B.
+template <int kRow>
+__host__ __device__ constexpr int swizzled(int row, int chunk) {
+  static_assert(kRow == 128 || kRow == 64);
+  return row * kRow + ((chunk ^ (row / (kSwizzleRow / kRow) % (kRow / kSwizzleChunk))) * kSwizzleChunk);
+}

@@ -21,13 +21,14 @@
 //   Forward           the problem, a kernel's parameter
 //   Tensors           q, k, v and out, as TMA copies them: coordinates(rows, head, row, column) is where a box is
 //   Sequence          which sequence a work item is of; queries() and keys() are what `coordinates` takes for its rows
-//   kRagged           whether sequences differ in length: then a warp produces, which searches for a tile's sequence,
-//                     a block may find no tile at all, and a consumer has no registers for two work items
+//   kRagged           whether sequences differ in length: then a warp searches for a tile's sequence and two others
+//                     load, and a block may find no tile at all
 //   next_work         the work item with this index or, if that has no rows, a later one
 //   mask, row_number  the mask of a sequence, and the number of a row in lse
 //   without_split     the sequence of a work item that may be a split of its keys
 //   output_row        of tiles with kStoresRegisters alone: where a row of the output is
-//   KeyPlace          what has to be read to know where a tile of keys is: place_of reads it, one tile ahead
+//   KeyPlace          what has to be read to know where a tile of keys is: place_of, of kRagged alone, reads it, one
+//                     tile ahead
 //   load_keys         loads a tile of keys or of values
 
 #pragma once
@@ -50,7 +51,9 @@ struct Barriers {
   MBarrier full_queries[kQueryStages], empty_queries[kQueryStages];
   MBarrier full_keys[kStages], empty_keys[kStages], full_values[kStages], empty_values[kStages];
   Work work[kQueryStages];  // Valid as long as the stage of queries is full.
-  Work ahead;               // Of a warp that produces: its next one.
+  // Of a warp that schedules: the next one, and when the warps that load want one more.
+  Work ahead;
+  MBarrier full_ahead, wanted_ahead;
 
   __device__ void init(int consumers) {
     for (int stage = 0; stage < kQueryStages; ++stage) {
@@ -63,6 +66,8 @@ struct Barriers {
       empty_keys[stage].init(consumers);
       empty_values[stage].init(consumers);
     }
+    full_ahead.init(1);
+    wanted_ahead.init(2);
     fence_mbarrier_init();
   }
 };
@@ -70,102 +75,170 @@ struct Barriers {
 // Named barriers, after those of Rows: one that lets each consumer issue its GEMMs (ping-pong).
 constexpr int kIssueBarrier = kOutBarrier + 3;
 
-// The threads that produce. The first leads.
+// Of the threads that load a tile, one or a warp, the first leads. Only it waits for a stage: another one that came
+// late would miss a phase.
 template <typename Sequences>
-constexpr int kProducers = Sequences::kRagged ? 32 : 1;
+__device__ bool leads() {
+  return !Sequences::kRagged || threadIdx.x % 32 == 0;
+}
 
-// For these threads of the producer warpgroup. Only the first waits for barriers: another one that came late would miss
-// a phase.
+// A tile of keys.
+template <typename Sequences>
+struct KeyTile {
+  typename Sequences::Sequence sequence;
+  int head, first;
+  typename Sequences::KeyPlace place;
+};
+
+// The ring of keys, or of values, of kDims dimensions, for the threads that fill it.
+template <typename Tile, typename Sequences, int kDims>
+struct KeyRing {
+  const typename Sequences::KeyTensor& tensor;
+  char* tiles;
+  MBarrier *full, *empty;
+  RingPosition<Tile::kStages> position = {};
+
+  __device__ void load(const KeyTile<Sequences>& keys) {
+    constexpr int kKeys = Tile::kKeys, kBytes = Panels<kDims>::template kTile<kKeys>;
+    const int stage = position.stage();
+    if (leads<Sequences>()) {
+      empty[stage].wait(position.parity() ^ 1);
+      full[stage].arrive_expecting(kBytes);
+    }
+    char* tile = tiles + stage * kBytes;
+    Sequences::template load_keys<kKeys, kDims>(
+        tile, tensor, keys.sequence, keys.head, keys.first, keys.place, full[stage]);
+    position.advance();
+  }
+};
+
+// A block's producer warpgroup.
 template <typename Tile, typename Sequences>
-__device__ void produce(
-    const typename Sequences::Forward& p,
-    const typename Sequences::Tensors& tensors,
-    char* shared,
-    Barriers<Tile, Sequences>& barriers,
-    const TileScheduler& scheduler,
-    const Packing& packing) {
+struct Producer {
   using Traits = KernelTraits<Tile>;
   using Work = WorkTile<typename Sequences::Sequence>;
-  constexpr int kKeys = Traits::kKeys, D = Traits::D;
-  const bool leads = kProducers<Sequences> == 1 || threadIdx.x == 0;
-  // What WorkTile::head counts, for each head of keys.
-  const int group = Traits::kPacked ? p.heads / p.kv_heads / packing.heads.value() : p.heads / p.kv_heads;
-  struct Ring {
-    const typename Sequences::KeyTensor& tensor;
-    char* tiles;
-    MBarrier *full, *empty;
-    RingPosition<Traits::kStages> position = {};
-  };
-  Ring keys = {tensors.k, shared + Traits::kKeysOffset, barriers.full_keys, barriers.empty_keys};
-  Ring values = {tensors.v, shared + Traits::kValuesOffset, barriers.full_values, barriers.empty_values};
-  RingPosition<Traits::kQueryStages> queries;
-  struct KeyTile {
-    typename Sequences::Sequence sequence;
-    int head, first;
-    typename Sequences::KeyPlace place;
-  };
-  const auto load = [&](Ring& ring, const KeyTile& keys, auto dims) {
-    constexpr int kDims = decltype(dims)::value, kBytes = kTileBytes<kKeys, kDims>;
-    const int stage = ring.position.stage();
-    if (leads) {
-      ring.empty[stage].wait(ring.position.parity() ^ 1);
-      ring.full[stage].arrive_expecting(kBytes);
-    }
-    char* tile = ring.tiles + stage * kBytes;
-    Sequences::template load_keys<kKeys, kDims>(
-        tile, ring.tensor, keys.sequence, keys.head, keys.first, keys.place, ring.full[stage]);
-    ring.position.advance();
-  };
-  const auto load_keys = [&](const KeyTile& tile) { load(keys, tile, std::integral_constant<int, D>()); };
-  const auto load_values = [&](const KeyTile& tile) { load(values, tile, std::integral_constant<int, Traits::V>()); };
-  KeyTile before;
-  int index = blockIdx.x;
-  const auto find_work = [&] { return Sequences::template next_work<Traits>(p, scheduler, packing, index); };
-  const auto advance = [&] { index = next_index<kProducers<Sequences>>(scheduler, index); };
-  // A search takes a while: it begins where a tile has three iterations left, while consumers have work.
-  constexpr bool kLooksAhead = kProducers<Sequences> > 1;
-  const auto look_ahead = [&] {
-    advance();
-    const Work work = find_work();
-    __syncwarp();  // Every lane has read the last one.
-    if (leads) barriers.ahead = work;
-    __syncwarp();
-  };
-  bool first = true;
-  for (;; queries.advance()) {
-    MBarrier& full_queries = barriers.full_queries[queries.stage()];
-    const Work work = kLooksAhead && !first ? barriers.ahead.broadcast() : find_work();
-    if (leads) barriers.empty_queries[queries.stage()].wait(queries.parity() ^ 1);
-    if (leads) barriers.work[queries.stage()] = work;
-    if (!work.is_valid()) {
-      if (leads) full_queries.arrive();
-      break;
-    }
-    const auto sequence = Sequences::template without_split<Traits>(p, work.sequence);
-    char* query_tile = shared + queries.stage() * Traits::kQueriesBytes;
-    if constexpr (Traits::kPacked) {
-      full_queries.arrive_expecting(packing.tile_rows() * D * int(sizeof(uint16_t)));
-      const int query = packing.heads.divide(work.first_row);
-      load_packed_panels<Traits::kRows, D>(query_tile, tensors.q, sequence.queries(), work.head, query, full_queries);
-    } else if (leads) {
-      full_queries.arrive_expecting(Traits::kQueriesBytes);
-      load_panels<Traits::kRows, D>(query_tile, tensors.q, sequence.queries(), work.head, work.first_row, full_queries);
-    }
-    KeyTile tile = {sequence, work.head / group, work.last_key};
-    auto next_place = Sequences::place_of(p, sequence, tile.first, tensors.k);
-    for (; tile.first >= work.first_key; tile.first -= kKeys, first = false) {
-      tile.place = next_place;
-      next_place = Sequences::place_of(p, sequence, tile.first - kKeys, tensors.k);
-      load_keys(tile);
-      // Values are loaded one iteration after their keys, in the order of use.
-      if (!first) load_values(before);
-      before = tile;
-      if (kLooksAhead && tile.first == min(work.last_key, work.first_key + 2 * kKeys)) look_ahead();
-    }
-    if (!kLooksAhead) advance();
+  static constexpr int kKeys = Traits::kKeys, D = Traits::D, V = Traits::V;
+  const typename Sequences::Forward& p;
+  const typename Sequences::Tensors& tensors;
+  char* shared;
+  Barriers<Tile, Sequences>& barriers;
+  const TileScheduler& scheduler;
+  const Packing& packing;
+
+  using Keys = KeyRing<Tile, Sequences, D>;
+  using Values = KeyRing<Tile, Sequences, V>;
+  __device__ Keys keys() const {
+    return {tensors.k, shared + Traits::kKeysOffset, barriers.full_keys, barriers.empty_keys};
   }
-  if (!Sequences::kRagged || !first) load_values(before);
-}
+  __device__ Values values() const {
+    return {tensors.v, shared + Traits::kValuesOffset, barriers.full_values, barriers.empty_values};
+  }
+
+  __device__ Work find_work(int& index) const {
+    return Sequences::template next_work<Traits>(p, scheduler, packing, index);
+  }
+  // The last tile of a work item's keys, which comes first.
+  __device__ KeyTile<Sequences> last_tile(const Work& work) const {
+    // What WorkTile::head counts, for each head of keys.
+    const int group = Traits::kPacked ? p.heads / p.kv_heads / packing.heads.value() : p.heads / p.kv_heads;
+    return {Sequences::template without_split<Traits>(p, work.sequence), work.head / group, work.last_key};
+  }
+
+  // Loads the queries of a work item, which it leaves beside them.
+  __device__ void load_queries(const Work& work, const RingPosition<Traits::kQueryStages>& queries) const {
+    if (!leads<Sequences>()) return;
+    MBarrier& full = barriers.full_queries[queries.stage()];
+    barriers.empty_queries[queries.stage()].wait(queries.parity() ^ 1);
+    barriers.work[queries.stage()] = work;
+    if (!work.is_valid()) return full.arrive();
+    const auto sequence = Sequences::template without_split<Traits>(p, work.sequence);
+    char* tile = shared + queries.stage() * Traits::kQueriesBytes;
+    if constexpr (Traits::kPacked) {
+      full.arrive_expecting(packing.tile_rows() * D * int(sizeof(uint16_t)));
+      const int query = packing.heads.divide(work.first_row);
+      load_packed_panels<Traits::kRows, D>(tile, tensors.q, sequence.queries(), work.head, query, full);
+    } else {
+      full.arrive_expecting(Traits::kQueriesBytes);
+      load_panels<Traits::kRows, D>(tile, tensors.q, sequence.queries(), work.head, work.first_row, full);
+    }
+  }
+
+  // For one thread, where sequences are of equal length: everything.
+  __device__ void produce() const {
+    RingPosition<Traits::kQueryStages> queries;
+    Keys keys = this->keys();
+    Values values = this->values();
+    KeyTile<Sequences> before;
+    int index = blockIdx.x;
+    for (bool first = true;; queries.advance()) {
+      const Work work = find_work(index);
+      load_queries(work, queries);
+      if (!work.is_valid()) break;
+      for (KeyTile<Sequences> tile = last_tile(work); tile.first >= work.first_key; tile.first -= kKeys) {
+        keys.load(tile);
+        // Values are loaded one iteration after their keys, in the order of use.
+        if (!first) values.load(before);
+        before = tile;
+        first = false;
+      }
+      index = next_index<1>(scheduler, index);
+    }
+    values.load(before);
+  }
+
+  // For a warp, where sequences differ in length: finds the work items, each when the other warps want it. A search
+  // takes a while.
+  __device__ void schedule() const {
+    int index = blockIdx.x;
+    for (int parity = 0;; parity ^= 1) {
+      const Work work = find_work(index);
+      if (leads<Sequences>()) {
+        barriers.ahead = work;
+        barriers.full_ahead.arrive();
+      }
+      if (!work.is_valid()) return;
+      barriers.wanted_ahead.wait(parity);
+      index = next_index<32>(scheduler, index);
+    }
+  }
+
+  // For another: queries and keys.
+  __device__ void produce_keys() const {
+    RingPosition<Traits::kQueryStages> queries;
+    fill(keys(), [&](const Work& work) {
+      load_queries(work, queries);
+      queries.advance();
+    });
+  }
+  // And one more: values, so that they and keys do not wait for each other.
+  __device__ void produce_values() const {
+    fill(values(), [](const Work&) {});
+  }
+
+ private:
+  template <typename Ring, typename Begin>
+  __device__ void fill(Ring ring, const Begin& begin) const {
+    // Where a tile has so many iterations left, the next one is wanted: blocks draw tiles as late as they can.
+    constexpr int kLooksAhead = 3;
+    for (int parity = 0;; parity ^= 1) {
+      barriers.full_ahead.wait(parity);
+      const Work work = barriers.ahead.broadcast();
+      begin(work);
+      if (!work.is_valid()) return;
+      const int wants_next = min(work.last_key, work.first_key + (kLooksAhead - 1) * kKeys);
+      KeyTile<Sequences> tile = last_tile(work);
+      auto next_place = Sequences::place_of(p, tile.sequence, tile.first, ring.tensor);
+      for (; tile.first >= work.first_key; tile.first -= kKeys) {
+        tile.place = next_place;
+        next_place = Sequences::place_of(p, tile.sequence, tile.first - kKeys, ring.tensor);
+        ring.load(tile);
+        if (tile.first != wants_next) continue;
+        __syncwarp();  // Every lane has read the work item.
+        if (leads<Sequences>()) barriers.wanted_ahead.arrive();
+      }
+    }
+  }
+};
 
 template <typename T, typename Tile, bool kOptions, typename Sequences>
 __device__ void consume(
@@ -283,9 +356,9 @@ __device__ void consume(
     rows.softmax(p, next, next.last_key);
     wait_for_accumulator();
     write(factors, work);
-    work = Sequences::kRagged ? read_work() : next;
+    work = Rows<T, Tile, kOptions, Sequences>::kRereadsWork ? read_work() : next;
     // All warps must have read it before one releases its stage.
-    if (Sequences::kRagged) named_barrier_sync(kOutBarrier + consumer, kWarpgroup);
+    if (Rows<T, Tile, kOptions, Sequences>::kRereadsWork) named_barrier_sync(kOutBarrier + consumer, kWarpgroup);
   }
   wait_to_issue();
   accumulate();
@@ -317,8 +390,14 @@ __device__ void forward_block(
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
     if constexpr (Tile::Registers::kMoves) give_registers<Tile::Registers::kProducer>();
-    if (threadIdx.x < kProducers<Sequences>) {
-      produce<Tile, Sequences>(p, tensors, shared, barriers, scheduler, packing);
+    const Producer<Tile, Sequences> producer{p, tensors, shared, barriers, scheduler, packing};
+    if constexpr (!Sequences::kRagged) {
+      if (threadIdx.x == 0) producer.produce();
+    } else {
+      const int warp = same_in_warp(threadIdx.x / kWarpSize);
+      if (warp == 0) producer.produce_keys();
+      if (warp == 1) producer.produce_values();
+      if (warp == 2) producer.schedule();
     }
   } else {
     if constexpr (Tile::Registers::kMoves) take_registers<Tile::Registers::kConsumer>();

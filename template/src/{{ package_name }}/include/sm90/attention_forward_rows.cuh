@@ -46,12 +46,15 @@ struct Rows {
   using Traits = KernelTraits<Tile>;
   static constexpr int kKeys = Traits::kKeys, D = Traits::D, V = Traits::V;
   // Whether a tile's first iteration finds out which keys all rows attend to, and not each for itself. Heads of 128 of
-  // sequences of equal length gain nothing by that: long ones were 2% slower.
-  static constexpr bool kKnowsCommonKeys = Sequences::kRagged || D != 128;
+  // sequences of equal length gain nothing by that in iterations of 128 keys: long ones were 2% slower.
+  static constexpr bool kKnowsCommonKeys = Sequences::kRagged || D != 128 || kKeys > 128;
   // Whether the accumulate of the iteration before ends before the exponentials begin, and not after: exponentials run
   // beside the conversion of weights then, and other consumers keep the tensor cores busy. nvcc itself arranges so the
-  // three consumers of sequences of equal length, and by 1.5% better.
-  static constexpr bool kWaitsFirst = !Traits::kPacked && !kOptions && (Sequences::kRagged || Traits::kConsumers < 3);
+  // three consumers of heads of 64 of sequences of equal length, and by 1.5% better.
+  static constexpr bool kWaitsFirst =
+      !Traits::kPacked && !kOptions && (Sequences::kRagged || Traits::kConsumers < 3 || V > 64);
+  // Whether a consumer has no registers for two work items, and reads its next one again once it has written a tile.
+  static constexpr bool kRereadsWork = Sequences::kRagged || (Traits::kConsumers == 3 && V > 64);
   float out[V / 2], scores[kKeys / 2];
   uint32_t weights[kKeys / 16][4];
   // The row max that P is relative to, which may lag behind the true one (see kRescaleAt), and this thread's part of
@@ -98,25 +101,26 @@ struct Rows {
 
   // score: issues the GEMM.
   __device__ __forceinline__ void score(const char* queries, const char* keys) {
-    const uint64_t a = wgmma_operand(queries + consumer * kWgmmaRows * kSwizzleRow), b = wgmma_operand(keys);
+    constexpr int kRow = Panels<D>::kRow;
+    const uint64_t a = wgmma_operand<kRow>(queries + consumer * kWgmmaRows * kRow), b = wgmma_operand<kRow>(keys);
     wgmma_pin(scores);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < D; step += kWgmmaDepth) {
-      wgmma<T>(scores, a + skip_columns<Traits::kRows>(step), b + skip_columns<kKeys>(step), step > 0);
+      wgmma<T>(scores, a + skip_columns<Traits::kRows, D>(step), b + skip_columns<kKeys, D>(step), step > 0);
     }
     wgmma_commit();
   }
 
   // accumulate: issues the GEMM.
   __device__ __forceinline__ void accumulate(const char* values) {
-    const uint64_t b = wgmma_operand(values, kPanelBytes<kKeys>);
+    const uint64_t b = wgmma_operand<Panels<V>::kRow>(values, Panels<V>::template kBytes<kKeys>);
     wgmma_pin(out);
     wgmma_pin(weights);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kKeys; step += kWgmmaDepth) {
-      wgmma<T, Transposed::kB>(out, weights[step / kWgmmaDepth], b + skip_rows(step));
+      wgmma<T, Transposed::kB>(out, weights[step / kWgmmaDepth], b + skip_rows<V>(step));
     }
     wgmma_commit();
   }
@@ -288,14 +292,15 @@ struct Rows {
     round_to<T>(rounded, out);
     if (thread == 0) tma_store_wait_read<0>();  // The last tile's output has left shared memory.
     named_barrier_sync(barrier, kWarpgroup);
-    store_rows<T, kWgmmaRows>(shared, 0, rounded);
+    store_rows<T, kWgmmaRows, V>(shared, 0, rounded);
     fence_async_shared();
     named_barrier_sync(barrier, kWarpgroup);
     if (thread == 0) {
 #pragma unroll
-      for (int panel = 0; panel < V / kPanel; ++panel) {
-        const auto target = tensor.coordinates(work.sequence.queries(), work.head, first_row_of(work), panel * kPanel);
-        tma_store(tensor.map, shared + panel * kPanelBytes<kWgmmaRows>, target);
+      for (int panel = 0; panel < Panels<V>::kCount; ++panel) {
+        const int column = panel * Panels<V>::kColumns;
+        const auto target = tensor.coordinates(work.sequence.queries(), work.head, first_row_of(work), column);
+        tma_store(tensor.map, shared + panel * Panels<V>::template kBytes<kWgmmaRows>, target);
       }
       tma_store_commit();
     }

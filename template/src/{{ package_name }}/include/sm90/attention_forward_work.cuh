@@ -22,14 +22,15 @@ struct KernelTraits {
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup, kRows = kConsumers * kWgmmaRows;
   static constexpr int kQueryStages = Tile::kQueryStages;  // Of the ring of queries: one stage is one tile's.
   // Offsets in shared memory: the rings of queries, keys and values, and each consumer's output tile.
-  static constexpr int kQueriesBytes = kTileBytes<kRows, D>;
-  static constexpr int kKeyStageBytes = kTileBytes<kKeys, D>, kValueStageBytes = kTileBytes<kKeys, V>;
-  static constexpr int kOutBytes = Tile::kStoresRegisters ? 0 : kTileBytes<kWgmmaRows, V>;
+  static constexpr int kQueriesBytes = Panels<D>::template kTile<kRows>;
+  static constexpr int kKeyStageBytes = Panels<D>::template kTile<kKeys>;
+  static constexpr int kValueStageBytes = Panels<V>::template kTile<kKeys>;
+  static constexpr int kOutBytes = Tile::kStoresRegisters ? 0 : Panels<V>::template kTile<kWgmmaRows>;
   static constexpr int kKeysOffset = kQueryStages * kQueriesBytes;
   static constexpr int kValuesOffset = kKeysOffset + kStages * kKeyStageBytes;
   static constexpr int kOutOffset = kValuesOffset + kStages * kValueStageBytes;
   static constexpr int kBytes = kOutOffset + kConsumers * kOutBytes + kSwizzleAlignment;
-  static_assert(D % kPanel == 0 && V % kPanel == 0 && kKeys % 16 == 0 && kRows <= 256 && kKeys <= 256);
+  static_assert(kKeys % 16 == 0 && kRows <= 256 && kKeys <= 256);
   static_assert(Tile::kBlocks * (kBytes + 1024) <= 227 * 1024, "more shared memory than a multiprocessor has");
 };
 

@@ -26,6 +26,19 @@ constexpr int kWgmmaDepth = 16;  // K of a wgmma.
 template <int kRows>
 constexpr int kPanelBytes = kRows * kSwizzleRow;
 
+// How a tile of D columns is laid out: as panels of 64 columns or, where these would not be whole, of 32, whose rows
+// are 64 bytes.
+template <int D>
+struct Panels {
+  static constexpr int kColumns = D % kPanel == 0 ? kPanel : kPanel / 2, kCount = (D + kColumns - 1) / kColumns;
+  static constexpr int kRow = kColumns * 2;  // Bytes.
+  template <int kRows>
+  static constexpr int kBytes = kRows * kRow;  // Of one of so many rows.
+  template <int kRows>
+  static constexpr int kTile = kCount * kBytes<kRows>;
+  static_assert(D % kWgmmaDepth == 0);
+};
+
 // A tensor (batch, row, head, dimension) for TMA. Batches or heads that alias each other (stride 0) are described as
 // one.
 struct Tensor {
@@ -38,7 +51,8 @@ struct Tensor {
 };
 
 template <typename T>
-cudaError_t describe(Tensor& tensor, const View& view, int batch, int heads, int rows, int dim, int box_rows) {
+cudaError_t describe(
+    Tensor& tensor, const View& view, int batch, int heads, int rows, int dim, int box_rows, int box_columns = kPanel) {
   tensor.batch_step = view.batch != 0;
   tensor.head_step = view.head != 0;
   // TMA checks the strides of dimensions of size 1 as well.
@@ -48,7 +62,8 @@ cudaError_t describe(Tensor& tensor, const View& view, int batch, int heads, int
       static_cast<const T*>(view.data),
       {dim, rows, tensor.head_step ? heads : 1, tensor.batch_step ? batch : 1},
       {stride(view.row), stride(view.head), stride(view.batch)},
-      {box_rows, 1, 1});
+      {box_rows, 1, 1},
+      box_columns);
 }
 
 // Describes queries for tiles with a row for each of `packed` consecutive heads of a query, and so on for `box_queries`
@@ -72,9 +87,9 @@ template <int kRows, int D, typename Tensor, typename Sequence>
 __device__ void load_panels(
     char* tile, const Tensor& tensor, const Sequence& sequence, int head, int row, MBarrier& barrier) {
 #pragma unroll
-  for (int panel = 0; panel < D / kPanel; ++panel) {
-    const auto place = tensor.coordinates(sequence, head, row, panel * kPanel);
-    tma_load(tile + panel * kPanelBytes<kRows>, tensor.map, place, barrier);
+  for (int panel = 0; panel < Panels<D>::kCount; ++panel) {
+    const auto place = tensor.coordinates(sequence, head, row, panel * Panels<D>::kColumns);
+    tma_load(tile + panel * Panels<D>::template kBytes<kRows>, tensor.map, place, barrier);
   }
 }
 
@@ -90,13 +105,15 @@ __device__ void load_packed_panels(
 }
 
 // What to add to an operand's wgmma descriptor to skip the first k of GEMM-K: where K runs along the columns of a tile
-// of kRows rows (K-major), and where it runs along the rows.
-template <int kRows>
+// of kRows rows and D columns (K-major), and where it runs along the rows.
+template <int kRows, int D = kPanel>
 __device__ constexpr uint64_t skip_columns(int k) {
-  return wgmma_bytes(k / kPanel * kPanelBytes<kRows> + k % kPanel * 2);
+  constexpr int kColumns = Panels<D>::kColumns;
+  return wgmma_bytes(k / kColumns * Panels<D>::template kBytes<kRows> + k % kColumns * 2);
 }
+template <int D = kPanel>
 __device__ constexpr uint64_t skip_rows(int k) {
-  return wgmma_bytes(k * kSwizzleRow);
+  return wgmma_bytes(k * Panels<D>::kRow);
 }
 
 // A warpgroup's accumulator of 64 rows, rounded to T, as the left operand of the next GEMM. wgmma.cuh and mma.cuh say
@@ -110,8 +127,8 @@ __device__ void round_to(uint32_t (&operand)[kSize / 8][4], const float (&acc)[k
   }
 }
 
-// Writes such an operand, 64 rows, to a tile of kRows rows, from `row` on.
-template <typename T, int kRows, int kSize>
+// Writes such an operand, 64 rows, to a tile of kRows rows and D columns, from `row` on.
+template <typename T, int kRows, int D = kPanel, int kSize>
 __device__ void store_rows(char* tile, int row, const uint32_t (&rounded)[kSize][4]) {
   const int thread = threadIdx.x % kWarpgroup, lane = thread % 32;
   row += thread / 32 * 16 + lane % 16;
@@ -119,7 +136,9 @@ __device__ void store_rows(char* tile, int row, const uint32_t (&rounded)[kSize]
   for (int step = 0; step < kSize; ++step) {
     // The four 8 x 8 matrices in the order upper left, lower left, upper right, lower right.
     const int chunk = 2 * step + lane / 16;
-    stmatrix_x4(tile + chunk / 8 * kPanelBytes<kRows> + swizzled(row, chunk % 8), rounded[step]);
+    constexpr int kRow = Panels<D>::kRow, kChunks = kRow / kSwizzleChunk;
+    char* const panel = tile + chunk / kChunks * Panels<D>::template kBytes<kRows>;
+    stmatrix_x4(panel + swizzled<kRow>(row, chunk % kChunks), rounded[step]);
   }
 }
 

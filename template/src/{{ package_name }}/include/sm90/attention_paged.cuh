@@ -45,7 +45,14 @@ constexpr bool takes_pages(int page_shift, int keys) {
 
 template <typename T>
 cudaError_t describe_pages(
-    PagedTensor& tensor, const View& view, int pages, int page_shift, int heads, int dim, int keys) {
+    PagedTensor& tensor,
+    const View& view,
+    int pages,
+    int page_shift,
+    int heads,
+    int dim,
+    int keys,
+    int box_columns = kPanel) {
   constexpr int64_t kLeast = kSwizzleChunk / int64_t(sizeof(T));
   // TMA checks the strides of dimensions of size 1 as well.
   const int64_t row = view.row != 0 ? view.row : kLeast, gcd = std::gcd(view.batch, view.head);
@@ -60,7 +67,8 @@ cudaError_t describe_pages(
       static_cast<const T*>(view.data),
       {dim, kRowLimit, units, int64_t(kRowLimit) + 1, (int64_t(1) << page_shift) + 1},
       {row, unit, shifting_stride<T>(row), row},
-      {1 << tensor.box_shift, 1, 1, 1});
+      {1 << tensor.box_shift, 1, 1, 1},
+      box_columns);
 }
 
 // Loads a tile of kKeys rows of a sequence of `keys`, by a warp; `page` is that of this lane's box.
@@ -73,14 +81,15 @@ __device__ void load_paged_panels(
   const int size = tensor.page_size(), row = key & (size - 1);
   const int valid = key < 0 ? 0 : min(max(keys - (key - row), 0), size);
 #pragma unroll
-  for (int panel = 0; panel < D / kPanel; ++panel) {
+  for (int panel = 0; panel < Panels<D>::kCount; ++panel) {
     const TmaPlace5 place = {
-        panel * kPanel,
+        panel * Panels<D>::kColumns,
         valid == 0 ? kRowLimit : kRowLimit - valid + row,
         static_cast<int>(page) * tensor.page_units + head * tensor.head_units,
         kRowLimit,
         valid};
-    tma_load(tile + panel * kPanelBytes<kKeys> + in_tile * kSwizzleRow, tensor.map, place, barrier);
+    char* const rows = tile + panel * Panels<D>::template kBytes<kKeys> + in_tile * Panels<D>::kRow;
+    tma_load(rows, tensor.map, place, barrier);
   }
 }
 

@@ -41,7 +41,8 @@ struct RaggedTensor {
 };
 
 template <typename T>
-cudaError_t describe(RaggedTensor& tensor, const View& view, int heads, int rows, int dim, int box_rows) {
+cudaError_t describe(
+    RaggedTensor& tensor, const View& view, int heads, int rows, int dim, int box_rows, int box_columns = kPanel) {
   tensor.head_step = view.head != 0;
   // TMA checks the strides of dimensions of size 1 as well.
   const auto stride = [&](int64_t value) { return value != 0 ? value : kSwizzleChunk / int64_t(sizeof(T)); };
@@ -51,7 +52,8 @@ cudaError_t describe(RaggedTensor& tensor, const View& view, int heads, int rows
       static_cast<const T*>(view.data),
       {dim, kRowLimit, tensor.head_step ? heads : 1, int64_t(kRowLimit) + 1, int64_t(rows) + 1},
       {row, stride(view.head), shifting_stride<T>(row), row},
-      {box_rows, 1, 1, 1});
+      {box_rows, 1, 1, 1},
+      box_columns);
 }
 
 namespace fwd {

@@ -48,8 +48,8 @@ struct ShortTile : PackedTile<D, Tuned> {
   using Registers = attention::sm90::Registers<Tuned::consumers, 32, kBlocks>;
 };
 
-// For heads of more than 128 dimensions, and values of V. Beside two stages of keys and values, shared memory has room
-// for one tile of queries, and none for the output.
+// For heads of more than 128 dimensions, and values of V, and for long sequences of heads of 128. Beside two stages of
+// keys and values, shared memory has room for one tile of queries, and none for the output.
 template <int D, int V, typename Tuned>
 struct WideHeadTile : ForwardTile<D, Tuned> {
   static constexpr int kValueDims = V, kQueryStages = 1;
@@ -152,14 +152,25 @@ int64_t consumer_iterations(const Mask& mask) {
   return iterations * Tuned::consumers;
 }
 
-// Whether a forward for heads of 64 uses the wide tile: not where its padding to whole tiles costs more than it saves,
-// as in short sequences. The choice is by the defaults, so that tuning one tile does not move the limit of the other.
+// Whether a forward for heads of 64 or 96 uses the wide tile: not where its padding to whole tiles costs more than it
+// saves, as in short sequences. The choice is by the defaults, so that tuning one tile does not move the limit of the
+// other.
 template <typename Wide, typename Narrow>
 bool prefers_wide_tile(const Mask& mask) {
-  constexpr double kWideCost = 0.82;     // Measured time of an iteration with the wide tile over one with the other.
+  constexpr double kWideCost = 0.81;     // Measured time of an iteration with the wide tile over one with the other.
   constexpr int kPaddingIsSmall = 4096;  // From this many queries on.
   return mask.queries >= kPaddingIsSmall ||
          consumer_iterations<Wide>(mask) * kWideCost < consumer_iterations<Narrow>(mask);
+}
+
+// Whether a forward for heads of 128 uses the tile for long sequences, of more keys than the other: not where padding
+// to whole tiles of keys, and each tile's wait for its queries, cost more than it saves.
+template <typename Long, typename Other>
+bool prefers_long_tile(const Mask& mask) {
+  constexpr double kLongCost = 1.31;  // Measured time of an iteration with the long tile over one with the other,
+  constexpr double kTileCost = 1.5;   // and of a tile besides.
+  const int64_t tiles = ceil_div(mask.queries, Other::consumers * 64) * Other::consumers;
+  return consumer_iterations<Long>(mask) * kLongCost + tiles * kTileCost < consumer_iterations<Other>(mask);
 }
 
 }  // namespace attention::sm90

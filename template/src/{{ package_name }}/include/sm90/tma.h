@@ -36,9 +36,9 @@ inline Encode find_encode() {
 }
 
 // Describes a tensor of 16-bit or 8-bit elements that is copied in boxes. The first dimension is contiguous, and a box
-// has `row` elements of it. If they are 128 bytes, they are a row of the swizzled tile (swizzle.cuh), which has a row
-// for each index of the box's other dimensions; shorter rows lie one after the other. The strides, in elements, are
-// those of the other dimensions: multiples of 16 bytes.
+// has `row` elements of it. If they are 128 or 64 bytes, they are a row of the swizzled tile (swizzle.cuh), which has a
+// row for each index of the box's other dimensions; others, or those of a box that is not `swizzled`, lie one after the
+// other. The strides, in elements, are those of the other dimensions: multiples of 16 bytes.
 template <typename T, int kDims>
 cudaError_t describe(
     CUtensorMap& map,
@@ -47,7 +47,8 @@ cudaError_t describe(
     const int64_t (&strides)[kDims - 1],
     const int (&box)[kDims - 1],
     int row = kSwizzleRow / sizeof(T),
-    CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
+    CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+    bool swizzled = true) {
   static_assert(sizeof(T) <= 2);
   static const Encode encode = find_encode();
   if (!encode) return cudaErrorNotSupported;
@@ -62,6 +63,9 @@ cudaError_t describe(
     steps[i] = 1;
     if (i > 0) bytes[i - 1] = static_cast<cuuint64_t>(strides[i - 1]) * sizeof(T);
   }
+  CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
+  if (swizzled && row * sizeof(T) == 128) swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+  if (swizzled && row * sizeof(T) == 64) swizzle = CU_TENSOR_MAP_SWIZZLE_64B;
   const auto encode_map = [&] {
     return encode(
         &map,
@@ -73,7 +77,7 @@ cudaError_t describe(
         copied,
         steps,
         CU_TENSOR_MAP_INTERLEAVE_NONE,
-        row * sizeof(T) == kSwizzleRow ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+        swizzle,
         promotion,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   };
@@ -106,7 +110,8 @@ cudaError_t describe(
 template <typename T>
 cudaError_t describe_rows(
     CUtensorMap& map, const T* data, int64_t rows, int64_t columns, int box_rows, int box_columns) {
-  return describe<T, 2>(map, data, {columns, rows}, {columns}, {box_rows}, box_columns);
+  constexpr auto kPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+  return describe<T, 2>(map, data, {columns, rows}, {columns}, {box_rows}, box_columns, kPromotion, false);
 }
 
 }  // namespace tma

@@ -51,11 +51,13 @@ __device__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
 // A row of 128 bytes holds 64 elements of the inner dimension k (of 8-bit elements 128, and the operand may not be
 // transposed); the next product's begin 32 bytes after those of k = 0. In a transposed operand a row of 128 bytes holds
 // 64 rows of `a`, or 64 columns of b, for one k; `panel_bytes` is the distance to the next 64 of those, and k = 16
-// begins 16 rows of 128 bytes after k = 0.
-__device__ inline uint64_t wgmma_operand(const void* shared, int panel_bytes = 0) {
-  constexpr uint64_t kEightRows = 8 * kSwizzleRow, kSwizzle128 = uint64_t(1) << 62;
+// begins 16 rows of 128 bytes after k = 0. Rows of kRow = 64 bytes hold half as many elements each.
+template <int kRow = kSwizzleRow>
+__device__ uint64_t wgmma_operand(const void* shared, int panel_bytes = 0) {
+  static_assert(kRow == 128 || kRow == 64);
+  constexpr uint64_t kEightRows = 8 * kRow, kSwizzle = uint64_t(kRow == 128 ? 1 : 2) << 62;
   const uint64_t address = shared_address(shared) & 0x3ffff;
-  return address >> 4 | uint64_t(panel_bytes >> 4) << 16 | (kEightRows >> 4) << 32 | kSwizzle128;
+  return address >> 4 | uint64_t(panel_bytes >> 4) << 16 | (kEightRows >> 4) << 32 | kSwizzle;
 }
 
 // What to add to a descriptor to advance it by so many bytes: its unit is 16 bytes.
