@@ -6,7 +6,17 @@
 #include "flash_attention_problem.h"
 #include "sm90/forward.cu"
 
-#define EXPORT_SM90(name, T, D) \
+#define EXPORT_FORWARD_SM90(name, T, D) \
+  extern "C" cudaError_t forward_##name##_##D( \
+      const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \
+    static int counter; \
+    Forward p{problem(*shape, q, k, v, softcap), shape->of_outputs(out), lse}; \
+    p.sinks = shape->sinks; \
+    p.tile_counter = &counter; \
+    return sm90::forward<T, D>(p, nullptr); \
+  }
+
+#define EXPORT_BACKWARD_SM90(name, T, D) \
   extern "C" int backward_rows_##D() { \
     return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>(Problem(), [](auto tile) { return tile.kRows; }); \
   } \
@@ -15,14 +25,6 @@
     return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>(p, [&](auto tile) { \
       return sm90::group_splits<decltype(tile)>(p, multiprocessors); \
     }); \
-  } \
-  extern "C" cudaError_t forward_##name##_##D( \
-      const Shape* shape, void* q, void* k, void* v, double softcap, void* out, float* lse) { \
-    static int counter; \
-    Forward p{problem(*shape, q, k, v, softcap), shape->of_outputs(out), lse}; \
-    p.sinks = shape->sinks; \
-    p.tile_counter = &counter; \
-    return sm90::forward<T, D>(p, nullptr); \
   } \
   extern "C" cudaError_t backward_##name##_##D( \
       const Shape* shape, \
@@ -58,3 +60,7 @@
         split_sums}; \
     return run_backward<T, D>(p); \
   }
+
+#define EXPORT_SM90(name, T, D) \
+  EXPORT_FORWARD_SM90(name, T, D) \
+  EXPORT_BACKWARD_SM90(name, T, D)
