@@ -181,8 +181,8 @@ def test_gradient_of_wide_heads(wide_library, reference, memory, dims, shape, va
         )
 
 
-# Heads of 65 to 96 dimensions. Batch, heads, heads of keys, queries, keys, dimension; options; splits of the groups. Tiles
-# have 128 queries and 128 keys.
+# Heads of 65 to 96 dimensions. Batch, heads, heads of keys, queries, keys, dimension; options; splits of the groups.
+# Tiles have 128 queries, in two steps, and 128 keys.
 HEADS_OF_96 = [
     ((1, 2, 1, 200, 300, 96), {"causal": True}, 1),
     ((1, 2, 2, 260, 140, 80), {"softcap": 3.0, "window": (100, 5)}, 1),

@@ -15,9 +15,9 @@
 //   multiply_columns     the consumer's share of the iteration's dS k, over all keys of the block
 //   store_grad_q         that share to shared memory, for the reduce-add
 //
-// Heads of 64 have an iteration of 128 queries, of which a consumer multiplies dS of 64 with keys; heads of 128 have one
-// of 64, and a consumer multiplies with half of the keys' columns. For heads of 96 an iteration is two steps of 64
-// queries, since registers hold the scores of 64.
+// Heads of 64 have an iteration of 128 queries, of which a consumer multiplies dS of 64 with keys; heads of 128 have
+// one of 64, and a consumer multiplies with half of the keys' columns. For heads of 96 an iteration is two steps of 64
+// queries, since registers hold the scores of so many.
 //
 // prepare_rows runs before, convert_tile after; each of the three is launched while the one before it runs. With an
 // OrderedTile, blocks add to grad_q in a fixed order: see attention_turns.cuh. With a SingleTile, which has all keys,
