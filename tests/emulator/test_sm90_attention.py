@@ -204,6 +204,48 @@ def test_gradient_of_wide_heads(wide_library, reference, memory, dims, shape, va
         )
 
 
+# Heads of 65 to 96 dimensions. Batch, heads, heads of keys, queries, keys, dimension; options; splits of the groups.
+# Tiles have 128 queries, in two steps, and 128 keys.
+HEADS_OF_96 = [
+    ((1, 2, 1, 200, 300, 96), {"causal": True}, 1),
+    ((1, 2, 2, 260, 140, 80), {"softcap": 3.0, "window": (100, 5)}, 1),
+    ((1, 4, 1, 140, 260, 72), {"causal": True}, 2),
+    ((1, 2, 1, 270, 200, 96), {}, 4),
+]
+
+
+@pytest.mark.parametrize("shape, options, splits", HEADS_OF_96)
+@pytest.mark.parametrize("deterministic", (False, True))
+def test_gradient_of_heads_of_96(library, reference, memory, shape, options, splits, deterministic):
+    check_gradient_of_heads_of_96(library, reference, memory, shape, options, splits, deterministic)
+
+
+@pytest.mark.parametrize(
+    "shape, options, splits",
+    [
+        ((2, 2, 2, 150, 128, 96), {"causal": True}, 1),
+        ((1, 4, 2, 70, 33, 80), {"window": (60, 20)}, 2),
+        ((1, 2, 2, 270, 77, 88), {}, 3),
+    ],
+)
+def test_gradient_of_heads_of_96_with_few_keys(library, reference, memory, shape, options, splits):
+    check_gradient_of_heads_of_96(library, reference, memory, shape, options, splits, None)
+
+
+def check_gradient_of_heads_of_96(library, reference, memory, shape, options, splits, deterministic):
+    """From the reference's output and LSE. The same bits under every seed, but for an ordinary gradient of q."""
+    attention, out, lse, leaves, *grads_out = differentiated(reference, memory, 96, shape, options)
+    of_forward = memory.copy(out.detach().to(attention.dtype)), memory.copy(lse.detach().float())
+    arguments = library, memory, attention, *of_forward, *grads_out, deterministic
+    results = [run_backward(*arguments, seed, splits) for seed in (PAIRS if deterministic else SEEDS)]
+    for name, gradient, leaf in zip("qkv", results[0], leaves, strict=True):
+        close(gradient, leaf.grad, f"gradient of {name}")
+    begin = 1 if deterministic is False else 0
+    assert all(
+        torch.equal(*pair) for other in results[1:] for pair in zip(results[0][begin:], other[begin:], strict=True)
+    )
+
+
 # Few queries. Packed heads, splits of the keys; head dimension; batch, heads, heads of keys, queries, keys, dimension;
 # options. Up to 64 rows are for one consumer, if there is no softcap; a tile has 128 otherwise.
 PACKED = [

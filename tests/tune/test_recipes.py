@@ -102,10 +102,11 @@ STRUCTS = {
         for rows, name in (("", "PackedDefaults"), ("few rows of ", "FewRowsDefaults"))
         for dims in (64, 128)
     },
-    ("flash_attention", "wgmma, gradient of heads of 64"): ("tuning.h", "sm90::BackwardDefaults<64>"),
-    ("flash_attention", "wgmma, gradient of heads of 128"): ("tuning.h", "sm90::BackwardDefaults<128>"),
-    ("flash_attention", "wgmma, deterministic gradient of heads of 64"): ("tuning.h", "sm90::OrderedDefaults<64>"),
-    ("flash_attention", "wgmma, deterministic gradient of heads of 128"): ("tuning.h", "sm90::OrderedDefaults<128>"),
+    **{
+        ("flash_attention", f"wgmma, {kind}gradient of heads of {dims}"): ("tuning.h", f"sm90::{name}<{dims}>")
+        for kind, name in (("", "BackwardDefaults"), ("deterministic ", "OrderedDefaults"))
+        for dims in (64, 96, 128)
+    },
     ("layer_norm", None): ("tuning.h", "Defaults"),
     **{
         ("linear_activation", f"wgmma, {shapes}"): ("tuning.h", f"sm90::Defaults<sm90::{name}>")

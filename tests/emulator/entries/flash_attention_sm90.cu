@@ -41,8 +41,8 @@ cudaError_t run_backward(const Backward& p) {
   }
 
 EXPORT_SM90(float16, float16, 64)
+EXPORT_SM90(float16, float16, 96)
 EXPORT_SM90(bfloat16, bfloat16, 128)
-EXPORT_FORWARD_SM90(float16, float16, 96)
 EXPORT_PACKED(float16, float16, 64)
 EXPORT_PACKED(bfloat16, bfloat16, 128)
 

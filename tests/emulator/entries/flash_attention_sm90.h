@@ -16,7 +16,7 @@
     return sm90::forward<T, D>(p, nullptr); \
   }
 
-#define EXPORT_SM90(name, T, D) \
+#define EXPORT_BACKWARD_SM90(name, T, D) \
   extern "C" int backward_rows_##D() { \
     return sm90::visit_backward_tile<D, BackwardKind::kOrdinary>(Problem(), [](auto tile) { return tile.kRows; }); \
   } \
@@ -26,7 +26,6 @@
       return sm90::group_splits<decltype(tile)>(p, multiprocessors); \
     }); \
   } \
-  EXPORT_FORWARD_SM90(name, T, D) \
   extern "C" cudaError_t backward_##name##_##D( \
       const Shape* shape, \
       void* q, \
@@ -61,3 +60,7 @@
         split_sums}; \
     return run_backward<T, D>(p); \
   }
+
+#define EXPORT_SM90(name, T, D) \
+  EXPORT_FORWARD_SM90(name, T, D) \
+  EXPORT_BACKWARD_SM90(name, T, D)

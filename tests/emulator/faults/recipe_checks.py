@@ -70,8 +70,17 @@ def _sm90_attention_forward(compiled, reference, memory) -> None:
 
 def _sm90_ordered_gradient(compiled, reference, memory) -> None:
     """Of the deterministic backward: four tiles of keys, not the same for each of two tiles of queries."""
+    _ordered_gradient(compiled, reference, memory, 64)
+
+
+def _sm90_stepped_gradient(compiled, reference, memory) -> None:
+    """The same of heads of 96, whose tiles of queries have two steps."""
+    _ordered_gradient(compiled, reference, memory, 96)
+
+
+def _ordered_gradient(compiled, reference, memory, dims: int) -> None:
     options = {"window": (300, 60)}
-    attention = recipes.Attention(memory, 64, (1, 2, 1, 200, 520, 64), **options)
+    attention = recipes.Attention(memory, dims, (1, 2, 1, 200, 520, dims), **options)
     leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
     expected, lse = reference("flash_attention").flash_attention(*leaves, **options, return_lse=True)
     grad = attention.random_tensor(*expected.shape)
@@ -80,7 +89,7 @@ def _sm90_ordered_gradient(compiled, reference, memory) -> None:
     first = None
     for seed in ALL_SCHEDULES:
         grads = [attention.empty_like(tensor) for tensor in (attention.q, attention.k, attention.v)]
-        scratch = memory.empty(512, 2), memory.empty(512, 64), memory.empty(5, dtype=torch.int32)
+        scratch = memory.empty(512, 2), memory.empty(512, dims), memory.empty(5, dtype=torch.int32)
         arguments = (*attention.inputs(), out, lse, grad, *grads, *scratch)
         compiled("")("backward", *arguments, seed=seed, multiprocessors=2)
         for gradient, leaf in zip(grads, leaves, strict=True):
@@ -185,6 +194,9 @@ extern "C" cudaError_t backward(
 """
 
 
+SM90_STEPPED_GRADIENT = SM90_ORDERED_GRADIENT.replace("INSTANCE_D 64", "INSTANCE_D 96").replace("16, 64", "16, 96")
+
+
 SM90_FEW_KEYS_GRADIENT = """
 #define INSTANCE_T float16
 #define INSTANCE_D 64
@@ -247,6 +259,7 @@ CHECKS = {
     "flash_attention": Check("flash_attention", _first_export("flash_attention.cu"), _flash_attention),
     "sm90_attention": Check("flash_attention", SM90_ATTENTION, _sm90_attention_forward),
     "sm90_ordered_gradient": Check("flash_attention", SM90_ORDERED_GRADIENT, _sm90_ordered_gradient),
+    "sm90_stepped_gradient": Check("flash_attention", SM90_STEPPED_GRADIENT, _sm90_stepped_gradient),
     "sm90_few_keys_gradient": Check("flash_attention", SM90_FEW_KEYS_GRADIENT, _sm90_few_keys_gradient),
     "sm90_wide_gradient": Check("flash_attention", SM90_WIDE_GRADIENT, _sm90_wide_gradient),
     "include": Check("elementwise", (ENTRIES / "vocabulary.cu").read_text(), _include),

@@ -31,6 +31,11 @@ def _turns(name: str, kind: Kind, old: str, new: str = "", file: str = "turns", 
     return Fault(name, "sm90_ordered_gradient", path, kind, old, new, **options)
 
 
+def _stepped(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
+    path = "../../include/sm90/attention_backward_pipeline.cuh"
+    return Fault(name, "sm90_stepped_gradient", path, kind, old, new, **options)
+
+
 def _few_keys(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
     path = "../../include/sm90/attention_backward_pipeline.cuh"
     return Fault(name, "sm90_few_keys_gradient", path, kind, old, new, **options)
@@ -182,6 +187,18 @@ TURNS = [
     ),
 ]
 
+STEPPED = [
+    _stepped(
+        *("dst_of_a_step_overwritten_while_it_is_read", Kind.NAMED_BARRIER),
+        "if (was_read && consumer != step) named_barrier_sync(kDsEmpty + step, kThreads);",
+    ),
+    _stepped(
+        *("dst_of_a_step_read_before_all_have_written_it", Kind.NAMED_BARRIER),
+        "named_barrier_sync(kOneStep ? kConsumersBarrier : kDsFull + consumer, kThreads);",
+        "named_barrier_sync(kWarpgroupBarrier + consumer, kWarpgroup);",
+    ),
+]
+
 FEW_KEYS = [
     _few_keys(
         *("queries_without_keys_not_visited", Kind.TAIL),
@@ -310,5 +327,5 @@ RECIPE_FAULTS = [
         for mutant in CUDA
         if (name := mutant.name.removeprefix("cuda_")) in _FROM_FUZZING
     ),
-    *(LINEAR + ATTENTION + TURNS + FEW_KEYS + WIDE + HEADERS),
+    *(LINEAR + ATTENTION + TURNS + STEPPED + FEW_KEYS + WIDE + HEADERS),
 ]

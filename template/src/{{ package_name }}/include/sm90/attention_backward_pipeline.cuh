@@ -10,9 +10,14 @@
 //   compute_p            P^T, from k q^T and the LSEs
 //   accumulate_grad_v    grad_v += P^T grad, with P^T from registers
 //   compute_ds           dS^T, from P^T, v grad^T and the deltas
-//   accumulate_grad_k    grad_k += dS^T q, with dS^T from registers; and dS^T to shared memory
-//   multiply_grad_q      a 64 x 64 part of the iteration's dS k, over all keys of the block
-//   store_grad_q         that part to shared memory, for the reduce-add
+//   store_ds             dS^T to shared memory
+//   accumulate           grad_k += dS^T q, with dS^T from registers
+//   multiply_columns     the consumer's share of the iteration's dS k, over all keys of the block
+//   store_grad_q         that share to shared memory, for the reduce-add
+//
+// Heads of 64 have an iteration of 128 queries, of which a consumer multiplies dS of 64 with keys; heads of 128 have
+// one of 64, and a consumer multiplies with half of the keys' columns. For heads of 96 an iteration is two steps of 64
+// queries, since registers hold the scores of so many.
 //
 // prepare_rows runs before, convert_tile after; each of the three is launched while the one before it runs. With an
 // OrderedTile, blocks add to grad_q in a fixed order: see attention_turns.cuh. With a SingleTile, which has all keys,
@@ -62,23 +67,27 @@ struct KernelTraits {
   // Which gradients the block computes, beside that of queries, which comes with that of keys.
   static constexpr bool kHasGradK = Tile::kGradients != Gradients::kOfValues;
   static constexpr bool kHasGradV = Tile::kGradients != Gradients::kOfKeys;
+  // The columns of their tiles in shared memory: those past D or V are zeros, which no product reads.
+  static constexpr int kLoadedD = (D + kPanel - 1) / kPanel * kPanel, kLoadedV = (V + kPanel - 1) / kPanel * kPanel;
   static constexpr int kConsumers = Tile::kConsumers, kKeys = kConsumers * kWgmmaRows, kRows = Tile::kRows;
   static constexpr int kQueryStages = Tile::kQueryStages, kGradStages = Tile::kGradStages;
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
-  static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kRowsBytes = kTileBytes<kRows, D>;
-  static constexpr int kValuesBytes = kTileBytes<kKeys, V>, kGradsBytes = kTileBytes<kRows, V>;
+  // An iteration is one step or several, whose queries are loaded apart.
+  static constexpr int kStepRows = Tile::kStepRows, kSteps = kRows / kStepRows;
+  static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kRowsBytes = kTileBytes<kStepRows, D>;
+  static constexpr int kValuesBytes = kTileBytes<kKeys, V>, kGradsBytes = kTileBytes<kStepRows, V>;
   static constexpr int kDsBytes = kTileBytes<kKeys, kRows>;
-  // grad_q is laid out in parts of 64 x 64 elements. In an iteration a consumer computes its share: one part or, of
-  // wide heads, some panels. Elements are float32 or, of a SingleTile, as the output has them.
-  static constexpr int kPart = kWgmmaRows * kPanel;
-  static constexpr int kShare = kRows * D / kConsumers, kShareBytes = kShare * (Tile::kSingle ? 2 : sizeof(float));
-  static constexpr int kRowParts = kRows / kWgmmaRows;  // Parts along the rows; the others are along the dimensions.
+  // In an iteration a consumer computes its share of grad_q: 64 rows if there are so many for each, or some columns.
+  // Elements are float32 or, of a SingleTile, as the output has them, in whole panels.
+  static constexpr bool kSharesRows = kRows == kConsumers * kWgmmaRows;
+  static constexpr int kShareColumns = kSharesRows ? D : D / kConsumers, kShare = kWgmmaRows * kShareColumns;
+  static constexpr int kShareBytes = Tile::kSingle ? kTileBytes<kWgmmaRows, kShareColumns> : kShare * sizeof(float);
   // Whether each consumer leaves its share in shared memory, for a warp to add; and whether a warp either adds shares
   // or, of an ordered backward, says when consumers may.
   static constexpr bool kStagesShares = kHasGradK && !Tile::kAddsRegisters;
   static constexpr bool kHasAdder = kStagesShares || (kHasGradK && Tile::kOrdered);
   static constexpr int kSumRows = D > 128 ? kWgmmaRows : kKeys;  // Rows of a split's sums that a block adds up.
-  static constexpr int kStats = 2 * kRows, kStatsBytes = kStats * sizeof(float);  // LSEs and deltas of a tile.
+  static constexpr int kStats = 2 * kStepRows, kStatsBytes = kStats * sizeof(float);  // LSEs and deltas of a step.
   // Offsets in shared memory: keys, values, the rings of queries and gradients, dS^T, the shares of grad_q, and the
   // ring of row statistics, whose stages are those of the queries. The gradient of values alone needs no values.
   static constexpr int kValuesOffset = kKeysBytes, kQueriesOffset = kValuesOffset + (kHasGradK ? kValuesBytes : 0);
@@ -87,7 +96,8 @@ struct KernelTraits {
   static constexpr int kSharesOffset = kDsOffset + Tile::kDsTiles * kDsBytes;
   static constexpr int kStatsOffset = kSharesOffset + (kStagesShares ? kConsumers * kShareBytes : 0);
   static constexpr int kBytes = kStatsOffset + kQueryStages * kStatsBytes + kSwizzleAlignment;
-  static_assert(Tile::kGradients != Gradients::kAll || kShare == kPart, "a consumer's share of grad_q is one part");
+  static_assert(kSharesRows || kRows == kWgmmaRows, "a consumer computes 64 rows of grad_q");
+  static_assert(kSteps == 1 || kStepRows == kWgmmaRows, "a consumer computes grad_q of one of several steps");
   static_assert(Tile::kBlocks * (kBytes + 1024) <= 227 * 1024, "more shared memory than a multiprocessor has");
 };
 
@@ -207,6 +217,8 @@ struct Rings<kStages, kStages> : RingPosition<kStages> {
 // Named barriers: of all consumers; of each consumer with the warp that issues the reduce-adds, for its share of grad_q
 // being full and empty (or added, and to be added, where consumers add); and of each consumer alone.
 constexpr int kConsumersBarrier = 1, kShareFull = 2, kShareEmpty = 4, kWarpgroupBarrier = 6;
+// Likewise, of all consumers: a step's dS^T is written, and no longer read.
+constexpr int kDsFull = 8, kDsEmpty = 10;
 constexpr int kWarp = 32;
 
 // For one thread of the producer warpgroup.
@@ -219,50 +231,61 @@ __device__ void produce(
     const Iterations<Tile>& iterations,
     const KeyTile<typename Sequences::Sequence>& key_tile) {
   using Traits = KernelTraits<Tile>;
-  constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D;
+  constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys;
   Rings<Tile::kQueryStages, Tile::kGradStages> rings;
   auto rows = iterations.first();
-  for (int step = 0; step < iterations.count; ++step, rings.advance(), iterations.advance(rows)) {
-    const int first_row = rows.tile * kRows;
-    const auto sequence = key_tile.sequence;  // A copy, which is not read again for each of the loads.
-    if (step == 0) {
-      barriers.full_keys.arrive_expecting(Traits::kKeysBytes);
-      load_panels<kKeys, D>(
-          shared, tensors.k, sequence.keys(), key_tile.head, key_tile.tile * kKeys, barriers.full_keys);
+  for (int iteration = 0; iteration < iterations.count; ++iteration, iterations.advance(rows)) {
+#pragma unroll 1
+    for (int step = 0; step < Traits::kSteps; ++step, rings.advance()) {
+      const int first_row = rows.tile * kRows + step * Traits::kStepRows;
+      const auto sequence = key_tile.sequence;  // A copy, which is not read again for each of the loads.
+      const bool is_first = iteration + step == 0;
+      if (is_first) {
+        barriers.full_keys.arrive_expecting(Traits::kKeysBytes);
+        load_panels<kKeys, Traits::kLoadedD>(
+            shared, tensors.k, sequence.keys(), key_tile.head, key_tile.tile * kKeys, barriers.full_keys);
+      }
+      MBarrier& full_queries = barriers.full_queries[rings.query_stage()];
+      barriers.empty_queries[rings.query_stage()].wait(rings.query_parity() ^ 1);
+      full_queries.arrive_expecting(Traits::kRowsBytes + Traits::kStatsBytes);
+      char* queries = shared + Traits::kQueriesOffset + rings.query_stage() * Traits::kRowsBytes;
+      load_panels<Traits::kStepRows, Traits::kLoadedD>(
+          queries, tensors.q, sequence.queries(), rows.head, first_row, full_queries);
+      const int64_t tile = Sequences::tile_index(p, sequence, rows.head, rows.tile, kRows);
+      const float* source = p.delta + (tile * Traits::kSteps + step) * Traits::kStats;
+      char* stats = shared + Traits::kStatsOffset + rings.query_stage() * Traits::kStatsBytes;
+      tma_load_bytes(stats, source, Traits::kStatsBytes, full_queries);
+      if (Traits::kHasGradK && is_first) {
+        barriers.full_values.arrive_expecting(Traits::kValuesBytes);
+        load_panels<kKeys, Traits::kLoadedV>(
+            shared + Traits::kValuesOffset,
+            tensors.v,
+            sequence.keys(),
+            key_tile.head,
+            key_tile.tile * kKeys,
+            barriers.full_values);
+      }
+      MBarrier& full_grads = barriers.full_grads[rings.grad_stage()];
+      barriers.empty_grads[rings.grad_stage()].wait(rings.grad_parity() ^ 1);
+      full_grads.arrive_expecting(Traits::kGradsBytes);
+      char* grads = shared + Traits::kGradsOffset + rings.grad_stage() * Traits::kGradsBytes;
+      load_panels<Traits::kStepRows, Traits::kLoadedV>(
+          grads, tensors.grad, sequence.queries(), rows.head, first_row, full_grads);
     }
-    MBarrier& full_queries = barriers.full_queries[rings.query_stage()];
-    barriers.empty_queries[rings.query_stage()].wait(rings.query_parity() ^ 1);
-    full_queries.arrive_expecting(Traits::kRowsBytes + Traits::kStatsBytes);
-    char* queries = shared + Traits::kQueriesOffset + rings.query_stage() * Traits::kRowsBytes;
-    load_panels<kRows, D>(queries, tensors.q, sequence.queries(), rows.head, first_row, full_queries);
-    const float* source = p.delta + Sequences::tile_index(p, sequence, rows.head, rows.tile, kRows) * Traits::kStats;
-    char* stats = shared + Traits::kStatsOffset + rings.query_stage() * Traits::kStatsBytes;
-    tma_load_bytes(stats, source, Traits::kStatsBytes, full_queries);
-    if (Traits::kHasGradK && step == 0) {
-      barriers.full_values.arrive_expecting(Traits::kValuesBytes);
-      load_panels<kKeys, Traits::V>(
-          shared + Traits::kValuesOffset,
-          tensors.v,
-          sequence.keys(),
-          key_tile.head,
-          key_tile.tile * kKeys,
-          barriers.full_values);
-    }
-    MBarrier& full_grads = barriers.full_grads[rings.grad_stage()];
-    barriers.empty_grads[rings.grad_stage()].wait(rings.grad_parity() ^ 1);
-    full_grads.arrive_expecting(Traits::kGradsBytes);
-    char* grads = shared + Traits::kGradsOffset + rings.grad_stage() * Traits::kGradsBytes;
-    load_panels<kRows, Traits::V>(grads, tensors.grad, sequence.queries(), rows.head, first_row, full_grads);
   }
 }
 
-// For one warp of the producer warpgroup: stores a part of grad_q of a single tile.
+// For one warp of the producer warpgroup: stores a consumer's share of grad_q of a single tile.
 template <typename Traits, typename Tensors, typename Sequence, typename RowTile>
-__device__ void store_part(
-    const Tensors& tensors, const Sequence& sequence, const RowTile& rows, int part, const char* source) {
-  const int row = rows.tile * Traits::kRows + part % Traits::kRowParts * kWgmmaRows;
-  const int column = part / Traits::kRowParts * kPanel;
-  tma_store(tensors.grad_q.map, source, tensors.grad_q.coordinates(sequence.queries(), rows.head, row, column));
+__device__ void store_share(
+    const Tensors& tensors, const Sequence& sequence, const RowTile& rows, int share, const char* source) {
+  const int row = rows.tile * Traits::kRows + (Traits::kSharesRows ? share * kWgmmaRows : 0);
+  const int first_column = Traits::kSharesRows ? 0 : share * Traits::kShareColumns;
+#pragma unroll
+  for (int column = 0; column < Traits::kShareColumns; column += kPanel, source += kPanelBytes<kWgmmaRows>) {
+    const auto place = tensors.grad_q.coordinates(sequence.queries(), rows.head, row, first_column + column);
+    tma_store(tensors.grad_q.map, source, place);
+  }
 }
 
 // How many blocks of an ordered backward add to the tile of queries from first_row on before the one with this key.
@@ -314,7 +337,7 @@ __device__ void reduce_grad_q(
         float* target = accum + part * Traits::kShare;
         const char* source = shared + Traits::kSharesOffset + part * Traits::kShareBytes;
         if constexpr (kStores) {
-          store_part<Traits>(tensors, key_tile.sequence, rows, part, source);
+          store_share<Traits>(tensors, key_tile.sequence, rows, part, source);
         } else if (kTakesTurns && turn.is_first()) {
           tma_store_bytes(target, source, Traits::kShareBytes);
         } else {
@@ -323,9 +346,14 @@ __device__ void reduce_grad_q(
         tma_store_commit();
       }
     }
+    if (Traits::kConsumers > 1) {
+      if (leads) tma_store_wait_read<1>();
+      __syncwarp();
+      named_barrier_arrive(kShareEmpty, kThreads);
+    }
     if (leads) tma_store_wait_read<0>();
     __syncwarp();
-    for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kThreads);
+    named_barrier_arrive(kShareEmpty + Traits::kConsumers - 1, kThreads);
     if (kTakesTurns && leads) turn.pass();
   }
 }
@@ -372,7 +400,7 @@ __device__ void let_consumers_add(
 template <typename T, typename Tile>
 struct Keys {
   using Traits = KernelTraits<Tile>;
-  static constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D, V = Traits::V;
+  static constexpr int kRows = Traits::kStepRows, kKeys = Traits::kKeys, D = Traits::D, V = Traits::V;
   float grad_k[D / 2], grad_v[V / 2];  // Of wide heads, the block uses one of them.
   float weights[kRows / 2], ds[kRows / 2];
 
@@ -458,8 +486,12 @@ struct Keys {
     round_to<T>(rounded, ds);
     accumulate(grad_k, rounded, q);
     if constexpr (Tile::kDsTiles == 1) named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);
-    store_rows<T, kKeys>(tile, consumer * kWgmmaRows, rounded);
+    store_ds(rounded, tile);
     fence_async_shared();
+  }
+
+  __device__ __forceinline__ void store_ds(const uint32_t (&rounded)[kRows / 16][4], char* tile) const {
+    store_rows<T, kKeys>(tile, consumer * kWgmmaRows, rounded);
   }
 
   // compute_ds: in place of v grad^T.
@@ -483,20 +515,6 @@ struct Keys {
         ds[n * 4 + i] *= score.derivative_at(weights[n * 4 + i], i % 2 ? pair.y : pair.x);
       }
     }
-  }
-
-  __device__ __forceinline__ void multiply_grad_q(
-      float (&part)[kPanel / 2], const char* ds_tile, const char* keys) const {
-    const int rows = consumer % Traits::kRowParts, panel = consumer / Traits::kRowParts;
-    const uint64_t a = wgmma_operand(ds_tile + rows * kPanelBytes<kKeys>);
-    const uint64_t b = wgmma_operand(keys + panel * kPanelBytes<kKeys>);
-    wgmma_pin(part);
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kKeys; step += kWgmmaDepth) {
-      wgmma<T, Transposed::kBoth>(part, a + skip_rows(step), b + skip_rows(step), step > 0);
-    }
-    wgmma_commit();
   }
 
   // A consumer's share of grad_q of wide heads: kWhole panels and, where their number is odd, half of the columns of
@@ -539,22 +557,22 @@ struct Keys {
   }
 
   // In the order of registers and threads, which convert_tile undoes; of a single tile as grad_q has it.
-  __device__ __forceinline__ void store_grad_q(
-      char* shared, float (&part)[kPanel / 2], float scale, bool single) const {
-    char* tile = shared + Traits::kSharesOffset + consumer * Traits::kShareBytes;
+  template <int kSize>
+  __device__ __forceinline__ void store_grad_q(char* shared, float (&sums)[kSize], float scale, bool single) const {
+    char* share = shared + Traits::kSharesOffset + consumer * Traits::kShareBytes;
     named_barrier_sync(kShareEmpty + consumer, kWarpgroup + kWarp);
     if (single) {
 #pragma unroll
-      for (int i = 0; i < kPanel / 2; ++i) part[i] *= scale;
-      uint32_t rounded[kPanel / 16][4];
-      round_to<T>(rounded, part);
-      store_rows<T, kWgmmaRows>(tile, 0, rounded);
+      for (int i = 0; i < kSize; ++i) sums[i] *= scale;
+      uint32_t rounded[kSize / 8][4];
+      round_to<T>(rounded, sums);
+      store_rows<T, kWgmmaRows>(share, 0, rounded);
     } else {
-      float4* target = reinterpret_cast<float4*>(tile);
+      float4* target = reinterpret_cast<float4*>(share);
 #pragma unroll
-      for (int n = 0; n < kPanel / 8; ++n) {
+      for (int n = 0; n < kSize / 4; ++n) {
         target[n * kWarpgroup + threadIdx.x % kWarpgroup] = {
-            part[4 * n], part[4 * n + 1], part[4 * n + 2], part[4 * n + 3]};
+            sums[4 * n], sums[4 * n + 1], sums[4 * n + 2], sums[4 * n + 3]};
       }
     }
     fence_async_shared();
@@ -575,7 +593,7 @@ struct Keys {
     named_barrier_sync(kWarpgroupBarrier + consumer, kWarpgroup);
     if (threadIdx.x % kWarpgroup == 0) {
 #pragma unroll
-      for (int panel = 0; panel < 2 * kSize / kPanel; ++panel) {
+      for (int panel = 0; panel * kPanel < 2 * kSize; ++panel) {
         const int first_row = key_tile.tile * kKeys + row;
         const auto target = tensor.coordinates(key_tile.sequence.keys(), key_tile.head, first_row, panel * kPanel);
         tma_store(tensor.map, tile + panel * kPanelBytes<kKeys> + row * kSwizzleRow, target);
@@ -587,25 +605,59 @@ struct Keys {
   // The epilogue of a split: leaves a gradient for convert_tile to add up.
   template <int kSize>
   __device__ __forceinline__ void store_sums(float* tile, const float (&acc)[kSize]) const {
+    float4* target = reinterpret_cast<float4*>(tile + consumer * kWgmmaRows * 2 * kSize);
 #pragma unroll
-    for (int panel = 0; panel < 2 * kSize / kPanel; ++panel) {
-      float4* target = reinterpret_cast<float4*>(tile + (panel * Traits::kConsumers + consumer) * Traits::kPart);
-#pragma unroll
-      for (int n = 0; n < kPanel / 8; ++n) {
-        const float* values = acc + panel * kPanel / 2 + 4 * n;
-        target[n * kWarpgroup + threadIdx.x % kWarpgroup] = {values[0], values[1], values[2], values[3]};
-      }
+    for (int n = 0; n < kSize / 4; ++n) {
+      target[n * kWarpgroup + threadIdx.x % kWarpgroup] = {acc[4 * n], acc[4 * n + 1], acc[4 * n + 2], acc[4 * n + 3]};
     }
   }
 };
 
-// Where a split leaves its sums for a tile of keys: grad_k, then grad_v, each in parts of 64 x 64, panel by panel.
+// Where a split leaves its sums for a tile of keys: grad_k, then grad_v, each for one consumer's keys after the
+// other's, in the order of registers and threads.
 template <typename Traits, typename Backward>
 __device__ float* split_sums(const Backward& p, int64_t tile, int split) {
   return p.split_sums + (tile * p.group_splits + split) * Traits::kKeys * (Traits::D + Traits::V);
 }
 
-// What a consumer reads in an iteration.
+// dS^T of an iteration in shared memory, as a consumer sees it: panels of 64 queries, for the keys of all consumers. If
+// there is one step, iterations alternate between two tiles: once all consumers have written one, none reads the other.
+// If there are several, each writes a panel, from which one consumer computes its share of grad_q; barriers of each
+// panel let consumers be half an iteration apart.
+template <typename Tile>
+struct DsTile {
+  using Traits = KernelTraits<Tile>;
+  static constexpr bool kOneStep = Traits::kSteps == 1;
+  static constexpr int kThreads = Traits::kConsumers * kWarpgroup;
+  char* tile;
+  int consumer;
+  bool was_read;  // By the iteration before.
+
+  __device__ DsTile(char* shared, int consumer, int iteration)
+      : tile(shared + Traits::kDsOffset + (kOneStep ? iteration % 2 * Traits::kDsBytes : 0)),
+        consumer(consumer),
+        was_read(iteration > 0) {}
+
+  __device__ char* panel(int step) const { return tile + step * kPanelBytes<Traits::kKeys>; }
+  __device__ const char* own_panel() const { return panel(Traits::kSharesRows ? consumer : 0); }
+  // Of the keys, the first that the consumer multiplies with.
+  __device__ int own_column() const { return Traits::kSharesRows ? 0 : consumer * Traits::kShareColumns; }
+
+  __device__ void wait_until_empty(int step) const {
+    if (was_read && consumer != step) named_barrier_sync(kDsEmpty + step, kThreads);
+  }
+  __device__ void say_full(int step) const {
+    if (!kOneStep && consumer != step) named_barrier_arrive(kDsFull + step, kThreads);
+    // The whole warpgroup has read the row statistics.
+    if (step + 1 < Traits::kSteps) named_barrier_sync(kWarpgroupBarrier + consumer, kWarpgroup);
+  }
+  __device__ void wait_until_full() const {
+    named_barrier_sync(kOneStep ? kConsumersBarrier : kDsFull + consumer, kThreads);
+  }
+  __device__ void say_empty() const { named_barrier_arrive(kDsEmpty + consumer, kThreads); }
+};
+
+// What a consumer reads in a step.
 template <typename Tile>
 struct Operands {
   using Traits = KernelTraits<Tile>;
@@ -619,10 +671,10 @@ struct Operands {
         q(shared + Traits::kQueriesOffset + query_stage * Traits::kRowsBytes),
         grad(shared + Traits::kGradsOffset + grad_stage * Traits::kGradsBytes),
         lse(reinterpret_cast<const float*>(shared + Traits::kStatsOffset + query_stage * Traits::kStatsBytes)),
-        delta(lse + Traits::kRows) {}
+        delta(lse + Traits::kStepRows) {}
 };
 
-// One iteration of a consumer.
+// One iteration of a consumer: its steps, and then its share of grad_q, to which every consumer's dS^T contributes.
 template <typename T, typename Tile>
 __device__ __forceinline__ void iterate(
     Keys<T, Tile>& keys,
@@ -630,41 +682,77 @@ __device__ __forceinline__ void iterate(
     const Mask& mask,
     char* shared,
     Barriers<Tile>& barriers,
-    const Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
-    int step,
+    Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
+    int iteration,
     int first_key,
     int first_row) {
   using Traits = KernelTraits<Tile>;
-  const Operands<Tile> operands(shared, rings);
-  char* ds_tile = shared + Traits::kDsOffset + step % 2 * Traits::kDsBytes;
-
-  barriers.full_queries[operands.query_stage].wait(rings.query_parity());
-  keys.template multiply_transposed<Traits::D>(keys.weights, shared, operands.q);
-  barriers.full_grads[operands.grad_stage].wait(rings.grad_parity());
-  keys.template multiply_transposed<Traits::V>(keys.ds, shared + Traits::kValuesOffset, operands.grad);
-  wgmma_wait<1>();
-  wgmma_pin(keys.weights);
-  keys.compute_p(score, mask, operands.lse, first_key, first_row);
-
-  if constexpr (Tile::kValuesFirst) keys.accumulate_grad_v(operands.grad);
-  wgmma_wait<Tile::kValuesFirst ? 1 : 0>();
-  wgmma_pin(keys.ds);
-  keys.compute_ds(score, operands.lse, operands.delta);
-  if constexpr (!Tile::kValuesFirst) keys.accumulate_grad_v(operands.grad);
-  keys.accumulate_grad_k(operands.q, ds_tile);
-  // Now all of dS^T has been written. The next iteration may overwrite the other buffer: every consumer has waited for
-  // the GEMM that read it.
-  named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);
-  float part[kPanel / 2];
-  keys.multiply_grad_q(part, ds_tile, shared);
-  wgmma_wait<1>();
-  wgmma_pin(keys.grad_v);
-  wgmma_pin(keys.grad_k);
-  release(barriers.empty_grads[operands.grad_stage]);
-  release(barriers.empty_queries[operands.query_stage]);
-  wgmma_wait<0>();
-  wgmma_pin(part);
-  keys.store_grad_q(shared, part, score.scale, is_single<Tile>(mask.keys));
+  constexpr int kSteps = Traits::kSteps;
+  constexpr bool kKeysLast = kSteps == 1;  // Whether the GEMM for grad_k comes after that for grad_q.
+  DsTile<Tile> ds_tile(shared, keys.consumer, iteration);
+  int query_stage, grad_stage;  // Of the latest step.
+  const char* q;
+  uint32_t rounded[Tile::kStepRows / 16][4];
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step, rings.advance()) {
+    const Operands<Tile> operands(shared, rings);
+    barriers.full_queries[operands.query_stage].wait(rings.query_parity());
+    keys.template multiply_transposed<Traits::D>(keys.weights, shared, operands.q);
+    barriers.full_grads[operands.grad_stage].wait(rings.grad_parity());
+    keys.template multiply_transposed<Traits::V>(keys.ds, shared + Traits::kValuesOffset, operands.grad);
+    wgmma_wait<1>();
+    wgmma_pin(keys.weights);
+    if (step > 0) {
+      wgmma_pin(keys.grad_k);
+      wgmma_pin(keys.grad_v);
+      release(barriers.empty_grads[grad_stage]);
+      release(barriers.empty_queries[query_stage]);
+    }
+    keys.compute_p(score, mask, operands.lse, first_key, first_row + step * Tile::kStepRows);
+    if constexpr (Tile::kValuesFirst) keys.accumulate_grad_v(operands.grad);
+    wgmma_wait<Tile::kValuesFirst ? 1 : 0>();
+    wgmma_pin(keys.ds);
+    keys.compute_ds(score, operands.lse, operands.delta);
+    round_to<T>(rounded, keys.ds);
+    if constexpr (kKeysLast) {
+      keys.store_ds(rounded, ds_tile.panel(step));
+      if constexpr (!Tile::kValuesFirst) keys.accumulate_grad_v(operands.grad);
+    } else {
+      if constexpr (!Tile::kValuesFirst) keys.accumulate_grad_v(operands.grad);
+      keys.accumulate(keys.grad_k, rounded, operands.q);
+      ds_tile.wait_until_empty(step);
+      keys.store_ds(rounded, ds_tile.panel(step));
+    }
+    fence_async_shared();
+    ds_tile.say_full(step);
+    query_stage = operands.query_stage;
+    grad_stage = operands.grad_stage;
+    q = operands.q;
+  }
+  ds_tile.wait_until_full();
+  float sums[Traits::kShareColumns / 2];
+  keys.multiply_columns(sums, ds_tile.own_panel(), shared, ds_tile.own_column());
+  if constexpr (kKeysLast) {
+    keys.accumulate(keys.grad_k, rounded, q);
+    wgmma_wait<1>();
+    wgmma_pin(keys.grad_v);
+    wgmma_pin(sums);
+    release(barriers.empty_grads[grad_stage]);
+    keys.store_grad_q(shared, sums, score.scale, is_single<Tile>(mask.keys));
+    wgmma_wait<0>();
+    wgmma_pin(keys.grad_k);
+    release(barriers.empty_queries[query_stage]);
+  } else {
+    wgmma_wait<1>();
+    wgmma_pin(keys.grad_v);
+    wgmma_pin(keys.grad_k);
+    release(barriers.empty_grads[grad_stage]);
+    release(barriers.empty_queries[query_stage]);
+    wgmma_wait<0>();
+    wgmma_pin(sums);
+    ds_tile.say_empty();
+    keys.store_grad_q(shared, sums, score.scale, is_single<Tile>(mask.keys));
+  }
 }
 
 // The same for the gradients of wide keys and of queries. Without room in shared memory, the latter are added to their
@@ -731,7 +819,7 @@ __device__ __forceinline__ void accumulate_values(
     const Iterations<Tile>& iterations,
     int first_key) {
   Rings<Tile::kQueryStages, Tile::kGradStages> rings, before;  // Of this iteration, and of the one before.
-  uint32_t weights[Tile::kRows / 16][4];
+  uint32_t weights[Tile::kStepRows / 16][4];
   auto rows = iterations.first();
 
   // The parts of an iteration.
@@ -800,7 +888,7 @@ __device__ void consume(
       Rings<Tile::kQueryStages, Tile::kGradStages> rings;
       auto rows = iterations.first();
 #pragma unroll 1
-      for (int step = 0; step < iterations.count; ++step, rings.advance(), iterations.advance(rows)) {
+      for (int step = 0; step < iterations.count; ++step, iterations.advance(rows)) {
         const int first_row = rows.tile * Traits::kRows;
         if constexpr (Tile::kGradients == Gradients::kAll) {
           iterate(keys, p.score, mask, shared, barriers, rings, step, first_key, first_row);
@@ -810,6 +898,7 @@ __device__ void consume(
             return p.grad_q_accum + tile * Traits::kRows * Traits::D;
           };
           iterate_of_keys(keys, p.score, mask, shared, barriers, rings, first_key, first_row, accum_of);
+          rings.advance();
         }
       }
     }
@@ -900,7 +989,7 @@ __device__ void backward_block(
   if constexpr (Sequences::kRagged) {
     // Producers have too few registers, and so have consumers of large tiles or wide heads: they read it again wherever
     // they need it.
-    constexpr bool kConsumersRead = Tile::kAddsRegisters || Tile::kRows > 64;
+    constexpr bool kConsumersRead = Tile::kAddsRegisters || Tile::kStepRows > 64;
     __shared__ BlockWork<Tile, Sequences> kept;
     if (threadIdx.x == 0) kept = work;
     __syncthreads();
@@ -942,7 +1031,7 @@ __device__ int tile_of_block(const Backward& p) {
 constexpr int kPrepareThreads = 128, kPrepareSteps = 2;
 template <typename Tile>
 constexpr int kDeltaLanes =
-    std::min(Tile::kValueDims / 8, 16);  // Threads of a row: 16 bytes each, up to 128 dimensions.
+    Tile::kValueDims > 64 ? 16 : 8;  // Threads of a row: 16 bytes each, up to 128 dimensions.
 template <typename Tile>
 constexpr int kPrepareRows = kPrepareSteps * kPrepareThreads / kDeltaLanes<Tile>;  // Rows of a block.
 
@@ -955,7 +1044,7 @@ __device__ void clear_grad_q(float* accum, int64_t tile, int part) {
   for (int i = 0; i < kElements / 4 / kPrepareThreads; ++i) target[i * kPrepareThreads + threadIdx.x] = {0, 0, 0, 0};
 }
 
-// Writes the row statistics: for each tile of queries the LSEs, then the deltas of its rows. Rows past the last get an
+// Writes the row statistics: for each step's queries the LSEs, then the deltas of its rows. Rows past the last get an
 // LSE of infinity, so that their weights are 0. Also zeros what the accumulator of grad_q needs: its values or, of an
 // ordered backward, the progress.
 template <typename T, typename Tile, typename Sequences>
@@ -1001,28 +1090,29 @@ __device__ void prepare_rows(const typename Sequences::Backward& p) {
     if (lane != 0) continue;
     const int row = row_of(step);
     const bool has_query = row < rows.count;
-    float* stats = p.delta + tile * KernelTraits<Tile>::kStats + row;
+    constexpr int kStepRows = KernelTraits<Tile>::kStepRows;
+    float* stats = p.delta + 2 * (tile * kRows + row / kStepRows * kStepRows) + row % kStepRows;
     stats[0] = has_query ? p.lse[rows.number(p) + row] : INFINITY;
-    stats[kRows] = sums[step] - (has_query && p.grad_lse ? p.grad_lse[rows.number(p) + row] : 0);
+    stats[kStepRows] = sums[step] - (has_query && p.grad_lse ? p.grad_lse[rows.number(p) + row] : 0);
   }
 }
 
 // Adds up `count` tiles of kTileRows rows and kDims dimensions in float32, each `step` elements after the one before,
-// scales and rounds the sums, and brings them from the order of store_grad_q to that of the tensor. A tile's parts are
-// kPartStep parts apart.
-template <typename T, typename Tile, int kTileRows, int kDims, int kPartStep, typename Rows>
+// scales and rounds the sums, and brings them from the order of store_grad_q to that of the tensor.
+template <typename T, typename Tile, int kTileRows, int kDims, typename Rows>
 __device__ void convert_sums(
     const float* sums, int count, int64_t step, float scale, const View& view, const Rows& rows, int dim, char* tile) {
-  using Traits = KernelTraits<Tile>;
-  constexpr int kThreads = Traits::kConsumers * kWarpgroup, kChunks = kDims * 2 / kSwizzleChunk;
-  constexpr int kRowParts = kTileRows / kWgmmaRows, kParts = kRowParts * kDims / kPanel;
+  constexpr int kConsumers = KernelTraits<Tile>::kConsumers, kThreads = kConsumers * kWarpgroup;
+  // A warpgroup converts 64 rows of so many columns at a time.
+  constexpr int kColumns = kDims % kPanel == 0 ? kPanel : kDims, kColumnParts = kDims / kColumns;
+  constexpr int kParts = kTileRows / kWgmmaRows * kColumnParts, kChunks = kDims * 2 / kSwizzleChunk;
 #pragma unroll
-  for (int part = threadIdx.x / kWarpgroup; part < kParts; part += Traits::kConsumers) {
-    float acc[kPanel / 2] = {};
+  for (int part = threadIdx.x / kWarpgroup; part < kParts; part += kConsumers) {
+    float acc[kColumns / 2] = {};
     for (int i = 0; i < count; ++i) {
-      const float4* source = reinterpret_cast<const float4*>(sums + i * step + part * kPartStep * Traits::kPart);
+      const float4* source = reinterpret_cast<const float4*>(sums + i * step + part * kWgmmaRows * kColumns);
 #pragma unroll
-      for (int n = 0; n < kPanel / 8; ++n) {
+      for (int n = 0; n < kColumns / 8; ++n) {
         const float4 values = source[n * kWarpgroup + threadIdx.x % kWarpgroup];
         acc[4 * n] += values.x;
         acc[4 * n + 1] += values.y;
@@ -1031,10 +1121,11 @@ __device__ void convert_sums(
       }
     }
 #pragma unroll
-    for (int i = 0; i < kPanel / 2; ++i) acc[i] *= scale;
-    uint32_t rounded[kPanel / 16][4];
+    for (int i = 0; i < kColumns / 2; ++i) acc[i] *= scale;
+    uint32_t rounded[kColumns / 16][4];
     round_to<T>(rounded, acc);
-    store_rows<T, kTileRows>(tile + part / kRowParts * kPanelBytes<kTileRows>, part % kRowParts * kWgmmaRows, rounded);
+    const int column_part = part % kColumnParts, row = part / kColumnParts * kWgmmaRows;
+    store_rows<T, kTileRows>(tile + column_part * kPanelBytes<kTileRows>, row, rounded);
   }
   __syncthreads();
   T* target = static_cast<T*>(view.data) + rows.offset(view);
@@ -1057,7 +1148,7 @@ __device__ void convert_tile(const typename Sequences::Backward& p, int64_t quer
   using Traits = KernelTraits<Tile>;
   constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D, V = Traits::V;
   constexpr int kSumRows = Traits::kSumRows, kSteps = kKeys / kSumRows, kStep = kKeys * (D + V);
-  __shared__ alignas(kSwizzleAlignment) char tile[std::max(Traits::kRowsBytes, kTileBytes<kSumRows, D>)];
+  __shared__ alignas(kSwizzleAlignment) char tile[kTileBytes<std::max(kRows, kSumRows), D>];
   wait_for_kernel_before();
   if (!Tile::kSingle && blockIdx.x < query_tiles) {
     const auto rows = Sequences::template padded_tile<kRows>(p, blockIdx.x);
@@ -1065,7 +1156,7 @@ __device__ void convert_tile(const typename Sequences::Backward& p, int64_t quer
     // Nothing was stored for queries that attend to no key.
     const bool has_keys = Tile::kOrdered ? *Turn::of(p.progress, blockIdx.x, 0).added > 0 : rows.keys > 0;
     const float* sums = p.grad_q_accum + int64_t(blockIdx.x) * kRows * D;
-    convert_sums<T, Tile, kRows, D, 1>(sums, has_keys, 0, p.score.scale, p.grad_q, rows, p.dim, tile);
+    convert_sums<T, Tile, kRows, D>(sums, has_keys, 0, p.score.scale, p.grad_q, rows, p.dim, tile);
     return;
   }
   const int64_t index = (blockIdx.x - query_tiles) / 2, key_tile = index / kSteps;
@@ -1074,13 +1165,15 @@ __device__ void convert_tile(const typename Sequences::Backward& p, int64_t quer
   auto rows = Sequences::template padded_key_tile<kKeys>(p, key_tile);
   rows.first += first * kSumRows;
   rows.count -= first * kSumRows;
-  const float* sums = split_sums<Traits>(p, key_tile, 0) + first * Traits::kPart;
+  const float* tile_sums = split_sums<Traits>(p, key_tile, 0);
   const int splits = p.group_splits;
   const float scale = p.score.scale;
   if (is_v) {
-    convert_sums<T, Tile, kSumRows, V, kSteps>(sums + kKeys * D, splits, kStep, 1, p.grad_v, rows, p.v.dims, tile);
+    const float* sums = tile_sums + kKeys * D + first * kSumRows * V;
+    convert_sums<T, Tile, kSumRows, V>(sums, splits, kStep, 1, p.grad_v, rows, p.v.dims, tile);
   } else {
-    convert_sums<T, Tile, kSumRows, D, kSteps>(sums, splits, kStep, scale, p.grad_k, rows, p.dim, tile);
+    const float* sums = tile_sums + first * kSumRows * D;
+    convert_sums<T, Tile, kSumRows, D>(sums, splits, kStep, scale, p.grad_k, rows, p.dim, tile);
   }
 }
 

@@ -22,10 +22,12 @@ namespace attention::sm90 {
 template <typename Tile>
 int64_t estimated_iterations(const Mask& mask, int64_t heads, int group, int splits, int multiprocessors) {
   constexpr int kKeys = Tile::kKeys;
-  constexpr int64_t kBlock = 1;                // To begin and end a block.
-  constexpr int64_t kSums = Tile::kDims / 32;  // To write a split's sums and read them again.
+  // An iteration of heads of 96 has as many queries as one of heads of 64, and sums and products half as much again.
+  constexpr int kDims = Tile::kDims == 96 ? 64 : Tile::kDims;
+  constexpr int64_t kBlock = 1;          // To begin and end a block.
+  constexpr int64_t kSums = kDims / 32;  // To write a split's sums and read them again.
   // To add up the sums of a tile of keys, by one block, at some 200 GB/s: kAdded splits an iteration.
-  constexpr int64_t kAdded = 1024 / Tile::kDims;
+  constexpr int64_t kAdded = 1024 / kDims;
   const int64_t own = kBlock + (splits > 1 ? kSums + (splits - 1) / kAdded : 0);
   const int query_splits = std::max(splits / group, 1), split_heads = std::max(group / splits, 1);
   int64_t longest = 0, total = 0;

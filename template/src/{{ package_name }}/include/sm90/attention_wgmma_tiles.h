@@ -66,18 +66,20 @@ struct BackwardTile {
   static constexpr int kDims = D, kValueDims = D;
   static constexpr Gradients kGradients = Gradients::kAll;
   static constexpr int kConsumers = kWarpgroups, kKeys = kConsumers * 64;  // 64 keys each.
-  // Queries of a loop iteration: so many that each consumer computes a 64 x 64 part of its grad_q.
-  static constexpr int kRows = kConsumers * 64 * 64 / kDims;
+  // Queries of a loop iteration, and of its steps. Registers hold k q^T and v grad^T of 128 queries where heads have 64
+  // dimensions, else of 64; and a consumer's share of grad_q for 64 rows of heads of up to 96, else for half of each.
+  static constexpr int kRows = kDims > 96 ? 64 : kConsumers * 64, kStepRows = kDims > 64 ? 64 : kRows;
   static constexpr int kQueryStages = Tuned::query_stages, kGradStages = Tuned::grad_stages;
   static constexpr bool kValuesFirst = Tuned::values_first;
   static constexpr int kGroupSplits = Tuned::group_splits;  // See attention_group_splits.h.
   static constexpr int64_t kCacheBytes = int64_t(Tuned::cache_mib) << 20;
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kBlocks = kConsumers == 1 ? 2 : 1;  // Resident blocks of a multiprocessor.
-  using Registers = attention::sm90::Registers<kConsumers, 24, kBlocks>;
+  using Registers = attention::sm90::Registers<kConsumers, kDims == 96 ? 40 : 24, kBlocks>;
   static constexpr bool kOrdered = false, kSingle = false;
   static constexpr bool kFindsSingle = false;  // See MixedTile.
-  static constexpr int kDsTiles = 2;           // Tiles of dS^T in shared memory: of this iteration and the last.
+  // Tiles of dS^T in shared memory: of this iteration and the last.
+  static constexpr int kDsTiles = kRows > kStepRows ? 1 : 2;
   // Whether grad_q is added from registers, not by way of shared memory.
   static constexpr bool kAddsRegisters = false;
 
@@ -111,7 +113,7 @@ struct MixedTile : Tile {
 // that two blocks have each tile of keys. `kInOrder`: of the deterministic backward.
 template <int D, int V, typename Tuned, bool kInOrder, Gradients kBlock>
 struct WideBlockTile : BackwardTile<D, Tuned> {
-  static constexpr int kValueDims = V, kRows = 64;
+  static constexpr int kValueDims = V, kRows = 64, kStepRows = 64;
   static constexpr bool kOrdered = kInOrder;
   static constexpr Gradients kGradients = kBlock;
   static constexpr bool kHasKeys = kBlock == Gradients::kOfKeys;
