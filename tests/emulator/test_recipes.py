@@ -127,7 +127,10 @@ def check_norm(
         close(value, leaves[key].grad, f"gradient of {key}")
 
 
-@pytest.mark.parametrize("rows, n", [(1, 1), (1, 4099), (5, 100), (3, 1032), (2, 5001), (301, 24), (70, 8), (7, 1028), (6, 1365)])
+SWIGLUS = [(1, 1), (1, 4099), (5, 100), (3, 1032), (2, 5001), (301, 24), (70, 8), (7, 1028), (6, 1365)]
+
+
+@pytest.mark.parametrize("rows, n", SWIGLUS)
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=NAMES.get)
 @pytest.mark.parametrize("halves", (False, True), ids=("two", "one"))
 def test_swiglu(compiled, reference, memory, dtype, rows, n, halves):
