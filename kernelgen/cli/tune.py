@@ -67,6 +67,8 @@ def _tune(request: "TuningRequest", options: argparse.Namespace) -> int:
 
     with display.shown(quiet=options.json) as reporter:
         reporter.stage("reading the space", None)
+        if options.chips:
+            return _show_spaces(request, reporter, options)
         task = read_task(request)
         if options.dry_run:
             return _dry_run(request, task, reporter, options)
@@ -113,7 +115,8 @@ def _add_search(parser: Parser) -> None:
     text = "where workers share their trials: a journal's path, a database's URL or grpc://HOST:PORT"
     group.add_argument("--storage", metavar="WHERE", help=text)
     group.add_argument("--resume", action="store_true", help="go on with the tuning that ended before it was done")
-    text = "with --dry-run: the compute capability to reckon with, such as 9.0, where that GPU is not here"
+    text = "with --dry-run: the compute capability to reckon with, such as 9.0, where that GPU is not here; the spaces "
+    text += "alone of several, such as 8.0,9.0, or of all"
     group.add_argument("--chip", metavar="C", help=text)
 
 
@@ -142,13 +145,17 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         parser.error(f"--pictures needs matplotlib; install it with: {sys.executable} -m pip install matplotlib")
     if options.chip and not options.dry_run:
         parser.error("--chip goes with --dry-run; a search measures on the GPUs that are here")
+    options.chips = []
     if options.chip:
         from kernelgen.tune.device_limits import DEVICE_LIMITS, device_limits
 
         if options.device == "cpu":
             parser.error("--chip is a GPU's; leave out --device cpu")
-        if device_limits(options.chip) is None:
-            parser.error(f"--chip {options.chip} is not known; known are {', '.join(DEVICE_LIMITS)}")
+        chips = list(DEVICE_LIMITS) if options.chip == "all" else options.chip.split(",")
+        for chip in chips:
+            if device_limits(chip) is None:
+                parser.error(f"--chip {chip} is not known; known are {', '.join(DEVICE_LIMITS)}, or all of them: all")
+        options.chips = chips if len(chips) > 1 else []
 
 
 def _request(options: argparse.Namespace, home: "Selection", rule: Path | None) -> "TuningRequest":
@@ -167,6 +174,23 @@ def _request(options: argparse.Namespace, home: "Selection", rule: Path | None) 
         thresholds=Thresholds(slower=options.slower / 100, faster=options.faster / 100),
         **{name: getattr(options, name) for name in (*names, "resume", "best", "blocks", "chip")},
     )
+
+
+def _show_spaces(request: "TuningRequest", reporter: "Reporter", options: argparse.Namespace) -> int:
+    """The space on each of several GPUs. Nothing is compiled: for each of them that would take a minute."""
+    from kernelgen.tune import text
+    from kernelgen.tune.task import Task, read_tasks
+
+    answers = []
+    for chip, task in read_tasks(request, options.chips):
+        is_task = isinstance(task, Task)
+        answers.append(task.as_dict() if is_task else {"device": "cuda", "chip": chip, "error": str(task)})
+        if not options.json:
+            print(text.of_task(request, task) if is_task else f"{request.op} on {chip}: {task}", flush=True)
+    reporter.stage("", None)
+    if options.json:
+        print(json.dumps({"chips": answers}))
+    return 0
 
 
 def _dry_run(request: "TuningRequest", task: "Task", reporter: "Reporter", options: argparse.Namespace) -> int:

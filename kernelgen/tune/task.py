@@ -1,11 +1,14 @@
 """What a request means on this machine: the op's search space on one chip, as far as its gates let it pass."""
 
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kernelgen.errors import LabError
 from kernelgen.lab.worker_process import WorkerProcess
-from kernelgen.tune import lab_file
+from kernelgen.tune import lab_file, space
 from kernelgen.tune.errors import TuningError
 from kernelgen.tune.request import TuningRequest
 from kernelgen.tune.space import Space
@@ -66,23 +69,63 @@ def read_task(request: TuningRequest) -> Task:
         LabError: the op has no tunables for the device, or its lab.py has something else than it should.
         TuningError: no point passes the gates.
     """
-    to_worker = {**request.to_worker(), "work": "tune"}
-    with closing(WorkerProcess(request.op, request.python, request.root, to_worker)) as worker:
+    with closing(_worker(request)) as worker:
         gpu = {"capability": request.chip, "alike": []}
         if request.device != "cpu" and request.chip is None:
             gpu = worker.ask("gpu")
-        device = request.device or ("cuda" if gpu["capability"] else "cpu")
-        capability = gpu["capability"] if device == "cuda" else None
-        answer = lab_file.describe(worker.ask, request.op, device, capability, request.backward)
-    space = Space({name: tuple(values) for name, values in answer["tunables"].items()})
+        return _task(request, worker.ask, gpu)
+
+
+def read_tasks(request: TuningRequest, chips: Sequence[str]) -> Iterator[tuple[str, Task | LabError | TuningError]]:
+    """The same for several GPUs that are not here, each with its compute capability; or why it has no such task."""
+    with closing(_worker(request)) as worker:
+        answers = _Answers(worker.ask, request.backward)
+        for chip in chips:
+            try:
+                yield chip, _task(request, answers.ask, {"capability": chip, "alike": []})
+            except (LabError, TuningError) as error:
+                yield chip, error
+
+
+@dataclass
+class _Answers:
+    """A worker's answers. GPUs whose kernels are the same have the same estimates, which are asked for once: of a
+    large space they take half a minute."""
+
+    worker: lab_file.Ask
+    backward: bool
+    tunables: dict[str, Any] = field(default_factory=dict)
+    estimates: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        if do != "estimates":
+            answer = self.worker(do, **arguments)
+            self.tunables = answer.get("tunables", self.tunables)
+            return answer
+        part = space.part(self.tunables, arguments["device"], arguments["capability"], self.backward)
+        key = part, json.dumps([arguments["points"], arguments["cases"]])
+        if key not in self.estimates:
+            self.estimates[key] = self.worker(do, **arguments)
+        return self.estimates[key]
+
+
+def _worker(request: TuningRequest) -> WorkerProcess:
+    return WorkerProcess(request.op, request.python, request.root, {**request.to_worker(), "work": "tune"})
+
+
+def _task(request: TuningRequest, ask: lab_file.Ask, gpu: dict[str, Any]) -> Task:
+    device = request.device or ("cuda" if gpu["capability"] else "cpu")
+    capability = gpu["capability"] if device == "cuda" else None
+    answer = lab_file.describe(ask, request.op, device, capability, request.backward)
+    points = Space({name: tuple(values) for name, values in answer["tunables"].items()})
     chip = (gpu["capability"] or "no GPU") if device == "cuda" else answer["cpu"]
     shape_classes = [ShapeClass(**facts) for facts in answer["classes"]]
     left_out, apart = answer["left_out"], answer["apart"]
-    task = Task(device, chip, gpu["alike"], space, shape_classes, left_out, apart, answer["torch"])
+    task = Task(device, chip, gpu["alike"], points, shape_classes, left_out, apart, answer["torch"])
     if not task.to_search():
         reasons = "; ".join(
             f"{gate}: {rejected['count']}, such as {rejected['examples'][0]['text']}"
             for gate, rejected in shape_classes[0].rejected.items()
         )
-        raise TuningError(f"The gates leave none of the {space.size} points of {request.op} ({reasons}).")
+        raise TuningError(f"The gates leave none of the {points.size} points of {request.op} ({reasons}).")
     return task

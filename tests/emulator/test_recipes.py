@@ -127,7 +127,10 @@ def check_norm(
         close(value, leaves[key].grad, f"gradient of {key}")
 
 
-@pytest.mark.parametrize("rows, n", [(1, 1), (5, 100), (3, 1032), (2, 5001), (301, 24), (70, 8), (7, 1028), (6, 1365)])
+SWIGLUS = [(1, 1), (1, 4099), (5, 100), (3, 1032), (2, 5001), (301, 24), (70, 8), (7, 1028), (6, 1365)]
+
+
+@pytest.mark.parametrize("rows, n", SWIGLUS)
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=NAMES.get)
 @pytest.mark.parametrize("halves", (False, True), ids=("two", "one"))
 def test_swiglu(compiled, reference, memory, dtype, rows, n, halves):
@@ -194,6 +197,18 @@ def test_linear_activation_of_unaligned_rows(compiled, reference, memory, path, 
     y = memory.empty(m, n, dtype=dtype)
     compiled("linear_activation")(f"{path}_{NAMES[dtype]}", x, weight, None, y, None, m, n, k)
     close(y, reference("linear_activation").linear_activation(x.double(), weight.double(), None, "gelu_tanh"))
+
+
+@pytest.mark.parametrize("n", [96 * 64 - 70, 96 * 64 - 5, 300 * 128 - 5], ids=["small", "medium", "large"])
+def test_linear_activation_without_tensor_cores(compiled, reference, memory, n):
+    """By each of the plain kernel's tiles, of which the number of columns decides."""
+    m, k = 3, 37
+    x, weight, bias = memory.copy(random(m, k)), memory.copy(random(n, k) / math.sqrt(k)), memory.copy(random(n))
+    y, z = memory.empty(m, n), memory.empty(m, n)
+    compiled("linear_activation")("plain_float32", x, weight, bias, y, z, m, n, k)
+    exact_inputs = [t.double() for t in (x, weight, bias)]
+    close(z, reference("linear_activation").linear_activation(*exact_inputs, "none"))
+    close(y, reference("linear_activation").linear_activation(*exact_inputs, "gelu_tanh"))
 
 
 # Rows of W and of x in eights of a warp's tile, as the entries have them; warps; elements past an aligned address.

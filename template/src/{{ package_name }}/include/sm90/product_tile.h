@@ -21,8 +21,10 @@ struct Tile {
   static constexpr int kClusterRows = Tuned::cluster_rows, kClusterColumns = Tuned::cluster_columns;
   static constexpr int kMulticast = kClusterRows * kClusterColumns, kSplits = Tuned::cluster_splits;
   static constexpr int kCluster = kMulticast * kSplits, kBand = Tuned::band;
-  // Of a thread, by setmaxnreg: a consumer holds the accumulator, a producer needs few.
-  static constexpr int kProducerRegisters = kConsumers > 2 ? 32 : 24, kConsumerRegisters = kConsumers > 2 ? 160 : 240;
+  // Of a thread, by setmaxnreg: a consumer holds the accumulator, a producer needs few, but more where it has a split.
+  // Two consumers and a producer have three times the 168 registers with which their kernel begins.
+  static constexpr int kProducerRegisters = kConsumers > 2 ? 32 : kSplits > 1 ? 40 : 24;
+  static constexpr int kConsumerRegisters = kConsumers > 2 ? 160 : kSplits > 1 ? 232 : 240;
 };
 
 // The estimated time of a product of m rows and n columns in cycles, less what is the same for all tiles. `stages` are
