@@ -39,8 +39,8 @@ FAULTS = [
     # A scale is that of its own group, row or block, and lies in its own place.
     ("quantize_fp8", "fp8_rows.cuh", "warp_max<kLanes>(largest[access])", "warp_max<kLanes / 2>(largest[access])"),
     ("quantize_fp8", "fp8_rows.cuh", "scale.inverse, lane / kAccesses * kAccesses + access)", "scale.inverse, access)"),
-    ("quantize_fp8", "matrices.cu", "__shfl_xor_sync(0xffffffff, own, kAcross)", "own"),
-    ("quantize_fp8", "matrices.cu", "__byte_perm(rows[2], rows[3], 0x5140)", "__byte_perm(rows[3], rows[2], 0x5140)"),
+    ("quantize_fp8", "fp8_matrices.cuh", "__shfl_xor_sync(0xffffffff, own, kAcross)", "own"),
+    ("quantize_fp8", "fp8_matrices.cuh", "__byte_perm(rows[2], rows[3], 0x5140)", "__byte_perm(rows[3], rows[2], 0x5140)"),
     ("linear_fp8", "forward.cu", "sums.acc[product][i] += half.products", "sums.acc[product][i] = half.products"),
     ("linear_fp8", "forward.cu", "current.factors = reader.of_group(step + 2)", ""),
     ("linear_fp8", "forward.cu", "first_row() + i % 2 * 8", "first_row()"),
