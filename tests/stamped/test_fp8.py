@@ -37,10 +37,15 @@ FAULTS = [
     ("quantize_fp8", "fp8.cuh", "bits = max(bits, 1u << 23);", ""),
     ("quantize_fp8", "fp8.cuh", "(bits + 0x7fffff) & kFloatInfinity", "bits & kFloatInfinity"),
     # A scale is that of its own group, row or block, and lies in its own place.
-    ("quantize_fp8", "fp8_rows.cuh", "warp_max<kLanes>(largest[access])", "warp_max<kLanes / 2>(largest[access])"),
-    ("quantize_fp8", "fp8_rows.cuh", "scale.inverse, lane / kAccesses * kAccesses + access)", "scale.inverse, access)"),
+    ("quantize_fp8", "fp8_rows.cuh", "own_largest<Shape::kLanes>", "own_largest<Shape::kLanes / 2>"),
+    ("quantize_fp8", "fp8_rows.cuh", "const bool upper = threadIdx.x & distance;", "const bool upper = false;"),
+    ("quantize_fp8", "fp8_rows.cuh", "own.inverse, threadIdx.x % kWarp / kCount * kCount + i)", "own.inverse, i)"),
+    ("quantize_fp8", "fp8_rows.cuh", "if (has_row && own <", "if (own <"),
+    ("quantize_fp8", "fp8_rows.cuh", "&& group * kGroupLength < n)", "&& part.left > 0)"),
     ("quantize_fp8", "fp8_matrices.cuh", "__shfl_xor_sync(0xffffffff, own, kAcross)", "own"),
     ("quantize_fp8", "fp8_matrices.cuh", "__byte_perm(rows[2], rows[3], 0x5140)", "__byte_perm(rows[3], rows[2], 0x5140)"),
+    # The transpose ends with zeros where a product takes more rows than there are.
+    ("linear_fp8", "fp8_matrices.cuh", "a.turned_width - column), [&]", "a.rows - column), [&]"),
     ("linear_fp8", "forward.cu", "sums.acc[product][i] += half.products", "sums.acc[product][i] = half.products"),
     ("linear_fp8", "forward.cu", "current.factors = reader.of_group(step + 2)", ""),
     ("linear_fp8", "forward.cu", "first_row() + i % 2 * 8", "first_row()"),

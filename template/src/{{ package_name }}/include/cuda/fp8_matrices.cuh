@@ -325,16 +325,15 @@ __device__ __forceinline__ void find_scales(
     const Matrices<T>& a, const TilePlace& place, const Largest<T>& largest, float (&inverses)[kSide], float& inverse) {
   const Format format{a.e5m2};
   if (a.scaling == Scaling::kGroup) {
-    float scales[kSide];
     uint32_t of_rows[kSide];
 #pragma unroll
-    for (int i = 0; i < kSide; ++i) of_rows[i] = warp_max<kAcross>(Lanes<T>::largest(largest.rows[i]));
-    scales_of_groups(of_rows, a.power_of_two, format, scales, inverses);
-#pragma unroll
-    for (int i = 0; i < kSide; ++i) {
-      if (kWritesCodes && place.x == 0 && place.row() + i < a.rows) {
-        a.scales[place.tile_column * a.count * a.rows + place.row_of_all + i] = scales[i];
-      }
+    for (int i = 0; i < kSide; ++i) of_rows[i] = largest.rows[i];
+    const uint32_t own = Lanes<T>::largest(own_largest<kAcross>(of_rows, Lanes<T>::larger));
+    const Scale scale = scale_for(own, a.power_of_two, format);
+    share_inverses(scale, inverses);
+    const int i = threadIdx.x % kAcross;  // The row that the thread has the scale of.
+    if (kWritesCodes && i < kSide && place.row() + i < a.rows) {
+      a.scales[place.tile_column * a.count * a.rows + place.row_of_all + i] = scale.value;
     }
   } else if (a.scaling == Scaling::kBlock) {
     BlockGroup block;
