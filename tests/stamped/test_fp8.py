@@ -49,7 +49,7 @@ FAULTS = [
     ("linear_fp8", "forward.cu", "sums.acc[product][i] += half.products", "sums.acc[product][i] = half.products"),
     ("linear_fp8", "forward.cu", "current.factors = reader.of_group(step + 2)", ""),
     ("linear_fp8", "forward.cu", "first_row() + i % 2 * 8", "first_row()"),
-    ("linear_fp8", "forward.cu", "__shfl_sync(0xffffffff, strip.column_scales[i], holder)", "strip.column_scales[i]"),
+    ("linear_fp8", "forward.cu", "__shfl_sync(0xffffffff, strip.column_scales[i], holder + block * 4)", "strip.column_scales[i]"),
     ("rms_norm_fp8", "kernel.cu", "blockDim.x == kWarp ? warp_sum(squares) : block.sum(squares)", "warp_sum(squares)"),
     ("rms_norm_fp8", "kernel.cu", "squares += squares_of(sum);", "squares = squares_of(sum);"),
     ("swiglu_fp8", "kernel.cu", "if (activated.data) fp8::store_part", "if (false) fp8::store_part"),
