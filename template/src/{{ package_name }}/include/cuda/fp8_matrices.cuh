@@ -353,6 +353,28 @@ __device__ __forceinline__ void find_scales(
   }
 }
 
+// The codes of a thread's rows, which are written with kWritesCodes.
+template <bool kWritesCodes, typename T>
+__device__ __forceinline__ Codes encode_rows(
+    const Matrices<T>& a,
+    const TilePlace& place,
+    const Part<T>& part,
+    const Extent& extent,
+    bool finite,
+    const float (&inverses)[kSide],
+    float inverse) {
+  Codes codes;
+  const bool by_group = a.scaling == Scaling::kGroup;
+#pragma unroll
+  for (int i = 0; i < kSide; ++i) {
+    const auto of_row = encode_all_inline(part.row(i), by_group ? inverses[i] : inverse, finite, Format{a.e5m2});
+    codes.rows[i] = reinterpret_cast<const uint2&>(of_row);
+  }
+  uint8_t* const to = a.codes + place.row_of_all * a.n + place.column();
+  if (kWritesCodes) write_codes(to, a.n, extent, [&](int i) { return codes.row(i); });
+  return codes;
+}
+
 // Puts the codes of the transpose into shared memory. The block takes part.
 template <typename T>
 __device__ __forceinline__ void turn(

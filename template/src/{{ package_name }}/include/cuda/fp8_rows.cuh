@@ -71,8 +71,9 @@ __device__ __forceinline__ uint32_t own_largest(uint32_t (&values)[kCount], cons
     const bool upper = threadIdx.x & distance;
 #pragma unroll
     for (int i = 0; i < kCount / 2 / distance; ++i) {
-      const uint32_t even = values[2 * i], odd = values[2 * i + 1], kept = upper ? odd : even, passed = upper ? even : odd;
-      values[i] = larger(kept, __shfl_xor_sync(0xffffffff, passed, distance));
+      const uint32_t even = values[2 * i], odd = values[2 * i + 1];
+      const uint32_t others = __shfl_xor_sync(0xffffffff, upper ? even : odd, distance);
+      values[i] = larger(upper ? odd : even, others);
     }
   }
 #pragma unroll
