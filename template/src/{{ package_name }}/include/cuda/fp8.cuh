@@ -75,45 +75,58 @@ __device__ __forceinline__ uint32_t encode_pair(float first, float second, float
 #endif
 }
 
-// The codes of N numbers times `inverse`. `finite`: whether all the numbers are; else each takes a call.
+// Four codes are a register: as bytes the compiler would take them apart where two branches meet, and put them together
+// again.
 template <int N>
-__device__ __forceinline__ Vector<uint8_t, N> encode_all(
-    const Vector<float, N>& values, float inverse, bool finite, Format format) {
-  Vector<uint8_t, N> codes;
-  if (N % 4 == 0 && finite) {
-#pragma unroll
-    for (int i = 0; i + 3 < N; i += 4) {
-      const uint32_t low = encode_pair(values[i], values[i + 1], inverse, format);
-      const uint32_t high = encode_pair(values[i + 2], values[i + 3], inverse, format);
-      reinterpret_cast<uint32_t*>(&codes)[i / 4] = low | high << 16;
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      codes[i] = encode(values[i], inverse, format);
-    }
-  }
-  return codes;
-}
+using CodeWords = Vector<uint32_t, N / 4>;
 
-// The same without calls, for kernels that have registers for it.
+// Those of finite numbers times `inverse`.
 template <int N>
-__device__ __forceinline__ Vector<uint8_t, N> encode_all_inline(
-    const Vector<float, N>& values, float inverse, bool finite, Format format) {
-  static_assert(N % 4 == 0, "codes are written four at a time");
-  Vector<uint8_t, N> codes;
+__device__ __forceinline__ CodeWords<N> encode_finite(const Vector<float, N>& values, float inverse, Format format) {
+  static_assert(N % 4 == 0, "codes are made four at a time");
+  CodeWords<N> words;
 #pragma unroll
   for (int i = 0; i < N; i += 4) {
     const uint32_t low = encode_pair(values[i], values[i + 1], inverse, format);
     const uint32_t high = encode_pair(values[i + 2], values[i + 3], inverse, format);
-    reinterpret_cast<uint32_t*>(&codes)[i / 4] = low | high << 16;
+    words[i / 4] = low | high << 16;
   }
-  if (finite) return codes;
+  return words;
+}
+
+// Writes the codes of N numbers times `inverse`, the i-th N. `finite`: whether all the numbers are; else each takes a
+// call.
+template <int N>
+__device__ __forceinline__ void store_encoded(
+    uint8_t* codes, int64_t i, const Vector<float, N>& values, float inverse, bool finite, Format format) {
+  if constexpr (N % 4 == 0) {
+    CodeWords<N> words = {};
+    if (finite) {
+      words = encode_finite(values, inverse, format);
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k) words[k / 4] |= encode(values[k], inverse, format) << 8 * (k % 4);
+    }
+    store(reinterpret_cast<uint32_t*>(codes), i, words);
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) codes[i * N + k] = encode(values[k], inverse, format);
+  }
+}
+
+// The codes of N numbers times `inverse` without calls, for kernels that have registers for it.
+template <int N>
+__device__ __forceinline__ CodeWords<N> encode_all_inline(
+    const Vector<float, N>& values, float inverse, bool finite, Format format) {
+  CodeWords<N> words = encode_finite(values, inverse, format);
+  if (finite) return words;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    if (magnitude(values[i]) >= kFloatInfinity) codes[i] = code_of_special(values[i], format);
+    if (magnitude(values[i]) < kFloatInfinity) continue;
+    const int place = 8 * (i % 4);
+    words[i / 4] = (words[i / 4] & ~(0xffu << place)) | code_of_special(values[i], format) << place;
   }
-  return codes;
+  return words;
 }
 
 // The number of a code, exactly: through float16, whose numbers hold those of both formats.

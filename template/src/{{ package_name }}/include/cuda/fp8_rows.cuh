@@ -25,9 +25,6 @@ struct RowPart {
 
   __device__ int64_t index(int access) const { return first + access * kWarp; }
   __device__ bool has(int access) const { return access * kWarp < left; }
-
-  __device__ int64_t group(int access) const { return index(access) * N / kGroupLength; }
-  __device__ bool begins_group(int access) const { return has(access) && index(access) * N % kGroupLength == 0; }
 };
 
 // What a thread holds of a row.
@@ -63,28 +60,49 @@ __device__ __forceinline__ void largest_of_accesses(
   }
 }
 
-// Of each access, the largest of its group. The whole warp takes part.
-template <int N, int kAccesses>
-__device__ __forceinline__ void share_in_groups(uint32_t (&largest)[kAccesses]) {
-  constexpr int kLanes = kGroupLength / N < kWarp ? kGroupLength / N : kWarp;
-  if constexpr (kLanes * N == kGroupLength) {
+// The largest of each of kCount values over kLanes neighbouring threads: each thread has that of value
+// `threadIdx.x % kCount`. The whole warp takes part. A thread passes on half of its values, and keeps the others, so
+// that it takes fewer instructions than each value's maximum in every thread. `larger(a, b)` is the larger of two.
+template <int kLanes, int kCount, typename Larger>
+__device__ __forceinline__ uint32_t own_largest(uint32_t (&values)[kCount], const Larger& larger) {
+  static_assert((kCount & (kCount - 1)) == 0 && kCount <= kLanes, "values halve with the threads that have them");
 #pragma unroll
-    for (int access = 0; access < kAccesses; ++access) {
-      largest[access] = warp_max<kLanes>(largest[access]);
+  for (int distance = 1; distance < kCount; distance *= 2) {
+    const bool upper = threadIdx.x & distance;
+#pragma unroll
+    for (int i = 0; i < kCount / 2 / distance; ++i) {
+      const uint32_t even = values[2 * i], odd = values[2 * i + 1];
+      const uint32_t others = __shfl_xor_sync(0xffffffff, upper ? even : odd, distance);
+      values[i] = larger(upper ? odd : even, others);
     }
-  } else {
-    // A group is all that a warp has.
-    static_assert(kWarp * kAccesses * N == kGroupLength);
+  }
+#pragma unroll
+  for (int distance = kCount; distance < kLanes; distance *= 2) {
+    values[0] = larger(values[0], __shfl_xor_sync(0xffffffff, values[0], distance));
+  }
+  return values[0];
+}
+
+// How accesses of N elements make groups: kLanes neighbouring threads have a group with one access each; or else all
+// accesses of a warp are a group.
+template <int N, int kAccesses>
+struct GroupShape {
+  static constexpr int kLanes = kGroupLength / N < kWarp ? kGroupLength / N : kWarp;
+  static constexpr bool kOfWarp = kLanes * N < kGroupLength;
+  static_assert(!kOfWarp || kWarp * kAccesses * N == kGroupLength);
+};
+
+// The largest of the group that a thread has access number `threadIdx.x % kAccesses` in. The whole warp takes part.
+template <int N, int kAccesses>
+__device__ __forceinline__ uint32_t share_in_groups(uint32_t (&largest)[kAccesses]) {
+  using Shape = GroupShape<N, kAccesses>;
+  if constexpr (Shape::kOfWarp) {
     uint32_t all = 0;
 #pragma unroll
-    for (int access = 0; access < kAccesses; ++access) {
-      all = max(all, largest[access]);
-    }
-    all = warp_max(all);
-#pragma unroll
-    for (int access = 0; access < kAccesses; ++access) {
-      largest[access] = all;
-    }
+    for (int access = 0; access < kAccesses; ++access) all = max(all, largest[access]);
+    return warp_max(all);
+  } else {
+    return own_largest<Shape::kLanes>(largest, [](uint32_t a, uint32_t b) { return max(a, b); });
   }
 }
 
@@ -110,8 +128,8 @@ __device__ __forceinline__ void write_codes(
     Format format) {
 #pragma unroll
   for (int access = 0; access < kAccesses; ++access) {
-    if (part.has(access))
-      store(codes, part.index(access), encode_all(values[access], inverses[access], finite, format));
+    const Vector<float, N> of_access = values[access];
+    if (part.has(access)) store_encoded(codes, part.index(access), of_access, inverses[access], finite, format);
   }
 }
 
@@ -144,26 +162,27 @@ __device__ __forceinline__ bool is_finite(const Values& values, const RowPart<N,
   return all < kFloatInfinity;
 }
 
-// The scales of the groups of a warp's accesses, from their largest magnitudes: their values and inverses. Each thread
-// computes one of an access, since divisions take long.
-template <int kAccesses>
-__device__ __forceinline__ void scales_of_groups(
-    const uint32_t (&largest)[kAccesses],
-    bool power_of_two,
-    Format format,
-    float (&values)[kAccesses],
-    float (&inverses)[kAccesses]) {
-  const int lane = threadIdx.x % kWarp;
-  uint32_t own = largest[0];
+// The inverses of the scales of all of a thread's groups, of which each thread has found one as `own_largest` does:
+// divisions take long.
+template <int kCount>
+__device__ __forceinline__ void share_inverses(const Scale& own, float (&inverses)[kCount]) {
 #pragma unroll
-  for (int access = 1; access < kAccesses; ++access) {
-    if (lane % kAccesses == access) own = largest[access];
+  for (int i = 0; i < kCount; ++i) {
+    inverses[i] = __shfl_sync(0xffffffff, own.inverse, threadIdx.x % kWarp / kCount * kCount + i);
   }
-  const Scale scale = scale_for(own, power_of_two, format);
-#pragma unroll
-  for (int access = 0; access < kAccesses; ++access) {
-    values[access] = __shfl_sync(0xffffffff, scale.value, lane / kAccesses * kAccesses + access);
-    inverses[access] = __shfl_sync(0xffffffff, scale.inverse, lane / kAccesses * kAccesses + access);
+}
+
+// Writes the scale that a thread has found, if it is the first that has it and there is such a group. The whole warp
+// takes part.
+template <int N, int kAccesses>
+__device__ __forceinline__ void write_scale(
+    const RowPart<N, kAccesses>& part, const Rows& out, int64_t row, int64_t n, float scale) {
+  using Shape = GroupShape<N, kAccesses>;
+  const bool has_row = __any_sync(0xffffffff, part.left > 0);
+  const int own = threadIdx.x % Shape::kLanes;  // The access, where it is below kAccesses.
+  const int64_t group = part.index(own) / (kGroupLength / N);
+  if (has_row && own < (Shape::kOfWarp ? 1 : kAccesses) && group * kGroupLength < n) {
+    out.scales[row * out.row_step + group * out.group_step] = scale;
   }
 }
 
@@ -173,25 +192,16 @@ __device__ void quantise_groups(
     const Values& values, const RowPart<N, kAccesses>& part, const Rows& out, int64_t row, int64_t n) {
   uint32_t largest[kAccesses];
   largest_of_accesses<false>(values, part, largest);
-  share_in_groups<N>(largest);
-  bool finite = true;
-#pragma unroll
-  for (int access = 0; access < kAccesses; ++access) {
-    finite &= largest[access] < kFloatInfinity;
-  }
-  // Seldom, and of a whole warp at once, whose threads then share again.
-  if (!__all_sync(0xffffffff, finite)) {
-    finite = false;
+  uint32_t own = share_in_groups<N>(largest);
+  const bool finite = __all_sync(0xffffffff, own < kFloatInfinity);
+  if (!finite) {  // Seldom, and of a whole warp at once.
     largest_of_accesses<true>(values, part, largest);
-    share_in_groups<N>(largest);
+    own = share_in_groups<N>(largest);
   }
-  float scales[kAccesses], inverses[kAccesses];
-  scales_of_groups(largest, out.power_of_two, Format{out.e5m2}, scales, inverses);
-#pragma unroll
-  for (int access = 0; access < kAccesses; ++access) {
-    if (part.begins_group(access))
-      out.scales[row * out.row_step + part.group(access) * out.group_step] = scales[access];
-  }
+  const Scale scale = scale_for(own, out.power_of_two, Format{out.e5m2});
+  write_scale(part, out, row, n, scale.value);
+  float inverses[kAccesses];
+  share_inverses(scale, inverses);
   write_codes(out.codes + row * n, values, part, inverses, finite, Format{out.e5m2});
 }
 
