@@ -100,6 +100,12 @@ def pytest_xdist_auto_num_workers(config) -> int:
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
+def pytest_configure(config):
+    """Has workers forked from a process that has imported torch, and from which each forks what it starts."""
+    if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
+        warm_start.activate()
+
+
 def pytest_collection_modifyitems(items):
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     items[:] = dealt(items, lambda item: item.path, lambda item: bool(item.get_closest_marker("slow")), workers)
@@ -116,6 +122,7 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_finish():
     # The tests and what they import stay. Searching for garbage there was 7 % of the time of tests/worker.
     gc.freeze()
+    gc.set_threshold(*warm_start.RARE_COLLECTIONS)
 
 
 def dealt(tests: Sequence[T], file_of: Callable[[T], Path], is_slow: Callable[[T], bool], workers: int) -> list[T]:

@@ -57,6 +57,13 @@ def test_what_a_process_sees_is_the_same(tmp_path):
     assert warm.stderr == cold.stderr == "an error\n"
 
 
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="pytest runs without workers")
+def test_a_worker_of_pytest_is_a_fork_and_starts_others_from_the_warm_process_that_came_with_it():
+    assert warm_start.__name__ == "warm_start"
+    code = "import os, sys; print(os.getppid(), 'torch' in sys.modules, sys.argv)"
+    assert start(LEAF + code).stdout == f"{os.getpid()} True ['-c']\n"
+
+
 @pytest.mark.parametrize(
     ("end", "code"),
     [

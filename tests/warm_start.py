@@ -3,9 +3,9 @@
 `activate` lets `subprocess` start kernelgen's workers, the processes of ops, and a project's build, tests and programs
 from a warm process: a child of this one that imported torch and packages that take long, and nothing else. The new
 process is a child of this one like any other, with the pipes, the session, the folder, the variables and the exit code
-that were asked for. One that starts such processes in its turn has a warm process of its own, forked before any other
-code ran in it. What a fork cannot have (variables that Python, the linker or a library reads when it is loaded) starts
-as always, as does all where the system is not Linux.
+that were asked for. One that starts such processes in its turn, as a worker of pytest does, has a warm process of its
+own, forked before any other code ran in it. What a fork cannot have (variables that Python, the linker or a library
+reads when it is loaded) starts as always, as does all where the system is not Linux.
 `cold` turns it off.
 """
 
@@ -53,6 +53,8 @@ _MODULES += ("optuna", "scipy.stats", "sklearn.gaussian_process")
 # Where PYTHONPATH holds another in the place of one of these packages, a process starts cold.
 _IMPORTED = ("ninja", "numpy", "optuna", "scipy", "setuptools", "sklearn", "torch")
 _PROGRAMS = (["setup.py"], ["-m", "build_tools"], ["-m", "pytest"])
+# A worker of pytest-xdist, which imports torch to collect tests, and starts all others.
+_TEST_WORKER = ["-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"]
 # Verbs that start such workers.
 _STARTERS = {"bench", "compare", "fuzz", "tune", "verdict"}
 # Read once, by Python or the dynamic linker, when a process starts; but for those that `_become` heeds.
@@ -73,6 +75,9 @@ _HUGE_PAGE = 1 << 21
 _MADV_COLLAPSE = 25
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
+# For a process that ends within minutes: searching for garbage took a sixth of its time.
+RARE_COLLECTIONS = 50_000, 20, 20
+
 _execute_child = subprocess.Popen._execute_child
 _lock = threading.RLock()
 # The socket to the warm process, where there is one, and whether this process may start one.
@@ -90,9 +95,9 @@ def activate(programs: bool = True) -> None:
     Without `programs`, a project's build and tests start as always: a single one gains nothing by a warm process, which
     has imported torch alone then.
     """
-    global _enabled, _forks_programs
+    global _enabled, _forks_programs, _may_start_one
     if sys.platform == "linux":
-        _enabled, _forks_programs = True, programs
+        _enabled, _forks_programs, _may_start_one = True, programs, True
         _environment.update(os.environ)
         subprocess.Popen._execute_child = _execute_child_warmly
 
@@ -170,6 +175,8 @@ def _read_at_start(variables: Mapping[str, str]) -> frozenset[tuple[str, str]]:
 
 def _kind(arguments: Sequence[str]) -> str | None:
     """Whether a command starts others in its turn ("host"), or none ("leaf")."""
+    if arguments == _TEST_WORKER:
+        return "host"
     if arguments[0] == "-c":
         return "host" if _HOSTS.search(arguments[1]) else "leaf" if _LEAVES.search(arguments[1]) else None
     if _forks_programs and any(arguments[: len(program)] == program for program in _PROGRAMS):
@@ -320,6 +327,7 @@ def _become(order: dict[str, Any], fds: list[int], middle: int) -> None:
         os.chdir(order["folder"])
         _take_environment(order["environment"])
         tempfile.tempdir = None  # What was imported may have asked for it, with other variables.
+        gc.set_threshold(*RARE_COLLECTIONS)
         code = _run(arguments)
     except BaseException:
         traceback.print_exc()
@@ -395,6 +403,9 @@ def _run(arguments: list[str]) -> int:
     sys.path[:0] = added
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
+    if arguments == _TEST_WORKER:
+        arguments = arguments[1:]
+        sys.modules["tests.warm_start"] = sys.modules[__name__]  # Which holds the warm process.
     try:
         if arguments[0] == "-c":
             sys.path.insert(0, "")

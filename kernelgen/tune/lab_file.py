@@ -3,7 +3,7 @@
 import functools
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernelgen.errors import LabError
@@ -74,12 +74,17 @@ def _gated(
         answer = estimates(points=[values for _, values in batch], cases=cases)
         rejections = [judge(json.dumps(estimate)) for estimate in answer["estimates"]]
         rows = [_of_classes([rejections[estimate] for estimate in row], classes) for row in answer["rows"]]
-        for (number, values), row in zip(batch, answer["taken"], strict=True):
+        points_of: dict[int, list[tuple[int, space.Values]]] = {}
+        for point, row in zip(batch, answer["taken"], strict=True):
+            points_of.setdefault(row, []).append(point)
+        for row, alike in points_of.items():
             for part, rejection in zip(gated, rows[row], strict=True):
                 if rejection is None:
-                    part["kept"].append(number)
+                    part["kept"] += [number for number, _ in alike]
                 else:
-                    _count(part["rejected"], rejection, values)
+                    _count(part["rejected"], rejection, [values for _, values in alike])
+    for part in gated:
+        part["kept"].sort()
     return gated
 
 
@@ -89,8 +94,8 @@ def _of_classes(of_cases: list[gates.Rejection | None], classes: list[dict[str, 
     return [next(filter(None, [*itertools.islice(cases, len(part["cases"]))]), None) for part in classes]
 
 
-def _count(rejected: dict[str, dict[str, Any]], rejection: gates.Rejection, values: Mapping[str, Any]) -> None:
+def _count(rejected: dict[str, dict[str, Any]], rejection: gates.Rejection, points: Sequence[space.Values]) -> None:
     gate = rejected.setdefault(rejection.gate, {"count": 0, "examples": []})
-    gate["count"] += 1
-    if len(gate["examples"]) < EXAMPLES:
-        gate["examples"].append({"values": values, "text": rejection.text})
+    gate["count"] += len(points)
+    examples = points[: max(0, EXAMPLES - len(gate["examples"]))]
+    gate["examples"] += [{"values": values, "text": rejection.text} for values in examples]

@@ -65,17 +65,19 @@ class _Host:
             except EOFError:
                 os._exit(0)
             try:
-                if message.startswith(GO):
-                    send(self._go(message.removeprefix(GO)))
-                else:
-                    order = pickle.loads(message)
-                    answer = getattr(self, order.pop("do"))(**order)
-                    send(OK + json.dumps(answer or {}).encode())
+                send(self._answer(message))
             except BrokenPipeError:
                 os._exit(0)
-            except Exception as error:
-                problem = {"type": type(error).__name__, "message": str(error)[:MOST_OF_A_MESSAGE]}
-                send(FAILED + json.dumps(problem).encode())
+
+    def _answer(self, message: bytes) -> bytes:
+        try:
+            if message.startswith(GO):
+                return self._go(message.removeprefix(GO))
+            order = pickle.loads(message)
+            return OK + json.dumps(getattr(self, order.pop("do"))(**order) or {}).encode()
+        except Exception as error:
+            problem = {"type": type(error).__name__, "message": str(error)[:MOST_OF_A_MESSAGE]}
+            return FAILED + json.dumps(problem).encode()
 
     # ---- Loading ----------------------------------------------------------------------------------------------
 

@@ -8,19 +8,19 @@ import itertools
 import json
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
 import torch
 
-from kernelgen.errors import LabError
 from kernelgen.protocol import OP, part
 from kernelgen.worker import fuzz, protocol
 from kernelgen.worker.bench import chosen_cases, chosen_dtypes
 from kernelgen.worker.cases import Case, adversarial, all_cases, as_text
 from kernelgen.worker.compare import ComparedVersion
 from kernelgen.worker.environment import cpu_name
+from kernelgen.worker.estimates import Estimates, Row
 from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.case import JudgedCase
@@ -45,6 +45,7 @@ class TuningWorker(ComparedVersion):
         super().__init__(request)
         self._opened: dict[tuple[str, str], tuple[JudgedCase, float]] = {}
         self._listed: dict[str, Any] = {}
+        self._known: tuple[Any, Estimates] | None = None
 
     # ---- What lab.py says -------------------------------------------------------------------------------------
 
@@ -91,15 +92,24 @@ class TuningWorker(ComparedVersion):
         estimate = op.estimates.get(part(op.tunables, device, capability, self.backward))
         if estimate is None:
             return {"estimates": [], "rows": [[]], "taken": [0 for _ in points]}
-        table = chosen_cases(op, device, None)
-        measured = [(getattr(torch, dtype), table[case]) for case, dtype in cases]
-        distinct = _Distinct()
-        rows: dict[tuple[int, ...], int] = {}
-        taken = []
-        for values in points:
-            row = distinct.numbers(_estimates(op.name, estimate, values, measured))
-            taken.append(rows.setdefault(row, len(rows)))
-        return {"estimates": distinct.estimates, "rows": list(rows), "taken": taken}
+        known = self._estimates_of(op, device, estimate, cases)
+        rows: dict[Row, int] = {}
+        taken = [rows.setdefault(known.row(values), len(rows)) for values in points]
+        numbers = {number: index for index, number in enumerate(dict.fromkeys(itertools.chain(*rows)))}
+        return {
+            "estimates": [known.distinct[number] for number in numbers],
+            "rows": [[numbers[number] for number in row] for row in rows],
+            "taken": taken,
+        }
+
+    def _estimates_of(self, op: Op, device: str, estimate: Callable[..., Any], cases: list[list[str]]) -> Estimates:
+        """What is known of the latest cases that were asked for."""
+        key = device, estimate, json.dumps(cases)
+        if not self._known or self._known[0] != key:
+            table = chosen_cases(op, device, None)
+            measured = [(getattr(torch, dtype), table[case]) for case, dtype in cases]
+            self._known = key, Estimates(op.name, estimate, measured)
+        return self._known[1]
 
     def gpu(self) -> dict[str, Any]:
         """The compute capability of the first GPU, if there is one; and the numbers of all GPUs of its model."""
@@ -171,31 +181,6 @@ class TuningWorker(ComparedVersion):
         return {"seconds": [self.timed.sample(OP) for _ in range(count)]}
 
 
-class _Distinct:
-    """Estimates, of which equal ones are kept once."""
-
-    def __init__(self) -> None:
-        self.estimates: list[Any] = []
-        self._numbers: dict[Any, int] = {}
-
-    def numbers(self, estimates: Iterable[Any]) -> tuple[int, ...]:
-        # Cases of one class follow each other and mostly take the same: comparing is quicker than spelling.
-        last, number, row = None, -1, []
-        for estimate in estimates:
-            if estimate != last or number < 0:
-                last, number = estimate, self._number(estimate)
-            row.append(number)
-        return tuple(row)
-
-    def _number(self, estimate: Any) -> int:
-        # Most are sentences, which need no spelling; no sentence equals the tuple of another kind.
-        spelt = estimate if isinstance(estimate, str) else (json.dumps(estimate),)
-        if spelt not in self._numbers:
-            self._numbers[spelt] = len(self.estimates)
-            self.estimates.append(estimate)
-        return self._numbers[spelt]
-
-
 def _shape_class(op: Op, key: str, dtype: torch.dtype, sizes: dict[str, int]) -> tuple[str | None, str | None]:
     """The class of a case, or why the tunables of this key do not serve it."""
     untuned, classify = op.untuned.get(key), op.shape_classes.get(key)
@@ -205,13 +190,3 @@ def _shape_class(op: Op, key: str, dtype: torch.dtype, sizes: dict[str, int]) ->
         return None, None
     shapes = classify(**sizes)
     return shapes, None if shapes is not None else "other kernels serve it"
-
-
-def _estimates(
-    op: str, estimate: Any, values: dict[str, Any], cases: Sequence[tuple[torch.dtype, dict[str, int]]]
-) -> list[Any]:
-    try:
-        return [estimate(dict(values), dtype, **sizes) for dtype, sizes in cases]
-    except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise LabError(f"{op}/lab.py: the estimate of {json.dumps(values, sort_keys=True)} raises {problem}") from error

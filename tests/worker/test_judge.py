@@ -1,9 +1,11 @@
 """What the judge loads, reads and believes; test_exploits.py has what it withstands."""
 
 import os
+import pickle
 import subprocess
 import sys
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,17 @@ def test_a_process_ends_with_its_judge_even_while_it_is_stopped(tmp_path, confin
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.01)
     assert not alive(pid)
+
+
+def test_a_process_that_cannot_tell_its_judge_what_went_wrong_ends_in_silence():
+    """As where the judge ends, and its project with it, while the op is still being imported."""
+    ours, theirs = Pipe()
+    code = f"from kernelgen.worker.op_host import main; main({theirs.fileno()}, -1, '')"
+    ours.send_bytes(pickle.dumps({"do": "of_no_such_name"}))
+    ours.close()
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def alive(pid: int) -> bool:

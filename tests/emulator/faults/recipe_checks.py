@@ -50,6 +50,18 @@ def _linear_activation(compiled, reference, memory) -> None:
             recipes.close(z, expected)
 
 
+def _direct(compiled, reference, memory) -> None:
+    """Fewer and more tiles than one, of which several warps share k."""
+    for high, wide, warps, m, n, k in ((1, 1, 2, 5, 17, 45), (2, 4, 4, 37, 41, 131)):
+        x, bias = (memory.copy(recipes.random(*size, dtype=torch.float16), shift=1) for size in ((m, k), (n,)))
+        weight = memory.copy((recipes.random(n, k) / k**0.5).to(torch.float16), shift=1)
+        expected = reference("linear_activation").linear_activation(x.double(), weight.double(), bias.double(), "none")
+        for seed in ALL_SCHEDULES:
+            y, z = (memory.empty(m, n, dtype=torch.float16) for _ in "yz")
+            compiled("")(f"direct_{high}_{wide}", x, weight, bias, y, z, m, n, k, warps, seed=seed)
+            recipes.close(z, expected)
+
+
 def _flash_attention(compiled, reference, memory) -> None:
     for seed in ALL_SCHEDULES:
         attention = recipes.Attention(memory, 64, (1, 2, 1, 150, 260, 64), causal=True)
@@ -162,6 +174,22 @@ def _checked_tiles() -> str:
     )
 
 
+DIRECT = """
+#define INSTANCE_T float16
+#include "sm80/direct.cu"
+using namespace linear_activation_kernel;
+#define DIRECT(high, wide) \\
+  extern "C" cudaError_t direct_##high##_##wide( \\
+      const float16* x, const float16* weight, const float16* bias, float16* y, float16* z, int64_t m, int64_t n, \\
+      int64_t k, int warps) { \\
+    using Tile = sm80::DirectTile<high, wide>; \\
+    return sm80::direct_by<float16, GeluTanh, Tile>({x, weight, bias, y, z, m, n, k}, warps, nullptr); \\
+  }
+DIRECT(1, 1)
+DIRECT(2, 4)
+"""
+
+
 SM90_ATTENTION = """
 #define INSTANCE_T float16
 #define INSTANCE_D 64
@@ -256,6 +284,7 @@ CHECKS = {
     "elementwise": Check("elementwise", _first_export("elementwise.cu"), _elementwise, ("kernel.cu",)),
     "rms_norm": Check("rms_norm", _first_export("rms_norm.cu"), _norms),
     "linear_activation": Check("linear_activation", _checked_tiles(), _linear_activation),
+    "linear_direct": Check("linear_activation", DIRECT, _direct),
     "flash_attention": Check("flash_attention", _first_export("flash_attention.cu"), _flash_attention),
     "sm90_attention": Check("flash_attention", SM90_ATTENTION, _sm90_attention_forward),
     "sm90_ordered_gradient": Check("flash_attention", SM90_ORDERED_GRADIENT, _sm90_ordered_gradient),

@@ -135,6 +135,13 @@ LINEAR = [
     ),
 ]
 
+DIRECT = [
+    Fault(
+        *("sums_of_other_warps_not_waited_for", "linear_direct", "sm80/direct.cu", Kind.BLOCK_BARRIER),
+        *("  __syncthreads();\n  for (int i = threadIdx.x;", "  for (int i = threadIdx.x;"),
+    ),
+]
+
 ATTENTION = [
     _attention(
         *("keys_not_waited_for", Kind.ASYNC_WAIT),
@@ -327,5 +334,5 @@ RECIPE_FAULTS = [
         for mutant in CUDA
         if (name := mutant.name.removeprefix("cuda_")) in _FROM_FUZZING
     ),
-    *(LINEAR + ATTENTION + TURNS + STEPPED + FEW_KEYS + WIDE + HEADERS),
+    *(LINEAR + DIRECT + ATTENTION + TURNS + STEPPED + FEW_KEYS + WIDE + HEADERS),
 ]
