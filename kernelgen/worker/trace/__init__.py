@@ -135,7 +135,7 @@ def _assumptions(
     function: Function, arguments: Arguments, recipes: list[str], said: dict[str, str] | None
 ) -> Iterator[Assumption]:
     """The assumptions, each with scalars that the function does not refuse."""
-    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, said):
+    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, function.repeated, said):
         yield replace(assumption, near=not _takes_its_scalars(function, assumption))
 
 

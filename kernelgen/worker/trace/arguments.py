@@ -3,8 +3,8 @@
 import ast
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ _SPECIAL = {"float": (0.0, 1.0, -1.0, 2.0), "int": (0, 1, -1, 2)}
 _MOST_TENSORS = 8
 _MOST_TENSORS_OF_ANY_KIND = 5
 _MOST_FLAGS = 2
+# Tensors that are repeated, each along dimensions of its own.
+_MOST_REPEATED = 3
 # Into how many parts a dimension is cut.
 _PARTS = (2, 3, 4)
 # What integers in samples are below: the others of these functions compare them with small ones.
@@ -40,7 +42,8 @@ class Assumption:
     where a function that refuses others takes them. `cuts`: the tensors that are as large as several parts of the shape
     of the others; None where nothing is cut, or joined of parts. `coordinates`: values may depend on where an element
     lies in the last two dimensions, which are of one size where they are `square`. `sums_all`: sums of all elements are
-    taken row by row, beside what else is computed of rows."""
+    taken row by row, beside what else is computed of rows. `spreads`: the tensors that have some of the dimensions, and
+    are repeated along the others, with these dimensions, from the end."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -56,11 +59,20 @@ class Assumption:
     coordinates: bool = False
     square: bool = False
     sums_all: bool = False
+    spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def least_rank(self) -> int:
+        """The dimensions that a tensor has to have: those that coordinates and repeated tensors count from the end."""
+        of_spreads = [-min(dims) for dims in self.spreads.values()]
+        return max([1, *of_spreads, *([2] if self.coordinates else [])])
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
         if self.coordinates:
             facts["square"] = self.square
+        if self.spreads:
+            facts["spreads"] = {name: list(dims) for name, dims in self.spreads.items()}
         if self.cuts is None:
             return facts
         return facts | {"cuts": {name: cut.as_dict() for name, cut in self.cuts.items()}}
@@ -106,7 +118,7 @@ class Assumption:
         dims = (k % self.rank,) if self.dim else self.dims
         shape = _SIZES[k][: self.rank]
         shape = (*shape[:-2], shape[-1], shape[-1]) if self.square else shape
-        sample = Sample({}, self.kinds, shape, dims, self.cuts, self.coordinates, self.sums_all)
+        sample = Sample({}, self.kinds, shape, dims, self.cuts, self.coordinates, self.sums_all, self.spreads)
         values, position = sample.values, 0
         for argument in self.arguments:
             name, base = argument["name"], _base(argument)
@@ -125,7 +137,8 @@ class Assumption:
     def _tensor(self, name: str, sample: Sample, seed: int) -> torch.Tensor:
         columns = tuple(sample.shape[dim] for dim in sample.dims)
         shapes = {"element": sample.shape, "column": columns, "row": sample.row_shape()}
-        shape = sample.cut(name).whole(shapes[self.kinds[name]])
+        of_kind = sample.spread_shape(name) if name in self.spreads else shapes[self.kinds[name]]
+        shape = sample.cut(name).whole(of_kind)
         return _tensor(self.dtypes[name], shape, seed, sample.columns)
 
 
@@ -134,6 +147,7 @@ def assumptions(
     recipes: list[str],
     may_cut: bool = False,
     may_index: bool = False,
+    repeated: Sequence[str] = (),
     said: Mapping[str, str] | None = None,
 ) -> Iterator[Assumption]:
     """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many.
@@ -141,6 +155,7 @@ def assumptions(
     Args:
         may_cut: whether the function may cut a dimension into parts, or join parts.
         may_index: whether it may compute with the coordinates of elements.
+        repeated: the tensors that it may repeat along dimensions.
         said: the dtypes of tensors that are not of floating-point numbers, where somebody says so.
     """
     tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
@@ -164,11 +179,51 @@ def assumptions(
                 if recipe == "pointwise" and may_cut:
                     yield from _cut(plain, tensors)
                 if recipe == "row_wise":
+                    yield from _of_planes(plain, may_index, [name for name in tensors if name in repeated])
                     of_parts = list(_cut_rows(plain, tensors)) if may_cut else []
                     # Of several tensors there are many ways to be no rows: the likely ones come first.
                     yield from (cut for cut in of_parts if set(cut.kinds.values()) == {"element"})
                     yield from _of_rows(plain, tensors)
                     yield from (cut for cut in of_parts if set(cut.kinds.values()) != {"element"})
+
+
+def _of_planes(plain: Assumption, may_index: bool, repeated: Sequence[str]) -> Iterator[Assumption]:
+    """Rows of the last dimension, of tensors some of which are repeated along some dimensions, or of what depends on
+    coordinates, or both."""
+    every = [replace(plain, rank=rank, dims=(rank - 1,)) for rank in _RANKS if rank > 1]
+    repeated = [name for name in repeated if name != next(iter(plain.kinds))]
+    if may_index:
+        for of_rank, square in itertools.product(every, (False, True)):
+            yield replace(of_rank, coordinates=True, square=square)
+    for of_rank in every if repeated else ():
+        yield from _of_numbers(of_rank, may_index, repeated)
+        patterns = _patterns(of_rank.rank)
+        several = itertools.product(patterns, repeat=len(repeated)) if len(repeated) < _MOST_REPEATED else ()
+        for dims in dict.fromkeys([*((pattern,) * len(repeated) for pattern in patterns), *several]):
+            spread = replace(of_rank, spreads=dict(zip(repeated, dims, strict=True)))
+            yield spread
+            if may_index:
+                yield from (replace(spread, coordinates=True, square=square) for square in (False, True))
+
+
+def _of_numbers(plain: Assumption, may_index: bool, repeated: Sequence[str]) -> Iterator[Assumption]:
+    """The tensors that are repeated have a number for each row of the last dimensions, or a place in it."""
+    numbers = replace(plain, kinds=plain.kinds | dict.fromkeys(repeated, "row"))
+    for first in range(plain.rank - 1, 0, -1):
+        yield replace(numbers, dims=tuple(range(first, plain.rank)))
+    if may_index:
+        places = {name: "int" for name in repeated if plain.dtypes[name] in ("float", "int64")}
+        yield replace(numbers, dtypes=plain.dtypes | places)
+        for dtypes, square in itertools.product((plain.dtypes | places, plain.dtypes), (False, True)):
+            yield replace(numbers, dtypes=dtypes, coordinates=True, square=square)
+
+
+def _patterns(rank: int) -> list[tuple[int, ...]]:
+    """Which dimensions a tensor may have that is repeated along others, from the end: all but one, then fewer. Those
+    that are numbers of rows are known otherwise, and the last ones are what broadcasts anyway."""
+    every = tuple(range(-rank, 0))
+    chosen = [dims for count in range(rank - 1, 0, -1) for dims in itertools.combinations(every, count)]
+    return [dims for dims in chosen if dims not in (every[:-1], every[-len(dims) :])]
 
 
 def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:

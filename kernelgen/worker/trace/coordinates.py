@@ -30,9 +30,7 @@ class CoordinatesReader(Reader):
         if spelled(node.target) == "prims.iota":
             return self._noted(node, self._places(node))
         source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
-        if operator_of(node.target) in SAME and source is not None and not self._is_whole(source):
-            if source not in self.placed:
-                raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
+        if operator_of(node.target) in SAME and source in self.placed and not self._is_whole(source):
             return self._noted(node, self._moved(node, source))
         return super()._call(node)
 

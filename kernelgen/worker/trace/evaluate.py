@@ -47,6 +47,8 @@ def evaluate(
             return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
         if "part" in argument:
             return Cut(**argument["cut"]).split(value)[argument["part"]]
+        if argument.get("input") in sample.spreads:
+            return value.reshape(sample.spread_shape(argument["input"], keeps=True))
         if argument["kind"] == "row":
             return value.reshape(sample.row_shape(keeps=True))
         return value.reshape(column_shape) if argument["kind"] == "column" else value
@@ -54,6 +56,9 @@ def evaluate(
     for node in graph["nodes"]:
         computed.append(_compute(node["op"], [of(argument) for argument in node["arguments"]], sample))
     outputs = [None if output is None else of(output) for output in graph["outputs"]]
+    for i, output in enumerate(graph["outputs"]):
+        if output is not None and "summed" in output:
+            outputs[i] = outputs[i].expand(sample.shape if shape is None else shape).sum(output["summed"])
     return _joined(graph, outputs, sample.shape if shape is None else shape) if "cuts" in graph else outputs
 
 

@@ -20,9 +20,14 @@ class RowOperators(NodeWriter):
         sizes = math.prod(source.shape[dim] for dim in dims)
         if sizes == 1:
             return self._noted(node, self._argument(node.args[0]))
-        reduced = tuple(dim for dim, size in enumerate(self.sample.shape) if sizes % size == 0)
-        kind = self.sample.kind(source.shape)
         argument = self._argument(node.args[0])
+        if name == "sum" and (summed := self._summed_later(node, argument, dims)):
+            return self._noted(node, argument | {"summed": summed})
+        if tuple(source.shape) == self.sample.shape:
+            reduced = tuple(sorted(dim % source.ndim for dim in dims))
+        else:
+            reduced = tuple(dim for dim, size in enumerate(self.sample.shape) if sizes % size == 0)
+        kind = self.sample.kind(source.shape)
         if kind == "row" and sizes == self.sample.rows and name in ("sum", "mean"):
             return self._total(name, argument, node, value)
         if kind != "element":
@@ -38,6 +43,20 @@ class RowOperators(NodeWriter):
         if set(reduced).isdisjoint(self.sample.dims) and name == "sum" and self._are_all_rows(reduced):
             return self._add("column_sum", [argument], value, self.names.get(node.name), "column")
         raise OtherRowsError(f"{name} over several sets of dimensions", reduced)
+
+    def _summed_later(self, node: fx.Node, argument: dict[str, Any], dims: Sequence[int]) -> tuple[int, ...] | None:
+        """The dimensions that are added up once kernels have computed the terms, where this sum leaves those of a tensor
+        that is repeated, or some of them less; None of any other."""
+        source, rank = node.args[0].meta["val"], len(self.sample.shape)
+        if not self.of_gradient or not self.sample.spreads or source.ndim > rank or argument["kind"] != "element":
+            return None
+        reduced = {dim % source.ndim + rank - source.ndim for dim in dims}
+        summed = tuple(sorted(reduced | set(argument.get("summed", ()))))
+        is_of_rows = set(summed) == set(self.sample.dims) or set(summed).isdisjoint(self.sample.dims)
+        lacks = [set(range(rank)) - {dim + rank for dim in of} for of in self.sample.spreads.values()]
+        if any(set(summed) == of for of in lacks):
+            return summed
+        return summed if any(set(summed) < of for of in lacks) and not is_of_rows else None
 
     def _total(self, name: str, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
         """The sum, or the mean, of a number of each row."""
