@@ -50,7 +50,7 @@ from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
 from kernelgen.worker.trace.tracing import trace
 
 # Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
-_MOST_SECONDS = 10  # Of processor time.
+_MOST_SECONDS = 4  # Of processor time.
 
 
 def work(request: dict[str, Any], emit: Emit) -> None:
@@ -71,8 +71,10 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     begin = time.process_time()
     for arguments in taken(request["arguments"]):
         left = _MOST_SECONDS - (time.process_time() - begin)
+        if left < 0:
+            break
         try:
-            facts = _of_arguments(request, arguments, max(left, _MOST_SECONDS / 4))
+            facts = _of_arguments(request, arguments, left)
             return {**facts, "arguments": [argument["name"] for argument in arguments]}
         except FinalError:
             raise
@@ -135,8 +137,9 @@ def _assumptions(
     function: Function, arguments: Arguments, recipes: list[str], said: dict[str, str] | None
 ) -> Iterator[Assumption]:
     """The assumptions, each with scalars that the function does not refuse."""
+    has_scalars = any(argument["type"] in ("float", "int", "SymInt") for argument in arguments)
     for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, function.repeated, said):
-        yield replace(assumption, near=not _takes_its_scalars(function, assumption))
+        yield assumption if not has_scalars else replace(assumption, near=not _takes_its_scalars(function, assumption))
 
 
 def _takes_its_scalars(function: Function, assumption: Assumption) -> bool:
@@ -184,7 +187,8 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
     try:
         return _under(assumption, function)
     except OtherRowsError as other:
-        if assumption.dim or assumption.recipe != "row_wise" or set(assumption.kinds.values()) != {"element"}:
+        is_of_last = bool(assumption.coordinates or assumption.spreads)  # What counts dimensions from the last one.
+        if is_of_last or assumption.dim or assumption.recipe != "row_wise" or set(assumption.kinds.values()) != {"element"}:
             raise
         try:
             return _under(replace(assumption, dims=other.dims), function)

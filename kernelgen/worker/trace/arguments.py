@@ -195,15 +195,27 @@ def _of_planes(plain: Assumption, may_index: bool, repeated: Sequence[str]) -> I
     if may_index:
         for of_rank, square in itertools.product(every, (False, True)):
             yield replace(of_rank, coordinates=True, square=square)
-    for of_rank in every if repeated else ():
-        yield from _of_numbers(of_rank, may_index, repeated)
-        patterns = _patterns(of_rank.rank)
-        several = itertools.product(patterns, repeat=len(repeated)) if len(repeated) < _MOST_REPEATED else ()
-        for dims in dict.fromkeys([*((pattern,) * len(repeated) for pattern in patterns), *several]):
-            spread = replace(of_rank, spreads=dict(zip(repeated, dims, strict=True)))
-            yield spread
-            if may_index:
-                yield from (replace(spread, coordinates=True, square=square) for square in (False, True))
+    if not repeated:
+        return
+    several = [of_rank for of_rank in every if of_rank.rank in (3, 4)]
+    pooled = replace(plain, rank=3, dims=(1,))  # Pooling reduces the dimension in the middle.
+    for ranks in ((*several, pooled), [of_rank for of_rank in every if of_rank not in several]):
+        for of_rank in ranks:
+            if of_rank is not pooled:
+                yield from _of_numbers(of_rank, may_index, repeated)
+        for of_rank in ranks:
+            yield from _spread(of_rank, may_index and of_rank is not pooled, repeated)
+
+
+def _spread(plain: Assumption, may_index: bool, repeated: Sequence[str]) -> Iterator[Assumption]:
+    """The tensors that are repeated have some of the dimensions: all alike, then each in its own way."""
+    patterns = _patterns(plain.rank, plain.dims)
+    several = itertools.product(patterns, repeat=len(repeated)) if len(repeated) < _MOST_REPEATED else ()
+    for dims in dict.fromkeys([*((pattern,) * len(repeated) for pattern in patterns), *several]):
+        spread = replace(plain, spreads=dict(zip(repeated, dims, strict=True)))
+        yield spread
+        if may_index:
+            yield from (replace(spread, coordinates=True, square=square) for square in (False, True))
 
 
 def _of_numbers(plain: Assumption, may_index: bool, repeated: Sequence[str]) -> Iterator[Assumption]:
@@ -218,12 +230,13 @@ def _of_numbers(plain: Assumption, may_index: bool, repeated: Sequence[str]) -> 
             yield replace(numbers, dtypes=dtypes, coordinates=True, square=square)
 
 
-def _patterns(rank: int) -> list[tuple[int, ...]]:
+def _patterns(rank: int, row: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Which dimensions a tensor may have that is repeated along others, from the end: all but one, then fewer. Those
     that are numbers of rows are known otherwise, and the last ones are what broadcasts anyway."""
     every = tuple(range(-rank, 0))
+    of_rows = tuple(dim for dim in every if dim + rank not in row)
     chosen = [dims for count in range(rank - 1, 0, -1) for dims in itertools.combinations(every, count)]
-    return [dims for dims in chosen if dims not in (every[:-1], every[-len(dims) :])]
+    return [dims for dims in chosen if dims not in (of_rows, every[-len(dims) :])]
 
 
 def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.graph import Sample, constant
-from kernelgen.worker.trace.operators import SAME, operator_of, spelled
+from kernelgen.worker.trace.operators import COMPARISONS, SAME, operator_of, spelled
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
@@ -32,7 +32,16 @@ class CoordinatesReader(Reader):
         source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
         if operator_of(node.target) in SAME and source in self.placed and not self._is_whole(source):
             return self._noted(node, self._moved(node, source))
+        if operator_of(node.target) in COMPARISONS:
+            self._refuse_numbers_beside_places(node)
         return super()._call(node)
+
+    def _refuse_numbers_beside_places(self, node: fx.Node) -> None:
+        """What a coordinate is compared with counts elements: an argument of integers is meant."""
+        known = [self.known[source] for source in node.all_input_nodes]
+        names = [argument["input"] for argument in known if argument["dtype"] == "float" and "input" in argument]
+        if names and any(source in self.placed for source in node.all_input_nodes):
+            raise RefusedError(f"that it compares places with {names[0]}", UNKNOWN_OPERATOR)
 
     def _places(self, node: fx.Node) -> dict[str, Any]:
         start, step, value = node.kwargs["start"], node.kwargs["step"], node.meta["val"]

@@ -100,12 +100,16 @@ def _numbers(tree: ast.AST) -> list[float]:
 def _may_cut(tree: ast.AST) -> bool:
     """Whether a call or an index in a source may cut a dimension into parts, or join parts."""
     indices = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
-    has_ellipsis = any(
-        isinstance(item, ast.Slice) or (isinstance(item, ast.Constant) and item.value is ...)
-        for index in indices
-        for item in ast.walk(index)
-    )
-    return has_ellipsis or bool(_words(tree) & _CUTTING)
+    items = [index.elts if isinstance(index, ast.Tuple) else [index] for index in indices]
+    return any(map(_picks, items)) or bool(_words(tree) & _CUTTING)
+
+
+def _picks(items: list[ast.expr]) -> bool:
+    """Whether an index with slices picks some elements: `x[:, None]` and `x[..., None]` have all."""
+    slices = [item for item in items if isinstance(item, ast.Slice)]
+    others = [item for item in items if item not in slices and not _is_none(item) and not _is_ellipsis(item)]
+    has_bounds = any(part is not None for item in slices for part in (item.lower, item.upper, item.step))
+    return has_bounds or bool(others and (slices or any(map(_is_ellipsis, items))))
 
 
 def _repeated(tree: ast.AST, names: list[str]) -> list[str]:
@@ -119,6 +123,10 @@ def _repeated(tree: ast.AST, names: list[str]) -> list[str]:
             widened += node.args[:1] if is_function else [node.func.value]
     used = {inner.id for value in widened for inner in ast.walk(value) if isinstance(inner, ast.Name)}
     return [name for name in names if name in used]
+
+
+def _is_ellipsis(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...
 
 
 def _is_none(node: ast.AST) -> bool:

@@ -185,7 +185,7 @@ class Reader(RowOperators):
         before, after = self.sample.kind(source.meta["val"].shape), self.sample.kind(value.shape)
         known = self._argument(source)
         stretched = after == "element" and value.ndim <= len(self.sample.shape)
-        if "spread" in (before, after) and known["kind"] in ("element", "scalar"):
+        if "spread" in (before, after) and known["kind"] in ("element", "row", "scalar"):
             return known  # Of a tensor that is repeated: it has no other dimensions, as distinct sizes tell.
         if before not in (after, "scalar") and not stretched:
             raise RefusedError(f"the operator {spelled(node.target)}", 2)

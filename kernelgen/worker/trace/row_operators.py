@@ -23,6 +23,8 @@ class RowOperators(NodeWriter):
         argument = self._argument(node.args[0])
         if name == "sum" and (summed := self._summed_later(node, argument, dims)):
             return self._noted(node, argument | {"summed": summed})
+        if source.ndim == len(self.sample.shape) and self._reduces_repeated(source.shape, dims):
+            return self._rows(name, argument, node, value)
         if tuple(source.shape) == self.sample.shape:
             reduced = tuple(sorted(dim % source.ndim for dim in dims))
         else:
@@ -57,6 +59,13 @@ class RowOperators(NodeWriter):
         if any(set(summed) == of for of in lacks):
             return summed
         return summed if any(set(summed) < of for of in lacks) and not is_of_rows else None
+
+    def _reduces_repeated(self, shape: Sequence[int], dims: Sequence[int]) -> bool:
+        """Whether a tensor of this shape, which is repeated along dimensions that are not of rows, is reduced in rows."""
+        repeated = {dim for dim, size in enumerate(shape) if size != self.sample.shape[dim]}
+        is_repeated = bool(repeated) and bool(self.sample.spreads) and all(shape[dim] == 1 for dim in repeated)
+        reduced = tuple(sorted(dim % len(shape) for dim in dims))
+        return is_repeated and reduced == self.sample.dims and repeated.isdisjoint(reduced)
 
     def _total(self, name: str, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
         """The sum, or the mean, of a number of each row."""

@@ -35,7 +35,7 @@ def refuse_matrices(function: Function, assumption: Any) -> None:
                 results = _results(function, sample)
             except Exception:  # It does not take it.
                 continue
-            if _is_repeated(function, sample, name, results):
+            if _is_repeated(function, sample, name, results) or all(result.numel() == 1 for result in results):
                 continue
             operator = unknown_operator(function, sample)
             what = f"the operator {operator}, where" if operator else "that"
