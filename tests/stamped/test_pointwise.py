@@ -64,6 +64,13 @@ ROWS_BUILT = (
     # Rows that are parts of longer ones, of results too.
     "gated_halves",
     "turned_norm",
+    # Rows that know which row of a plane they are, and tensors that have some of the dimensions.
+    "causal_softmax",
+    "sloped_softmax",
+    "modulated_norm",
+    "rotated_heads",
+    # The tensor of rows comes second.
+    "padded_scores",
 )
 FUZZED = (
     "gelu_bias",
@@ -89,6 +96,9 @@ EMULATED += (
     "distance_bias",
     "wide_loss",
     "flags_and_counts",
+    "sloped_softmax",
+    "modulated_norm",
+    "rotated_heads",
 )
 # One of each recipe, with vectors beside the tensors; and one with sums over all rows, products and running totals.
 SAMPLE = ("gelu_bias", "survey")

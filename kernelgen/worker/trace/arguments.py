@@ -43,7 +43,8 @@ class Assumption:
     of the others; None where nothing is cut, or joined of parts. `coordinates`: values may depend on where an element
     lies in the last two dimensions, which are of one size where they are `square`. `sums_all`: sums of all elements are
     taken row by row, beside what else is computed of rows. `spreads`: the tensors that have some of the dimensions, and
-    are repeated along the others, with these dimensions, from the end."""
+    are repeated along the others, with these dimensions, from the end. `exact`: parts of what is cut are single elements,
+    as the coordinates of a point are."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -60,6 +61,7 @@ class Assumption:
     square: bool = False
     sums_all: bool = False
     spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    exact: bool = False
 
     @property
     def least_rank(self) -> int:
@@ -75,6 +77,7 @@ class Assumption:
             facts["spreads"] = {name: list(dims) for name, dims in self.spreads.items()}
         if self.cuts is None:
             return facts
+        facts["exact"] = self.exact
         return facts | {"cuts": {name: cut.as_dict() for name, cut in self.cuts.items()}}
 
     def sample(self, k: int) -> Sample:
@@ -99,7 +102,7 @@ class Assumption:
     def large_sample(self) -> Sample:
         """One with so many elements that rare ones are among them, and each scalar at its default."""
         sample = self._sample(0, self._defaults())
-        sizes = (8,) * (self.rank - 1) + (8 if self.square else 32,)
+        sizes = (8,) * (self.rank - 1) + (8 if self.square else 1 if self.exact else 32,)
         sample = replace(sample, shape=sizes)
         large = {name: self._tensor(name, sample, seed) for seed, name in enumerate(self.dtypes)}
         return replace(sample, values={**sample.values, **large})
@@ -118,6 +121,7 @@ class Assumption:
         dims = (k % self.rank,) if self.dim else self.dims
         shape = _SIZES[k][: self.rank]
         shape = (*shape[:-2], shape[-1], shape[-1]) if self.square else shape
+        shape = (*shape[:-1], 1) if self.exact else shape
         sample = Sample({}, self.kinds, shape, dims, self.cuts, self.coordinates, self.sums_all, self.spreads)
         values, position = sample.values, 0
         for argument in self.arguments:
@@ -179,7 +183,7 @@ def assumptions(
                 if recipe == "pointwise" and may_cut:
                     yield from _cut(plain, tensors)
                 if recipe == "row_wise":
-                    yield from _of_planes(plain, may_index, [name for name in tensors if name in repeated])
+                    yield from _of_planes(plain, may_index, may_cut, [name for name in tensors if name in repeated])
                     of_parts = list(_cut_rows(plain, tensors)) if may_cut else []
                     # Of several tensors there are many ways to be no rows: the likely ones come first.
                     yield from (cut for cut in of_parts if set(cut.kinds.values()) == {"element"})
@@ -187,7 +191,7 @@ def assumptions(
                     yield from (cut for cut in of_parts if set(cut.kinds.values()) != {"element"})
 
 
-def _of_planes(plain: Assumption, may_index: bool, repeated: Sequence[str]) -> Iterator[Assumption]:
+def _of_planes(plain: Assumption, may_index: bool, may_cut: bool, repeated: Sequence[str]) -> Iterator[Assumption]:
     """Rows of the last dimension, of tensors some of which are repeated along some dimensions, or of what depends on
     coordinates, or both."""
     every = [replace(plain, rank=rank, dims=(rank - 1,)) for rank in _RANKS if rank > 1]
@@ -204,18 +208,21 @@ def _of_planes(plain: Assumption, may_index: bool, repeated: Sequence[str]) -> I
             if of_rank is not pooled:
                 yield from _of_numbers(of_rank, may_index, repeated)
         for of_rank in ranks:
-            yield from _spread(of_rank, may_index and of_rank is not pooled, repeated)
+            for spread in _spread(of_rank, repeated):
+                yield spread
+                if may_cut and of_rank is not pooled:
+                    whole = [name for name in plain.kinds if name not in repeated]
+                    yield from (replace(spread, cuts=dict.fromkeys(names, Cut(2))) for names in (whole, plain.kinds))
+                if may_index and of_rank is not pooled:
+                    yield from (replace(spread, coordinates=True, square=square) for square in (False, True))
 
 
-def _spread(plain: Assumption, may_index: bool, repeated: Sequence[str]) -> Iterator[Assumption]:
+def _spread(plain: Assumption, repeated: Sequence[str]) -> Iterator[Assumption]:
     """The tensors that are repeated have some of the dimensions: all alike, then each in its own way."""
     patterns = _patterns(plain.rank, plain.dims)
     several = itertools.product(patterns, repeat=len(repeated)) if len(repeated) < _MOST_REPEATED else ()
     for dims in dict.fromkeys([*((pattern,) * len(repeated) for pattern in patterns), *several]):
-        spread = replace(plain, spreads=dict(zip(repeated, dims, strict=True)))
-        yield spread
-        if may_index:
-            yield from (replace(spread, coordinates=True, square=square) for square in (False, True))
+        yield replace(plain, spreads=dict(zip(repeated, dims, strict=True)))
 
 
 def _of_numbers(plain: Assumption, may_index: bool, repeated: Sequence[str]) -> Iterator[Assumption]:
@@ -240,7 +247,8 @@ def _patterns(rank: int, row: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
-    """Tensors whose last dimension is cut: none where only results are joined of parts, the first, more, all."""
+    """Tensors whose last dimension is cut: none where only results are joined of parts, the first, more, all; into
+    parts of any size, then of one element."""
     if len(tensors) >= _MOST_TENSORS_OF_ANY_KIND:
         choices = [(), tuple(tensors[:1]), tuple(tensors)]
     else:
@@ -250,6 +258,10 @@ def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
         for names in choices:
             if names or (parts, in_turns) == (_PARTS[0], False):
                 yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, in_turns)))
+    # A point's coordinates, a quaternion: of all tensors, or beside numbers of others.
+    for parts in (3, 4, 2):
+        for names in dict.fromkeys((tuple(tensors), tuple(tensors[:1]))):
+            yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, True)), exact=True)
 
 
 def _cut_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
@@ -280,6 +292,8 @@ def _of_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
         return
     others = ("element", "column", "row") if len(tensors) < _MOST_TENSORS_OF_ANY_KIND else ("element", "column")
     every = [kinds for kinds in itertools.product(others, repeat=len(tensors) - 1) if set(kinds) != {"element"}]
+    if "row" not in others:  # As a normalisation has them, with statistics that are given.
+        every.insert(0, ("row",) * (len(tensors) - 1))
     mixed = [replace(plain, kinds=dict(zip(tensors, ("element", *kinds), strict=True))) for kinds in every]
     for of_kinds in mixed:
         for rank in _RANKS:

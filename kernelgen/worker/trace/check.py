@@ -193,6 +193,8 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
     shapes = _ANY_SHAPES
     if assumption.coordinates:
         shapes = _SQUARE_SHAPES if assumption.square else tuple(shape for shape in shapes if len(shape) > 1)
+    if assumption.exact:
+        shapes = tuple((*shape[:-1], 1) for shape in shapes if shape)
     for shape in shapes:
         if cuts and not shape:
             continue

@@ -14,6 +14,7 @@ from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
 _DIMENSIONS = (-1, -2)
+_PERIODIC, _POWERS = ("sin", "cos", "tan"), ("exp", "exp2", "pow")
 
 
 class CoordinatesReader(Reader):
@@ -34,7 +35,21 @@ class CoordinatesReader(Reader):
             return self._noted(node, self._moved(node, source))
         if operator_of(node.target) in COMPARISONS:
             self._refuse_numbers_beside_places(node)
+        if operator_of(node.target) in _PERIODIC and self._is_exponential(node.args[0]):
+            raise RefusedError("an angle that is an exponential of places, of which float32 has few digits", 3)
         return super()._call(node)
+
+    def _is_exponential(self, node: fx.Node) -> bool:
+        """Whether it is computed of a power or an exponential of what depends on coordinates alone."""
+        reached: set[fx.Node] = set()
+        pending = [node]
+        while pending:
+            inner = pending.pop()
+            if inner not in reached:
+                reached.add(inner)
+                pending += inner.all_input_nodes
+        of_places = {inner for inner in reached & self.placed if inner.all_input_nodes}
+        return any(operator_of(inner.target) in _POWERS for inner in of_places)
 
     def _refuse_numbers_beside_places(self, node: fx.Node) -> None:
         """What a coordinate is compared with counts elements: an argument of integers is meant."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from kernelgen.worker.trace.undifferentiated import Undifferentiated
 
 _CUTTING = {
-    *("cat", "chunk", "concat", "concatenate", "glu", "hsplit", "hstack", "narrow", "roll", "select", "split"),
+    *("cross", "cat", "chunk", "concat", "concatenate", "glu", "hsplit", "hstack", "narrow", "roll", "select", "split"),
     *("split_with_sizes", "stack", "tensor_split", "unbind", "unflatten", "unsafe_chunk", "unsafe_split"),
 }
 _INDEXING = {"arange", "eye", "tril", "triu"}

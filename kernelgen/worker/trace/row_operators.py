@@ -50,9 +50,13 @@ class RowOperators(NodeWriter):
         """The dimensions that are added up once kernels have computed the terms, where this sum leaves those of a tensor
         that is repeated, or some of them less; None of any other."""
         source, rank = node.args[0].meta["val"], len(self.sample.shape)
-        if not self.of_gradient or not self.sample.spreads or source.ndim > rank or argument["kind"] != "element":
+        is_known = source.ndim <= rank and argument["kind"] in ("element", "row")
+        if not self.of_gradient or not self.sample.spreads or not is_known:
             return None
-        reduced = {dim % source.ndim + rank - source.ndim for dim in dims}
+        places = list(range(rank - source.ndim, rank))
+        if tuple(source.shape) == self.sample.row_shape():
+            places = [dim for dim in range(rank) if dim not in self.sample.dims]
+        reduced = {places[dim] for dim in dims}
         summed = tuple(sorted(reduced | set(argument.get("summed", ()))))
         is_of_rows = set(summed) == set(self.sample.dims) or set(summed).isdisjoint(self.sample.dims)
         lacks = [set(range(rank)) - {dim + rank for dim in of} for of in self.sample.spreads.values()]

@@ -37,14 +37,19 @@ def plane_cases(count: int, alike: bool = False, square: bool = False) -> tuple[
     return tuple(cases)
 
 
-def part_cases(*parts: int, alike: bool = False, shortest: int = 0, fewest: int = 0) -> tuple[tuple[Shape, ...], ...]:
+def part_cases(
+    *parts: int, alike: bool = False, shortest: int = 0, fewest: int = 0, exact: bool = False
+) -> tuple[tuple[Shape, ...], ...]:
     """A shape for each tensor, whose last dimension is cut into so many parts: all alike, then each of them broadcast
-    in the other dimensions, unless `alike`; of `fewest` rows or more, whose parts have `shortest` elements or more."""
-    shapes = ((4, 33), (6, 20), (1,), (17,), (5, 1), (0, 5), (5, 0), (2, 3, 64), (101, 1001))
+    in the other dimensions, unless `alike`; of `fewest` rows or more, whose parts have `shortest` elements or more, or
+    one if they are `exact`."""
+    shapes: tuple[Shape, ...] = ((4, 33), (6, 20), (1,), (17,), (5, 1), (0, 5), (5, 0), (2, 3, 64), (101, 1001))
+    if exact:
+        shapes = ((4, 33, 1), (6, 20, 1), (1,), (17, 1), (0, 1), (2, 3, 64, 1), (101, 1001, 1))
     cases = [(shape,) * len(parts) for shape in shapes if shape[-1] >= shortest and shape[0] >= fewest]
     if not alike and len(parts) > 1:
         for i in range(len(parts)):
-            for shape in ((6, 40), (2, 3, 33), (3, 4, 64)):
+            for shape in ((6, 1), (2, 33, 1)) if exact else ((6, 40), (2, 3, 33), (3, 4, 64)):
                 for smaller in (shape[-1:], (1, *shape[1:]), shape[1:]):
                     cases.append(tuple(smaller if place == i else shape for place in range(len(parts))))
     return tuple(
