@@ -17,9 +17,7 @@ def op_of(name: str) -> dict:
     return kernels(reference.read(ROWS, name).schema.entry(), trace(ROWS, name))
 
 
-@pytest.mark.parametrize(
-    ("name", "square", "least"), [("causal_softmax", False, 2), ("sloped_softmax", True, 3)]
-)
+@pytest.mark.parametrize(("name", "square", "least"), [("causal_softmax", False, 2), ("sloped_softmax", True, 3)])
 def test_rows_of_planes_are_those_of_the_last_dimension(name, square, least):
     assumption = trace(ROWS, name)["assumption"]
     assert (assumption["rows"], assumption["ranks"]) == ({"dims": [-1]}, [least, None])

@@ -187,8 +187,13 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
     try:
         return _under(assumption, function)
     except OtherRowsError as other:
-        is_of_last = bool(assumption.coordinates or assumption.spreads)  # What counts dimensions from the last one.
-        if is_of_last or assumption.dim or assumption.recipe != "row_wise" or set(assumption.kinds.values()) != {"element"}:
+        counts_from_end = bool(assumption.coordinates or assumption.spreads)
+        if (
+            counts_from_end
+            or assumption.dim
+            or assumption.recipe != "row_wise"
+            or set(assumption.kinds.values()) != {"element"}
+        ):
             raise
         try:
             return _under(replace(assumption, dims=other.dims), function)

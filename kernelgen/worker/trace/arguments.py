@@ -43,8 +43,8 @@ class Assumption:
     of the others; None where nothing is cut, or joined of parts. `coordinates`: values may depend on where an element
     lies in the last two dimensions, which are of one size where they are `square`. `sums_all`: sums of all elements are
     taken row by row, beside what else is computed of rows. `spreads`: the tensors that have some of the dimensions, and
-    are repeated along the others, with these dimensions, from the end. `exact`: parts of what is cut are single elements,
-    as the coordinates of a point are."""
+    are repeated along the others, with these dimensions, from the end. `exact`: parts of what is cut are single
+    elements, as the coordinates of a point are."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]

@@ -1,8 +1,8 @@
 """Sums along the dimensions that a tensor is repeated along, as its gradient has them.
 
-Kernels compute the terms; they are added up afterwards, in the tensor's shape. What is computed of such a sum is computed
-of its terms, as long as it is linear in them: the argument of such a value is known with `summed`, the dimensions that
-are to be added up.
+Kernels compute the terms; they are added up afterwards, in the tensor's shape. What is computed of such a sum is
+computed of its terms, as long as it is linear in them: such a value is known with `summed`, the dimensions that are to
+be added up.
 """
 
 from collections.abc import Mapping, Sequence

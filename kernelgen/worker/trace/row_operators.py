@@ -47,8 +47,8 @@ class RowOperators(NodeWriter):
         raise OtherRowsError(f"{name} over several sets of dimensions", reduced)
 
     def _summed_later(self, node: fx.Node, argument: dict[str, Any], dims: Sequence[int]) -> tuple[int, ...] | None:
-        """The dimensions that are added up once kernels have computed the terms, where this sum leaves those of a tensor
-        that is repeated, or some of them less; None of any other."""
+        """The dimensions that are added up once kernels have computed the terms, where this sum, or a later one, leaves
+        those of a tensor that is repeated; None of any other sum."""
         source, rank = node.args[0].meta["val"], len(self.sample.shape)
         is_known = source.ndim <= rank and argument["kind"] in ("element", "row")
         if not self.of_gradient or not self.sample.spreads or not is_known:
@@ -65,7 +65,7 @@ class RowOperators(NodeWriter):
         return summed if any(set(summed) < of for of in lacks) and not is_of_rows else None
 
     def _reduces_repeated(self, shape: Sequence[int], dims: Sequence[int]) -> bool:
-        """Whether a tensor of this shape, which is repeated along dimensions that are not of rows, is reduced in rows."""
+        """Whether a tensor of this shape, which is repeated along dimensions of no row, is reduced row by row."""
         repeated = {dim for dim, size in enumerate(shape) if size != self.sample.shape[dim]}
         is_repeated = bool(repeated) and bool(self.sample.spreads) and all(shape[dim] == 1 for dim in repeated)
         reduced = tuple(sorted(dim % len(shape) for dim in dims))
