@@ -187,13 +187,9 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
     try:
         return _under(assumption, function)
     except OtherRowsError as other:
-        counts_from_end = bool(assumption.coordinates or assumption.spreads)
-        if (
-            counts_from_end
-            or assumption.dim
-            or assumption.recipe != "row_wise"
-            or set(assumption.kinds.values()) != {"element"}
-        ):
+        counts_from_end = assumption.coordinates or assumption.spreads
+        is_plain = assumption.recipe == "row_wise" and set(assumption.kinds.values()) == {"element"}
+        if counts_from_end or assumption.dim or not is_plain:
             raise
         try:
             return _under(replace(assumption, dims=other.dims), function)
