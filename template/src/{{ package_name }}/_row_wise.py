@@ -31,7 +31,7 @@ def register(
     same_as: Sequence[int | None] = (),
     vectors: bool = False,
     rows: Rows = last_dimension,
-    spread: Mapping[int, Sequence[int]] = {},  # noqa: B006
+    spread: Mapping[int, Sequence[int]] | None = None,
     planes: bool = False,
     parts: Sequence[int] = (),
     joined: Sequence[int] = (),
@@ -63,7 +63,7 @@ def register(
     """
     op = RowOp(name, reference, results, gradients, same_as, vectors or bool(parts) or bool(spread), rows)
     op.composed, op.once, op.reads = composed, once, reads
-    op.spread, op.planes = spread, planes
+    op.spread, op.planes = spread or {}, planes
     op.parts, op.joined = parts, joined or [1] * len(results)
     op.register(name)
 

@@ -44,7 +44,13 @@ class BroadcastGradients {
       const std::vector<int64_t> shape(own.begin(), own.end());
       const std::vector<int64_t>& dims = gradient.dims;
       wanted_.push_back(
-          {gradient.needed, gradient.cut, dims.empty() ? shape : spread_sizes(gradient.tensor, dims), shape, {}, {}, {}});
+          {gradient.needed,
+           gradient.cut,
+           dims.empty() ? shape : spread_sizes(gradient.tensor, dims),
+           shape,
+           {},
+           {},
+           {}});
     }
   }
 
@@ -145,7 +151,7 @@ class BroadcastGradients {
   struct Item {
     bool needed;
     Cut cut;
-    std::vector<int64_t> sizes, shape;            // as it is repeated; its own
+    std::vector<int64_t> sizes, shape;           // as it is repeated; its own
     std::optional<checks::Tensor> values, sums;  // of all rows; of the tensor's shape
     std::optional<checks::Tensor> block_sums;    // of a row for each block
     void* partial = nullptr;
