@@ -39,6 +39,9 @@ BUILT = (
     "distance_bias",
     # Results of dtypes of their own.
     "rounded_parts",
+    # Points: a last dimension of so many numbers.
+    "quaternion_product",
+    "angular_momentum",
 )
 ROWS_BUILT = (
     "softmax",
@@ -84,6 +87,7 @@ FUZZED = (
     "codes_and_errors",
     "distance_bias",
     "rounded_parts",
+    "quaternion_product",
     *ROWS_BUILT,
 )
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
