@@ -45,7 +45,7 @@ def part_cases(
     one if they are `exact`."""
     shapes: tuple[Shape, ...] = ((4, 33), (6, 20), (1,), (17,), (5, 1), (0, 5), (5, 0), (2, 3, 64), (101, 1001))
     if exact:
-        shapes = ((4, 33, 1), (6, 20, 1), (1,), (17, 1), (0, 1), (2, 3, 64, 1), (101, 1001, 1))
+        shapes = ((5, 33, 1), (6, 20, 1), (1,), (17, 1), (0, 1), (2, 3, 64, 1), (101, 1001, 1))
     cases = [(shape,) * len(parts) for shape in shapes if shape[-1] >= shortest and shape[0] >= fewest]
     if not alike and len(parts) > 1:
         for i in range(len(parts)):
