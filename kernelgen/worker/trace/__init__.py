@@ -23,6 +23,7 @@ from kernelgen.worker.trace.check import (
     check,
     check_shapes,
     fixed_dtypes,
+    refuse_other_sizes,
     refused_places,
     takes_float16,
     takes_float64,
@@ -203,6 +204,8 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     """The graphs, for each choice of the bool arguments."""
     if assumption.recipe == "row_wise":
         _refuse_integers(assumption)
+    if assumption.exact:
+        refuse_other_sizes(function, assumption)
     values = assumption.sample(0).values
     before = versions(values)
     function.call(*values.values())  # It may not take such arguments: that is known at once.

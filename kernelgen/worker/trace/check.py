@@ -53,6 +53,20 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
         _compare(evaluate(backward, detached, grads, sample), expected, sample, tolerance)
 
 
+def refuse_other_sizes(function: Function, assumption: Any) -> None:
+    """Raises RefusedError where the function does not mean points, as kernels with so many numbers in the last dimension
+    do: it takes longer parts, and its results are longer then."""
+    of_points = _results(function, assumption.sample(0).values)
+    try:
+        of_parts = _results(function, replace(assumption, exact=False).sample(0).values)
+    except Exception:  # It takes no others.
+        return
+    parts = {cut.parts for cut in assumption.cuts.values()}
+    are_points = [result.ndim == assumption.rank and result.shape[-1] in parts for result in of_points]
+    if not any(are_points) or any(a.shape != b.shape for a, b in zip(of_points, of_parts, strict=True)):
+        raise RefusedError("parts of any size, where points were assumed", 1)
+
+
 def takes_float64(
     function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None
 ) -> bool:
