@@ -54,8 +54,8 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
 
 
 def refuse_other_sizes(function: Function, assumption: Any) -> None:
-    """Raises RefusedError where the function does not mean points, as kernels with so many numbers in the last dimension
-    do: it takes longer parts, and its results are longer then."""
+    """Raises RefusedError where the function does not mean points, which have so many numbers in the last dimension: it
+    takes longer parts, and its results are longer then."""
     of_points = _results(function, assumption.sample(0).values)
     try:
         of_parts = _results(function, replace(assumption, exact=False).sample(0).values)
