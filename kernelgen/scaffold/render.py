@@ -65,6 +65,8 @@ _NEEDS = {
     "kernels that depend on where an element lies": "coordinates_of_access",
     "results of integers": "scalar_type",
     "kernels that read integers": "bytes_of_integers",
+    "kernels of rows that know which row they are, or of tensors that are repeated": "shape_in_rows",
+    "kernels of points": "words_of_points",
 }
 
 
@@ -73,7 +75,9 @@ def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
     texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("template/_macros/formula*.jinja"))]
     text = "\n".join(texts)
     writes, reads = (_are_integers(traced[values]) for values in ("results", "tensors"))
-    needed = ("operands" in traced, "coordinates" in traced, writes, reads)
+    are_repeated = any(tensor.get("shape") == "spread" for tensor in traced["tensors"])
+    of_planes = are_repeated or traced.get("rows", {}).get("planes", False)
+    needed = ("operands" in traced, "coordinates" in traced, writes, reads, of_planes, traced.get("exact", False))
     lacks = (
         what
         for (what, macro), is_needed in zip(_NEEDS.items(), needed, strict=True)

@@ -39,6 +39,9 @@ BUILT = (
     "distance_bias",
     # Results of dtypes of their own.
     "rounded_parts",
+    # Points: a last dimension of so many numbers.
+    "quaternion_product",
+    "angular_momentum",
 )
 ROWS_BUILT = (
     "softmax",
@@ -64,6 +67,13 @@ ROWS_BUILT = (
     # Rows that are parts of longer ones, of results too.
     "gated_halves",
     "turned_norm",
+    # Rows that know which row of a plane they are, and tensors that have some of the dimensions.
+    "causal_softmax",
+    "sloped_softmax",
+    "modulated_norm",
+    "rotated_heads",
+    # The tensor of rows comes second.
+    "padded_scores",
 )
 FUZZED = (
     "gelu_bias",
@@ -77,6 +87,7 @@ FUZZED = (
     "codes_and_errors",
     "distance_bias",
     "rounded_parts",
+    "quaternion_product",
     *ROWS_BUILT,
 )
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
@@ -89,6 +100,9 @@ EMULATED += (
     "distance_bias",
     "wide_loss",
     "flags_and_counts",
+    "sloped_softmax",
+    "modulated_norm",
+    "rotated_heads",
 )
 # One of each recipe, with vectors beside the tensors; and one with sums over all rows, products and running totals.
 SAMPLE = ("gelu_bias", "survey")

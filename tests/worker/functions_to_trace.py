@@ -302,3 +302,18 @@ def rounded_parts(x: Tensor, scale: float = 255.0) -> tuple[Tensor, Tensor]:
     y = x * (1 / math.log1p(scale))
     y[x < 0] = 0
     return y.to(torch.bfloat16), y.float()
+
+
+def quaternion_product(a: Tensor, b: Tensor) -> Tensor:
+    """The last dimension is four numbers, taken apart."""
+    aw, ax, ay, az = a.unbind(-1)
+    bw, bx, by, bz = b.unbind(-1)
+    real = aw * bw - ax * bx - ay * by - az * bz
+    i = aw * bx + ax * bw + ay * bz - az * by
+    j = aw * by - ax * bz + ay * bw + az * bx
+    k = aw * bz + ax * by - ay * bx + az * bw
+    return torch.stack((real, i, j, k), -1)
+
+
+def angular_momentum(position: Tensor, velocity: Tensor, mass: float = 1.5) -> Tensor:
+    return mass * torch.cross(position, velocity, dim=-1)

@@ -188,3 +188,36 @@ def turned_norm(x: Tensor, cos: Tensor, sin: Tensor, eps: float = 1e-6) -> Tenso
     x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
     first, second = x.chunk(2, -1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+
+
+def causal_softmax(scores: Tensor) -> Tensor:
+    """Rows know which row of a plane they are."""
+    queries, keys = scores.shape[-2:]
+    is_seen = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril()
+    return scores.masked_fill(~is_seen, float("-inf")).softmax(-1)
+
+
+def sloped_softmax(scores: Tensor, slopes: Tensor, window: int = 8) -> Tensor:
+    """Planes are square, and a number for each head is repeated along the others."""
+    place = torch.arange(scores.shape[-1], device=scores.device)
+    distance = place[:, None] - place[None, :]
+    scores = scores - slopes[:, None, None] * distance
+    return scores.masked_fill((distance < 0) | (distance >= window), float("-inf")).softmax(-1)
+
+
+def modulated_norm(x: Tensor, scale: Tensor, shift: Tensor, keep: Tensor, eps: float = 1e-6) -> Tensor:
+    """Tensors, and a mask, that have some of the dimensions."""
+    h = F.layer_norm(x, (x.shape[-1],), eps=eps)
+    return torch.where(keep[:, None, :], h * (1 + scale.unsqueeze(1)) + shift[:, None], x)
+
+
+def rotated_heads(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Tensors that are repeated for each head, beside one that is cut."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos[:, None, :] + torch.cat((-second, first), dim=-1) * sin[:, None, :]
+
+
+def padded_scores(lengths: Tensor, scores: Tensor) -> Tensor:
+    """The tensor of rows is not the first."""
+    padding = torch.arange(scores.shape[-1], device=scores.device)[None, :] >= lengths[:, None]
+    return scores.masked_fill(padding, -1e4)

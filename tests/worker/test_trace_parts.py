@@ -113,3 +113,14 @@ def test_parts_of_rows_are_reduced_in_many_ways(tmp_path, body):
 def test_rows_of_parts_that_take_turns_have_no_kernels(tmp_path):
     with pytest.raises(RefusedError, match=r"the operator aten\.amax"):
         trace_text(tmp_path, "return x[..., ::2] * x[..., 1::2].softmax(-1)")
+
+
+@pytest.mark.parametrize(("name", "parts"), [("quaternion_product", 4), ("angular_momentum", 3)])
+def test_points_have_so_many_numbers_and_no_more(name, parts):
+    facts = trace(POINTWISE, name)
+    assert facts["assumption"]["exact"]
+    assert facts["paths"][0]["forward"]["cuts"] == [{"parts": parts, "in_turns": True}]
+
+
+def test_a_dimension_of_any_size_is_no_point():
+    assert not trace(POINTWISE, "rotate_pairs")["assumption"]["exact"]

@@ -52,6 +52,10 @@ _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 _STEPS |= _COMPARISONS
 # How a formula calls the place of an element along the last two dimensions.
 COORDINATES = {-2: "row", -1: "column"}
+COORDINATES_OF_ELEMENT = {dim: Name(text, "float", "element") for dim, text in COORDINATES.items()}
+# The same in a formula of rows: the row has its own, and passes the place of an element in it on.
+COORDINATES_OF_ROW = {-2: Name("line", "float", "row"), -1: Name("Number(place)", "float", "element")}
+_COORDINATES = (*COORDINATES_OF_ELEMENT.values(), *COORDINATES_OF_ROW.values())
 _COMMUTATIVE = {"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or", "logical_xor"}
 
 
@@ -62,12 +66,17 @@ class Graph:
         traced: `nodes` and `outputs`, as kernelgen/worker/trace/graph.py describes them.
         parameters: the C++ name of each argument that is a number or a tensor; by name, and (name, part) of parts.
         grads: the C++ names of the gradients of the results, by the results' places; (place, part) of parts.
+        coordinates: what the place of an element along a dimension is called, by the dimension.
     """
 
     def __init__(
-        self, traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapping[Any, str] | None = None
+        self,
+        traced: Mapping[str, Any],
+        parameters: Mapping[Any, str],
+        grads: Mapping[Any, str] | None = None,
+        coordinates: Mapping[int, Name] = COORDINATES_OF_ELEMENT,
     ) -> None:
-        self._parameters, self._grads = parameters, grads or {}
+        self._parameters, self._grads, self._coordinates = parameters, grads or {}, coordinates
         self._known: dict[tuple[Any, ...], Node] = {}
         self._values: list[Value] = []
         for node in traced["nodes"]:
@@ -145,7 +154,7 @@ class Graph:
         for node in self.nodes():
             arguments = tuple(replaced[a.index] if isinstance(a, Node) else a for a in node.arguments)
             op = node.op
-            if op == "div" and node.kind == "element" and node.index not in exact:
+            if op == "div" and node.kind == "element" and node.index not in exact and not self._is_of_places(node):
                 divisor = arguments[1]
                 if isinstance(divisor, Number) and divisor.value and math.isfinite(divisor.value):
                     op, arguments = "mul", (arguments[0], self._node("inverse", (divisor,), "float", "scalar", None))
@@ -156,6 +165,20 @@ class Graph:
                     op = "quotient"
             replaced[node.index] = self._node(op, arguments, node.dtype, node.kind, node.name)
         self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
+
+    def _is_of_places(self, node: Node) -> bool:
+        """Whether it depends on where an element lies and on no tensor, as a frequency does: what is computed of large
+        angles has an error many times that of the angle."""
+        pending: list[Value] = [node]
+        names: list[Name] = []
+        while pending:
+            value = pending.pop()
+            if isinstance(value, Node):
+                pending += value.arguments
+            elif isinstance(value, Name):
+                names.append(value)
+        of_tensors = [name for name in names if name.kind != "scalar" and name not in _COORDINATES]
+        return not of_tensors and any(name in _COORDINATES for name in names)
 
     def _sum_before_scaling(self) -> None:
         """A sum of terms that have an inverse of the row in common becomes the sum without it, times it: that sum needs
@@ -223,7 +246,7 @@ class Graph:
         if "place" in argument:
             return Name("place", "int", "element")
         if "coordinate" in argument:
-            return Name(COORDINATES[argument["coordinate"]], "float", "element")
+            return self._coordinates[argument["coordinate"]]
         if "grad" in argument:
             return Name(self._grads[_part(argument["grad"], argument)], "float", argument["kind"])
         name = argument.get("input") or argument["scalar"]
@@ -324,6 +347,8 @@ def _simplified(op: str, arguments: Sequence[Value]) -> Value | tuple[str, tuple
         return first
     if op == "where" and isinstance(first, Number):
         return arguments[1] if first.value else arguments[2]
+    if op in _COMPARISONS and second == Number(0.0) and _is_distance(first):
+        return op, first.arguments  # Of coordinates, which are finite.
     if op == "logical_and" and Number(True) in (first, second):
         return second if first == Number(True) else first
     if op == "where" and isinstance(first, Node) and first.op == "logical_not":
@@ -337,6 +362,11 @@ def _simplified(op: str, arguments: Sequence[Value]) -> Value | tuple[str, tuple
     if op == "neg" and isinstance(first, Node) and first.op == "neg":
         return first.arguments[0]
     return op, tuple(arguments)
+
+
+def _is_distance(value: Value) -> bool:
+    """Whether it is the difference of two coordinates."""
+    return isinstance(value, Node) and value.op == "sub" and all(a in _COORDINATES for a in value.arguments)
 
 
 _FOLDED = {

@@ -78,5 +78,5 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         facts |= {"square": assumption["square"], "coordinates": coordinates(read)}
     if cuts is not None:
         facts |= {"operands": parts.operands(tensors, part_names, read), "outputs": written}
-        facts |= {key: assumption[key] for key in ("no_columns", "no_rows")}
+        facts |= {key: assumption[key] for key in ("no_columns", "no_rows", "exact")}
     return plain(facts)

@@ -8,7 +8,7 @@ from typing import Any
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
-from kernelgen.scaffold.formula.graph import Graph, Node, Value
+from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph, Node, Value
 from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late, resident_threads
 from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.totals import take_totals
@@ -44,7 +44,8 @@ def backward(
     inputs = [tensor for tensor, (output, _) in zip(floating, outputs, strict=True) if output is not None]
     if not inputs:
         return None
-    early = rows.read_by_reductions(Graph(path["forward"], {**parameters, **part_names}))
+    of_forward = Graph(path["forward"], {**parameters, **part_names}, None, COORDINATES_OF_ROW)
+    early = rows.read_by_reductions(of_forward)
     differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
     grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
     traced, reads = reading_results(path["backward"], path["forward"], [result["name"] for result in results])
@@ -59,7 +60,7 @@ def backward(
     ]
     own = [
         parts.with_cut(value_of(places[tensor["name"]], tensor["dtype"]), tensor.get("cut"))
-        | {"kind": tensor["kind"], "shape": tensor["shape"]}
+        | {key: tensor[key] for key in ("kind", "shape", "dims") if key in tensor}
         for tensor in tensors
     ]
     read_by_kernel = [*given, *own]
@@ -78,6 +79,7 @@ def backward(
         | {name: words[name] for name in read_results}
         | names_of_parts,
         named | of_grads,
+        COORDINATES_OF_ROW,
     )
     graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
     names = [*words.values(), *names_of_parts.values(), *(result["cpp"] for result in entry["returns"])]
@@ -131,7 +133,7 @@ def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str], reductio
     targets are added up as long as registers last. A block that adds up has a multiprocessor alone, which waits at each
     of the `reductions`: of many, it is faster to write a target's gradient for each row.
     """
-    may_be_vector = [i for i, t in enumerate(inputs) if t["shape"] != "rows" and "cut" not in t]
+    may_be_vector = [i for i, t in enumerate(inputs) if t["shape"] not in ("rows", "spread") and "cut" not in t]
     is_target = [inputs[i]["shape"] != "vector" and inputs[i]["cpp"] in early for i in may_be_vector]
     weights = [i for i, target in zip(may_be_vector, is_target, strict=True) if not target]
     targets = [i for i, target in zip(may_be_vector, is_target, strict=True) if target]

@@ -27,7 +27,8 @@ def of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[
     dtype = assumption["dtypes"][name]
     kind = "row" if assumption["kinds"][name] == "row" else "element"
     shape = "numbers" if kind == "row" else _shape(name, assumption)
-    return value_of(argument, dtype) | {"kind": kind, "shape": shape}
+    dims = {"dims": list(assumption["spreads"][name])} if shape == "spread" else {}
+    return value_of(argument, dtype) | {"kind": kind, "shape": shape} | dims
 
 
 def inputs_of(tensors: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -41,7 +42,10 @@ def inputs_of_rows(tensors: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]
 
 
 def _shape(name: str, assumption: Mapping[str, Any]) -> str:
-    """What a tensor may be: `rows`, a `vector` of the last dimension, `either`, or what may be `broadcast`."""
+    """What a tensor may be: `rows`, a `vector` of the last dimension, `either`, what may be `broadcast`, or `spread`,
+    with some of the dimensions."""
+    if name in assumption.get("spreads", {}):
+        return "spread"
     if assumption["kinds"][name] == "column":
         return "vector"
     return assumption["vectors"].get(name, "rows")
@@ -50,8 +54,9 @@ def _shape(name: str, assumption: Mapping[str, Any]) -> str:
 def refuse_rows_beside_parts(tensors: Sequence[Mapping[str, Any]]) -> None:
     """Raises KernelgenError where a tensor that is not cut has to be as large as the parts of others, or may be so only
     in some other way than broadcasting."""
+    taken = ("broadcast", "vector", "spread")
     for tensor in tensors:
-        if "cut" not in tensor and tensor["kind"] == "element" and tensor["shape"] not in ("broadcast", "vector"):
+        if "cut" not in tensor and tensor["kind"] == "element" and tensor["shape"] not in taken:
             raise KernelgenError(f"the shape of {tensor['name']} beside tensors that are cut into parts")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.expressions import header_of
-from kernelgen.scaffold.formula.graph import Graph
+from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph
 from kernelgen.scaffold.formula.row_gradient import backward
 from kernelgen.scaffold.formula.row_values import (
     accesses,
@@ -67,7 +67,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     ]
     part_names = named_parts(schema, path["forward"], [*tensors, *results])
     parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | _OF_ROWS
-    graph = Graph(path["forward"], parameters | part_names)
+    graph = Graph(path["forward"], parameters | part_names, None, COORDINATES_OF_ROW)
     read = graph.names()
     for tensor in tensors:
         own = [name for (of, _), name in part_names.items() if of == tensor["name"]] or [tensor["cpp"]]
@@ -145,6 +145,7 @@ def _rows(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str,
     form, (least, most) = assumption["rows"], assumption["ranks"]
     first = next(a for a in schema["arguments"] if a["kind"] == "tensor")["cpp"]
     text = {"least": least, "most": most, "argument": None, "like": None, "drawn": least}
+    text |= {"planes": "square" in assumption, "square": assumption.get("square", False)}
     if "like" in form:
         like = next(a for a in schema["arguments"] if a["name"] == form["like"])
         text |= {"cpp": f"dimensions_from({first}.dim() - {like['cpp']}.dim(), {first})", "python": "(-1,)"}

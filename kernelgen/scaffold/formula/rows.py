@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelgen.errors import KernelgenError
-from kernelgen.scaffold.formula.graph import Graph, Name, Node, Number, Value
+from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph, Name, Node, Number, Value
 from kernelgen.scaffold.formula.lines import WIDTH, Writer, free_name
 
 _PASSES = {
@@ -35,15 +35,16 @@ _KEPT = "kept"
 _CALLS = {"term": "add", "total": "put_total", "wide total": "put_wide_total", "wide row": "put_wide"}
 _CALLS_BY_DTYPE = {"int": "put_place", "int64": "put_place", "bool": "put_flag"}
 # Numbers of the rows themselves, by the names that formulas have for them.
-_OF_ROWS = {"columns": "size", "row_count": "count", "batch": "batch"}
+_OF_ROWS = {"columns": "size", "row_count": "count", "batch": "batch", "line": "line"}
 # The most sums of one pass.
 _MOST_SUMS = 4
 # The deepest indentation of a pass's lines.
 _INNER = 8
 # The names that a formula of rows uses.
 _USED = ("row", "Row", "place", _KEPT, *_OF_ROWS)
-# The place of an element in its row, among the names of a graph.
+# The place of an element in its row, among the names of a graph, and as a number.
 PLACE = "place"
+_PLACES = {PLACE, COORDINATES_OF_ROW[-1].text}
 
 
 @dataclass
@@ -243,7 +244,7 @@ class _Rows:
     def _worth_keeping(self) -> Node | None:
         """The function of an element that most passes need, if several do."""
         nodes = self.graph.nodes()
-        if PLACE in self.graph.names() or any(node.op in _RUNNING for node in nodes):
+        if _PLACES & self.graph.names() or any(node.op in _RUNNING for node in nodes):
             return None
         reductions = [step for step in self._steps() if _is_pass(step[0])]
         passes = [[node.arguments[0] for node in step] for step in reductions]
@@ -407,7 +408,7 @@ class _Rows:
         parameters = [f"Number {name}" if name in used else "Number" for name in self.inputs]
         if self.kept and self.kept.index in self.names and self.kept in self._part(values).nodes():
             parameters.insert(0, f"Number {self.names[self.kept.index]}")
-        return ", ".join([*(["int64_t place"] if PLACE in used else []), *parameters])
+        return ", ".join([*(["int64_t place"] if _PLACES & used else []), *parameters])
 
     def _call(self, start: str, body: list[str], end: str = "});") -> None:
         """A call with a lambda, or a lambda alone, in the form that clang-format chooses."""

@@ -19,14 +19,14 @@ def of_operator(schema: Mapping[str, Any], taken: Sequence[str]) -> dict[str, An
     """The entry of the schema of the operator that takes these arguments of a function with the entry `schema`."""
     parsed = parse(schema["text"])
     arguments: list[Argument] = []
-    for argument in reversed(parsed.arguments):
-        if argument.name in taken:
-            is_tensor = argument.type.kind == "optional_tensor"
-            type = replace(argument.type, optional=False) if is_tensor else argument.type
-            # Behind an argument with a default, each has one.
-            has_default = not is_tensor and all(behind.default for behind in arguments)
-            default = argument.default if has_default else None
-            arguments.insert(0, replace(argument, type=type, default=default, keyword_only=False))
+    by_name = {argument.name: argument for argument in parsed.arguments}
+    for argument in (by_name[name] for name in reversed(taken)):
+        is_tensor = argument.type.kind == "optional_tensor"
+        type = replace(argument.type, optional=False) if is_tensor else argument.type
+        # Behind an argument with a default, each has one.
+        has_default = not is_tensor and all(behind.default for behind in arguments)
+        default = argument.default if has_default else None
+        arguments.insert(0, replace(argument, type=type, default=default, keyword_only=False))
     entry = replace(parsed, arguments=tuple(arguments)).entry()
     return entry | {key: schema[key] for key in ("container", "python_return")}
 
@@ -44,11 +44,12 @@ def of_function(schema: Mapping[str, Any], taken: Sequence[str]) -> dict[str, An
     arguments = schema["arguments"]
     left_out = [a for a in arguments if a["name"] not in taken]
     optional = [a for a in arguments if a["kind"] == "optional_tensor" and a["name"] in taken]
-    if not left_out and not optional and not any(a["keyword_only"] for a in arguments):
+    given = [next(a for a in arguments if a["name"] == name) for name in taken]
+    in_order = given == [a for a in arguments if a in given]
+    if not left_out and not optional and in_order and not any(a["keyword_only"] for a in arguments):
         return None
-    given = [a for a in arguments if a["name"] in taken]
     first_by_name = next((i for i, a in enumerate(arguments) if a["keyword_only"] or a in left_out), len(arguments))
-    by_name = [a for a in arguments[first_by_name:] if a in given]
+    by_name = [a for a in arguments[first_by_name:] if a in given] if in_order else given
     conditions = [f"{a['python']} is None" for a in optional] + [_differs(a) for a in left_out]
     used = " ".join(f"{a['annotation']} {a['default']}" for a in arguments)
     return {

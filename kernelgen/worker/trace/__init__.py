@@ -23,6 +23,7 @@ from kernelgen.worker.trace.check import (
     check,
     check_shapes,
     fixed_dtypes,
+    refuse_other_sizes,
     refused_places,
     takes_float16,
     takes_float64,
@@ -50,7 +51,7 @@ from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
 from kernelgen.worker.trace.tracing import trace
 
 # Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
-_MOST_SECONDS = 10  # Of processor time.
+_MOST_SECONDS = 4  # Of processor time.
 
 
 def work(request: dict[str, Any], emit: Emit) -> None:
@@ -71,8 +72,10 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     begin = time.process_time()
     for arguments in taken(request["arguments"]):
         left = _MOST_SECONDS - (time.process_time() - begin)
+        if left < 0:
+            break
         try:
-            facts = _of_arguments(request, arguments, max(left, _MOST_SECONDS / 4))
+            facts = _of_arguments(request, arguments, left)
             return {**facts, "arguments": [argument["name"] for argument in arguments]}
         except FinalError:
             raise
@@ -135,8 +138,9 @@ def _assumptions(
     function: Function, arguments: Arguments, recipes: list[str], said: dict[str, str] | None
 ) -> Iterator[Assumption]:
     """The assumptions, each with scalars that the function does not refuse."""
-    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, said):
-        yield replace(assumption, near=not _takes_its_scalars(function, assumption))
+    has_scalars = any(argument["type"] in ("float", "int", "SymInt") for argument in arguments)
+    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, function.repeated, said):
+        yield assumption if not has_scalars else replace(assumption, near=not _takes_its_scalars(function, assumption))
 
 
 def _takes_its_scalars(function: Function, assumption: Assumption) -> bool:
@@ -184,7 +188,9 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
     try:
         return _under(assumption, function)
     except OtherRowsError as other:
-        if assumption.dim or assumption.recipe != "row_wise" or set(assumption.kinds.values()) != {"element"}:
+        counts_from_end = assumption.coordinates or assumption.spreads
+        is_plain = assumption.recipe == "row_wise" and set(assumption.kinds.values()) == {"element"}
+        if counts_from_end or assumption.dim or not is_plain:
             raise
         try:
             return _under(replace(assumption, dims=other.dims), function)
@@ -198,6 +204,8 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     """The graphs, for each choice of the bool arguments."""
     if assumption.recipe == "row_wise":
         _refuse_integers(assumption)
+    if assumption.exact:
+        refuse_other_sizes(function, assumption)
     values = assumption.sample(0).values
     before = versions(values)
     function.call(*values.values())  # It may not take such arguments: that is known at once.

@@ -3,8 +3,8 @@
 import ast
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ _SPECIAL = {"float": (0.0, 1.0, -1.0, 2.0), "int": (0, 1, -1, 2)}
 _MOST_TENSORS = 8
 _MOST_TENSORS_OF_ANY_KIND = 5
 _MOST_FLAGS = 2
+# Tensors that are repeated, each along dimensions of its own.
+_MOST_REPEATED = 3
 # Into how many parts a dimension is cut.
 _PARTS = (2, 3, 4)
 # What integers in samples are below: the others of these functions compare them with small ones.
@@ -40,7 +42,9 @@ class Assumption:
     where a function that refuses others takes them. `cuts`: the tensors that are as large as several parts of the shape
     of the others; None where nothing is cut, or joined of parts. `coordinates`: values may depend on where an element
     lies in the last two dimensions, which are of one size where they are `square`. `sums_all`: sums of all elements are
-    taken row by row, beside what else is computed of rows."""
+    taken row by row, beside what else is computed of rows. `spreads`: the tensors that have some of the dimensions, and
+    are repeated along the others, with these dimensions, from the end. `exact`: parts of what is cut are single
+    elements, as the coordinates of a point are."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -56,13 +60,24 @@ class Assumption:
     coordinates: bool = False
     square: bool = False
     sums_all: bool = False
+    spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    exact: bool = False
+
+    @property
+    def least_rank(self) -> int:
+        """The dimensions that a tensor has to have: those that coordinates and repeated tensors count from the end."""
+        of_spreads = [-min(dims) for dims in self.spreads.values()]
+        return max([1, *of_spreads, *([2] if self.coordinates else [])])
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
         if self.coordinates:
             facts["square"] = self.square
+        if self.spreads:
+            facts["spreads"] = {name: list(dims) for name, dims in self.spreads.items()}
         if self.cuts is None:
             return facts
+        facts["exact"] = self.exact
         return facts | {"cuts": {name: cut.as_dict() for name, cut in self.cuts.items()}}
 
     def sample(self, k: int) -> Sample:
@@ -87,7 +102,7 @@ class Assumption:
     def large_sample(self) -> Sample:
         """One with so many elements that rare ones are among them, and each scalar at its default."""
         sample = self._sample(0, self._defaults())
-        sizes = (8,) * (self.rank - 1) + (8 if self.square else 32,)
+        sizes = (8,) * (self.rank - 1) + (8 if self.square else 1 if self.exact else 32,)
         sample = replace(sample, shape=sizes)
         large = {name: self._tensor(name, sample, seed) for seed, name in enumerate(self.dtypes)}
         return replace(sample, values={**sample.values, **large})
@@ -106,7 +121,8 @@ class Assumption:
         dims = (k % self.rank,) if self.dim else self.dims
         shape = _SIZES[k][: self.rank]
         shape = (*shape[:-2], shape[-1], shape[-1]) if self.square else shape
-        sample = Sample({}, self.kinds, shape, dims, self.cuts, self.coordinates, self.sums_all)
+        shape = (*shape[:-1], 1) if self.exact else shape
+        sample = Sample({}, self.kinds, shape, dims, self.cuts, self.coordinates, self.sums_all, self.spreads)
         values, position = sample.values, 0
         for argument in self.arguments:
             name, base = argument["name"], _base(argument)
@@ -125,7 +141,8 @@ class Assumption:
     def _tensor(self, name: str, sample: Sample, seed: int) -> torch.Tensor:
         columns = tuple(sample.shape[dim] for dim in sample.dims)
         shapes = {"element": sample.shape, "column": columns, "row": sample.row_shape()}
-        shape = sample.cut(name).whole(shapes[self.kinds[name]])
+        of_kind = sample.spread_shape(name) if name in self.spreads else shapes[self.kinds[name]]
+        shape = sample.cut(name).whole(of_kind)
         return _tensor(self.dtypes[name], shape, seed, sample.columns)
 
 
@@ -134,6 +151,7 @@ def assumptions(
     recipes: list[str],
     may_cut: bool = False,
     may_index: bool = False,
+    repeated: Sequence[str] = (),
     said: Mapping[str, str] | None = None,
 ) -> Iterator[Assumption]:
     """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many.
@@ -141,6 +159,7 @@ def assumptions(
     Args:
         may_cut: whether the function may cut a dimension into parts, or join parts.
         may_index: whether it may compute with the coordinates of elements.
+        repeated: the tensors that it may repeat along dimensions.
         said: the dtypes of tensors that are not of floating-point numbers, where somebody says so.
     """
     tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
@@ -164,6 +183,7 @@ def assumptions(
                 if recipe == "pointwise" and may_cut:
                     yield from _cut(plain, tensors)
                 if recipe == "row_wise":
+                    yield from _of_planes(plain, may_index, may_cut, [name for name in tensors if name in repeated])
                     of_parts = list(_cut_rows(plain, tensors)) if may_cut else []
                     # Of several tensors there are many ways to be no rows: the likely ones come first.
                     yield from (cut for cut in of_parts if set(cut.kinds.values()) == {"element"})
@@ -171,8 +191,64 @@ def assumptions(
                     yield from (cut for cut in of_parts if set(cut.kinds.values()) != {"element"})
 
 
+def _of_planes(plain: Assumption, may_index: bool, may_cut: bool, repeated: Sequence[str]) -> Iterator[Assumption]:
+    """Rows of the last dimension, of tensors some of which are repeated along some dimensions, or of what depends on
+    coordinates, or both."""
+    every = [replace(plain, rank=rank, dims=(rank - 1,)) for rank in _RANKS if rank > 1]
+    repeated = [name for name in repeated if name != next(iter(plain.kinds))]
+    if may_index:
+        for of_rank, square in itertools.product(every, (False, True)):
+            yield replace(of_rank, coordinates=True, square=square)
+    if not repeated:
+        return
+    several = [of_rank for of_rank in every if of_rank.rank in (3, 4)]
+    pooled = replace(plain, rank=3, dims=(1,))  # Pooling reduces the dimension in the middle.
+    for ranks in ((*several, pooled), [of_rank for of_rank in every if of_rank not in several]):
+        for of_rank in ranks:
+            if of_rank is not pooled:
+                yield from _of_numbers(of_rank, may_index, repeated)
+        for of_rank in ranks:
+            for spread in _spread(of_rank, repeated):
+                yield spread
+                if may_cut and of_rank is not pooled:
+                    whole = [name for name in plain.kinds if name not in repeated]
+                    yield from (replace(spread, cuts=dict.fromkeys(names, Cut(2))) for names in (whole, plain.kinds))
+                if may_index and of_rank is not pooled:
+                    yield from (replace(spread, coordinates=True, square=square) for square in (False, True))
+
+
+def _spread(plain: Assumption, repeated: Sequence[str]) -> Iterator[Assumption]:
+    """The tensors that are repeated have some of the dimensions: all alike, then each in its own way."""
+    patterns = _patterns(plain.rank, plain.dims)
+    several = itertools.product(patterns, repeat=len(repeated)) if len(repeated) < _MOST_REPEATED else ()
+    for dims in dict.fromkeys([*((pattern,) * len(repeated) for pattern in patterns), *several]):
+        yield replace(plain, spreads=dict(zip(repeated, dims, strict=True)))
+
+
+def _of_numbers(plain: Assumption, may_index: bool, repeated: Sequence[str]) -> Iterator[Assumption]:
+    """The tensors that are repeated have a number for each row of the last dimensions, or a place in it."""
+    numbers = replace(plain, kinds=plain.kinds | dict.fromkeys(repeated, "row"))
+    for first in range(plain.rank - 1, 0, -1):
+        yield replace(numbers, dims=tuple(range(first, plain.rank)))
+    if may_index:
+        places = {name: "int" for name in repeated if plain.dtypes[name] in ("float", "int64")}
+        yield replace(numbers, dtypes=plain.dtypes | places)
+        for dtypes, square in itertools.product((plain.dtypes | places, plain.dtypes), (False, True)):
+            yield replace(numbers, dtypes=dtypes, coordinates=True, square=square)
+
+
+def _patterns(rank: int, row: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Which dimensions a tensor may have that is repeated along others, from the end: all but one, then fewer. Those
+    that are numbers of rows are known otherwise, and the last ones are what broadcasts anyway."""
+    every = tuple(range(-rank, 0))
+    of_rows = tuple(dim for dim in every if dim + rank not in row)
+    chosen = [dims for count in range(rank - 1, 0, -1) for dims in itertools.combinations(every, count)]
+    return [dims for dims in chosen if dims not in (of_rows, every[-len(dims) :])]
+
+
 def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
-    """Tensors whose last dimension is cut: none where only results are joined of parts, the first, more, all."""
+    """Tensors whose last dimension is cut: none where only results are joined of parts, the first, more, all; into
+    parts of any size, then of one element."""
     if len(tensors) >= _MOST_TENSORS_OF_ANY_KIND:
         choices = [(), tuple(tensors[:1]), tuple(tensors)]
     else:
@@ -182,6 +258,10 @@ def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
         for names in choices:
             if names or (parts, in_turns) == (_PARTS[0], False):
                 yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, in_turns)))
+    # A point's coordinates, a quaternion: of all tensors, or beside numbers of others.
+    for parts in (3, 4, 2):
+        for names in dict.fromkeys((tuple(tensors), tuple(tensors[:1]))):
+            yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, True)), exact=True)
 
 
 def _cut_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
@@ -212,6 +292,8 @@ def _of_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
         return
     others = ("element", "column", "row") if len(tensors) < _MOST_TENSORS_OF_ANY_KIND else ("element", "column")
     every = [kinds for kinds in itertools.product(others, repeat=len(tensors) - 1) if set(kinds) != {"element"}]
+    if "row" not in others:  # As a normalisation has them, with statistics that are given.
+        every.insert(0, ("row",) * (len(tensors) - 1))
     mixed = [replace(plain, kinds=dict(zip(tensors, ("element", *kinds), strict=True))) for kinds in every]
     for of_kinds in mixed:
         for rank in _RANKS:

@@ -53,6 +53,20 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
         _compare(evaluate(backward, detached, grads, sample), expected, sample, tolerance)
 
 
+def refuse_other_sizes(function: Function, assumption: Any) -> None:
+    """Raises RefusedError where the function does not mean points, which have so many numbers in the last dimension: it
+    takes longer parts, and its results are longer then."""
+    of_points = _results(function, assumption.sample(0).values)
+    try:
+        of_parts = _results(function, replace(assumption, exact=False).sample(0).values)
+    except Exception:  # It takes no others.
+        return
+    parts = {cut.parts for cut in assumption.cuts.values()}
+    are_points = [result.ndim == assumption.rank and result.shape[-1] in parts for result in of_points]
+    if not any(are_points) or any(a.shape != b.shape for a, b in zip(of_points, of_parts, strict=True)):
+        raise RefusedError("parts of any size, where points were assumed", 1)
+
+
 def takes_float64(
     function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None
 ) -> bool:
@@ -193,6 +207,8 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
     shapes = _ANY_SHAPES
     if assumption.coordinates:
         shapes = _SQUARE_SHAPES if assumption.square else tuple(shape for shape in shapes if len(shape) > 1)
+    if assumption.exact:
+        shapes = tuple((*shape[:-1], 1) for shape in shapes if shape)
     for shape in shapes:
         if cuts and not shape:
             continue
@@ -269,7 +285,7 @@ def vectors(function: Function, assumption: Any) -> dict[str, str]:
     vector = (0,) * (len(sample.shape) - 1)
     others = ((slice(1),), (..., slice(1)), (*vector, 0))
     for name in list(sample.tensors())[1:]:
-        if assumption.kinds[name] != "element" or sample.cut(name).parts > 1:
+        if assumption.kinds[name] != "element" or sample.cut(name).parts > 1 or name in assumption.spreads:
             continue
         if _takes(function, sample, name, vector):
             shapes[name] = "broadcast" if all(_takes(function, sample, name, index) for index in others) else "either"
@@ -321,11 +337,11 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
 
 def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any]) -> bool:
     """Whether rows of one element have a result: a difference from the mean, for one, is then nothing but noise."""
-    if assumption.cuts is not None:
+    if assumption.cuts is not None or assumption.square:
         return False
     *_, sample = assumption.special_samples()  # Each scalar at its default: a small one hides no noise.
     shape = tuple(1 if dim in sample.dims else size for dim, size in enumerate(sample.shape))
-    short = {k: _short(v, sample, shape) for k, v in sample.values.items()}
+    short = {k: _short(k, v, sample, shape) for k, v in sample.values.items()}
     sample = replace(sample, values=short, shape=shape)
     leaves = {k: v.clone().requires_grad_() if _is_float(v) else v for k, v in short.items()}
     try:
@@ -360,6 +376,7 @@ def takes_no_rows(function: Function, assumption: Any) -> bool:
     for name, tensor in sample.tensors().items():
         if sample.kinds[name] != "column":
             of_kind = shape if sample.kinds[name] == "element" else empty.row_shape()
+            of_kind = empty.spread_shape(name) if name in sample.spreads else of_kind
             values[name] = tensor.new_empty(sample.cut(name).whole(of_kind))
     leaves = {k: v.clone().requires_grad_() if _is_float(v) else v for k, v in values.items()}
     try:
@@ -373,11 +390,13 @@ def takes_no_rows(function: Function, assumption: Any) -> bool:
     return not any(bool(result.isnan().any()) for result in results)
 
 
-def _short(value: Any, sample: Sample, shape: tuple[int, ...]) -> Any:
+def _short(name: str, value: Any, sample: Sample, shape: tuple[int, ...]) -> Any:
     """A tensor's part in rows of one element."""
     if not isinstance(value, Tensor):
         return value
-    if tuple(value.shape) == sample.shape:
+    if name in sample.spreads:
+        value = value[tuple(slice(shape[dim]) for dim in sample.spreads[name])]
+    elif tuple(value.shape) == sample.shape:
         value = value[tuple(slice(size) for size in shape)]
     elif tuple(value.shape) == tuple(sample.shape[dim] for dim in sample.dims):
         value = value[(slice(1),) * value.ndim]

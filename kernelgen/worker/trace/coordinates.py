@@ -9,11 +9,12 @@ from typing import Any
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.graph import Sample, constant
-from kernelgen.worker.trace.operators import SAME, operator_of, spelled
+from kernelgen.worker.trace.operators import COMPARISONS, SAME, operator_of, spelled
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
 _DIMENSIONS = (-1, -2)
+_PERIODIC, _POWERS = ("sin", "cos", "tan"), ("exp", "exp2", "pow")
 
 
 class CoordinatesReader(Reader):
@@ -30,11 +31,32 @@ class CoordinatesReader(Reader):
         if spelled(node.target) == "prims.iota":
             return self._noted(node, self._places(node))
         source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
-        if operator_of(node.target) in SAME and source is not None and not self._is_whole(source):
-            if source not in self.placed:
-                raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
+        if operator_of(node.target) in SAME and source in self.placed and not self._is_whole(source):
             return self._noted(node, self._moved(node, source))
+        if operator_of(node.target) in COMPARISONS:
+            self._refuse_numbers_beside_places(node)
+        if operator_of(node.target) in _PERIODIC and self._is_exponential(node.args[0]):
+            raise RefusedError("an angle that is an exponential of places, of which float32 has few digits", 3)
         return super()._call(node)
+
+    def _is_exponential(self, node: fx.Node) -> bool:
+        """Whether it is computed of a power or an exponential of what depends on coordinates alone."""
+        reached: set[fx.Node] = set()
+        pending = [node]
+        while pending:
+            inner = pending.pop()
+            if inner not in reached:
+                reached.add(inner)
+                pending += inner.all_input_nodes
+        of_places = {inner for inner in reached & self.placed if inner.all_input_nodes}
+        return any(operator_of(inner.target) in _POWERS for inner in of_places)
+
+    def _refuse_numbers_beside_places(self, node: fx.Node) -> None:
+        """What a coordinate is compared with counts elements: an argument of integers is meant."""
+        known = [self.known[source] for source in node.all_input_nodes]
+        names = [argument["input"] for argument in known if argument["dtype"] == "float" and "input" in argument]
+        if names and any(source in self.placed for source in node.all_input_nodes):
+            raise RefusedError(f"that it compares places with {names[0]}", UNKNOWN_OPERATOR)
 
     def _places(self, node: fx.Node) -> dict[str, Any]:
         start, step, value = node.kwargs["start"], node.kwargs["step"], node.meta["val"]

@@ -46,7 +46,11 @@ def evaluate(
         if not isinstance(value, Tensor):
             return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
         if "part" in argument:
-            return Cut(**argument["cut"]).split(value)[argument["part"]]
+            value = Cut(**argument["cut"]).split(value)[argument["part"]]
+        if argument.get("input") in sample.spreads:
+            return value.reshape(sample.spread_shape(argument["input"], keeps=True))
+        if "part" in argument:
+            return value
         if argument["kind"] == "row":
             return value.reshape(sample.row_shape(keeps=True))
         return value.reshape(column_shape) if argument["kind"] == "column" else value
@@ -54,6 +58,9 @@ def evaluate(
     for node in graph["nodes"]:
         computed.append(_compute(node["op"], [of(argument) for argument in node["arguments"]], sample))
     outputs = [None if output is None else of(output) for output in graph["outputs"]]
+    for i, output in enumerate(graph["outputs"]):
+        if output is not None and "summed" in output:
+            outputs[i] = outputs[i].expand(sample.shape).sum(output["summed"])
     return _joined(graph, outputs, sample.shape if shape is None else shape) if "cuts" in graph else outputs
 
 
@@ -67,7 +74,7 @@ def _joined(graph: dict[str, Any], computed: list[Tensor | None], shape: tuple[i
         if any(part is None for part in parts):
             results.append(None)
         else:
-            is_element = outputs[0]["kind"] in ("element", "scalar")
+            is_element = outputs[0]["kind"] in ("element", "scalar") and "summed" not in outputs[0]
             results.append(cut.join([part.expand(shape) if is_element else part for part in parts]))
     return results
 

@@ -13,10 +13,12 @@ from torch import Tensor
 from kernelgen.worker.trace.undifferentiated import Undifferentiated
 
 _CUTTING = {
-    *("cat", "chunk", "concat", "concatenate", "glu", "hsplit", "hstack", "narrow", "roll", "select", "split"),
+    *("cross", "cat", "chunk", "concat", "concatenate", "glu", "hsplit", "hstack", "narrow", "roll", "select", "split"),
     *("split_with_sizes", "stack", "tensor_split", "unbind", "unflatten", "unsafe_chunk", "unsafe_split"),
 }
 _INDEXING = {"arange", "eye", "tril", "triu"}
+# What gives a tensor dimensions of size 1.
+_WIDENING = {"unsqueeze", "reshape", "view"}
 # The function that the instrumented source calls after each assignment.
 _NOTE = "__kernelgen_note__"
 
@@ -28,6 +30,8 @@ class Function:
         self.numbers: list[float] = []  # That stand in the source, where a branch may depend on them.
         self.may_cut = False  # Whether something in the source may cut a dimension into parts, or join parts.
         self.may_index = False  # Whether something may compute with the coordinates of elements.
+        # The arguments that the source gives dimensions of size 1, to repeat them along others.
+        self.repeated: list[str] = []
         self.breaks_ties = False  # Whether something may choose among equal numbers in a way that nobody documents.
         self.on_name: Callable[[str, Tensor], None] | None = None
         self.call: Callable[..., Any]
@@ -43,6 +47,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     function.numbers = _numbers(ast.parse(source))
     function.may_cut = _may_cut(ast.parse(source))
     function.may_index = bool(_words(ast.parse(source)) & _INDEXING)
+    function.repeated = _repeated(ast.parse(source), [argument["name"] for argument in arguments])
     function.breaks_ties = "topk" in _words(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
     scope = module_scope()
@@ -95,12 +100,37 @@ def _numbers(tree: ast.AST) -> list[float]:
 def _may_cut(tree: ast.AST) -> bool:
     """Whether a call or an index in a source may cut a dimension into parts, or join parts."""
     indices = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
-    has_ellipsis = any(
-        isinstance(item, ast.Slice) or (isinstance(item, ast.Constant) and item.value is ...)
-        for index in indices
-        for item in ast.walk(index)
-    )
-    return has_ellipsis or bool(_words(tree) & _CUTTING)
+    items = [index.elts if isinstance(index, ast.Tuple) else [index] for index in indices]
+    return any(map(_picks, items)) or bool(_words(tree) & _CUTTING)
+
+
+def _picks(items: list[ast.expr]) -> bool:
+    """Whether an index with slices picks some elements: `x[:, None]` and `x[..., None]` have all."""
+    slices = [item for item in items if isinstance(item, ast.Slice)]
+    others = [item for item in items if item not in slices and not _is_none(item) and not _is_ellipsis(item)]
+    has_bounds = any(part is not None for item in slices for part in (item.lower, item.upper, item.step))
+    return has_bounds or bool(others and (slices or any(map(_is_ellipsis, items))))
+
+
+def _repeated(tree: ast.AST, names: list[str]) -> list[str]:
+    """The names in what an index with None, or unsqueeze and the like, give more dimensions."""
+    widened: list[ast.expr] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and any(_is_none(item) for item in ast.walk(node.slice)):
+            widened.append(node.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _WIDENING:
+            is_function = isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"
+            widened += node.args[:1] if is_function else [node.func.value]
+    used = {inner.id for value in widened for inner in ast.walk(value) if isinstance(inner, ast.Name)}
+    return [name for name in names if name in used]
+
+
+def _is_ellipsis(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...
+
+
+def _is_none(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _words(tree: ast.AST) -> set[str]:

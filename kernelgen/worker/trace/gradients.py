@@ -61,6 +61,11 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
 
 
+def _cross(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
+    (a, b, c), (x, y, z) = input.unbind(dim), other.unbind(dim)
+    return torch.stack((b * z - c * y, c * x - a * z, a * y - b * x), dim)
+
+
 def _top(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
     """The first of the largest numbers, with its place, is the largest of all."""
     if k != 1:
@@ -71,6 +76,8 @@ def _top(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
 _FUNCTIONS = {
     functional.one_hot: _one_hot,
+    torch.cross: _cross,
+    torch.linalg.cross: _cross,
     torch.prod: _product,
     Tensor.prod: _product,
     torch.topk: _top,

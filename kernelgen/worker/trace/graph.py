@@ -10,6 +10,8 @@ A graph is plain data:
   is known beforehand. What a row is, the sample says.
 - `outputs`: of the forward, the results; of the backward, the gradient of each input of a floating-point dtype. Each is
   an argument as above with its `dtype` and `kind`, or null where there is no gradient.
+- Of a tensor that is repeated along some dimensions, a gradient is an output with `summed`, these dimensions: those of
+  all that it is repeated to are computed, and have to be added up.
 - Where values depend on coordinates (coordinates.py): {"coordinate": -1} is the place of an element along the last
   dimension, -2 that along the one before.
 - Where tensors are cut into parts (parts.py): an {"input": name} or a gradient that is cut has its `part`, and the
@@ -50,6 +52,8 @@ class Sample:
     cuts: dict[str, Cut] | None = None  # Of tensors of which `shape` is that of a part; None where nothing is cut.
     coordinates: bool = False  # Whether values may depend on where an element lies.
     sums_all: bool = False  # Whether a sum of all elements is one of all rows: each row is a sum before it.
+    # Of tensors that have some of the dimensions, and are repeated along the others: which, counted from the end.
+    spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def cut(self, name: str) -> Cut:
         return (self.cuts or {}).get(name, WHOLE)
@@ -71,8 +75,26 @@ class Sample:
         sizes = [1 if dim in self.dims else size for dim, size in enumerate(self.shape)]
         return tuple(sizes if keeps else (size for dim, size in enumerate(sizes) if dim not in self.dims))
 
+    def spread_shape(self, name: str, keeps: bool = False) -> tuple[int, ...]:
+        """Of a tensor that has some of the dimensions; `keeps`: the others are of size 1."""
+        dims = {dim + len(self.shape) for dim in self.spreads[name]}
+        sizes = [size if dim in dims else 1 for dim, size in enumerate(self.shape)]
+        return tuple(sizes if keeps else (size for dim, size in enumerate(sizes) if dim in dims))
+
+    def repeated_dims(self, shape: Sequence[int]) -> tuple[int, ...] | None:
+        """The dimensions that a tensor of this shape lacks of those of most; None where it is none that is repeated."""
+        for name, dims in self.spreads.items():
+            if tuple(size for size in shape if size > 1) == self.spread_shape(name):
+                own = {dim + len(self.shape) for dim in dims}
+                return tuple(dim for dim in range(len(self.shape)) if dim not in own)
+        return None
+
     def kind(self, shape: Sequence[int]) -> str:
         """What a tensor of this shape is; raises RefusedError where it is nothing."""
+        if tuple(shape) == self.shape:
+            return "element"
+        if tuple(shape) in (self.row_shape(), self.row_shape(keeps=True)):
+            return "row"
         total = math.prod(shape)
         left = {dim for dim, size in enumerate(self.shape) if total % size == 0}
         rest = set(range(len(self.shape))) - set(self.dims)
@@ -85,6 +107,8 @@ class Sample:
                 return "column"
             if not left:
                 return "scalar"
+            if self.spreads:
+                return "spread"
         raise RefusedError(
             f"a tensor of another shape, {tuple(shape)} for arguments of shape {self.shape}", UNKNOWN_OPERATOR
         )

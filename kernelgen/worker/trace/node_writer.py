@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.graph import INTEGERS, Graph, Sample, constant, dtype_of
+from kernelgen.worker.trace.later_sums import later_sum
 from kernelgen.worker.trace.refusals import RefusedError
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
@@ -19,6 +20,7 @@ class NodeWriter:
     def __init__(self, sample: Sample, labels: list[dict[str, Any]], names: dict[str, str]) -> None:
         self.sample, self.names = sample, names
         self.labels = iter(labels)
+        self.of_gradient = any("grad" in label for label in labels)
         self.graph = Graph()
         # By node with two results.
         self.pairs: dict[fx.Node, tuple[dict[str, Any], dict[str, Any]]] = {}
@@ -58,8 +60,9 @@ class NodeWriter:
         turned = {a.get("turned", False) for a in arguments if a.get("kind") in ("element", "column")}
         if len(turned) > 1:
             raise RefusedError("the operator aten.flip of some rows beside others", 2)
+        summed = later_sum(op, arguments)
         self.graph.nodes.append({"op": op, "arguments": arguments, "dtype": dtype, "kind": kind, "name": name})
-        result = {"node": len(self.graph.nodes) - 1, "dtype": dtype, "kind": kind}
+        result = {"node": len(self.graph.nodes) - 1, "dtype": dtype, "kind": kind} | summed
         self._follow_checks(op, arguments, result["node"])
         return result | {"turned": True} if turned == {True} and kind == "element" else result
 

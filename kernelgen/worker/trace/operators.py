@@ -18,6 +18,7 @@ BINARY = (
     *("eq", "fmod", "ge", "gt", "hypot", "le", "logical_and", "logical_or", "logical_xor", "lt", "maximum", "minimum"),
     *("mul", "ne", "pow", "remainder", "rsub", "sub", "where"),
 )
+COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
 REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "argmax", "argmin", "max", "min", "prod")
 # Running totals of each row, and its elements in the other order.
 SCANS = {"cumsum": "running_sum", "cumprod": "running_product"}

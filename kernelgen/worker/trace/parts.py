@@ -66,10 +66,13 @@ class PartsReader(Reader):
         cut, value = label["cut"], node.meta["val"]
         dtype = dtype_of_argument(value, label["kind"])
         known = {key: value for key, value in label.items() if key != "cut"} | {"dtype": dtype}
+        is_repeated = known.get("input") in self.sample.spreads
+        known |= {"repeated": True} if is_repeated else {}
         if cut == WHOLE:
             return self._new_lane(known, value.shape)
         lanes = [{**known, "part": part, "cut": cut.as_dict()} for part in range(cut.parts)]
         shape = self.sample.shape[-value.ndim :]  # Of vectors, the elements of a row alone.
+        shape = self.sample.spread_shape(known["input"]) if is_repeated else shape
         return cut.join([self._new_lane(lane, shape) for lane in lanes])
 
     def _new_lane(self, known: dict[str, Any], shape: Sequence[int]) -> Tensor:
@@ -97,19 +100,40 @@ class PartsReader(Reader):
             return self._named(node, self._new_lane(self._call(node), value.shape))
         if name in _JOINED and (lanes := self._lanes_of_rows(node)):
             return self._named(node, self._new_lane(self._reduced_together(name, node, lanes), value.shape))
+        if name == "sum" and (summed := self._summed_parts_later(node)) is not None:
+            return self._named(node, summed)
         if name in _SUMS:
             return self._summed(name, node)
         if torch.Tag.pointwise not in node.target.tags and name not in (*CASTS, *UNARY, *BINARY):
             raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
         return self._computed(node)
 
+    def _summed_parts_later(self, node: fx.Node) -> Tensor | None:
+        """The sums of lanes that lie one after the other along dimensions that a tensor is repeated along; None of any
+        other sum."""
+        value, lanes = node.meta["val"], self._lanes_in_rows(self.numbers[node.args[0]])
+        dims = node.args[1] if len(node.args) > 1 else None
+        if not lanes or not dims or value.ndim == 0 or value.shape[-1] % len(lanes):
+            return None
+        every = [self._summed_later(node, self.lanes[lane], dims) for lane in lanes]
+        if None in every:
+            return None
+        shape = (*value.shape[:-1], value.shape[-1] // len(lanes))
+        known = [self.lanes[lane] | {"summed": summed} for lane, summed in zip(lanes, every, strict=True)]
+        return Cut(len(lanes)).join([self._new_lane(of, shape) for of in known])
+
     def _lanes_of_rows(self, node: fx.Node) -> list[int]:
         """The lanes that lie one after the other in rows that are reduced as a whole; none where it is another tensor,
         or another reduction."""
-        numbers, columns = self.numbers[node.args[0]], self.sample.shape[-1]
+        numbers = self.numbers[node.args[0]]
         dims = node.args[1] if len(node.args) > 1 else None
         is_last = dims is not None and [dim % numbers.ndim for dim in dims] == [numbers.ndim - 1]
-        parts = numbers.shape[-1] // columns if is_last and numbers.shape[-1] % columns == 0 else 0
+        return self._lanes_in_rows(numbers) if is_last else []
+
+    def _lanes_in_rows(self, numbers: Tensor) -> list[int]:
+        """The lanes that lie one after the other in rows; none where there are not several."""
+        columns = self.sample.shape[-1]
+        parts = numbers.shape[-1] // columns if numbers.ndim and numbers.shape[-1] % columns == 0 else 0
         lanes = [self._lane(part) for part in Cut(parts).split(numbers)] if parts > 1 else [None]
         return [] if None in lanes else lanes
 
@@ -139,9 +163,11 @@ class PartsReader(Reader):
         value, arguments = node.meta["val"], list(dict.fromkeys(node.all_input_nodes))
 
         def compute(combination: tuple[int, ...]) -> dict[str, Any]:
-            for argument, lane in zip(arguments, combination, strict=True):
-                self.known[argument] = self.lanes[lane]
-            return self._call(node)
+            lanes = [self.lanes[lane] for lane in combination]
+            self.known |= dict(zip(arguments, lanes, strict=True))
+            # What is computed of a tensor that is repeated, before it meets elements.
+            is_repeated = any("repeated" in lane for lane in lanes) and all(map(_is_anywhere, lanes))
+            return self._call(node) | ({"repeated": True} if is_repeated else {})
 
         numbers = [self.numbers[argument].broadcast_to(value.shape) for argument in arguments]
         return self._lane_by_lane(node, numbers, compute)
@@ -237,6 +263,8 @@ class PartsReader(Reader):
     def _cut_output(self, node: fx.Node, cut: Cut | None) -> tuple[Cut, list[dict[str, Any] | None]]:
         numbers, value = self.numbers[node], node.meta["val"]
         shape = tuple(numbers.shape)
+        if repeated := self._gradients_of_repeated(numbers, value, cut):
+            return cut or WHOLE, repeated
         lane = self._only_lane(numbers)
         if lane is not None and shape in self._shapes_of_numbers(self.lanes[lane]["kind"]):
             known = self._part_of_output(value, self.lanes[lane])
@@ -244,6 +272,8 @@ class PartsReader(Reader):
             return WHOLE, [known | {"kind": self.lanes[lane]["kind"], "keeps": keeps}]
         parts = shape[-1] // self.sample.shape[-1] if shape else 0
         choices = [cut] if cut else [Cut(parts, False), *([Cut(parts, True)] if parts > 1 else [])]
+        if self.sample.shape[-1] == 1:  # Both are the same: neighbours are read together.
+            choices.reverse()
         for choice in choices:
             if shape != choice.whole(self.sample.shape):
                 continue
@@ -251,6 +281,17 @@ class PartsReader(Reader):
             if None not in lanes:
                 return choice, [self._part_of_output(value, self.lanes[lane]) for lane in lanes]
         raise RefusedError("a result of which the elements are arranged in another way", UNKNOWN_OPERATOR)
+
+    def _gradients_of_repeated(self, numbers: Tensor, value: Tensor, cut: Cut | None) -> list[dict[str, Any]]:
+        """The gradients of the parts of a tensor that is repeated; none where it is another one."""
+        gradients = []
+        for part in (cut or WHOLE).split(numbers) if self.sample.spreads and numbers.ndim else ():
+            lane = int(part.flatten()[0]) // self.size
+            known = self.lanes[lane]
+            if not (part // self.size == lane).all() or "summed" not in known:
+                return []
+            gradients.append(self._gradient_of_repeated(known, value.new_empty(part.shape)))
+        return gradients
 
     def _shapes_of_numbers(self, kind: str) -> list[tuple[int, ...]]:
         """The shapes of what has a number for each row or column, or one for all."""
@@ -273,5 +314,6 @@ def _broadcast_in_dim(tensor: Tensor, shape: Sequence[int], dims: Sequence[int])
 
 def _is_anywhere(known: Mapping[str, Any]) -> bool:
     """Whether a lane is a number that all elements of a row, of a column, or all of them have in common. Which of them
-    meet is not looked at here: where rows meet other rows, the graph is not the function, as check.py sees."""
-    return known["kind"] != "element"
+    meet is not looked at here: where rows meet other rows, the graph is not the function, as check.py sees. So it is
+    of a tensor that is repeated, and of its gradient."""
+    return known["kind"] != "element" or "repeated" in known or "summed" in known

@@ -59,6 +59,8 @@ class Reader(RowOperators):
         kind = known["kind"] if kind == "scalar" else kind
         if known.get("turned"):
             raise RefusedError("the operator aten.flip", 2)
+        if kind == "spread" or "summed" in known:
+            return self._gradient_of_repeated(known, value)
         # A row's number may have dimensions of size 1.
         shapes = {"element": [self.sample.shape], "row": [self.sample.row_shape(), self.sample.row_shape(keeps=True)]}
         if tuple(value.shape) not in shapes.get(kind, [tuple(value.shape)]):
@@ -73,6 +75,14 @@ class Reader(RowOperators):
             known = self._add("mul", [known, constant(1.0)], value, None, known["kind"])
         keeps = kind == "row" and value.ndim == len(self.sample.shape)
         return known | {"kind": kind, "keeps": keeps}
+
+    def _gradient_of_repeated(self, known: dict[str, Any], value: Tensor) -> dict[str, Any]:
+        """The gradient of a tensor that is repeated: the terms, and the dimensions that are to be added up."""
+        lacking = self.sample.repeated_dims(value.shape)
+        if lacking is None or known.get("summed") != lacking:
+            raise RefusedError("a result with some of the dimensions of a tensor", 2)
+        refuse_other_dtype(value, known)
+        return {**known, "kind": "element", "keeps": False, "summed": list(lacking)}
 
     def _attribute(self, node: fx.Node) -> dict[str, Any]:
         value = getattr(node.graph.owning_module, node.target)
@@ -175,6 +185,8 @@ class Reader(RowOperators):
         before, after = self.sample.kind(source.meta["val"].shape), self.sample.kind(value.shape)
         known = self._argument(source)
         stretched = after == "element" and value.ndim <= len(self.sample.shape)
+        if "spread" in (before, after) and known["kind"] in ("element", "row", "scalar"):
+            return known  # Of a tensor that is repeated: it has no other dimensions, as distinct sizes tell.
         if before not in (after, "scalar") and not stretched:
             raise RefusedError(f"the operator {spelled(node.target)}", 2)
         return known if before in (after, "scalar") else known | {"kind": before}

@@ -20,9 +20,16 @@ class RowOperators(NodeWriter):
         sizes = math.prod(source.shape[dim] for dim in dims)
         if sizes == 1:
             return self._noted(node, self._argument(node.args[0]))
-        reduced = tuple(dim for dim, size in enumerate(self.sample.shape) if sizes % size == 0)
-        kind = self.sample.kind(source.shape)
         argument = self._argument(node.args[0])
+        if name == "sum" and (summed := self._summed_later(node, argument, dims)):
+            return self._noted(node, argument | {"summed": summed})
+        if source.ndim == len(self.sample.shape) and self._reduces_repeated(source.shape, dims):
+            return self._rows(name, argument, node, value)
+        if tuple(source.shape) == self.sample.shape:
+            reduced = tuple(sorted(dim % source.ndim for dim in dims))
+        else:
+            reduced = tuple(dim for dim, size in enumerate(self.sample.shape) if sizes % size == 0)
+        kind = self.sample.kind(source.shape)
         if kind == "row" and sizes == self.sample.rows and name in ("sum", "mean"):
             return self._total(name, argument, node, value)
         if kind != "element":
@@ -38,6 +45,31 @@ class RowOperators(NodeWriter):
         if set(reduced).isdisjoint(self.sample.dims) and name == "sum" and self._are_all_rows(reduced):
             return self._add("column_sum", [argument], value, self.names.get(node.name), "column")
         raise OtherRowsError(f"{name} over several sets of dimensions", reduced)
+
+    def _summed_later(self, node: fx.Node, argument: dict[str, Any], dims: Sequence[int]) -> tuple[int, ...] | None:
+        """The dimensions that are added up once kernels have computed the terms, where this sum, or a later one, leaves
+        those of a tensor that is repeated; None of any other sum."""
+        source, rank = node.args[0].meta["val"], len(self.sample.shape)
+        is_known = source.ndim <= rank and argument["kind"] in ("element", "row")
+        if not self.of_gradient or not self.sample.spreads or not is_known:
+            return None
+        places = list(range(rank - source.ndim, rank))
+        if tuple(source.shape) == self.sample.row_shape():
+            places = [dim for dim in range(rank) if dim not in self.sample.dims]
+        reduced = {places[dim] for dim in dims}
+        summed = tuple(sorted(reduced | set(argument.get("summed", ()))))
+        is_of_rows = set(summed) == set(self.sample.dims) or set(summed).isdisjoint(self.sample.dims)
+        lacks = [set(range(rank)) - {dim + rank for dim in of} for of in self.sample.spreads.values()]
+        if any(set(summed) == of for of in lacks):
+            return summed
+        return summed if any(set(summed) < of for of in lacks) and not is_of_rows else None
+
+    def _reduces_repeated(self, shape: Sequence[int], dims: Sequence[int]) -> bool:
+        """Whether a tensor of this shape, which is repeated along dimensions of no row, is reduced row by row."""
+        repeated = {dim for dim, size in enumerate(shape) if size != self.sample.shape[dim]}
+        is_repeated = bool(repeated) and bool(self.sample.spreads) and all(shape[dim] == 1 for dim in repeated)
+        reduced = tuple(sorted(dim % len(shape) for dim in dims))
+        return is_repeated and reduced == self.sample.dims and repeated.isdisjoint(reduced)
 
     def _total(self, name: str, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
         """The sum, or the mean, of a number of each row."""

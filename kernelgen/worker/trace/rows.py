@@ -75,7 +75,7 @@ def _ranks(function: Function, assumption: Any, path: dict[str, Any], form: dict
         return dims is not None and agrees(function, replace(assumption, rank=rank, dims=dims), path["forward"]) is True
 
     least = most = assumption.rank
-    while least > 1 and holds(least - 1):
+    while least > assumption.least_rank and holds(least - 1):
         least -= 1
     while most < _MOST_DIMENSIONS and holds(most + 1):
         most += 1

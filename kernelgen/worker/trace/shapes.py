@@ -35,7 +35,7 @@ def refuse_matrices(function: Function, assumption: Any) -> None:
                 results = _results(function, sample)
             except Exception:  # It does not take it.
                 continue
-            if _is_repeated(function, sample, name, results):
+            if _is_repeated(function, sample, name, results) or all(result.numel() == 1 for result in results):
                 continue
             operator = unknown_operator(function, sample)
             what = f"the operator {operator}, where" if operator else "that"
@@ -86,7 +86,10 @@ def refuse_other_shapes(
         _refuse_other_dtypes(call["dtypes"], facts["dtypes"])
         for name in shapes:
             if not _is_taken(name, shapes, facts):
-                operator = unknown_operator(function, replace(sample, values=values))
+                try:
+                    operator = unknown_operator(function, replace(sample, values=values))
+                except Exception:  # The function does not take these shapes either.
+                    operator = None
                 reason = f"the operator {operator}" if operator else f"that {name} has the shape {shapes[name]}"
                 raise RefusedError(reason, SHAPES_ARE_OTHERS)
         results = function.call(*values.values())
@@ -113,6 +116,10 @@ def _is_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[s
     shape, whole = shapes[name], next(shapes[n] for n, kind in facts["kinds"].items() if kind == "element")
     if facts["recipe"] == "pointwise":
         return shape == whole or facts["broadcasts"]
+    if facts.get("square") and whole[-1:] != whole[-2:-1]:
+        return False
+    if own := facts.get("spreads", {}).get(name):
+        return len(whole) >= -own[0] and shape == tuple(whole[dim] for dim in own)
     dims = _row_of(facts, shapes, len(whole))
     if dims is None or not facts["ranks"][0] <= len(whole) <= (facts["ranks"][1] or len(whole)):
         return False
@@ -130,7 +137,11 @@ def _is_part_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapp
     parts = {other: _part_shape(shape, facts["cuts"].get(other)) for other, shape in shapes.items()}
     if any(part is None for part in parts.values()):
         return False
+    if facts.get("exact") and any(part[-1] != 1 for part in parts.values()):
+        return False
     most = max(parts.values(), key=len)
+    if own := facts.get("spreads", {}).get(name):
+        return len(most) >= -own[0] and parts[name] == tuple(most[dim] for dim in own)
     return parts[name] == most or (facts["broadcasts"] and parts[name][-1:] == most[-1:])
 
 

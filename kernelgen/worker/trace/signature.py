@@ -10,6 +10,9 @@ _SCALARS = ("float", "int", "SymInt", "bool")
 # Of these, what mostly chooses a path of the function or a dimension.
 _CHOICES = ("int", "SymInt", "bool")
 
+# Of so many tensors each may be the one of rows.
+_MOST_FIRST = 4
+
 Arguments = list[dict[str, Any]]
 
 
@@ -17,7 +20,8 @@ def taken(arguments: Arguments) -> Iterator[Arguments]:
     """Arguments that kernels may take, from the most on: the function has its defaults for those that are left out.
 
     An optional tensor is first taken as a tensor, which every call of the kernels gives. A str or a dtype, and what is
-    optional otherwise, is left out; numbers are where nothing else leads to kernels.
+    optional otherwise, is left out; numbers are where nothing else leads to kernels. Last, another tensor comes first:
+    the first is that of rows, whatever the function calls first.
 
     Raises:
         RefusedError: an argument that no kernel takes has no default.
@@ -39,3 +43,6 @@ def taken(arguments: Arguments) -> Iterator[Arguments]:
     ways = (set(), optional, choices, optional | choices, choices | floats, optional | choices | floats)
     for left_out in dict.fromkeys(map(frozenset, ways)):
         yield [argument for argument in every if argument["name"] not in left_out]
+    tensors = [argument for argument in every if argument["kind"] == "tensor"]
+    for first in tensors[1:_MOST_FIRST]:
+        yield [first, *(argument for argument in every if argument is not first)]

@@ -1,7 +1,9 @@
 """Arguments that PyTorch has no derivative by, such as the weights of a loss: functions are called as if their authors
 had detached them, so that what needs no gradient of theirs is traced."""
 
+import inspect
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ class Undifferentiated(TorchFunctionMode):
     """While it is entered, such arguments are constants."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self, func: Callable[..., Any], kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         try:
@@ -24,20 +26,22 @@ class Undifferentiated(TorchFunctionMode):
             refusal = _REFUSAL.search(str(error))
             if refusal is None:
                 raise
-            args, detached = _detached(args, kwargs, *refusal.groups())
+            args, detached = _detached(func, args, kwargs, *refusal.groups())
             if detached is None:
                 raise
-            return self.__torch_function__(func, types, args, detached)
+            return self.__torch_function__(func, kinds, args, detached)
 
 
 def _detached(
-    args: Sequence[Any], kwargs: Mapping[str, Any], operator: str, argument: str
+    func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], operator: str, argument: str
 ) -> tuple[Sequence[Any], Mapping[str, Any] | None]:
     """The arguments of a call with one of them detached; no kwargs if it is none of them."""
     if isinstance(kwargs.get(argument), torch.Tensor):
         return args, {**kwargs, argument: kwargs[argument].detach()}
     packet = getattr(torch.ops.aten, operator, None)
     names = [parameter.name for parameter in packet.default._schema.arguments] if packet is not None else []
+    if isinstance(func, types.FunctionType):  # It may take them in another order.
+        names = list(inspect.signature(func).parameters)
     place = names.index(argument) if argument in names else len(args)
     if place >= len(args) or not isinstance(args[place], torch.Tensor):
         return args, None

@@ -5,7 +5,7 @@ tensors that may have a number for each row, or for each element of a row.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,8 @@ def register(
     same_as: Sequence[int | None] = (),
     vectors: bool = False,
     rows: Rows = last_dimension,
+    spread: Mapping[int, Sequence[int]] | None = None,
+    planes: bool = False,
     parts: Sequence[int] = (),
     joined: Sequence[int] = (),
     composed: bool = False,
@@ -50,14 +52,18 @@ def register(
         vectors: whether the reference takes vectors alone where each row could have its own.
         rows: the dimensions of a row, of a tensor of so many; or the name of the argument that says which it is, or of
             the tensor that has as many.
+        spread: of the arguments at these positions, which dimensions of the first tensor they have, from its end: they
+            are repeated along the others.
+        planes: values depend on where an element lies along the last two dimensions.
         parts: into how many parts of one size the last dimension of each tensor is cut, where some are; a row is as
             long as a part.
         joined: of how many parts each result is joined, where some are.
         composed: the gradient is PyTorch's of the reference.
         once: PyTorch has no gradient of that gradient.
     """
-    op = RowOp(name, reference, results, gradients, same_as, vectors or bool(parts), rows)
+    op = RowOp(name, reference, results, gradients, same_as, vectors or bool(parts) or bool(spread), rows)
     op.composed, op.once, op.reads = composed, once, reads
+    op.spread, op.planes = spread or {}, planes
     op.parts, op.joined = parts, joined or [1] * len(results)
     op.register(name)
 
@@ -69,6 +75,9 @@ def _dtype_of(kind: str) -> torch.dtype | None:
 
 
 class RowOp(PointwiseOp):
+    spread: Mapping[int, Sequence[int]] = {}
+    planes = False
+
     def __init__(
         self,
         name: str,
@@ -173,7 +182,7 @@ class RowOp(PointwiseOp):
         rows = args[self.tensors[0]]
         dims = self.dims(args, len(rows.shape))
         rules = []
-        for dim, layouts in self._layouts(args, rows, dims):
+        for dim, layouts in self._layouts(args, rows, dims, self.spread):
             kept, numbers = _layout(dim), _layout_of_numbers(dim, dims)
             results = [numbers if kind in ("numbers", "places") else kept for kind in self.kinds]
             rules.append((results, layouts))
@@ -182,24 +191,33 @@ class RowOp(PointwiseOp):
     def sharding_backward(self, *args: Any) -> list[tuple[list[Any], list[Any]]]:
         rows = args[self.given]
         dims = self.dims(args, len(rows.shape), self.backward_operator)
-        every = [(_layout(dim), layouts) for dim, layouts in self._layouts(args, rows, dims)]
+        spread = {self.place_in_backward(i): own for i, own in self.spread.items()}
+        every = [(_layout(dim), layouts) for dim, layouts in self._layouts(args, rows, dims, spread)]
         return self.gradient_rules(args, every)
 
-    def _layouts(self, args: Sequence[Any], rows: Any, dims: set[int]) -> list[tuple[int | None, list[Any]]]:
-        """Rows may be sharded in any way; each is on one device, and vectors are replicated."""
+    def _layouts(
+        self, args: Sequence[Any], rows: Any, dims: set[int], spread: Mapping[int, Sequence[int]]
+    ) -> list[tuple[int | None, list[Any]]]:
+        """Rows may be sharded in any way; each is on one device, and vectors are replicated. The rows of a plane stay
+        together where it matters which of them one is."""
+        rank = len(rows.shape)
         numbers = tuple(size for dim, size in enumerate(rows.shape) if dim not in dims)
+        whole = {*dims, rank - 2} if self.planes else dims
 
-        def layout_of(arg: Any, dim: int | None) -> Any:
+        def layout_of(place: int, arg: Any, dim: int | None) -> Any:
             if not hasattr(arg, "shape"):
                 return None
-            if len(arg.shape) < len(rows.shape) and tuple(arg.shape) == numbers:
+            if place in spread:
+                own = [of + rank for of in spread[place]]
+                return _layout(own.index(dim) if dim in own else None)
+            if len(arg.shape) < rank and tuple(arg.shape) == numbers:
                 return _layout_of_numbers(dim, dims)
-            place = None if dim is None else dim - (len(rows.shape) - len(arg.shape))
-            is_whole = place is not None and place >= 0 and arg.shape[place] == rows.shape[dim]
-            return _layout(place if is_whole else None)
+            own_dim = None if dim is None else dim - (rank - len(arg.shape))
+            is_whole = own_dim is not None and own_dim >= 0 and arg.shape[own_dim] == rows.shape[dim]
+            return _layout(own_dim if is_whole else None)
 
-        every = (None, *(dim for dim in range(len(rows.shape)) if dim not in dims and "total" not in self.kinds))
-        return [(dim, [layout_of(arg, dim) for arg in args]) for dim in every]
+        every = (None, *(dim for dim in range(rank) if dim not in whole and "total" not in self.kinds))
+        return [(dim, [layout_of(place, arg, dim) for place, arg in enumerate(args)]) for dim in every]
 
 
 def row_size(shape: Sequence[int], dims: Iterable[int]) -> int:

@@ -37,14 +37,19 @@ def plane_cases(count: int, alike: bool = False, square: bool = False) -> tuple[
     return tuple(cases)
 
 
-def part_cases(*parts: int, alike: bool = False, shortest: int = 0, fewest: int = 0) -> tuple[tuple[Shape, ...], ...]:
+def part_cases(
+    *parts: int, alike: bool = False, shortest: int = 0, fewest: int = 0, exact: bool = False
+) -> tuple[tuple[Shape, ...], ...]:
     """A shape for each tensor, whose last dimension is cut into so many parts: all alike, then each of them broadcast
-    in the other dimensions, unless `alike`; of `fewest` rows or more, whose parts have `shortest` elements or more."""
-    shapes = ((4, 33), (6, 20), (1,), (17,), (5, 1), (0, 5), (5, 0), (2, 3, 64), (101, 1001))
+    in the other dimensions, unless `alike`; of `fewest` rows or more, whose parts have `shortest` elements or more, or
+    one if they are `exact`."""
+    shapes: tuple[Shape, ...] = ((4, 33), (6, 20), (1,), (17,), (5, 1), (0, 5), (5, 0), (2, 3, 64), (101, 1001))
+    if exact:
+        shapes = ((5, 33, 1), (6, 20, 1), (1,), (17, 1), (0, 1), (2, 3, 64, 1), (101, 1001, 1))
     cases = [(shape,) * len(parts) for shape in shapes if shape[-1] >= shortest and shape[0] >= fewest]
     if not alike and len(parts) > 1:
         for i in range(len(parts)):
-            for shape in ((6, 40), (2, 3, 33), (3, 4, 64)):
+            for shape in ((6, 1), (2, 33, 1)) if exact else ((6, 40), (2, 3, 33), (3, 4, 64)):
                 for smaller in (shape[-1:], (1, *shape[1:]), shape[1:]):
                     cases.append(tuple(smaller if place == i else shape for place in range(len(parts))))
     return tuple(
@@ -59,22 +64,31 @@ def changed(args: Sequence[Any], place: int, change: Callable[[Tensor], Tensor])
 
 
 def row_cases(
-    *shapes: str,
+    *shapes: str | tuple[int, ...],
     shortest: int = 1,
     fewest: int = 0,
+    planes: bool = False,
+    square: bool = False,
     dims: Callable[[int], Iterable[int]] = lambda rank: (-1,),
     ranks: tuple[int, int | None] = (1, None),
 ) -> tuple[tuple[Shape, ...], ...]:
     """A shape for each tensor of an op of rows: `rows`, a `vector` of a row's dimensions, `either`, what may be
-    `broadcast`, or `numbers`, one for each row.
+    `broadcast`, `numbers`, one for each row, or the dimensions that it has of the first, from the end.
 
     Args:
         shortest: the least elements of a row.
         fewest: the least rows.
+        planes: whether values depend on where an element lies along the last two dimensions.
+        square: whether these are of one size.
         dims: the dimensions of a row, of a tensor of so many.
         ranks: the least and the most dimensions of a tensor.
     """
     several = ((4, 33), (6, 20), (1,), (17,), (5, 1), (0, 5), (2, 3, 64), (101, 1001), (3, 4099), (40, 256))
+    if planes:  # First cases of which the rows of a plane can stay together on one device.
+        several = ((2, 4, 33), (3, 6, 20), *several[2:])
+    if square:
+        several = ((4, 20, 20), (2, 33, 33), (2, 2), (17, 17), (3, 64, 64), (101, 101), (2, 3, 256, 256))
+        return tuple(_of_rows(_with_rank(shape, ranks), shapes, "rows", dims) for shape in several)
     arranged = [_arranged(shape, dims, ranks) for shape in several if shape[-1] >= shortest]
     cases = [_of_rows(shape, shapes, "rows", dims) for shape in arranged if _row_size(shape, dims)]
     if "either" in shapes:
@@ -87,11 +101,20 @@ def row_cases(
 
 
 def row_huge_cases(
-    *shapes: str,
+    *shapes: str | tuple[int, ...],
+    square: bool = False,
     dims: Callable[[int], Iterable[int]] = lambda rank: (-1,),
     ranks: tuple[int, int | None] = (1, None),
 ) -> tuple[tuple[Shape, ...], ...]:
-    return (_of_rows(_arranged((2**19 + 3, 4097), dims, ranks), shapes, "vector", dims),)
+    huge = (2**9 + 3, 2049, 2049)
+    shape = _with_rank(huge, ranks) if square else _arranged((2**19 + 3, 4097), dims, ranks)
+    return (_of_rows(shape, shapes, "vector", dims),)
+
+
+def _with_rank(shape: Shape, ranks: tuple[int, int | None]) -> Shape:
+    """A shape of as many dimensions as there may be, whose last are those of `shape`."""
+    longer = (1,) * (ranks[0] - len(shape)) + shape
+    return longer[len(longer) - min(len(longer), ranks[1] or len(longer)) :]
 
 
 def _row_size(shape: Shape, dims: Callable[[int], Iterable[int]]) -> int:
@@ -121,7 +144,7 @@ def _arranged(shape: Shape, dims: Callable[[int], Iterable[int]], ranks: tuple[i
 
 
 def _of_rows(
-    shape: Shape, shapes: Sequence[str], either: str, dims: Callable[[int], Iterable[int]]
+    shape: Shape, shapes: Sequence[str | tuple[int, ...]], either: str, dims: Callable[[int], Iterable[int]]
 ) -> tuple[Shape, ...]:
     of_row = sorted(dim % len(shape) for dim in dims(len(shape)))
     kinds = {
@@ -134,4 +157,4 @@ def _of_rows(
     }
     kinds["broadcast"] = kinds[either]
     kinds["either"] = kinds[either if either in ("rows", "vector") else "rows"]
-    return tuple(kinds[kind] for kind in shapes)
+    return tuple(kinds[kind] if isinstance(kind, str) else tuple(shape[dim] for dim in kind) for kind in shapes)

@@ -128,6 +128,7 @@ def by_name(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
         count = len(args) - len(names)
         return function(*args[:count], **dict(zip(names, args[count:])))
 
+    positional.by_name = names  # type: ignore[attr-defined]
     return positional
 
 

@@ -32,7 +32,9 @@ class RefusalTests(OpUnderTest):
     def foreign(self, device: str, change: Callable[[Tensor], Tensor]) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """The typical arguments with one tensor changed, for each tensor, with its name."""
         args = self.typical(device, requires_grad=False)
-        for i, name in enumerate(itertools.islice(inspect.signature(self.function).parameters, len(args))):
+        by_name = getattr(self.op, "by_name", ())
+        others = (name for name in inspect.signature(self.function).parameters if name not in by_name)
+        for i, name in enumerate((*itertools.islice(others, len(args) - len(by_name)), *by_name)):
             if isinstance(args[i], Tensor):
                 yield name, (*args[:i], change(args[i]), *args[i + 1 :])
 

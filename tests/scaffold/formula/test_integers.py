@@ -36,8 +36,8 @@ def test_some_gradient_is_computed(tmp_path):
 
 def test_coordinates_are_parameters():
     traced = formula(POINTWISE, "causal_mask")
-    assert traced["forward"] == ["out = column - row <= 0 ? x : -10000;"]
-    assert traced["backward"]["lines"] == ["grad_x = column - row <= 0 ? grad : 0;"]
+    assert traced["forward"] == ["out = column <= row ? x : -10000;"]
+    assert traced["backward"]["lines"] == ["grad_x = column <= row ? grad : 0;"]
     assert traced["coordinates"] == traced["backward"]["coordinates"] == ["row", "column"]
 
 

@@ -80,6 +80,7 @@ class FormulaRow {
   int64_t begin = 0;  // the place of the first one in the row
   int64_t total_size = 0;
   int64_t rows = 0, first_size = 0;
+  int64_t own_line = 0;  // the place of the row along the dimension before the last, where rows are the last one
   const Number* inputs[kInputs + 1];
   bool is_repeated[kInputs + 1] = {};  // whether an input's elements are those of the last row or part
   Number numbers[kNumbers + 1];
@@ -108,6 +109,8 @@ class FormulaRow {
   Number count() const { return static_cast<Number>(rows); }
 
   Number batch() const { return static_cast<Number>(first_size); }
+
+  Number line() const { return static_cast<Number>(own_line); }
 
   Number number(int i) const { return numbers[i]; }
 

@@ -290,6 +290,9 @@ class FormulaRow {
 
   __device__ Number batch() const { return static_cast<Number>(tensors_.rows.batch); }
 
+  // The place of the row along the dimension before the last, where rows are the last one.
+  __device__ Number line() const { return static_cast<Number>(row_ % tensors_.rows.lines); }
+
   __device__ Number number(int i) const { return valid_ ? widen(tensors_.numbers[i][row_]) : Number(0); }
 
   __device__ Number wide_number(int i) const { return valid_ ? tensors_.wide_numbers[i][row_] : 0; }

@@ -24,6 +24,7 @@ struct Rows {
   int64_t n = 1;
   int64_t inner = 1;                   // elements of a row that lie evenly: n, or fewer where a row has two dimensions
   int64_t batch = 1;                   // the size of the shape's first dimension
+  int64_t lines = 1;                   // that of the dimension before the last
   int dimensions = 0;                  // of the rows
   int64_t sizes[kRowDimensions] = {};  // the innermost first
 };

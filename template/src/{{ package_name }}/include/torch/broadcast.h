@@ -32,6 +32,18 @@ inline std::vector<int64_t> dimensions_but(int64_t dim, const checks::Tensor& te
   return dims;
 }
 
+// The sizes of a tensor that has only these dimensions of another one, counted from its end, with the others of size 1.
+inline std::vector<int64_t> spread_sizes(const checks::Tensor& tensor, const std::vector<int64_t>& dims) {
+  std::vector<int64_t> sizes(static_cast<size_t>(-dims.front()), 1);
+  for (size_t i = 0; i < dims.size(); ++i) sizes[sizes.size() + dims[i]] = tensor.size(static_cast<int64_t>(i));
+  return sizes;
+}
+
+// The same as a view of these sizes, which is repeated to the other tensor's shape.
+inline checks::Tensor spread(const checks::Tensor& tensor, const std::vector<int64_t>& dims) {
+  return torch::stable::view(tensor, spread_sizes(tensor, dims));
+}
+
 // The elements of a mask as numbers of another tensor's dtype.
 inline std::optional<checks::Tensor> as_numbers(const checks::Tensor& tensor, const checks::Tensor& like) {
   if (tensor.scalar_type() != torch::headeronly::ScalarType::Bool) return std::nullopt;
@@ -429,6 +441,7 @@ class Broadcast {
     rows_.inner = parts[0];
     rows_.n = parts[0] * (parts.size() > 1 ? parts[1] : 1);
     rows_.batch = sizes_.empty() ? 1 : sizes_[0];
+    rows_.lines = rank() < 2 ? 1 : sizes_[rank() - 2];
     rows_.dimensions = static_cast<int>(others.size());
     for (int d = 0; d < rows_.dimensions; ++d) {
       rows_.sizes[d] = others[d];

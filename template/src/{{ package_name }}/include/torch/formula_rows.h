@@ -61,6 +61,7 @@ class RowOnCpu {
     const bool is_as_long = row.n == n;
     row.begin = begin;
     row.n = n;
+    row.own_line = i % rows.lines;
     for (int k = 0; k < Tensors::kInputs; ++k) {
       const Operand<T>& input = tensors_.inputs[k];
       const T* const elements = input.row(index_) + input.offset(rows, begin);

@@ -33,14 +33,24 @@ class BroadcastGradients {
     const checks::Tensor& tensor;
     bool needed;
     Cut cut = {};
+    std::vector<int64_t> dims = {};  // of a tensor that is repeated along others; see spread
   };
 
   // `like`: a tensor of the gradients' dtype and device.
   BroadcastGradients(const Broadcast& shape, const checks::Tensor& like, std::initializer_list<Wanted> wanted)
       : shape_(shape), like_(like) {
     for (const Wanted& gradient : wanted) {
-      const auto sizes = gradient.tensor.sizes();
-      wanted_.push_back({gradient.needed, gradient.cut, std::vector<int64_t>(sizes.begin(), sizes.end()), {}, {}, {}});
+      const auto own = gradient.tensor.sizes();
+      const std::vector<int64_t> shape(own.begin(), own.end());
+      const std::vector<int64_t>& dims = gradient.dims;
+      wanted_.push_back(
+          {gradient.needed,
+           gradient.cut,
+           dims.empty() ? shape : spread_sizes(gradient.tensor, dims),
+           shape,
+           {},
+           {},
+           {}});
     }
   }
 
@@ -131,15 +141,17 @@ class BroadcastGradients {
   checks::Tensor result(size_t i) const {
     const Item& item = wanted_[i];
     if (!item.needed) return empty_contiguous(like_, {0});
-    if (item.block_sums) return sum_of_blocks(item);
-    return item.sums ? *item.sums : sum_to(*item.values, item.sizes, shape_);
+    const checks::Tensor result = item.block_sums ? sum_of_blocks(item)
+                                  : item.sums     ? *item.sums
+                                                  : sum_to(*item.values, item.sizes, shape_);
+    return item.sizes == item.shape ? result : torch::stable::view(result, item.shape);
   }
 
  private:
   struct Item {
     bool needed;
     Cut cut;
-    std::vector<int64_t> sizes;
+    std::vector<int64_t> sizes, shape;           // as it is repeated; its own
     std::optional<checks::Tensor> values, sums;  // of all rows; of the tensor's shape
     std::optional<checks::Tensor> block_sums;    // of a row for each block
     void* partial = nullptr;
