@@ -62,6 +62,12 @@ def late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
     return sum(1 << i for i, t in enumerate(read) if t["shape"] != "rows" and t["cpp"] not in early)
 
 
+def shares(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows may have an input in common that kernels hold: a vector that some reduction reads."""
+    may_be_vectors = [t for t in tensors if t["kind"] == "element" and t["used"] and t["shape"] != "rows"]
+    return len(may_be_vectors) > late(graph, tensors).bit_count()
+
+
 def accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
     """How many accesses of a row a thread has registers for, of each tensor that it holds."""
     held = sum(t["kind"] == "element" and t["used"] for t in tensors) - late(graph, tensors).bit_count()

@@ -24,6 +24,9 @@ cudaError_t add_partial_sums(const Gradient<T>& gradient, int64_t rows, int64_t 
   const int64_t partial_rows = gradient.partial_rows;
   if (gradient.values) {
     const StoredValues<T> values{gradient.values, columns};
+    if (partial_rows == 1) {
+      return launch_sum_columns<Sum>(values, Columns<T>{gradient.sums, nullptr, columns}, rows, columns, 1, stream);
+    }
     const Columns<Sum> partial{gradient.partial, nullptr, partial_rows * columns};
     const cudaError_t error = launch_sum_columns<Sum>(values, partial, rows, columns, partial_rows, stream);
     if (error != cudaSuccess) return error;
