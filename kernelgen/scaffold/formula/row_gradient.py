@@ -110,7 +110,7 @@ def backward(
         "summed": _summed(of_elements, early, reductions),
         "late": late(graph, operands),
         "shares": shares(graph, operands),
-        "accesses": accesses(graph, operands),
+        "accesses": accesses(graph, operands, lines_of_rows),
         "resident": resident_threads(graph, operands, len(path["backward"]["nodes"])),
         "lines": lines_of_rows,
         "totals": _backward_totals(graph, totals, terms, operands, names),
@@ -163,7 +163,7 @@ def _backward_totals(
     facts = {
         "late": late(graph, tensors),
         "shares": shares(graph, tensors),
-        "accesses": accesses(graph, tensors),
+        "accesses": accesses(graph, tensors, body),
         "reductions": rows.reductions(body),
     }
     return {"count": len(totals), "tensors": tensors, "lines": body, **facts}

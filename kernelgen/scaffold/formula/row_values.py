@@ -68,10 +68,11 @@ def shares(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> bool:
     return len(may_be_vectors) > late(graph, tensors).bit_count()
 
 
-def accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
-    """How many accesses of a row a thread has registers for, of each tensor that it holds."""
+def accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]], body: Sequence[str]) -> int:
+    """How many accesses of a row a thread has registers for, of each tensor that it holds, beside what the lines of the
+    formula hold."""
     held = sum(t["kind"] == "element" and t["used"] for t in tensors) - late(graph, tensors).bit_count()
-    return 4 if held < 3 else 2
+    return 4 if held < 3 and not rows.holds(body) else 2
 
 
 def resident_threads(graph: Graph, tensors: Sequence[Mapping[str, Any]], operations: int) -> int:

@@ -25,10 +25,22 @@ _RUNNING = {
     "running_product": "write_running_products",
     "running_product_back": "write_running_products_back",
 }
-# Functions that are worth keeping between passes on a CPU, which computes a pass after another.
+# Functions that are worth keeping between passes on a CPU, which computes a pass after another; and about how many
+# instructions they take on a GPU, where any other operator takes one.
 _FUNCTIONS = {
-    *("exp", "exp2", "expm1", "sigmoid", "tanh", "erf", "erfc", "log", "log2", "log10", "log1p", "pow", "sin", "cos"),
+    **dict.fromkeys(("exp", "exp2"), 3),
+    **dict.fromkeys(("tanh", "log1p"), 10),
+    **dict.fromkeys(("log", "log2", "log10"), 12),
+    **dict.fromkeys(("pow", "sin", "cos", "erf"), 20),
+    "sigmoid": 5,
+    "expm1": 8,
+    "erfc": 30,
+    "quotient": 6,
+    "cancelled": 4,
 }
+_KEPT_FUNCTIONS = _FUNCTIONS.keys() - {"quotient", "cancelled"}
+# From so many instructions of functions on, a GPU holds what is kept in registers: it computes it again otherwise.
+_LONG = 10
 # The row whose passes take what is kept of an element first.
 _KEPT = "kept"
 # How the row takes results that are not of elements, but numbers of rows.
@@ -92,6 +104,11 @@ def reductions(body: Iterable[str]) -> int:
         len(re.findall(r"\b(?:row|kept)\.(?:sums?|max|min|argmax|argmin|product|write_running_\w+)\(", line))
         for line in body
     )
+
+
+def holds(body: Iterable[str]) -> bool:
+    """Whether the lines of a function have a GPU's registers hold what is computed of each element."""
+    return any("row.hold" in line for line in body)
 
 
 def read_by_reductions(graph: Graph) -> set[str]:
@@ -241,7 +258,7 @@ class _Rows:
         return users
 
     def _worth_keeping(self) -> Node | None:
-        """The function of an element that most passes need, if several do."""
+        """What passes compute of an element again that takes most instructions: a function, or what one is part of."""
         nodes = self.graph.nodes()
         if PLACE in self.graph.names() or any(node.op in _RUNNING for node in nodes):
             return None
@@ -249,14 +266,21 @@ class _Rows:
         passes = [[node.arguments[0] for node in step] for step in reductions]
         passes.append([v for (_, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind == "element"])
         needs = [{node.index for node in Part(values, self._indices_of_row()).nodes()} for values in passes]
-        counts = {
-            node.index: sum(node.index in needed for needed in needs)
+        again = {
+            node.index: (sum(node.index in needed for needed in needs) - 1) * self._instructions(node)
             for node in nodes
-            if node.kind == "element" and node.dtype == "float" and node.op in _FUNCTIONS
+            if node.kind == "element" and node.dtype == "float" and self._has_function(node)
         }
-        most = max(counts.values(), default=0)
+        most = max(again.values(), default=0)
         # The last of these may hold the others.
-        return next((node for node in reversed(nodes) if most > 1 and counts.get(node.index) == most), None)
+        return next((node for node in reversed(nodes) if most > 0 and again.get(node.index) == most), None)
+
+    def _has_function(self, node: Node) -> bool:
+        return any(inner.op in _KEPT_FUNCTIONS for inner in Part([node], self._indices_of_row()).nodes())
+
+    def _instructions(self, node: Node, of_others: int = 1) -> int:
+        """Those of its functions, and so many of each other operator."""
+        return sum(_FUNCTIONS.get(inner.op, of_others) for inner in Part([node], self._indices_of_row()).nodes())
 
     def _row_of(self, values: list[Value]) -> str:
         """The row that a pass over these values is a call of."""
@@ -275,7 +299,7 @@ class _Rows:
         places = [place for place, tensor in enumerate(self.inputs) if tensor in read]
         is_of_row = any(isinstance(a, Name | Node) and a.kind in ("row", "total") for a in arguments)
         parameters = ", ".join(f"Number {self.inputs[place]}" for place in places)
-        member = "keep" if is_of_row else "keep_for_rows"
+        member = ("hold" if self._instructions(node, 0) >= _LONG else "keep") + ("" if is_of_row else "_for_rows")
         inputs = f"Inputs<{', '.join(map(str, places))}>()"
         self._call(f"auto {_KEPT} = row.{member}({inputs}, [&]({parameters}) {{", body)
         self.names[node.index] = name

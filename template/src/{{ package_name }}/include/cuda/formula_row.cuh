@@ -320,6 +320,30 @@ struct KeptTerm {
   }
 };
 
+// What registers hold of each element, and the element that a pass is at.
+template <typename Number>
+struct HeldTerm {
+  const Number* numbers;
+  const int* element;
+
+  // f(held, values...) as a formula of the values.
+  template <typename F>
+  struct With {
+    HeldTerm held;
+    F f;
+
+    template <typename... Values>
+    __device__ auto operator()(Values&&... values) const -> decltype(f(*held.numbers, values...)) {
+      return f(held.numbers[*held.element], values...);
+    }
+  };
+
+  template <typename F>
+  __device__ With<F> with(const F& f) const {
+    return {*this, f};
+  }
+};
+
 // A row, or a part of one. Its reductions are numbered in the order in which the formula calls them. Of rows in parts,
 // a launch is a pass: in pass i, reduction i is computed of each part alone, those before it are known of all parts,
 // and those after it do not matter; the last pass writes the results.
@@ -383,6 +407,25 @@ class FormulaRow {
   template <int... kOfInputs, typename F>
   __device__ auto keep_for_rows(Inputs<kOfInputs...> inputs, F term) {
     return keep(inputs, term);
+  }
+
+  // The row with such a term in registers, which are worth it where the term is a long one; computed again where no
+  // inputs are held.
+  template <int... kOfInputs, typename F>
+  __device__ auto hold(Inputs<kOfInputs...> inputs, F term) {
+    if constexpr (kHeld == 0) {
+      return keep(inputs, term);
+    } else {
+      each<false>([&](int access, int k, Index, auto... values) {
+        terms_[access * N + k] = term(value_at<kOfInputs>(values...)...);
+      });
+      return KeptRow<FormulaRow, HeldTerm<Number>>(*this, HeldTerm<Number>{terms_, &element_});
+    }
+  }
+
+  template <int... kOfInputs, typename F>
+  __device__ auto hold_for_rows(Inputs<kOfInputs...> inputs, F term) {
+    return hold(inputs, term);
   }
 
   // The term of the element at a place, which is read alone; `otherwise` where the row has none there.
@@ -714,6 +757,7 @@ class FormulaRow {
   __device__ void visit_edge(F& f, G& finish, std::index_sequence<kPlaces...>) {
     if (group_.rank() >= start_.edges) return;
     const int place = start_.edge(group_.rank());
+    element_ = kHeld * N;
 #pragma unroll
     for (int i = 0; i < Tensors::kInputs; ++i) {
       const Operand<T>& input = tensors_.inputs[i];
@@ -752,8 +796,8 @@ class FormulaRow {
   }
 
   template <typename F, size_t... kPlaces>
-  __device__ static void call(
-      F& f, int access, int k, Index place, const Access& vectors, std::index_sequence<kPlaces...>) {
+  __device__ void call(F& f, int access, int k, Index place, const Access& vectors, std::index_sequence<kPlaces...>) {
+    element_ = access * N + k;
     f(access, k, place, widen_at(vectors[kPlaces], k)...);
   }
 
@@ -1032,6 +1076,8 @@ class FormulaRow {
   const bool valid_;
   const RowIndex index_;
   const typename Kernel::Start start_;
+  Number terms_[kHeld * N + 1];  // that are held, of the elements of each access and of an edge
+  int element_ = 0;
   int reductions_ = 0;
 };
 
