@@ -9,7 +9,7 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import Graph, Node, Value
-from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late, resident_threads, shares
+from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late, resident_threads
 from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.totals import take_totals
 from kernelgen.scaffold.formula.values import (
@@ -109,10 +109,10 @@ def backward(
         "reductions": reductions,
         "summed": _summed(of_elements, early, reductions),
         "late": late(graph, operands),
-        "shares": shares(graph, operands),
-        "accesses": accesses(graph, operands, lines_of_rows),
+        "accesses": accesses(graph, operands),
         "resident": resident_threads(graph, operands, len(path["backward"]["nodes"])),
         "lines": lines_of_rows,
+        "holds": rows.holds(lines_of_rows),
         "totals": _backward_totals(graph, totals, terms, operands, names),
     }
     if names_of_parts:
@@ -162,8 +162,7 @@ def _backward_totals(
     body = rows.lines(graph, inputs_of(tensors), kinds, inputs_of_rows(tensors), names)
     facts = {
         "late": late(graph, tensors),
-        "shares": shares(graph, tensors),
-        "accesses": accesses(graph, tensors, body),
+        "accesses": accesses(graph, tensors),
         "reductions": rows.reductions(body),
     }
     return {"count": len(totals), "tensors": tensors, "lines": body, **facts}

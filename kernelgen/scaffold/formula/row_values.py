@@ -62,17 +62,10 @@ def late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
     return sum(1 << i for i, t in enumerate(read) if t["shape"] != "rows" and t["cpp"] not in early)
 
 
-def shares(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether rows may have an input in common that kernels hold: a vector that some reduction reads."""
-    may_be_vectors = [t for t in tensors if t["kind"] == "element" and t["used"] and t["shape"] != "rows"]
-    return len(may_be_vectors) > late(graph, tensors).bit_count()
-
-
-def accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]], body: Sequence[str]) -> int:
-    """How many accesses of a row a thread has registers for, of each tensor that it holds, beside what the lines of the
-    formula hold."""
+def accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
+    """How many accesses of a row a thread has registers for, of each tensor that it holds."""
     held = sum(t["kind"] == "element" and t["used"] for t in tensors) - late(graph, tensors).bit_count()
-    return 4 if held < 3 and not rows.holds(body) else 2
+    return 4 if held < 3 else 2
 
 
 def resident_threads(graph: Graph, tensors: Sequence[Mapping[str, Any]], operations: int) -> int:

@@ -19,7 +19,6 @@ from kernelgen.scaffold.formula.row_values import (
     of_rows,
     refuse_rows_beside_parts,
     resident_threads,
-    shares,
 )
 from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
 from kernelgen.scaffold.formula.values import dtypes_of, named_parts, plain, scalar_of, value_of
@@ -93,10 +92,10 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "scalars": scalars,
         "results": results,
         "forward": forward,
+        "holds": rows.holds(forward),
         "reductions": rows.reductions(forward),
         "late": late(graph, operands),
-        "shares": shares(graph, operands),
-        "accesses": accesses(graph, operands, forward),
+        "accesses": accesses(graph, operands),
         "operations": len(path["forward"]["nodes"]),
         "resident": resident_threads(graph, operands, len(path["forward"]["nodes"])),
         "totals": totals,

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "dependent_launch.cuh"
 #include "evict_last.cuh"
 #include "functions.cuh"
 #include "gradient_sums.cuh"
@@ -1091,6 +1092,8 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
   typename Row::Held held;
   typename Row::Sums sums;
   const int64_t count = tensors.rows.count;
+  // The kernel before may compute sums over all rows that this one reads.
+  if (tensors.totals) wait_for_kernel_before();
   if constexpr (Kernel::kHeld == 0) {
     const int part = blockIdx.y;
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
@@ -1119,6 +1122,12 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
     }
     if constexpr (Kernel::kSummed != 0) sums.write(group, tensors);
   }
+}
+
+// How many accesses a thread holds beside a term of each element. Those of 16 bits have twice as many terms.
+template <typename T>
+constexpr int accesses_beside_terms(int accesses) {
+  return sizeof(T) == 2 && accesses > 1 ? accesses / 2 : accesses;
 }
 
 // ---- Which group takes a row ------------------------------------------------------------------------------------
@@ -1183,6 +1192,9 @@ constexpr int64_t kManyRows = 2048;
 // The threads of a block for long rows: all that there can be.
 constexpr int kLongThreads = 1024;
 
+// The blocks of a multiprocessor for rows that none can hold: some load while others wait for each other.
+constexpr int kStreamingBlocks = 2;
+
 // A bit for each input that all rows have in common.
 template <typename Tensors>
 int common_inputs(const Tensors& tensors) {
@@ -1196,13 +1208,12 @@ int common_inputs(const Tensors& tensors) {
 }
 
 // Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
-// accesses each. kShares: rows may have inputs in common that they hold. kSideBySide: rows may lie side by side. kPeels: whether the elements at a row's ends may be looked at
+// accesses each. kSideBySide: rows may lie side by side. kPeels: whether the elements at a row's ends may be looked at
 // last. kSummed: only for rows that a block can hold; `otherwise` is returned for others.
 template <
     int kSummed,
     int kThreads,
     int kHeld,
-    bool kShares,
     bool kSideBySide,
     bool kPeels,
     typename Tensors,
@@ -1238,15 +1249,7 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
           kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
     }
   }
-  // Groups that add up stay; so do those that keep what rows have in common.
   constexpr bool kStays = kSummed != 0;
-  if constexpr (kShares && !kStays) {
-    if (aligned && is_held && (common_inputs(tensors) & ~Tensors::kLate) != 0) {
-      if (accesses > kWarp * kHeld) return visit(RowKernel<BlockGroup, N, kHeld, true, 0, false, false, true>{threads, 1});
-      return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, 0, false, false, true>{
-          kLaneGroupThreads, kLaneGroupThreads / kWarp});
-    }
-  }
   if (aligned && is_held && accesses <= kWarp * kHeld) {
     return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed, false, false, kStays>{
         kLaneGroupThreads, kLaneGroupThreads / kWarp});
@@ -1254,24 +1257,24 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   if (aligned && is_held) {
     return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, false, kStays>{threads, 1});
   }
-  if constexpr (kSummed != 0) {
-    // Twice the accesses take fewer registers than twice the threads.
-    if (aligned && can_hold && accesses <= int64_t(kThreads) * 2 * kHeld) {
-      const int halved = threads_for(accesses, 2 * kHeld);
-      return visit(RowKernel<BlockGroup, N, 2 * kHeld, true, kSummed, false, false, true>{halved, 1});
-    }
-  } else if constexpr (kThreads < kLongThreads) {
+  if constexpr (kThreads < kLongThreads) {
     if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kHeld) {
-      return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, true, true>{threads_for(accesses, kHeld), 1});
+      const int most = threads_for(accesses, kHeld);
+      if constexpr (kSummed == 0) {
+        // Such a block has a multiprocessor alone: nobody else loads while it computes.
+        if (tensors.rows.count > attribute(cudaDevAttrMultiProcessorCount)) {
+          return visit(RowKernel<BlockGroup, N, kHeld, true, 0, false, true, true>{most, 1});
+        }
+      }
+      return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, true>{most, 1});
     }
   }
   if constexpr (kPeels) {
     if (is_held) return visit(RowKernel<BlockGroup, N, kPeeled, false, kSummed>{threads, 1});
   }
   if constexpr (kSummed == 0 && kPeels) {
-    const int block = tensors.parts == 1 ? kLongThreads : kThreads;
     const bool is_int = tensors.rows.n < 1 << 30;
-    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0, false, true>{block, 1});
+    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0, false, true>{kThreads, 1});
   }
   if constexpr (kSummed == 0) return visit(RowKernel<BlockGroup, N, 0, false, 0>{threads, 1});
   return otherwise;
@@ -1310,11 +1313,12 @@ template <typename Kernel, int kMostThreads, int kResidentThreads>
 struct RowBounds {
   static constexpr bool kColumns = std::is_same_v<typename Kernel::Group, ColumnGroup>;
   static constexpr int kThreads = kColumns                    ? ColumnGroup::kThreads
-                                  : Kernel::kLong             ? kLongThreads
+                                  : Kernel::kLong && Kernel::kHeld > 0 ? kLongThreads
                                   : Kernel::Group::kOfOneWarp ? kLaneGroupThreads
                                                               : kMostThreads;
   static constexpr int kBlocks = kColumns                              ? 1024 / kThreads
-                                 : Kernel::kLong || Kernel::kHeld == 0 ? 1
+                                 : Kernel::kHeld == 0                 ? (Kernel::kLong ? kStreamingBlocks : 1)
+                                 : Kernel::kLong                      ? 1
                                                                        : kResidentThreads / kThreads;
 };
 
@@ -1359,7 +1363,12 @@ void launch_row_kernel(
     const Tensors& tensors,
     const Arguments&... arguments) {
   const size_t shared = shared_bytes(row, tensors);
-  if (allow_shared(kernel, shared) == cudaSuccess) kernel<<<grid, row.threads, shared, stream>>>(tensors, arguments...);
+  if (allow_shared(kernel, shared) != cudaSuccess) return;
+  if (tensors.totals) {
+    launch_dependent(kernel, grid, dim3(row.threads), shared, stream, tensors, arguments...);
+  } else {
+    kernel<<<grid, row.threads, shared, stream>>>(tensors, arguments...);
+  }
 }
 
 // The blocks of groups that stay: as many as the multiprocessors hold at once, by registers and shared memory.
@@ -1381,7 +1390,6 @@ template <
     int kHeld,
     int kResidentThreads,
     int kReductions,
-    bool kShares,
     bool kSideBySide,
     bool kPeels = true,
     typename Tensors,
@@ -1402,7 +1410,7 @@ cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
     }
     return cudaSuccess;
   };
-  return visit_rows<0, kThreads, kHeld, kShares, kSideBySide, kPeels>(tensors, cudaErrorInvalidValue, visit);
+  return visit_rows<0, kThreads, kHeld, kSideBySide, kPeels>(tensors, cudaErrorInvalidValue, visit);
 }
 
 // ---- Gradients that are sums over the rows ----------------------------------------------------------------------
@@ -1412,7 +1420,7 @@ cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
 // would leave most multiprocessors idle.
 template <int kSummed, int kThreads, int kHeld, int kResidentThreads, bool kPeels = true, typename Tensors>
 int64_t rows_of_partial_sums(const Tensors& tensors) {
-  return visit_rows<kSummed, kThreads, kHeld, true, false, kPeels>(tensors, int64_t(0), [&](const auto& kernel) {
+  return visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, int64_t(0), [&](const auto& kernel) {
     const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
     const bool is_block = std::is_same_v<typename std::decay_t<decltype(kernel)>::Group, BlockGroup>;
     if (is_block && tensors.rows.count <= multiprocessors) return int64_t(0);
@@ -1446,7 +1454,7 @@ template <
 cudaError_t launch_sums(const Tensors& tensors, cudaStream_t stream, const Launch& launch) {
   const int64_t blocks = rows_of_partial_sums<kSummed, kThreads, kHeld, kResidentThreads, kPeels>(tensors);
   cudaError_t error =
-      visit_rows<kSummed, kThreads, kHeld, true, false, kPeels>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
+      visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
         Tensors kept = tensors;
         keep_inputs(kernel, kept);
         launch(kernel, kept, dim3(static_cast<unsigned>(blocks)));

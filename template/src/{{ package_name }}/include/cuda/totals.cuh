@@ -83,6 +83,7 @@ using NumbersOfRow = RowKernel<LaneGroup<1>, 1, 1, true, 0, true>;
 // Calls formula(row) for all rows, which add to the sums, and leaves these: by one block.
 template <int kTotals, typename Tensors, typename Formula>
 __device__ void store_totals_of_numbers(const Tensors& tensors, const Formula& formula) {
+  let_next_kernel_start();
   for_each_row<NumbersOfRow>(tensors, formula);
   __syncthreads();
   with_totals<kTotals>(tensors, [&](const auto& totals) {
