@@ -39,8 +39,10 @@ _FUNCTIONS = {
     "cancelled": 4,
 }
 _KEPT_FUNCTIONS = _FUNCTIONS.keys() - {"quotient", "cancelled"}
-# From so many instructions of functions on, a GPU holds what is kept in registers: it computes it again otherwise.
-_LONG = 10
+# So many instructions of functions, or all else, are many: a GPU holds what is kept in registers if it has so many, and
+# passes compute fewer others again; else it computes it again too. On an H100 a divergence of whose terms half was held
+# took 1.15 of its time.
+_MANY = 10
 # The row whose passes take what is kept of an element first.
 _KEPT = "kept"
 # How the row takes results that are not of elements, but numbers of rows.
@@ -262,10 +264,7 @@ class _Rows:
         nodes = self.graph.nodes()
         if PLACE in self.graph.names() or any(node.op in _RUNNING for node in nodes):
             return None
-        reductions = [step for step in self._steps() if _is_pass(step[0])]
-        passes = [[node.arguments[0] for node in step] for step in reductions]
-        passes.append([v for (_, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind == "element"])
-        needs = [{node.index for node in Part(values, self._indices_of_row()).nodes()} for values in passes]
+        needs = self._needs()
         again = {
             node.index: (sum(node.index in needed for needed in needs) - 1) * self._instructions(node)
             for node in nodes
@@ -274,6 +273,18 @@ class _Rows:
         most = max(again.values(), default=0)
         # The last of these may hold the others.
         return next((node for node in reversed(nodes) if most > 0 and again.get(node.index) == most), None)
+
+    def _needs(self) -> list[set[int]]:
+        """What each pass computes of an element, by the indices of the nodes."""
+        reductions = [step for step in self._steps() if _is_pass(step[0])]
+        passes = [[node.arguments[0] for node in step] for step in reductions]
+        passes.append([v for (_, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind == "element"])
+        return [{node.index for node in Part(values, self._indices_of_row()).nodes()} for values in passes]
+
+    def _is_worth_registers(self, node: Node) -> bool:
+        needs, kept = self._needs(), {n.index for n in Part([node], self._indices_of_row()).nodes()}
+        others = [n for n in self.graph.nodes() if n.index not in kept and sum(n.index in need for need in needs) > 1]
+        return self._instructions(node, 0) >= _MANY and sum(_FUNCTIONS.get(n.op, 1) for n in others) < _MANY
 
     def _has_function(self, node: Node) -> bool:
         return any(inner.op in _KEPT_FUNCTIONS for inner in Part([node], self._indices_of_row()).nodes())
@@ -299,7 +310,7 @@ class _Rows:
         places = [place for place, tensor in enumerate(self.inputs) if tensor in read]
         is_of_row = any(isinstance(a, Name | Node) and a.kind in ("row", "total") for a in arguments)
         parameters = ", ".join(f"Number {self.inputs[place]}" for place in places)
-        member = ("hold" if self._instructions(node, 0) >= _LONG else "keep") + ("" if is_of_row else "_for_rows")
+        member = ("hold" if self._is_worth_registers(node) else "keep") + ("" if is_of_row else "_for_rows")
         inputs = f"Inputs<{', '.join(map(str, places))}>()"
         self._call(f"auto {_KEPT} = row.{member}({inputs}, [&]({parameters}) {{", body)
         self.names[node.index] = name

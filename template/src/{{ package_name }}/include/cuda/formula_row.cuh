@@ -1261,8 +1261,9 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
     if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kHeld) {
       const int most = threads_for(accesses, kHeld);
       if constexpr (kSummed == 0) {
-        // Such a block has a multiprocessor alone: nobody else loads while it computes.
-        if (tensors.rows.count > attribute(cudaDevAttrMultiProcessorCount)) {
+        // Such a block has a multiprocessor alone, which would load what rows have in common for each of them.
+        const bool shares = (common_inputs(tensors) & ~Tensors::kLate) != 0;
+        if (shares && tensors.rows.count > attribute(cudaDevAttrMultiProcessorCount)) {
           return visit(RowKernel<BlockGroup, N, kHeld, true, 0, false, true, true>{most, 1});
         }
       }
