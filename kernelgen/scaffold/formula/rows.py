@@ -260,7 +260,7 @@ class _Rows:
         return users
 
     def _worth_keeping(self) -> Node | None:
-        """What passes compute of an element again that takes most instructions: a function, or what one is part of."""
+        """What passes compute of an element again whose functions take most instructions, and of such the least."""
         nodes = self.graph.nodes()
         if PLACE in self.graph.names() or any(node.op in _RUNNING for node in nodes):
             return None
@@ -271,8 +271,7 @@ class _Rows:
             if node.kind == "element" and node.dtype == "float" and self._has_function(node)
         }
         most = max(again.values(), default=0)
-        # The last of these may hold the others.
-        return next((node for node in reversed(nodes) if most > 0 and again.get(node.index) == most), None)
+        return next((node for node in nodes if most > 0 and again.get(node.index) == most), None)
 
     def _needs(self) -> list[set[int]]:
         """What each pass computes of an element, by the indices of the nodes."""
@@ -284,14 +283,14 @@ class _Rows:
     def _is_worth_registers(self, node: Node) -> bool:
         needs, kept = self._needs(), {n.index for n in Part([node], self._indices_of_row()).nodes()}
         others = [n for n in self.graph.nodes() if n.index not in kept and sum(n.index in need for need in needs) > 1]
-        return self._instructions(node, 0) >= _MANY and sum(_FUNCTIONS.get(n.op, 1) for n in others) < _MANY
+        return self._instructions(node) >= _MANY and sum(_FUNCTIONS.get(n.op, 1) for n in others) < _MANY
 
     def _has_function(self, node: Node) -> bool:
         return any(inner.op in _KEPT_FUNCTIONS for inner in Part([node], self._indices_of_row()).nodes())
 
-    def _instructions(self, node: Node, of_others: int = 1) -> int:
-        """Those of its functions, and so many of each other operator."""
-        return sum(_FUNCTIONS.get(inner.op, of_others) for inner in Part([node], self._indices_of_row()).nodes())
+    def _instructions(self, node: Node) -> int:
+        """Those of its functions."""
+        return sum(_FUNCTIONS.get(inner.op, 0) for inner in Part([node], self._indices_of_row()).nodes())
 
     def _row_of(self, values: list[Value]) -> str:
         """The row that a pass over these values is a call of."""

@@ -122,9 +122,7 @@ struct HeldRow {
   // The next row of the inputs that wait: a thread copies its own accesses, and no other's.
   using Waiting = RowPipeline<T, N, kHeld, 1>;
 
-  __host__ __device__ static constexpr bool is_held(int input) {
-    return kLoadsLate || !(Tensors::kLate >> input & 1);
-  }
+  __host__ __device__ static constexpr bool is_held(int input) { return kLoadsLate || !(Tensors::kLate >> input & 1); }
 
   // Loads row number `row`, all of it at once; past the last row there is nothing.
   template <typename Group>
@@ -1192,9 +1190,6 @@ constexpr int64_t kManyRows = 2048;
 // The threads of a block for long rows: all that there can be.
 constexpr int kLongThreads = 1024;
 
-// The blocks of a multiprocessor for rows that none can hold: some load while others wait for each other.
-constexpr int kStreamingBlocks = 2;
-
 // A bit for each input that all rows have in common.
 template <typename Tensors>
 int common_inputs(const Tensors& tensors) {
@@ -1245,14 +1240,16 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   if constexpr (kPeels) {  // Running totals take whole warps.
     if (aligned && is_held && accesses <= kFewLanes * kHeld && tensors.rows.count >= kManyRows) {
       using Group = LaneGroup<kFewLanes>;
-      return visit(RowKernel<Group, N, kHeld, true, kSummed, false, false, kSummed != 0>{
-          kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
+      return visit(
+          RowKernel<Group, N, kHeld, true, kSummed, false, false, kSummed != 0>{
+              kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
     }
   }
   constexpr bool kStays = kSummed != 0;
   if (aligned && is_held && accesses <= kWarp * kHeld) {
-    return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed, false, false, kStays>{
-        kLaneGroupThreads, kLaneGroupThreads / kWarp});
+    return visit(
+        RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed, false, false, kStays>{
+            kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
   if (aligned && is_held) {
     return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, false, kStays>{threads, 1});
@@ -1313,14 +1310,14 @@ int64_t split_rows(Tensors& tensors, int reductions) {
 template <typename Kernel, int kMostThreads, int kResidentThreads>
 struct RowBounds {
   static constexpr bool kColumns = std::is_same_v<typename Kernel::Group, ColumnGroup>;
-  static constexpr int kThreads = kColumns                    ? ColumnGroup::kThreads
+  static constexpr int kThreads = kColumns                             ? ColumnGroup::kThreads
                                   : Kernel::kLong && Kernel::kHeld > 0 ? kLongThreads
-                                  : Kernel::Group::kOfOneWarp ? kLaneGroupThreads
-                                                              : kMostThreads;
-  static constexpr int kBlocks = kColumns                              ? 1024 / kThreads
-                                 : Kernel::kHeld == 0                 ? (Kernel::kLong ? kStreamingBlocks : 1)
-                                 : Kernel::kLong                      ? 1
-                                                                       : kResidentThreads / kThreads;
+                                  : Kernel::Group::kOfOneWarp          ? kLaneGroupThreads
+                                                                       : kMostThreads;
+  // Of rows that no block can hold, some blocks load while others wait for each other.
+  static constexpr int kBlocks = kColumns || Kernel::kLong ? kLongThreads / kThreads
+                                 : Kernel::kHeld == 0      ? 1
+                                                           : kResidentThreads / kThreads;
 };
 
 // What a thread copies of each input that waits, in bytes.
