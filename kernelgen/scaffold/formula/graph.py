@@ -145,9 +145,10 @@ class Graph:
 
     def _multiply_by_inverses(self) -> None:
         """Elements divided by what they have in common become products with its inverse, which is computed once; other
-        divisions of elements become a `quotient`, which may be an approximation.
+        divisions of elements become a `quotient`, which may be an approximation. What is multiplied and divided by the
+        same, as in the derivative of x log x, is `cancelled`.
 
-        Either has another last bit, so what decides a step stays a division.
+        Each has another last bit, so what decides a step stays a division.
         """
         exact = self._arguments_of_steps()
         replaced: dict[int, Value] = {}
@@ -161,6 +162,8 @@ class Graph:
                 elif _has_inverse(divisor):
                     inverse = self._node("div", (Number(1.0), divisor), "float", divisor.kind, "inverse")
                     op, arguments = "mul", (arguments[0], inverse)
+                elif (others := _other_factors(arguments[0], divisor)) is not None:
+                    op, arguments = "cancelled", (others, arguments[1])
                 else:
                     op = "quotient"
             replaced[node.index] = self._node(op, arguments, node.dtype, node.kind, node.name)
@@ -298,6 +301,14 @@ def _has_inverse(divisor: Value) -> bool:
         return False
     first = divisor.arguments[0]
     return divisor.op == "row_sum" and isinstance(first, Node) and first.op == "exp"
+
+
+def _other_factors(product: Value, factor: Value) -> Value | None:
+    """What a product has beside a factor; None if that is none of its factors."""
+    if not isinstance(product, Node) or product.op != "mul" or factor not in product.arguments:
+        return None
+    left, right = product.arguments
+    return left if factor == right else right
 
 
 def _common_factor(value: Value | None) -> Node | None:

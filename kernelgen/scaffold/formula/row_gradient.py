@@ -114,6 +114,7 @@ def backward(
         "accesses": accesses(graph, operands),
         "resident": resident_threads(graph, operands, len(path["backward"]["nodes"])),
         "lines": lines_of_rows,
+        "holds": rows.holds(lines_of_rows),
         "totals": _backward_totals(graph, totals, terms, operands, names),
     }
     if names_of_parts:
@@ -161,7 +162,11 @@ def _backward_totals(
     tensors = [{**tensor, "used": tensor["cpp"] in read} for tensor in tensors]
     kinds = [(name, "term") for name in totals]
     body = rows.lines(graph, inputs_of(tensors), kinds, inputs_of_rows(tensors), names)
-    facts = {"late": late(graph, tensors), "accesses": accesses(graph, tensors), "reductions": rows.reductions(body)}
+    facts = {
+        "late": late(graph, tensors),
+        "accesses": accesses(graph, tensors),
+        "reductions": rows.reductions(body),
+    }
     return {"count": len(totals), "tensors": tensors, "lines": body, **facts}
 
 

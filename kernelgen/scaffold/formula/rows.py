@@ -25,10 +25,24 @@ _RUNNING = {
     "running_product": "write_running_products",
     "running_product_back": "write_running_products_back",
 }
-# Functions that are worth keeping between passes on a CPU, which computes a pass after another.
+# Functions that are worth keeping between passes on a CPU, which computes a pass after another; and about how many
+# instructions they take on a GPU, where any other operator takes one.
 _FUNCTIONS = {
-    *("exp", "exp2", "expm1", "sigmoid", "tanh", "erf", "erfc", "log", "log2", "log10", "log1p", "pow", "sin", "cos"),
+    **dict.fromkeys(("exp", "exp2"), 3),
+    **dict.fromkeys(("tanh", "log1p"), 10),
+    **dict.fromkeys(("log", "log2", "log10"), 12),
+    **dict.fromkeys(("pow", "sin", "cos", "erf"), 20),
+    "sigmoid": 5,
+    "expm1": 8,
+    "erfc": 30,
+    "quotient": 6,
+    "cancelled": 4,
 }
+_KEPT_FUNCTIONS = _FUNCTIONS.keys() - {"quotient", "cancelled"}
+# So many instructions of functions, or all else, are many: a GPU holds what is kept in registers if it has so many, and
+# passes compute fewer others again; else it computes it again too. On an H100 a divergence of whose terms half was held
+# took 1.15 of its time.
+_MANY = 10
 # The row whose passes take what is kept of an element first.
 _KEPT = "kept"
 # How the row takes results that are not of elements, but numbers of rows.
@@ -93,6 +107,11 @@ def reductions(body: Iterable[str]) -> int:
         len(re.findall(r"\b(?:row|kept)\.(?:sums?|max|min|argmax|argmin|product|write_running_\w+)\(", line))
         for line in body
     )
+
+
+def holds(body: Iterable[str]) -> bool:
+    """Whether the lines of a function have a GPU's registers hold what is computed of each element."""
+    return any("row.hold" in line for line in body)
 
 
 def read_by_reductions(graph: Graph) -> set[str]:
@@ -242,22 +261,37 @@ class _Rows:
         return users
 
     def _worth_keeping(self) -> Node | None:
-        """The function of an element that most passes need, if several do."""
+        """What passes compute of an element again whose functions take most instructions, and of such the least."""
         nodes = self.graph.nodes()
         if _PLACES & self.graph.names() or any(node.op in _RUNNING for node in nodes):
             return None
+        needs = self._needs()
+        again = {
+            node.index: (sum(node.index in needed for needed in needs) - 1) * self._instructions(node)
+            for node in nodes
+            if node.kind == "element" and node.dtype == "float" and self._has_function(node)
+        }
+        most = max(again.values(), default=0)
+        return next((node for node in nodes if most > 0 and again.get(node.index) == most), None)
+
+    def _needs(self) -> list[set[int]]:
+        """What each pass computes of an element, by the indices of the nodes."""
         reductions = [step for step in self._steps() if _is_pass(step[0])]
         passes = [[node.arguments[0] for node in step] for step in reductions]
         passes.append([v for (_, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind == "element"])
-        needs = [{node.index for node in Part(values, self._indices_of_row()).nodes()} for values in passes]
-        counts = {
-            node.index: sum(node.index in needed for needed in needs)
-            for node in nodes
-            if node.kind == "element" and node.dtype == "float" and node.op in _FUNCTIONS
-        }
-        most = max(counts.values(), default=0)
-        # The last of these may hold the others.
-        return next((node for node in reversed(nodes) if most > 1 and counts.get(node.index) == most), None)
+        return [{node.index for node in Part(values, self._indices_of_row()).nodes()} for values in passes]
+
+    def _is_worth_registers(self, node: Node) -> bool:
+        needs, kept = self._needs(), {n.index for n in Part([node], self._indices_of_row()).nodes()}
+        others = [n for n in self.graph.nodes() if n.index not in kept and sum(n.index in need for need in needs) > 1]
+        return self._instructions(node) >= _MANY and sum(_FUNCTIONS.get(n.op, 1) for n in others) < _MANY
+
+    def _has_function(self, node: Node) -> bool:
+        return any(inner.op in _KEPT_FUNCTIONS for inner in Part([node], self._indices_of_row()).nodes())
+
+    def _instructions(self, node: Node) -> int:
+        """Those of its functions."""
+        return sum(_FUNCTIONS.get(inner.op, 0) for inner in Part([node], self._indices_of_row()).nodes())
 
     def _row_of(self, values: list[Value]) -> str:
         """The row that a pass over these values is a call of."""
@@ -276,7 +310,7 @@ class _Rows:
         places = [place for place, tensor in enumerate(self.inputs) if tensor in read]
         is_of_row = any(isinstance(a, Name | Node) and a.kind in ("row", "total") for a in arguments)
         parameters = ", ".join(f"Number {self.inputs[place]}" for place in places)
-        member = "keep" if is_of_row else "keep_for_rows"
+        member = ("hold" if self._is_worth_registers(node) else "keep") + ("" if is_of_row else "_for_rows")
         inputs = f"Inputs<{', '.join(map(str, places))}>()"
         self._call(f"auto {_KEPT} = row.{member}({inputs}, [&]({parameters}) {{", body)
         self.names[node.index] = name

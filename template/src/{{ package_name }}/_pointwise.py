@@ -122,11 +122,16 @@ class PointwiseOp:
     def setup_context(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.mark_non_differentiable(*(out for i, out in enumerate(outputs) if i not in self.differentiable))
+        if len(outputs) > len(self.differentiable) == 1:
+            # PyTorch would fill a tensor with zeros for each of the others.
+            ctx.set_materialize_grads(False)
         ctx.save_for_backward(*(inputs[i] for i in self.tensors), *(outputs[i] for i in self.reads))
         ctx.others = [inputs[i] for i in self.others]
 
-    def backward(self, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(self, ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         by_argument: list[Tensor | None] = [None] * (len(self.tensors) + len(self.others))
+        if all(grads[i] is None for i in self.differentiable):
+            return tuple(by_argument)
         shapes = {i: tensor.shape for i, tensor in zip(self.tensors, ctx.saved_tensors)}
         needed = []
         for i, same in zip(self.gradients, self.same_as):

@@ -79,6 +79,7 @@ def test_a_bool_argument_is_a_branch():
         ("return x**2 - x**3", "out = x * x - x * x * x;"),
         ("return x - (x.exp() - x.sin())", "out = x - (math::exp(x) - math::sin(x));"),
         ("return x / (x.exp() * x.sin())", "out = math::quotient(x, math::exp(x) * math::sin(x));"),
+        ("return x.exp() * x / x", "out = math::cancelled(math::exp(x), x);"),
         ("return -(x.exp() + 1)", "out = -(math::exp(x) + 1);"),
         ("return x + -x.exp()", "out = x - math::exp(x);"),
         ("return torch.where(x > 0, x, 1.0) * x", "out = (x > 0 ? x : 1) * x;"),
@@ -132,6 +133,23 @@ def test_softmax_is_three_passes_two_of_which_share_the_exponential():
 def test_what_no_number_of_a_row_decides_is_kept_for_all_rows():
     kept = [line for line in formula_of_rows("gated_rms")["forward"] if "row.keep" in line]
     assert kept == ["auto kept = row.keep_for_rows(Inputs<1>(), [&](Number gate) { return math::sigmoid(gate); });"]
+
+
+def test_a_gpu_holds_a_long_function_in_registers(tmp_path):
+    """Which it computes once then; a short one is computed in each pass, and keeps no registers."""
+    capped = formula_of(tmp_path, "return torch.softmax(30 * torch.tanh(x / 30), -1)")
+    assert [line for line in capped["forward"] if "row.hold" in line] == [
+        "auto kept = row.hold_for_rows(Inputs<0>(), [&](Number x) { return math::tanh(x * inverse); });"
+    ]
+    assert capped["holds"]
+    assert not formula_of_rows("softmax")["holds"]
+
+
+def test_half_of_what_passes_compute_again_is_not_held(tmp_path):
+    body = """p, q = x.softmax(-1), y.softmax(-1)
+    m = (p + q) / 2
+    return (p * (p / m).log()).sum(-1) + (q * (q / m).log()).sum(-1)"""
+    assert not formula_of(tmp_path, body, "x: Tensor, y: Tensor")["backward"]["holds"]
 
 
 def test_nothing_is_kept_for_one_pass():

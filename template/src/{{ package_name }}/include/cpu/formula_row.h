@@ -149,6 +149,17 @@ class FormulaRow {
     return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.data(), begin});
   }
 
+  // GPUs have no room to keep a term but in registers, where it has to be worth them.
+  template <int... kOfInputs, typename F>
+  auto hold(Inputs<kOfInputs...> inputs, F term) {
+    return keep(inputs, term);
+  }
+
+  template <int... kOfInputs, typename F>
+  auto hold_for_rows(Inputs<kOfInputs...> inputs, F term) {
+    return keep_for_rows(inputs, term);
+  }
+
   // The term of the element at a place; `otherwise` where the row has none there.
   template <typename F>
   Number at(int64_t place, Number otherwise, F term) {

@@ -30,6 +30,7 @@ template <typename Number> FORMULA Number asinh(Number x) { return std::asinh(x)
 template <typename Number> FORMULA Number atan(Number x) { return std::atan(x); }
 template <typename Number> FORMULA Number atan2(Number y, Number x) { return std::atan2(y, x); }
 template <typename Number> FORMULA Number atanh(Number x) { return std::atanh(x); }
+template <typename Number> FORMULA Number cancelled(Number x, Number y) { return y == 0 ? kNaN<Number> : x + (y - y); }
 template <typename Number> FORMULA Number ceil(Number x) { return std::ceil(x); }
 template <typename Number> FORMULA Number copy_sign(Number x, Number y) { return std::copysign(x, y); }
 template <typename Number> FORMULA Number cos(Number x) { return std::cos(x); }

@@ -7,9 +7,11 @@
 #include <type_traits>
 #include <utility>
 
+#include "dependent_launch.cuh"
 #include "evict_last.cuh"
 #include "functions.cuh"
 #include "gradient_sums.cuh"
+#include "pipeline.cuh"
 #include "row_tensors.h"
 #include "running.cuh"
 #include "thread_group.cuh"
@@ -117,7 +119,10 @@ struct HeldRow {
   Vector<T, N> accesses[kHeld + 1][Tensors::kInputs + 1];
   T edges[Tensors::kInputs + 1];  // of a row that is peeled
 
-  __device__ static constexpr bool is_held(int input) { return kLoadsLate || !(Tensors::kLate >> input & 1); }
+  // The next row of the inputs that wait: a thread copies its own accesses, and no other's.
+  using Waiting = RowPipeline<T, N, kHeld, 1>;
+
+  __host__ __device__ static constexpr bool is_held(int input) { return kLoadsLate || !(Tensors::kLate >> input & 1); }
 
   // Loads row number `row`, all of it at once; past the last row there is nothing.
   template <typename Group>
@@ -141,6 +146,61 @@ struct HeldRow {
       }
     }
     if constexpr (Kernel::kPeeled) load_rest(group, tensors, index, start);
+  }
+
+  // Loads the inputs of a row of which `chosen` has a bit.
+  template <typename Group>
+  __device__ void load_some(const Group& group, const Tensors& tensors, int64_t row, int chosen) {
+    const bool is_valid = row < tensors.rows.count;
+    const RowIndex index = row_index<Kernel>(tensors.rows, is_valid ? row : 0);
+    const typename Kernel::Start start(row, is_valid ? tensors.rows.n : 0);
+#pragma unroll
+    for (int i = 0; i < Tensors::kInputs; ++i) {
+      if (!is_held(i) || !(chosen >> i & 1)) continue;
+      const T* const elements = tensors.inputs[i].row(index);
+#pragma unroll
+      for (int access = 0; access < kHeld; ++access) {
+        const int number = group.template first_access<kHeld>() + access * Group::kStep;
+        accesses[access][i] = load_evict_last<N>(elements + start.first(number), 0, number < start.accesses);
+      }
+    }
+  }
+
+  // Starts the copies of a row's inputs that wait; past the last row there are none.
+  template <typename Group>
+  __device__ static void fetch(Waiting& waiting, const Group& group, const Tensors& tensors, int64_t row) {
+    if (row < tensors.rows.count) {
+      const RowIndex index = row_index<Kernel>(tensors.rows, row);
+      const typename Kernel::Start start(row, tensors.rows.n);
+      int slot = 0;
+#pragma unroll
+      for (int i = 0; i < Tensors::kInputs; ++i) {
+        if (!is_held(i) || !(tensors.waiting >> i & 1)) continue;
+        const T* const elements = tensors.inputs[i].row(index);
+#pragma unroll
+        for (int access = 0; access < kHeld; ++access) {
+          const int number = group.template first_access<kHeld>() + access * Group::kStep;
+          const auto* const from = reinterpret_cast<const Vector<T, N>*>(elements + start.first(number));
+          if (number < start.accesses) waiting.fetch(slot, access, from);
+        }
+        ++slot;
+      }
+    }
+    waiting.commit();
+  }
+
+  // Takes over what has waited.
+  __device__ void take(Waiting& waiting, const Tensors& tensors) {
+    waiting.wait();
+    int slot = 0;
+#pragma unroll
+    for (int i = 0; i < Tensors::kInputs; ++i) {
+      if (!is_held(i) || !(tensors.waiting >> i & 1)) continue;
+#pragma unroll
+      for (int access = 0; access < kHeld; ++access) accesses[access][i] = waiting.access(slot, access);
+      ++slot;
+    }
+    waiting.release();
   }
 
  private:
@@ -259,6 +319,30 @@ struct KeptTerm {
   }
 };
 
+// What registers hold of each element, and the element that a pass is at.
+template <typename Number>
+struct HeldTerm {
+  const Number* numbers;
+  const int* element;
+
+  // f(held, values...) as a formula of the values.
+  template <typename F>
+  struct With {
+    HeldTerm held;
+    F f;
+
+    template <typename... Values>
+    __device__ auto operator()(Values&&... values) const -> decltype(f(*held.numbers, values...)) {
+      return f(held.numbers[*held.element], values...);
+    }
+  };
+
+  template <typename F>
+  __device__ With<F> with(const F& f) const {
+    return {*this, f};
+  }
+};
+
 // A row, or a part of one. Its reductions are numbered in the order in which the formula calls them. Of rows in parts,
 // a launch is a pass: in pass i, reduction i is computed of each part alone, those before it are known of all parts,
 // and those after it do not matter; the last pass writes the results.
@@ -325,6 +409,25 @@ class FormulaRow {
   template <int... kOfInputs, typename F>
   __device__ auto keep_for_rows(Inputs<kOfInputs...> inputs, F term) {
     return keep(inputs, term);
+  }
+
+  // The row with such a term in registers, which are worth it where the term is a long one; computed again where no
+  // inputs are held.
+  template <int... kOfInputs, typename F>
+  __device__ auto hold(Inputs<kOfInputs...> inputs, F term) {
+    if constexpr (kHeld == 0) {
+      return keep(inputs, term);
+    } else {
+      each<false>([&](int access, int k, Index, auto... values) {
+        terms_[access * N + k] = term(value_at<kOfInputs>(values...)...);
+      });
+      return KeptRow<FormulaRow, HeldTerm<Number>>(*this, HeldTerm<Number>{terms_, &element_});
+    }
+  }
+
+  template <int... kOfInputs, typename F>
+  __device__ auto hold_for_rows(Inputs<kOfInputs...> inputs, F term) {
+    return hold(inputs, term);
   }
 
   // The term of the element at a place, which is read alone; `otherwise` where the row has none there.
@@ -656,6 +759,7 @@ class FormulaRow {
   __device__ void visit_edge(F& f, G& finish, std::index_sequence<kPlaces...>) {
     if (group_.rank() >= start_.edges) return;
     const int place = start_.edge(group_.rank());
+    element_ = kHeld * N;
 #pragma unroll
     for (int i = 0; i < Tensors::kInputs; ++i) {
       const Operand<T>& input = tensors_.inputs[i];
@@ -694,8 +798,8 @@ class FormulaRow {
   }
 
   template <typename F, size_t... kPlaces>
-  __device__ static void call(
-      F& f, int access, int k, Index place, const Access& vectors, std::index_sequence<kPlaces...>) {
+  __device__ void call(F& f, int access, int k, Index place, const Access& vectors, std::index_sequence<kPlaces...>) {
+    element_ = access * N + k;
     f(access, k, place, widen_at(vectors[kPlaces], k)...);
   }
 
@@ -974,11 +1078,13 @@ class FormulaRow {
   const bool valid_;
   const RowIndex index_;
   const typename Kernel::Start start_;
+  Number terms_[kHeld * N + 1];  // that are held, of the elements of each access and of an edge
+  int element_ = 0;
   int reductions_ = 0;
 };
 
-// Calls formula(row) for the rows of a group. kSummed: the results of which sums over the rows are written as well; the
-// next row is then loaded while the formula of one is computed, because the blocks stay and are few.
+// Calls formula(row) for the rows of a group. kSummed: the results of which sums over the rows are written as well.
+// Groups that stay keep what all rows have in common, and copy the next row while the formula of one is computed.
 template <typename Kernel, typename Tensors, typename Formula>
 __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
   using Group = typename Kernel::Group;
@@ -987,39 +1093,59 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
   typename Row::Held held;
   typename Row::Sums sums;
   const int64_t count = tensors.rows.count;
+  // The kernel before may compute sums over all rows that this one reads.
+  if (tensors.totals) wait_for_kernel_before();
   if constexpr (Kernel::kHeld == 0) {
     const int part = blockIdx.y;
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       Row row(group, tensors, i, part, held, sums);
       formula(row);
     }
-  } else if constexpr (Kernel::kSummed == 0 || Kernel::kPeeled || Kernel::kLong) {
+  } else if constexpr (Kernel::kStays) {
+    extern __shared__ __align__(32) char shared[];
+    typename Row::Held::Waiting waiting(shared, __popc(tensors.waiting));
+    Row::Held::fetch(waiting, group, tensors, group.first());
+    held.load_some(group, tensors, group.first(), tensors.common);
+    for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
+      held.load_some(group, tensors, i, ~(tensors.common | tensors.waiting));
+      held.take(waiting, tensors);
+      Row::Held::fetch(waiting, group, tensors, i + group.count());
+      Row row(group, tensors, i, 0, held, sums);
+      formula(row);
+    }
+    waiting.drain();
+    if constexpr (Kernel::kSummed != 0) sums.write(group, tensors);
+  } else {
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       held.load(group, tensors, i);
       Row row(group, tensors, i, 0, held, sums);
       formula(row);
     }
     if constexpr (Kernel::kSummed != 0) sums.write(group, tensors);
-  } else {
-    held.load(group, tensors, group.first());
-    for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
-      typename Row::Held next;
-      next.load(group, tensors, i + group.count());
-      Row row(group, tensors, i, 0, held, sums);
-      formula(row);
-      held = next;
-    }
-    sums.write(group, tensors);
   }
+}
+
+// How many accesses a thread holds beside a term of each element. Those of 16 bits have twice as many terms.
+template <typename T>
+constexpr int accesses_beside_terms(int accesses) {
+  return sizeof(T) == 2 && accesses > 1 ? accesses / 2 : accesses;
 }
 
 // ---- Which group takes a row ------------------------------------------------------------------------------------
 
 // What a kernel over rows is compiled for: the group that takes a row, the N elements of an access, the accesses that a
 // thread holds (0: every pass reads the row again), whether rows start at multiples of 16 bytes, the results of which
-// sums over the rows are written, a bit each, whether rows lie evenly, in one dimension at most, and whether a block
-// has as many threads as there can be.
-template <typename Group_, int kN_, int kHeld_, bool kAligned_, int kSummed_, bool kEven_ = false, bool kLong_ = false>
+// sums over the rows are written, a bit each, whether rows lie evenly, in one dimension at most, whether a block has as
+// many threads as there can be, and whether groups stay for several rows.
+template <
+    typename Group_,
+    int kN_,
+    int kHeld_,
+    bool kAligned_,
+    int kSummed_,
+    bool kEven_ = false,
+    bool kLong_ = false,
+    bool kStays_ = false>
 struct RowKernel {
   using Group = Group_;
   static constexpr int kN = kN_;
@@ -1029,6 +1155,7 @@ struct RowKernel {
   static constexpr int kSummed = kSummed_;
   static constexpr bool kEven = kEven_;
   static constexpr bool kLong = kLong_;
+  static constexpr bool kStays = kStays_;
   using Index = std::conditional_t<(kHeld > 0 || kLong), int, int64_t>;
   using Start = std::conditional_t<kPeeled, PeeledStart<kN>, RowStart<kN, kAligned, Index>>;
 
@@ -1065,6 +1192,18 @@ constexpr int64_t kManyRows = 2048;
 
 // The threads of a block for long rows: all that there can be.
 constexpr int kLongThreads = 1024;
+
+// A bit for each input that all rows have in common.
+template <typename Tensors>
+int common_inputs(const Tensors& tensors) {
+  int common = 0;
+  for (int i = 0; i < Tensors::kInputs; ++i) {
+    const auto& strides = tensors.inputs[i].strides;
+    const int dimensions = std::max(1, tensors.rows.dimensions);
+    common |= std::all_of(strides, strides + dimensions, [](int64_t stride) { return stride == 0; }) << i;
+  }
+  return common;
+}
 
 // Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
 // accesses each. kSideBySide: rows may lie side by side. kPeels: whether the elements at a row's ends may be looked at
@@ -1104,25 +1243,39 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   if constexpr (kPeels) {  // Running totals take whole warps.
     if (aligned && is_held && accesses <= kFewLanes * kHeld && tensors.rows.count >= kManyRows) {
       using Group = LaneGroup<kFewLanes>;
-      return visit(RowKernel<Group, N, kHeld, true, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
+      return visit(
+          RowKernel<Group, N, kHeld, true, kSummed, false, false, kSummed != 0>{
+              kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
     }
   }
+  constexpr bool kStays = kSummed != 0;
   if (aligned && is_held && accesses <= kWarp * kHeld) {
-    return visit(RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed>{kLaneGroupThreads, kLaneGroupThreads / kWarp});
+    return visit(
+        RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed, false, false, kStays>{
+            kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
-  if (aligned && is_held) return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed>{threads, 1});
+  if (aligned && is_held) {
+    return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, false, kStays>{threads, 1});
+  }
   if constexpr (kThreads < kLongThreads) {
     if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kHeld) {
-      return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, true>{threads_for(accesses, kHeld), 1});
+      const int most = threads_for(accesses, kHeld);
+      if constexpr (kSummed == 0) {
+        // Such a block has a multiprocessor alone, which would load what rows have in common for each of them.
+        const bool shares = (common_inputs(tensors) & ~Tensors::kLate) != 0;
+        if (shares && tensors.rows.count > attribute(cudaDevAttrMultiProcessorCount)) {
+          return visit(RowKernel<BlockGroup, N, kHeld, true, 0, false, true, true>{most, 1});
+        }
+      }
+      return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, true>{most, 1});
     }
   }
   if constexpr (kPeels) {
     if (is_held) return visit(RowKernel<BlockGroup, N, kPeeled, false, kSummed>{threads, 1});
   }
   if constexpr (kSummed == 0 && kPeels) {
-    const int block = tensors.parts == 1 ? kLongThreads : kThreads;
     const bool is_int = tensors.rows.n < 1 << 30;
-    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0, false, true>{block, 1});
+    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0, false, true>{kThreads, 1});
   }
   if constexpr (kSummed == 0) return visit(RowKernel<BlockGroup, N, 0, false, 0>{threads, 1});
   return otherwise;
@@ -1160,50 +1313,120 @@ int64_t split_rows(Tensors& tensors, int reductions) {
 template <typename Kernel, int kMostThreads, int kResidentThreads>
 struct RowBounds {
   static constexpr bool kColumns = std::is_same_v<typename Kernel::Group, ColumnGroup>;
-  static constexpr int kThreads = kColumns                    ? ColumnGroup::kThreads
-                                  : Kernel::kLong             ? kLongThreads
-                                  : Kernel::Group::kOfOneWarp ? kLaneGroupThreads
-                                                              : kMostThreads;
-  static constexpr int kBlocks = kColumns                              ? 1024 / kThreads
-                                 : Kernel::kLong || Kernel::kHeld == 0 ? 1
-                                                                       : kResidentThreads / kThreads;
+  static constexpr int kThreads = kColumns                             ? ColumnGroup::kThreads
+                                  : Kernel::kLong && Kernel::kHeld > 0 ? kLongThreads
+                                  : Kernel::Group::kOfOneWarp          ? kLaneGroupThreads
+                                                                       : kMostThreads;
+  // Of rows that no block can hold, some blocks load while others wait for each other.
+  static constexpr int kBlocks = kColumns || Kernel::kLong ? kLongThreads / kThreads
+                                 : Kernel::kHeld == 0      ? 1
+                                                           : kResidentThreads / kThreads;
 };
 
+// What a thread copies of each input that waits, in bytes.
+template <typename Kernel, typename Tensors>
+constexpr size_t kWaitingBytes = HeldRow<Kernel, Tensors>::Waiting::bytes(1, 1);
+
+// Chooses what the threads of a kernel keep, and what waits in shared memory, as far as that has room.
+template <typename Kernel, typename Tensors>
+void keep_inputs(const Kernel& kernel, Tensors& tensors) {
+  if constexpr (Kernel::kStays) {
+    constexpr int kReserved = 8192;  // Static shared memory of a block, and what CUDA reserves.
+    const int64_t bytes = kWaitingBytes<Kernel, Tensors> * kernel.threads;
+    int64_t room = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kReserved;
+    tensors.common = common_inputs(tensors);
+    tensors.waiting = 0;
+    for (int i = 0; i < Tensors::kInputs; ++i) {
+      if (!HeldRow<Kernel, Tensors>::is_held(i) || tensors.common >> i & 1 || room < bytes) continue;
+      tensors.waiting |= 1 << i;
+      room -= bytes;
+    }
+  }
+}
+
+// The dynamic shared memory of a block, in bytes.
+template <typename Kernel, typename Tensors>
+size_t shared_bytes(const Kernel& kernel, const Tensors& tensors) {
+  if constexpr (Kernel::kStays) {
+    return kWaitingBytes<Kernel, Tensors> * kernel.threads * count_bits(tensors.waiting);
+  } else {
+    return 0;
+  }
+}
+
+// Launches a kernel over rows; cudaGetLastError() has its error.
+template <typename Kernel, typename Tensors, typename... Parameters, typename... Arguments>
+void launch_row_kernel(
+    void (*kernel)(Parameters...),
+    const Kernel& row,
+    dim3 grid,
+    cudaStream_t stream,
+    const Tensors& tensors,
+    const Arguments&... arguments) {
+  const size_t shared = shared_bytes(row, tensors);
+  if (allow_shared(kernel, shared) != cudaSuccess) return;
+  if (tensors.totals) {
+    launch_dependent(kernel, grid, dim3(row.threads), shared, stream, tensors, arguments...);
+  } else {
+    kernel<<<grid, row.threads, shared, stream>>>(tensors, arguments...);
+  }
+}
+
+// The blocks of groups that stay: as many as the multiprocessors hold at once, by registers and shared memory.
+template <int kResidentThreads, typename Kernel, typename Tensors>
+int64_t staying_blocks(const Kernel& kernel, Tensors tensors) {
+  constexpr size_t kReserved = 4096;
+  keep_inputs(kernel, tensors);
+  const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  const int64_t by_memory = memory / static_cast<int64_t>(shared_bytes(kernel, tensors) + kReserved);
+  const int64_t by_registers = Kernel::kLong ? 1 : kResidentThreads / kernel.threads;
+  const int64_t per_multiprocessor = std::max<int64_t>(1, std::min(by_memory, by_registers));
+  return per_multiprocessor * attribute(cudaDevAttrMultiProcessorCount);
+}
+
 // Calls launch(kernel, tensors, blocks) with a group for each row, or for each part of it: then once for each of the
-// formula's reductions, and for its results.
+// formula's reductions, and for its results. Groups that stay are as many as run at once.
 template <
     int kThreads,
     int kHeld,
+    int kResidentThreads,
     int kReductions,
     bool kSideBySide,
     bool kPeels = true,
     typename Tensors,
     typename Launch>
 cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
-  return visit_rows<0, kThreads, kHeld, kSideBySide, kPeels>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
+  const auto visit = [&](const auto& kernel) {
+    using Kernel = std::decay_t<decltype(kernel)>;
     constexpr int64_t kMost = 1 << 30;
     if (tensors.rows.count == 0) return cudaSuccess;
-    const int64_t blocks = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
+    int64_t blocks = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
+    if constexpr (Kernel::kStays) blocks = std::min(blocks, staying_blocks<kResidentThreads>(kernel, tensors));
     const dim3 grid(static_cast<unsigned>(std::min(kMost, blocks)), tensors.parts);
     Tensors of_pass = tensors;
+    keep_inputs(kernel, of_pass);
     for (of_pass.pass = 0; of_pass.pass <= (tensors.parts > 1 ? kReductions : 0); ++of_pass.pass) {
       launch(kernel, of_pass, grid);
       if (const cudaError_t error = cudaGetLastError()) return error;
     }
     return cudaSuccess;
-  });
+  };
+  return visit_rows<0, kThreads, kHeld, kSideBySide, kPeels>(tensors, cudaErrorInvalidValue, visit);
 }
 
 // ---- Gradients that are sums over the rows ----------------------------------------------------------------------
 
 // The rows of partial sums of such gradients, one a block: as many blocks as the multiprocessors hold at once, so that
-// each adds up several rows. 0 for rows that a block cannot hold.
+// each adds up several rows. 0 for rows that a block cannot hold, and for few rows: blocks that add up several of them
+// would leave most multiprocessors idle.
 template <int kSummed, int kThreads, int kHeld, int kResidentThreads, bool kPeels = true, typename Tensors>
 int64_t rows_of_partial_sums(const Tensors& tensors) {
   return visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, int64_t(0), [&](const auto& kernel) {
-    const int64_t per_multiprocessor = std::max(1, kResidentThreads / kernel.threads);
+    const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+    const bool is_block = std::is_same_v<typename std::decay_t<decltype(kernel)>::Group, BlockGroup>;
+    if (is_block && tensors.rows.count <= multiprocessors) return int64_t(0);
     const int64_t useful = tensors.rows.count / (kRowsPerGroup * kernel.groups_per_block);
-    const int64_t most = per_multiprocessor * attribute(cudaDevAttrMultiProcessorCount);
+    const int64_t most = staying_blocks<kResidentThreads>(kernel, tensors);
     const int64_t blocks = std::clamp<int64_t>(useful, 1, most);
     // Rows that are peeled begin alike where they are a multiple of N apart.
     constexpr int kMultiple = std::decay_t<decltype(kernel)>::kPeeled ? std::decay_t<decltype(kernel)>::kN : 1;
@@ -1233,7 +1456,9 @@ cudaError_t launch_sums(const Tensors& tensors, cudaStream_t stream, const Launc
   const int64_t blocks = rows_of_partial_sums<kSummed, kThreads, kHeld, kResidentThreads, kPeels>(tensors);
   cudaError_t error =
       visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
-        launch(kernel, tensors, dim3(static_cast<unsigned>(blocks)));
+        Tensors kept = tensors;
+        keep_inputs(kernel, kept);
+        launch(kernel, kept, dim3(static_cast<unsigned>(blocks)));
         return cudaGetLastError();
       });
   return add_all_sums(tensors, error, stream);

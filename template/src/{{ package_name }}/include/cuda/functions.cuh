@@ -93,6 +93,12 @@ FORMULA Number quotient(Number x, Number y) {
   }
 }
 
+// x * y / y: x, but NaN where y is 0, infinite or NaN.
+template <typename Number>
+FORMULA Number cancelled(Number x, Number y) {
+  return y == 0 ? kNaN<Number> : x + (y - y);
+}
+
 // Approximations near the point where the plain one would cancel: so many terms of the series that what is left out is
 // below a 16-bit element's rounding.
 template <typename Number>

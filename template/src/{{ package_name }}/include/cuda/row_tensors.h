@@ -95,4 +95,9 @@ struct RowTensors {
   int parts = 1;
   int pass = 0;
   void* partial = nullptr;
+
+  // Of groups that stay for several rows, on a GPU too: a bit for each input that all rows have in common, and one for
+  // each of which the next row waits in shared memory.
+  int common = 0;
+  int waiting = 0;
 };

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "formula_row.cuh"
 #include "row_tensors.h"
 #include "thread_group.cuh"
 
@@ -68,6 +69,23 @@ __device__ void with_totals(const Tensors& tensors, const Formula& formula) {
 // Leaves the sums themselves.
 template <int kTotals, typename Tensors>
 __global__ void __launch_bounds__(kTotalThreads) store_totals(Tensors tensors) {
+  with_totals<kTotals>(tensors, [&](const auto& totals) {
+    for (int i = 0; i < kTotals; ++i) tensors.totals[i] = totals.total(i);
+  });
+}
+
+// So few rows that one block computes what they add, if it needs no elements for that.
+constexpr int64_t kRowsOfOneBlock = 4 * kTotalThreads;
+
+// A thread for each row of which no elements are needed.
+using NumbersOfRow = RowKernel<LaneGroup<1>, 1, 1, true, 0, true>;
+
+// Calls formula(row) for all rows, which add to the sums, and leaves these: by one block.
+template <int kTotals, typename Tensors, typename Formula>
+__device__ void store_totals_of_numbers(const Tensors& tensors, const Formula& formula) {
+  let_next_kernel_start();
+  for_each_row<NumbersOfRow>(tensors, formula);
+  __syncthreads();
   with_totals<kTotals>(tensors, [&](const auto& totals) {
     for (int i = 0; i < kTotals; ++i) tensors.totals[i] = totals.total(i);
   });

@@ -11,12 +11,15 @@
 #include "numbers.h"
 #include "operand.h"
 
-// The buffers of so many elements lie in a core's first cache, whichever formula they are of.
-constexpr int64_t kPiece = 1 << 10;
+// A row's elements for a thread: so many that those of a tensor are mostly read one after the other.
+constexpr int64_t kPiece = 1 << 12;
 
-// Calls f(buffers, row, first, count) for pieces of each row, in parallel; `elements` are worth a thread of their own.
-// Each thread has buffers of its own, and goes through a block of rows piece by piece: a piece of a vector that rows
-// have in common stays in its buffer.
+// The elements that buffers hold. So few, that a core reads all tensors at about the same time: a loop over one of them
+// waits for memory that others could be read from meanwhile. A constant, so that compilers know how long the loops are.
+constexpr int64_t kTile = 64;
+
+// Calls f(buffers, row, first, count) for pieces of each row, tile by tile, in parallel; `elements` are worth a thread
+// of their own. Each thread has buffers of its own.
 template <typename Buffers, typename F>
 void for_each_piece(const Rows& rows, int64_t elements, const F& f) {
   const int64_t size = std::min({rows.n, elements, kPiece});
@@ -28,7 +31,11 @@ void for_each_piece(const Rows& rows, int64_t elements, const F& f) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % pieces * size, count = std::min(size, rows.n - first);
       const int64_t row = i / pieces * block, last = std::min(row + block, rows.count);
-      for (int64_t k = row; k < last; ++k) f(buffers, k, first, count);
+      for (int64_t k = row; k < last; ++k) {
+        int64_t done = 0;
+        for (; done + kTile <= count; done += kTile) f(buffers, k, first + done, kTile);
+        if (done < count) f(buffers, k, first + done, count - done);
+      }
     }
   };
   const auto call = [&](int64_t begin, int64_t end) { call_cloned(visit, begin, end); };
