@@ -1030,8 +1030,7 @@ __device__ int tile_of_block(const Backward& p) {
 
 constexpr int kPrepareThreads = 128, kPrepareSteps = 2;
 template <typename Tile>
-constexpr int kDeltaLanes =
-    Tile::kValueDims > 64 ? 16 : 8;  // Threads of a row: 16 bytes each, up to 128 dimensions.
+constexpr int kDeltaLanes = Tile::kValueDims > 64 ? 16 : 8;  // Threads of a row: 16 bytes each, up to 128 dimensions.
 template <typename Tile>
 constexpr int kPrepareRows = kPrepareSteps * kPrepareThreads / kDeltaLanes<Tile>;  // Rows of a block.
 
