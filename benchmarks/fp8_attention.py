@@ -76,6 +76,7 @@ def rows(package: ModuleType, clock: Clock) -> Iterator[dict[str, Any]]:
                 us = clock.medians(calls)
                 operations = 4 * TOKENS * length * MODEL // (2 if causal else 1)
                 yield {
+                    "op": "flash_attention_fp8",
                     "dim": dim,
                     "causal": causal,
                     "length": length,
