@@ -1,8 +1,9 @@
-"""Writes docs/performance.md and the figures in README.md: `python benchmarks/performance.py [--check]`.
+"""Writes docs/performance.md and the figures in README.md and docs/serving.md:
+`python benchmarks/performance.py [--check]`.
 
-Both come from results/kernels-*.json, which the README.md of this folder describes; README's table of functions comes
-from results/from_functions.json and results/from_functions_cpu.json. `--check` writes nothing, and fails if either file
-differs from what the results give.
+They come from results/kernels-*.json, which the README.md of this folder describes; README's table of functions comes
+from results/from_functions.json and results/from_functions_cpu.json, and the tables of docs/serving.md from
+results/serving_h100.json. `--check` writes nothing, and fails if a file differs from what the results give.
 """
 
 import json
@@ -14,12 +15,14 @@ from statistics import geometric_mean
 from typing import Any
 
 import gpus
+import serving_page
 import summary
 from summary import RECIPE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "performance.md"
 README = REPOSITORY / "README.md"
+SERVING = REPOSITORY / "docs" / "serving.md"
 FIGURES = re.compile(r"(?<=<!-- figures of benchmarks/performance.py -->\n).*?(?=<!-- end of figures -->)", re.S)
 
 FUNCTIONS = re.compile(r"(?<=<!-- functions of benchmarks/performance.py -->\n).*?(?=<!-- end of functions -->)", re.S)
@@ -221,12 +224,22 @@ def page(all_results: list[dict[str, Any]]) -> str:
 def readme(all_results: list[dict[str, Any]]) -> str:
     """README.md with the table and the sentence of summary.py between its marks, and the functions' table likewise."""
     figures = "\n".join(["", *summary.table(all_results), "", summary.compiling(), ""])
-    text = README.read_text()
     measured = functions(*(json.loads(path.read_text()) for path in FROM_FUNCTIONS))
-    for marks, inner in ((FIGURES, figures), (FUNCTIONS, measured)):
+    return marked(README, {FIGURES: figures, FUNCTIONS: measured})
+
+
+def serving() -> str:
+    """docs/serving.md with the tables of serving_page.py between its marks."""
+    return marked(SERVING, {FIGURES: "\n".join(["", *serving_page.tables()])})
+
+
+def marked(file: Path, parts: dict[re.Pattern[str], str]) -> str:
+    """The text of a file with these parts between its marks."""
+    text = file.read_text()
+    for marks, inner in parts.items():
         text, count = marks.subn(lambda _, inner=inner: inner, text)
         if count != 1:
-            raise ValueError(f"README.md holds the marks of its figures {count} times, not once.")
+            raise ValueError(f"{file.name} holds the marks of its figures {count} times, not once.")
     return text
 
 
@@ -267,7 +280,7 @@ def _least(*groups: list[float]) -> str:
 
 def main() -> int:
     all_results = summary.load()
-    written = {PAGE: page(all_results), README: readme(all_results)}
+    written = {PAGE: page(all_results), README: readme(all_results), SERVING: serving()}
     if "--check" in sys.argv[1:]:
         stale = [file for file, text in written.items() if file.read_text() != text]
         for file in stale:
