@@ -47,6 +47,24 @@ def told(answer: Any) -> Caller:
     return Caller(Answering(answer), CpuArena(), "cpu")
 
 
+class Opened:
+    """A GPU's memory that a caller has opened, or not."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+def test_no_memory_of_the_op_is_open_while_it_runs():
+    """It may free what it has, and CUDA does not define reads of freed memory that another process had opened."""
+    caller = told(an_output())
+    caller._memory = Opened()
+    caller.order("forward")
+    assert not caller._memory.is_open
+
+
 def an_output(**changes: Any) -> dict[str, Any]:
     facts = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [3], "stride": [1], "device": "cpu"}
     facts |= {"address": 64, "place": None, **changes}

@@ -184,11 +184,15 @@ class Caller:
             raise MismatchError("outputs", str(error)) from None
 
     def drain(self) -> None:
-        """Takes an answer that nobody waits for, since the judge knew enough before."""
+        """Makes the process ready for an order: takes an answer that nobody waits for, since the judge knew enough
+        before, and closes the op's memory. The op may free it from now on, as PyTorch does where a GPU's memory gets
+        short, and CUDA does not say what another process reads of freed memory that it had opened."""
         if self._pending:
             self._pending = False
             with suppress(CallError):
                 self._process.answer()
+        if self._memory:
+            self._memory.close()
 
     # ---- Results ----------------------------------------------------------------------------------------------
 
