@@ -6,6 +6,7 @@ The request has the `source` of a file, the `function` in it and its `arguments`
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,7 +112,8 @@ class Orders:
             for argument, value in zip(self.arguments, values, strict=True)
             if argument["name"] in names
         }
-        results = [r for r in pytree.tree_leaves(_call(self.function, self.arguments, values)) if r.requires_grad]
+        results = pytree.tree_leaves(_call(self.function, self.arguments, values, nullcontext()))
+        results = [result for result in results if result.requires_grad]
         if not results or not leaves:
             return []
         grads = torch.autograd.grad([r.sum() for r in results], list(leaves.values()), allow_unused=True)
@@ -161,10 +163,15 @@ class Orders:
         return {"shapes": [list(r.shape) for r in results], "dtypes": [_name(r.dtype) for r in results]}
 
 
-def _call(function: Callable[..., Any], arguments: list[dict[str, Any]], values: Sequence[Any]) -> Any:
+def _call(
+    function: Callable[..., Any],
+    arguments: list[dict[str, Any]],
+    values: Sequence[Any],
+    mode: AbstractContextManager[Any] | None = None,
+) -> Any:
     pairs = list(zip(arguments, values, strict=True))
     by_name = {argument["name"]: value for argument, value in pairs if argument["keyword_only"]}
-    with Undifferentiated():
+    with mode or Undifferentiated():
         return function(*(value for argument, value in pairs if not argument["keyword_only"]), **by_name)
 
 

@@ -205,9 +205,9 @@ def sloped_softmax(scores: Tensor, slopes: Tensor, window: int = 8) -> Tensor:
     return scores.masked_fill((distance < 0) | (distance >= window), float("-inf")).softmax(-1)
 
 
-def modulated_norm(x: Tensor, scale: Tensor, shift: Tensor, keep: Tensor, eps: float = 1e-6) -> Tensor:
+def modulated_norm(x: Tensor, scale: Tensor, shift: Tensor, keep: Tensor) -> Tensor:
     """Tensors, and a mask, that have some of the dimensions."""
-    h = F.layer_norm(x, (x.shape[-1],), eps=eps)
+    h = F.layer_norm(x, (x.shape[-1],), eps=1e-6)
     return torch.where(keep[:, None, :], h * (1 + scale.unsqueeze(1)) + shift[:, None], x)
 
 

@@ -125,8 +125,8 @@ ATTENTIONS = [
 
 
 @needs_headers
-def test_the_class_of_an_attention_is_that_of_the_kernel_it_takes(project, tmp_path):
-    lab = importlib.import_module(f"{PACKAGE}.ops.flash_attention.lab")
+def test_the_class_of_an_attention_is_that_of_the_kernel_it_takes(project, surveys, tmp_path):
+    lab = surveys.lab("flash_attention")
     names = ("queries", "keys", "kv_heads", "shared", "batch", "dims8", "causal")
     sizes = [
         *(dict(zip(names, values, strict=True)) for values in ATTENTIONS),
@@ -180,8 +180,8 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, surveys, t
     assert set(surveys.classes("linear_activation", "8.0")) == {"mma.sync, many tiles", "mma.sync, few tiles"}
 
 
-def test_the_class_of_a_product_of_8_bits_is_that_of_the_tile_it_takes(project, tmp_path):
-    lab = importlib.import_module(f"{PACKAGE}.ops.{HOPPER}.lab")
+def test_the_class_of_a_product_of_8_bits_is_that_of_the_tile_it_takes(project, surveys, tmp_path):
+    lab = surveys.lab(HOPPER)
     rows, columns = (1, 16, 65, 256, 512, 2048, 8192), (32, 64, 256, 512, 896)
     sizes = [(m, n16, k16, kind) for m in rows for n16 in columns for k16 in (32, 256, 512) for kind in (1, 2)]
     visits = [

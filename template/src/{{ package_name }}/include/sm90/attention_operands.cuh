@@ -52,7 +52,14 @@ struct Tensor {
 
 template <typename T>
 cudaError_t describe(
-    Tensor& tensor, const View& view, int batch, int heads, int rows, int dim, int box_rows, int box_columns = kPanel) {
+    Tensor& tensor,
+    const View& view,
+    int batch,
+    int heads,
+    int rows,
+    int dim,
+    int box_rows,
+    int box_columns = kSwizzleRow / sizeof(T)) {
   tensor.batch_step = view.batch != 0;
   tensor.head_step = view.head != 0;
   // TMA checks the strides of dimensions of size 1 as well.
