@@ -57,6 +57,22 @@ def test_what_a_process_sees_is_the_same(tmp_path):
     assert warm.stderr == cold.stderr == "an error\n"
 
 
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
+def test_a_process_ignores_what_the_process_that_starts_it_ignores(handler):
+    """And nothing that was ignored when the warm process began."""
+    before = [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGHUP)]
+    code = "import signal; print(*map(signal.getsignal, (signal.SIGINT, signal.SIGHUP)))"
+    try:
+        warm = start(LEAF + code)
+        with warm_start.cold():
+            cold = start(LEAF + code)
+    finally:
+        for number, other in before:
+            signal.signal(number, other)
+    assert ("default_int_handler" in warm.stdout) == (handler is signal.default_int_handler)
+    assert warm.stdout == cold.stdout
+
+
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="pytest runs without workers")
 def test_a_worker_of_pytest_is_a_fork_and_starts_others_from_the_warm_process_that_came_with_it():
     assert warm_start.__name__ == "warm_start"

@@ -75,6 +75,9 @@ _HUGE_PAGE = 1 << 21
 _MADV_COLLAPSE = 25
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
+# A process inherits which of these are ignored; its handlers are Python's own, whatever the warm process began with.
+_SIGNALS = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+
 # For a process that ends within minutes: searching for garbage took a sixth of its time.
 RARE_COLLECTIONS = 50_000, 20, 20
 
@@ -138,6 +141,7 @@ def _execute_child_warmly(self: subprocess.Popen, *arguments: Any) -> None:
         "folder": os.path.abspath(os.fsdecode(call["cwd"] or ".")),
         "environment": dict(os.environ if call["env"] is None else call["env"]),
         "session": bool(call["start_new_session"]),
+        "ignored": [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_IGN],
         "fds": sorted(call["pass_fds"]),
     }
     with _lock:
@@ -328,6 +332,8 @@ def _become(order: dict[str, Any], fds: list[int], middle: int) -> None:
         _take_environment(order["environment"])
         tempfile.tempdir = None  # What was imported may have asked for it, with other variables.
         gc.set_threshold(*RARE_COLLECTIONS)
+        for number, handler in _SIGNALS.items():
+            signal.signal(number, signal.SIG_IGN if number in order["ignored"] else handler)
         code = _run(arguments)
     except BaseException:
         traceback.print_exc()
