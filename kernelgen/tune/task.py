@@ -1,14 +1,13 @@
 """What a request means on this machine: the op's search space on one chip, as far as its gates let it pass."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernelgen.errors import LabError
 from kernelgen.lab.worker_process import WorkerProcess
-from kernelgen.tune import lab_file, space
+from kernelgen.tune import lab_file
 from kernelgen.tune.errors import TuningError
 from kernelgen.tune.request import TuningRequest
 from kernelgen.tune.space import Space
@@ -79,34 +78,11 @@ def read_task(request: TuningRequest) -> Task:
 def read_tasks(request: TuningRequest, chips: Sequence[str]) -> Iterator[tuple[str, Task | LabError | TuningError]]:
     """The same for several GPUs that are not here, each with its compute capability; or why it has no such task."""
     with closing(_worker(request)) as worker:
-        answers = _Answers(worker.ask, request.backward)
         for chip in chips:
             try:
-                yield chip, _task(request, answers.ask, {"capability": chip, "alike": []})
+                yield chip, _task(request, worker.ask, {"capability": chip, "alike": []})
             except (LabError, TuningError) as error:
                 yield chip, error
-
-
-@dataclass
-class _Answers:
-    """A worker's answers. GPUs whose kernels are the same have the same estimates, which are asked for once: of a
-    large space they take half a minute."""
-
-    worker: lab_file.Ask
-    backward: bool
-    tunables: dict[str, Any] = field(default_factory=dict)
-    estimates: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-
-    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        if do != "estimates":
-            answer = self.worker(do, **arguments)
-            self.tunables = answer.get("tunables", self.tunables)
-            return answer
-        part = space.part(self.tunables, arguments["device"], arguments["capability"], self.backward)
-        key = part, json.dumps([arguments["points"], arguments["cases"]])
-        if key not in self.estimates:
-            self.estimates[key] = self.worker(do, **arguments)
-        return self.estimates[key]
 
 
 def _worker(request: TuningRequest) -> WorkerProcess:
