@@ -109,11 +109,17 @@ SAMPLE = ("gelu_bias", "survey")
 in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))
 
 # Cases that fuzz draws seldom or never. Eight lanes share each of many short rows; vectors may be summed over rows that
-# have no elements, but lie apart.
+# have no elements, but lie apart; the mean of equal numbers is one of them.
 PLAIN = {"dims": 2, "dtype": "bfloat16", "values": "normal", "alias": "none", "requires_grad": "all", "call": "plain"}
 MANY_SHORT_ROWS = PLAIN | {"rows": 2049, "columns": 16, "layout": "contiguous"}
 ROWS_OF_NOTHING = PLAIN | {"rows": 33, "columns": 0, "broadcast": 1, "layout": "wide rows"}
-RARE_CASES = {"softmax": MANY_SHORT_ROWS, "smooth_cross_entropy": MANY_SHORT_ROWS, "gelu_bias": ROWS_OF_NOTHING}
+EQUAL_NUMBERS = PLAIN | {"rows": 3, "columns": 1025, "dims": 3, "dtype": "float32", "values": "equal", "alias": "same"}
+RARE_CASES = {
+    "softmax": MANY_SHORT_ROWS,
+    "smooth_cross_entropy": MANY_SHORT_ROWS,
+    "gelu_bias": ROWS_OF_NOTHING,
+    "modulated_norm": EQUAL_NUMBERS,
+}
 
 needs_headers = pytest.mark.skipif(not has_toolkit(), reason="needs the headers of a CUDA toolkit, and g++")
 

@@ -81,7 +81,7 @@ class Graph:
         self._values: list[Value] = []
         for node in traced["nodes"]:
             arguments = tuple(map(self._value, node["arguments"]))
-            self._values.append(self._node(node["op"], arguments, node["dtype"], node["kind"], node["name"]))
+            self._values.append(self.node(node["op"], arguments, node["dtype"], node["kind"], node["name"]))
         self.outputs = [None if output is None else self._value(output) for output in traced["outputs"]]
         self._multiply_by_inverses()
         self._sum_before_scaling()
@@ -140,7 +140,7 @@ class Graph:
         for node in self.nodes():
             if node.index not in replaced:
                 arguments = tuple(replaced[a.index] if isinstance(a, Node) else a for a in node.arguments)
-                replaced[node.index] = self._node(node.op, arguments, node.dtype, node.kind, node.name)
+                replaced[node.index] = self.node(node.op, arguments, node.dtype, node.kind, node.name)
         self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
 
     def _multiply_by_inverses(self) -> None:
@@ -158,15 +158,15 @@ class Graph:
             if op == "div" and node.kind == "element" and node.index not in exact and not self._is_of_places(node):
                 divisor = arguments[1]
                 if isinstance(divisor, Number) and divisor.value and math.isfinite(divisor.value):
-                    op, arguments = "mul", (arguments[0], self._node("inverse", (divisor,), "float", "scalar", None))
+                    op, arguments = "mul", (arguments[0], self.node("inverse", (divisor,), "float", "scalar", None))
                 elif _has_inverse(divisor):
-                    inverse = self._node("div", (Number(1.0), divisor), "float", divisor.kind, "inverse")
+                    inverse = self.node("div", (Number(1.0), divisor), "float", divisor.kind, "inverse")
                     op, arguments = "mul", (arguments[0], inverse)
                 elif (others := _other_factors(arguments[0], divisor)) is not None:
                     op, arguments = "cancelled", (others, arguments[1])
                 else:
                     op = "quotient"
-            replaced[node.index] = self._node(op, arguments, node.dtype, node.kind, node.name)
+            replaced[node.index] = self.node(op, arguments, node.dtype, node.kind, node.name)
         self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
 
     def _is_of_places(self, node: Node) -> bool:
@@ -192,23 +192,23 @@ class Graph:
             first = arguments[0] if arguments else None
             factor = _common_factor(first) if node.op == "row_sum" else None
             if factor is None:
-                replaced[node.index] = self._node(node.op, arguments, node.dtype, node.kind, node.name)
+                replaced[node.index] = self.node(node.op, arguments, node.dtype, node.kind, node.name)
                 continue
-            terms = self._without(first, factor)
-            total = self._node("row_sum", (terms,), node.dtype, node.kind, None)
-            replaced[node.index] = self._node("mul", (total, factor), node.dtype, node.kind, node.name)
+            terms = self.without(first, factor)
+            total = self.node("row_sum", (terms,), node.dtype, node.kind, None)
+            replaced[node.index] = self.node("mul", (total, factor), node.dtype, node.kind, node.name)
         self.outputs = [replaced[out.index] if isinstance(out, Node) else out for out in self.outputs]
 
-    def _without(self, product: Value, factor: Value) -> Value:
+    def without(self, product: Value, factor: Value) -> Value:
         """A product without one of its factors."""
         left, right = product.arguments
         if factor in (left, right):
             return right if factor == left else left
-        if _is_factor(left, factor):
-            left = self._without(left, factor)
+        if is_factor(left, factor):
+            left = self.without(left, factor)
         else:
-            right = self._without(right, factor)
-        return self._node("mul", (left, right), product.dtype, "element", None)
+            right = self.without(right, factor)
+        return self.node("mul", (left, right), product.dtype, "element", None)
 
     def _arguments_of_steps(self) -> set[int]:
         """The nodes that a step depends on; whether a product or a quotient is 0 or less, no last bit decides."""
@@ -255,7 +255,8 @@ class Graph:
         name = argument.get("input") or argument["scalar"]
         return Name(self._parameters[_part(name, argument)], argument["dtype"], argument["kind"])
 
-    def _node(self, op: str, arguments: tuple[Value, ...], dtype: str, kind: str, name: str | None) -> Value:
+    def node(self, op: str, arguments: tuple[Value, ...], dtype: str, kind: str, name: str | None) -> Value:
+        """An operator's result: a simpler value that is the same, or the node that computes it already, if any."""
         simpler = _simplified(op, arguments)
         if isinstance(simpler, (Node, Name, Number)):
             return simpler
@@ -329,11 +330,11 @@ def _is_inverse(node: Node) -> bool:
     return is_inverse or node.op == "rsqrt"
 
 
-def _is_factor(value: Value, factor: Value) -> bool:
+def is_factor(value: Value, factor: Value) -> bool:
     return (
         isinstance(value, Node)
         and value.op == "mul"
-        and (factor in value.arguments or any(_is_factor(argument, factor) for argument in value.arguments))
+        and (factor in value.arguments or any(is_factor(argument, factor) for argument in value.arguments))
     )
 
 

@@ -52,6 +52,7 @@ _WORDS = {
     "row_argmax": "place_of_max",
     "row_argmin": "place_of_min",
     "row_prod": "row_product",
+    "corrected_squares": "squares",
     "total": "total",
     "running_sum": "running_sum",
     "running_sum_back": "running_sum",

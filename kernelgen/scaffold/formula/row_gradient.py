@@ -9,6 +9,7 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph, Node, Value
+from kernelgen.scaffold.formula.means import correct_means
 from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late, resident_threads
 from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.totals import take_totals
@@ -45,6 +46,7 @@ def backward(
     if not inputs:
         return None
     of_forward = Graph(path["forward"], {**parameters, **part_names}, None, COORDINATES_OF_ROW)
+    correct_means(of_forward)
     early = rows.read_by_reductions(of_forward)
     differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
     grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
@@ -81,6 +83,7 @@ def backward(
         named | of_grads,
         COORDINATES_OF_ROW,
     )
+    correct_means(graph)
     graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
     names = [*words.values(), *names_of_parts.values(), *(result["cpp"] for result in entry["returns"])]
     totals, terms = take_totals(graph, [*names, *parameters.values()])

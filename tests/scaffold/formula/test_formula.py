@@ -1,5 +1,6 @@
 """Traced graphs become lines of C++ that a person would keep."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,23 @@ def test_up_to_four_sums_are_one_pass():
     assert traced["reductions"] == 1
     summed = [line.split(" = ")[1].rstrip(";") for line in traced["forward"] if "_term = " in line]
     assert summed == ["a * b", "a * a", "b * b"]
+
+
+def test_a_mean_is_corrected_by_the_pass_that_adds_up_squares():
+    layer = formula_of_rows("layer")
+    assert layer["reductions"] == layer["backward"]["reductions"] == 2
+    for lines in (layer["forward"], layer["backward"]["lines"]):
+        text = "\n".join(lines)
+        assert "const Number corrected_mean = mean + correction;" in text
+        assert "const Number centred = x - corrected_mean;" in text
+        assert re.search(r"variance = math::corrected_squares\(row_sum_\d, row_sum_\d, correction\) / columns;", text)
+    # What is summed in the same pass is corrected after it.
+    assert "const Number difference = row_sum_4 - correction * row_sum_2;" in layer["backward"]["lines"]
+
+
+def test_a_mean_that_nothing_is_squared_about_is_a_sum(tmp_path):
+    lines = formula_of(tmp_path, "return (x - x.mean(-1, keepdim=True)).abs().sum(-1)")["forward"]
+    assert "correct" not in "\n".join(lines)
 
 
 def test_a_weighted_sum_of_logarithms_of_probabilities_waits_for_the_logarithm():

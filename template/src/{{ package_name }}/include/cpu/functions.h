@@ -65,6 +65,14 @@ template <typename Number> FORMULA Number tanh(Number x) { return std::tanh(x); 
 template <typename Number> FORMULA Number trunc(Number x) { return std::trunc(x); }
 // clang-format on
 
+// A sum of squares that are centred at an estimate of their mean, as if at the mean. `deviations` is the sum of what is
+// squared, `correction` their mean. Rounding would leave less than 0 of equal numbers; a sum that overflowed stays so.
+template <typename Number>
+FORMULA Number corrected_squares(Number squares, Number deviations, Number correction) {
+  const Number left = squares - deviations * correction;
+  return squares < kInfinity<Number> ? (left > 0 ? left : Number(0)) : squares;
+}
+
 // Exponents that are often asked for have results of their own, as in PyTorch.
 template <typename Number>
 FORMULA Number pow(Number x, Number y) {

@@ -99,6 +99,14 @@ FORMULA Number cancelled(Number x, Number y) {
   return y == 0 ? kNaN<Number> : x + (y - y);
 }
 
+// A sum of squares that are centred at an estimate of their mean, as if at the mean. `deviations` is the sum of what is
+// squared, `correction` their mean. Rounding would leave less than 0 of equal numbers; a sum that overflowed stays so.
+template <typename Number>
+FORMULA Number corrected_squares(Number squares, Number deviations, Number correction) {
+  const Number left = squares - deviations * correction;
+  return squares < kInfinity<Number> ? (left > 0 ? left : Number(0)) : squares;
+}
+
 // Approximations near the point where the plain one would cancel: so many terms of the series that what is left out is
 // below a 16-bit element's rounding.
 template <typename Number>
