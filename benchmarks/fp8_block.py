@@ -2,14 +2,20 @@
 
     python benchmarks/fp8_block.py --project DIR [--tokens 8192] [--samples 20] [--json FILE]
 
-DIR is a built project with rms_norm, swiglu, rms_norm_fp8, swiglu_fp8, quantize_fp8 and linear_fp8 under their own
-names. The block is a norm, a projection to queries, keys and values, causal attention, a projection back, a norm, and
-an MLP with SwiGLU, each half added to what came in. Attention is PyTorch's, in bfloat16, in each version:
+DIR is a built project with rms_norm, swiglu, rms_norm_fp8, swiglu_fp8, quantize_fp8, linear_fp8 and
+flash_attention_fp8 under their own names. The block is a norm, a projection to queries, keys and values, causal
+attention, a projection back, a norm, and an MLP with SwiGLU, each half added to what came in. Attention is PyTorch's,
+in bfloat16, unless said:
 
-    bfloat16      the project's rms_norm and swiglu, and PyTorch's products
-    ours, rows    rms_norm_fp8, swiglu_fp8 and quantize_fp8 by row, linear_fp8 with fast sums
-    ours, blocks  the same by groups, weights by blocks, promoted sums
-    torch, rows   the same as ours by row, by torch.compile and PyTorch's scaled_mm
+    bfloat16                 the project's rms_norm and swiglu, and PyTorch's products
+    ours, rows               rms_norm_fp8, swiglu_fp8 and quantize_fp8 by row, linear_fp8 with fast sums
+    ours, blocks             the same by groups, weights by blocks, promoted sums
+    ours, rows, attention    as ours by row; the projection's result is codes, and flash_attention_fp8 reads them
+    ours, blocks, attention  likewise by groups and blocks
+    torch, rows              the same as ours by row, by torch.compile and PyTorch's scaled_mm
+
+Queries, keys and values in 8 bits share one scale, by which the largest of them in bfloat16 is 448: in a model a
+calibration finds it.
 
 All versions take turns, with a cold L2 cache. The error is that of what the block adds to its input, against float32:
 the root of the mean square over that of the exact result.
@@ -73,17 +79,31 @@ def bfloat16_block(package: Any, w: Weights) -> Block:
     return block
 
 
-def our_block(package: Any, weights: Weights, by_row: bool) -> Block:
+def attention_of_codes(package: Any, codes: Tensor, scale: Tensor) -> Tensor:
+    q, k, v = codes.view(-1, min(SEQUENCE, len(codes)), 3, HEADS, HEAD).unbind(2)
+    of_queries = scale.expand(*q.shape[:3], 1)
+    of_keys = scale.expand(len(k), -(-k.shape[1] // 128), HEADS)
+    return package.flash_attention_fp8(q, of_queries, k, of_keys, v, of_keys, True).view(-1, HIDDEN)
+
+
+def our_block(package: Any, weights: Weights, by_row: bool, qkv_scale: Tensor | None = None) -> Block:
+    """With a scale of queries, keys and values, attention is in 8 bits too."""
     scaling, of_weight = ("row", "row") if by_row else ("group", "block")
     norms = weights["before"], weights["between"]
     w = {name: package.quantize_fp8(t, of_weight) for name, t in weights.items() if t.ndim == 2}
 
-    def product(codes: Tensor, scales: Tensor, name: str) -> Tensor:
-        return package.linear_fp8(codes, scales, *w[name], fast_accumulation=by_row)
+    def product(codes: Tensor, scales: Tensor, name: str, **options: Any) -> Tensor:
+        return package.linear_fp8(codes, scales, *w[name], fast_accumulation=by_row, **options)
+
+    def attend(codes: Tensor, scales: Tensor) -> Tensor:
+        if qkv_scale is None:
+            return attention(product(codes, scales, "qkv"))
+        qkv = product(codes, scales, "qkv", dtype=torch.float8_e4m3fn, y_scale=qkv_scale)
+        return attention_of_codes(package, qkv, qkv_scale)
 
     def block(x: Tensor) -> Tensor:
-        qkv = product(*package.rms_norm_fp8(x, norms[0], EPS, scaling=scaling), "qkv")
-        attended = product(*package.quantize_fp8(attention(qkv), scaling), "out")
+        attended = attend(*package.rms_norm_fp8(x, norms[0], EPS, scaling=scaling))
+        attended = product(*package.quantize_fp8(attended, scaling), "out")
         *normalised, middle = package.rms_norm_fp8(attended, norms[1], EPS, x, scaling)
         activated = package.swiglu_fp8(product(*normalised, "up"), None, scaling)
         return middle + product(*activated, "down")
@@ -147,13 +167,17 @@ def main() -> None:
     torch.manual_seed(0)
     weights = draw_weights()
     x = torch.randn(options.tokens, HIDDEN, device="cuda", dtype=torch.bfloat16)
-    blocks = {
-        "bfloat16": bfloat16_block(package, weights),
-        "ours, rows": our_block(package, weights, True),
-        "ours, blocks": our_block(package, weights, False),
-        "torch, rows": torch_block(weights),
-    }
     with torch.no_grad():
+        qkv = package.rms_norm(x, weights["before"], EPS) @ weights["qkv"].T
+        qkv_scale = qkv.abs().amax().float() / torch.finfo(torch.float8_e4m3fn).max
+        blocks = {
+            "bfloat16": bfloat16_block(package, weights),
+            "ours, rows": our_block(package, weights, True),
+            "ours, blocks": our_block(package, weights, False),
+            "ours, rows, attention": our_block(package, weights, True, qkv_scale),
+            "ours, blocks, attention": our_block(package, weights, False, qkv_scale),
+            "torch, rows": torch_block(weights),
+        }
         exact = exact_block(weights)(x)
         errors = {name: error_of(block(x), exact, x) for name, block in blocks.items()}
         clock, times = CudaClock(), {name: [] for name in blocks}
@@ -168,7 +192,7 @@ def main() -> None:
     for name, median in medians.items():
         speed = medians["bfloat16"].value / median.value
         facts["versions"][name] = {"us": 1e6 * median.value, "error": errors[name], "speed": speed}
-        print(f"{name:13} {1e6 * median.value:9.1f} us  {speed:5.2f} x bfloat16  error {errors[name]:.4f}", flush=True)
+        print(f"{name:23} {1e6 * median.value:9.1f} us  {speed:5.2f} x bfloat16  error {errors[name]:.4f}", flush=True)
     if options.json:
         results_file.write(options.json, facts)
 
