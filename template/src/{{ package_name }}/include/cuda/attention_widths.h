@@ -6,10 +6,10 @@
 
 namespace attention {
 
-// Calls visit(width) for the tiles of Hopper's forward that serve heads of `dims` dimensions, of kernels for up to D.
-// Where that is 128, heads of up to 96 have tiles of their own.
+// Calls visit(width) for the tiles of Hopper that serve heads of `dims` dimensions, of kernels for up to D. Where that
+// is 128, heads of up to 96 have tiles of their own.
 template <int D, typename Visit>
-auto visit_forward_width(int dims, const Visit& visit) {
+auto visit_sm90_width(int dims, const Visit& visit) {
   if constexpr (D == 128) {
     if (dims <= 96) return visit(std::integral_constant<int, 96>());
   }

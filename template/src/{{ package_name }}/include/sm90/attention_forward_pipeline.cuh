@@ -23,7 +23,9 @@
 //   Sequence          which sequence a work item is of; queries() and keys() are what `coordinates` takes for its rows
 //   kRagged           whether sequences differ in length: then a warp searches for a tile's sequence and two others
 //                     load, and a block may find no tile at all
-//   next_work         the work item with this index or, if that has no rows, a later one
+//   Scheduler         the order of tiles, a kernel's parameter
+//   Walk              of kRagged alone: what the warp that searches keeps from tile to tile
+//   next_work         the work item with this index
 //   mask, row_number  the mask of a sequence, and the number of a row in lse
 //   without_split     the sequence of a work item that may be a split of its keys
 //   output_row        of tiles with kStoresRegisters alone: where a row of the output is
@@ -122,7 +124,7 @@ struct Producer {
   const typename Sequences::Tensors& tensors;
   char* shared;
   Barriers<Tile, Sequences>& barriers;
-  const TileScheduler& scheduler;
+  const typename Sequences::Scheduler& scheduler;
   const Packing& packing;
 
   using Keys = KeyRing<Tile, Sequences, D>;
@@ -134,9 +136,6 @@ struct Producer {
     return {tensors.v, shared + Traits::kValuesOffset, barriers.full_values, barriers.empty_values};
   }
 
-  __device__ Work find_work(int& index) const {
-    return Sequences::template next_work<Traits>(p, scheduler, packing, index);
-  }
   // The last tile of a work item's keys, which comes first.
   __device__ KeyTile<Sequences> last_tile(const Work& work) const {
     // What WorkTile::head counts, for each head of keys.
@@ -171,7 +170,7 @@ struct Producer {
     KeyTile<Sequences> before;
     int index = blockIdx.x;
     for (bool first = true;; queries.advance()) {
-      const Work work = find_work(index);
+      const Work work = Sequences::template next_work<Traits>(p, scheduler, packing, index);
       load_queries(work, queries);
       if (!work.is_valid()) break;
       for (KeyTile<Sequences> tile = last_tile(work); tile.first >= work.first_key; tile.first -= kKeys) {
@@ -189,9 +188,10 @@ struct Producer {
   // For a warp, where sequences differ in length: finds the work items, each when the other warps want it. A search
   // takes a while.
   __device__ void schedule() const {
+    typename Sequences::template Walk<Traits> walk(p.queries);
     int index = blockIdx.x;
     for (int parity = 0;; parity ^= 1) {
-      const Work work = find_work(index);
+      const Work work = Sequences::template next_work<Traits>(p, scheduler, packing, walk, index);
       if (leads<Sequences>()) {
         barriers.ahead = work;
         barriers.full_ahead.arrive();
@@ -218,11 +218,18 @@ struct Producer {
  private:
   template <typename Ring, typename Begin>
   __device__ void fill(Ring ring, const Begin& begin) const {
-    // Where a tile has so many iterations left, the next one is wanted: blocks draw tiles as late as they can.
+    // Where a tile has so many iterations left, the next one is wanted: blocks draw tiles as late as they can. A tile
+    // of a single iteration does not wait for room for its queries first.
     constexpr int kLooksAhead = 3;
+    const auto want_next = [&] {
+      __syncwarp();  // Every lane has read the work item.
+      if (leads<Sequences>()) barriers.wanted_ahead.arrive();
+    };
     for (int parity = 0;; parity ^= 1) {
       barriers.full_ahead.wait(parity);
       const Work work = barriers.ahead.broadcast();
+      const bool is_single = work.is_valid() && work.first_key == work.last_key;
+      if (is_single) want_next();
       begin(work);
       if (!work.is_valid()) return;
       const int wants_next = min(work.last_key, work.first_key + (kLooksAhead - 1) * kKeys);
@@ -232,9 +239,7 @@ struct Producer {
         tile.place = next_place;
         next_place = Sequences::place_of(p, tile.sequence, tile.first - kKeys, ring.tensor);
         ring.load(tile);
-        if (tile.first != wants_next) continue;
-        __syncwarp();  // Every lane has read the work item.
-        if (leads<Sequences>()) barriers.wanted_ahead.arrive();
+        if (tile.first == wants_next && !is_single) want_next();
       }
     }
   }
@@ -375,7 +380,7 @@ template <typename T, typename Tile, bool kOptions, typename Sequences>
 __device__ void forward_block(
     const typename Sequences::Forward& p,
     const typename Sequences::Tensors& tensors,
-    const TileScheduler& scheduler,
+    const typename Sequences::Scheduler& scheduler,
     const Packing& packing) {
   using Traits = KernelTraits<Tile>;
   extern __shared__ char unaligned[];

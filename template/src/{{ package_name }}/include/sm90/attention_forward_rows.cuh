@@ -54,7 +54,9 @@ struct Rows {
   static constexpr bool kWaitsFirst =
       !Traits::kPacked && !kOptions && (Sequences::kRagged || Traits::kConsumers < 3 || V > 64);
   // Whether a consumer has no registers for two work items, and reads its next one again once it has written a tile.
-  static constexpr bool kRereadsWork = Sequences::kRagged || (Traits::kConsumers == 3 && V > 64);
+  // Wide heads have them, but an iteration then has 13 instructions more.
+  static constexpr bool kRereadsWork =
+      Sequences::kRagged || Traits::kQueryStages == 1 || (Traits::kConsumers == 3 && V > 64);
   float out[V / 2], scores[kKeys / 2];
   uint32_t weights[kKeys / 16][4];
   // The row max that P is relative to, which may lag behind the true one (see kRescaleAt), and this thread's part of

@@ -1,4 +1,5 @@
-// The tile scheduler of attention's persistent kernels, and what their launches share.
+// The tile scheduler of attention's persistent kernels, and what their launches share. Where sequences differ in
+// length, it is that of attention_ragged.cuh.
 
 #pragma once
 
@@ -13,22 +14,27 @@
 
 namespace attention::sm90 {
 
+// How a persistent block goes on: it starts with the tile of its own index. With a counter it then draws the next tile
+// that no block has drawn, so that all blocks end at about the same time even where tiles differ in length; without
+// one, it strides through the tiles by the size of the grid.
+struct DrawnTiles {
+  int* counter = nullptr;  // Tiles drawn beyond every block's first. In global memory, initially 0.
+
+  // The index that a block takes after `index`. For one thread of the block.
+  __device__ int next(int index) const { return gridDim.x + (counter ? atomicAdd(counter, 1) : index); }
+};
+
 // The tile scheduler: which tile of which head comes when. All heads have equally many tiles.
 //
 // Heads are scheduled in sections whose keys and values (or whatever else their tiles share) fit in the L2 cache
 // together: first the first tile of every head of the section, then the second of every head, and so on. The last tiles
 // of a head, the late ones, should be short. They come after all other tiles of all heads, and fill the multiprocessors
 // that would otherwise wait for the last long tile.
-//
-// A persistent block starts with the tile of its own index. With a counter it then draws the next tile that no block
-// has drawn, so that all blocks end at about the same time even where tiles differ in length; without one, it strides
-// through the tiles by the size of the grid.
-struct TileScheduler {
+struct TileScheduler : DrawnTiles {
   int batch_heads, heads, tiles;
   int early, late;                  // Tiles of a head that come early, and late;
   int early_section, late_section;  // and how many heads a section has for each.
   bool descending = false;          // Whether a head's tiles come from the highest index to the lowest.
-  int* counter = nullptr;           // Tiles drawn beyond every block's first. In global memory, initially 0.
 
   // `group` heads share `bytes` of what they read, and a section reads `section_bytes` at most. Late tiles read less.
   TileScheduler(int64_t head_tiles, int late, int batch, int heads, int group, int64_t bytes, int64_t section_bytes)
@@ -62,14 +68,11 @@ struct TileScheduler {
     const int tile = in_section / section_size + (is_late ? early : 0);
     return {head / heads, head % heads, descending ? early + late - 1 - tile : tile};
   }
-
-  // The index that a block takes after `index`. For one thread of the block.
-  __device__ int next(int index) const { return gridDim.x + (counter ? atomicAdd(counter, 1) : index); }
 };
 
 // The index that the block takes after `index`, for one thread of the block or for a warp.
 template <int kThreads>
-__device__ int next_index(const TileScheduler& scheduler, int index) {
+__device__ int next_index(const DrawnTiles& scheduler, int index) {
   static_assert(kThreads == 1 || kThreads == 32);
   if (kThreads == 1) return scheduler.next(index);
   int next = 0;
