@@ -36,6 +36,7 @@ from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load, versions, written
 from kernelgen.worker.trace.graph import INTEGERS
+from kernelgen.worker.trace.groups import of_groups
 from kernelgen.worker.trace.refusals import (
     UNKNOWN_OPERATOR,
     FinalError,
@@ -45,7 +46,7 @@ from kernelgen.worker.trace.refusals import (
     raised,
 )
 from kernelgen.worker.trace.rows import rows
-from kernelgen.worker.trace.shapes import refuse_matrices, refuse_other_shapes
+from kernelgen.worker.trace.shapes import MatrixError, refuse_matrices, refuse_other_shapes
 from kernelgen.worker.trace.signature import Arguments, taken
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
 from kernelgen.worker.trace.tracing import trace
@@ -88,12 +89,14 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
     """The same where kernels take these arguments."""
     calls = request.get("calls")
     function = load(request["source"], request["function"], arguments)
-    reasons, forward_alone, summing_all, plain, reduces = [], [], [], None, False
+    reasons, forward_alone, summing_all, plain, reduces, matrix = [], [], [], None, False, None
     begin = time.process_time()
     for assumption in _assumptions(function, arguments, request["recipes"], request.get("said")):
         if time.process_time() - begin > most_seconds:
             break
         if plain and "column" not in assumption.kinds.values():
+            continue
+        if matrix and not assumption.spreads:
             continue
         if reduces and assumption.recipe == "pointwise" and assumption.cuts is None and not assumption.coordinates:
             continue
@@ -102,6 +105,8 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             if plain or not _may_be_of_vectors(facts):
                 return facts
             plain = facts
+        except MatrixError as refused:
+            matrix = refused  # What holds where it is one is looked for among tensors that are repeated.
         except FinalError:
             raise
         except RefusedError as refused:
@@ -117,6 +122,8 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             reasons.append(RefusedError(raised(error, "called")))
     if plain:
         return plain
+    if matrix:
+        raise matrix
     # Under what else holds, targets are integers and not, as under this, probabilities.
     composed = [replace(assumption, composed=reason) for assumption, reason in forward_alone]
     for assumption in [*summing_all, *composed]:
@@ -139,8 +146,20 @@ def _assumptions(
 ) -> Iterator[Assumption]:
     """The assumptions, each with scalars that the function does not refuse."""
     has_scalars = any(argument["type"] in ("float", "int", "SymInt") for argument in arguments)
-    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, function.repeated, said):
+    for assumption in _every(function, arguments, recipes, said):
         yield assumption if not has_scalars else replace(assumption, near=not _takes_its_scalars(function, assumption))
+
+
+def _every(
+    function: Function, arguments: Arguments, recipes: list[str], said: dict[str, str] | None
+) -> Iterator[Assumption]:
+    """The assumptions: those about groups behind the plain case of rows."""
+    has_groups = function.may_split
+    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, function.repeated, said):
+        yield assumption
+        if has_groups and assumption.recipe == "row_wise":
+            yield from of_groups(assumption, function.counts)
+            has_groups = False
 
 
 def _takes_its_scalars(function: Function, assumption: Assumption) -> bool:
@@ -188,7 +207,7 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
     try:
         return _under(assumption, function)
     except OtherRowsError as other:
-        counts_from_end = assumption.coordinates or assumption.spreads
+        counts_from_end = assumption.coordinates or assumption.spreads or assumption.split
         is_plain = assumption.recipe == "row_wise" and set(assumption.kinds.values()) == {"element"}
         if counts_from_end or assumption.dim or not is_plain:
             raise
@@ -288,6 +307,8 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise RefusedError("a result that is neither of rows nor a number for each row", 3)
     elif any(node["op"] == "column_sum" for node in forward["nodes"]):  # Of gradients, Python adds them up.
         raise RefusedError("a sum over the rows in the function itself", 3)
+    elif assumption.split and not any(node["kind"] == "row" for node in forward["nodes"]):
+        raise RefusedError("groups of which nothing is computed", 1)
     elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
     check(function, assumption, forward, backward)
