@@ -22,9 +22,8 @@ def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, A
     recipe = traced["assumption"]["recipe"]
     of_groups = groups(schema, traced)
     taken = [name for name in traced["arguments"] if of_groups is None or name != of_groups["argument"]]
-    operator = signature.of_operator(schema, taken)
-    own_signature = signature.of_function(schema, operator, of_groups)
-    schema = with_free_names(operator if own_signature else schema)
+    own_signature = signature.of_function(schema, taken, of_groups)
+    schema = with_free_names(signature.of_operator(schema, taken) if own_signature else schema)
     if dim := traced["assumption"].get("rows", {}).get("argument"):
         of_dim = [a | {"sample": a["default"] or "-1"} if a["name"] == dim else a for a in schema["arguments"]]
         schema = {**schema, "arguments": of_dim}

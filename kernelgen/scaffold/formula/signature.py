@@ -33,12 +33,12 @@ def of_operator(schema: Mapping[str, Any], taken: Sequence[str]) -> dict[str, An
 
 
 def of_function(
-    schema: Mapping[str, Any], operator: Mapping[str, Any], groups: Mapping[str, Any] | None
+    schema: Mapping[str, Any], taken: Sequence[str], groups: Mapping[str, Any] | None = None
 ) -> dict[str, Any] | None:
     """What the templates say of the function's own arguments; None where they are those of the operator.
 
     Args:
-        operator: the entry of the schema of the operator.
+        taken: the arguments of the operator.
         groups: how the function splits a dimension into groups, where it does.
 
     - `arguments`: as in `schema`, but only what Python needs of each.
@@ -53,7 +53,6 @@ def of_function(
     - `imports`: what the annotations and defaults need: Sequence, torch.
     """
     arguments = schema["arguments"]
-    taken = [a["name"] for a in operator["arguments"]]
     if groups and groups["argument"]:
         taken = _with_count(taken, groups["argument"], [a["name"] for a in arguments])
     left_out = [a for a in arguments if a["name"] not in taken]

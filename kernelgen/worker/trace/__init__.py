@@ -18,6 +18,7 @@ from kernelgen.worker.protocol import Emit
 from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.arguments import Assumption, assumptions
 from kernelgen.worker.trace.check import (
+    agrees,
     between,
     broadcasts,
     check,
@@ -234,6 +235,8 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     if assumption.recipe == "row_wise" and len(choices) > 1:
         raise RefusedError("a bool among the arguments, beside a reduction of rows", 3)
     paths = [_path(choice, function) for choice in choices]
+    if assumption.split and _has_any_count(function, assumption, paths[0]["forward"]):
+        raise RefusedError("groups of which no number in the source says how many there are", 3)
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
     _note_fixed_dtypes(paths, fixed_dtypes(function, assumption))
@@ -313,6 +316,14 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
     check(function, assumption, forward, backward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
+
+
+def _has_any_count(function: Function, assumption: Assumption, forward: dict[str, Any]) -> bool:
+    """Whether a number that was taken for the groups' is none, because the function takes another number as well."""
+    count = assumption.split.count
+    if not isinstance(count, int):
+        return False
+    return agrees(function, replace(assumption, split=replace(assumption.split, count=count + 1)), forward)
 
 
 def _note_fixed_dtypes(paths: list[dict[str, Any]], fixed: list[str | None]) -> None:

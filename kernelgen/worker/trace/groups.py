@@ -21,7 +21,7 @@ def of_groups(plain: Assumption, counts: Sequence[int]) -> Iterator[Assumption]:
         return
     integers = [argument["name"] for argument in plain.arguments if argument["type"] in ("int", "SymInt")]
     for at, ranks in (_OF_CHANNELS, _OF_LAST, _OF_VECTORS):
-        for rank, count, of_group in itertools.product(ranks, (*integers, *counts, None), (False, True)):
+        for rank, count, of_group in itertools.product(ranks, (*integers, None, *counts), (False, True)):
             first_group = at % rank
             dims = tuple(range(first_group + 1, rank))
             of_rank = replace(plain, rank=rank, dims=dims)

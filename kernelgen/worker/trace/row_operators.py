@@ -85,6 +85,9 @@ class RowOperators(NodeWriter):
 
     def _total(self, name: str, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
         """The sum, or the mean, of a number of each row."""
+        if "constant" in argument and not isinstance(argument["constant"], str):
+            number = float(argument["constant"]) * (self.sample.rows if name == "sum" else 1)
+            return self._noted(node, constant(number))
         if argument["kind"] != "row":  # The same number for all.
             argument = argument | {"kind": "row"}
         if argument["dtype"] == "bool":
