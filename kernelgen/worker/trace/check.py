@@ -371,7 +371,10 @@ def takes_no_rows(function: Function, assumption: Any) -> bool:
     """Whether tensors without rows have results, and gradients: a mean over the rows has not, and some functions of
     PyTorch refuse such tensors."""
     sample = assumption.sample(0)
-    shape = tuple(size if dim in sample.dims else 0 for dim, size in enumerate(sample.shape))
+    kept = {*sample.dims, *(sample.split.places(len(sample.shape)) if sample.split else ())}
+    shape = tuple(size if dim in kept else 0 for dim, size in enumerate(sample.shape))
+    if 0 not in shape:
+        return False
     empty = replace(sample, shape=shape)
     values = dict(sample.values)
     for name, tensor in sample.tensors().items():

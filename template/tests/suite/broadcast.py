@@ -89,7 +89,7 @@ def row_cases(
     if planes:  # First cases of which the rows of a plane can stay together on one device.
         several = ((2, 4, 33), (3, 6, 20), *several[2:])
     if groups:  # First cases of one number.
-        several = ((3, 4, 30), (3, 6, 20), (1,), (17,), (5, 1), (0, 3, 5), *several[6:])
+        several = ((3, 4, 30), (3, 6, 20), (1,), (17,), (5, 1), (3, 0, 5), *several[6:])
     if square:
         several = ((4, 20, 20), (2, 33, 33), (2, 2), (17, 17), (3, 64, 64), (101, 101), (2, 3, 256, 256))
         return tuple(_of_rows(_with_rank(shape, ranks), shapes, "rows", dims) for shape in several)
