@@ -223,8 +223,8 @@ def padded_scores(lengths: Tensor, scores: Tensor) -> Tensor:
     return scores.masked_fill(padding, -1e4)
 
 
-def group_norm(x: Tensor, weight: Tensor, bias: Tensor, groups: int = 4, eps: float = 1e-5) -> Tensor:
-    return F.group_norm(x, groups, weight, bias, eps)
+def group_norm(x: Tensor, weight: Tensor, bias: Tensor, groups: int = 4) -> Tensor:
+    return F.group_norm(x, groups, weight, bias)
 
 
 def head_norm(q: Tensor, weight: Tensor, heads: int = 4, eps: float = 1e-6) -> Tensor:

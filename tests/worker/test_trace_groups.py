@@ -5,10 +5,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernelgen.scaffold.formula.entry import kernels  # noqa: E402
+from kernelgen.scaffold.render import lacking  # noqa: E402
 from kernelgen.scaffold.schema.from_python import reference  # noqa: E402
 from kernelgen.worker.trace.later_sums import later_sum  # noqa: E402
 from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402
 from kernelgen.worker.trace.split import Split  # noqa: E402
+from tests.stamped.conftest import REPOSITORY  # noqa: E402
 from tests.worker.test_trace import ROWS, trace, trace_text  # noqa: E402
 
 
@@ -114,3 +116,9 @@ def test_targets_of_a_contrastive_loss_are_the_diagonal(tmp_path):
     assert "row_sum" in [node["op"] for node in facts["paths"][0]["forward"]["nodes"]]
     with pytest.raises(RefusedError):
         trace_text(tmp_path, "return x.gather(-1, torch.arange(x.shape[0])[:, None] + 1)", "x: Tensor")
+
+
+def test_an_older_template_has_no_groups(tmp_path):
+    traced = kernels(reference.read(ROWS, "head_norm").schema.entry(), trace(ROWS, "head_norm"))["traced"]
+    assert lacking(REPOSITORY, traced) is None
+    assert lacking(tmp_path, traced) == "kernels of groups of a dimension"
