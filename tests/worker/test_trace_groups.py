@@ -70,7 +70,9 @@ def test_a_number_of_groups_that_is_computed_with_is_refused(tmp_path):
 
 
 def test_the_function_splits_and_its_reference_joins():
-    signature = kernels(reference.read(ROWS, "head_norm").schema.entry(), trace(ROWS, "head_norm"))["traced"]["signature"]
+    signature = kernels(reference.read(ROWS, "head_norm").schema.entry(), trace(ROWS, "head_norm"))["traced"][
+        "signature"
+    ]
     assert signature["split"] == [{"name": "q", "python": "q", "dim": -1, "how": "groups=heads"}]
     assert signature["joins"] == [".flatten(-2)"]
     assert signature["reference"] == [

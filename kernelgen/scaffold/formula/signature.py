@@ -142,7 +142,8 @@ def _passed(
     groups: Mapping[str, Any] | None = None,
     names: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The arguments of a call of the function; of tensors with groups, which `names` has, as the function takes them."""
+    """The arguments of a call of the function; tensors with `groups` as the function takes them. `names` are those of
+    all arguments in Python."""
     named = [a["name"] for a in arguments if a["keyword_only"] or a in by_name]
     values = {a["name"]: a["python"] for a in given}
     if groups:

@@ -12,7 +12,8 @@ A graph is plain data:
   an argument as above with its `dtype` and `kind`, or null where there is no gradient.
 - Of a tensor that is repeated along some dimensions, a gradient is an output with `summed`, these dimensions: those of
   all that it is repeated to are computed, and have to be added up.
-- Where a dimension is split into groups (split.py), an output of elements has `joined`: whether these are one dimension.
+- Where a dimension is split into groups (split.py), an output of elements has `joined`, whether they are
+  one dimension with their elements.
 - Where values depend on coordinates (coordinates.py): {"coordinate": -1} is the place of an element along the last
   dimension, -2 that along the one before.
 - Where tensors are cut into parts (parts.py): an {"input": name} or a gradient that is cut has its `part`, and the
