@@ -135,7 +135,7 @@ class Assumption:
         shape = (*_SIZES[k], *_MORE_SIZES)[: self.rank]
         shape = (*shape[:-2], shape[-1], shape[-1]) if self.square else shape
         shape = (*shape[:-1], 1) if self.exact else shape
-        scalars = self._scalars(k, dims[0]) | chosen
+        scalars = self._scalars(k, dims[0] if dims else 0) | chosen
         if self.split:
             shape = self.split.sized(shape, self._count(scalars), (*_SIZES[k], *_MORE_SIZES))
         values: dict[str, Any] = {}
