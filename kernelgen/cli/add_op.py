@@ -361,5 +361,7 @@ def _ranks(traced: dict[str, Any]) -> str | None:
     least, most = (traced.get("rows", {}).get(key) for key in ("least", "most"))
     if not most:
         return None
+    if "groups" in traced:  # Which are a dimension for the operator alone.
+        least, most = least - 1, most - 1
     count = f"{least}" if least == most else f"{least} to {most}"
     return f"{traced['tensors'][0]['python']} of {count} dimension{'s' if most > 1 else ''}"

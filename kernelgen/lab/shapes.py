@@ -73,9 +73,15 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
             raise NotLearnedError(answer["reason"], _sides(worker, schema))
         if given is None:
             check_count(function, len(schema.returns), answer["returned"])
-        shapes = parse(answer["shapes"], schema)
-        operator = Operator(function, "forward", shapes)
-        drawn = trials.test_cases(operator)
+        try:
+            shapes = parse(answer["shapes"], schema)
+            operator = Operator(function, "forward", shapes)
+            drawn = trials.test_cases(operator)
+        except UsageError as error:
+            if given is not None:
+                raise
+            reason = f'that --shapes has no word for a dtype of "{answer["shapes"]}"'
+            raise NotLearnedError(reason, _sides(worker, schema)) from error
         if given is None and len(drawn) < 2:
             raise NotLearnedError("that all its sizes are fixed")
         results = worker.ask("results", calls=[trials.call(operator, case) for case in drawn])["results"]

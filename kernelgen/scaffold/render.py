@@ -83,6 +83,8 @@ def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
         for (what, macro), is_needed in zip(_NEEDS.items(), needed, strict=True)
         if is_needed and f"macro {macro}(" not in text
     )
+    if "groups" in traced and not (folder / "template/_macros/groups.jinja").exists():
+        return "kernels of groups of a dimension"
     header = traced.get("functions")
     if header and not any(folder.glob(f"template/src/*/include/cpu/{header}")):
         return f"functions of {header}"

@@ -74,6 +74,9 @@ ROWS_BUILT = (
     "rotated_heads",
     # The tensor of rows comes second.
     "padded_scores",
+    # Groups of a dimension, by number and by size.
+    "group_norm",
+    "block_codes",
 )
 FUZZED = (
     "gelu_bias",

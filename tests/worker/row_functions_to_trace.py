@@ -221,3 +221,31 @@ def padded_scores(lengths: Tensor, scores: Tensor) -> Tensor:
     """The tensor of rows is not the first."""
     padding = torch.arange(scores.shape[-1], device=scores.device)[None, :] >= lengths[:, None]
     return scores.masked_fill(padding, -1e4)
+
+
+def group_norm(x: Tensor, weight: Tensor, bias: Tensor, groups: int = 4) -> Tensor:
+    return F.group_norm(x, groups, weight, bias)
+
+
+def head_norm(q: Tensor, weight: Tensor, heads: int = 4, eps: float = 1e-6) -> Tensor:
+    rows, columns, width = q.shape
+    of_heads = q.view(rows, columns, heads, width // heads)
+    return (of_heads * torch.rsqrt(of_heads.pow(2).mean(-1, keepdim=True) + eps) * weight).reshape(q.shape)
+
+
+def block_codes(x: Tensor) -> tuple[Tensor, Tensor]:
+    blocks = x.unflatten(-1, (-1, 32))
+    scale = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127
+    return torch.round(blocks / scale).to(torch.int8).flatten(-2), scale.squeeze(-1)
+
+
+def weighted_pool(x: Tensor, scores: Tensor) -> Tensor:
+    return (x * scores.softmax(-1)[..., None]).sum(1)
+
+
+def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+    return (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+def contrastive(similarities: Tensor, scale: float = 14.0) -> Tensor:
+    return F.cross_entropy(similarities * scale, torch.arange(similarities.shape[0], device=similarities.device))

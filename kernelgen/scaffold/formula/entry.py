@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelgen.scaffold.formula import signature
+from kernelgen.scaffold.formula.groups import groups
 from kernelgen.scaffold.formula.pointwise import pointwise
 from kernelgen.scaffold.formula.row_wise import row_wise
 from kernelgen.scaffold.formula.values import with_free_names
@@ -19,8 +20,10 @@ def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, A
             way.
     """
     recipe = traced["assumption"]["recipe"]
-    own_signature = signature.of_function(schema, traced["arguments"])
-    schema = with_free_names(signature.of_operator(schema, traced["arguments"]) if own_signature else schema)
+    of_groups = groups(schema, traced)
+    taken = [name for name in traced["arguments"] if of_groups is None or name != of_groups["argument"]]
+    own_signature = signature.of_function(schema, taken, of_groups)
+    schema = with_free_names(signature.of_operator(schema, taken) if own_signature else schema)
     if dim := traced["assumption"].get("rows", {}).get("argument"):
         of_dim = [a | {"sample": a["default"] or "-1"} if a["name"] == dim else a for a in schema["arguments"]]
         schema = {**schema, "arguments": of_dim}
@@ -28,5 +31,6 @@ def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, A
         "recipe": recipe,
         "schema": schema,
         "traced": {"pointwise": pointwise, "row_wise": row_wise}[recipe](schema, traced)
-        | ({"signature": own_signature} if own_signature else {}),
+        | ({"signature": own_signature} if own_signature else {})
+        | ({"groups": of_groups} if of_groups else {}),
     }

@@ -168,9 +168,8 @@ def _rows(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str,
         return text | {"cpp": f"dimensions_but({dim}, {first})", "python": python, "words": f"all dimensions but {dim}"}
     dims = form["dims"]
     listed = ", ".join(map(str, dims))
-    words = {(-1,): "the last dimension", (-2, -1): "the last two dimensions"}.get(
-        tuple(dims), f"dimension {listed}" if len(dims) == 1 else f"the dimensions {listed}"
-    )
+    of_last = {(-1,): "the last dimension", (-2, -1): "the last two dimensions", (-3, -2, -1): "the last 3 dimensions"}
+    words = of_last.get(tuple(dims), f"dimension {listed}" if len(dims) == 1 else f"the dimensions {listed}")
     # Tensors of several rows, where a row takes more than one dimension.
     drawn = least if len(dims) == 1 else min(max(least, len(dims) + 1), most or len(dims) + 1)
     python = f"({listed}{',' if len(dims) == 1 else ''})"

@@ -49,12 +49,17 @@ def _numbers(graph: Traced, values: dict[Any, int]) -> list[int]:
     numbers: list[int] = []
     for node in graph["nodes"]:
         arguments = [
-            tuple(sorted((argument | {"node": numbers[argument["node"]]} if "node" in argument else argument).items()))
-            for argument in node["arguments"]
+            tuple(sorted((key, numbers[value] if key == "node" else value) for key, value in argument.items()))
+            for argument in map(_value, node["arguments"])
         ]
         key = (node["op"], node["dtype"], node["kind"], *arguments)
         numbers.append(values.setdefault(key, len(values)))
     return numbers
+
+
+def _value(argument: Traced) -> dict[str, Any]:
+    """An argument without what becomes of it later."""
+    return {key: value for key, value in argument.items() if key != "summed"}
 
 
 def _with_input(graph: Traced, nodes: set[int], label: Traced) -> Traced:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kernelgen.scaffold.formula import groups as groups_of
 from kernelgen.scaffold.schema.model import Argument
 from kernelgen.scaffold.schema.parser import parse
 from kernelgen.scaffold.shapes import lines
@@ -31,27 +32,42 @@ def of_operator(schema: Mapping[str, Any], taken: Sequence[str]) -> dict[str, An
     return entry | {key: schema[key] for key in ("container", "python_return")}
 
 
-def of_function(schema: Mapping[str, Any], taken: Sequence[str]) -> dict[str, Any] | None:
+def of_function(
+    schema: Mapping[str, Any], taken: Sequence[str], groups: Mapping[str, Any] | None = None
+) -> dict[str, Any] | None:
     """What the templates say of the function's own arguments; None where they are those of the operator.
+
+    Args:
+        taken: the arguments of the operator.
+        groups: how the function splits a dimension into groups, where it does.
 
     - `arguments`: as in `schema`, but only what Python needs of each.
     - `kernels_are_for`: what of them the kernels are for, in words; empty where that is any call.
     - `fallback`: the lines of the stamped function that compute the reference in any other case.
     - `reference`: the lines of a function of the operator's arguments that calls the reference.
-    - `by_name`: the last arguments of the operator that a call of the function has to name.
+    - `drawn`: the arguments that tests draw: those of the operator, in its order, and what says how many groups there
+      are.
+    - `by_name`: the last of these that a call of the function has to name.
+    - `split`: the arguments of which the function splits a dimension into groups, and `joins`, what joins these in each
+      result; see groups.py.
     - `imports`: what the annotations and defaults need: Sequence, torch.
     """
     arguments = schema["arguments"]
+    if groups and groups["argument"]:
+        taken = _with_count(taken, groups["argument"], [a["name"] for a in arguments])
     left_out = [a for a in arguments if a["name"] not in taken]
     optional = [a for a in arguments if a["kind"] == "optional_tensor" and a["name"] in taken]
     given = [next(a for a in arguments if a["name"] == name) for name in taken]
     in_order = given == [a for a in arguments if a in given]
-    if not left_out and not optional and in_order and not any(a["keyword_only"] for a in arguments):
+    is_plain = not left_out and not optional and in_order and not any(a["keyword_only"] for a in arguments)
+    if is_plain and groups is None:
         return None
     first_by_name = next((i for i, a in enumerate(arguments) if a["keyword_only"] or a in left_out), len(arguments))
     by_name = [a for a in arguments[first_by_name:] if a in given] if in_order else given
     conditions = [f"{a['python']} is None" for a in optional] + [_differs(a) for a in left_out]
     used = " ".join(f"{a['annotation']} {a['default']}" for a in arguments)
+    own = [a for a in given if groups is None or a["name"] != groups["argument"]]
+    names = {a["name"]: a["python"] for a in arguments}
     return {
         "arguments": [
             {key: a[key] for key in ("name", "python", "annotation", "default", "keyword_only")} for a in arguments
@@ -61,13 +77,35 @@ def of_function(schema: Mapping[str, Any], taken: Sequence[str]) -> dict[str, An
             conditions, lines.python("        return _function(", _passed(arguments, arguments), ")")
         ),
         "reference": [
-            *lines.python("def _reference(", [f"{a['python']}: Any" for a in given], ") -> Any:"),
+            *lines.python("def _reference(", [f"{a['python']}: Any" for a in own], ") -> Any:"),
             '    """reference.py, with the arguments of the operator."""',
-            *lines.python("    return _function(", _passed(given, arguments, by_name), ")"),
+            *_call_of_reference(_passed(given, arguments, by_name, groups, names), schema, groups, names),
         ],
+        "drawn": [
+            {"name": a["name"], "kind": a["kind"], "sample": a["sample"] if a in own else a["python"]} for a in given
+        ],
+        "split": groups_of.splitting(groups, own, names) if groups else [],
+        "joins": groups_of.joining(groups) if groups else [],
         "by_name": [a["name"] for a in by_name],
         "imports": [name for name in ("Sequence", "torch") if f"{name}[" in used or f"{name}." in used],
     }
+
+
+def _with_count(taken: Sequence[str], count: str, arguments: Sequence[str]) -> list[str]:
+    """The operator's arguments and the one that says how many groups there are, in the function's order if the
+    operator has that."""
+    if list(taken) != [name for name in arguments if name in taken]:
+        return [*taken, count]
+    return [name for name in arguments if name in taken or name == count]
+
+
+def _call_of_reference(
+    passed: list[str], schema: Mapping[str, Any], groups: Mapping[str, Any] | None, names: Mapping[str, str]
+) -> list[str]:
+    if groups is None:
+        return lines.python("    return _function(", passed, ")")
+    results = [result["python"] for result in schema["returns"]]
+    return groups_of.returned_by_reference(groups, "_function", passed, results, names[groups["first"]])
 
 
 def _given(optional: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -101,7 +139,15 @@ def _passed(
     given: Sequence[Mapping[str, Any]],
     arguments: Sequence[Mapping[str, Any]],
     by_name: Sequence[Mapping[str, Any]] = (),
+    groups: Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The arguments of a call of the function."""
+    """The arguments of a call of the function; tensors with `groups` as the function takes them. `names` are those of
+    all arguments in Python."""
     named = [a["name"] for a in arguments if a["keyword_only"] or a in by_name]
-    return [(f"{a['name']}=" if a["name"] in named else "") + a["python"] for a in given]
+    values = {a["name"]: a["python"] for a in given}
+    if groups:
+        values = {name: groups_of.joined(groups, name, value) for name, value in values.items()}
+        if groups["argument"]:
+            values[groups["argument"]] = groups_of.joined(groups, groups["argument"], names[groups["first"]])
+    return [(f"{a['name']}=" if a["name"] in named else "") + values[a["name"]] for a in given]

@@ -18,6 +18,7 @@ from kernelgen.worker.protocol import Emit
 from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.arguments import Assumption, assumptions
 from kernelgen.worker.trace.check import (
+    agrees,
     between,
     broadcasts,
     check,
@@ -36,6 +37,7 @@ from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load, versions, written
 from kernelgen.worker.trace.graph import INTEGERS
+from kernelgen.worker.trace.groups import of_groups
 from kernelgen.worker.trace.refusals import (
     UNKNOWN_OPERATOR,
     FinalError,
@@ -45,7 +47,7 @@ from kernelgen.worker.trace.refusals import (
     raised,
 )
 from kernelgen.worker.trace.rows import rows
-from kernelgen.worker.trace.shapes import refuse_matrices, refuse_other_shapes
+from kernelgen.worker.trace.shapes import MatrixError, refuse_matrices, refuse_other_shapes
 from kernelgen.worker.trace.signature import Arguments, taken
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
 from kernelgen.worker.trace.tracing import trace
@@ -88,12 +90,14 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
     """The same where kernels take these arguments."""
     calls = request.get("calls")
     function = load(request["source"], request["function"], arguments)
-    reasons, forward_alone, summing_all, plain, reduces = [], [], [], None, False
+    reasons, forward_alone, summing_all, plain, reduces, matrix = [], [], [], None, False, None
     begin = time.process_time()
     for assumption in _assumptions(function, arguments, request["recipes"], request.get("said")):
         if time.process_time() - begin > most_seconds:
             break
         if plain and "column" not in assumption.kinds.values():
+            continue
+        if matrix and not assumption.spreads:
             continue
         if reduces and assumption.recipe == "pointwise" and assumption.cuts is None and not assumption.coordinates:
             continue
@@ -102,6 +106,8 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             if plain or not _may_be_of_vectors(facts):
                 return facts
             plain = facts
+        except MatrixError as refused:
+            matrix = refused  # What holds where it is one is looked for among tensors that are repeated.
         except FinalError:
             raise
         except RefusedError as refused:
@@ -117,6 +123,8 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             reasons.append(RefusedError(raised(error, "called")))
     if plain:
         return plain
+    if matrix:
+        raise matrix
     # Under what else holds, targets are integers and not, as under this, probabilities.
     composed = [replace(assumption, composed=reason) for assumption, reason in forward_alone]
     for assumption in [*summing_all, *composed]:
@@ -139,8 +147,20 @@ def _assumptions(
 ) -> Iterator[Assumption]:
     """The assumptions, each with scalars that the function does not refuse."""
     has_scalars = any(argument["type"] in ("float", "int", "SymInt") for argument in arguments)
-    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, function.repeated, said):
+    for assumption in _every(function, arguments, recipes, said):
         yield assumption if not has_scalars else replace(assumption, near=not _takes_its_scalars(function, assumption))
+
+
+def _every(
+    function: Function, arguments: Arguments, recipes: list[str], said: dict[str, str] | None
+) -> Iterator[Assumption]:
+    """The assumptions: those about groups behind the plain case of rows."""
+    has_groups = function.may_split
+    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, function.repeated, said):
+        yield assumption
+        if has_groups and assumption.recipe == "row_wise":
+            yield from of_groups(assumption, function.counts)
+            has_groups = False
 
 
 def _takes_its_scalars(function: Function, assumption: Assumption) -> bool:
@@ -188,7 +208,7 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
     try:
         return _under(assumption, function)
     except OtherRowsError as other:
-        counts_from_end = assumption.coordinates or assumption.spreads
+        counts_from_end = assumption.coordinates or assumption.spreads or assumption.split
         is_plain = assumption.recipe == "row_wise" and set(assumption.kinds.values()) == {"element"}
         if counts_from_end or assumption.dim or not is_plain:
             raise
@@ -215,6 +235,8 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     if assumption.recipe == "row_wise" and len(choices) > 1:
         raise RefusedError("a bool among the arguments, beside a reduction of rows", 3)
     paths = [_path(choice, function) for choice in choices]
+    if assumption.split and _has_any_count(function, assumption, paths[0]["forward"]):
+        raise RefusedError("groups of which no number in the source says how many there are", 3)
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
     _note_fixed_dtypes(paths, fixed_dtypes(function, assumption))
@@ -288,10 +310,20 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise RefusedError("a result that is neither of rows nor a number for each row", 3)
     elif any(node["op"] == "column_sum" for node in forward["nodes"]):  # Of gradients, Python adds them up.
         raise RefusedError("a sum over the rows in the function itself", 3)
+    elif assumption.split and not any(node["kind"] == "row" for node in forward["nodes"]):
+        raise RefusedError("groups of which nothing is computed", 1)
     elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
     check(function, assumption, forward, backward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
+
+
+def _has_any_count(function: Function, assumption: Assumption, forward: dict[str, Any]) -> bool:
+    """Whether a number that was taken for the groups' is none, because the function takes another number as well."""
+    count = assumption.split.count
+    if not isinstance(count, int):
+        return False
+    return agrees(function, replace(assumption, split=replace(assumption.split, count=count + 1)), forward)
 
 
 def _note_fixed_dtypes(paths: list[dict[str, Any]], fixed: list[str | None]) -> None:

@@ -12,6 +12,7 @@ import torch
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.graph import INTEGERS, Sample
 from kernelgen.worker.trace.refusals import RefusedError
+from kernelgen.worker.trace.split import Split
 
 # Shapes and values that differ from sample to sample, so that a number that depends on them is seen to. Primes, each
 # once in a shape: see Sample.
@@ -29,6 +30,8 @@ _MOST_REPEATED = 3
 _PARTS = (2, 3, 4)
 # What integers in samples are below: the others of these functions compare them with small ones.
 _LARGEST_INTEGER = 5
+# For samples with a size that others must not have a factor in common with; and the most groups of a sample.
+_MORE_SIZES, _MOST_GROUPS = (13, 17, 19), 64
 # In which order ranks are tried.
 _RANKS = (3, 4, 2, 5)
 
@@ -44,7 +47,7 @@ class Assumption:
     lies in the last two dimensions, which are of one size where they are `square`. `sums_all`: sums of all elements are
     taken row by row, beside what else is computed of rows. `spreads`: the tensors that have some of the dimensions, and
     are repeated along the others, with these dimensions, from the end. `exact`: parts of what is cut are single
-    elements, as the coordinates of a point are."""
+    elements, as the coordinates of a point are. `split`: a dimension of some tensors is two of `rank`."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -62,12 +65,14 @@ class Assumption:
     sums_all: bool = False
     spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
     exact: bool = False
+    split: Split | None = None
 
     @property
     def least_rank(self) -> int:
         """The dimensions that a tensor has to have: those that coordinates and repeated tensors count from the end."""
         of_spreads = [-min(dims) for dims in self.spreads.values()]
-        return max([1, *of_spreads, *([2] if self.coordinates else [])])
+        of_split = [self.split.at + 2 if self.split.at > 0 else -self.split.at] if self.split else []
+        return max([1, *of_spreads, *of_split, *([2] if self.coordinates else [])])
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
@@ -75,6 +80,8 @@ class Assumption:
             facts["square"] = self.square
         if self.spreads:
             facts["spreads"] = {name: list(dims) for name, dims in self.spreads.items()}
+        if self.split:
+            facts["split"] = self.split.as_dict()
         if self.cuts is None:
             return facts
         facts["exact"] = self.exact
@@ -95,7 +102,10 @@ class Assumption:
                 yield self._sample(dim % self.rank, {self.dim: dim})
         for argument in (argument for argument in self.arguments if argument["name"] != self.dim):
             base = _base(argument)
-            for value in (*_SPECIAL.get(base, ()), *(near for n in numbers for near in _near(base, n))):
+            special = (*_SPECIAL.get(base, ()), *(near for n in numbers for near in _near(base, n)))
+            if self.split and self.split.count == argument["name"]:
+                special = [value for value in special if 0 < value <= _MOST_GROUPS]
+            for value in special:
                 yield self._sample(0, {argument["name"]: value})
         yield self._sample(0, self._defaults())
 
@@ -103,6 +113,9 @@ class Assumption:
         """One with so many elements that rare ones are among them, and each scalar at its default."""
         sample = self._sample(0, self._defaults())
         sizes = (8,) * (self.rank - 1) + (8 if self.square else 1 if self.exact else 32,)
+        if self.split and self._count(sample.values):
+            place = self.split.places(self.rank)[self.split.of_group]
+            sizes = (*sizes[:place], sample.shape[place], *sizes[place + 1 :])
         sample = replace(sample, shape=sizes)
         large = {name: self._tensor(name, sample, seed) for seed, name in enumerate(self.dtypes)}
         return replace(sample, values={**sample.values, **large})
@@ -119,30 +132,49 @@ class Assumption:
 
     def _sample(self, k: int, chosen: dict[str, Any]) -> Sample:
         dims = (k % self.rank,) if self.dim else self.dims
-        shape = _SIZES[k][: self.rank]
+        shape = (*_SIZES[k], *_MORE_SIZES)[: self.rank]
         shape = (*shape[:-2], shape[-1], shape[-1]) if self.square else shape
         shape = (*shape[:-1], 1) if self.exact else shape
-        sample = Sample({}, self.kinds, shape, dims, self.cuts, self.coordinates, self.sums_all, self.spreads)
-        values, position = sample.values, 0
+        scalars = self._scalars(k, dims[0] if dims else 0) | chosen
+        if self.split:
+            shape = self.split.sized(shape, self._count(scalars), (*_SIZES[k], *_MORE_SIZES))
+        values: dict[str, Any] = {}
+        sample = Sample(
+            values, self.kinds, shape, dims, self.cuts, self.coordinates, self.sums_all, self.spreads, self.split
+        )
         for argument in self.arguments:
+            name = argument["name"]
+            is_tensor = argument["kind"] == "tensor"
+            values[name] = self._tensor(name, sample, seed=100 * k + len(values)) if is_tensor else scalars[name]
+        return sample
+
+    def _scalars(self, k: int, dim: int) -> dict[str, Any]:
+        """Those of the k-th sample, whose row is the dimension `dim` where an argument says so."""
+        scalars: dict[str, Any] = {}
+        position = 0
+        for argument in (argument for argument in self.arguments if argument["kind"] != "tensor"):
             name, base = argument["name"], _base(argument)
-            if argument["kind"] == "tensor":
-                values[name] = self._tensor(name, sample, seed=100 * k + len(values))
-            elif name == self.dim:
-                values[name] = chosen.get(name, dims[0])
+            if name == self.dim:
+                scalars[name] = dim
             elif base in ("float", "int"):
                 default = _literal(argument) if self.near and base == "float" and argument["default"] else None
-                values[name] = chosen.get(name, _number(base, position, k, default))
+                scalars[name] = _number(base, position, k, default)
                 position += 1
             else:
-                values[name] = self.flags[name]
-        return sample
+                scalars[name] = self.flags[name]
+        return scalars
+
+    def _count(self, scalars: Mapping[str, Any]) -> int | None:
+        """The size of the dimension of the split whose size is known; None where a tensor says it."""
+        return scalars[self.split.count] if isinstance(self.split.count, str) else self.split.count
 
     def _tensor(self, name: str, sample: Sample, seed: int) -> torch.Tensor:
         columns = tuple(sample.shape[dim] for dim in sample.dims)
         shapes = {"element": sample.shape, "column": columns, "row": sample.row_shape()}
         of_kind = sample.spread_shape(name) if name in self.spreads else shapes[self.kinds[name]]
         shape = sample.cut(name).whole(of_kind)
+        if self.split and name in self.split.joined:
+            shape = sample.joined_shape(self.spreads.get(name))
         return _tensor(self.dtypes[name], shape, seed, sample.columns)
 
 

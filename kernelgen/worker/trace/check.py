@@ -279,7 +279,7 @@ def vectors(function: Function, assumption: Any) -> dict[str, str]:
     """The tensors of whole rows that may have other shapes: `either`, as well a vector of the last dimension, which
     each row then meets; or `broadcast`, any shape that PyTorch's rules repeat to that of the first."""
     sample = assumption.sample(0)
-    if sample.dims != (len(sample.shape) - 1,) or assumption.dim:
+    if sample.dims != (len(sample.shape) - 1,) or assumption.dim or assumption.split:
         return {}
     shapes = {}
     vector = (0,) * (len(sample.shape) - 1)
@@ -326,6 +326,7 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
             return False
         expected = shapes[output["kind"]][-1 if output["keeps"] and output["kind"] == "row" else 0]
         expected = output["cut"].whole(expected) if "cut" in output else expected
+        expected = sample.joined_shape() if output.get("joined") else expected
         if tuple(right.shape) != expected or left.numel() not in (1, right.numel()):
             return False
     try:
@@ -337,7 +338,7 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
 
 def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any]) -> bool:
     """Whether rows of one element have a result: a difference from the mean, for one, is then nothing but noise."""
-    if assumption.cuts is not None or assumption.square:
+    if assumption.cuts is not None or assumption.square or assumption.split:
         return False
     *_, sample = assumption.special_samples()  # Each scalar at its default: a small one hides no noise.
     shape = tuple(1 if dim in sample.dims else size for dim, size in enumerate(sample.shape))
@@ -370,13 +371,18 @@ def takes_no_rows(function: Function, assumption: Any) -> bool:
     """Whether tensors without rows have results, and gradients: a mean over the rows has not, and some functions of
     PyTorch refuse such tensors."""
     sample = assumption.sample(0)
-    shape = tuple(size if dim in sample.dims else 0 for dim, size in enumerate(sample.shape))
+    kept = {*sample.dims, *(sample.split.places(len(sample.shape)) if sample.split else ())}
+    shape = tuple(size if dim in kept else 0 for dim, size in enumerate(sample.shape))
+    if 0 not in shape:
+        return False
     empty = replace(sample, shape=shape)
     values = dict(sample.values)
     for name, tensor in sample.tensors().items():
         if sample.kinds[name] != "column":
             of_kind = shape if sample.kinds[name] == "element" else empty.row_shape()
             of_kind = empty.spread_shape(name) if name in sample.spreads else of_kind
+            if sample.split and name in sample.split.joined:
+                of_kind = empty.joined_shape(sample.spreads.get(name))
             values[name] = tensor.new_empty(sample.cut(name).whole(of_kind))
     leaves = {k: v.clone().requires_grad_() if _is_float(v) else v for k, v in values.items()}
     try:

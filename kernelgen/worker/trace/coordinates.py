@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.graph import Sample, constant
-from kernelgen.worker.trace.operators import COMPARISONS, SAME, operator_of, spelled
+from kernelgen.worker.trace.operators import COMPARISONS, PLACED, SAME, operator_of, spelled
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
@@ -35,9 +35,41 @@ class CoordinatesReader(Reader):
             return self._noted(node, self._moved(node, source))
         if operator_of(node.target) in COMPARISONS:
             self._refuse_numbers_beside_places(node)
+            if (decided := self._decided(node)) is not None:
+                return constant(decided)
+        if operator_of(node.target) == "where" and "constant" in self._argument(node.args[0]):
+            return self._argument(node.args[1 if self._argument(node.args[0])["constant"] else 2])
+        if operator_of(node.target) in PLACED and "coordinate" in self.known.get(node.args[2], {}):
+            return self._placed_on_diagonal(node)
         if operator_of(node.target) in _PERIODIC and self._is_exponential(node.args[0]):
             raise RefusedError("an angle that is an exponential of places, of which float32 has few digits", 3)
         return super()._call(node)
+
+    def _decided(self, node: fx.Node) -> bool | None:
+        """Whether a coordinate is a number, of which none is below 0, as where a loss ignores a target; None of any
+        other comparison."""
+        name, known = operator_of(node.target), [self._argument(argument) for argument in node.args]
+        is_beyond = "coordinate" in known[0] and known[1].get("constant", 0) < 0
+        return name == "ne" if is_beyond and name in ("eq", "ne") else None
+
+    def _placed_on_diagonal(self, node: fx.Node) -> dict[str, Any]:
+        """An element of each row whose place is the row's own, as targets of a contrastive loss are."""
+        tensor, dim, index = node.args[:3]
+        name, rank = operator_of(node.target), len(self.sample.shape)
+        is_own = self.known[index]["coordinate"] == -2 and dim % rank == rank - 1 and self.sample.dims == (rank - 1,)
+        others = [self._argument(tensor)] if name == "gather" else [self._argument(node.args[3]), self.known[tensor]]
+        # Of more rows than columns, some would lack their element.
+        if not is_own or rank != 2 or self.sample.shape[-1] != self.sample.shape[-2]:
+            raise RefusedError(f"the operator {spelled(node.target)} at places that are coordinates", UNKNOWN_OPERATOR)
+        if name != "gather" and others[1].get("constant") != 0:
+            raise RefusedError(f"the operator {spelled(node.target)} on other numbers than zeros", UNKNOWN_OPERATOR)
+        value = node.meta["val"]
+        wide = value.new_empty(()).expand(self.sample.shape)
+        is_there = self._add("eq", [_coordinate(-1), _coordinate(-2)], wide.bool(), None, "element")
+        chosen = self._add("where", [is_there, others[0], constant(0.0)], wide, None, "element")
+        if name != "gather":
+            return chosen
+        return self._add("row_sum", [chosen], value, self.names.get(node.name), "row")
 
     def _is_exponential(self, node: fx.Node) -> bool:
         """Whether it is computed of a power or an exponential of what depends on coordinates alone."""

@@ -51,6 +51,8 @@ def evaluate(
             return value.reshape(sample.spread_shape(argument["input"], keeps=True))
         if "part" in argument:
             return value
+        if argument["kind"] == "element" and value.numel() == math.prod(sample.shape) and sample.split:
+            return value.reshape(sample.shape)
         if argument["kind"] == "row":
             return value.reshape(sample.row_shape(keeps=True))
         return value.reshape(column_shape) if argument["kind"] == "column" else value
@@ -61,6 +63,8 @@ def evaluate(
     for i, output in enumerate(graph["outputs"]):
         if output is not None and "summed" in output:
             outputs[i] = outputs[i].expand(sample.shape).sum(output["summed"])
+        elif output is not None and output["kind"] == "element" and sample.split:
+            outputs[i] = outputs[i].expand(sample.shape)
     return _joined(graph, outputs, sample.shape if shape is None else shape) if "cuts" in graph else outputs
 
 

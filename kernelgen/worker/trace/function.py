@@ -17,6 +17,9 @@ _CUTTING = {
     *("split_with_sizes", "stack", "tensor_split", "unbind", "unflatten", "unsafe_chunk", "unsafe_split"),
 }
 _INDEXING = {"arange", "eye", "tril", "triu"}
+# What splits a dimension into groups.
+_SPLITTING = {"view", "reshape", "unflatten", "group_norm"}
+_MOST_GROUPS = 1024
 # What gives a tensor dimensions of size 1.
 _WIDENING = {"unsqueeze", "reshape", "view"}
 # The function that the instrumented source calls after each assignment.
@@ -32,9 +35,16 @@ class Function:
         self.may_index = False  # Whether something may compute with the coordinates of elements.
         # The arguments that the source gives dimensions of size 1, to repeat them along others.
         self.repeated: list[str] = []
+        self.may_split = False  # Whether something may split a dimension into groups.
         self.breaks_ties = False  # Whether something may choose among equal numbers in a way that nobody documents.
         self.on_name: Callable[[str, Tensor], None] | None = None
         self.call: Callable[..., Any]
+
+    @property
+    def counts(self) -> list[int]:
+        """The numbers in the source that may say how many groups there are, or how large these are."""
+        whole = [int(number) for number in self.numbers if number == int(number) and 1 < number <= _MOST_GROUPS]
+        return whole if self.may_split else []
 
     def note(self, name: str, value: Any) -> None:
         if self.on_name is not None and isinstance(value, Tensor):
@@ -48,6 +58,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     function.may_cut = _may_cut(ast.parse(source))
     function.may_index = bool(_words(ast.parse(source)) & _INDEXING)
     function.repeated = _repeated(ast.parse(source), [argument["name"] for argument in arguments])
+    function.may_split = bool(_words(ast.parse(source)) & _SPLITTING)
     function.breaks_ties = "topk" in _words(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
     scope = module_scope()

@@ -74,7 +74,23 @@ def _top(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return values, places
 
 
+def _group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """PyTorch's own gradient adds up the elements of a channel before those of a group."""
+    grouped = input.unflatten(1, (num_groups, -1))
+    dims = list(range(2, grouped.ndim))
+    mean = grouped.mean(dims, keepdim=True)
+    variance = (grouped - mean).square().mean(dims, keepdim=True)
+    normed = ((grouped - mean) * torch.rsqrt(variance + eps)).flatten(1, 2)
+    of_channels = (-1, *[1] * (input.ndim - 2))
+    normed = normed if weight is None else normed * weight.reshape(of_channels)
+    return normed if bias is None else normed + bias.reshape(of_channels)
+
+
 _FUNCTIONS = {
+    functional.group_norm: _group_norm,
+    torch.group_norm: _group_norm,
     functional.one_hot: _one_hot,
     torch.cross: _cross,
     torch.linalg.cross: _cross,

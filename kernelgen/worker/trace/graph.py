@@ -12,6 +12,8 @@ A graph is plain data:
   an argument as above with its `dtype` and `kind`, or null where there is no gradient.
 - Of a tensor that is repeated along some dimensions, a gradient is an output with `summed`, these dimensions: those of
   all that it is repeated to are computed, and have to be added up.
+- Where a dimension is split into groups (split.py), an output of elements has `joined`, whether they are
+  one dimension with their elements.
 - Where values depend on coordinates (coordinates.py): {"coordinate": -1} is the place of an element along the last
   dimension, -2 that along the one before.
 - Where tensors are cut into parts (parts.py): an {"input": name} or a gradient that is cut has its `part`, and the
@@ -30,6 +32,7 @@ from torch import Tensor, fx
 from kernelgen.worker.trace.cut import WHOLE, Cut
 from kernelgen.worker.trace.operators import spelled
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
+from kernelgen.worker.trace.split import Split
 
 # Integers that numbers are cast to. An "int" is a place in a row instead.
 INTEGERS = {getattr(torch, name): name for name in ("int8", "uint8", "int16", "int32", "int64")}
@@ -54,6 +57,7 @@ class Sample:
     sums_all: bool = False  # Whether a sum of all elements is one of all rows: each row is a sum before it.
     # Of tensors that have some of the dimensions, and are repeated along the others: which, counted from the end.
     spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    split: Split | None = None  # Of the tensors of which two dimensions are one for the function.
 
     def cut(self, name: str) -> Cut:
         return (self.cuts or {}).get(name, WHOLE)
@@ -75,6 +79,11 @@ class Sample:
         sizes = [1 if dim in self.dims else size for dim, size in enumerate(self.shape)]
         return tuple(sizes if keeps else (size for dim, size in enumerate(sizes) if dim not in self.dims))
 
+    def joined_shape(self, dims: Sequence[int] | None = None) -> tuple[int, ...]:
+        """Of a tensor with these of the dimensions, or with all, as the function takes it: groups are one dimension."""
+        dims = range(len(self.shape)) if dims is None else [dim % len(self.shape) for dim in dims]
+        return self.split.joined_shape(self.shape, dims) if self.split else tuple(self.shape[dim] for dim in dims)
+
     def spread_shape(self, name: str, keeps: bool = False) -> tuple[int, ...]:
         """Of a tensor that has some of the dimensions; `keeps`: the others are of size 1."""
         dims = {dim + len(self.shape) for dim in self.spreads[name]}
@@ -84,7 +93,8 @@ class Sample:
     def repeated_dims(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         """The dimensions that a tensor of this shape lacks of those of most; None where it is none that is repeated."""
         for name, dims in self.spreads.items():
-            if tuple(size for size in shape if size > 1) == self.spread_shape(name):
+            own_shapes = (self.spread_shape(name), self.joined_shape(dims))
+            if tuple(size for size in shape if size > 1) in own_shapes:
                 own = {dim + len(self.shape) for dim in dims}
                 return tuple(dim for dim in range(len(self.shape)) if dim not in own)
         return None

@@ -12,7 +12,7 @@ from kernelgen.worker.trace.refusals import RefusedError
 
 # What is linear in its first argument, in either, or in all at once. Others do not vary along the dimensions that are
 # added up, because the values that PyTorch computes there have lost these.
-_OF_FIRST, _OF_EITHER, _OF_ALL = ("div", "neg", "to_float"), ("mul",), ("add", "sub")
+_OF_FIRST, _OF_EITHER, _OF_ALL = ("div", "neg", "to_float", "row_sum"), ("mul",), ("add", "sub")
 
 
 def later_sum(op: str, arguments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -28,6 +28,11 @@ def later_sum(op: str, arguments: Sequence[Mapping[str, Any]]) -> dict[str, Any]
     is_of_first = op in _OF_FIRST and every[0] and not any(every[1:])
     is_of_either = op in _OF_EITHER and sum(dims is not None for dims in every) == 1
     is_of_all = op in _OF_ALL and len(chosen) == 1 and all(every)
-    if not (is_of_first or is_of_either or is_of_all):
+    is_choice = op == "where" and not every[0] and len(chosen) == 1 and all(map(_is_sum_or_zero, arguments[1:]))
+    if not (is_of_first or is_of_either or is_of_all or is_choice):
         raise RefusedError(f"{op} of a sum over some dimensions of a tensor", 2)
     return {"summed": chosen.pop()}
+
+
+def _is_sum_or_zero(argument: Mapping[str, Any]) -> bool:
+    return bool(argument.get("summed")) or argument.get("constant") == 0

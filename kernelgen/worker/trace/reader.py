@@ -62,7 +62,8 @@ class Reader(RowOperators):
         if kind == "spread" or "summed" in known:
             return self._gradient_of_repeated(known, value)
         # A row's number may have dimensions of size 1.
-        shapes = {"element": [self.sample.shape], "row": [self.sample.row_shape(), self.sample.row_shape(keeps=True)]}
+        whole = [self.sample.shape, self.sample.joined_shape()]
+        shapes = {"element": whole, "row": [self.sample.row_shape(), self.sample.row_shape(keeps=True)]}
         if tuple(value.shape) not in shapes.get(kind, [tuple(value.shape)]):
             raise RefusedError("a result of which the dimensions are arranged in another way", 2)
         if value.dtype == torch.int64 and known["dtype"] == "float" and kind == "row":  # A count of elements.
@@ -74,7 +75,8 @@ class Reader(RowOperators):
         if "node" not in known and known["kind"] not in (kind, "scalar"):  # An argument, repeated over each row.
             known = self._add("mul", [known, constant(1.0)], value, None, known["kind"])
         keeps = kind == "row" and value.ndim == len(self.sample.shape)
-        return known | {"kind": kind, "keeps": keeps}
+        joined = {"joined": kind == "element" and tuple(value.shape) != self.sample.shape} if self.sample.split else {}
+        return known | {"kind": kind, "keeps": keeps} | joined
 
     def _gradient_of_repeated(self, known: dict[str, Any], value: Tensor) -> dict[str, Any]:
         """The gradient of a tensor that is repeated: the terms, and the dimensions that are to be added up."""

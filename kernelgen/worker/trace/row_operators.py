@@ -23,10 +23,12 @@ class RowOperators(NodeWriter):
         argument = self._argument(node.args[0])
         if name == "sum" and (summed := self._summed_later(node, argument, dims)):
             return self._noted(node, argument | {"summed": summed})
-        if source.ndim == len(self.sample.shape) and self._reduces_repeated(source.shape, dims):
+        if self._reduces_repeated(source.shape, dims):
             return self._rows(name, argument, node, value)
         if tuple(source.shape) == self.sample.shape:
             reduced = tuple(sorted(dim % source.ndim for dim in dims))
+        elif self.sample.split and tuple(source.shape) == self.sample.joined_shape():
+            reduced = self.sample.split.dims_of_joined([dim % source.ndim for dim in dims], len(self.sample.shape))
         else:
             reduced = tuple(dim for dim, size in enumerate(self.sample.shape) if sizes % size == 0)
         kind = self.sample.kind(source.shape)
@@ -53,10 +55,14 @@ class RowOperators(NodeWriter):
         is_known = source.ndim <= rank and argument["kind"] in ("element", "row")
         if not self.of_gradient or not self.sample.spreads or not is_known:
             return None
+        if self._reduces_repeated(source.shape, dims):
+            return None
         places = list(range(rank - source.ndim, rank))
         if tuple(source.shape) == self.sample.row_shape():
             places = [dim for dim in range(rank) if dim not in self.sample.dims]
         reduced = {places[dim] for dim in dims}
+        if self.sample.split and tuple(source.shape) == self.sample.joined_shape():
+            reduced = set(self.sample.split.dims_of_joined([dim % source.ndim for dim in dims], rank))
         summed = tuple(sorted(reduced | set(argument.get("summed", ()))))
         is_of_rows = set(summed) == set(self.sample.dims) or set(summed).isdisjoint(self.sample.dims)
         lacks = [set(range(rank)) - {dim + rank for dim in of} for of in self.sample.spreads.values()]
@@ -66,6 +72,12 @@ class RowOperators(NodeWriter):
 
     def _reduces_repeated(self, shape: Sequence[int], dims: Sequence[int]) -> bool:
         """Whether a tensor of this shape, which is repeated along dimensions of no row, is reduced row by row."""
+        for own in self.sample.spreads.values():
+            own_dims = [dim + len(self.sample.shape) for dim in own]
+            if tuple(shape) == tuple(self.sample.shape[dim] for dim in own_dims):
+                return tuple(sorted(own_dims[dim % len(shape)] for dim in dims)) == self.sample.dims
+        if len(shape) != len(self.sample.shape):
+            return False
         repeated = {dim for dim, size in enumerate(shape) if size != self.sample.shape[dim]}
         is_repeated = bool(repeated) and bool(self.sample.spreads) and all(shape[dim] == 1 for dim in repeated)
         reduced = tuple(sorted(dim % len(shape) for dim in dims))
@@ -73,6 +85,9 @@ class RowOperators(NodeWriter):
 
     def _total(self, name: str, argument: dict[str, Any], node: fx.Node, value: Tensor) -> dict[str, Any]:
         """The sum, or the mean, of a number of each row."""
+        if "constant" in argument and not isinstance(argument["constant"], str):
+            number = float(argument["constant"]) * (self.sample.rows if name == "sum" else 1)
+            return self._noted(node, constant(number))
         if argument["kind"] != "row":  # The same number for all.
             argument = argument | {"kind": "row"}
         if argument["dtype"] == "bool":

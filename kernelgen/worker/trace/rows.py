@@ -24,7 +24,7 @@ def rows(function: Function, assumption: Any, path: dict[str, Any]) -> dict[str,
         return {"rows": {"like": like}, "ranks": [1, None]}
     choices = [(_ranks(function, assumption, path, form), form) for form in _forms(assumption)]
     ranks, form = max(choices, key=lambda choice: len(choice[0]))
-    return {"rows": form, "ranks": [ranks[0], None if ranks[-1] == _MOST_DIMENSIONS else ranks[-1]]}
+    return {"rows": form, "ranks": [ranks[0], None if ranks[-1] == _most_dimensions(assumption) else ranks[-1]]}
 
 
 def dims_of(form: dict[str, Any], rank: int) -> tuple[int, ...] | None:
@@ -48,6 +48,10 @@ def _shaped_like(function: Function, assumption: Any, path: dict[str, Any]) -> s
         replace(assumption, rank=rank, dims=dims) for rank, dims in ((3, (1, 2)), (3, (2,)), (2, (0, 1)), (1, (0,)))
     ]
     return names[0] if all(agrees(function, other, path["forward"]) is True for other in others) else None
+
+
+def _most_dimensions(assumption: Any) -> int:
+    return _MOST_DIMENSIONS + bool(assumption.split)  # Two of these are one of the function's.
 
 
 def _parts(dims: tuple[int, ...]) -> int:
@@ -77,6 +81,6 @@ def _ranks(function: Function, assumption: Any, path: dict[str, Any], form: dict
     least = most = assumption.rank
     while least > assumption.least_rank and holds(least - 1):
         least -= 1
-    while most < _MOST_DIMENSIONS and holds(most + 1):
+    while most < _most_dimensions(assumption) and holds(most + 1):
         most += 1
     return list(range(least, most + 1))

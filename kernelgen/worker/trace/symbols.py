@@ -137,7 +137,7 @@ class _Merger:
             ("div", lambda a, b: a / b if b else 0.0),
             ("add", lambda a, b: a + b),
             ("sub", lambda a, b: a - b),
-            ("pow", lambda a, b: a**b if a > 0 else 0.0),
+            ("pow", lambda a, b: a**b if a > 0 and abs(b * math.log(a)) < _LARGEST_EXPONENT else 0.0),
         ):
             if line := _line([function(a, b) for a, b in zip(lefts, rights, strict=True)], values):
                 return self._linear(self._add(op, first, second), *line)
@@ -167,9 +167,10 @@ def _same(left: float, right: float) -> bool:
 
 def _line(xs: list[float], ys: list[float]) -> tuple[float, float] | None:
     """The (a, b) with y = a·x + b for all pairs, or None."""
-    if xs[0] == xs[1]:
+    other = next((i for i, x in enumerate(xs) if x != xs[0]), None)
+    if other is None:
         return None
-    slope = (ys[1] - ys[0]) / (xs[1] - xs[0])
+    slope = (ys[other] - ys[0]) / (xs[other] - xs[0])
     slope = round(slope, 12) if abs(slope - round(slope, 6)) < _TOLERANCE else slope
     offset = ys[0] - slope * xs[0]
     scale = max(map(abs, ys)) + abs(offset)

@@ -69,6 +69,7 @@ def row_cases(
     fewest: int = 0,
     planes: bool = False,
     square: bool = False,
+    groups: bool = False,
     dims: Callable[[int], Iterable[int]] = lambda rank: (-1,),
     ranks: tuple[int, int | None] = (1, None),
 ) -> tuple[tuple[Shape, ...], ...]:
@@ -80,12 +81,15 @@ def row_cases(
         fewest: the least rows.
         planes: whether values depend on where an element lies along the last two dimensions.
         square: whether these are of one size.
+        groups: whether the last dimension of no row is so many groups, whose number is a constant of a compiled graph.
         dims: the dimensions of a row, of a tensor of so many.
         ranks: the least and the most dimensions of a tensor.
     """
     several = ((4, 33), (6, 20), (1,), (17,), (5, 1), (0, 5), (2, 3, 64), (101, 1001), (3, 4099), (40, 256))
     if planes:  # First cases of which the rows of a plane can stay together on one device.
         several = ((2, 4, 33), (3, 6, 20), *several[2:])
+    if groups:  # First cases of one number.
+        several = ((3, 4, 30), (3, 6, 20), (1,), (17,), (5, 1), (3, 0, 5), *several[6:])
     if square:
         several = ((4, 20, 20), (2, 33, 33), (2, 2), (17, 17), (3, 64, 64), (101, 101), (2, 3, 256, 256))
         return tuple(_of_rows(_with_rank(shape, ranks), shapes, "rows", dims) for shape in several)

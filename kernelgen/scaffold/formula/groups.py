@@ -1,0 +1,107 @@
+"""A dimension that a function splits into groups: for its operator the groups are a dimension of their own.
+
+The stamped function splits the dimension of its arguments and joins it again in the results, which are views. The
+operator's reference does the opposite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernelgen.errors import KernelgenError
+from kernelgen.scaffold.formula.parts import first_of_results
+from kernelgen.scaffold.shapes import lines
+
+
+def groups(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the templates know of the groups; None where nothing is split.
+
+    - `dim`: the dimension of the first tensor that is split, from the start or from the end.
+    - `argument`, `size`: the int argument, or the number, that says how many groups there are, or how large a group is
+      where it is `of_group`; or `like`, the vector that is as large as a group.
+    - `first`: the first tensor. `known`: the place, among the operator's dimensions of it, of the size that is known.
+    - `joined`: by the name of a tensor that is split, the place of its groups among the operator's dimensions of it.
+    - `places`: the same by tensor, in the operator's order, or null; `sizes` likewise the places of the size that is
+      known, and `growing` those of a size that may grow where it is a number.
+    - `results`: of each result, whether the function joins it.
+
+    Raises:
+        KernelgenError: something is computed of the argument beside the sizes.
+    """
+    split = traced["assumption"].get("split")
+    if split is None:
+        return None
+    if schema.get("container"):
+        raise KernelgenError(f"{schema['container']['name']}, a class of results of which some are joined of groups")
+    path = traced["paths"][0]
+    nodes = [node for graph in (path["forward"], path["backward"]) if graph for node in graph["nodes"]]
+    argument = split["count"] if isinstance(split["count"], str) else None
+    if argument and any(a.get("scalar") == argument for node in nodes for a in node["arguments"]):
+        raise KernelgenError(f"a number that is computed of {argument}")
+    first = next(a["name"] for a in schema["arguments"] if a["name"] in split["joined"])
+    at, spreads = split["at"], traced["assumption"].get("spreads", {})
+    joined = {name: at if name not in spreads else 0 for name in split["joined"]}
+    known = {name: place + split["of_group"] for name, place in joined.items()}
+    kinds = traced["assumption"]["kinds"]
+    known |= {name: 0 for name, kind in kinds.items() if kind == "column" and split["of_group"]}
+    growing = joined if split["of_group"] else {name: 0 for name in joined if name not in spreads}
+    tensors = [name for name in traced["arguments"] if name in kinds]
+    return {
+        "dim": at + 1 if at < 0 else at,
+        "argument": argument,
+        "size": split["count"] if argument is None else None,
+        "like": split["like"],
+        "of_group": split["of_group"],
+        "first": first,
+        "known": at + split["of_group"],
+        "joined": joined,
+        "places": [joined.get(name) for name in tensors],
+        "sizes": [known.get(name) for name in tensors],
+        "growing": [growing.get(name) for name in tensors],
+        "results": [output.get("joined", False) for output, _ in first_of_results(path["forward"])],
+    }
+
+
+def splitting(
+    of: Mapping[str, Any], arguments: Sequence[Mapping[str, Any]], names: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """The arguments of which the stamped function splits a dimension: `name`, `python`, `dim` and in Python `how`;
+    `names` are those of all arguments in Python."""
+    value = names[of["argument"]] if of["argument"] else f"{names[of['like']]}.numel()" if of["like"] else of["size"]
+    how = f"{'size' if of['of_group'] else 'groups'}={value}"
+    return [
+        {"name": a["name"], "python": a["python"], "dim": of["dim"] if of["joined"][a["name"]] else 0, "how": how}
+        for a in arguments
+        if a["name"] in of["joined"]
+    ]
+
+
+def joined(of: Mapping[str, Any], name: str, value: str) -> str:
+    """An argument of the operator as the function takes it."""
+    if name == of["argument"]:
+        return f"{value}.shape[{of['known']}]"
+    if name not in of["joined"]:
+        return value
+    return f"in_one({value}, {of['dim'] - 1 if of['dim'] < 0 else of['dim'] if of['joined'][name] else 0})"
+
+
+def _flatten(of: Mapping[str, Any]) -> str:
+    return "flatten(-2)" if of["dim"] < 0 else f"flatten({of['dim']}, {of['dim'] + 1})"
+
+
+def joining(of: Mapping[str, Any]) -> list[str]:
+    """What joins the groups in each result of the operator."""
+    return [f".{_flatten(of)}" if joins else "" for joins in of["results"]]
+
+
+def returned_by_reference(
+    of: Mapping[str, Any], call: str, arguments: Sequence[str], names: Sequence[str], first: str
+) -> list[str]:
+    """The lines of the operator's reference that call the function and split its results."""
+    sizes = f"{first}.shape[-2:]" if of["dim"] < 0 else f"{first}.shape[{of['dim']}:{of['dim'] + 2}]"
+    methods = [f".unflatten({of['dim']}, {sizes})" if joins else "" for joins in of["results"]]
+    if len(methods) == 1:
+        return lines.python(f"    return {call}(", arguments, f"){methods[0]}")
+    results = ", ".join(name + method for name, method in zip(names, methods, strict=True))
+    return [*lines.python(f"    {', '.join(names)} = {call}(", arguments, ")"), f"    return {results}"]

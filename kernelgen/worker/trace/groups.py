@@ -1,0 +1,41 @@
+"""What may be assumed of a function that splits a dimension into groups, and reduces each."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kernelgen.worker.trace.arguments import Assumption
+from kernelgen.worker.trace.split import Split
+
+# Dimensions that are split: the channels of images, the last, as heads are and blocks of codes, and the channels of
+# what has no more dimensions. With each, the ranks of a tensor with its groups.
+_OF_CHANNELS, _OF_LAST, _OF_VECTORS = (1, (5, 4)), (-2, (4, 3, 2)), (1, (3,))
+_MOST_TENSORS = 4
+
+
+def of_groups(plain: Assumption, counts: Sequence[int]) -> Iterator[Assumption]:
+    """Rows that are groups of a dimension, of which the number, or the size, is an argument, one of `counts`, or the
+    size of a vector. Others are as large as the first tensor, vectors of a group, or have the groups alone."""
+    first, *others = plain.kinds
+    if len(others) >= _MOST_TENSORS:
+        return
+    integers = [argument["name"] for argument in plain.arguments if argument["type"] in ("int", "SymInt")]
+    for at, ranks in (_OF_CHANNELS, _OF_LAST, _OF_VECTORS):
+        for rank, count, of_group in itertools.product(ranks, (*integers, None, *counts), (False, True)):
+            first_group = at % rank
+            dims = tuple(range(first_group + 1, rank))
+            of_rank = replace(plain, rank=rank, dims=dims)
+            roles_of_others = ("whole", "groups", "vector") if at < 0 else ("whole", "groups")
+            for roles in itertools.product(roles_of_others, repeat=len(others)):
+                kinds = dict(zip(others, roles, strict=True))
+                like = next((name for name, role in kinds.items() if role == "vector"), None)
+                if count is None and not (of_group and like):
+                    continue
+                joined = frozenset([first, *(name for name, role in kinds.items() if role != "vector")])
+                groups = (first_group - rank, first_group + 1 - rank)
+                yield replace(
+                    of_rank,
+                    kinds={first: "element"} | {n: "column" if r == "vector" else "element" for n, r in kinds.items()},
+                    spreads={name: groups for name, role in kinds.items() if role == "groups"},
+                    split=Split(at, count, like if count is None else None, of_group, joined),
+                )
