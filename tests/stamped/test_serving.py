@@ -60,7 +60,9 @@ FAULTS = [
 
 
 EMULATED = Emulated(
-    dict.fromkeys(OPS, GPU), "accuracy or sequences or nobody or minus or split or nothing_else or several or few_rows", count=60
+    dict.fromkeys(OPS, GPU),
+    "accuracy or sequences or nobody or minus or split or nothing_else or several or few_rows",
+    count=60,
 )
 
 
