@@ -43,12 +43,12 @@ FAULTS = [
         "kv_head * p_.group.value()",
     ),
     ("flash_attention_paged", "attention_packed_rows.cuh", "mask.end(group.divide(row))", "mask.end(row)"),
-    ("flash_attention_paged", "attention_forward.cuh", "? -INFINITY : 0;", "? 0 : -INFINITY;"),
+    ("flash_attention_paged", "attention_forward.cuh", "marks ? kNoKeys : sum", "sum"),
     ("flash_attention_paged", "partial_softmax.h", "sum += weight * other.sum;", "sum += weight;"),
     ("flash_attention_paged", "partial_softmax.h", "group < thread.groups; ++group", "group < 1; ++group"),
     # Decoding: pages of a step, marks of rows without keys, more rows than a tile has, rows of no sequence.
-    ("flash_attention_paged", "paged_rows.cuh", "place.page, i), first_row + i", "place.page, 0), first_row + i"),
-    ("flash_attention_paged", "attention_decode.cuh", "attends ? 0 : -INFINITY;", "attends ? -INFINITY : 0;"),
+    ("flash_attention_paged", "paged_rows.cuh", "place.number, i);", "place.number, 0);"),
+    ("flash_attention_paged", "attention_decode.cuh", "marks ? kNoKeys : sum", "sum"),
     ("flash_attention_paged", "decode.cu", "row += kDecodeRows", "row += rows"),
     ("flash_attention_paged", "decode.cu", "p.queries.count + 1 : first + 1", "first + 1 : first + 1"),
     # New rows' places, and rotation.

@@ -14,8 +14,9 @@ struct Pages {
 
 #ifdef __CUDACC__
   // The page of a row, and the row in it.
-  __device__ int64_t page_of(int row) const {
-    return min(static_cast<unsigned>(numbers[row >> shift]), static_cast<unsigned>(count - 1));
+  __device__ int64_t page_of(int row) const { return page_of_number(numbers[row >> shift]); }
+  __device__ int64_t page_of_number(int number) const {
+    return min(static_cast<unsigned>(number), static_cast<unsigned>(count - 1));
   }
   __device__ int row_in_page(int row) const { return row & ((1 << shift) - 1); }
 #endif
@@ -45,18 +46,19 @@ struct PagedRows {
 template <typename T>
 struct PagedSteps {
   struct Place {
-    int page;  // Of row i % 16, for lane i.
+    int number;  // The page's of row i % 16, for lane i: as it is in the table, so that nobody waits for it here.
   };
   PagedRows<const T> rows;
 
   // Of the rows from `first_row` on. Nothing is looked up for those from `end` on.
   __device__ Place place_of(int first_row, int end) const {
     const int row = first_row + threadIdx.x % 16;
-    return {row < end ? static_cast<int>(rows.pages.page_of(row)) : 0};
+    return {row < end ? rows.pages.numbers[row >> rows.pages.shift] : 0};
   }
   // Row i of them.
   __device__ const T* row(const Place& place, int first_row, int i) const {
-    return rows.of_page(__shfl_sync(0xffffffff, place.page, i), first_row + i);
+    const int number = __shfl_sync(0xffffffff, place.number, i);
+    return rows.of_page(rows.pages.page_of_number(number), first_row + i);
   }
 };
 

@@ -19,14 +19,27 @@ struct PartialSoftmax {
   float sum;  // The sum of exp(score - scale * max).
 };
 
-constexpr int kCombiningThreads = 512;  // Of a block that combines splits.
-constexpr int kSplitsAtOnce = 8;        // Splits that a thread reads at once.
+// In place of the first split's sum, where a row attends to no key at all: its splits look like those of scores that are
+// all -inf. The max is -inf then, so that the mark weighs nothing.
+constexpr float kNoKeys = -1;
 
-// How many groups of so many threads combine a row.
-inline int combining_groups(int splits, int lanes) {
+// Splits are combined for 32 outputs of a row at a time, by groups of 8 threads. A group takes every so many-th split,
+// and reads eight at once: few rows of many splits would else wait for one split's memory after another's. Blocks are
+// small enough to start beside those that still compute splits.
+constexpr int kCombinedColumns = 32, kCombiningLanes = kCombinedColumns / 4;
+constexpr int kCombiningThreads = 128, kSplitsAtOnce = 8;
+
+// How many groups combine 32 outputs.
+inline int combining_groups(int splits) {
   int groups = 1;
-  while (groups * kSplitsAtOnce < splits && 2 * groups * lanes <= kCombiningThreads) groups *= 2;
+  while (groups * kSplitsAtOnce < splits && 2 * groups * kCombiningLanes <= kCombiningThreads) groups *= 2;
   return groups;
+}
+
+// Of the kernel that combines so many rows of `width` outputs.
+inline unsigned int combining_blocks(int64_t rows, int width, int groups) {
+  const int64_t threads = rows * (width / kCombinedColumns) * kCombiningLanes * groups;
+  return static_cast<unsigned int>((threads + kCombiningThreads - 1) / kCombiningThreads);
 }
 
 #ifdef __CUDACC__
@@ -65,35 +78,35 @@ struct PartialSums {
   }
 };
 
-// Which splits of which row a thread of a block combines: a row has `groups` groups of kLanes threads, which take every
-// groups-th split each. Few rows of many splits would else wait for one split's memory after another's.
-template <int kLanes>
+// Which outputs of which row, of W outputs, a thread combines, and which splits of them.
+template <int W>
 struct CombiningThread {
-  int row, lane, group, groups;
+  int row, lane, group, groups;  // `lane` counts the row's fours of outputs.
 
-  __device__ explicit CombiningThread(int groups)
-      : row(blockIdx.x * (blockDim.x / (kLanes * groups)) + threadIdx.x / (kLanes * groups)),
-        lane(threadIdx.x % kLanes),
-        group(threadIdx.x / kLanes % groups),
-        groups(groups) {}
+  __device__ explicit CombiningThread(int groups) : group(threadIdx.x / kCombiningLanes % groups), groups(groups) {
+    constexpr int kUnits = W / kCombinedColumns;
+    const int unit = (blockIdx.x * kCombiningThreads + threadIdx.x) / (kCombiningLanes * groups);
+    row = unit / kUnits;
+    lane = unit % kUnits * kCombiningLanes + threadIdx.x % kCombiningLanes;
+  }
 };
 
 // The row, for the threads of its first group: all threads of the block call this. Outputs are added up in a fixed
 // order, with w = exp(scale * (max_split - max)) * sum_split. `head` is the row's, whose sink joins; `empty`: the row
-// attends to no key. Lanes from W / 4 on, and rows from `rows` on, compute nothing.
-template <int W, int kLanes, typename Forward>
-__device__ CombinedRow combine_splits(
-    const Forward& p, const CombiningThread<kLanes>& thread, int rows, int head, bool empty) {
+// attends to no key. Nothing is read for rows from `rows` on.
+template <int W, typename Forward>
+__device__ CombinedRow
+combine_splits(const Forward& p, const CombiningThread<W>& thread, int rows, int head, bool empty) {
   __shared__ PartialSums of_threads[kCombiningThreads];
   PartialSums total = PartialSums::none();
-  const bool reads = thread.row < rows && thread.lane < W / 4;
-  for (int first = thread.group; reads && first < p.splits; first += kSplitsAtOnce * thread.groups) {
+  const int splits = thread.row < rows ? p.splits : 0;
+  for (int first = thread.group; first < splits; first += kSplitsAtOnce * thread.groups) {
     PartialSums parts[kSplitsAtOnce];
 #pragma unroll
     for (int i = 0; i < kSplitsAtOnce; ++i) {
       const int split = first + i * thread.groups;
       parts[i] = PartialSums::none();
-      if (split >= p.splits) continue;
+      if (split >= splits) continue;
       const int64_t number = int64_t(split) * rows + thread.row;
       const PartialSoftmax softmax = p.partial_softmax[number];
       const float4 out = reinterpret_cast<const float4*>(p.partial_out + number * W)[thread.lane];
@@ -106,7 +119,7 @@ __device__ CombinedRow combine_splits(
     of_threads[threadIdx.x] = total;
     __syncthreads();
     for (int group = 1; thread.group == 0 && group < thread.groups; ++group) {
-      const PartialSums other[1] = {of_threads[threadIdx.x + group * kLanes]};
+      const PartialSums other[1] = {of_threads[threadIdx.x + group * kCombiningLanes]};
       total.add(other, p.score.scale_log2);
     }
   }

@@ -30,6 +30,7 @@
 #include "exponential.cuh"
 #include "mma.cuh"
 #include "pack.cuh"
+#include "partial_softmax.h"
 #include "registers.cuh"
 #include "score.h"
 #include "sink.cuh"
@@ -243,8 +244,8 @@ __device__ void merge(
   float result = empty ? 0 : out / sum;
   const int64_t number = split * sequence.stats_rows() + sequence.stats_row(kv_head, row);
   if (p.splits > 1) {
-    if (dimension == 0) p.partial_softmax[number] = {max, sum};
-    if (Sequence::kMarksRows && dimension == 0 && split == 0) p.lse[number] = attends ? 0 : -INFINITY;
+    const bool marks = Sequence::kMarksRows && split == 0 && !attends;
+    if (dimension == 0) p.partial_softmax[number] = {max, marks ? kNoKeys : sum};
     p.partial_out[number * D + dimension] = result;
     return;
   }
@@ -274,41 +275,43 @@ __device__ void decode_tile(
   auto* const partial_rows = reinterpret_cast<PartialRow<D>*>(shared);
   const int warp_index = threadIdx.x / kWarpSize, warps = blockDim.x / kWarpSize;
   const auto& mask = sequence.mask();
-  const int end_row = min(first_row + kDecodeRows, mask.queries);
+  const auto end_row = [&] { return min(first_row + kDecodeRows, mask.queries); };
 
   constexpr bool kFetchesAhead = Warp<T, D, Problem>::kFetchesAhead;
+  // Where what follows from a thread's place would spill: there it is computed again, and every iteration is masked.
+  constexpr bool kFillsRegisters = kComputesAgain && D == 192;
   Warp<T, D, Problem> warp(p);
   // Rows past the last repeat it, and are not written.
-  warp.fetch_query(sequence.template query_rows<const T>(p.q, kv_head)[min(first_row + warp.outer, end_row - 1)]);
+  warp.fetch_query(sequence.template query_rows<const T>(p.q, kv_head)[min(first_row + warp.outer, end_row() - 1)]);
 
   // A split is a range of iterations, which go round robin to the warps.
-  const int begin = mask.begin(first_row), end = mask.end(end_row - 1);
+  const int begin = mask.begin(first_row), end = mask.end(end_row() - 1);
   const int steps = (max(end - begin, 0) + kDecodeKeys - 1) / kDecodeKeys;
   const int per_split = (steps + p.splits - 1) / p.splits;
-  const int end_step = min((split + 1) * per_split, steps);
+  const int end_key = min(begin + (split + 1) * per_split * kDecodeKeys, end), stride = warps * kDecodeKeys;
+  int key = begin + (split * per_split + warp_index) * kDecodeKeys;
   const auto keys = sequence.template step_rows<T>(p.k, kv_head), values = sequence.template step_rows<T>(p.v, kv_head);
-  // After the last iteration, rows from `end` on: zeros, without a memory access.
-  const auto key_of = [&](int step) { return step < end_step ? begin + step * kDecodeKeys : end; };
-  int step = split * per_split + warp_index;
-  auto place = keys.place_of(key_of(step), end), next_place = keys.place_of(key_of(step + warps), end);
-  if (kFetchesAhead && step < end_step) {
-    warp.fetch_keys(keys, place, key_of(step), end);
-    warp.fetch_values(values, place, key_of(step), end);
+  auto place = keys.place_of(key, end_key), next_place = keys.place_of(key + stride, end_key);
+  if (kFetchesAhead && key < end_key) {
+    warp.fetch_keys(keys, place, key, end_key);
+    warp.fetch_values(values, place, key, end_key);
   }
 #pragma unroll 1
-  for (; step < end_step; step += warps) {
-    const int first = key_of(step), next = key_of(step + warps);
-    const auto later_place = keys.place_of(key_of(step + 2 * warps), end);
-    if constexpr (kComputesAgain && D == 192) compute_again_from(warp.outer, warp.inner);
-    if constexpr (!kFetchesAhead) warp.fetch_keys(keys, place, first, end);
+  for (; key < end_key; key += stride) {
+    // After the last iteration: zeros, without a memory access.
+    const int next = key + stride;
+    const auto later_place = keys.place_of(next + stride, end_key);
+    if constexpr (kFillsRegisters) compute_again_from(warp.outer, warp.inner);
+    if constexpr (!kFetchesAhead) warp.fetch_keys(keys, place, key, end_key);
     warp.score();
-    if constexpr (kFetchesAhead) warp.fetch_keys(keys, next_place, next, end);
-    if (!mask.allows_all(first_row, end_row, first, first + kDecodeKeys)) warp.mask(mask, first_row, first);
+    if constexpr (kFetchesAhead) warp.fetch_keys(keys, next_place, next, end_key);
+    const bool allows_all = !kFillsRegisters && mask.allows_all(first_row, end_row(), key, key + kDecodeKeys);
+    if (!allows_all) warp.mask(mask, first_row, key);
     // Here, behind a branch, the compiler does not move them to where the keys are still needed.
-    if constexpr (!kFetchesAhead) warp.fetch_values(values, place, first, end);
+    if constexpr (!kFetchesAhead) warp.fetch_values(values, place, key, end_key);
     warp.online_softmax();
     warp.accumulate();
-    if constexpr (kFetchesAhead) warp.fetch_values(values, next_place, next, end);
+    if constexpr (kFetchesAhead) warp.fetch_values(values, next_place, next, end_key);
     place = next_place;
     next_place = later_place;
   }
@@ -316,7 +319,7 @@ __device__ void decode_tile(
 
   store_rows(warp, partial_rows + warp_index * kDecodeRows);
   __syncthreads();
-  for (int i = threadIdx.x; i < (end_row - first_row) * D; i += blockDim.x) {
+  for (int i = threadIdx.x; i < (end_row() - first_row) * D; i += blockDim.x) {
     merge<T, D, kSinks>(p, sequence, partial_rows + i / D, split, kv_head, first_row + i / D, i % D);
   }
 }
