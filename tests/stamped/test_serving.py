@@ -47,7 +47,7 @@ FAULTS = [
     ("flash_attention_paged", "partial_softmax.h", "sum += weight * other.sum;", "sum += weight;"),
     ("flash_attention_paged", "partial_softmax.h", "group < thread.groups; ++group", "group < 1; ++group"),
     # Decoding: pages of a step, marks of rows without keys, more rows than a tile has, rows of no sequence.
-    ("flash_attention_paged", "paged_rows.cuh", "place.number, i);", "place.number, 0);"),
+    ("flash_attention_paged", "paged_rows.cuh", "place.number, i)", "place.number, 0)"),
     ("flash_attention_paged", "attention_decode.cuh", "marks ? kNoKeys : sum", "sum"),
     ("flash_attention_paged", "decode.cu", "row += kDecodeRows", "row += rows"),
     ("flash_attention_paged", "decode.cu", "p.queries.count + 1 : first + 1", "first + 1 : first + 1"),

@@ -48,6 +48,7 @@ struct PagedSteps {
   struct Place {
     int number;  // The page's of row i % 16, for lane i: as it is in the table, so that nobody waits for it here.
   };
+  using Page = int;
   PagedRows<const T> rows;
 
   // Of the rows from `first_row` on. Nothing is looked up for those from `end` on.
@@ -55,11 +56,11 @@ struct PagedSteps {
     const int row = first_row + threadIdx.x % 16;
     return {row < end ? rows.pages.numbers[row >> rows.pages.shift] : 0};
   }
-  // Row i of them.
-  __device__ const T* row(const Place& place, int first_row, int i) const {
-    const int number = __shfl_sync(0xffffffff, place.number, i);
-    return rows.of_page(rows.pages.page_of_number(number), first_row + i);
+  // Of row i of them.
+  __device__ Page page_of(const Place& place, int i) const {
+    return rows.pages.page_of_number(__shfl_sync(0xffffffff, place.number, i));
   }
+  __device__ const T* row(Page page, int row) const { return rows.of_page(page, row); }
 };
 
 #endif

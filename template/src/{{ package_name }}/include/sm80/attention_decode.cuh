@@ -18,7 +18,8 @@
 //
 //   step_rows<T>(view, head)    the keys, or the values, of iterations: StridedSteps below, or steps over pages
 //
-// What such steps have to look up before they know an address, `Place`, is read two iterations ahead.
+// What such steps have to look up before they know an address, `Place`, is read two iterations ahead; a lane gets what is
+// of its rows, a `Page` each, before the iteration in which it reads them is over.
 
 #pragma once
 
@@ -47,16 +48,18 @@ using Chunk = Vector<uint32_t, kChunk / 2>;
 template <typename T>
 struct StridedSteps {
   struct Place {};
+  struct Page {};
   const T* first;
   int stride;
 
   __device__ StridedSteps(const View& view, int batch, int head)
       : first(static_cast<const T*>(view.data) + batch * view.batch + head * view.head), stride(view.row) {}
 
-  // Of the 16 rows from this one on, less those from `end` on. By a warp, like the next.
+  // Of the 16 rows from this one on, less those from `end` on; and of row i of them. By a warp.
   __device__ Place place_of(int, int) const { return {}; }
-  // Row i of them.
-  __device__ const T* row(const Place&, int first_row, int i) const { return first + int64_t(first_row + i) * stride; }
+  __device__ Page page_of(const Place&, int) const { return {}; }
+  // A row, on that page.
+  __device__ const T* row(const Page&, int row) const { return first + int64_t(row) * stride; }
 };
 
 // A chunk of a row; zeros, without a memory access, if that is not to be read.
@@ -93,30 +96,49 @@ struct Warp {
       queries[panel] = read_chunk(row, chunk, chunk < p.dim / kChunk);
     }
   }
+  // Which of an iteration's keys, and of its values, this lane has.
+  __device__ int key_of(int i) const { return outer + 8 * i; }
+  __device__ int value_of(int i) const { return 2 * inner + i % 2 + i / 2 * 8; }
+
+  // Their pages.
+  template <typename Steps>
+  struct StepPages {
+    typename Steps::Page keys[2], values[4];
+  };
+  template <typename Steps>
+  __device__ StepPages<Steps> pages_of(const Steps& steps, const typename Steps::Place& place) const {
+    StepPages<Steps> pages;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) pages.keys[i] = steps.page_of(place, key_of(i));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pages.values[i] = steps.page_of(place, value_of(i));
+    return pages;
+  }
+
   // The 16 rows from `first` on. Those from `end` on are zeros.
   template <typename Steps>
-  __device__ void fetch_keys(const Steps& steps, const typename Steps::Place& place, int first, int end) {
+  __device__ void fetch_keys(const Steps& steps, const StepPages<Steps>& pages, int first, int end) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int key = outer + 8 * i;
-      const T* const row = steps.row(place, first, key);
+      const int key = first + key_of(i);
+      const T* const row = steps.row(pages.keys[i], key);
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
         const int chunk = 4 * panel + inner;
-        keys[i][panel] = read_chunk(row, chunk, first + key < end && chunk < p.dim / kChunk);
+        keys[i][panel] = read_chunk(row, chunk, key < end && chunk < p.dim / kChunk);
       }
     }
   }
   template <typename Steps>
-  __device__ void fetch_values(const Steps& steps, const typename Steps::Place& place, int first, int end) {
+  __device__ void fetch_values(const Steps& steps, const StepPages<Steps>& pages, int first, int end) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int key = 2 * inner + i % 2 + i / 2 * 8;
-      const T* const row = steps.row(place, first, key);
+      const int key = first + value_of(i);
+      const T* const row = steps.row(pages.values[i], key);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
         const int chunk = 8 * half + outer;
-        values[i][half] = read_chunk(row, chunk, first + key < end && chunk < value_dims<D>(p) / kChunk);
+        values[i][half] = read_chunk(row, chunk, key < end && chunk < value_dims<D>(p) / kChunk);
       }
     }
   }
@@ -293,27 +315,28 @@ __device__ void decode_tile(
   const auto keys = sequence.template step_rows<T>(p.k, kv_head), values = sequence.template step_rows<T>(p.v, kv_head);
   auto place = keys.place_of(key, end_key), next_place = keys.place_of(key + stride, end_key);
   if (kFetchesAhead && key < end_key) {
-    warp.fetch_keys(keys, place, key, end_key);
-    warp.fetch_values(values, place, key, end_key);
+    const auto pages = warp.pages_of(keys, place);
+    warp.fetch_keys(keys, pages, key, end_key);
+    warp.fetch_values(values, pages, key, end_key);
   }
 #pragma unroll 1
   for (; key < end_key; key += stride) {
     // After the last iteration: zeros, without a memory access.
     const int next = key + stride;
-    const auto later_place = keys.place_of(next + stride, end_key);
+    const auto pages = warp.pages_of(keys, kFetchesAhead ? next_place : place);
+    place = next_place;
+    next_place = keys.place_of(next + stride, end_key);
     if constexpr (kFillsRegisters) compute_again_from(warp.outer, warp.inner);
-    if constexpr (!kFetchesAhead) warp.fetch_keys(keys, place, key, end_key);
+    if constexpr (!kFetchesAhead) warp.fetch_keys(keys, pages, key, end_key);
     warp.score();
-    if constexpr (kFetchesAhead) warp.fetch_keys(keys, next_place, next, end_key);
+    if constexpr (kFetchesAhead) warp.fetch_keys(keys, pages, next, end_key);
     const bool allows_all = !kFillsRegisters && mask.allows_all(first_row, end_row(), key, key + kDecodeKeys);
     if (!allows_all) warp.mask(mask, first_row, key);
     // Here, behind a branch, the compiler does not move them to where the keys are still needed.
-    if constexpr (!kFetchesAhead) warp.fetch_values(values, place, key, end_key);
+    if constexpr (!kFetchesAhead) warp.fetch_values(values, pages, key, end_key);
     warp.online_softmax();
     warp.accumulate();
-    if constexpr (kFetchesAhead) warp.fetch_values(values, next_place, next, end_key);
-    place = next_place;
-    next_place = later_place;
+    if constexpr (kFetchesAhead) warp.fetch_values(values, pages, next, end_key);
   }
   let_next_kernel_start();
 

@@ -32,12 +32,18 @@ inline int64_t decode_iterations(int64_t steps, const DecodeGrid& grid) {
   return ceil_div(ceil_div(steps, grid.splits), grid.warps);
 }
 
-// The estimated time of a grid in cycles. `tiles` of 8 rows iterate over so many steps of 16 keys.
+// How many of the smallest blocks are resident.
+inline int64_t resident_decode_blocks(int width, int multiprocessors) {
+  return multiprocessors * (resident_decode_warps(width) / kMinDecodeWarps);
+}
+
+// The estimated time of a grid in cycles, by constants from an H100 and an H200. `tiles` of 8 rows iterate over so many steps of 16 keys.
 inline int64_t decode_cycles(int64_t tiles, int64_t steps, int width, int multiprocessors, const DecodeGrid& grid) {
   constexpr double kMemoryBytes = 2580;  // What memory delivers in a cycle.
   constexpr double kLatency = 1650;      // Of an iteration, whose keys come from memory, if nothing else is read.
   constexpr int64_t kBlock = 1000;       // To begin and end a block.
-  constexpr int64_t kCombine = 4000;     // To launch the kernel that combines splits.
+  constexpr int64_t kCombine = 3500;     // To launch the kernel that combines splits.
+  constexpr int64_t kCombinedSplit = 30;
   const int64_t blocks = tiles * grid.splits, resident = multiprocessors * (resident_decode_warps(width) / grid.warps);
   const int64_t bytes = std::min(blocks, resident) * grid.warps * kDecodeKeys * width * 4;
   // Latency and transfer overlap, less so the nearer they are: about the cube root of the sum of their cubes.
@@ -45,7 +51,7 @@ inline int64_t decode_cycles(int64_t tiles, int64_t steps, int width, int multip
   const double iteration = longer + shorter * shorter * shorter / (3 * longer * longer);
   const auto own = static_cast<int64_t>(decode_iterations(steps, grid) * iteration) + kBlock;
   const int64_t cycles = ceil_div(blocks, resident) * own;
-  return grid.splits == 1 ? cycles : cycles + kCombine;
+  return grid.splits == 1 ? cycles : cycles + kCombine + grid.splits * kCombinedSplit;
 }
 
 // The grid that is estimated to be the fastest: blocks of up to 8 warps, and splits that fill the GPU in one wave, but
