@@ -19,8 +19,8 @@ struct PartialSoftmax {
   float sum;  // The sum of exp(score - scale * max).
 };
 
-// In place of the first split's sum, where a row attends to no key at all: its splits look like those of scores that are
-// all -inf. The max is -inf then, so that the mark weighs nothing.
+// In place of the first split's sum, where a row attends to no key at all: its splits look like those of scores that
+// are all -inf. The max is -inf then, so that the mark weighs nothing.
 constexpr float kNoKeys = -1;
 
 // Splits are combined for 32 outputs of a row at a time, by groups of 8 threads. A group takes every so many-th split,

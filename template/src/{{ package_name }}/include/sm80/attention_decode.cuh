@@ -18,8 +18,8 @@
 //
 //   step_rows<T>(view, head)    the keys, or the values, of iterations: StridedSteps below, or steps over pages
 //
-// What such steps have to look up before they know an address, `Place`, is read two iterations ahead; a lane gets what is
-// of its rows, a `Page` each, before the iteration in which it reads them is over.
+// What such steps have to look up before they know an address, `Place`, is read two iterations ahead. A lane gets what
+// its own rows need of that, a `Page` each, at the start of the iteration in which it reads them.
 
 #pragma once
 

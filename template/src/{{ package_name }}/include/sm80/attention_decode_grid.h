@@ -37,7 +37,8 @@ inline int64_t resident_decode_blocks(int width, int multiprocessors) {
   return multiprocessors * (resident_decode_warps(width) / kMinDecodeWarps);
 }
 
-// The estimated time of a grid in cycles, by constants from an H100 and an H200. `tiles` of 8 rows iterate over so many steps of 16 keys.
+// The estimated time of a grid in cycles, by constants from an H100 and an H200. `tiles` of 8 rows iterate over so many
+// steps of 16 keys.
 inline int64_t decode_cycles(int64_t tiles, int64_t steps, int width, int multiprocessors, const DecodeGrid& grid) {
   constexpr double kMemoryBytes = 2580;  // What memory delivers in a cycle.
   constexpr double kLatency = 1650;      // Of an iteration, whose keys come from memory, if nothing else is read.
