@@ -42,9 +42,15 @@ FAULTS = [
         "(kv_head - query) * p_.group.value() + row",
         "kv_head * p_.group.value()",
     ),
-    ("flash_attention_paged", "sequence.cuh", "mask.end(group.divide(row))", "mask.end(row)"),
-    ("flash_attention_paged", "attention_forward.cuh", "? -INFINITY : 0;", "? 0 : -INFINITY;"),
-    ("flash_attention_paged", "partial_softmax.h", "p.score.scale_log2) * part.sum", "p.score.scale_log2)"),
+    ("flash_attention_paged", "attention_packed_rows.cuh", "mask.end(group.divide(row))", "mask.end(row)"),
+    ("flash_attention_paged", "attention_forward.cuh", "marks ? kNoKeys : sum", "sum"),
+    ("flash_attention_paged", "partial_softmax.h", "sum += weight * other.sum;", "sum += weight;"),
+    ("flash_attention_paged", "partial_softmax.h", "group < thread.groups; ++group", "group < 1; ++group"),
+    # Decoding: pages of a step, marks of rows without keys, more rows than a tile has, rows of no sequence.
+    ("flash_attention_paged", "paged_rows.cuh", "place.number, i)", "place.number, 0)"),
+    ("flash_attention_paged", "attention_decode.cuh", "marks ? kNoKeys : sum", "sum"),
+    ("flash_attention_paged", "decode.cu", "row += kDecodeRows", "row += rows"),
+    ("flash_attention_paged", "decode.cu", "p.queries.count + 1 : first + 1", "first + 1 : first + 1"),
     # New rows' places, and rotation.
     ("append_to_cache", "kernel.cu", "p.lengths[sequence] - p.sequences.end(sequence) + row", "p.lengths[sequence]"),
     ("append_to_cache", "kernel.cu", "if (sequence == p.sequences.count) return;", ""),
@@ -54,7 +60,9 @@ FAULTS = [
 
 
 EMULATED = Emulated(
-    dict.fromkeys(OPS, GPU), "accuracy or sequences or nobody or minus or split or nothing_else or several", count=60
+    dict.fromkeys(OPS, GPU),
+    "accuracy or sequences or nobody or minus or split or nothing_else or several or few_rows",
+    count=60,
 )
 
 

@@ -14,8 +14,9 @@ struct Pages {
 
 #ifdef __CUDACC__
   // The page of a row, and the row in it.
-  __device__ int64_t page_of(int row) const {
-    return min(static_cast<unsigned>(numbers[row >> shift]), static_cast<unsigned>(count - 1));
+  __device__ int64_t page_of(int row) const { return page_of_number(numbers[row >> shift]); }
+  __device__ int64_t page_of_number(int number) const {
+    return min(static_cast<unsigned>(number), static_cast<unsigned>(count - 1));
   }
   __device__ int row_in_page(int row) const { return row & ((1 << shift) - 1); }
 #endif
@@ -34,9 +35,32 @@ struct PagedRows {
   __device__ PagedRows(const attention::View& view, int head, const Pages& pages)
       : data(static_cast<T*>(view.data) + head * view.head), page_stride(view.batch), stride(view.row), pages(pages) {}
 
-  __device__ T* operator[](int row) const {
-    return data + pages.page_of(row) * page_stride + pages.row_in_page(row) * stride;
+  __device__ T* operator[](int row) const { return of_page(pages.page_of(row), row); }
+  // The same where the row's page is known.
+  __device__ T* of_page(int64_t page, int row) const {
+    return data + page * page_stride + pages.row_in_page(row) * stride;
   }
+};
+
+// Sixteen such rows at a time, by a warp that looks their pages up before it reads them.
+template <typename T>
+struct PagedSteps {
+  struct Place {
+    int number;  // The page's of row i % 16, for lane i: as it is in the table, so that nobody waits for it here.
+  };
+  using Page = int;
+  PagedRows<const T> rows;
+
+  // Of the rows from `first_row` on. Nothing is looked up for those from `end` on.
+  __device__ Place place_of(int first_row, int end) const {
+    const int row = first_row + threadIdx.x % 16;
+    return {row < end ? rows.pages.numbers[row >> rows.pages.shift] : 0};
+  }
+  // Of row i of them.
+  __device__ Page page_of(const Place& place, int i) const {
+    return rows.pages.page_of_number(__shfl_sync(0xffffffff, place.number, i));
+  }
+  __device__ const T* row(Page page, int row) const { return rows.of_page(page, row); }
 };
 
 #endif

@@ -18,7 +18,7 @@
 //   key_rows<T>(view, head)     the same for keys and values
 //   stats_row(head, row)        where the LSE of a row is, of stats_rows() in all
 //   head_of(head, row)          which head of queries a row is of
-//   kMarksRows                  whether, with split keys, lse is to say which rows attend to any key: -inf where not
+//   kMarksRows                  whether, with split keys, the first split is to mark rows that attend to no key
 //
 // and by a `Problem` that has the members of flash_attention's.
 
@@ -30,6 +30,7 @@
 #include "attention_tiles.h"
 #include "exponential.cuh"
 #include "pack.cuh"
+#include "partial_softmax.h"
 #include "registers.cuh"
 #include "score.h"
 #include "sink.cuh"
@@ -232,8 +233,8 @@ struct ForwardBlock {
       const int64_t out_row = split * sequence.stats_rows() + sequence.stats_row(head, query);
       if (query < mask.queries && lane % 4 == 0) {
         if (p.splits > 1) {
-          p.partial_softmax[out_row] = {max, sum};
-          if (Sequence::kMarksRows && split == 0) p.lse[out_row] = mask.begin(query) == mask.end(query) ? -INFINITY : 0;
+          const bool marks = Sequence::kMarksRows && split == 0 && mask.begin(query) == mask.end(query);
+          p.partial_softmax[out_row] = {max, marks ? kNoKeys : sum};
         } else {
           p.lse[out_row] = kSinks ? lse : lse_of_keys();
         }

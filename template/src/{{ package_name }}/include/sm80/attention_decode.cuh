@@ -1,0 +1,351 @@
+// The forward for a few rows, as in decoding: memory-bound, since every key and value is used once. A block has up
+// to 8 rows that share keys: the queries of all heads of a group. Its warps take disjoint keys, 16 per iteration, with
+// those of the next iteration in flight to registers; they synchronise once, at the end.
+//
+//   fetch           keys and values from global memory to registers, 16 bytes a lane
+//   score           S^T = k q^T (mma.sync), then the transformation of score.h
+//   mask            in the iterations that the mask cuts
+//   online_softmax  S to P by the row max so far; when that grows, the row sum and the accumulator are rescaled
+//   accumulate      out^T += v^T P^T
+//   merge           the warps' outputs, rescaled to their common row max
+//
+// The GEMMs are transposed because mma.sync's N is 8, like the rows. Operands are used in the layout in which 16-byte
+// loads leave them: dimensions enter the sums in a permuted order, the same for keys and queries, and those of the
+// output come out permuted.
+//
+// The ops differ in where rows lie. Each describes that by a `Sequence` as attention_forward.cuh has it, whose rows are
+// packed (attention_packed_rows.cuh), and which has in place of key_rows
+//
+//   step_rows<T>(view, head)    the keys, or the values, of iterations: StridedSteps below, or steps over pages
+//
+// What such steps have to look up before they know an address, `Place`, is read two iterations ahead. A lane gets what
+// its own rows need of that, a `Page` each, at the start of the iteration in which it reads them.
+
+#pragma once
+
+#include <cmath>
+
+#include "attention_decode_grid.h"
+#include "attention_rows.cuh"
+#include "dependent_launch.cuh"
+#include "exponential.cuh"
+#include "mma.cuh"
+#include "pack.cuh"
+#include "partial_softmax.h"
+#include "registers.cuh"
+#include "score.h"
+#include "sink.cuh"
+#include "swizzled_tile.cuh"
+#include "vector.cuh"
+
+namespace attention::sm80 {
+namespace decode {
+
+// 8 contiguous elements, two in a register.
+using Chunk = Vector<uint32_t, kChunk / 2>;
+
+// The rows of a head, a stride apart.
+template <typename T>
+struct StridedSteps {
+  struct Place {};
+  struct Page {};
+  const T* first;
+  int stride;
+
+  __device__ StridedSteps(const View& view, int batch, int head)
+      : first(static_cast<const T*>(view.data) + batch * view.batch + head * view.head), stride(view.row) {}
+
+  // Of the 16 rows from this one on, less those from `end` on; and of row i of them. By a warp.
+  __device__ Place place_of(int, int) const { return {}; }
+  __device__ Page page_of(const Place&, int) const { return {}; }
+  // A row, on that page.
+  __device__ const T* row(const Page&, int row) const { return first + int64_t(row) * stride; }
+};
+
+// A chunk of a row; zeros, without a memory access, if that is not to be read.
+template <typename T>
+__device__ Chunk read_chunk(const T* row, int chunk, bool reads) {
+  if (!reads) return {};
+  return load<kChunk / 2>(reinterpret_cast<const uint32_t*>(row), chunk);
+}
+
+// The state of a warp. In mma.sync's fragments, lane i has row (or column) i / 4 and pair i % 4 of the other direction.
+template <typename T, int D, typename Problem>
+struct Warp {
+  static constexpr int kPanels = D / 32, kHalves = D / 64;
+  // Whether registers have room for the next iteration's keys and values. If not, an iteration fetches its own, and the
+  // other warps of the multiprocessor hide the latency.
+  static constexpr bool kFetchesAhead = D <= 192;
+
+  const Problem& p;
+  int outer = threadIdx.x % kWarpSize / 4, inner = threadIdx.x % 4;
+  Chunk queries[kPanels];    // Of row `outer`: chunk 4 panel + inner.
+  Chunk keys[2][kPanels];    // Of keys outer and outer + 8: the same chunks.
+  Chunk values[4][kHalves];  // Of keys 2 inner, 2 inner + 1, and those + 8: chunk 8 half + outer.
+  float scores[4];           // Of keys outer and outer + 8: rows 2 inner and 2 inner + 1.
+  float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // Row max and row sum of rows 2 inner and 2 inner + 1.
+  float out[kHalves * 4][4] = {};                      // As scores, with dimensions in place of keys.
+
+  __device__ explicit Warp(const Problem& p) : p(p) {}
+
+  // fetch
+  __device__ void fetch_query(const T* row) {
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      const int chunk = 4 * panel + inner;
+      queries[panel] = read_chunk(row, chunk, chunk < p.dim / kChunk);
+    }
+  }
+  // Which of an iteration's keys, and of its values, this lane has.
+  __device__ int key_of(int i) const { return outer + 8 * i; }
+  __device__ int value_of(int i) const { return 2 * inner + i % 2 + i / 2 * 8; }
+
+  // Their pages.
+  template <typename Steps>
+  struct StepPages {
+    typename Steps::Page keys[2], values[4];
+  };
+  template <typename Steps>
+  __device__ StepPages<Steps> pages_of(const Steps& steps, const typename Steps::Place& place) const {
+    StepPages<Steps> pages;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) pages.keys[i] = steps.page_of(place, key_of(i));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pages.values[i] = steps.page_of(place, value_of(i));
+    return pages;
+  }
+
+  // The 16 rows from `first` on. Those from `end` on are zeros.
+  template <typename Steps>
+  __device__ void fetch_keys(const Steps& steps, const StepPages<Steps>& pages, int first, int end) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int key = first + key_of(i);
+      const T* const row = steps.row(pages.keys[i], key);
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        const int chunk = 4 * panel + inner;
+        keys[i][panel] = read_chunk(row, chunk, key < end && chunk < p.dim / kChunk);
+      }
+    }
+  }
+  template <typename Steps>
+  __device__ void fetch_values(const Steps& steps, const StepPages<Steps>& pages, int first, int end) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = first + value_of(i);
+      const T* const row = steps.row(pages.values[i], key);
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        const int chunk = 8 * half + outer;
+        values[i][half] = read_chunk(row, chunk, key < end && chunk < value_dims<D>(p) / kChunk);
+      }
+    }
+  }
+
+  // score
+  __device__ void score() {
+    for (float& score : scores) score = 0;
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      const Chunk &query = queries[panel], &upper = keys[0][panel], &lower = keys[1][panel];
+#pragma unroll
+      for (int i = 0; i < kChunk / 2; i += 2) {
+        const Fragment left{upper[i], lower[i], upper[i + 1], lower[i + 1]};
+        mma_16x8x16<T>(scores, left, query[i], query[i + 1]);
+      }
+    }
+    if (p.score.transforms()) {
+      for (float& score : scores) score = p.score.transform(score);
+    }
+  }
+
+  // mask
+  template <typename Mask>
+  __device__ void mask(const Mask& mask, int first_row, int first_key) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (!mask.allows(first_row + 2 * inner + i % 2, first_key + outer + i / 2 * 8)) scores[i] = -INFINITY;
+    }
+  }
+
+  // online_softmax: P = 2^(scale (S - row max)).
+  __device__ void online_softmax() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float row_max = fmaxf(scores[i], scores[i + 2]);
+#pragma unroll
+      for (int distance = 4; distance < kWarpSize; distance *= 2) {
+        row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, distance));
+      }
+      row_max = fmaxf(row_max, max[i]);
+      // While every score is -inf, any finite number keeps the differences below from becoming NaN.
+      const float base = row_max == -INFINITY ? 0 : row_max, scale = p.score.scale_log2;
+      const float rescale = exp2_fast((max[i] - base) * scale);
+      max[i] = row_max;
+      // Subtract before scaling: the difference is exact for the row max, however large that is.
+      scores[i] = exp2_fast((scores[i] - base) * scale);
+      scores[i + 2] = exp2_fast((scores[i + 2] - base) * scale);
+      sum[i] = sum[i] * rescale + scores[i] + scores[i + 2];
+#pragma unroll
+      for (auto& block : out) {
+        block[i] *= rescale;
+        block[i + 2] *= rescale;
+      }
+    }
+  }
+
+  // accumulate
+  __device__ void accumulate() {
+    const uint32_t upper = transposed(pack<T>(scores[0], scores[1])), lower = transposed(pack<T>(scores[2], scores[3]));
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+      for (int i = 0; i < kChunk / 2; ++i) {
+        const uint32_t a = values[0][half][i], b = values[1][half][i], c = values[2][half][i], d = values[3][half][i];
+        const Fragment left{lower_halves(a, b), upper_halves(a, b), lower_halves(c, d), upper_halves(c, d)};
+        mma_16x8x16<T>(out[half * 4 + i], left, upper, lower);
+      }
+    }
+  }
+  __device__ static uint32_t lower_halves(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x5410); }
+  __device__ static uint32_t upper_halves(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }
+};
+
+// A warp's result for one row, in shared memory: the output is not yet divided by the row sum.
+template <int D>
+struct PartialRow {
+  float max, sum, out[D];
+};
+
+template <typename T, int D, typename Problem>
+__device__ void store_rows(Warp<T, D, Problem>& warp, PartialRow<D>* rows) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    PartialRow<D>& row = rows[2 * warp.inner + i];
+#pragma unroll
+    for (int distance = 4; distance < kWarpSize; distance *= 2) {
+      warp.sum[i] += __shfl_xor_sync(0xffffffff, warp.sum[i], distance);
+    }
+    if (warp.outer == 0) row.max = warp.max[i], row.sum = warp.sum[i];
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) {
+      float* const pair = &row.out[k / 4 * 64 + warp.outer * kChunk + k % 4 * 2];
+      pair[0] = warp.out[k][i];
+      pair[1] = warp.out[k][i + 2];
+    }
+  }
+}
+
+// merge: writes one dimension of a row; with the first dimension, also the LSE or the softmax of a split. `rows` points
+// to the first warp's row.
+template <typename T, int D, bool kSinks, typename Problem, typename Sequence>
+__device__ void merge(
+    const Problem& p,
+    const Sequence& sequence,
+    const PartialRow<D>* rows,
+    int split,
+    int kv_head,
+    int row,
+    int dimension) {
+  const int warps = blockDim.x / kWarpSize;
+  float max = -INFINITY;
+  for (int warp = 0; warp < warps; ++warp) max = fmaxf(max, rows[warp * kDecodeRows].max);
+  const float base = max == -INFINITY ? 0 : max;
+  float sum = 0, out = 0;
+  for (int warp = 0; warp < warps; ++warp) {
+    const PartialRow<D>& partial = rows[warp * kDecodeRows];
+    const float factor = exp2_fast((partial.max - base) * p.score.scale_log2);
+    sum += factor * partial.sum;
+    out += factor * partial.out[dimension];
+  }
+  const auto& mask = sequence.mask();
+  const bool attends = mask.begin(row) != mask.end(row);
+  // Scores that are all -inf give 0 / 0, as softmax does; but in a split they leave the row to the other splits.
+  const bool empty = p.splits > 1 ? sum == 0 : !attends;
+  float result = empty ? 0 : out / sum;
+  const int64_t number = split * sequence.stats_rows() + sequence.stats_row(kv_head, row);
+  if (p.splits > 1) {
+    const bool marks = Sequence::kMarksRows && split == 0 && !attends;
+    if (dimension == 0) p.partial_softmax[number] = {max, marks ? kNoKeys : sum};
+    p.partial_out[number * D + dimension] = result;
+    return;
+  }
+  const auto lse_of_keys = [&] { return empty ? -INFINITY : max * p.score.scale + logf(sum); };
+  float lse = 0;  // With the sink.
+  if constexpr (kSinks) {
+    lse = lse_of_keys();
+    join_sink(p.sinks[sequence.head_of(kv_head, row)], result, lse);
+  }
+  if (dimension == 0) p.lse[number] = kSinks ? lse : lse_of_keys();
+  if (dimension < value_dims<D>(p)) {
+    sequence.template query_rows<T>(p.out, kv_head)[row][dimension] = static_cast<T>(result);
+  }
+}
+
+// Shared memory of a block of so many warps.
+template <int D>
+constexpr int shared_bytes(int warps) {
+  return warps * kDecodeRows * sizeof(PartialRow<D>);
+}
+
+// Computes up to 8 rows of a head of keys, from first_row on, with a split of the keys: by a block. `kSinks`: there are
+// sinks, and keys are not split.
+template <typename T, int D, bool kSinks, typename Problem, typename Sequence>
+__device__ void decode_tile(
+    const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_row, int split) {
+  auto* const partial_rows = reinterpret_cast<PartialRow<D>*>(shared);
+  const int warp_index = threadIdx.x / kWarpSize, warps = blockDim.x / kWarpSize;
+  const auto& mask = sequence.mask();
+  const auto end_row = [&] { return min(first_row + kDecodeRows, mask.queries); };
+
+  constexpr bool kFetchesAhead = Warp<T, D, Problem>::kFetchesAhead;
+  // Where what follows from a thread's place would spill: there it is computed again, and every iteration is masked.
+  constexpr bool kFillsRegisters = kComputesAgain && D == 192;
+  Warp<T, D, Problem> warp(p);
+  // Rows past the last repeat it, and are not written.
+  warp.fetch_query(sequence.template query_rows<const T>(p.q, kv_head)[min(first_row + warp.outer, end_row() - 1)]);
+
+  // A split is a range of iterations, which go round robin to the warps.
+  const int begin = mask.begin(first_row), end = mask.end(end_row() - 1);
+  const int steps = (max(end - begin, 0) + kDecodeKeys - 1) / kDecodeKeys;
+  const int per_split = (steps + p.splits - 1) / p.splits;
+  const int end_key = min(begin + (split + 1) * per_split * kDecodeKeys, end), stride = warps * kDecodeKeys;
+  int key = begin + (split * per_split + warp_index) * kDecodeKeys;
+  const auto keys = sequence.template step_rows<T>(p.k, kv_head), values = sequence.template step_rows<T>(p.v, kv_head);
+  auto place = keys.place_of(key, end_key), next_place = keys.place_of(key + stride, end_key);
+  if (kFetchesAhead && key < end_key) {
+    const auto pages = warp.pages_of(keys, place);
+    warp.fetch_keys(keys, pages, key, end_key);
+    warp.fetch_values(values, pages, key, end_key);
+  }
+#pragma unroll 1
+  for (; key < end_key; key += stride) {
+    // After the last iteration: zeros, without a memory access.
+    const int next = key + stride;
+    const auto pages = warp.pages_of(keys, kFetchesAhead ? next_place : place);
+    place = next_place;
+    next_place = keys.place_of(next + stride, end_key);
+    if constexpr (kFillsRegisters) compute_again_from(warp.outer, warp.inner);
+    if constexpr (!kFetchesAhead) warp.fetch_keys(keys, pages, key, end_key);
+    warp.score();
+    if constexpr (kFetchesAhead) warp.fetch_keys(keys, pages, next, end_key);
+    const bool allows_all = !kFillsRegisters && mask.allows_all(first_row, end_row(), key, key + kDecodeKeys);
+    if (!allows_all) warp.mask(mask, first_row, key);
+    // Here, behind a branch, the compiler does not move them to where the keys are still needed.
+    if constexpr (!kFetchesAhead) warp.fetch_values(values, pages, key, end_key);
+    warp.online_softmax();
+    warp.accumulate();
+    if constexpr (kFetchesAhead) warp.fetch_values(values, pages, next, end_key);
+  }
+  let_next_kernel_start();
+
+  store_rows(warp, partial_rows + warp_index * kDecodeRows);
+  __syncthreads();
+  for (int i = threadIdx.x; i < (end_row() - first_row) * D; i += blockDim.x) {
+    merge<T, D, kSinks>(p, sequence, partial_rows + i / D, split, kv_head, first_row + i / D, i % D);
+  }
+}
+
+}  // namespace decode
+}  // namespace attention::sm80

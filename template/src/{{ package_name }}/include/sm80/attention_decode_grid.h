@@ -1,0 +1,77 @@
+// Decoding: the grid of attention_decode.cuh.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ceil_div.h"
+
+namespace attention::sm80 {
+
+// Rows of a block: queries of all heads that share a head of keys. Up to this many, each key is read once.
+constexpr int kDecodeRows = 8;
+constexpr int kDecodeKeys = 16;  // Of a warp's iteration.
+// Warps of a block, at most, by the width of its heads: the output of a warp's rows has to fit shared memory.
+constexpr int max_decode_warps(int width) {
+  return width <= 128 ? 8 : 4;
+}
+// And of a multiprocessor, whose registers limit them.
+constexpr int resident_decode_warps(int width) {
+  return width <= 64 ? 16 : 8;
+}
+constexpr int kMinDecodeWarps = 2;  // Of a block.
+
+// Warps of a block, and splits of the keys.
+struct DecodeGrid {
+  int warps, splits;
+};
+
+// The iterations of a block's first warp, which no other has more of.
+inline int64_t decode_iterations(int64_t steps, const DecodeGrid& grid) {
+  return ceil_div(ceil_div(steps, grid.splits), grid.warps);
+}
+
+// How many of the smallest blocks are resident.
+inline int64_t resident_decode_blocks(int width, int multiprocessors) {
+  return multiprocessors * (resident_decode_warps(width) / kMinDecodeWarps);
+}
+
+// The estimated time of a grid in cycles, by constants from an H100 and an H200. `tiles` of 8 rows iterate over so many
+// steps of 16 keys.
+inline int64_t decode_cycles(int64_t tiles, int64_t steps, int width, int multiprocessors, const DecodeGrid& grid) {
+  constexpr double kMemoryBytes = 2580;  // What memory delivers in a cycle.
+  constexpr double kLatency = 1650;      // Of an iteration, whose keys come from memory, if nothing else is read.
+  constexpr int64_t kBlock = 1000;       // To begin and end a block.
+  constexpr int64_t kCombine = 3500;     // To launch the kernel that combines splits.
+  constexpr int64_t kCombinedSplit = 30;
+  const int64_t blocks = tiles * grid.splits, resident = multiprocessors * (resident_decode_warps(width) / grid.warps);
+  const int64_t bytes = std::min(blocks, resident) * grid.warps * kDecodeKeys * width * 4;
+  // Latency and transfer overlap, less so the nearer they are: about the cube root of the sum of their cubes.
+  const double longer = std::max(kLatency, bytes / kMemoryBytes), shorter = std::min(kLatency, bytes / kMemoryBytes);
+  const double iteration = longer + shorter * shorter * shorter / (3 * longer * longer);
+  const auto own = static_cast<int64_t>(decode_iterations(steps, grid) * iteration) + kBlock;
+  const int64_t cycles = ceil_div(blocks, resident) * own;
+  return grid.splits == 1 ? cycles : cycles + kCombine + grid.splits * kCombinedSplit;
+}
+
+// The grid that is estimated to be the fastest: blocks of up to 8 warps, and splits that fill the GPU in one wave, but
+// no more than have the fewest iterations.
+inline DecodeGrid decode_grid(int64_t tiles, int keys, int width, int multiprocessors, int max_splits) {
+  const int64_t steps = std::max<int64_t>(ceil_div(keys, kDecodeKeys), 1);
+  DecodeGrid best{};
+  int64_t least = 0;
+  for (int warps = max_decode_warps(width); warps >= kMinDecodeWarps; warps /= 2) {
+    const int64_t resident = multiprocessors * (resident_decode_warps(width) / warps);
+    const int64_t most = std::clamp<int64_t>(resident / tiles, 1, std::min<int64_t>(max_splits, steps));
+    const int64_t iterations = decode_iterations(steps, {warps, int(most)});
+    for (const int64_t splits : {int64_t(1), ceil_div(steps, iterations * warps)}) {
+      const DecodeGrid grid{warps, int(splits)};
+      const int64_t cycles = decode_cycles(tiles, steps, width, multiprocessors, grid);
+      if (best.warps == 0 || cycles < least) best = grid, least = cycles;
+    }
+  }
+  return best;
+}
+
+}  // namespace attention::sm80
