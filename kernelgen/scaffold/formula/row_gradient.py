@@ -9,7 +9,14 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph, Node, Value
-from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late, resident_threads, sums_resident_threads
+from kernelgen.scaffold.formula.row_values import (
+    accesses,
+    inputs_of,
+    inputs_of_rows,
+    late,
+    resident_threads,
+    sums_resident_threads,
+)
 from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.totals import take_totals
 from kernelgen.scaffold.formula.values import (

@@ -108,6 +108,30 @@ __device__ Vector<T, N> read_apart(const Operand<T>& input, const T* row, int fi
   return values;
 }
 
+// What a row has one of. Groups that stay load that of the next row ahead of time too.
+template <typename Tensors>
+struct RowNumbers {
+  using Number = accumulate_t<typename Tensors::Element>;
+
+  // Past the last row they are 0.
+  __device__ void load(const Tensors& tensors, int64_t row) {
+    const bool is_valid = row < tensors.rows.count;
+#pragma unroll
+    for (int i = 0; i < Tensors::kNumbers; ++i) numbers[i] = is_valid ? widen(tensors.numbers[i][row]) : Number(0);
+#pragma unroll
+    for (int i = 0; i < Tensors::kWideNumbers; ++i) wide[i] = is_valid ? tensors.wide_numbers[i][row] : 0;
+#pragma unroll
+    for (int i = 0; i < Tensors::kFlags; ++i) flags[i] = is_valid && tensors.flags[i][row];
+#pragma unroll
+    for (int i = 0; i < Tensors::kPlaces; ++i) places[i] = is_valid ? tensors.places[i][row] : 0;
+  }
+
+  Number numbers[Tensors::kNumbers + 1];
+  float wide[Tensors::kWideNumbers + 1];
+  bool flags[Tensors::kFlags + 1];
+  int64_t places[Tensors::kPlaces + 1];
+};
+
 // A thread's part of a row of every input but the late ones, in registers: kHeld accesses of N elements.
 template <typename Kernel, typename Tensors>
 struct HeldRow {
@@ -118,6 +142,7 @@ struct HeldRow {
 
   Vector<T, N> accesses[kHeld + 1][Tensors::kInputs + 1];
   T edges[Tensors::kInputs + 1];  // of a row that is peeled
+  RowNumbers<Tensors> numbers;    // of groups that stay
 
   // The next row of the inputs that wait: a thread copies its own accesses, and no other's.
   using Waiting = RowPipeline<T, N, kHeld, 1>;
@@ -158,11 +183,11 @@ struct HeldRow {
 #pragma unroll
     for (int i = 0; i < Tensors::kInputs; ++i) {
       if (!is_held(i) || !(chosen >> i & 1)) continue;
-      const T* const elements = tensors.inputs[i].row(index);
+      const T* const elements = tensors.inputs[i].row(index) + start.first(group.template first_access<kHeld>());
 #pragma unroll
       for (int access = 0; access < kHeld; ++access) {
         const int number = group.template first_access<kHeld>() + access * Group::kStep;
-        accesses[access][i] = load_evict_last<N>(elements + start.first(number), 0, number < start.accesses);
+        accesses[access][i] = load_evict_last<N>(elements, access * Group::kStep, number < start.accesses);
       }
     }
   }
@@ -177,11 +202,11 @@ struct HeldRow {
 #pragma unroll
       for (int i = 0; i < Tensors::kInputs; ++i) {
         if (!is_held(i) || !(tensors.waiting >> i & 1)) continue;
-        const T* const elements = tensors.inputs[i].row(index);
+        const T* const elements = tensors.inputs[i].row(index) + start.first(group.template first_access<kHeld>());
 #pragma unroll
         for (int access = 0; access < kHeld; ++access) {
           const int number = group.template first_access<kHeld>() + access * Group::kStep;
-          const auto* const from = reinterpret_cast<const Vector<T, N>*>(elements + start.first(number));
+          const auto* const from = reinterpret_cast<const Vector<T, N>*>(elements) + access * Group::kStep;
           if (number < start.accesses) waiting.fetch(slot, access, from);
         }
         ++slot;
@@ -456,13 +481,25 @@ class FormulaRow {
   // The place of the row along the dimension before the last, where rows are the last one.
   __device__ Number line() const { return static_cast<Number>(row_ % tensors_.rows.lines); }
 
-  __device__ Number number(int i) const { return valid_ ? widen(tensors_.numbers[i][row_]) : Number(0); }
+  __device__ Number number(int i) const {
+    if constexpr (Kernel::kStays) return held_.numbers.numbers[i];
+    return valid_ ? widen(tensors_.numbers[i][row_]) : Number(0);
+  }
 
-  __device__ Number wide_number(int i) const { return valid_ ? tensors_.wide_numbers[i][row_] : 0; }
+  __device__ Number wide_number(int i) const {
+    if constexpr (Kernel::kStays) return held_.numbers.wide[i];
+    return valid_ ? tensors_.wide_numbers[i][row_] : 0;
+  }
 
-  __device__ bool flag(int i) const { return valid_ && tensors_.flags[i][row_]; }
+  __device__ bool flag(int i) const {
+    if constexpr (Kernel::kStays) return held_.numbers.flags[i];
+    return valid_ && tensors_.flags[i][row_];
+  }
 
-  __device__ int64_t place(int i) const { return valid_ ? tensors_.places[i][row_] : 0; }
+  __device__ int64_t place(int i) const {
+    if constexpr (Kernel::kStays) return held_.numbers.places[i];
+    return valid_ ? tensors_.places[i][row_] : 0;
+  }
 
   // 0; NaN for a place that the row does not have, which makes what is computed of its element NaN: the host learns of
   // no error without waiting for the kernel.
@@ -1194,10 +1231,14 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
     typename Row::Held::Waiting waiting(shared + Row::Sums::bytes(blockDim.x, tensors.summed), __popc(tensors.waiting));
     Row::Held::fetch(waiting, group, tensors, group.first());
     held.load_some(group, tensors, group.first(), tensors.common);
+    RowNumbers<Tensors> next;
+    next.load(tensors, group.first());
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       held.load_some(group, tensors, i, ~(tensors.common | tensors.waiting));
       held.take(waiting, tensors);
       Row::Held::fetch(waiting, group, tensors, i + group.count());
+      held.numbers = next;
+      next.load(tensors, i + group.count());
       Row row(group, tensors, i, 0, held, sums);
       formula(row);
     }
@@ -1353,11 +1394,12 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   if (aligned && is_held) {
     return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, kSums, false, kSums>{threads, 1});
   }
-  // Whether a block that has all registers of a multiprocessor has enough of them.
+  // Whether a block that has all registers of a multiprocessor has enough of them, and what its threads hold then.
   constexpr bool kIsLight = !kSums || Tensors::kHeldInputs + count_bits(kSummed) <= kLightSums;
+  constexpr int kLongHeld = kSums && N <= 4 ? 2 * kHeld : kHeld;
   if constexpr (kThreads < kLongThreads && kIsLight) {
-    if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kHeld) {
-      const int most = threads_for(accesses, kHeld);
+    if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kLongHeld) {
+      const int most = threads_for(accesses, kLongHeld);
       if constexpr (kSummed == 0) {
         // Such a block has a multiprocessor alone, which would load what rows have in common for each of them.
         const bool shares = (common_inputs(tensors) & ~Tensors::kLate) != 0 && tensors.rows.dimensions <= 1;
@@ -1365,16 +1407,16 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
           return visit(RowKernel<BlockGroup, N, kHeld, true, 0, true, true, true>{most, 1});
         }
       }
-      return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, kSums, true, kSums>{most, 1});
+      return visit(RowKernel<BlockGroup, N, kLongHeld, true, kSummed, kSums, true, kSums>{most, 1});
     }
   }
   if constexpr (kSums) {
     int blocks = 2;
-    while (blocks < kMostBlocks && int64_t(blocks) * kThreads * kHeld < accesses) blocks *= 2;
-    const int of_cluster = threads_for(accesses, int64_t(blocks) * kHeld);
+    while (blocks < kMostBlocks && int64_t(blocks) * kThreads * kLongHeld < accesses) blocks *= 2;
+    const int of_cluster = threads_for(accesses, int64_t(blocks) * kLongHeld);
     const bool fits = of_cluster <= (kIsLight ? kLongThreads : kThreads) && blocks * of_cluster <= ClusterGroup::kMaxWarps * kWarp;
     if (aligned && can_hold && fits && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
-      return visit(RowKernel<ClusterGroup, N, kHeld, true, kSummed, true, kIsLight, true>{of_cluster, 1, blocks});
+      return visit(RowKernel<ClusterGroup, N, kLongHeld, true, kSummed, true, kIsLight, true>{of_cluster, 1, blocks});
     }
   }
   if constexpr (kPeels) {
@@ -1498,7 +1540,8 @@ void launch_row_kernel(
 // The groups that stay, or the blocks of several: as many as the multiprocessors hold at once, by registers and shared
 // memory. Of clusters some fewer: a cluster's blocks share a part of the GPU, which may have multiprocessors left over.
 template <int kResidentThreads, typename Kernel, typename Tensors>
-int64_t staying_blocks(const Kernel& kernel, Tensors tensors) {
+int64_t staying_blocks(const Kernel& kernel, const Tensors& given) {
+  Tensors tensors = given;
   keep_inputs<kResidentThreads>(kernel, tensors);
   const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   const int64_t by_memory = memory / (shared_bytes(kernel, tensors) + kReservedShared);
