@@ -138,7 +138,8 @@ struct HeldRow {
   using T = typename Tensors::Element;
   static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
   // Late inputs are loaded with the others where the time of a row is that of its loads, and registers are free.
-  static constexpr bool kLoadsLate = Kernel::kAligned && kHeld == 1 && Kernel::kSummed == 0;
+  static constexpr bool kIsShort = Kernel::kStays && Kernel::Group::kOfOneWarp;
+  static constexpr bool kLoadsLate = Kernel::kAligned && (kHeld == 1 || kIsShort) && Kernel::kSummed == 0;
 
   Vector<T, N> accesses[kHeld + 1][Tensors::kInputs + 1];
   T edges[Tensors::kInputs + 1];  // of a row that is peeled
@@ -1243,7 +1244,10 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
       formula(row);
     }
     waiting.drain();
-    if constexpr (Kernel::kSummed != 0) sums.write(group, tensors);
+    if constexpr (Kernel::kSummed != 0) {
+      let_next_kernel_start();  // The one that adds up what the blocks leave.
+      sums.write(group, tensors);
+    }
   } else {
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       held.load(group, tensors, i);
@@ -1322,9 +1326,23 @@ constexpr int kFewLanes = 8;
 // So many short rows that a warp of several is better than several warps.
 constexpr int64_t kManyRows = 2048;
 
+// So many that groups which stay have several of them.
+constexpr int64_t kStayingRows = 65536;
+
 // The threads of a block for long rows: all that there can be; and the blocks that share a longer one.
 constexpr int kLongThreads = 1024;
 constexpr int kMostBlocks = 8;
+
+// Whether the GPU has clusters; and how many blocks share a row, of so many accesses each if that suffices.
+inline bool has_clusters() {
+  return attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+}
+
+inline int blocks_of_cluster(int64_t accesses, int64_t of_block) {
+  int blocks = 2;
+  while (blocks < kMostBlocks && blocks * of_block < accesses) blocks *= 2;
+  return blocks;
+}
 
 // The most inputs that are held and results that are summed for which such a block has registers.
 constexpr int kLightSums = 4;
@@ -1356,6 +1374,8 @@ template <
 Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) {
   constexpr int N = kOperandVector<typename Tensors::Element>;
   constexpr bool kSums = kSummed != 0;
+  // Of wide elements an access has fewer, which leaves registers for more accesses beside sums.
+  constexpr int kWideHeld = kSums && N <= 4 ? 2 * kHeld : kHeld;
   if (kSums && tensors.rows.dimensions > 1) return otherwise;
   const bool aligned = reads_vectors(tensors);
   const int64_t accesses = std::max<int64_t>(1, tensors.rows.n / N);
@@ -1378,28 +1398,36 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
       return visit(RowKernel<BlockGroup, N, 1, true, 0, true>{threads_for(accesses, 1), 1});
     }
   }
-  if constexpr (kPeels) {  // Running totals take whole warps.
-    if (aligned && is_held && accesses <= kFewLanes * kHeld && tensors.rows.count >= kManyRows) {
+  if constexpr (kPeels && !kSums && Tensors::kLate != 0 && kHeld > 1) {
+    // Groups of short rows keep what rows have in common: else each row would load it again.
+    const bool shares = common_inputs(tensors) != 0 && tensors.rows.dimensions <= 1;
+    if (aligned && shares && accesses <= kFewLanes * kHeld / 2 && tensors.rows.count >= kStayingRows) {
       using Group = LaneGroup<kFewLanes>;
       return visit(
-          RowKernel<Group, N, kHeld, true, kSummed, kSums, false, kSums>{
+          RowKernel<Group, N, kHeld / 2, true, 0, true, false, true>{kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
+    }
+  }
+  if constexpr (kPeels) {  // Running totals take whole warps.
+    if (aligned && is_held && accesses <= kFewLanes * kWideHeld && tensors.rows.count >= kManyRows) {
+      using Group = LaneGroup<kFewLanes>;
+      return visit(
+          RowKernel<Group, N, kWideHeld, true, kSummed, kSums, false, kSums>{
               kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
     }
   }
-  if (aligned && is_held && accesses <= kWarp * kHeld) {
+  if (aligned && is_held && accesses <= kWarp * kWideHeld) {
     return visit(
-        RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed, kSums, false, kSums>{
+        RowKernel<LaneGroup<kWarp>, N, kWideHeld, true, kSummed, kSums, false, kSums>{
             kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
   if (aligned && is_held) {
     return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, kSums, false, kSums>{threads, 1});
   }
-  // Whether a block that has all registers of a multiprocessor has enough of them, and what its threads hold then.
+  // Whether a block that has all registers of a multiprocessor has enough of them.
   constexpr bool kIsLight = !kSums || Tensors::kHeldInputs + count_bits(kSummed) <= kLightSums;
-  constexpr int kLongHeld = kSums && N <= 4 ? 2 * kHeld : kHeld;
   if constexpr (kThreads < kLongThreads && kIsLight) {
-    if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kLongHeld) {
-      const int most = threads_for(accesses, kLongHeld);
+    if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kWideHeld) {
+      const int most = threads_for(accesses, kWideHeld);
       if constexpr (kSummed == 0) {
         // Such a block has a multiprocessor alone, which would load what rows have in common for each of them.
         const bool shares = (common_inputs(tensors) & ~Tensors::kLate) != 0 && tensors.rows.dimensions <= 1;
@@ -1407,16 +1435,15 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
           return visit(RowKernel<BlockGroup, N, kHeld, true, 0, true, true, true>{most, 1});
         }
       }
-      return visit(RowKernel<BlockGroup, N, kLongHeld, true, kSummed, kSums, true, kSums>{most, 1});
+      return visit(RowKernel<BlockGroup, N, kWideHeld, true, kSummed, kSums, true, kSums>{most, 1});
     }
   }
-  if constexpr (kSums) {
-    int blocks = 2;
-    while (blocks < kMostBlocks && int64_t(blocks) * kThreads * kLongHeld < accesses) blocks *= 2;
-    const int of_cluster = threads_for(accesses, int64_t(blocks) * kLongHeld);
-    const bool fits = of_cluster <= (kIsLight ? kLongThreads : kThreads) && blocks * of_cluster <= ClusterGroup::kMaxWarps * kWarp;
-    if (aligned && can_hold && fits && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
-      return visit(RowKernel<ClusterGroup, N, kLongHeld, true, kSummed, true, kIsLight, true>{of_cluster, 1, blocks});
+  if constexpr (kPeels) {
+    const int blocks = blocks_of_cluster(accesses, kThreads * kWideHeld);
+    const int of_cluster = threads_for(accesses, int64_t(blocks) * kWideHeld);
+    const bool fits = of_cluster <= (kIsLight ? kLongThreads : kThreads);
+    if (aligned && can_hold && fits && tensors.rows.dimensions <= 1 && has_clusters()) {
+      return visit(RowKernel<ClusterGroup, N, kWideHeld, true, kSummed, true, kIsLight, kSums>{of_cluster, 1, blocks});
     }
   }
   if constexpr (kPeels) {
@@ -1430,9 +1457,20 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   return otherwise;
 }
 
-// In how many parts few long rows are computed, so that all multiprocessors have some.
-template <bool kSideBySide, typename Tensors>
+// Whether clusters hold long rows, of which there are enough for all multiprocessors.
+template <typename Tensors>
+bool holds_in_clusters(const Tensors& tensors) {
+  constexpr int64_t kMostAccesses = 2 * kMostBlocks * kLongThreads;
+  const bool is_short = tensors.rows.n <= kMostAccesses * kOperandVector<typename Tensors::Element>;
+  const bool is_many = tensors.rows.count * kMostBlocks >= attribute(cudaDevAttrMultiProcessorCount);
+  return is_short && is_many && reads_vectors(tensors) && tensors.rows.dimensions <= 1 && has_clusters();
+}
+
+// In how many parts few long rows are computed, so that all multiprocessors have some. kHolds: whether clusters may hold
+// rows.
+template <bool kSideBySide, bool kHolds, typename Tensors>
 int parts_of_rows(const Tensors& tensors) {
+  if (kHolds && holds_in_clusters(tensors)) return 1;
   const bool columns = kSideBySide && are_columns(tensors);
   // Of a part, at least; and blocks of a multiprocessor.
   const int64_t elements = columns ? 128 : 8192, resident = columns ? 8 : 4;
@@ -1450,12 +1488,21 @@ bool sums_by_kernel(const Tensors& tensors) {
 }
 
 // Splits few long rows into parts. Returns the bytes that the parts leave of so many reductions.
-template <bool kSideBySide, typename Tensors>
+template <bool kSideBySide, bool kHolds = true, typename Tensors>
 int64_t split_rows(Tensors& tensors, int reductions) {
   using Number = std::conditional_t<std::is_same_v<typename Tensors::Element, double>, double, float>;
-  tensors.parts = sums_by_kernel(tensors) ? 1 : parts_of_rows<kSideBySide>(tensors);
+  tensors.parts = sums_by_kernel(tensors) ? 1 : parts_of_rows<kSideBySide, kHolds>(tensors);
   if (tensors.parts == 1) return 0;
   return reductions * tensors.rows.count * tensors.parts * static_cast<int64_t>(sizeof(PartialResult<Number>));
+}
+
+// The threads that a multiprocessor has registers for.
+template <typename Kernel, int kResidentThreads>
+constexpr int resident_threads_of() {
+  if (Kernel::kLong) return kLongThreads;
+  // A warp that holds several rows has all of their numbers too.
+  const bool is_wide = Kernel::kSummed != 0 && Kernel::kN <= 4 && Kernel::Group::kOfOneWarp;
+  return is_wide ? kResidentThreads / 4 * 3 : kResidentThreads;
 }
 
 // The launch bounds of a kernel for rows.
@@ -1467,9 +1514,10 @@ struct RowBounds {
                                   : Kernel::Group::kOfOneWarp          ? kLaneGroupThreads
                                                                        : kMostThreads;
   // Of rows that no block can hold, some blocks load while others wait for each other.
+  static constexpr int kResident = resident_threads_of<Kernel, kResidentThreads>();
   static constexpr int kBlocks = kColumns || Kernel::kLong ? kLongThreads / kThreads
                                  : Kernel::kHeld == 0      ? 1
-                                                           : kResidentThreads / kThreads;
+                                                           : kResident / kThreads;
 };
 
 // What a thread copies of each input that waits, in bytes.
@@ -1479,8 +1527,7 @@ constexpr size_t kWaitingBytes = HeldRow<Kernel, Tensors>::Waiting::bytes(1, 1);
 // The blocks that a multiprocessor has registers for.
 template <int kResidentThreads, typename Kernel>
 int64_t blocks_by_registers(const Kernel& kernel) {
-  const int threads = Kernel::kLong ? kLongThreads : kResidentThreads;
-  return std::max(1, threads / kernel.threads);
+  return std::max(1, resident_threads_of<Kernel, kResidentThreads>() / kernel.threads);
 }
 
 // The dynamic shared memory of a block, in bytes: sums over the rows, and what waits.
@@ -1569,7 +1616,7 @@ cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
     if (tensors.rows.count == 0) return cudaSuccess;
     int64_t blocks = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
     if constexpr (Kernel::kStays) blocks = std::min(blocks, staying_blocks<kResidentThreads>(kernel, tensors));
-    const dim3 grid(static_cast<unsigned>(std::min(kMost, blocks)), tensors.parts);
+    const dim3 grid(static_cast<unsigned>(std::min(kMost, blocks * kernel.blocks_per_group)), tensors.parts);
     Tensors of_pass = tensors;
     keep_inputs<kResidentThreads>(kernel, of_pass);
     for (of_pass.pass = 0; of_pass.pass <= (tensors.parts > 1 ? kReductions : 0); ++of_pass.pass) {
