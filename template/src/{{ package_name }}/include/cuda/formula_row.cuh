@@ -829,8 +829,8 @@ class FormulaRow {
   }
 
   // Calls f(access, k, place, inputs...) for each element: number k of an access, at its place in the row. Calls
-  // finish(access, first, size) after each access, which has `size` elements from number `first` of the row on. kLast: the pass
-  // that reads the late inputs.
+  // finish(access, first, size) after each access, which has `size` elements from number `first` of the row on. kLast:
+  // the pass that reads the late inputs.
   template <bool kLast, typename F, typename G>
   __device__ void each(F f, G finish) {
     const auto visit = [&](int access, Index first, const Access& vectors) {
@@ -1466,8 +1466,8 @@ bool holds_in_clusters(const Tensors& tensors) {
   return is_short && is_many && reads_vectors(tensors) && tensors.rows.dimensions <= 1 && has_clusters();
 }
 
-// In how many parts few long rows are computed, so that all multiprocessors have some. kHolds: whether clusters may hold
-// rows.
+// In how many parts few long rows are computed, so that all multiprocessors have some. kHolds: whether clusters may
+// hold rows.
 template <bool kSideBySide, bool kHolds, typename Tensors>
 int parts_of_rows(const Tensors& tensors) {
   if (kHolds && holds_in_clusters(tensors)) return 1;

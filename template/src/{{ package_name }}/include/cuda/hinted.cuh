@@ -1,10 +1,11 @@
-// Loads and stores of 16 bytes with a hint for the caches, each one instruction: the compiler may merge a plain store with
-// the single-element stores of another branch, and split it.
+// Loads and stores of 16 bytes with a hint for the caches, each one instruction: the compiler may merge a plain store
+// with the single-element stores of another branch, and split it.
 //
-// For kernels that read and write every element once. With kEvictLast (sm_80 and later), where they move more bytes than
-// the L2 cache holds: they move as many as with plain accesses, yet take 2 to 4% less time on an H200; torch.compile uses
-// the same hint in its reductions. Lines of this priority evict each other, so the cache is not blocked, and what was
-// written last is still cached for the next kernel. With kStreamed, loads take no room in the L1 cache.
+// For kernels that read and write every element once. With kEvictLast (sm_80 and later), where they move more bytes
+// than the L2 cache holds: they move as many as with plain accesses, yet take 2 to 4% less time on an H200;
+// torch.compile uses the same hint in its reductions. Lines of this priority evict each other, so the cache is not
+// blocked, and what was written last is still cached for the next kernel. With kStreamed, loads take no room in the L1
+// cache.
 
 #pragma once
 
