@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelgen.errors import KernelgenError
@@ -10,7 +10,14 @@ from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph, Node, Value
 from kernelgen.scaffold.formula.means import correct_means
-from kernelgen.scaffold.formula.row_values import accesses, inputs_of, inputs_of_rows, late, resident_threads
+from kernelgen.scaffold.formula.row_values import (
+    accesses,
+    inputs_of,
+    inputs_of_rows,
+    late,
+    resident_threads,
+    sums_resident_threads,
+)
 from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.totals import take_totals
 from kernelgen.scaffold.formula.values import (
@@ -23,10 +30,6 @@ from kernelgen.scaffold.formula.values import (
     with_free_names,
 )
 from kernelgen.scaffold.schema.parser import parse
-
-# A kernel adds up the gradients of targets beside those of weights as long as its threads have registers for the sums,
-# and up to so many reductions of a row: see `_summed`. On an H200 a loss with two gained by it, one with five lost.
-_MOST_SUMS, _MOST_REDUCTIONS = 2, 3
 
 
 def backward(
@@ -45,9 +48,6 @@ def backward(
     inputs = [tensor for tensor, (output, _) in zip(floating, outputs, strict=True) if output is not None]
     if not inputs:
         return None
-    of_forward = Graph(path["forward"], {**parameters, **part_names}, None, COORDINATES_OF_ROW)
-    correct_means(of_forward)
-    early = rows.read_by_reductions(of_forward)
     differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
     grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
     traced, reads = reading_results(path["backward"], path["forward"], [result["name"] for result in results])
@@ -112,10 +112,11 @@ def backward(
         "places": [tensor["place"] for tensor in inputs],
         "operations": len(path["backward"]["nodes"]),
         "reductions": reductions,
-        "summed": _summed(of_elements, early, reductions),
+        "summed": _summed(of_elements),
         "late": late(graph, operands),
         "accesses": accesses(graph, operands),
         "resident": resident_threads(graph, operands, len(path["backward"]["nodes"])),
+        "sums_resident": sums_resident_threads(graph, operands, _summed(of_elements).bit_count()),
         "lines": lines_of_rows,
         "holds": rows.holds(lines_of_rows),
         "totals": _backward_totals(graph, totals, terms, operands, names),
@@ -131,18 +132,9 @@ def _dtype_of_grad(result: Mapping[str, Any]) -> str:
     return "float" if result["kind"] == "element" else result["dtype"]
 
 
-def _summed(inputs: Sequence[Mapping[str, Any]], early: Container[str], reductions: int) -> int:
-    """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector. One that may be
-    either is mostly one of rows where the forward reduces it, as a target, and a vector where it does not, as a weight:
-    targets are added up as long as registers last. A block that adds up has a multiprocessor alone, which waits at each
-    of the `reductions`: of many, it is faster to write a target's gradient for each row.
-    """
-    may_be_vector = [i for i, t in enumerate(inputs) if t["shape"] not in ("rows", "spread") and "cut" not in t]
-    is_target = [inputs[i]["shape"] != "vector" and inputs[i]["cpp"] in early for i in may_be_vector]
-    weights = [i for i, target in zip(may_be_vector, is_target, strict=True) if not target]
-    targets = [i for i, target in zip(may_be_vector, is_target, strict=True) if target]
-    added = targets[: max(0, _MOST_SUMS - len(weights))] if reductions <= _MOST_REDUCTIONS else []
-    return sum(1 << i for i in [*weights, *added])
+def _summed(inputs: Sequence[Mapping[str, Any]]) -> int:
+    """A bit for each gradient that the kernel adds up over the rows, where the tensor is a vector."""
+    return sum(1 << i for i, t in enumerate(inputs) if t["shape"] not in ("rows", "spread") and "cut" not in t)
 
 
 def _summed_of_parts(summed: int, inputs: Sequence[Mapping[str, Any]]) -> int:

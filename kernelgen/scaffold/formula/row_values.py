@@ -17,8 +17,10 @@ _MEMBERS = {"float": "number", "bool": "flag", "int": "place", "float32": "wide_
 _GIVEN = {"float": "given", "float32": "wide_given"}
 # The most operators of a formula whose numbers fit the registers of a thread where a multiprocessor has 1,536 of them.
 _LIGHT = 20
-# The most tensors whose accesses do where it has 1,024.
+# The most tensors whose accesses do where it has 1,024; and the most of them with the sums over the rows, as in
+# formula_row.cuh.
 _MOST_HELD = 4
+_LIGHT_SUMS = 4
 
 
 def of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,3 +83,9 @@ def resident_threads(graph: Graph, tensors: Sequence[Mapping[str, Any]], operati
     if len(read) == 1 and operations <= _LIGHT:
         return 1536
     return 1024 if len(read) - late(graph, tensors).bit_count() <= _MOST_HELD else 512
+
+
+def sums_resident_threads(graph: Graph, tensors: Sequence[Mapping[str, Any]], sums: int) -> int:
+    """The same where so many gradients may be sums over the rows: two blocks of the longest rows, if registers last."""
+    held = sum(t["kind"] == "element" and t["used"] for t in tensors) - late(graph, tensors).bit_count()
+    return 1024 if held + sums <= _LIGHT_SUMS else 512

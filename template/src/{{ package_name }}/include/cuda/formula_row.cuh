@@ -108,16 +108,42 @@ __device__ Vector<T, N> read_apart(const Operand<T>& input, const T* row, int fi
   return values;
 }
 
+// What a row has one of. Groups that stay load that of the next row ahead of time too.
+template <typename Tensors>
+struct RowNumbers {
+  using Number = accumulate_t<typename Tensors::Element>;
+
+  // Past the last row they are 0.
+  __device__ void load(const Tensors& tensors, int64_t row) {
+    const bool is_valid = row < tensors.rows.count;
+#pragma unroll
+    for (int i = 0; i < Tensors::kNumbers; ++i) numbers[i] = is_valid ? widen(tensors.numbers[i][row]) : Number(0);
+#pragma unroll
+    for (int i = 0; i < Tensors::kWideNumbers; ++i) wide[i] = is_valid ? tensors.wide_numbers[i][row] : 0;
+#pragma unroll
+    for (int i = 0; i < Tensors::kFlags; ++i) flags[i] = is_valid && tensors.flags[i][row];
+#pragma unroll
+    for (int i = 0; i < Tensors::kPlaces; ++i) places[i] = is_valid ? tensors.places[i][row] : 0;
+  }
+
+  Number numbers[Tensors::kNumbers + 1];
+  float wide[Tensors::kWideNumbers + 1];
+  bool flags[Tensors::kFlags + 1];
+  int64_t places[Tensors::kPlaces + 1];
+};
+
 // A thread's part of a row of every input but the late ones, in registers: kHeld accesses of N elements.
 template <typename Kernel, typename Tensors>
 struct HeldRow {
   using T = typename Tensors::Element;
   static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
   // Late inputs are loaded with the others where the time of a row is that of its loads, and registers are free.
-  static constexpr bool kLoadsLate = Kernel::kAligned && kHeld == 1 && Kernel::kSummed == 0;
+  static constexpr bool kIsShort = Kernel::kStays && Kernel::Group::kOfOneWarp;
+  static constexpr bool kLoadsLate = Kernel::kAligned && (kHeld == 1 || kIsShort) && Kernel::kSummed == 0;
 
   Vector<T, N> accesses[kHeld + 1][Tensors::kInputs + 1];
   T edges[Tensors::kInputs + 1];  // of a row that is peeled
+  RowNumbers<Tensors> numbers;    // of groups that stay
 
   // The next row of the inputs that wait: a thread copies its own accesses, and no other's.
   using Waiting = RowPipeline<T, N, kHeld, 1>;
@@ -151,17 +177,18 @@ struct HeldRow {
   // Loads the inputs of a row of which `chosen` has a bit.
   template <typename Group>
   __device__ void load_some(const Group& group, const Tensors& tensors, int64_t row, int chosen) {
+    if (!chosen) return;
     const bool is_valid = row < tensors.rows.count;
     const RowIndex index = row_index<Kernel>(tensors.rows, is_valid ? row : 0);
     const typename Kernel::Start start(row, is_valid ? tensors.rows.n : 0);
 #pragma unroll
     for (int i = 0; i < Tensors::kInputs; ++i) {
       if (!is_held(i) || !(chosen >> i & 1)) continue;
-      const T* const elements = tensors.inputs[i].row(index);
+      const T* const elements = tensors.inputs[i].row(index) + start.first(group.template first_access<kHeld>());
 #pragma unroll
       for (int access = 0; access < kHeld; ++access) {
         const int number = group.template first_access<kHeld>() + access * Group::kStep;
-        accesses[access][i] = load_evict_last<N>(elements + start.first(number), 0, number < start.accesses);
+        accesses[access][i] = load_evict_last<N>(elements, access * Group::kStep, number < start.accesses);
       }
     }
   }
@@ -169,18 +196,18 @@ struct HeldRow {
   // Starts the copies of a row's inputs that wait; past the last row there are none.
   template <typename Group>
   __device__ static void fetch(Waiting& waiting, const Group& group, const Tensors& tensors, int64_t row) {
-    if (row < tensors.rows.count) {
+    if (tensors.waiting && row < tensors.rows.count) {
       const RowIndex index = row_index<Kernel>(tensors.rows, row);
       const typename Kernel::Start start(row, tensors.rows.n);
       int slot = 0;
 #pragma unroll
       for (int i = 0; i < Tensors::kInputs; ++i) {
         if (!is_held(i) || !(tensors.waiting >> i & 1)) continue;
-        const T* const elements = tensors.inputs[i].row(index);
+        const T* const elements = tensors.inputs[i].row(index) + start.first(group.template first_access<kHeld>());
 #pragma unroll
         for (int access = 0; access < kHeld; ++access) {
           const int number = group.template first_access<kHeld>() + access * Group::kStep;
-          const auto* const from = reinterpret_cast<const Vector<T, N>*>(elements + start.first(number));
+          const auto* const from = reinterpret_cast<const Vector<T, N>*>(elements) + access * Group::kStep;
           if (number < start.accesses) waiting.fetch(slot, access, from);
         }
         ++slot;
@@ -227,46 +254,124 @@ struct HeldRow {
   }
 };
 
-// The sums over the rows of each result of which Kernel::kSummed has a bit.
+// The sums over the rows of each result of which Kernel::kSummed has a bit, in shared memory: a thread has those of its
+// own accesses, and no other thread touches them before the end. Registers would hold twice as few accesses.
 template <typename Kernel, typename Tensors>
-struct RowSums {
+class RowSums {
+ public:
   using Sum = accumulate_t<typename Tensors::Element>;
-  static constexpr int kHeld = Kernel::kSummed ? Kernel::kHeld : 1;
+  static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
+  static constexpr int kCount = count_bits(Kernel::kSummed);
+  using Terms = Vector<Sum, N>[kCount + 1];
 
-  ColumnSums<Sum, Kernel::kN, kHeld> results[Tensors::kResults + 1];
-  Sum edges[Tensors::kResults + 1] = {};
+  // The number of a result among those that may be summed.
+  __host__ __device__ static constexpr int number_of(int result) {
+    return count_bits(Kernel::kSummed & ((1 << result) - 1));
+  }
+
+  // The dynamic shared memory of a block with so many sums, in bytes.
+  __host__ __device__ static constexpr int64_t bytes(int threads, int sums) {
+    return int64_t(sizeof(Sum)) * N * kHeld * sums * threads;
+  }
+
+  __device__ RowSums(void* shared, int sums) : own_(static_cast<Part*>(shared) + threadIdx.x) {
+    if constexpr (kCount > 0) {
+      for (int i = 0; i < sums * kHeld * kParts; ++i) own_[i * blockDim.x] = Part();
+    }
+  }
+
+  // Adds the terms of an access of the results that are summed.
+  __device__ void add(const Tensors& tensors, int access, const Terms& terms) {
+#pragma unroll
+    for (int i = 0; i < Tensors::kResults; ++i) {
+      if (!is_summed(tensors, i)) continue;
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        Part& sum = own_[place(tensors, i, access, part)];
+        Part total = sum;
+#pragma unroll
+        for (int k = 0; k < kLength; ++k) total[k] += terms[number_of(i)][part * kLength + k];
+        sum = total;
+      }
+    }
+  }
+
+  // Adds a term of an element at a peeled row's ends.
+  __device__ void add_edge(int i, Sum term) { edges_[i] += term; }
 
   // Writes the block's row of partial sums.
   template <typename Group>
   __device__ void write(const Group& group, const Tensors& tensors) {
-    constexpr int kShared = Group::kSharesBlock ? kLaneGroupThreads * kHeld * Kernel::kN : 1;
-    __shared__ Sum shared[kShared];
+    if (Group::kSharesBlock) __syncthreads();
 #pragma unroll
     for (int i = 0; i < Tensors::kResults; ++i) {
+      if (!is_summed(tensors, i)) continue;
       const auto& gradient = tensors.results[i];
-      if (!(Kernel::kSummed >> i & 1) || !gradient.partial || gradient.values) continue;
-      Sum* const row = gradient.partial + blockIdx.x * gradient.partial_stride;
-      if constexpr (Kernel::kPeeled) {
-        write_peeled(group, i, row, static_cast<int>(tensors.rows.n));
-      } else {
-        results[i].write(group, shared, row, tensors.rows.n);
-      }
+      const int block = blockIdx.x / (std::is_same_v<Group, ClusterGroup> ? cluster::size() : 1);
+      Sum* const row = gradient.partial + block * gradient.partial_stride;
+      write_row(group, tensors, i, row);
     }
   }
 
-  // All rows of a block begin alike: there are a multiple of N blocks.
-  __device__ void write_peeled(const BlockGroup& group, int i, Sum* row, int n) const {
-    const PeeledStart<Kernel::kN> start(group.first(), n);
+ private:
+  static constexpr int kLength = kVectorLength<Sum>, kParts = N / kLength;
+  using Part = Vector<Sum, kLength>;
+
+  __device__ static bool is_summed(const Tensors& tensors, int i) {
+    return (Kernel::kSummed >> i & 1) && tensors.results[i].is_summed_by_kernel();
+  }
+
+  // Where a part of an access of a result's sums lies.
+  __device__ static int place(const Tensors& tensors, int result, int access, int part) {
+    int slot = 0;
+#pragma unroll
+    for (int i = 0; i < result; ++i) slot += is_summed(tensors, i);
+    return ((slot * kHeld + access) * kParts + part) * blockDim.x;
+  }
+
+  template <typename Group>
+  __device__ void write_row(const Group& group, const Tensors& tensors, int i, Sum* row) const {
+    // All rows of a peeled block begin alike: there are a multiple of N blocks.
+    const typename Kernel::Start start(group.first(), static_cast<int>(tensors.rows.n));
 #pragma unroll
     for (int access = 0; access < kHeld; ++access) {
-      const int number = group.first_access<kHeld>() + access * BlockGroup::kStep;
+      const int number = group.template first_access<kHeld>() + access * Group::kStep;
+      if (number >= start.accesses) continue;
 #pragma unroll
-      for (int k = 0; k < Kernel::kN; ++k) {
-        if (number < start.accesses) row[start.first(number) + k] = results[i].sums[access][k];
+      for (int part = 0; part < kParts; ++part) {
+        const Part sum = own_[place(tensors, i, access, part)];
+        Sum* const out = row + start.first(number) + part * kLength;
+        if constexpr (Kernel::kPeeled) {
+#pragma unroll
+          for (int k = 0; k < kLength; ++k) out[k] = sum[k];
+        } else {
+          store(out, 0, sum);
+        }
       }
     }
-    if (group.rank() < start.edges) row[start.edge(group.rank())] = edges[i];
+    if constexpr (Kernel::kPeeled) {
+      if (group.rank() < start.edges) row[start.edge(group.rank())] = edges_[i];
+    }
   }
+
+  // Of groups that share a block: the sums of all of them, in their order.
+  template <int kLanes>
+  __device__ void write_row(const LaneGroup<kLanes>&, const Tensors& tensors, int i, Sum* row) const {
+    constexpr int kAll = kHeld * kParts * kLanes;
+    const Part* const first = own_ - threadIdx.x;
+    for (int number = threadIdx.x; number < kAll; number += blockDim.x) {
+      const int lane = number % kLanes, part = number / kLanes % kParts, access = number / kLanes / kParts;
+      const int column = (access * kLanes + lane) * N + part * kLength;
+      if (column >= tensors.rows.n) continue;
+      const Part* const sums = first + place(tensors, i, access, part) + lane;
+      Part total = sums[0];
+      for (unsigned other = kLanes; other < blockDim.x; other += kLanes) total += sums[other];
+      store(row + column, 0, total);
+    }
+  }
+
+  Part* own_;
+  Sum edges_[Tensors::kResults + 1] = {};  // of a row that is peeled
 };
 
 // What a part of a row leaves of a reduction: up to four numbers, or a number and a place.
@@ -377,13 +482,25 @@ class FormulaRow {
   // The place of the row along the dimension before the last, where rows are the last one.
   __device__ Number line() const { return static_cast<Number>(row_ % tensors_.rows.lines); }
 
-  __device__ Number number(int i) const { return valid_ ? widen(tensors_.numbers[i][row_]) : Number(0); }
+  __device__ Number number(int i) const {
+    if constexpr (Kernel::kStays) return held_.numbers.numbers[i];
+    return valid_ ? widen(tensors_.numbers[i][row_]) : Number(0);
+  }
 
-  __device__ Number wide_number(int i) const { return valid_ ? tensors_.wide_numbers[i][row_] : 0; }
+  __device__ Number wide_number(int i) const {
+    if constexpr (Kernel::kStays) return held_.numbers.wide[i];
+    return valid_ ? tensors_.wide_numbers[i][row_] : 0;
+  }
 
-  __device__ bool flag(int i) const { return valid_ && tensors_.flags[i][row_]; }
+  __device__ bool flag(int i) const {
+    if constexpr (Kernel::kStays) return held_.numbers.flags[i];
+    return valid_ && tensors_.flags[i][row_];
+  }
 
-  __device__ int64_t place(int i) const { return valid_ ? tensors_.places[i][row_] : 0; }
+  __device__ int64_t place(int i) const {
+    if constexpr (Kernel::kStays) return held_.numbers.places[i];
+    return valid_ ? tensors_.places[i][row_] : 0;
+  }
 
   // 0; NaN for a place that the row does not have, which makes what is computed of its element NaN: the host learns of
   // no error without waiting for the kernel.
@@ -712,8 +829,8 @@ class FormulaRow {
   }
 
   // Calls f(access, k, place, inputs...) for each element: number k of an access, at its place in the row. Calls
-  // finish(first, size) after each access, which has `size` elements from number `first` of the row on. kLast: the pass
-  // that reads the late inputs.
+  // finish(access, first, size) after each access, which has `size` elements from number `first` of the row on. kLast:
+  // the pass that reads the late inputs.
   template <bool kLast, typename F, typename G>
   __device__ void each(F f, G finish) {
     const auto visit = [&](int access, Index first, const Access& vectors) {
@@ -723,7 +840,7 @@ class FormulaRow {
           call(f, access, k, first + k, vectors, std::make_index_sequence<Tensors::kInputs>());
         }
       }
-      finish(first, std::integral_constant<int, N>());
+      finish(access, first, std::integral_constant<int, N>());
     };
     if constexpr (kHeld > 0) {
 #pragma unroll
@@ -766,7 +883,7 @@ class FormulaRow {
       if (kLast && (Tensors::kLate >> i & 1)) held_.edges[i] = input.row(index_)[place * input.step];
     }
     f(kHeld, 0, place, widen(held_.edges[kPlaces])...);
-    finish(place, std::integral_constant<int, 1>());
+    finish(kHeld, place, std::integral_constant<int, 1>());
   }
 
   // Before a pass over an access that is held. kLast: as of `each`.
@@ -794,7 +911,7 @@ class FormulaRow {
 
   template <bool kLast, typename F>
   __device__ void each(F f) {
-    each<kLast>(f, [](Index, auto) {});
+    each<kLast>(f, [](int, Index, auto) {});
   }
 
   template <typename F, size_t... kPlaces>
@@ -822,6 +939,7 @@ class FormulaRow {
     Vector<T, N> values[Tensors::kResults + 1];
     Vector<uint8_t, N> codes[Tensors::kCodes ? Tensors::kResults : 1];
     Vector<float, N> wide[Tensors::kWide ? Tensors::kResults : 1];
+    typename Sums::Terms terms;  // of sums over the rows
   };
 
   template <typename F, size_t... kPlaces>
@@ -832,7 +950,10 @@ class FormulaRow {
       invoke(f, place, values..., numbers.template result<kPlaces>()...);
       keep(access, k, numbers, results);
     };
-    each<true>(compute, [&](Index first, auto size) { store_results<size>(first, results); });
+    each<true>(compute, [&](int access, Index first, auto size) {
+      if constexpr (Kernel::kSummed != 0 && size == N) sums_.add(tensors_, access, results.terms);
+      store_results<size>(first, results);
+    });
   }
 
   // Results of element k of an access, rounded, and as terms of sums over the rows.
@@ -853,8 +974,12 @@ class FormulaRow {
       }
       results.values[i][k] = static_cast<T>(numbers.numbers[i]);
       if constexpr (Kernel::kSummed != 0) {
-        if (Kernel::kSummed >> i & 1)
-          (access < kHeld ? sums_.results[i].sums[access][k] : sums_.edges[i]) += numbers.numbers[i];
+        if (!(Kernel::kSummed >> i & 1)) continue;
+        if (access < kHeld) {
+          results.terms[Sums::number_of(i)][k] = numbers.numbers[i];
+        } else {
+          sums_.add_edge(i, numbers.numbers[i]);
+        }
       }
     }
   }
@@ -1060,6 +1185,7 @@ class FormulaRow {
           widen_at(vectors[kPlaces], k)...);
       keep(access, k, numbers, results);
     }
+    if constexpr (Kernel::kSummed != 0) sums_.add(tensors_, access, results.terms);
     store_results<N>(first, results);
   }
 
@@ -1089,9 +1215,10 @@ template <typename Kernel, typename Tensors, typename Formula>
 __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
   using Group = typename Kernel::Group;
   using Row = FormulaRow<Kernel, Tensors>;
+  extern __shared__ __align__(32) char shared[];
   Group group;
   typename Row::Held held;
-  typename Row::Sums sums;
+  typename Row::Sums sums(shared, tensors.summed);
   const int64_t count = tensors.rows.count;
   // The kernel before may compute sums over all rows that this one reads.
   if (tensors.totals) wait_for_kernel_before();
@@ -1102,19 +1229,25 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
       formula(row);
     }
   } else if constexpr (Kernel::kStays) {
-    extern __shared__ __align__(32) char shared[];
-    typename Row::Held::Waiting waiting(shared, __popc(tensors.waiting));
+    typename Row::Held::Waiting waiting(shared + Row::Sums::bytes(blockDim.x, tensors.summed), __popc(tensors.waiting));
     Row::Held::fetch(waiting, group, tensors, group.first());
     held.load_some(group, tensors, group.first(), tensors.common);
+    RowNumbers<Tensors> next;
+    next.load(tensors, group.first());
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       held.load_some(group, tensors, i, ~(tensors.common | tensors.waiting));
       held.take(waiting, tensors);
       Row::Held::fetch(waiting, group, tensors, i + group.count());
+      held.numbers = next;
+      next.load(tensors, i + group.count());
       Row row(group, tensors, i, 0, held, sums);
       formula(row);
     }
     waiting.drain();
-    if constexpr (Kernel::kSummed != 0) sums.write(group, tensors);
+    if constexpr (Kernel::kSummed != 0) {
+      let_next_kernel_start();  // The one that adds up what the blocks leave.
+      sums.write(group, tensors);
+    }
   } else {
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       held.load(group, tensors, i);
@@ -1159,8 +1292,11 @@ struct RowKernel {
   using Index = std::conditional_t<(kHeld > 0 || kLong), int, int64_t>;
   using Start = std::conditional_t<kPeeled, PeeledStart<kN>, RowStart<kN, kAligned, Index>>;
 
+  dim3 block() const { return dim3(threads); }
+
   int threads;  // of a block
   int64_t groups_per_block;
+  int blocks_per_group = 1;  // more than 1 for clusters
 };
 
 // Whether the rows can be read by vectors.
@@ -1190,8 +1326,35 @@ constexpr int kFewLanes = 8;
 // So many short rows that a warp of several is better than several warps.
 constexpr int64_t kManyRows = 2048;
 
-// The threads of a block for long rows: all that there can be.
+// So many that groups which stay have several of them.
+constexpr int64_t kStayingRows = 65536;
+
+// The threads of a block for long rows: all that there can be; and the blocks that share a longer one.
 constexpr int kLongThreads = 1024;
+constexpr int kMostBlocks = 8;
+
+// Whether the GPU has clusters; and how many blocks share a row, of so many accesses each if that suffices.
+inline bool has_clusters() {
+  return attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+}
+
+inline int blocks_of_cluster(int64_t accesses, int64_t of_block) {
+  int blocks = 2;
+  while (blocks < kMostBlocks && blocks * of_block < accesses) blocks *= 2;
+  return blocks;
+}
+
+// Whether rows are so few that blocks which take one each would leave multiprocessors with less than they can run. Of
+// more rows, blocks that write no elements read them again from a cache faster than clusters wait for each other: on an
+// H100 0.85 to 0.95 of the time.
+constexpr int64_t kBlocksOfLongRows = 4;  // of a multiprocessor
+
+inline bool are_few_for_blocks(int64_t rows) {
+  return 2 * rows <= kBlocksOfLongRows * attribute(cudaDevAttrMultiProcessorCount);
+}
+
+// The most inputs that are held and results that are summed for which such a block has registers.
+constexpr int kLightSums = 4;
 
 // A bit for each input that all rows have in common.
 template <typename Tensors>
@@ -1219,11 +1382,15 @@ template <
     typename Visit>
 Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) {
   constexpr int N = kOperandVector<typename Tensors::Element>;
+  constexpr bool kSums = kSummed != 0;
+  // Of wide elements an access has fewer, which leaves registers for more accesses beside sums.
+  constexpr int kWideHeld = kSums && N <= 4 ? 2 * kHeld : kHeld;
+  if (kSums && tensors.rows.dimensions > 1) return otherwise;
   const bool aligned = reads_vectors(tensors);
   const int64_t accesses = std::max<int64_t>(1, tensors.rows.n / N);
   const bool can_hold = tensors.parts == 1 && tensors.layout.flat && (aligned || kPeels);
   // Elements that lie apart are loaded one by one, which takes registers.
-  constexpr bool kHasRoom = kSummed != 0 || Tensors::kHeldInputs < 2;
+  constexpr bool kHasRoom = kSums || Tensors::kHeldInputs < 2;
   constexpr int kPeeled = kHasRoom ? kHeld : std::max(1, kHeld / 2);
   const int held = aligned ? kHeld : kPeeled;
   const bool is_held = can_hold && accesses <= int64_t(kThreads) * held;
@@ -1240,38 +1407,57 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
       return visit(RowKernel<BlockGroup, N, 1, true, 0, true>{threads_for(accesses, 1), 1});
     }
   }
-  if constexpr (kPeels) {  // Running totals take whole warps.
-    if (aligned && is_held && accesses <= kFewLanes * kHeld && tensors.rows.count >= kManyRows) {
+  if constexpr (kPeels && !kSums && Tensors::kLate != 0 && kHeld > 1) {
+    // Groups of short rows keep what rows have in common: else each row would load it again.
+    const bool shares = common_inputs(tensors) != 0 && tensors.rows.dimensions <= 1;
+    if (aligned && shares && accesses <= kFewLanes * kHeld / 2 && tensors.rows.count >= kStayingRows) {
       using Group = LaneGroup<kFewLanes>;
       return visit(
-          RowKernel<Group, N, kHeld, true, kSummed, false, false, kSummed != 0>{
+          RowKernel<Group, N, kHeld / 2, true, 0, true, false, true>{kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
+    }
+  }
+  if constexpr (kPeels) {  // Running totals take whole warps.
+    if (aligned && is_held && accesses <= kFewLanes * kWideHeld && tensors.rows.count >= kManyRows) {
+      using Group = LaneGroup<kFewLanes>;
+      return visit(
+          RowKernel<Group, N, kWideHeld, true, kSummed, kSums, false, kSums>{
               kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
     }
   }
-  constexpr bool kStays = kSummed != 0;
-  if (aligned && is_held && accesses <= kWarp * kHeld) {
+  if (aligned && is_held && accesses <= kWarp * kWideHeld) {
     return visit(
-        RowKernel<LaneGroup<kWarp>, N, kHeld, true, kSummed, false, false, kStays>{
+        RowKernel<LaneGroup<kWarp>, N, kWideHeld, true, kSummed, kSums, false, kSums>{
             kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
   if (aligned && is_held) {
-    return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, false, kStays>{threads, 1});
+    return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, kSums, false, kSums>{threads, 1});
   }
-  if constexpr (kThreads < kLongThreads) {
-    if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kHeld) {
-      const int most = threads_for(accesses, kHeld);
+  // Whether a block that has all registers of a multiprocessor has enough of them.
+  constexpr bool kIsLight = !kSums || Tensors::kHeldInputs + count_bits(kSummed) <= kLightSums;
+  if constexpr (kThreads < kLongThreads && kIsLight) {
+    if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kWideHeld) {
+      const int most = threads_for(accesses, kWideHeld);
       if constexpr (kSummed == 0) {
         // Such a block has a multiprocessor alone, which would load what rows have in common for each of them.
-        const bool shares = (common_inputs(tensors) & ~Tensors::kLate) != 0;
+        const bool shares = (common_inputs(tensors) & ~Tensors::kLate) != 0 && tensors.rows.dimensions <= 1;
         if (shares && tensors.rows.count > attribute(cudaDevAttrMultiProcessorCount)) {
-          return visit(RowKernel<BlockGroup, N, kHeld, true, 0, false, true, true>{most, 1});
+          return visit(RowKernel<BlockGroup, N, kHeld, true, 0, true, true, true>{most, 1});
         }
       }
-      return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, false, true>{most, 1});
+      return visit(RowKernel<BlockGroup, N, kWideHeld, true, kSummed, kSums, true, kSums>{most, 1});
     }
   }
   if constexpr (kPeels) {
-    if (is_held) return visit(RowKernel<BlockGroup, N, kPeeled, false, kSummed>{threads, 1});
+    const int blocks = blocks_of_cluster(accesses, kThreads * kWideHeld);
+    const int of_cluster = threads_for(accesses, int64_t(blocks) * kWideHeld);
+    const bool fits = of_cluster <= (kIsLight ? kLongThreads : kThreads);
+    const bool gains = kSums || Tensors::kResults > 0 || are_few_for_blocks(tensors.rows.count);
+    if (gains && aligned && can_hold && fits && tensors.rows.dimensions <= 1 && has_clusters()) {
+      return visit(RowKernel<ClusterGroup, N, kWideHeld, true, kSummed, true, kIsLight, kSums>{of_cluster, 1, blocks});
+    }
+  }
+  if constexpr (kPeels) {
+    if (is_held) return visit(RowKernel<BlockGroup, N, kPeeled, false, kSummed, kSums>{threads, 1});
   }
   if constexpr (kSummed == 0 && kPeels) {
     const bool is_int = tensors.rows.n < 1 << 30;
@@ -1281,12 +1467,25 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   return otherwise;
 }
 
-// In how many parts few long rows are computed, so that all multiprocessors have some.
-template <bool kSideBySide, typename Tensors>
-int parts_of_rows(const Tensors& tensors) {
+// Whether clusters hold long rows, of which there are enough for all multiprocessors.
+template <typename Tensors>
+bool holds_in_clusters(const Tensors& tensors) {
+  constexpr int64_t kMostAccesses = 2 * kMostBlocks * kLongThreads;
+  const bool is_short = tensors.rows.n <= kMostAccesses * kOperandVector<typename Tensors::Element>;
+  const bool is_many = tensors.rows.count * kMostBlocks >= attribute(cudaDevAttrMultiProcessorCount);
+  return is_short && is_many && reads_vectors(tensors) && tensors.rows.dimensions <= 1 && has_clusters();
+}
+
+// In how many parts few long rows are computed, so that all multiprocessors have some. kHolds: whether clusters may
+// hold rows.
+template <bool kSideBySide, bool kHolds, typename Tensors>
+int parts_of_rows(const Tensors& tensors, int reductions) {
+  // What is read once gains nothing by being held.
+  const bool is_held = kHolds && reductions + (Tensors::kResults > 0) > 1;
+  if (is_held && holds_in_clusters(tensors)) return 1;
   const bool columns = kSideBySide && are_columns(tensors);
   // Of a part, at least; and blocks of a multiprocessor.
-  const int64_t elements = columns ? 128 : 8192, resident = columns ? 8 : 4;
+  const int64_t elements = columns ? 128 : 8192, resident = columns ? 8 : kBlocksOfLongRows;
   if (!columns && tensors.rows.n < 8 * elements) return 1;
   const int64_t blocks = columns ? (tensors.rows.count + kWarp - 1) / kWarp : tensors.rows.count;
   const int64_t wanted = resident * attribute(cudaDevAttrMultiProcessorCount) / std::max<int64_t>(1, blocks);
@@ -1301,12 +1500,21 @@ bool sums_by_kernel(const Tensors& tensors) {
 }
 
 // Splits few long rows into parts. Returns the bytes that the parts leave of so many reductions.
-template <bool kSideBySide, typename Tensors>
+template <bool kSideBySide, bool kHolds = true, typename Tensors>
 int64_t split_rows(Tensors& tensors, int reductions) {
   using Number = std::conditional_t<std::is_same_v<typename Tensors::Element, double>, double, float>;
-  tensors.parts = sums_by_kernel(tensors) ? 1 : parts_of_rows<kSideBySide>(tensors);
+  tensors.parts = sums_by_kernel(tensors) ? 1 : parts_of_rows<kSideBySide, kHolds>(tensors, reductions);
   if (tensors.parts == 1) return 0;
   return reductions * tensors.rows.count * tensors.parts * static_cast<int64_t>(sizeof(PartialResult<Number>));
+}
+
+// The threads that a multiprocessor has registers for.
+template <typename Kernel, int kResidentThreads>
+constexpr int resident_threads_of() {
+  if (Kernel::kLong) return kLongThreads;
+  // A warp that holds several rows has all of their numbers too.
+  const bool is_wide = Kernel::kSummed != 0 && Kernel::kN <= 4 && Kernel::Group::kOfOneWarp;
+  return is_wide ? kResidentThreads / 4 * 3 : kResidentThreads;
 }
 
 // The launch bounds of a kernel for rows.
@@ -1318,39 +1526,51 @@ struct RowBounds {
                                   : Kernel::Group::kOfOneWarp          ? kLaneGroupThreads
                                                                        : kMostThreads;
   // Of rows that no block can hold, some blocks load while others wait for each other.
+  static constexpr int kResident = resident_threads_of<Kernel, kResidentThreads>();
   static constexpr int kBlocks = kColumns || Kernel::kLong ? kLongThreads / kThreads
                                  : Kernel::kHeld == 0      ? 1
-                                                           : kResidentThreads / kThreads;
+                                                           : kResident / kThreads;
 };
 
 // What a thread copies of each input that waits, in bytes.
 template <typename Kernel, typename Tensors>
 constexpr size_t kWaitingBytes = HeldRow<Kernel, Tensors>::Waiting::bytes(1, 1);
 
-// Chooses what the threads of a kernel keep, and what waits in shared memory, as far as that has room.
-template <typename Kernel, typename Tensors>
-void keep_inputs(const Kernel& kernel, Tensors& tensors) {
-  if constexpr (Kernel::kStays) {
-    constexpr int kReserved = 8192;  // Static shared memory of a block, and what CUDA reserves.
-    const int64_t bytes = kWaitingBytes<Kernel, Tensors> * kernel.threads;
-    int64_t room = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kReserved;
-    tensors.common = common_inputs(tensors);
-    tensors.waiting = 0;
-    for (int i = 0; i < Tensors::kInputs; ++i) {
-      if (!HeldRow<Kernel, Tensors>::is_held(i) || tensors.common >> i & 1 || room < bytes) continue;
-      tensors.waiting |= 1 << i;
-      room -= bytes;
-    }
-  }
+// The blocks that a multiprocessor has registers for.
+template <int kResidentThreads, typename Kernel>
+int64_t blocks_by_registers(const Kernel& kernel) {
+  return std::max(1, resident_threads_of<Kernel, kResidentThreads>() / kernel.threads);
 }
 
-// The dynamic shared memory of a block, in bytes.
+// The dynamic shared memory of a block, in bytes: sums over the rows, and what waits.
 template <typename Kernel, typename Tensors>
-size_t shared_bytes(const Kernel& kernel, const Tensors& tensors) {
+int64_t shared_bytes(const Kernel& kernel, const Tensors& tensors) {
+  size_t bytes = 0;
+  if constexpr (Kernel::kSummed != 0) bytes += RowSums<Kernel, Tensors>::bytes(kernel.threads, tensors.summed);
+  if constexpr (Kernel::kStays) bytes += kWaitingBytes<Kernel, Tensors> * kernel.threads * count_bits(tensors.waiting);
+  return bytes;
+}
+
+// Static shared memory of a block, and what CUDA reserves, in bytes.
+constexpr int64_t kReservedShared = 4096;
+
+// Chooses what the threads of a kernel keep, and what waits in shared memory, as far as that has room beside other
+// blocks.
+template <int kResidentThreads, typename Kernel, typename Tensors>
+void keep_inputs(const Kernel& kernel, Tensors& tensors) {
   if constexpr (Kernel::kStays) {
-    return kWaitingBytes<Kernel, Tensors> * kernel.threads * count_bits(tensors.waiting);
-  } else {
-    return 0;
+    const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+    const int64_t most = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    const int64_t room = std::min(memory / blocks_by_registers<kResidentThreads>(kernel), most) - kReservedShared;
+    tensors.common = common_inputs(tensors);
+    tensors.waiting = 0;
+#ifndef NO_WAITING
+    const int64_t bytes = kWaitingBytes<Kernel, Tensors> * kernel.threads;
+    for (int i = 0; i < Tensors::kInputs; ++i) {
+      const bool may_wait = HeldRow<Kernel, Tensors>::is_held(i) && !(tensors.common >> i & 1);
+      if (may_wait && shared_bytes(kernel, tensors) + bytes <= room) tensors.waiting |= 1 << i;
+    }
+#endif
   }
 }
 
@@ -1364,6 +1584,10 @@ void launch_row_kernel(
     const Tensors& tensors,
     const Arguments&... arguments) {
   const size_t shared = shared_bytes(row, tensors);
+  if constexpr (std::is_same_v<typename Kernel::Group, ClusterGroup>) {
+    launch(kernel, row, grid.x, shared, stream, tensors, arguments...);
+    return;
+  }
   if (allow_shared(kernel, shared) != cudaSuccess) return;
   if (tensors.totals) {
     launch_dependent(kernel, grid, dim3(row.threads), shared, stream, tensors, arguments...);
@@ -1372,16 +1596,18 @@ void launch_row_kernel(
   }
 }
 
-// The blocks of groups that stay: as many as the multiprocessors hold at once, by registers and shared memory.
+// The groups that stay, or the blocks of several: as many as the multiprocessors hold at once, by registers and shared
+// memory. Of clusters some fewer: a cluster's blocks share a part of the GPU, which may have multiprocessors left over.
 template <int kResidentThreads, typename Kernel, typename Tensors>
-int64_t staying_blocks(const Kernel& kernel, Tensors tensors) {
-  constexpr size_t kReserved = 4096;
-  keep_inputs(kernel, tensors);
+int64_t staying_blocks(const Kernel& kernel, const Tensors& given) {
+  Tensors tensors = given;
+  keep_inputs<kResidentThreads>(kernel, tensors);
   const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
-  const int64_t by_memory = memory / static_cast<int64_t>(shared_bytes(kernel, tensors) + kReserved);
-  const int64_t by_registers = Kernel::kLong ? 1 : kResidentThreads / kernel.threads;
+  const int64_t by_memory = memory / (shared_bytes(kernel, tensors) + kReservedShared);
+  const int64_t by_registers = blocks_by_registers<kResidentThreads>(kernel);
   const int64_t per_multiprocessor = std::max<int64_t>(1, std::min(by_memory, by_registers));
-  return per_multiprocessor * attribute(cudaDevAttrMultiProcessorCount);
+  const int64_t blocks = per_multiprocessor * attribute(cudaDevAttrMultiProcessorCount);
+  return kernel.blocks_per_group == 1 ? blocks : std::max<int64_t>(1, blocks * 15 / 16 / kernel.blocks_per_group);
 }
 
 // Calls launch(kernel, tensors, blocks) with a group for each row, or for each part of it: then once for each of the
@@ -1402,9 +1628,9 @@ cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
     if (tensors.rows.count == 0) return cudaSuccess;
     int64_t blocks = (tensors.rows.count + kernel.groups_per_block - 1) / kernel.groups_per_block;
     if constexpr (Kernel::kStays) blocks = std::min(blocks, staying_blocks<kResidentThreads>(kernel, tensors));
-    const dim3 grid(static_cast<unsigned>(std::min(kMost, blocks)), tensors.parts);
+    const dim3 grid(static_cast<unsigned>(std::min(kMost, blocks * kernel.blocks_per_group)), tensors.parts);
     Tensors of_pass = tensors;
-    keep_inputs(kernel, of_pass);
+    keep_inputs<kResidentThreads>(kernel, of_pass);
     for (of_pass.pass = 0; of_pass.pass <= (tensors.parts > 1 ? kReductions : 0); ++of_pass.pass) {
       launch(kernel, of_pass, grid);
       if (const cudaError_t error = cudaGetLastError()) return error;
@@ -1423,8 +1649,10 @@ template <int kSummed, int kThreads, int kHeld, int kResidentThreads, bool kPeel
 int64_t rows_of_partial_sums(const Tensors& tensors) {
   return visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, int64_t(0), [&](const auto& kernel) {
     const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
-    const bool is_block = std::is_same_v<typename std::decay_t<decltype(kernel)>::Group, BlockGroup>;
-    if (is_block && tensors.rows.count <= multiprocessors) return int64_t(0);
+    const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kReservedShared;
+    if (shared_bytes(kernel, tensors) > memory) return int64_t(0);
+    const bool is_of_block = !std::decay_t<decltype(kernel)>::Group::kOfOneWarp;
+    if (is_of_block && tensors.rows.count <= multiprocessors) return int64_t(0);
     const int64_t useful = tensors.rows.count / (kRowsPerGroup * kernel.groups_per_block);
     const int64_t most = staying_blocks<kResidentThreads>(kernel, tensors);
     const int64_t blocks = std::clamp<int64_t>(useful, 1, most);
@@ -1457,8 +1685,8 @@ cudaError_t launch_sums(const Tensors& tensors, cudaStream_t stream, const Launc
   cudaError_t error =
       visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
         Tensors kept = tensors;
-        keep_inputs(kernel, kept);
-        launch(kernel, kept, dim3(static_cast<unsigned>(blocks)));
+        keep_inputs<kResidentThreads>(kernel, kept);
+        launch(kernel, kept, dim3(static_cast<unsigned>(blocks * kernel.blocks_per_group)));
         return cudaGetLastError();
       });
   return add_all_sums(tensors, error, stream);

@@ -20,7 +20,7 @@ struct Gradient {
   int64_t partial_stride = 0;
   int64_t partial_rows = 0;
 
-  bool is_summed_by_kernel() const { return partial && !values; }
+  OPERAND_FUNCTION bool is_summed_by_kernel() const { return partial && !values; }
 };
 
 template <typename... Gradients>

@@ -77,6 +77,7 @@ class RowPipeline {
 
  private:
   __device__ Access* after(Access* stage) const {
+    if constexpr (kStages == 1) return stage;
     stage += stage_;
     return stage == begin_ + kStages * stage_ ? begin_ : stage;
   }

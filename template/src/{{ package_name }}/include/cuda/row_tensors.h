@@ -100,4 +100,6 @@ struct RowTensors {
   // each of which the next row waits in shared memory.
   int common = 0;
   int waiting = 0;
+
+  int summed = 0;  // how many results are sums over the rows, if a GPU's kernel adds them up
 };

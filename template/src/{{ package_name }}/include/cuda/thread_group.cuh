@@ -271,7 +271,7 @@ struct ClusterGroup {
   static constexpr bool kOfOneWarp = false;
   static constexpr bool kSharesBlock = false;
   static constexpr int kStep = kWarp;
-  static constexpr int kMaxWarps = 128;
+  static constexpr int kMaxWarps = 256;
 
   // A block may write to another's shared memory only once that one runs: all arrive here, and wait before they write.
   __device__ ClusterGroup() { cluster::arrive(); }

@@ -107,6 +107,15 @@ class BroadcastGradients {
     }
   }
 
+  // How many of those with a bit in `chosen` are sums over the rows.
+  int sums(unsigned chosen) const {
+    int count = 0;
+    for (size_t i = 0; i < wanted_.size(); ++i) {
+      count += (chosen >> i & 1) && wanted_[i].needed && is_vector(wanted_[i]);
+    }
+    return count;
+  }
+
   // Where the kernel writes the i-th gradient.
   template <typename T>
   Gradient<T> gradient(size_t i) const {
