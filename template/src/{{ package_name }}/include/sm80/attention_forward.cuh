@@ -149,37 +149,71 @@ struct ForwardBlock {
     }
   }
 
-  // online_softmax: P = 2^(scale (S - row max)).
+  // online_softmax: P = 2^(factor S - shift), with shift = factor * max: one multiply-add a score. The rounding of shift
+  // is an error that all weights of a row have in common, so that it cancels.
   __device__ static void online_softmax(Scores& scores, RowState& rows, float scale) {
+    float rescale_by[kHalves][2];
 #pragma unroll
     for (int i = 0; i < 2 * kHalves; ++i) {
       const int half = i / 2, j = i % 2 * 2;
-      float &old_max = rows.max[half][i % 2], &sum = rows.sum[half][i % 2];
-      float row_max = old_max;
+      float& max = rows.max[half][i % 2];
+      float row_max = max;
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
         row_max = fmaxf(row_max, fmaxf(scores[half][n][j], scores[half][n][j + 1]));
       }
       row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 1));
       row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 2));
-      // While every score is -inf, any finite number keeps the differences below from becoming NaN.
-      const float base = row_max == -INFINITY ? 0 : row_max;
-      const float rescale = exp2_fast((old_max - base) * scale);
-      old_max = row_max;
-      sum *= rescale;
+      // False while every score is -inf: the difference is NaN.
+      const bool rescales = (row_max - max) * scale > kRescaleAt;
+      rescale_by[half][i % 2] = rescales ? exp2_fast((max - row_max) * scale) : 1;
+      if (rescales) max = row_max;
+    }
+    rescale(rows, rescale_by);
+#pragma unroll
+    for (int i = 0; i < 2 * kHalves; ++i) {
+      const int half = i / 2, j = i % 2 * 2;
+      const float max = rows.max[half][i % 2], factor = factor_of(max, scale);
+      // While every score is -inf, any finite number will do.
+      const float shift = max == -INFINITY ? 0 : __fmul_rn(max, factor);
+      float tile_sum = 0;
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
-        // Subtract before scaling: the difference is exact for the row max, however large that is.
-        scores[half][n][j] = exp2_fast((scores[half][n][j] - base) * scale);
-        scores[half][n][j + 1] = exp2_fast((scores[half][n][j + 1] - base) * scale);
-        sum += scores[half][n][j] + scores[half][n][j + 1];
+        float &left = scores[half][n][j], &right = scores[half][n][j + 1];
+        left = exp2_fast(__fmaf_rn(left, factor, -shift));
+        right = exp2_fast(__fmaf_rn(right, factor, -shift));
+        tile_sum += left + right;
       }
+      float& sum = rows.sum[half][i % 2];
+      sum = __fmaf_rn(sum, rescale_by[half][i % 2], tile_sum);
+    }
+  }
+
+  // The accumulator, by which the row max is, and the row sum are rescaled once that has grown by so many powers of two
+  // (Zadouri et al., FlashAttention-4, 2026): weights stay below 2^kRescaleAt until then, and the final division makes
+  // up for it.
+  static constexpr int kRescaleAt = 8;
+  __device__ static void rescale(RowState& rows, const float (&by)[kHalves][2]) {
+    bool any = false;
 #pragma unroll
-      for (int n = 0; n < V / 8; ++n) {
-        rows.out[half][n][j] *= rescale;
-        rows.out[half][n][j + 1] *= rescale;
+    for (const auto& half : by) any = any || half[0] != 1 || half[1] != 1;
+    if (!__any_sync(0xffffffff, any)) return;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+      for (auto& block : rows.out[half]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) block[i] *= by[half][i / 2];
       }
     }
+  }
+
+  // The scale. From kLimit on, where the rounding error of shift could make weights overflow, the next power of two
+  // below it: the shift is exact then. The row max still has a weight of 1 or more; every other score, which at that
+  // magnitude is many units away, a small one.
+  __device__ static float factor_of(float max, float scale) {
+    constexpr float kLimit = 1 << 26;
+    return fabsf(max * scale) < kLimit ? scale : __uint_as_float(__float_as_uint(scale) & 0x7f800000);
   }
 
   // accumulate
