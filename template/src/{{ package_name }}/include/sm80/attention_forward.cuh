@@ -68,13 +68,11 @@ struct ForwardBlock {
   template <typename Problem, typename Sequence>
   __device__ static void load(
       const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int tile, int step) {
-    uint8_t* keys = const_cast<uint8_t*>(keys_of(shared, step));
     if constexpr (D > 128) {
-      const auto k = sequence.template key_rows<const T>(p.k, kv_head);
-      const auto v = sequence.template key_rows<const T>(p.v, kv_head);
-      load_head<kKeys, D, kThreads>(keys, k, tile * kKeys, sequence.mask().keys, p.dim / kChunk);
-      load_head<kKeys, V, kThreads>(keys + kKeysBytes, v, tile * kKeys, sequence.mask().keys, p.v.dims / kChunk);
+      load_keys(p, sequence, shared, kv_head, tile, step);
+      load_values(p, sequence, shared, kv_head, tile, step);
     } else {
+      uint8_t* keys = const_cast<uint8_t*>(keys_of(shared, step));
       // Unrolled, the two copies need more registers than a thread has, except in the code for sm_90.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ / 100 != 9
       constexpr int kUnrolled = 1;
@@ -88,6 +86,20 @@ struct ForwardBlock {
         keys += kKeysBytes;
       }
     }
+  }
+  template <typename Problem, typename Sequence>
+  __device__ static void load_keys(
+      const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int tile, int step) {
+    uint8_t* keys = const_cast<uint8_t*>(keys_of(shared, step));
+    const auto k = sequence.template key_rows<const T>(p.k, kv_head);
+    load_head<kKeys, D, kThreads>(keys, k, tile * kKeys, sequence.mask().keys, p.dim / kChunk);
+  }
+  template <typename Problem, typename Sequence>
+  __device__ static void load_values(
+      const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int tile, int step) {
+    uint8_t* values = const_cast<uint8_t*>(keys_of(shared, step)) + kKeysBytes;
+    const auto v = sequence.template key_rows<const T>(p.v, kv_head);
+    load_head<kKeys, V, kThreads>(values, v, tile * kKeys, sequence.mask().keys, value_dims<D>(p) / kChunk);
   }
 
   __device__ static void load_queries(
@@ -310,6 +322,10 @@ __device__ void compute_forward_tile(
 
   load_head<Block::kRows, D, Block::kThreads>(
       shared, sequence.template query_rows<const T>(p.q, head), first_row, sequence.mask().queries, p.dim / kChunk);
+  if constexpr (Block::kStages == 1) {
+    if (steps > 0) Block::load_keys(p, sequence, shared, kv_head, last_tile, 0);
+    cp_async_commit();
+  }
 #pragma unroll
   for (int step = 0; step < Block::kStages - 1; ++step) {
     if (step < steps) Block::load(p, sequence, shared, kv_head, last_tile - step, step);
@@ -327,11 +343,14 @@ __device__ void compute_forward_tile(
     cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
     __syncthreads();  // This iteration's tiles have arrived, and no warp reads the last one's any more.
     const int ahead = step + Block::kStages - 1;
-    if (ahead < steps) Block::load(p, sequence, shared, kv_head, last_tile - ahead, ahead);
+    if constexpr (Block::kStages == 1) {
+      Block::load_values(p, sequence, shared, kv_head, last_tile - step, step);
+    } else {
+      if (ahead < steps) Block::load(p, sequence, shared, kv_head, last_tile - ahead, ahead);
+    }
     cp_async_commit();
-    if constexpr (Block::kStages == 1) wait_for_copies();
     const auto& mask = sequence.mask();
-    if (warp_row >= mask.queries) continue;
+    if (Block::kStages > 1 && warp_row >= mask.queries) continue;
     if constexpr (Block::kQueriesInRegisters) {
       if (step == 0) {
 #pragma unroll
@@ -342,6 +361,11 @@ __device__ void compute_forward_tile(
     const int first_key = (last_tile - step) * Block::kKeys;
     typename Block::Scores scores = {};
     Block::score(scores, q, shared, keys);
+    if constexpr (Block::kStages == 1) {
+      wait_for_copies();  // This iteration's values have arrived, and no warp reads its keys any more.
+      if (step + 1 < steps) Block::load_keys(p, sequence, shared, kv_head, last_tile - step - 1, 0);
+      cp_async_commit();
+    }
     if (p.score.transforms()) Block::transform(scores, p.score);
     if (!mask.allows_all(warp_row, warp_row + Block::kWarpRows, first_key, first_key + Block::kKeys)) {
       Block::mask(scores, mask, warp_row, first_key);
