@@ -131,34 +131,27 @@ struct KeysBlock {
   // P^T or dS^T, by one warp of a pair.
   __device__ static uint8_t* ds_tile(uint8_t* shared, int step) { return shared + kDs + step % 2 * kDsBytes; }
   __device__ static void store_ds(uint8_t* tile, const Rounded& rounded) {
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-#pragma unroll
-      for (int i = 0; i < kRows / 4; ++i) {
-        *ds_pair(tile, half, i / 4 * 2 + i / 2 % 2, i % 2) = rounded[half][i / 4][i % 4];
-      }
-    }
+    store_pairs(tile, [&](int half, int n, int j) { return rounded[half][n / 2][n % 2 * 2 + j]; });
   }
-  // Where a lane's two elements of an accumulator are: of a block of 8 rows, of keys lane / 4 and lane / 4 + 8.
-  __device__ static uint32_t* ds_pair(uint8_t* tile, int half, int block, int j) {
-    const int lane = thread_index<(D <= 128)>() % kWarpSize, row = warp_row() + half * 16 + j * 8 + lane / 4;
-    return reinterpret_cast<uint32_t*>(tile + tile_offset<kKeys>(row, block) + lane % 4 * 4);
-  }
-
   // The same, of P^T times the derivative of the score's transformation.
   __device__ static void store_derived(uint8_t* tile, const Scores& weights, const Score& score, const float* lse) {
     const int lane = thread_index<(D <= 128)>() % kWarpSize;
+    store_pairs(tile, [&](int half, int n, int j) {
+      const float2 pair = reinterpret_cast<const float2*>(lse)[n * 4 + lane % 4];
+      const float first = weights[half][n][2 * j], second = weights[half][n][2 * j + 1];
+      return pack<T>(first * score.derivative_at(first, pair.x), second * score.derivative_at(second, pair.y));
+    });
+  }
+  // Stores pair(half, n, j), two elements of block n of an accumulator, of the lane's first key in it or its second.
+  template <typename Pair>
+  __device__ static void store_pairs(uint8_t* tile, const Pair& pair) {
+    const int lane = thread_index<(D <= 128)>() % kWarpSize, row = warp_row() + lane / 4;
 #pragma unroll
     for (int n = 0; n < kRows / 8; ++n) {
-      const float2 pair = reinterpret_cast<const float2*>(lse)[n * 4 + lane % 4];
+      uint8_t* const address = tile + tile_offset<kKeys>(row, n) + lane % 4 * 4;
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const float first = weights[half][n][2 * j], second = weights[half][n][2 * j + 1];
-          *ds_pair(tile, half, n, j) =
-              pack<T>(first * score.derivative_at(first, pair.x), second * score.derivative_at(second, pair.y));
-        }
+      for (int i = 0; i < 2 * kHalves; ++i) {
+        *reinterpret_cast<uint32_t*>(address + i * 8 * kSwizzleRow) = pair(i / 2, n, i % 2);
       }
     }
   }
