@@ -294,13 +294,14 @@ __device__ void iterate_over_queries(
       advance(loaded);
     }
     cp_async_commit();
+    // With one stage, grad_q's GEMM hides the wait for the copies.
+    if (kOfKeys || Block::kStages == 1) add_grad_q(step - 1);
     if constexpr (Block::kStages == 1) wait_for_copies();
     if constexpr (kOfKeys) {
-      add_grad_q(step - 1);
       Block::accumulate_keys(gradient, p, shared, step);
     } else {
       Block::accumulate_values(gradient, p, sequence.mask(), shared, first_key, tile, step);
-      add_grad_q(step - 1);
+      if (Block::kStages > 1) add_grad_q(step - 1);
     }
     last = tile;
     advance(tile);

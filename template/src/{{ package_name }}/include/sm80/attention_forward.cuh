@@ -61,7 +61,10 @@ struct ForwardBlock {
   using Scores = Accumulator<kKeys>[kHalves];
 
   __device__ static const uint8_t* keys_of(const uint8_t* shared, int step) {
-    return shared + kTileBytes<kRows, D> + step % kStages * kStageBytes;
+    int stage = step % kStages;
+    // The addresses in the only stage are the same in every iteration: registers have no room for so many.
+    if constexpr (kStages == 1) compute_again_from(stage);
+    return shared + kTileBytes<kRows, D> + stage * kStageBytes;
   }
 
   // load
@@ -91,15 +94,19 @@ struct ForwardBlock {
   __device__ static void load_keys(
       const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int tile, int step) {
     uint8_t* keys = const_cast<uint8_t*>(keys_of(shared, step));
+    unsigned thread = threadIdx.x;
+    if constexpr (kStages == 1) compute_again_from(kv_head, thread);
     const auto k = sequence.template key_rows<const T>(p.k, kv_head);
-    load_head<kKeys, D, kThreads>(keys, k, tile * kKeys, sequence.mask().keys, p.dim / kChunk);
+    load_head<kKeys, D, kThreads>(keys, k, tile * kKeys, sequence.mask().keys, p.dim / kChunk, thread);
   }
   template <typename Problem, typename Sequence>
   __device__ static void load_values(
       const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int tile, int step) {
     uint8_t* values = const_cast<uint8_t*>(keys_of(shared, step)) + kKeysBytes;
+    unsigned thread = threadIdx.x;
+    if constexpr (kStages == 1) compute_again_from(kv_head, thread);
     const auto v = sequence.template key_rows<const T>(p.v, kv_head);
-    load_head<kKeys, V, kThreads>(values, v, tile * kKeys, sequence.mask().keys, value_dims<D>(p) / kChunk);
+    load_head<kKeys, V, kThreads>(values, v, tile * kKeys, sequence.mask().keys, value_dims<D>(p) / kChunk, thread);
   }
 
   __device__ static void load_queries(
