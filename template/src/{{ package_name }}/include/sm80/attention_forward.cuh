@@ -168,8 +168,32 @@ struct ForwardBlock {
     }
   }
 
-  // online_softmax: P = 2^(factor S - shift), with shift = factor * max: one multiply-add a score. The rounding of shift
-  // is an error that all weights of a row have in common, so that it cancels.
+  // 2^(scale (S - max)), for a row's scores. While every score is -inf, any finite number does for the max.
+  struct Power {
+    float factor, shift;
+
+    __device__ Power(float max, float scale) {
+      // Where more than two blocks share the registers, a thread has none for a factor of its own: it subtracts first,
+      // which is exact for the row max, however large that is.
+      factor = kSubtractsFirst ? scale : factor_of(max, scale);
+      shift = max == -INFINITY ? 0 : kSubtractsFirst ? max : __fmul_rn(max, factor);
+    }
+    // One multiply-add. The rounding of shift is an error that all weights of a row have in common: it cancels.
+    __device__ float operator()(float score) const {
+      return exp2_fast(kSubtractsFirst ? (score - shift) * factor : __fmaf_rn(score, factor, -shift));
+    }
+
+    // The scale. From kLimit on, where the rounding error of shift could make weights overflow, the next power of two
+    // below it: the shift is exact then. The row max still has a weight of 1 or more; every other score, which at that
+    // magnitude is many units away, a small one.
+    __device__ static float factor_of(float max, float scale) {
+      constexpr float kLimit = 1 << 26;
+      return fabsf(max * scale) < kLimit ? scale : __uint_as_float(__float_as_uint(scale) & 0x7f800000);
+    }
+  };
+  static constexpr bool kSubtractsFirst = Tuned::forward_blocks > 2;
+
+  // online_softmax: S to P by the row max so far.
   __device__ static void online_softmax(Scores& scores, RowState& rows, float scale) {
     float rescale_by[kHalves][2];
 #pragma unroll
@@ -192,15 +216,13 @@ struct ForwardBlock {
 #pragma unroll
     for (int i = 0; i < 2 * kHalves; ++i) {
       const int half = i / 2, j = i % 2 * 2;
-      const float max = rows.max[half][i % 2], factor = factor_of(max, scale);
-      // While every score is -inf, any finite number will do.
-      const float shift = max == -INFINITY ? 0 : __fmul_rn(max, factor);
+      const Power power(rows.max[half][i % 2], scale);
       float tile_sum = 0;
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
         float &left = scores[half][n][j], &right = scores[half][n][j + 1];
-        left = exp2_fast(__fmaf_rn(left, factor, -shift));
-        right = exp2_fast(__fmaf_rn(right, factor, -shift));
+        left = power(left);
+        right = power(right);
         tile_sum += left + right;
       }
       float& sum = rows.sum[half][i % 2];
@@ -208,9 +230,8 @@ struct ForwardBlock {
     }
   }
 
-  // The accumulator, by which the row max is, and the row sum are rescaled once that has grown by so many powers of two
-  // (Zadouri et al., FlashAttention-4, 2026): weights stay below 2^kRescaleAt until then, and the final division makes
-  // up for it.
+  // Accumulator and row sum are rescaled once the row max has grown by so many powers of two (Zadouri et al.,
+  // FlashAttention-4, 2026): weights stay below 2^kRescaleAt until then, and the final division makes up for it.
   static constexpr int kRescaleAt = 8;
   __device__ static void rescale(RowState& rows, const float (&by)[kHalves][2]) {
     bool any = false;
@@ -225,14 +246,6 @@ struct ForwardBlock {
         for (int i = 0; i < 4; ++i) block[i] *= by[half][i / 2];
       }
     }
-  }
-
-  // The scale. From kLimit on, where the rounding error of shift could make weights overflow, the next power of two
-  // below it: the shift is exact then. The row max still has a weight of 1 or more; every other score, which at that
-  // magnitude is many units away, a small one.
-  __device__ static float factor_of(float max, float scale) {
-    constexpr float kLimit = 1 << 26;
-    return fabsf(max * scale) < kLimit ? scale : __uint_as_float(__float_as_uint(scale) & 0x7f800000);
   }
 
   // accumulate
