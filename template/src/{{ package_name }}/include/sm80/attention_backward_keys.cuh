@@ -294,14 +294,13 @@ __device__ void iterate_over_queries(
       advance(loaded);
     }
     cp_async_commit();
-    // With one stage, grad_q's GEMM hides the wait for the copies.
-    if (kOfKeys || Block::kStages == 1) add_grad_q(step - 1);
     if constexpr (Block::kStages == 1) wait_for_copies();
     if constexpr (kOfKeys) {
+      add_grad_q(step - 1);
       Block::accumulate_keys(gradient, p, shared, step);
     } else {
       Block::accumulate_values(gradient, p, sequence.mask(), shared, first_key, tile, step);
-      if (Block::kStages > 1) add_grad_q(step - 1);
+      add_grad_q(step - 1);
     }
     last = tile;
     advance(tile);
@@ -331,7 +330,7 @@ __device__ void iterate_over_queries(
 template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
-  if constexpr (!kRunsHere<Tuned>) {
+  if constexpr (!kRunsHere<Tuned> || (kComputesAgain && !kKeysFitNewer<D, Tuned>)) {
     __trap();
   } else {
     using Block = KeysBlock<T, D, V, Tuned>;

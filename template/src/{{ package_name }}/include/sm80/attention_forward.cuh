@@ -225,8 +225,7 @@ struct ForwardBlock {
         right = power(right);
         tile_sum += left + right;
       }
-      float& sum = rows.sum[half][i % 2];
-      sum = __fmaf_rn(sum, rescale_by[half][i % 2], tile_sum);
+      rows.sum[half][i % 2] += tile_sum;
     }
   }
 
@@ -240,6 +239,7 @@ struct ForwardBlock {
     if (!__any_sync(0xffffffff, any)) return;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
+      for (int i = 0; i < 2; ++i) rows.sum[half][i] *= by[half][i];
 #pragma unroll
       for (auto& block : rows.out[half]) {
 #pragma unroll

@@ -64,6 +64,11 @@ constexpr bool kIsTuring = false;
 template <int D, typename Values>
 constexpr bool kIsTuring<Turing<D, Values>> = true;
 
+// Whether backward_keys has registers for these sizes in code for 10.0 and later, where ptxas keeps more addresses: a
+// gradient of 32 keys beside S would spill.
+template <int D, typename Tuned>
+constexpr bool kKeysFitNewer = D <= 64 || Tuned::keys_of_warp == 16 || Tuned::keys_rows <= 32;
+
 // Whether kernels of these sizes are for the GPU that is compiled for. Where they are not, they are empty.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 template <typename Tuned>
@@ -101,7 +106,8 @@ auto visit_keys(Tuned values, int available, const Visit& visit) {
   if (available < kLeastSharedBytes) return visit(Turing<D, Tuned>());
   if constexpr (kKeysSharedBytes<Tuned, D, V> > kLeastSharedBytes) {
     static_assert(kKeysSharedBytes<Compact<D, Tuned>, D, V> <= kLeastSharedBytes);
-    if (available < kKeysSharedBytes<Tuned, D, V>) return visit(Compact<D, Tuned>());
+    const bool fits = kKeysFitNewer<D, Tuned> || compute_capability() < 100;
+    if (!fits || available < kKeysSharedBytes<Tuned, D, V>) return visit(Compact<D, Tuned>());
   }
   return visit(values);
 }
