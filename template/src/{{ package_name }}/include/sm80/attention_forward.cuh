@@ -1,10 +1,11 @@
 // The forward of attention, with mma.sync and cp.async (after Dao, FlashAttention-2, 2023). A block computes a tile of
 // queries: it iterates over tiles of the keys that these attend to, from the last to the first.
 //
-//   load            keys and values to a ring in shared memory, kStages - 1 iterations ahead (cp.async)
+//   load            keys and values to a ring in shared memory, kStages - 1 iterations ahead (cp.async); with one
+//                   stage, the next keys after S, and the values before it
 //   score           S = q k^T (mma.sync), then the transformation of score.h
 //   mask            in the tiles that the mask cuts
-//   online_softmax  S to P by the row max so far; when that grows, the row sum and the accumulator are rescaled
+//   online_softmax  S to P by the row max; when that has grown enough, the row sum and the accumulator are rescaled
 //   accumulate      accumulator += P v
 //   epilogue        the accumulator over the row sum, and the LSE; here the sink joins (sink.cuh)
 //
