@@ -1,19 +1,20 @@
-// grad_k, grad_v and, with atomics, grad_q. A block has a tile of keys. It iterates over the tiles of queries that attend
-// to these, for each head of the group. Half of its warps compute grad_v, the other half grad_k, of the same keys:
+// grad_k, grad_v and, with atomics, grad_q. A block has a tile of keys. It iterates over the tiles of queries that
+// attend to these, for each head of the group. Half of its warps compute grad_v, the other half grad_k, of the same
+// keys:
 //
 //   both                  load        queries, gradients, LSEs and deltas to a ring in shared memory, kStages - 1
 //                                     iterations ahead
-//   the values' warps     compute_p   P^T, from k q^T and the LSEs: to registers and, for the other warps, to shared memory
+//   the values' warps     compute_p   P^T, from k q^T and the LSEs, which they store for the other warps as well
 //                         accumulate  grad_v += P^T grad, with P^T from registers
 //                         add_grad_q  their part of the last iteration's
 //   the keys' warps       add_grad_q  theirs
 //                         compute_ds  dS^T in place of P^T, from v grad^T and the deltas
 //                         accumulate  grad_k += dS^T q, with dS^T from registers
 //
-// grad_q += dS k is divided among all warps, by rows and dimensions, and the sum over blocks is made of float32 atomics.
-// It comes an iteration late, since dS^T of all keys is complete by then: so an iteration has one barrier for all. The
-// deterministic backward leaves it out. Since a warp has one gradient to accumulate, it has registers for twice as many
-// keys as with two, and needs half as many fragments of queries and gradients.
+// grad_q += dS k is divided among all warps, by rows and dimensions, and the sum over blocks is made of float32
+// atomics. It comes an iteration late, since dS^T of all keys is complete by then: so an iteration has one barrier for
+// all. The deterministic backward leaves it out. Since a warp has one gradient to accumulate, it has registers for
+// twice as many keys as with two, and needs half as many fragments of queries and gradients.
 //
 // Beside what attention_forward.cuh asks for, a Sequence has first_tile(head, rows): the first tile of a head's queries
 // in an array of tiles of so many rows.
@@ -346,7 +347,6 @@ __device__ void backward_keys_tile(
         load_tile<Block::kKeys, D, Block::kThreads>(tile, rows[first_key], rows.stride, keys, dims / kChunk);
       }
     }
-    // Uniform in a warp, which the compiler is to know.
     if (threadIdx.x / kWarpSize < Block::kPairs) {
       iterate_over_queries<T, D, V, Tuned, false>(p, sequence, shared, kv_head, first_key);
     } else {

@@ -91,6 +91,7 @@ struct ForwardBlock {
       }
     }
   }
+  // What a single stage's copies need is computed for each of them, as in keys_of.
   template <typename Problem, typename Sequence>
   __device__ static void load_keys(
       const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int tile, int step) {

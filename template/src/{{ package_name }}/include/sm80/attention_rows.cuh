@@ -28,8 +28,7 @@ __device__ void load_head(
 }
 // The same for rows that are not a stride apart.
 template <int kRows, int D, int kThreads, typename AnyRows>
-__device__ void load_head(
-    uint8_t* tile, const AnyRows& rows, int first, int end, int chunks, unsigned = threadIdx.x) {
+__device__ void load_head(uint8_t* tile, const AnyRows& rows, int first, int end, int chunks, unsigned = threadIdx.x) {
   load_tile_of<kRows, D, kThreads>(tile, [&](int row) { return rows[first + row]; }, end - first, chunks);
 }
 

@@ -35,11 +35,10 @@ constexpr int kDsColumns = (Tuned::keys_rows + 63) / 64 * 64;
 // Shared memory of a block of backward_keys, in bytes: keys, values, the ring of queries and gradients with an LSE and
 // a delta for each row, and two tiles of dS^T.
 template <typename Tuned, int D, int V>
-constexpr int kKeysSharedBytes =
-    tile_bytes(kBackwardKeys<Tuned>, D) + tile_bytes(kBackwardKeys<Tuned>, V) +
-    Tuned::keys_stages *
-        (tile_bytes(Tuned::keys_rows, D) + tile_bytes(Tuned::keys_rows, V) + Tuned::keys_rows * 2 * 4) +
-    2 * tile_bytes(kBackwardKeys<Tuned>, kDsColumns<Tuned>);
+constexpr int kKeysSharedBytes = tile_bytes(kBackwardKeys<Tuned>, D) + tile_bytes(kBackwardKeys<Tuned>, V) +
+                                 Tuned::keys_stages * (tile_bytes(Tuned::keys_rows, D) +
+                                                       tile_bytes(Tuned::keys_rows, V) + Tuned::keys_rows * 2 * 4) +
+                                 2 * tile_bytes(kBackwardKeys<Tuned>, kDsColumns<Tuned>);
 
 // The sizes for 7.5, where a block has 64 KB of shared memory, less what varlen's and paged's kernels need beside their
 // tiles. Copies are not asynchronous there, so that a second stage of a ring would bring nothing.
