@@ -287,8 +287,8 @@ __device__ void iterate_over_queries(
   };
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
-    cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
     // This iteration's tiles have arrived, no warp reads the last one's any more, and its dS^T is complete.
+    cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
     __syncthreads();
     if (step + Block::kStages - 1 < steps) {
       Block::load(p, sequence, shared, loaded, step + Block::kStages - 1);
