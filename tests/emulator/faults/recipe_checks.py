@@ -280,7 +280,7 @@ extern "C" cudaError_t backward(
 
 def _first_export(name: str) -> str:
     """An entry with the first of its element types only."""
-    head, first, *_ = re.split(r"^(?=EXPORT\()", (ENTRIES / name).read_text(), flags=re.MULTILINE)
+    head, first, *_ = re.split(r"^(?=EXPORT\(|#if )", (ENTRIES / name).read_text(), flags=re.MULTILINE)
     return head + first
 
 

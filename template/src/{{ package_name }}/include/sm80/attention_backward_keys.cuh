@@ -57,6 +57,9 @@ struct KeysBlock {
     int head, first_row;
   };
 
+  // Of all warps. The two halves wait in different places, and __syncthreads is for threads that wait in the same one.
+  __device__ static void synchronise() { named_barrier_sync(1 + kPairs, kThreads); }
+
   __device__ static int warp() { return thread_index<(D <= 128)>() / kWarpSize; }
   // The first of the warp's keys in the tile.
   __device__ static int warp_row() { return warp() % kPairs * kWarpKeys; }
@@ -289,13 +292,16 @@ __device__ void iterate_over_queries(
   for (int step = 0; step < steps; ++step) {
     // This iteration's tiles have arrived, no warp reads the last one's any more, and its dS^T is complete.
     cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
-    __syncthreads();
+    Block::synchronise();
     if (step + Block::kStages - 1 < steps) {
       Block::load(p, sequence, shared, loaded, step + Block::kStages - 1);
       advance(loaded);
     }
     cp_async_commit();
-    if constexpr (Block::kStages == 1) wait_for_copies();
+    if constexpr (Block::kStages == 1) {
+      cp_async_wait<0>();
+      Block::synchronise();
+    }
     if constexpr (kOfKeys) {
       add_grad_q(step - 1);
       Block::accumulate_keys(gradient, p, shared, step);
@@ -306,9 +312,10 @@ __device__ void iterate_over_queries(
     last = tile;
     advance(tile);
   }
-  wait_for_copies();
+  cp_async_wait<0>();
+  Block::synchronise();
   add_grad_q(steps - 1);
-  __syncthreads();  // No warp reads the keys any more: their tile is grad_k's way out.
+  Block::synchronise();  // No warp reads the keys any more: their tile is grad_k's way out.
 
   const int rows = sequence.mask().keys - first_key;
   const auto target = sequence.template key_rows<T>(kOfKeys ? p.grad_k : p.grad_v, kv_head);
