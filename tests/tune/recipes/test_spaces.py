@@ -48,7 +48,7 @@ def test_the_gates_leave_something_on_every_chip(surveys, op):
                 for shapes, shape_class in surveys.of(op, chip, backward).classes.items()
                 if not shape_class["kept"]
             ]
-            # The gradient of keys for heads of 96 takes more shared memory than GPUs for graphics have, or has few warps.
+            # The gradient of heads of 96 takes more shared memory than GPUs for graphics have, or has few warps.
             graphics = (op, chip, backward) in {("flash_attention", chip, True) for chip in ("8.9", "12.0")}
             assert empty == (["heads of 96"] if graphics else [])
 
