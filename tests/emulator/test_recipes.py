@@ -296,8 +296,9 @@ class Attention:
     def backward(self, library, out, lse, grad, grad_lse, deterministic: bool, **gpu) -> list[torch.Tensor]:
         grads = [self.empty_like(tensor) for tensor in (self.q, self.k, self.v)]
         delta, (batch, heads, queries) = self.memory.empty(*self.rows), self.rows
-        # A tile of backward_keys has 64 rows.
-        sums = self.memory.empty(batch * heads * math.ceil(queries / 64) * 64 * self.dims).zero_()
+        # Tiles of backward_keys have 16, 32, 48 or 64 rows.
+        rows = max(math.ceil(queries / tile) * tile for tile in (16, 32, 48, 64))
+        sums = self.memory.empty(batch * heads * rows * self.dims).zero_()
         last = (delta, None if deterministic else sums)
         library(f"backward_{self.name}", *self.inputs(), out, lse, grad, grad_lse, *grads, *last, **gpu)
         return grads

@@ -70,6 +70,20 @@ def _flash_attention(compiled, reference, memory) -> None:
         recipes.close(attention.forward(compiled("flash_attention"), seed=seed)[0], expected)
 
 
+def _flash_attention_gradient(compiled, reference, memory) -> None:
+    """Of two tiles of keys and four of queries."""
+    attention = recipes.Attention(memory, 64, (1, 2, 1, 150, 100, 64), window=(60, 60))
+    leaves = [tensor.float().requires_grad_() for tensor in (attention.q, attention.k, attention.v)]
+    expected, lse = reference("flash_attention").flash_attention(*leaves, window=(60, 60), return_lse=True)
+    grad = attention.random_tensor(*expected.shape)
+    expected.backward(grad.float())
+    out, lse = memory.copy(expected.detach().half()), memory.copy(lse.detach())
+    for seed in ALL_SCHEDULES:
+        grads = attention.backward(compiled("flash_attention"), out, lse, grad, None, False, seed=seed)
+        for gradient, leaf in zip(grads, leaves, strict=True):
+            recipes.close(gradient, leaf.grad)
+
+
 def _sm90_attention_forward(compiled, reference, memory) -> None:
     for seed in ALL_SCHEDULES:
         attention = recipes.Attention(memory, 64, (1, 2, 1, 200, 300, 64), causal=True)
@@ -266,7 +280,7 @@ extern "C" cudaError_t backward(
 
 def _first_export(name: str) -> str:
     """An entry with the first of its element types only."""
-    head, first, *_ = re.split(r"^(?=EXPORT\()", (ENTRIES / name).read_text(), flags=re.MULTILINE)
+    head, first, *_ = re.split(r"^(?=EXPORT\(|#if )", (ENTRIES / name).read_text(), flags=re.MULTILINE)
     return head + first
 
 
@@ -286,6 +300,9 @@ CHECKS = {
     "linear_activation": Check("linear_activation", _checked_tiles(), _linear_activation),
     "linear_direct": Check("linear_activation", DIRECT, _direct),
     "flash_attention": Check("flash_attention", _first_export("flash_attention.cu"), _flash_attention),
+    "flash_attention_gradient": Check(
+        "flash_attention", _first_export("flash_attention.cu"), _flash_attention_gradient
+    ),
     "sm90_attention": Check("flash_attention", SM90_ATTENTION, _sm90_attention_forward),
     "sm90_ordered_gradient": Check("flash_attention", SM90_ORDERED_GRADIENT, _sm90_ordered_gradient),
     "sm90_stepped_gradient": Check("flash_attention", SM90_STEPPED_GRADIENT, _sm90_stepped_gradient),

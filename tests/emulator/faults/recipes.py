@@ -21,6 +21,11 @@ def _attention(
     return Fault(name, "flash_attention", f"../../include/{file}", kind, old, new, **options)
 
 
+def _gradient(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
+    path = "../../include/sm80/attention_backward_keys.cuh"
+    return Fault(name, "flash_attention_gradient", path, kind, old, new, **options)
+
+
 def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", file: str = "pipeline", **options) -> Fault:
     path = f"../../include/sm90/attention_forward_{file}.cuh"
     return Fault(name, "sm90_attention", path, kind, old, new, **options)
@@ -153,6 +158,14 @@ ATTENTION = [
         *("out, first_row, mask.queries,", "out, first_row, mask.queries + 1,"),
     ),
     _attention("mask_one_key_too_wide", Kind.INDEX, "right + 1;", "right + 2;", "cuda/mask.h"),
+    _gradient(
+        *("weights_of_the_pair_not_waited_for", Kind.NAMED_BARRIER),
+        *("named_barrier_sync(1 + warp() % kPairs, 2 * kWarpSize);  // The other", "//"),
+    ),
+    _gradient(
+        *("weights_in_the_tile_of_the_last_ones", Kind.STAGE),
+        *("shared + kDs + step % 2 * kDsBytes", "shared + kDs"),
+    ),
     _sm90_attention(
         *("task_not_waited_for", Kind.ASYNC_WAIT),
         "barriers.full_queries[queries.stage()].wait(queries.parity());",

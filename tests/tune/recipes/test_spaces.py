@@ -48,9 +48,9 @@ def test_the_gates_leave_something_on_every_chip(surveys, op):
                 for shapes, shape_class in surveys.of(op, chip, backward).classes.items()
                 if not shape_class["kept"]
             ]
-            # The gradient of keys for heads of 96 and 128 takes more shared memory than GPUs for graphics have.
+            # The gradient of heads of 96 takes more shared memory than GPUs for graphics have, or has few warps.
             graphics = (op, chip, backward) in {("flash_attention", chip, True) for chip in ("8.9", "12.0")}
-            assert empty == (["heads of 128", "heads of 96"] if graphics else [])
+            assert empty == (["heads of 96"] if graphics else [])
 
 
 def test_flash_attentions_space_is_large_and_the_gates_rule_much_of_it_out(surveys):

@@ -1,4 +1,4 @@
-// Converts two float32 numbers to 16-bit ones in one register, the first in the lower half.
+// Converts two float32 numbers to 16-bit ones in one register, the first in the lower half, and back.
 
 #pragma once
 
@@ -24,4 +24,19 @@ __device__ inline uint32_t pack<bfloat16>(float first, float second) {
   uint32_t bits;
   memcpy(&bits, &pair, sizeof(bits));
   return bits;
+}
+
+template <typename T>
+__device__ float2 unpack(uint32_t bits);
+
+template <>
+__device__ inline float2 unpack<float16>(uint32_t bits) {
+  __half2 pair;
+  memcpy(&pair, &bits, sizeof(bits));
+  return __half22float2(pair);
+}
+
+template <>
+__device__ inline float2 unpack<bfloat16>(uint32_t bits) {
+  return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000)};
 }

@@ -21,25 +21,29 @@
 
 namespace attention::sm80 {
 
-// acc += a b^T, for 16 rows of the tile a and kColumns rows of the tile b, over D.
-template <typename T, int D, int kRows, int kColumns>
-__device__ void multiply_transposed(Accumulator<kColumns>& acc, const uint8_t* a_tile, int row, const uint8_t* b_tile) {
+// acc += a b^T, for some rows of the tile a, 16 to each half, and kColumns rows of the tile b, over D.
+template <typename T, int D, int kRows, int kColumns, int kHalves>
+__device__ void multiply_transposed(
+    Accumulator<kColumns> (&acc)[kHalves], const uint8_t* a_tile, int row, const uint8_t* b_tile) {
   const LdmatrixLane rows = LdmatrixLane::by_columns(), columns = LdmatrixLane::by_rows();
 #pragma unroll
   for (int step = 0; step < D / 16; ++step) {
-    Fragment a, b;
-    load_rows<kRows>(a, a_tile, rows, row, step * 16);
+    Fragment a[kHalves], b;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) load_rows<kRows>(a[half], a_tile, rows, row + half * 16, step * 16);
 #pragma unroll
     for (int n = 0; n < kColumns / 16; ++n) {
       load_rows<kColumns>(b, b_tile, columns, n * 16, step * 16);
-      multiply<T>(acc[2 * n], acc[2 * n + 1], a, b);
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) multiply<T>(acc[half][2 * n], acc[half][2 * n + 1], a[half], b);
     }
   }
 }
 
-// acc += a b, for 16 rows of a in registers, and the tile b of kRows rows and D columns.
-template <typename T, int D, int kRows>
-__device__ void accumulate(Accumulator<D>& acc, const Fragment (&a)[kRows / 16], const uint8_t* tile) {
+// acc += a b, for rows of a in registers, 16 to each half, and the tile b of kRows rows and D columns.
+template <typename T, int D, int kRows, int kHalves>
+__device__ void accumulate(
+    Accumulator<D> (&acc)[kHalves], const Fragment (&a)[kHalves][kRows / 16], const uint8_t* tile) {
   const LdmatrixLane lane = LdmatrixLane::by_columns();
 #pragma unroll
   for (int step = 0; step < kRows / 16; ++step) {
@@ -47,21 +51,25 @@ __device__ void accumulate(Accumulator<D>& acc, const Fragment (&a)[kRows / 16],
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) {
       load_transposed<kRows>(b, tile, lane, step * 16, n * 16);
-      multiply<T>(acc[2 * n], acc[2 * n + 1], a[step], b);
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) multiply<T>(acc[half][2 * n], acc[half][2 * n + 1], a[half][step], b);
     }
   }
 }
 
 // An accumulator, rounded to T, as the left operand of the next GEMM.
-template <typename T, int kColumns>
-__device__ void round_to(Fragment (&a)[kColumns / 16], const Accumulator<kColumns>& acc) {
+template <typename T, int kHalves, int kSteps>
+__device__ void round_to(Fragment (&a)[kHalves][kSteps], const Accumulator<kSteps * 16> (&acc)[kHalves]) {
 #pragma unroll
-  for (int step = 0; step < kColumns / 16; ++step) {
-    const auto &left = acc[2 * step], &right = acc[2 * step + 1];
-    a[step][0] = pack<T>(left[0], left[1]);
-    a[step][1] = pack<T>(left[2], left[3]);
-    a[step][2] = pack<T>(right[0], right[1]);
-    a[step][3] = pack<T>(right[2], right[3]);
+  for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const auto &left = acc[half][2 * step], &right = acc[half][2 * step + 1];
+      a[half][step][0] = pack<T>(left[0], left[1]);
+      a[half][step][1] = pack<T>(left[2], left[3]);
+      a[half][step][2] = pack<T>(right[0], right[1]);
+      a[half][step][3] = pack<T>(right[2], right[3]);
+    }
   }
 }
 

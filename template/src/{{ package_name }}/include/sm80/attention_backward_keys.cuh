@@ -1,15 +1,20 @@
-// grad_k, grad_v and, with atomics, grad_q. A block has a tile of keys, 16 a warp. It iterates over the tiles of
-// queries that attend to these, for each head of the group:
+// grad_k, grad_v and, with atomics, grad_q. A block has a tile of keys. It iterates over the tiles of queries that
+// attend to these, for each head of the group. Half of its warps compute grad_v, the other half grad_k, of the same
+// keys:
 //
-//   load        queries, gradients, LSEs and deltas to a ring in shared memory, kStages - 1 iterations ahead
-//   compute_p   P^T, from k q^T and the LSEs
-//   accumulate  grad_v += P^T grad, with P^T from registers
-//   compute_ds  dS^T, from v grad^T and the deltas
-//   add_grad_q  grad_q += dS k: dS^T goes through shared memory, each warp multiplies it for some rows and dimensions,
-//               and the sum over blocks is made of float32 atomics. The deterministic backward leaves this out
-//   accumulate  grad_k += dS^T q, with dS^T from registers
+//   both                  load        queries, gradients, LSEs and deltas to a ring in shared memory, kStages - 1
+//                                     iterations ahead
+//   the values' warps     compute_p   P^T, from k q^T and the LSEs, which they store for the other warps as well
+//                         accumulate  grad_v += P^T grad, with P^T from registers
+//                         add_grad_q  their part of the last iteration's
+//   the keys' warps       add_grad_q  theirs
+//                         compute_ds  dS^T in place of P^T, from v grad^T and the deltas
+//                         accumulate  grad_k += dS^T q, with dS^T from registers
 //
-// Where registers hold no two gradients (kSplitsGradients), some blocks compute grad_v, and others grad_k and grad_q.
+// grad_q += dS k is divided among all warps, by rows and dimensions, and the sum over blocks is made of float32
+// atomics. It comes an iteration late, since dS^T of all keys is complete by then: so an iteration has one barrier for
+// all. The deterministic backward leaves it out. Since a warp has one gradient to accumulate, it has registers for
+// twice as many keys as with two, and needs half as many fragments of queries and gradients.
 //
 // Beside what attention_forward.cuh asks for, a Sequence has first_tile(head, rows): the first tile of a head's queries
 // in an array of tiles of so many rows.
@@ -18,34 +23,54 @@
 
 #include "attention_backward.cuh"
 #include "mask.h"
+#include "named_barrier.cuh"
 #include "score.h"
 
 namespace attention::sm80 {
 
 template <typename T, int D, int V, typename Tuned>
 struct KeysBlock {
-  static constexpr int kWarps = Tuned::keys_warps, kThreads = kWarps * kWarpSize, kKeys = kWarps * 16;
+  static constexpr int kWarps = Tuned::keys_warps, kThreads = kWarps * kWarpSize;
+  // Pairs of warps: one for the values, and one for the keys, of the same kWarpKeys keys.
+  static constexpr int kPairs = kWarps / 2, kWarpKeys = Tuned::keys_of_warp, kHalves = kWarpKeys / 16;
+  static constexpr int kKeys = kPairs * kWarpKeys;
   static constexpr int kRows = Tuned::keys_rows, kStages = Tuned::keys_stages, kWarpsByRow = Tuned::keys_warps_by_row;
   static constexpr int kKeysBytes = kTileBytes<kKeys, D>, kRowsBytes = kTileBytes<kRows, D>;
   static constexpr int kStageBytes = kRowsBytes + kTileBytes<kRows, V>;
   static constexpr int kDsBytes = kTileBytes<kKeys, kDsColumns<Tuned>>;
   static constexpr int kStatBytes = kRows * sizeof(float);
-  // Offsets in shared memory: keys, values, the ring of queries and gradients, dS^T, the ring of LSEs and deltas.
+  // Offsets in shared memory: keys, values, the ring of queries and gradients, two tiles of P^T and then dS^T, the ring
+  // of LSEs and deltas.
   static constexpr int kRing = kKeysBytes + kTileBytes<kKeys, V>, kDs = kRing + kStages * kStageBytes;
-  static constexpr int kStats = kDs + kDsBytes;
+  static constexpr int kStats = kDs + 2 * kDsBytes;
   static constexpr int kSharedBytes = kStats + kStages * 2 * kStatBytes;
   // The part of an iteration's grad_q that a warp computes.
   static constexpr int kQueryRows = kRows / kWarpsByRow, kQueryDims = D * kWarpsByRow / kWarps;
-  // In how many parts, for each of which a thread has registers beside its accumulators.
-  static constexpr int kQueryParts = kIsTuring<Tuned> && kQueryRows == 16 && D > 128 ? 2 : 1;
   static_assert(kRows % 16 == 0 && kStages >= 1 && kQueryRows % 16 == 0 && kQueryDims % 16 == 0);
+  static_assert(kWarps % 2 == 0 && kWarpKeys % 16 == 0);
   static_assert(2 * kRows <= kThreads && kSharedBytes == kKeysSharedBytes<Tuned, D, V>);
-  using Scores = Accumulator<kRows>;
+  using Scores = Accumulator<kRows>[kHalves];
+  using Rounded = Fragment[kHalves][kRows / 16];
 
   // The queries of an iteration.
   struct RowTile {
     int head, first_row;
   };
+
+  // Of all warps. The two halves wait in different places, and __syncthreads is for threads that wait in the same one.
+  __device__ static void synchronise() { named_barrier_sync(1 + kPairs, kThreads); }
+
+  __device__ static int warp() { return thread_index<(D <= 128)>() / kWarpSize; }
+  // The first of the warp's keys in the tile.
+  __device__ static int warp_row() { return warp() % kPairs * kWarpKeys; }
+
+  // What an iteration reads.
+  __device__ static const uint8_t* queries(const uint8_t* shared, int step) {
+    return shared + kRing + step % kStages * kStageBytes;
+  }
+  __device__ static const float* lses(const uint8_t* shared, int step) {
+    return reinterpret_cast<const float*>(shared + kStats + step % kStages * 2 * kStatBytes);
+  }
 
   // load
   template <typename Problem, typename Sequence>
@@ -76,79 +101,103 @@ struct KeysBlock {
     const int lane = thread_index<(D <= 128)>() % kWarpSize;
     if (score.transforms()) {
 #pragma unroll
-      for (auto& block : weights) {
+      for (auto& half : weights) {
 #pragma unroll
-        for (float& value : block) value = score.transform(value);
+        for (auto& block : half) {
+#pragma unroll
+          for (float& value : block) value = score.transform(value);
+        }
       }
     }
 #pragma unroll
     for (int n = 0; n < kRows / 8; ++n) {
       const float2 pair = reinterpret_cast<const float2*>(lse)[n * 4 + lane % 4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) weights[n][i] = weight(weights[n][i], i % 2 ? pair.y : pair.x, score.scale);
+      for (auto& half : weights) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) half[n][i] = weight(half[n][i], i % 2 ? pair.y : pair.x, score.scale);
+      }
     }
-    if (mask.allows_all(first_row, first_row + kRows, first_key, first_key + 16)) return;
+    if (mask.allows_all(first_row, first_row + kRows, first_key, first_key + kWarpKeys)) return;
     const int key = first_key + lane / 4, row = first_row + lane % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < kRows / 8; ++n) {
+    for (int half = 0; half < kHalves; ++half) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (!mask.allows(row + n * 8 + i % 2, key + i / 2 * 8)) weights[n][i] = 0;
+      for (int n = 0; n < kRows / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (!mask.allows(row + n * 8 + i % 2, key + half * 16 + i / 2 * 8)) weights[half][n][i] = 0;
+        }
       }
     }
   }
 
-  // compute_ds: in place of v grad^T.
-  __device__ static void compute_ds(
-      Scores& ds, const Scores& weights, const Score& score, const float* lse, const float* delta) {
+  // P^T or dS^T, by one warp of a pair.
+  __device__ static uint8_t* ds_tile(uint8_t* shared, int step) { return shared + kDs + step % 2 * kDsBytes; }
+  __device__ static void store_ds(uint8_t* tile, const Rounded& rounded) {
+    store_pairs(tile, [&](int half, int n, int j) { return rounded[half][n / 2][n % 2 * 2 + j]; });
+  }
+  // The same, of P^T times the derivative of the score's transformation.
+  __device__ static void store_derived(uint8_t* tile, const Scores& weights, const Score& score, const float* lse) {
     const int lane = thread_index<(D <= 128)>() % kWarpSize;
-#pragma unroll
-    for (int n = 0; n < kRows / 8; ++n) {
-      const float2 pair = reinterpret_cast<const float2*>(delta)[n * 4 + lane % 4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        ds[n][i] = weights[n][i] * (ds[n][i] - (i % 2 ? pair.y : pair.x));
-      }
-    }
-    if (!score.transforms()) return;
-#pragma unroll
-    for (int n = 0; n < kRows / 8; ++n) {
+    store_pairs(tile, [&](int half, int n, int j) {
       const float2 pair = reinterpret_cast<const float2*>(lse)[n * 4 + lane % 4];
+      const float first = weights[half][n][2 * j], second = weights[half][n][2 * j + 1];
+      return pack<T>(first * score.derivative_at(first, pair.x), second * score.derivative_at(second, pair.y));
+    });
+  }
+  // Stores pair(half, n, j), two elements of block n of an accumulator, of the lane's first key in it or its second.
+  template <typename Pair>
+  __device__ static void store_pairs(uint8_t* tile, const Pair& pair) {
+    const int lane = thread_index<(D <= 128)>() % kWarpSize, row = warp_row() + lane / 4;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        ds[n][i] *= score.derivative_at(weights[n][i], i % 2 ? pair.y : pair.x);
+    for (int n = 0; n < kRows / 8; ++n) {
+      uint8_t* const address = tile + tile_offset<kKeys>(row, n) + lane % 4 * 4;
+#pragma unroll
+      for (int i = 0; i < 2 * kHalves; ++i) {
+        *reinterpret_cast<uint32_t*>(address + i * 8 * kSwizzleRow) = pair(i / 2, n, i % 2);
       }
     }
   }
 
-  // add_grad_q
-  __device__ static void store_ds(uint8_t* shared, const Fragment (&rounded)[kRows / 16]) {
-    const unsigned thread = thread_index<(D <= 128)>();
-    const int lane = thread % kWarpSize;
+  // compute_ds: in place of v grad^T, with P^T from the tile where the other warp of the pair left it.
+  __device__ static void compute_ds(Scores& ds, const uint8_t* tile, const float* delta) {
+    const int lane = thread_index<(D <= 128)>() % kWarpSize, first_row = warp_row();
+    const LdmatrixLane rows = LdmatrixLane::by_columns();
 #pragma unroll
-    for (int i = 0; i < kRows / 4; ++i) {
-      const int n = i / 4 * 2 + i / 2 % 2, row = thread / kWarpSize * 16 + i % 2 * 8 + lane / 4;
-      uint8_t* address = shared + kDs + tile_offset<kKeys>(row, n) + lane % 4 * 4;
-      *reinterpret_cast<uint32_t*>(address) = rounded[i / 4][i % 4];
+    for (int step = 0; step < kRows / 16; ++step) {
+      const float2* pairs = reinterpret_cast<const float2*>(delta) + step * 8 + lane % 4;
+      const float2 deltas[2] = {pairs[0], pairs[4]};
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        Fragment weights;
+        load_rows<kKeys>(weights, tile, rows, first_row + half * 16, step * 16);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 p = unpack<T>(weights[i]);
+          float* const pair = &ds[half][2 * step + i / 2][i % 2 * 2];
+          pair[0] = p.x * (pair[0] - deltas[i / 2].x);
+          pair[1] = p.y * (pair[1] - deltas[i / 2].y);
+        }
+      }
     }
   }
-  template <int kPart, typename Sequence>
+
+  // add_grad_q: dS k, for some rows and dimensions.
+  template <typename Sequence>
   __device__ static void add_grad_q(
-      float* accum, const Sequence& sequence, const uint8_t* shared, const RowTile& tile) {
-    constexpr int kDims = kQueryDims / kQueryParts;
+      float* accum, const Sequence& sequence, const uint8_t* shared, const uint8_t* ds, const RowTile& tile) {
     const int warp = threadIdx.x / kWarpSize;
-    const int row = warp % kWarpsByRow * kQueryRows, dim = warp / kWarpsByRow * kQueryDims + kPart * kDims;
+    const int row = warp % kWarpsByRow * kQueryRows, dim = warp / kWarpsByRow * kQueryDims;
     const LdmatrixLane rows = LdmatrixLane::by_rows(), columns = LdmatrixLane::by_columns();
-    Accumulator<kDims> acc[kQueryRows / 16] = {};
+    Accumulator<kQueryDims> acc[kQueryRows / 16] = {};
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       Fragment a[kQueryRows / 16], b;
 #pragma unroll
-      for (int m = 0; m < kQueryRows / 16; ++m) {
-        load_transposed<kKeys>(a[m], shared + kDs, rows, step * 16, row + m * 16);
-      }
+      for (int m = 0; m < kQueryRows / 16; ++m) load_transposed<kKeys>(a[m], ds, rows, step * 16, row + m * 16);
 #pragma unroll
-      for (int n = 0; n < kDims / 16; ++n) {
+      for (int n = 0; n < kQueryDims / 16; ++n) {
         load_transposed<kKeys>(b, shared, columns, step * 16, dim + n * 16);
 #pragma unroll
         for (int m = 0; m < kQueryRows / 16; ++m) multiply<T>(acc[m][2 * n], acc[m][2 * n + 1], a[m], b);
@@ -158,41 +207,73 @@ struct KeysBlock {
     const int64_t tile_index = sequence.first_tile(tile.head, kRows) + tile.first_row / kRows;
     float* target =
         accum + tile_index * kRows * D + warp * kQueryRows * kQueryDims + thread_index<(D <= 128)>() % kWarpSize;
-    target += kPart * kQueryRows * kDims;
 #pragma unroll
-    for (int i = 0; i < kQueryRows * kDims / kWarpSize; ++i) {
-      atomicAdd(target + i * kWarpSize, acc[i / (kDims / 2)][i % (kDims / 2) / 4][i % 4]);
+    for (int i = 0; i < kQueryRows * kQueryDims / kWarpSize; ++i) {
+      atomicAdd(target + i * kWarpSize, acc[i / (kQueryDims / 2)][i % (kQueryDims / 2) / 4][i % 4]);
     }
+  }
+
+  // An iteration of the values' warps, but for grad_q.
+  template <typename Problem>
+  __device__ static void accumulate_values(
+      Accumulator<V> (&grad_v)[kHalves],
+      const Problem& p,
+      const Mask& mask,
+      uint8_t* shared,
+      int first_key,
+      const RowTile& tile,
+      int step) {
+    const uint8_t* q = queries(shared, step);
+    const float* lse = lses(shared, step);
+    Scores weights = {};
+    Rounded rounded;
+    multiply_transposed<T, D, kKeys, kRows>(weights, shared, warp_row(), q);
+    compute_p(weights, p.score, mask, lse, first_key + warp_row(), tile.first_row);
+    round_to<T>(rounded, weights);
+    if (p.score.transforms()) {
+      store_derived(ds_tile(shared, step), weights, p.score, lse);
+    } else {
+      store_ds(ds_tile(shared, step), rounded);
+    }
+    named_barrier_arrive(1 + warp() % kPairs, 2 * kWarpSize);
+    accumulate<T, V, kRows>(grad_v, rounded, q + kRowsBytes);
+  }
+
+  // One of the keys' warps.
+  template <typename Problem>
+  __device__ static void accumulate_keys(
+      Accumulator<D> (&grad_k)[kHalves], const Problem& p, uint8_t* shared, int step) {
+    const uint8_t* q = queries(shared, step);
+    Scores ds = {};
+    Rounded rounded;
+    multiply_transposed<T, V, kKeys, kRows>(ds, shared + kKeysBytes, warp_row(), q + kRowsBytes);
+    named_barrier_sync(1 + warp() % kPairs, 2 * kWarpSize);  // The other warp of the pair has stored P^T.
+    compute_ds(ds, ds_tile(shared, step), lses(shared, step) + kRows);
+    round_to<T>(rounded, ds);
+    if (p.grad_q_accum) {
+      __syncwarp();  // All lanes have read P^T.
+      store_ds(ds_tile(shared, step), rounded);
+    }
+    accumulate<T, D, kRows>(grad_k, rounded, q);
   }
 };
 
-template <typename T, int D, int V, typename Tuned, bool kGradK, bool kGradV, typename Problem, typename Sequence>
-__device__ void compute_backward_keys_tile(
+// kOfKeys: by the keys' warps; else by the values'.
+template <typename T, int D, int V, typename Tuned, bool kOfKeys, typename Problem, typename Sequence>
+__device__ void iterate_over_queries(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
   using Block = KeysBlock<T, D, V, Tuned>;
-  const int warp = threadIdx.x / kWarpSize, group = p.heads / p.kv_heads;
+  const int group = p.heads / p.kv_heads;
 
   // Iterations: the tiles of queries that attend to these keys, head by head.
   const auto first_row = [&] { return sequence.mask().first_query(first_key) / Block::kRows * Block::kRows; };
   const int end_row = sequence.mask().end_query(min(first_key + Block::kKeys, sequence.mask().keys) - 1);
   const int steps = max((end_row - first_row() + Block::kRows - 1) / Block::kRows, 0) * group;
-  typename Block::RowTile loaded{kv_head * group, first_row()}, tile = loaded;
+  typename Block::RowTile loaded{kv_head * group, first_row()}, tile = loaded, last = loaded;
   const auto advance = [&](typename Block::RowTile& rows) {
     rows.first_row += Block::kRows;
     if (rows.first_row >= end_row) rows = {rows.head + 1, first_row()};
   };
-
-  for (int i = 0; i < 2; ++i) {
-    const auto rows = sequence.template key_rows<const T>(i ? p.v : p.k, kv_head);
-    const int keys = sequence.mask().keys - first_key;
-    uint8_t* const tile = shared + i * Block::kKeysBytes;
-    if (V < D && i == 1) {
-      load_tile<Block::kKeys, V, Block::kThreads>(tile, rows[first_key], rows.stride, keys, value_dims<D>(p) / kChunk);
-    } else {
-      const int dims = i ? value_dims<D>(p) : p.dim;
-      load_tile<Block::kKeys, D, Block::kThreads>(tile, rows[first_key], rows.stride, keys, dims / kChunk);
-    }
-  }
   for (int step = 0; step < Block::kStages - 1; ++step) {
     if (step < steps) {
       Block::load(p, sequence, shared, loaded, step);
@@ -201,77 +282,83 @@ __device__ void compute_backward_keys_tile(
     cp_async_commit();
   }
 
-  Accumulator<D> grad_k = {};
-  Accumulator<V> grad_v = {};
+  Accumulator<kOfKeys ? D : V> gradient[Block::kHalves] = {};
+  const auto add_grad_q = [&](int step) {
+    if (p.grad_q_accum && step >= 0) {
+      Block::add_grad_q(p.grad_q_accum, sequence, shared, Block::ds_tile(shared, step), last);
+    }
+  };
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
+    // This iteration's tiles have arrived, no warp reads the last one's any more, and its dS^T is complete.
     cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
-    __syncthreads();  // This iteration's tiles have arrived, and no warp reads the last one's any more.
+    Block::synchronise();
     if (step + Block::kStages - 1 < steps) {
       Block::load(p, sequence, shared, loaded, step + Block::kStages - 1);
       advance(loaded);
     }
     cp_async_commit();
-    if constexpr (Block::kStages == 1) wait_for_copies();
-    const int stage = step % Block::kStages;
-    const uint8_t *q = shared + Block::kRing + stage * Block::kStageBytes, *grad = q + Block::kRowsBytes;
-    const float* lse = reinterpret_cast<const float*>(shared + Block::kStats + stage * 2 * Block::kStatBytes);
-    const float* delta = lse + Block::kRows;
-
-    const int warp_row = kComputesAgain ? thread_index<(D <= 128)>() / kWarpSize * 16 : warp * 16;
-    typename Block::Scores weights = {}, ds = {};
-    Fragment rounded[Block::kRows / 16];
-    multiply_transposed<T, D, Block::kKeys, Block::kRows>(weights, shared, warp_row, q);
-    Block::compute_p(weights, p.score, sequence.mask(), lse, first_key + warp_row, tile.first_row);
-    if constexpr (kGradK) {
-      multiply_transposed<T, V, Block::kKeys, Block::kRows>(ds, shared + Block::kKeysBytes, warp_row, grad);
+    if constexpr (Block::kStages == 1) {
+      cp_async_wait<0>();
+      Block::synchronise();
     }
-    if constexpr (kGradV) {
-      round_to<T, Block::kRows>(rounded, weights);
-      accumulate<T, V, Block::kRows>(grad_v, rounded, grad);
+    if constexpr (kOfKeys) {
+      add_grad_q(step - 1);
+      Block::accumulate_keys(gradient, p, shared, step);
+    } else {
+      Block::accumulate_values(gradient, p, sequence.mask(), shared, first_key, tile, step);
+      add_grad_q(step - 1);
     }
-    if constexpr (kGradK) {
-      Block::compute_ds(ds, weights, p.score, lse, delta);
-      round_to<T, Block::kRows>(rounded, ds);
-      if (p.grad_q_accum) {
-        Block::store_ds(shared, rounded);
-        __syncthreads();  // All of dS^T has been written.
-        Block::template add_grad_q<0>(p.grad_q_accum, sequence, shared, tile);
-        if constexpr (Block::kQueryParts == 2) {
-          Block::template add_grad_q<1>(p.grad_q_accum, sequence, shared, tile);
-        }
-      }
-      accumulate<T, D, Block::kRows>(grad_k, rounded, q);
-    }
+    last = tile;
     advance(tile);
   }
-  wait_for_copies();
+  cp_async_wait<0>();
+  Block::synchronise();
+  add_grad_q(steps - 1);
+  Block::synchronise();  // No warp reads the keys any more: their tile is grad_k's way out.
+
   const int rows = sequence.mask().keys - first_key;
-  const int warp_row = kComputesAgain ? thread_index<(D <= 128)>() / kWarpSize * 16 : warp * 16;
-  const auto target_k = sequence.template key_rows<T>(p.grad_k, kv_head);
-  const auto target_v = sequence.template key_rows<T>(p.grad_v, kv_head);
-  if constexpr (kGradK) {
-    store_gradient<D, Block::kKeys>(grad_k, p.score.scale, shared, warp_row, target_k, first_key, rows, p.dim);
-  }
-  if constexpr (kGradV) {
-    uint8_t* const tile = shared + Block::kKeysBytes;
-    store_gradient<V, Block::kKeys>(grad_v, 1, tile, warp_row, target_v, first_key, rows, value_dims<D>(p));
+  const auto target = sequence.template key_rows<T>(kOfKeys ? p.grad_k : p.grad_v, kv_head);
+  uint8_t* const way_out = shared + (kOfKeys ? 0 : Block::kKeysBytes);
+#pragma unroll
+  for (int half = 0; half < Block::kHalves; ++half) {
+    store_gradient<kOfKeys ? D : V, Block::kKeys>(
+        gradient[half],
+        kOfKeys ? p.score.scale : 1,
+        way_out,
+        Block::warp_row() + half * 16,
+        target,
+        first_key,
+        rows,
+        kOfKeys ? p.dim : value_dims<D>(p));
   }
 }
 
-// Computes the gradients of a tile of keys, from first_key on, of one head. With kSplitsGradients, a grid has two
-// blocks for each, whose blockIdx.z says which gradients are theirs.
+// Computes the gradients of a tile of keys, from first_key on, of one head.
 template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void backward_keys_tile(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
-  if constexpr (!kRunsHere<Tuned>) {
+  if constexpr (!kRunsHere<Tuned> || (kComputesAgain && !kKeysFitNewer<D, Tuned>)) {
     __trap();
-  } else if constexpr (!kSplitsGradients<D, V, Tuned>) {
-    compute_backward_keys_tile<T, D, V, Tuned, true, true>(p, sequence, shared, kv_head, first_key);
-  } else if (blockIdx.z == 0) {
-    compute_backward_keys_tile<T, D, V, Tuned, true, false>(p, sequence, shared, kv_head, first_key);
   } else {
-    compute_backward_keys_tile<T, D, V, Tuned, false, true>(p, sequence, shared, kv_head, first_key);
+    using Block = KeysBlock<T, D, V, Tuned>;
+    for (int i = 0; i < 2; ++i) {
+      const auto rows = sequence.template key_rows<const T>(i ? p.v : p.k, kv_head);
+      const int keys = sequence.mask().keys - first_key;
+      uint8_t* const tile = shared + i * Block::kKeysBytes;
+      if (V < D && i == 1) {
+        load_tile<Block::kKeys, V, Block::kThreads>(
+            tile, rows[first_key], rows.stride, keys, value_dims<D>(p) / kChunk);
+      } else {
+        const int dims = i ? value_dims<D>(p) : p.dim;
+        load_tile<Block::kKeys, D, Block::kThreads>(tile, rows[first_key], rows.stride, keys, dims / kChunk);
+      }
+    }
+    if (threadIdx.x / kWarpSize < Block::kPairs) {
+      iterate_over_queries<T, D, V, Tuned, false>(p, sequence, shared, kv_head, first_key);
+    } else {
+      iterate_over_queries<T, D, V, Tuned, true>(p, sequence, shared, kv_head, first_key);
+    }
   }
 }
 

@@ -18,7 +18,7 @@ struct QueriesBlock {
   // Offsets in shared memory: queries, gradients, the ring of keys and values.
   static constexpr int kRing = kRowsBytes + kTileBytes<kRows, V>, kStageBytes = kKeysBytes + kTileBytes<kKeys, V>;
   static constexpr int kSharedBytes = kRing + kStages * kStageBytes;
-  using Scores = Accumulator<kKeys>;
+  using Scores = Accumulator<kKeys>[1];
 
   template <typename Problem, typename Sequence>
   __device__ static void load(
@@ -42,7 +42,7 @@ struct QueriesBlock {
       int first_key) {
     if (score.transforms()) {
 #pragma unroll
-      for (auto& block : weights) {
+      for (auto& block : weights[0]) {
 #pragma unroll
         for (float& value : block) value = score.transform(value);
       }
@@ -51,14 +51,14 @@ struct QueriesBlock {
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        ds[n][i] = weight(weights[n][i], lse[i / 2], score.scale) * (ds[n][i] - delta[i / 2]);
+        ds[0][n][i] = weight(weights[0][n][i], lse[i / 2], score.scale) * (ds[0][n][i] - delta[i / 2]);
       }
     }
     if (score.transforms()) {
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) ds[n][i] *= score.derivative(weights[n][i]);
+        for (int i = 0; i < 4; ++i) ds[0][n][i] *= score.derivative(weights[0][n][i]);
       }
     }
     if (mask.allows_all(first_row, first_row + 16, first_key, first_key + kKeys)) return;
@@ -67,7 +67,7 @@ struct QueriesBlock {
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (!mask.allows(row + i / 2 * 8, key + n * 8 + i % 2)) ds[n][i] = 0;
+        if (!mask.allows(row + i / 2 * 8, key + n * 8 + i % 2)) ds[0][n][i] = 0;
       }
     }
   }
@@ -102,7 +102,7 @@ __device__ void compute_backward_queries_tile(
     delta[half] = row < rows ? p.delta[index] : 0;
   }
 
-  Accumulator<D> grad_q = {};
+  Accumulator<D> grad_q[1] = {};
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
@@ -113,17 +113,17 @@ __device__ void compute_backward_queries_tile(
     if constexpr (Block::kStages == 1) wait_for_copies();
     const uint8_t* k = shared + Block::kRing + step % Block::kStages * Block::kStageBytes;
     typename Block::Scores weights = {}, ds = {};
-    Fragment rounded[Block::kKeys / 16];
+    Fragment rounded[1][Block::kKeys / 16];
     multiply_transposed<T, D, Block::kRows, Block::kKeys>(weights, shared, warp_row, k);
     multiply_transposed<T, V, Block::kRows, Block::kKeys>(
         ds, shared + Block::kRowsBytes, warp_row, k + Block::kKeysBytes);
     Block::compute_ds(ds, weights, p.score, mask, lse, delta, first_row + warp_row, (first_tile + step) * Block::kKeys);
-    round_to<T, Block::kKeys>(rounded, ds);
+    round_to<T>(rounded, ds);
     accumulate<T, D, Block::kKeys>(grad_q, rounded, k);
   }
   wait_for_copies();
   const auto target = sequence.template query_rows<T>(p.grad_q, head);
-  store_gradient<D, Block::kRows>(grad_q, p.score.scale, shared, warp_row, target, first_row, rows, p.dim);
+  store_gradient<D, Block::kRows>(grad_q[0], p.score.scale, shared, warp_row, target, first_row, rows, p.dim);
 }
 
 // Computes the gradient of a tile of queries of one head, from first_row on.

@@ -1,10 +1,11 @@
 // The forward of attention, with mma.sync and cp.async (after Dao, FlashAttention-2, 2023). A block computes a tile of
 // queries: it iterates over tiles of the keys that these attend to, from the last to the first.
 //
-//   load            keys and values to a ring in shared memory, kStages - 1 iterations ahead (cp.async)
+//   load            keys and values to a ring in shared memory, kStages - 1 iterations ahead (cp.async); with one
+//                   stage, the next keys after S, and the values before it
 //   score           S = q k^T (mma.sync), then the transformation of score.h
 //   mask            in the tiles that the mask cuts
-//   online_softmax  S to P by the row max so far; when that grows, the row sum and the accumulator are rescaled
+//   online_softmax  S to P by the row max; when that has grown enough, the row sum and the accumulator are rescaled
 //   accumulate      accumulator += P v
 //   epilogue        the accumulator over the row sum, and the LSE; here the sink joins (sink.cuh)
 //
@@ -62,20 +63,21 @@ struct ForwardBlock {
   using Scores = Accumulator<kKeys>[kHalves];
 
   __device__ static const uint8_t* keys_of(const uint8_t* shared, int step) {
-    return shared + kTileBytes<kRows, D> + step % kStages * kStageBytes;
+    int stage = step % kStages;
+    // The addresses in the only stage are the same in every iteration: registers have no room for so many.
+    if constexpr (kStages == 1) compute_again_from(stage);
+    return shared + kTileBytes<kRows, D> + stage * kStageBytes;
   }
 
   // load
   template <typename Problem, typename Sequence>
   __device__ static void load(
       const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int tile, int step) {
-    uint8_t* keys = const_cast<uint8_t*>(keys_of(shared, step));
     if constexpr (D > 128) {
-      const auto k = sequence.template key_rows<const T>(p.k, kv_head);
-      const auto v = sequence.template key_rows<const T>(p.v, kv_head);
-      load_head<kKeys, D, kThreads>(keys, k, tile * kKeys, sequence.mask().keys, p.dim / kChunk);
-      load_head<kKeys, V, kThreads>(keys + kKeysBytes, v, tile * kKeys, sequence.mask().keys, p.v.dims / kChunk);
+      load_keys(p, sequence, shared, kv_head, tile, step);
+      load_values(p, sequence, shared, kv_head, tile, step);
     } else {
+      uint8_t* keys = const_cast<uint8_t*>(keys_of(shared, step));
       // Unrolled, the two copies need more registers than a thread has, except in the code for sm_90.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ / 100 != 9
       constexpr int kUnrolled = 1;
@@ -89,6 +91,25 @@ struct ForwardBlock {
         keys += kKeysBytes;
       }
     }
+  }
+  // What a single stage's copies need is computed for each of them, as in keys_of.
+  template <typename Problem, typename Sequence>
+  __device__ static void load_keys(
+      const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int tile, int step) {
+    uint8_t* keys = const_cast<uint8_t*>(keys_of(shared, step));
+    unsigned thread = threadIdx.x;
+    if constexpr (kStages == 1) compute_again_from(kv_head, thread);
+    const auto k = sequence.template key_rows<const T>(p.k, kv_head);
+    load_head<kKeys, D, kThreads>(keys, k, tile * kKeys, sequence.mask().keys, p.dim / kChunk, thread);
+  }
+  template <typename Problem, typename Sequence>
+  __device__ static void load_values(
+      const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int tile, int step) {
+    uint8_t* values = const_cast<uint8_t*>(keys_of(shared, step)) + kKeysBytes;
+    unsigned thread = threadIdx.x;
+    if constexpr (kStages == 1) compute_again_from(kv_head, thread);
+    const auto v = sequence.template key_rows<const T>(p.v, kv_head);
+    load_head<kKeys, V, kThreads>(values, v, tile * kKeys, sequence.mask().keys, value_dims<D>(p) / kChunk, thread);
   }
 
   __device__ static void load_queries(
@@ -150,35 +171,82 @@ struct ForwardBlock {
     }
   }
 
-  // online_softmax: P = 2^(scale (S - row max)).
+  // 2^(scale (S - max)), for a row's scores. While every score is -inf, any finite number does for the max.
+  struct Power {
+    float factor, shift;
+
+    __device__ Power(float max, float scale) {
+      // Where more than two blocks share the registers, a thread has none for a factor of its own: it subtracts first,
+      // which is exact for the row max, however large that is.
+      factor = kSubtractsFirst ? scale : factor_of(max, scale);
+      shift = max == -INFINITY ? 0 : kSubtractsFirst ? max : __fmul_rn(max, factor);
+    }
+    // One multiply-add. The rounding of shift is an error that all weights of a row have in common: it cancels.
+    __device__ float operator()(float score) const {
+      return exp2_fast(kSubtractsFirst ? (score - shift) * factor : __fmaf_rn(score, factor, -shift));
+    }
+
+    // The scale. From kLimit on, where the rounding error of shift could make weights overflow, the next power of two
+    // below it: the shift is exact then. The row max still has a weight of 1 or more; every other score, which at that
+    // magnitude is many units away, a small one.
+    __device__ static float factor_of(float max, float scale) {
+      constexpr float kLimit = 1 << 26;
+      return fabsf(max * scale) < kLimit ? scale : __uint_as_float(__float_as_uint(scale) & 0x7f800000);
+    }
+  };
+  static constexpr bool kSubtractsFirst = Tuned::forward_blocks > 2;
+
+  // online_softmax: S to P by the row max so far.
   __device__ static void online_softmax(Scores& scores, RowState& rows, float scale) {
+    float rescale_by[kHalves][2];
 #pragma unroll
     for (int i = 0; i < 2 * kHalves; ++i) {
       const int half = i / 2, j = i % 2 * 2;
-      float &old_max = rows.max[half][i % 2], &sum = rows.sum[half][i % 2];
-      float row_max = old_max;
+      float& max = rows.max[half][i % 2];
+      float row_max = max;
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
         row_max = fmaxf(row_max, fmaxf(scores[half][n][j], scores[half][n][j + 1]));
       }
       row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 1));
       row_max = fmaxf(row_max, __shfl_xor_sync(0xffffffff, row_max, 2));
-      // While every score is -inf, any finite number keeps the differences below from becoming NaN.
-      const float base = row_max == -INFINITY ? 0 : row_max;
-      const float rescale = exp2_fast((old_max - base) * scale);
-      old_max = row_max;
-      sum *= rescale;
+      // False while every score is -inf: the difference is NaN.
+      const bool rescales = (row_max - max) * scale > kRescaleAt;
+      rescale_by[half][i % 2] = rescales ? exp2_fast((max - row_max) * scale) : 1;
+      if (rescales) max = row_max;
+    }
+    rescale(rows, rescale_by);
+#pragma unroll
+    for (int i = 0; i < 2 * kHalves; ++i) {
+      const int half = i / 2, j = i % 2 * 2;
+      const Power power(rows.max[half][i % 2], scale);
+      float tile_sum = 0;
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
-        // Subtract before scaling: the difference is exact for the row max, however large that is.
-        scores[half][n][j] = exp2_fast((scores[half][n][j] - base) * scale);
-        scores[half][n][j + 1] = exp2_fast((scores[half][n][j + 1] - base) * scale);
-        sum += scores[half][n][j] + scores[half][n][j + 1];
+        float &left = scores[half][n][j], &right = scores[half][n][j + 1];
+        left = power(left);
+        right = power(right);
+        tile_sum += left + right;
       }
+      rows.sum[half][i % 2] += tile_sum;
+    }
+  }
+
+  // Accumulator and row sum are rescaled once the row max has grown by so many powers of two (Zadouri et al.,
+  // FlashAttention-4, 2026): weights stay below 2^kRescaleAt until then, and the final division makes up for it.
+  static constexpr int kRescaleAt = 8;
+  __device__ static void rescale(RowState& rows, const float (&by)[kHalves][2]) {
+    bool any = false;
 #pragma unroll
-      for (int n = 0; n < V / 8; ++n) {
-        rows.out[half][n][j] *= rescale;
-        rows.out[half][n][j + 1] *= rescale;
+    for (const auto& half : by) any = any || half[0] != 1 || half[1] != 1;
+    if (!__any_sync(0xffffffff, any)) return;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      for (int i = 0; i < 2; ++i) rows.sum[half][i] *= by[half][i];
+#pragma unroll
+      for (auto& block : rows.out[half]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) block[i] *= by[half][i / 2];
       }
     }
   }
@@ -277,6 +345,10 @@ __device__ void compute_forward_tile(
 
   load_head<Block::kRows, D, Block::kThreads>(
       shared, sequence.template query_rows<const T>(p.q, head), first_row, sequence.mask().queries, p.dim / kChunk);
+  if constexpr (Block::kStages == 1) {
+    if (steps > 0) Block::load_keys(p, sequence, shared, kv_head, last_tile, 0);
+    cp_async_commit();
+  }
 #pragma unroll
   for (int step = 0; step < Block::kStages - 1; ++step) {
     if (step < steps) Block::load(p, sequence, shared, kv_head, last_tile - step, step);
@@ -294,11 +366,14 @@ __device__ void compute_forward_tile(
     cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
     __syncthreads();  // This iteration's tiles have arrived, and no warp reads the last one's any more.
     const int ahead = step + Block::kStages - 1;
-    if (ahead < steps) Block::load(p, sequence, shared, kv_head, last_tile - ahead, ahead);
+    if constexpr (Block::kStages == 1) {
+      Block::load_values(p, sequence, shared, kv_head, last_tile - step, step);
+    } else {
+      if (ahead < steps) Block::load(p, sequence, shared, kv_head, last_tile - ahead, ahead);
+    }
     cp_async_commit();
-    if constexpr (Block::kStages == 1) wait_for_copies();
     const auto& mask = sequence.mask();
-    if (warp_row >= mask.queries) continue;
+    if (Block::kStages > 1 && warp_row >= mask.queries) continue;
     if constexpr (Block::kQueriesInRegisters) {
       if (step == 0) {
 #pragma unroll
@@ -309,6 +384,11 @@ __device__ void compute_forward_tile(
     const int first_key = (last_tile - step) * Block::kKeys;
     typename Block::Scores scores = {};
     Block::score(scores, q, shared, keys);
+    if constexpr (Block::kStages == 1) {
+      wait_for_copies();  // This iteration's values have arrived, and no warp reads its keys any more.
+      if (step + 1 < steps) Block::load_keys(p, sequence, shared, kv_head, last_tile - step - 1, 0);
+      cp_async_commit();
+    }
     if (p.score.transforms()) Block::transform(scores, p.score);
     if (!mask.allows_all(warp_row, warp_row + Block::kWarpRows, first_key, first_key + Block::kKeys)) {
       Block::mask(scores, mask, warp_row, first_key);

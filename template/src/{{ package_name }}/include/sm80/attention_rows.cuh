@@ -22,12 +22,13 @@ __device__ inline void wait_for_copies() {
 
 // Starts to copy the rows of a head from `first` on to a tile; those from `end` on become zeros.
 template <int kRows, int D, int kThreads, typename T>
-__device__ void load_head(uint8_t* tile, const Rows<T>& rows, int first, int end, int chunks) {
-  load_tile<kRows, D, kThreads>(tile, rows[first], rows.stride, end - first, chunks);
+__device__ void load_head(
+    uint8_t* tile, const Rows<T>& rows, int first, int end, int chunks, unsigned thread = threadIdx.x) {
+  load_tile<kRows, D, kThreads>(tile, rows[first], rows.stride, end - first, chunks, thread);
 }
 // The same for rows that are not a stride apart.
 template <int kRows, int D, int kThreads, typename AnyRows>
-__device__ void load_head(uint8_t* tile, const AnyRows& rows, int first, int end, int chunks) {
+__device__ void load_head(uint8_t* tile, const AnyRows& rows, int first, int end, int chunks, unsigned = threadIdx.x) {
   load_tile_of<kRows, D, kThreads>(tile, [&](int row) { return rows[first + row]; }, end - first, chunks);
 }
 

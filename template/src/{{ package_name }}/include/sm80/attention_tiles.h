@@ -24,17 +24,21 @@ constexpr int kForwardSharedBytes =
     tile_bytes(kForwardRows<Tuned>, D) +
     Tuned::forward_stages * (tile_bytes(Tuned::forward_keys, D) + tile_bytes(Tuned::forward_keys, V));
 
+// Keys of a tile of backward_keys: of a pair of warps as many as of either.
+template <typename Tuned>
+constexpr int kBackwardKeys = Tuned::keys_warps / 2 * Tuned::keys_of_warp;
+
 // The columns of backward_keys' dS^T in shared memory: whole panels of 64.
 template <typename Tuned>
 constexpr int kDsColumns = (Tuned::keys_rows + 63) / 64 * 64;
 
 // Shared memory of a block of backward_keys, in bytes: keys, values, the ring of queries and gradients with an LSE and
-// a delta for each row, and dS^T.
+// a delta for each row, and two tiles of dS^T.
 template <typename Tuned, int D, int V>
-constexpr int kKeysSharedBytes = tile_bytes(Tuned::keys_warps * 16, D) + tile_bytes(Tuned::keys_warps * 16, V) +
+constexpr int kKeysSharedBytes = tile_bytes(kBackwardKeys<Tuned>, D) + tile_bytes(kBackwardKeys<Tuned>, V) +
                                  Tuned::keys_stages * (tile_bytes(Tuned::keys_rows, D) +
                                                        tile_bytes(Tuned::keys_rows, V) + Tuned::keys_rows * 2 * 4) +
-                                 tile_bytes(Tuned::keys_warps * 16, kDsColumns<Tuned>);
+                                 2 * tile_bytes(kBackwardKeys<Tuned>, kDsColumns<Tuned>);
 
 // The sizes for 7.5, where a block has 64 KB of shared memory, less what varlen's and paged's kernels need beside their
 // tiles. Copies are not asynchronous there, so that a second stage of a ring would bring nothing.
@@ -44,10 +48,11 @@ struct Turing : Values {
   static constexpr int forward_keys = D == 64 ? 64 : D == 256 ? 16 : 32;
   static constexpr int forward_stages = 1;
   static constexpr int forward_blocks = Values::forward_blocks < 2 ? Values::forward_blocks : 2;
-  static constexpr int keys_warps = D > 128 ? 2 : 4;
-  static constexpr int keys_rows = D == 64 ? 64 : D > 128 ? 16 : 32;
+  static constexpr int keys_warps = D == 64 || D == 128 ? 8 : 4;
+  static constexpr int keys_of_warp = 16;
+  static constexpr int keys_rows = D == 64 ? 64 : D == 96 ? 32 : 16;
   static constexpr int keys_stages = 1;
-  static constexpr int keys_warps_by_row = D <= 96 ? 2 : 1;  // With D 128 and 2, registers would spill.
+  static constexpr int keys_warps_by_row = D == 64 ? 4 : D == 96 ? 2 : 1;
   static constexpr int queries_warps = D == 256 ? 2 : 4;
   static constexpr int queries_keys = D == 64 ? 64 : D == 128 ? 48 : D == 96 ? 32 : 16;
   static constexpr int queries_stages = 1;
@@ -58,10 +63,10 @@ constexpr bool kIsTuring = false;
 template <int D, typename Values>
 constexpr bool kIsTuring<Turing<D, Values>> = true;
 
-// Whether other blocks of backward_keys compute grad_v than grad_k and grad_q, at the price of a second S: a thread has
-// too few registers for the accumulators of both. On 7.5 a warp's part of grad_q is larger.
-template <int D, int V, typename Tuned>
-constexpr bool kSplitsGradients = D + V > 320 || (kIsTuring<Tuned> && D > 128);
+// Whether backward_keys has registers for these sizes in code for 10.0 and later, where ptxas keeps more addresses: a
+// gradient of 32 keys beside S would spill.
+template <int D, typename Tuned>
+constexpr bool kKeysFitNewer = D <= 64 || Tuned::keys_of_warp == 16 || Tuned::keys_rows <= 32;
 
 // Whether kernels of these sizes are for the GPU that is compiled for. Where they are not, they are empty.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
@@ -100,7 +105,8 @@ auto visit_keys(Tuned values, int available, const Visit& visit) {
   if (available < kLeastSharedBytes) return visit(Turing<D, Tuned>());
   if constexpr (kKeysSharedBytes<Tuned, D, V> > kLeastSharedBytes) {
     static_assert(kKeysSharedBytes<Compact<D, Tuned>, D, V> <= kLeastSharedBytes);
-    if (available < kKeysSharedBytes<Tuned, D, V>) return visit(Compact<D, Tuned>());
+    const bool fits = kKeysFitNewer<D, Tuned> || compute_capability() < 100;
+    if (!fits || available < kKeysSharedBytes<Tuned, D, V>) return visit(Compact<D, Tuned>());
   }
   return visit(values);
 }
