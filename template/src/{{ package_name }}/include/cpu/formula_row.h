@@ -12,10 +12,10 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "clones.h"
 #include "functions.h"
+#include "numbers.h"
 #include "pairwise.h"
 
 // What the parts of a long row leave of each of its reductions: up to four numbers, or a number and a place.
@@ -147,15 +147,15 @@ class FormulaRow {
   template <int... kOfInputs, typename F>
   auto keep(Inputs<kOfInputs...>, F term) {
     if (!partial || pass >= reductions) fill_kept<kOfInputs...>(term);
-    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.data(), begin});
+    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.numbers(), begin});
   }
 
   // The same of a term of the inputs alone: rows that have these in common have it in common.
   template <int... kOfInputs, typename F>
   auto keep_for_rows(Inputs<kOfInputs...>, F term) {
-    const bool is_kept = (elements.is_repeated(kOfInputs) && ...) && static_cast<int64_t>(kept_.size()) == n;
+    const bool is_kept = (elements.is_repeated(kOfInputs) && ...) && kept_count_ == n;
     if (!is_kept) fill_kept<kOfInputs...>(term);
-    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.data(), begin});
+    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.numbers(), begin});
   }
 
   // GPUs have no room to keep a term but in registers, where it has to be worth them.
@@ -271,6 +271,7 @@ class FormulaRow {
   void write(F f) {
     if (partial && pass < reductions) return;
     for_each_tile([&](int64_t first, int64_t count, auto... inputs) {
+      elements.prefetch(first, count);
       with_results(first, count, [&](auto... results) {
         CPU_INDEPENDENT
         for (int64_t i = 0; i < count; ++i) call(f, begin + first + i, inputs[i]..., results[i]...);
@@ -356,10 +357,11 @@ class FormulaRow {
 
   template <int... kOfInputs, typename F>
   void fill_kept(const F& term) {
-    kept_.resize(static_cast<size_t>(n));
+    Number* const row = kept_.reserve(n, Room<Number>::kRead);
+    kept_count_ = n;
     for_each_tile([&](int64_t first, int64_t count, auto... inputs) {
       const Number* const numbers[] = {inputs...};
-      Number* const kept = kept_.data() + first;
+      Number* const kept = row + first;
       CPU_INDEPENDENT
       for (int64_t i = 0; i < count; ++i) kept[i] = term(numbers[kOfInputs][i]...);
     });
@@ -476,5 +478,6 @@ class FormulaRow {
     (elements.store(kResults, first, count, results[kResults]), ...);
   }
 
-  std::vector<Number> kept_;
+  Room<Number> kept_;
+  int64_t kept_count_ = 0;
 };

@@ -18,6 +18,7 @@ Number join_lanes(Number* lanes, const Join& join) {
   if constexpr (kLanes == 1) {
     return lanes[0];
   } else {
+    CPU_ROLLED
     for (int64_t lane = 0; lane < kLanes / 2; ++lane) lanes[lane] = join(lanes[lane], lanes[lane + kLanes / 2]);
     return join_lanes<kLanes / 2>(lanes, join);
   }

@@ -45,8 +45,22 @@ class RowElements {
       inputs_[k] = elements;
       if (!is_repeated_[k] && !is_even(input)) gather(k, elements);
     }
+    const RowIndex next(rows, i + 1 < rows.count ? i + 1 : i);
+    for (int k = 0; k < kInputs; ++k) {
+      const Operand<T>& input = tensors_.inputs[k];
+      next_[k] = is_even(input) ? input.row(next) + begin : inputs_[k];
+    }
     Operand<T> layout = tensors_.layout;
     row_of_results_ = layout.row(index) - layout.data;
+  }
+
+  // Asks for the elements from `first` on of the next row, which memory sends while this row is computed.
+  void prefetch(int64_t first, int64_t count) const {
+    constexpr int64_t kLine = 64 / sizeof(T);
+    for (int k = 0; k < kInputs; ++k) {
+      if (next_[k] == inputs_[k]) continue;
+      for (int64_t i = first; i < first + count; i += kLine) __builtin_prefetch(next_[k] + i, 0, 2);
+    }
   }
 
   bool is_repeated(int k) const { return is_repeated_[k]; }
@@ -140,6 +154,7 @@ class RowElements {
   int64_t row_ = 0, begin_ = 0, n_ = 0;
   int64_t row_of_results_ = 0;  // where the elements of this row of results begin
   const T* inputs_[kInputs + 1] = {};
+  const T* next_[kInputs + 1] = {};  // of the next row
   bool is_repeated_[kInputs + 1] = {};
   Numbers<T> gathered_[kInputs + 1];
   Room<Number> rooms_[kInputs + 1], rooms_of_results_[kResults + 1];
