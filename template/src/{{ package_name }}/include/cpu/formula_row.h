@@ -274,6 +274,7 @@ class FormulaRow {
       elements.prefetch(first, count);
       with_results(first, count, [&](auto... results) {
         CPU_INDEPENDENT
+        CPU_ROLLED
         for (int64_t i = 0; i < count; ++i) call(f, begin + first + i, inputs[i]..., results[i]...);
       });
     });
@@ -426,6 +427,7 @@ class FormulaRow {
     for_each_tile([&](int64_t first, int64_t count, auto... inputs) {
       const auto term_of = [&](int64_t i) { return call(term, begin + first + i, inputs[i]...); };
       int64_t i = 0;
+      CPU_ROLLED
       for (; i + kLanes <= count; i += kLanes) {
         for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = join(lanes[lane], term_of(i + lane));
       }

@@ -39,6 +39,7 @@ class PairwiseSums {
   void add(int64_t count, const Term& term) {
     Sum sums[kSums][kLanes] = {};
     int64_t i = 0;
+    CPU_ROLLED
     for (; i + kLanes <= count; i += kLanes) {
       for (int64_t lane = 0; lane < kLanes; ++lane) {
         Sum added[kSums];

@@ -28,7 +28,10 @@ class RowElements {
   using Number = accumulate_t<T>;
   static constexpr int kInputs = Tensors::kInputs, kResults = Tensors::kResults;
 
-  explicit RowElements(const Tensors& tensors) : tensors_(tensors) {}
+  explicit RowElements(const Tensors& tensors) : tensors_(tensors) {
+    for (int k = 0; k < kInputs; ++k)
+      is_read_in_place_[k] = is_even(tensors.inputs[k]) && !is_vector(tensors.inputs[k]);
+  }
 
   // To elements begin to begin + n of row i.
   void move(int64_t i, int64_t begin, int64_t n) {
@@ -43,12 +46,12 @@ class RowElements {
       const T* const elements = input.row(index) + input.offset(rows, begin);
       is_repeated_[k] = is_as_long && elements == inputs_[k];
       inputs_[k] = elements;
-      if (!is_repeated_[k] && !is_even(input)) gather(k, elements);
+      if (!is_repeated_[k] && !is_read_in_place_[k]) gather(k, elements);
     }
     const RowIndex next(rows, i + 1 < rows.count ? i + 1 : i);
     for (int k = 0; k < kInputs; ++k) {
       const Operand<T>& input = tensors_.inputs[k];
-      next_[k] = is_even(input) ? input.row(next) + begin : inputs_[k];
+      next_[k] = is_read_in_place_[k] ? input.row(next) + begin : inputs_[k];
     }
     Operand<T> layout = tensors_.layout;
     row_of_results_ = layout.row(index) - layout.data;
@@ -67,7 +70,7 @@ class RowElements {
 
   const Number* load(int k, int64_t first, int64_t count) {
     const Operand<T>& input = tensors_.inputs[k];
-    if (!is_even(input)) return gathered_[k].data() + (is_number(input) ? 0 : first);
+    if (!is_read_in_place_[k]) return gathered_[k].data() + (is_number(input) ? 0 : first);
     const T* const elements = inputs_[k] + first;
     if constexpr (kAreNumbers) {
       return elements;
@@ -121,7 +124,14 @@ class RowElements {
   // Whether they are one number.
   bool is_number(const Operand<T>& tensor) const { return tensor.step == 0 && tensors_.rows.inner == tensors_.rows.n; }
 
-  // Copies elements that do not lie one after the other; of one number, a tile.
+  // Whether rows have elements in common that have to be converted: once for all rows, if a cache holds them.
+  bool is_vector(const Operand<T>& tensor) const {
+    constexpr int64_t kMost = 1 << 14;
+    if (kAreNumbers || tensors_.rows.n > kMost) return false;
+    return std::all_of(tensor.strides, tensor.strides + kRowDimensions, [](int64_t stride) { return stride == 0; });
+  }
+
+  // Copies elements that cannot be read where they lie; of one number, a tile.
   CPU_APART void gather(int k, const T* elements) {
     const Operand<T>& input = tensors_.inputs[k];
     if (tensors_.rows.inner == tensors_.rows.n) {
@@ -153,6 +163,7 @@ class RowElements {
   const Tensors& tensors_;
   int64_t row_ = 0, begin_ = 0, n_ = 0;
   int64_t row_of_results_ = 0;  // where the elements of this row of results begin
+  bool is_read_in_place_[kInputs + 1] = {};
   const T* inputs_[kInputs + 1] = {};
   const T* next_[kInputs + 1] = {};  // of the next row
   bool is_repeated_[kInputs + 1] = {};
