@@ -29,8 +29,9 @@ class RowElements {
   static constexpr int kInputs = Tensors::kInputs, kResults = Tensors::kResults;
 
   explicit RowElements(const Tensors& tensors) : tensors_(tensors) {
-    for (int k = 0; k < kInputs; ++k)
+    for (int k = 0; k < kInputs; ++k) {
       is_read_in_place_[k] = is_even(tensors.inputs[k]) && !is_vector(tensors.inputs[k]);
+    }
   }
 
   // To elements begin to begin + n of row i.
