@@ -3,13 +3,15 @@
     python benchmarks/from_functions.py --project DIR [--device cpu] [--samples 30] [--ops gelu_bias] [--json FILE]
     python benchmarks/from_functions.py --project DIR --fill-cache 16 [--ops gelu_bias]
     python benchmarks/from_functions.py --project DIR --device cpu --shards 8 [--fill-cache 16] [--json FILE]
+    OMP_NUM_THREADS=1 python benchmarks/from_functions.py --project DIR --device cpu --processor-time [--json FILE]
 
 DIR is stamped with an op of each function below, and built, if it is not there. This Python has torch and the lab.
 The op and torch.compile take turns in each case of the op's lab.py, forward and backward; on a GPU with a cold L2
 cache. A ratio is torch.compile's time over the op's: above 1, the op is faster. Most of a run is torch.compile's
 compiling: --fill-cache has so many processes do that and measures nothing, before a run that has the GPU to itself; the
 ops need not be built for it. On a CPU of many cores --shards measures so many ops side by side, each on cores of its
-own.
+own. On one that other programs use as well, --processor-time measures what the process uses of it, which waits for none
+of them; with one thread, since threads that wait for others use it too.
 """
 
 import argparse
@@ -22,7 +24,8 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -34,6 +37,7 @@ import torch
 import results_file
 from kernelgen.lab import statistics
 from kernelgen.protocol import OP
+from kernelgen.worker import clock
 from kernelgen.worker.environment import describe
 from kernelgen.worker.op import Op, dtype_name, load
 from project import import_package
@@ -74,9 +78,19 @@ def make(project: Path, names: list[str]) -> None:
     subprocess.run([*kernelgen, "build", "--project", project], check=True)
 
 
-def timed_case(op: Op, case: str, dtype: torch.dtype, device: str, backward: bool) -> TimedCase:
-    sizes = (op.cases if device == "cuda" else op.cpu_cases)[case]
-    timed = TimedCase(op, sizes, dtype, device, backward=backward)
+class ProcessorClock(clock.CpuClock):
+    """The time that a processor works for this process."""
+
+    def sample(self, calls: Sequence[clock.Call]) -> clock.Sample:
+        start = time.process_time_ns()
+        results = [call() for call in calls]
+        return (time.process_time_ns() - start) / 1e9 / len(calls), results
+
+
+def timed_case(op: Op, case: str, dtype: torch.dtype, options: argparse.Namespace, backward: bool) -> TimedCase:
+    sizes = (op.cases if options.device == "cuda" else op.cpu_cases)[case]
+    own_clock = ProcessorClock() if options.processor_time else None
+    timed = TimedCase(op, sizes, dtype, options.device, backward=backward, own_clock=own_clock)
     timed.functions |= {OP: op.function, COMPILED: op.peers[COMPILED]}
     return timed
 
@@ -114,7 +128,7 @@ def rows(project: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]
         for case in (case for case in cases if case in (options.cases or cases)):
             for dtype in (dtype for dtype in op.bench_dtypes if dtype_name(dtype) in options.dtypes):
                 for backward in (False, True) if op.gradient else (False,):
-                    timed = timed_case(op, case, dtype, options.device, backward)
+                    timed = timed_case(op, case, dtype, options, backward)
                     if options.compile_only:
                         timed.sample(COMPILED)
                     else:
@@ -202,8 +216,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--fill-cache", type=int, metavar="PROCESSES")
     parser.add_argument("--shards", type=int, metavar="PROCESSES", help="measure so many ops side by side, on a CPU")
+    parser.add_argument("--processor-time", action="store_true", help="of one thread, on a CPU that others use as well")
     parser.add_argument("--compile-only", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.processor_time and (options.device != "cpu" or options.shards or torch.get_num_threads() > 1):
+        parser.error("--processor-time measures one thread on a CPU: add --device cpu, and set OMP_NUM_THREADS=1.")
     # Each case is a compilation of its own, forward and backward.
     torch._dynamo.config.recompile_limit = 64
     project = options.project.resolve()

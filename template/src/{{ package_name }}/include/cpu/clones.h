@@ -25,7 +25,8 @@
 #define CPU_INDEPENDENT
 #endif
 
-// Before a loop as long as a vector register: GCC would unroll it whole, and vectorise none of what holds a choice.
+// Before a loop as long as a vector register: GCC would unroll it whole, and vectorise none of what holds a choice. And
+// before one over a tile, of which the unrolled code would be long.
 #if defined(__GNUC__) && !defined(__clang__)
 #define CPU_ROLLED _Pragma("GCC unroll 1")
 #else

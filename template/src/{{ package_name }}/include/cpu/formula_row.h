@@ -1,17 +1,21 @@
 // A row as a formula sees it: sums and maxima over its elements, and a pass that writes its results.
 // cuda/formula_row.cuh offers the same to GPUs.
+//
+// A pass goes tile by tile over all tensors at once, so that a core reads all of them at about the same time, and that
+// the numbers of elements that have to be converted stay in its first cache.
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "clones.h"
 #include "functions.h"
+#include "numbers.h"
 #include "pairwise.h"
 
 // What the parts of a long row leave of each of its reductions: up to four numbers, or a number and a place.
@@ -29,6 +33,9 @@ template <int... kNumbers>
 struct Inputs;
 template <typename Row, typename Kept>
 class KeptRow;
+
+// The elements of a tile: those of a leaf of sums.
+constexpr int64_t kRowTile = PairwiseSums<float, 1>::kLeaf;
 
 // What a row keeps of its elements, from place `begin` on.
 template <typename Number>
@@ -58,12 +65,12 @@ struct KeptNumbers {
 // each pass is a call of the formula for every part: in pass i, reduction i is computed of the part alone, those before
 // it are known of all parts, and those after it do not matter; the last pass writes the results.
 //
-// Number is the type to compute in; the row's elements are numbers already.
+// Elements are those of kInputs inputs and kResults results, as numbers of the type to compute in. load(k, first,
+// count) returns those of input k from `first` on; room(k, first, count) is where to write those of result k, and
+// store(k, first, count, numbers) follows. is_repeated(k): whether the row before has the same elements of input k.
 template <
-    typename Number_,
-    int kInputs,
+    typename Elements,
     int kNumbers,
-    int kResults,
     int kRowResults,
     int kPlaces = 0,
     int kPlaceResults = 0,
@@ -73,19 +80,18 @@ template <
     int kFlags = 0>
 class FormulaRow {
  public:
-  using Number = Number_;
+  using Number = typename Elements::Number;
   using Kept = KeptNumbers<Number>;
+
+  Elements elements;
 
   int64_t n = 0;      // elements here
   int64_t begin = 0;  // the place of the first one in the row
   int64_t total_size = 0;
   int64_t rows = 0, first_size = 0;
   int64_t own_line = 0;  // the place of the row along the dimension before the last, where rows are the last one
-  const Number* inputs[kInputs + 1];
-  bool is_repeated[kInputs + 1] = {};  // whether an input's elements are those of the last row or part
   Number numbers[kNumbers + 1];
   int64_t places[kPlaces + 1];
-  Number* results[kResults + 1];
   Number row_results[kRowResults + 1];
   int64_t place_results[kPlaceResults + 1];
   float wide_numbers[kWideNumbers + 1];
@@ -103,6 +109,9 @@ class FormulaRow {
   int64_t parts = 1, part = 0;
   int pass = 0, reductions = 0;
   std::optional<int64_t> missing;
+
+  template <typename... Arguments>
+  explicit FormulaRow(const Arguments&... of_elements) : elements(of_elements...) {}
 
   Number size() const { return static_cast<Number>(total_size); }
 
@@ -138,15 +147,15 @@ class FormulaRow {
   template <int... kOfInputs, typename F>
   auto keep(Inputs<kOfInputs...>, F term) {
     if (!partial || pass >= reductions) fill_kept<kOfInputs...>(term);
-    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.data(), begin});
+    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.numbers(), begin});
   }
 
   // The same of a term of the inputs alone: rows that have these in common have it in common.
   template <int... kOfInputs, typename F>
   auto keep_for_rows(Inputs<kOfInputs...>, F term) {
-    const bool is_kept = (is_repeated[kOfInputs] && ...) && static_cast<int64_t>(kept_.size()) == n;
+    const bool is_kept = (elements.is_repeated(kOfInputs) && ...) && kept_count_ == n;
     if (!is_kept) fill_kept<kOfInputs...>(term);
-    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.data(), begin});
+    return KeptRow<FormulaRow, Kept>(*this, Kept{kept_.numbers(), begin});
   }
 
   // GPUs have no room to keep a term but in registers, where it has to be worth them.
@@ -164,8 +173,10 @@ class FormulaRow {
   template <typename F>
   Number at(int64_t place, Number otherwise, F term) {
     const auto compute = [&] {
-      const bool is_here = place >= begin && place < begin + n;
-      return PartialResult<Number>{is_here ? call(term, place - begin) : 0};
+      PartialResult<Number> result;
+      const auto use = [&](int64_t, int64_t, auto... inputs) { result.first = call(term, place, inputs[0]...); };
+      if (place >= begin && place < begin + n) with_inputs(place - begin, 1, use);
+      return result;
     };
     const Number value = reduced(compute, join_sums).first;
     return place >= 0 && place < total_size ? value : otherwise;
@@ -173,7 +184,10 @@ class FormulaRow {
 
   template <typename F>
   Number sum(F term) {
-    const auto compute = [&] { return PartialResult<Number>{sum_of_part(term), 0, 0}; };
+    const auto compute = [&] {
+      return sums_of_part<1>(
+          [&](Number(&added)[1], int64_t place, auto... values) { added[0] = call(term, place, values...); });
+    };
     return reduced(compute, join_sums).first;
   }
 
@@ -204,7 +218,10 @@ class FormulaRow {
 
   template <typename F>
   Number max(F term) {
-    const auto compute = [&] { return PartialResult<Number>{max_of_part(term), 0, 0}; };
+    const auto compute = [&] {
+      const auto join = [](Number left, Number right) { return math::maximum(left, right); };
+      return PartialResult<Number>{joined_of_part(term, -math::kInfinity<Number>, join), 0, 0};
+    };
     const auto larger = [](PartialResult<Number>& left, const PartialResult<Number>& right) {
       left.first = math::maximum(left.first, right.first);
     };
@@ -219,17 +236,8 @@ class FormulaRow {
   template <typename F>
   Number product(F term) {
     const auto compute = [&] {
-      constexpr int64_t kLanes = 16;  // Independent products, which the compiler can keep in vector registers.
-      Number lanes[kLanes];
-      for (Number& lane : lanes) lane = 1;
-      int64_t i = 0;
-      for (; i + kLanes <= n; i += kLanes) {
-        for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] *= call(term, i + lane);
-      }
-      Number product = 1;
-      for (; i < n; ++i) product *= call(term, i);
-      for (const Number lane : lanes) product *= lane;
-      return PartialResult<Number>{product, 0, 0};
+      const auto join = [](Number left, Number right) { return left * right; };
+      return PartialResult<Number>{joined_of_part(term, Number(1), join), 0, 0};
     };
     const auto times = [](PartialResult<Number>& left, const PartialResult<Number>& right) {
       left.first *= right.first;
@@ -242,7 +250,12 @@ class FormulaRow {
   int64_t argmax(F term) {
     const auto compute = [&] {
       PartialResult<Number> largest{-math::kInfinity<Number>, 0, begin};
-      for (int64_t i = 0; i < n; ++i) keep_larger(largest, {call(term, i), 0, begin + i});
+      for_each_tile([&](int64_t first, int64_t count, auto... inputs) {
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t place = begin + first + i;
+          keep_larger(largest, {call(term, place, inputs[i]...), 0, place});
+        }
+      });
       return largest;
     };
     return reduced(compute, keep_larger).place;
@@ -255,9 +268,16 @@ class FormulaRow {
 
   // f(inputs..., results...) for each element.
   template <typename F>
-  void write(F f) const {
+  void write(F f) {
     if (partial && pass < reductions) return;
-    write(f, std::make_index_sequence<kInputs>(), std::make_index_sequence<kResults>());
+    for_each_tile([&](int64_t first, int64_t count, auto... inputs) {
+      elements.prefetch(first, count);
+      with_results(first, count, [&](auto... results) {
+        CPU_INDEPENDENT
+        CPU_ROLLED
+        for (int64_t i = 0; i < count; ++i) call(f, begin + first + i, inputs[i]..., results[i]...);
+      });
+    });
   }
 
   // f(inputs..., running, results...) for each element: `running` is the sum of term(inputs...) of the row's elements
@@ -307,13 +327,17 @@ class FormulaRow {
 
   // A running total is kept in float64: each of its roundings would be part of all that follow.
   template <bool kBack, typename Join, typename Term, typename F>
-  void run(Term& term, F& f) {
+  void run(const Term& term, const F& f) {
     double running = Join::kNone;
     if (partial) {
       PartialResult<Number>* const results_of_parts = partial + reductions * partial_stride;
       const int reduction = reductions++;
       if (reduction == pass) {
-        for (int64_t i = 0; i < n; ++i) running = Join::join(running, call(term, i));
+        for_each_tile([&](int64_t first, int64_t count, auto... inputs) {
+          for (int64_t i = 0; i < count; ++i) {
+            running = Join::join(running, call(term, begin + first + i, inputs[i]...));
+          }
+        });
         results_of_parts[part].first = static_cast<Number>(running);
       }
       if (reduction >= pass) return;
@@ -321,32 +345,27 @@ class FormulaRow {
         running = Join::join(running, results_of_parts[i].first);
       }
     }
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t k = kBack ? n - 1 - i : i;
-      running = Join::join(running, call(term, k));
-      const Number total = static_cast<Number>(running);
-      write_with(f, k, total, std::make_index_sequence<kInputs>(), std::make_index_sequence<kResults>());
-    }
-  }
-
-  template <typename F, size_t... kOperands, size_t... kOutputs>
-  void write_with(
-      F& f, int64_t i, Number total, std::index_sequence<kOperands...>, std::index_sequence<kOutputs...>) const {
-    if constexpr (
-        std::
-            is_invocable_v<F&, int64_t, decltype(inputs[kOperands][0])..., Number, decltype(results[kOutputs][0])...>) {
-      f(begin + i, inputs[kOperands][i]..., total, results[kOutputs][i]...);
-    } else {
-      f(inputs[kOperands][i]..., total, results[kOutputs][i]...);
-    }
+    for_each_tile<kBack>([&](int64_t first, int64_t count, auto... inputs) {
+      with_results(first, count, [&](auto... results) {
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t k = kBack ? count - 1 - i : i, place = begin + first + k;
+          running = Join::join(running, call(term, place, inputs[k]...));
+          call(f, place, inputs[k]..., static_cast<Number>(running), results[k]...);
+        }
+      });
+    });
   }
 
   template <int... kOfInputs, typename F>
   void fill_kept(const F& term) {
-    kept_.resize(static_cast<size_t>(n));
-    Number* const kept = kept_.data();
-    CPU_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) kept[i] = term(inputs[kOfInputs][i]...);
+    Number* const row = kept_.reserve(n, Room<Number>::kRead);
+    kept_count_ = n;
+    for_each_tile([&](int64_t first, int64_t count, auto... inputs) {
+      const Number* const numbers[] = {inputs...};
+      Number* const kept = row + first;
+      CPU_INDEPENDENT
+      for (int64_t i = 0; i < count; ++i) kept[i] = term(numbers[kOfInputs][i]...);
+    });
   }
 
   static void join_sums(PartialResult<Number>& left, const PartialResult<Number>& right) {
@@ -357,27 +376,27 @@ class FormulaRow {
   }
 
   template <int kSums, typename F>
-  PartialResult<Number> several_sums(F& term) {
-    const auto compute = [&] {
-      Number totals[kSums];
-      const auto terms = [&](int64_t i, Number(&added)[kSums]) {
-        call_sums(term, i, added, std::make_index_sequence<kSums>());
-      };
-      pairwise_sums(0, n, terms, totals);
-      PartialResult<Number> all{totals[0], totals[1]};
-      if constexpr (kSums > 2) all.third = totals[2];
-      if constexpr (kSums > 3) all.fourth = totals[3];
-      return all;
-    };
-    return reduced(compute, join_sums);
+  PartialResult<Number> several_sums(const F& term) {
+    return reduced([&] { return several_sums(term, std::make_index_sequence<kSums>()); }, join_sums);
   }
 
-  template <int kSums, typename F, size_t... kTerms>
-  void call_sums(F& term, int64_t i, Number (&added)[kSums], std::index_sequence<kTerms...>) const {
-    const auto all = [&](auto... values) -> decltype(term(values..., added[kTerms]...)) {
-      return term(values..., added[kTerms]...);
-    };
-    call(all, i);
+  template <typename F, size_t... kTerms>
+  PartialResult<Number> several_sums(const F& term, std::index_sequence<kTerms...>) {
+    return sums_of_part<sizeof...(kTerms)>([&](Number(&added)[sizeof...(kTerms)], int64_t place, auto... values) {
+      call(term, place, values..., added[kTerms]...);
+    });
+  }
+
+  // set_terms(added, place, inputs...) sets the terms of the element at a place.
+  template <int kSums, typename F>
+  PartialResult<Number> sums_of_part(const F& set_terms) {
+    PairwiseSums<Number, kSums> sums;
+    for_each_tile([&](int64_t first, int64_t count, auto... inputs) {
+      const auto terms = [&](int64_t i, Number(&added)[kSums]) { set_terms(added, begin + first + i, inputs[i]...); };
+      sums.add(count, terms);
+    });
+    const auto total = [&](int k) { return k < kSums ? sums.total(k) : Number(0); };
+    return {total(0), total(1), 0, total(2), total(3)};
   }
 
   static void keep_larger(PartialResult<Number>& left, const PartialResult<Number>& right) {
@@ -399,56 +418,68 @@ class FormulaRow {
     return joined;
   }
 
-  template <typename F>
-  Number sum_of_part(F& term) const {
-    return pairwise_sum<Number>(0, n, [&](int64_t i) { return call(term, i); });
-  }
-
-  template <typename F>
-  Number max_of_part(F& term) const {
-    constexpr int64_t kLanes = 16;  // Independent maxima, which the compiler can keep in vector registers.
+  // The terms of all elements here, joined, and `none` where there are no elements.
+  template <typename F, typename Join>
+  Number joined_of_part(const F& term, Number none, const Join& join) {
+    constexpr int64_t kLanes = 32;  // Independent results, as of sums.
     Number lanes[kLanes];
-    for (Number& lane : lanes) lane = -math::kInfinity<Number>;
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
+    std::fill_n(lanes, kLanes, none);
+    for_each_tile([&](int64_t first, int64_t count, auto... inputs) {
+      const auto term_of = [&](int64_t i) { return call(term, begin + first + i, inputs[i]...); };
+      int64_t i = 0;
       CPU_ROLLED
-      for (int64_t lane = 0; lane < kLanes; ++lane) {
-        lanes[lane] = math::maximum(lanes[lane], call(term, i + lane));
+      for (; i + kLanes <= count; i += kLanes) {
+        for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = join(lanes[lane], term_of(i + lane));
       }
+      CPU_INDEPENDENT
+      for (int64_t lane = 0; lane < count - i; ++lane) lanes[lane] = join(lanes[lane], term_of(i + lane));
+    });
+    return join_lanes<kLanes>(lanes, join);
+  }
+
+  // f(values...) of the element at a place in the row, which a formula that needs it takes first.
+  template <typename F, typename... Values>
+  static auto call(const F& f, int64_t place, Values&&... values) {
+    if constexpr (std::is_invocable_v<const F&, int64_t, Values...>) {
+      return f(place, values...);
+    } else {
+      return f(values...);
     }
-    Number largest = -math::kInfinity<Number>;
-    for (; i < n; ++i) largest = math::maximum(largest, call(term, i));
-    for (const Number lane : lanes) largest = math::maximum(largest, lane);
-    return largest;
+  }
+
+  // Calls use(first, count, inputs...) for each tile, with the numbers of each input from element `first` on.
+  template <bool kBack = false, typename F>
+  void for_each_tile(const F& use) {
+    const int64_t tiles = (n + kRowTile - 1) / kRowTile;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t first = (kBack ? tiles - 1 - tile : tile) * kRowTile;
+      with_inputs(first, std::min(kRowTile, n - first), use);
+    }
   }
 
   template <typename F>
-  auto call(F& f, int64_t i) const {
-    return call(f, i, std::make_index_sequence<kInputs>());
+  void with_inputs(int64_t first, int64_t count, const F& use) {
+    with_inputs(first, count, use, std::make_index_sequence<Elements::kInputs>());
   }
 
-  // A formula that needs an element's place in the row takes it first.
-  template <typename F, size_t... kOperands>
-  auto call(F& f, int64_t i, std::index_sequence<kOperands...>) const {
-    if constexpr (std::is_invocable_v<F&, int64_t, decltype(inputs[kOperands][0])...>) {
-      return f(begin + i, inputs[kOperands][i]...);
-    } else {
-      return f(inputs[kOperands][i]...);
-    }
+  template <typename F, size_t... kInputs>
+  void with_inputs(int64_t first, int64_t count, const F& use, std::index_sequence<kInputs...>) {
+    use(first, count, elements.load(kInputs, first, count)...);
   }
 
-  template <typename F, size_t... kOperands, size_t... kOutputs>
-  void write(F f, std::index_sequence<kOperands...>, std::index_sequence<kOutputs...>) const {
-    CPU_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) {
-      if constexpr (
-          std::is_invocable_v<F&, int64_t, decltype(inputs[kOperands][0])..., decltype(results[kOutputs][0])...>) {
-        f(begin + i, inputs[kOperands][i]..., results[kOutputs][i]...);
-      } else {
-        f(inputs[kOperands][i]..., results[kOutputs][i]...);
-      }
-    }
+  // Calls f(results...) with room for the numbers of each result, and stores them.
+  template <typename F>
+  void with_results(int64_t first, int64_t count, const F& f) {
+    with_results(first, count, f, std::make_index_sequence<Elements::kResults>());
   }
 
-  std::vector<Number> kept_;
+  template <typename F, size_t... kResults>
+  void with_results(int64_t first, int64_t count, const F& f, std::index_sequence<kResults...>) {
+    Number* const results[] = {elements.room(kResults, first, count)..., nullptr};
+    f(results[kResults]...);
+    (elements.store(kResults, first, count, results[kResults]), ...);
+  }
+
+  Room<Number> kept_;
+  int64_t kept_count_ = 0;
 };

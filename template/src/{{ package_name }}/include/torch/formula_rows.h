@@ -20,16 +20,168 @@
 // Rows of more elements are computed in parts, by several threads.
 constexpr int64_t kPartOfRow = 1 << 16;
 
+// The elements of tensors in one row, or in a part of it.
+template <typename Tensors>
+class RowElements {
+ public:
+  using T = typename Tensors::Element;
+  using Number = accumulate_t<T>;
+  static constexpr int kInputs = Tensors::kInputs, kResults = Tensors::kResults;
+
+  explicit RowElements(const Tensors& tensors) : tensors_(tensors) {
+    for (int k = 0; k < kInputs; ++k) {
+      is_read_in_place_[k] = is_even(tensors.inputs[k]) && !is_vector(tensors.inputs[k]);
+    }
+  }
+
+  // To elements begin to begin + n of row i.
+  void move(int64_t i, int64_t begin, int64_t n) {
+    const Rows& rows = tensors_.rows;
+    const RowIndex index(rows, i);
+    const bool is_as_long = n_ == n;
+    row_ = i;
+    begin_ = begin;
+    n_ = n;
+    for (int k = 0; k < kInputs; ++k) {
+      const Operand<T>& input = tensors_.inputs[k];
+      const T* const elements = input.row(index) + input.offset(rows, begin);
+      is_repeated_[k] = is_as_long && elements == inputs_[k];
+      inputs_[k] = elements;
+      if (!is_repeated_[k] && !is_read_in_place_[k]) gather(k, elements);
+    }
+    const RowIndex next(rows, i + 1 < rows.count ? i + 1 : i);
+    for (int k = 0; k < kInputs; ++k) {
+      const Operand<T>& input = tensors_.inputs[k];
+      next_[k] = is_read_in_place_[k] ? input.row(next) + begin : inputs_[k];
+    }
+    Operand<T> layout = tensors_.layout;
+    row_of_results_ = layout.row(index) - layout.data;
+  }
+
+  // Asks for the elements from `first` on of the next row, which memory sends while this row is computed.
+  void prefetch(int64_t first, int64_t count) const {
+    constexpr int64_t kLine = 64 / sizeof(T);
+    for (int k = 0; k < kInputs; ++k) {
+      if (next_[k] == inputs_[k]) continue;
+      for (int64_t i = first; i < first + count; i += kLine) __builtin_prefetch(next_[k] + i, 0, 2);
+    }
+  }
+
+  bool is_repeated(int k) const { return is_repeated_[k]; }
+
+  const Number* load(int k, int64_t first, int64_t count) {
+    const Operand<T>& input = tensors_.inputs[k];
+    if (!is_read_in_place_[k]) return gathered_[k].data() + (is_number(input) ? 0 : first);
+    const T* const elements = inputs_[k] + first;
+    if constexpr (kAreNumbers) {
+      return elements;
+    } else {
+      Number* const numbers = rooms_[k].reserve(kRowTile, Room<Number>::kRead);
+      // Short rows, and what these have in common, are converted once.
+      if (elements != converted_[k] || count != counts_[k]) {
+        convert(elements, count, numbers);
+        converted_[k] = elements;
+        counts_[k] = count;
+      }
+      return numbers;
+    }
+  }
+
+  Number* room(int k, int64_t first, int64_t count) {
+    if constexpr (kAreNumbers) {
+      T* const elements = is_even(tensors_.layout) ? row_of(k) : nullptr;
+      if (elements) return elements + begin_ + first;
+    }
+    return rooms_of_results_[k].reserve(kRowTile, Room<Number>::kWritten);
+  }
+
+  void store(int k, int64_t first, int64_t count, const Number* numbers) {
+    if constexpr (Tensors::kCodes != 0) {
+      if (Tensors::kCodes >> k & 1) {
+        const auto code_of = [](Number number) { return static_cast<uint8_t>(static_cast<int>(number)); };
+        return store_row(tensors_.codes[k] + row_of_results_, first, count, numbers, code_of);
+      }
+    }
+    if constexpr (Tensors::kWide != 0) {
+      if (Tensors::kWide >> k & 1) {
+        const auto wide_of = [](Number number) { return static_cast<float>(number); };
+        return store_row(tensors_.wide_rows[k] + row_of_results_, first, count, numbers, wide_of);
+      }
+    }
+    const Gradient<T>& result = tensors_.results[k];
+    if (result.partial) return add_to_block(result, tensors_.rows, row_, begin_ + first, numbers, count);
+    T* const elements = row_of(k);
+    if (!elements) return;
+    if (!is_even(tensors_.layout)) {
+      return store_row(elements, first, count, numbers, [](Number number) { return static_cast<T>(number); });
+    }
+    if constexpr (!kAreNumbers) convert(numbers, count, elements + begin_ + first);
+  }
+
+ private:
+  // Whether a row's elements lie one after the other.
+  bool is_even(const Operand<T>& tensor) const { return tensor.step == 1 && tensors_.rows.inner == tensors_.rows.n; }
+
+  // Whether they are one number.
+  bool is_number(const Operand<T>& tensor) const { return tensor.step == 0 && tensors_.rows.inner == tensors_.rows.n; }
+
+  // Whether rows have elements in common that have to be converted: once for all rows, if a cache holds them.
+  bool is_vector(const Operand<T>& tensor) const {
+    constexpr int64_t kMost = 1 << 14;
+    if (kAreNumbers || tensors_.rows.n > kMost) return false;
+    return std::all_of(tensor.strides, tensor.strides + kRowDimensions, [](int64_t stride) { return stride == 0; });
+  }
+
+  // Copies elements that cannot be read where they lie; of one number, a tile.
+  CPU_APART void gather(int k, const T* elements) {
+    const Operand<T>& input = tensors_.inputs[k];
+    if (tensors_.rows.inner == tensors_.rows.n) {
+      gathered_[k].load(elements, input.step, is_number(input) ? std::min(n_, kRowTile) : n_);
+    } else {
+      // Parts of a row with two dimensions have whole inner ones, or lie in one.
+      gathered_[k].load_parts(elements, input.step, std::min(n_, tensors_.rows.inner), input.outer_step, n_);
+    }
+  }
+
+  // This row of result k; null: not wanted.
+  T* row_of(int k) const {
+    T* const values = tensors_.results[k].values;
+    const int64_t joined = Tensors::kJoined >> k & 1 ? tensors_.joined[k] : 1;
+    return values ? values + row_of_results_ * joined : nullptr;
+  }
+
+  // converted(number) of each of the elements from `first` on of a row of results.
+  template <typename To, typename Convert>
+  CPU_APART void store_row(
+      To* row, int64_t first, int64_t count, const Number* numbers, const Convert& converted) const {
+    for (int64_t i = 0; i < count; ++i) {
+      row[tensors_.layout.offset(tensors_.rows, begin_ + first + i)] = converted(numbers[i]);
+    }
+  }
+
+  static constexpr bool kAreNumbers = std::is_same_v<T, Number>;
+
+  const Tensors& tensors_;
+  int64_t row_ = 0, begin_ = 0, n_ = 0;
+  int64_t row_of_results_ = 0;  // where the elements of this row of results begin
+  bool is_read_in_place_[kInputs + 1] = {};
+  const T* inputs_[kInputs + 1] = {};
+  const T* next_[kInputs + 1] = {};  // of the next row
+  bool is_repeated_[kInputs + 1] = {};
+  Numbers<T> gathered_[kInputs + 1];
+  Room<Number> rooms_[kInputs + 1], rooms_of_results_[kResults + 1];
+  const T* converted_[kInputs + 1] = {};  // what the rooms hold
+  int64_t counts_[kInputs + 1] = {};
+};
+
 // The FormulaRow of a row, or of a part of it.
 template <typename Tensors>
 class RowOnCpu {
  public:
   using T = typename Tensors::Element;
   using Row = FormulaRow<
-      accumulate_t<T>,
-      Tensors::kInputs,
+      RowElements<Tensors>,
       Tensors::kNumbers,
-      Tensors::kResults,
       Tensors::kRowResults,
       Tensors::kPlaces,
       Tensors::kPlaceResults,
@@ -42,7 +194,7 @@ class RowOnCpu {
 
   Row row;
 
-  explicit RowOnCpu(const Tensors& tensors) : tensors_(tensors) {
+  explicit RowOnCpu(const Tensors& tensors) : row(tensors), tensors_(tensors) {
     row.rows = tensors.rows.count;
     row.total_size = tensors.rows.n;
     row.first_size = tensors.rows.batch;
@@ -55,54 +207,14 @@ class RowOnCpu {
 
   // Elements begin to begin + n of row i.
   void load(int64_t i, int64_t begin, int64_t n) {
-    const Rows& rows = tensors_.rows;
-    number_ = i;
-    index_ = RowIndex(rows, i);
-    const bool is_as_long = row.n == n;
+    row.elements.move(i, begin, n);
     row.begin = begin;
     row.n = n;
-    row.own_line = i % rows.lines;
-    for (int k = 0; k < Tensors::kInputs; ++k) {
-      const Operand<T>& input = tensors_.inputs[k];
-      const T* const elements = input.row(index_) + input.offset(rows, begin);
-      // Those of a weight that all rows have in common are numbers already.
-      row.is_repeated[k] = is_as_long && elements == loaded_[k];
-      if (row.is_repeated[k]) continue;
-      loaded_[k] = elements;
-      row.inputs[k] = rows.inner == rows.n ? inputs_[k].load(elements, input.step, n)
-                                           : inputs_[k].load_parts(elements, input.step, inner(n), input.outer_step, n);
-    }
+    row.own_line = i % tensors_.rows.lines;
     for (int k = 0; k < Tensors::kNumbers; ++k) row.numbers[k] = static_cast<accumulate_t<T>>(tensors_.numbers[k][i]);
     for (int k = 0; k < Tensors::kPlaces; ++k) row.places[k] = tensors_.places[k][i];
     for (int k = 0; k < Tensors::kFlags; ++k) row.flags[k] = tensors_.flags[k][i];
     for (int k = 0; k < Tensors::kWideNumbers; ++k) row.wide_numbers[k] = tensors_.wide_numbers[k][i];
-    for (int k = 0; k < Tensors::kResults; ++k) {
-      row.results[k] = results_[k].room(is_dense() ? result(k) : nullptr, n);
-    }
-  }
-
-  void store() {
-    for (int k = 0; k < Tensors::kResults; ++k) {
-      if constexpr (Tensors::kCodes != 0) {
-        if (Tensors::kCodes >> k & 1) {
-          store_codes(k);
-          continue;
-        }
-      }
-      if constexpr (Tensors::kWide != 0) {
-        if (Tensors::kWide >> k & 1) {
-          store_wide(k);
-          continue;
-        }
-      }
-      if (tensors_.results[k].partial) {
-        add_to_block(tensors_.results[k], tensors_.rows, number_, row.begin, row.results[k], row.n);
-      } else if (is_dense()) {
-        results_[k].store(result(k), row.n);
-      } else {
-        results_[k].store_parts(result(k), tensors_.layout.step, inner(row.n), tensors_.layout.outer_step, row.n);
-      }
-    }
   }
 
   void store_numbers(int64_t i) {
@@ -116,46 +228,7 @@ class RowOnCpu {
   }
 
  private:
-  // Parts of a row with two dimensions have whole inner ones, or lie in one.
-  int64_t inner(int64_t n) const {
-    return tensors_.rows.inner == tensors_.rows.n ? n : std::min(n, tensors_.rows.inner);
-  }
-
-  // Integers of 8 bits, which the room holds as numbers.
-  void store_codes(int k) {
-    Operand<T> layout = tensors_.layout;
-    uint8_t* const codes = tensors_.codes[k] + (layout.row(index_) - layout.data);
-    for (int64_t i = 0; i < row.n; ++i) {
-      codes[layout.offset(tensors_.rows, row.begin + i)] = static_cast<uint8_t>(static_cast<int>(row.results[k][i]));
-    }
-  }
-
-  // Numbers of float32, whatever T is.
-  void store_wide(int k) {
-    Operand<T> layout = tensors_.layout;
-    float* const values = tensors_.wide_rows[k] + (layout.row(index_) - layout.data);
-    for (int64_t i = 0; i < row.n; ++i) {
-      const int64_t offset = is_dense() ? row.begin + i : layout.offset(tensors_.rows, row.begin + i);
-      values[offset] = static_cast<float>(row.results[k][i]);
-    }
-  }
-
-  bool is_dense() const { return tensors_.layout.step == 1 && tensors_.rows.inner == tensors_.rows.n; }
-
-  T* result(int k) const {
-    T* const values = tensors_.results[k].values;
-    if (!values) return nullptr;
-    Operand<T> layout = tensors_.layout;
-    layout.data = values;
-    const int64_t joined = Tensors::kJoined >> k & 1 ? tensors_.joined[k] : 1;
-    return values + (layout.row(index_) - layout.data) * joined + layout.offset(tensors_.rows, row.begin);
-  }
-
   const Tensors& tensors_;
-  int64_t number_ = 0;
-  RowIndex index_;
-  const T* loaded_[Tensors::kInputs + 1] = {};
-  Numbers<T> inputs_[Tensors::kInputs + 1], results_[Tensors::kResults + 1];
 };
 
 // The parts of a long row, none of which reaches from one inner dimension into the next; a short one is one part.
@@ -243,7 +316,6 @@ void for_each_row(
     f(row);
     if (row.missing) return missing.note(i, *row.missing);
     if (count > 1 && pass < row.reductions) return;
-    computed.store();
     if (part == 0) computed.store_numbers(i);
   };
   const int64_t size = has_block_sums(tensors) ? rows_of_block(rows.count) : 1;
