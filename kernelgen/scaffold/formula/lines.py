@@ -53,6 +53,7 @@ _WORDS = {
     "row_argmin": "place_of_min",
     "row_prod": "row_product",
     "corrected_squares": "squares",
+    "corrected_sum": "corrected_sum",
     "total": "total",
     "running_sum": "running_sum",
     "running_sum_back": "running_sum",

@@ -32,11 +32,11 @@ def _correct(graph: Graph, mean: Node, centred: Node) -> None:
     replaced: dict[int, Value] = {mean.index: corrected}
     for node in graph.nodes():
         if _is_sum_of_squares(node, centred):
-            replaced[node.index] = of_row("corrected_squares", node, total, correction)
+            replaced[node.index] = of_row("corrected_squares", node, correction, total)
         elif node.op == "row_sum" and is_factor(node.arguments[0], centred):
             others = graph.without(node.arguments[0], centred)
             if not _depends(others, mean):
-                replaced[node.index] = of_row("sub", node, of_row("mul", correction, of_row("row_sum", others)))
+                replaced[node.index] = of_row("corrected_sum", node, correction, of_row("row_sum", others))
     graph.replace(replaced)
 
 

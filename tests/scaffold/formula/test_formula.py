@@ -177,9 +177,10 @@ def test_a_mean_is_corrected_by_the_pass_that_adds_up_squares():
         text = "\n".join(lines)
         assert "const Number corrected_mean = mean + correction;" in text
         assert "const Number centred = x - corrected_mean;" in text
-        assert re.search(r"variance = math::corrected_squares\(row_sum_\d, row_sum_\d, correction\) / columns;", text)
+        assert re.search(r"variance = math::corrected_squares\(row_sum_\d, correction, row_sum_\d\) / columns;", text)
     # What is summed in the same pass is corrected after it.
-    assert "const Number difference = row_sum_4 - correction * row_sum_2;" in layer["backward"]["lines"]
+    corrected = "const Number corrected_sum = math::corrected_sum(row_sum_4, correction, row_sum_2);"
+    assert corrected in layer["backward"]["lines"]
 
 
 def test_a_mean_that_nothing_is_squared_about_is_a_sum(tmp_path):

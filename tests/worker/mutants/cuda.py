@@ -76,7 +76,7 @@ CUDA = [
         "cuda_tiles_not_waited_for",
         "flash_attention",
         "sm80/attention_backward_keys.cuh",
-        "    cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();\n    Block::synchronise();",
+        "    cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();\n    __syncthreads();",
         "   ",
     ),
 ]

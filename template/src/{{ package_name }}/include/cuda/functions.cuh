@@ -99,12 +99,18 @@ FORMULA Number cancelled(Number x, Number y) {
   return y == 0 ? kNaN<Number> : x + (y - y);
 }
 
-// A sum of squares that are centred at an estimate of their mean, as if at the mean. `deviations` is the sum of what is
-// squared, `correction` their mean. Rounding would leave less than 0 of equal numbers; a sum that overflowed stays so.
+// A sum of terms with a factor that is centred at an estimate of a mean, as if at the mean: `correction` is what the
+// estimate lacks, `others` the sum of the terms without that factor. An infinite sum stays so.
 template <typename Number>
-FORMULA Number corrected_squares(Number squares, Number deviations, Number correction) {
-  const Number left = squares - deviations * correction;
-  return squares < kInfinity<Number> ? (left > 0 ? left : Number(0)) : squares;
+FORMULA Number corrected_sum(Number sum, Number correction, Number others) {
+  return std::fabs(sum) < kInfinity<Number> ? sum - correction * others : sum;
+}
+
+// The same of squares of what is centred. Rounding would leave less than 0 of equal numbers.
+template <typename Number>
+FORMULA Number corrected_squares(Number sum, Number correction, Number others) {
+  const Number corrected = corrected_sum(sum, correction, others);
+  return corrected < 0 ? Number(0) : corrected;
 }
 
 // Approximations near the point where the plain one would cancel: so many terms of the series that what is left out is

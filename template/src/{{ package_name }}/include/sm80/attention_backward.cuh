@@ -40,10 +40,11 @@ __device__ void multiply_transposed(
   }
 }
 
-// acc += a b, for rows of a in registers, 16 to each half, and the tile b of kRows rows and D columns.
-template <typename T, int D, int kRows, int kHalves>
+// acc += a b, for rows of a in registers, 16 to each half, and the tile b of kRows rows and D columns, which may be
+// fewer than acc has.
+template <typename T, int D, int kRows, int kHalves, int kBlocks>
 __device__ void accumulate(
-    Accumulator<D> (&acc)[kHalves], const Fragment (&a)[kHalves][kRows / 16], const uint8_t* tile) {
+    float (&acc)[kHalves][kBlocks][4], const Fragment (&a)[kHalves][kRows / 16], const uint8_t* tile) {
   const LdmatrixLane lane = LdmatrixLane::by_columns();
 #pragma unroll
   for (int step = 0; step < kRows / 16; ++step) {
@@ -80,9 +81,9 @@ __device__ inline float weight(float transformed, float lse, float scale) {
 }
 
 // Writes the 16 rows of a warp's gradient, by way of rows of a tile in shared memory that no other warp uses.
-template <int D, int kRows, typename T>
+template <int D, int kRows, int kBlocks, typename T>
 __device__ void store_gradient(
-    const Accumulator<D>& acc,
+    const float (&acc)[kBlocks][4],
     float scale,
     uint8_t* tile,
     int row,

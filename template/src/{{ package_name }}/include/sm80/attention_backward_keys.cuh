@@ -57,9 +57,6 @@ struct KeysBlock {
     int head, first_row;
   };
 
-  // Of all warps. The two halves wait in different places, and __syncthreads is for threads that wait in the same one.
-  __device__ static void synchronise() { named_barrier_sync(1 + kPairs, kThreads); }
-
   __device__ static int warp() { return thread_index<(D <= 128)>() / kWarpSize; }
   // The first of the warp's keys in the tile.
   __device__ static int warp_row() { return warp() % kPairs * kWarpKeys; }
@@ -216,7 +213,7 @@ struct KeysBlock {
   // An iteration of the values' warps, but for grad_q.
   template <typename Problem>
   __device__ static void accumulate_values(
-      Accumulator<V> (&grad_v)[kHalves],
+      Accumulator<D> (&grad_v)[kHalves],
       const Problem& p,
       const Mask& mask,
       uint8_t* shared,
@@ -258,12 +255,12 @@ struct KeysBlock {
   }
 };
 
-// kOfKeys: by the keys' warps; else by the values'.
-template <typename T, int D, int V, typename Tuned, bool kOfKeys, typename Problem, typename Sequence>
+template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void iterate_over_queries(
     const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_key) {
   using Block = KeysBlock<T, D, V, Tuned>;
   const int group = p.heads / p.kv_heads;
+  const bool is_of_keys = Block::warp() >= Block::kPairs;
 
   // Iterations: the tiles of queries that attend to these keys, head by head.
   const auto first_row = [&] { return sequence.mask().first_query(first_key) / Block::kRows * Block::kRows; };
@@ -282,7 +279,7 @@ __device__ void iterate_over_queries(
     cp_async_commit();
   }
 
-  Accumulator<kOfKeys ? D : V> gradient[Block::kHalves] = {};
+  Accumulator<D> gradient[Block::kHalves] = {};  // Of the keys or, in the first V columns, of the values.
   const auto add_grad_q = [&](int step) {
     if (p.grad_q_accum && step >= 0) {
       Block::add_grad_q(p.grad_q_accum, sequence, shared, Block::ds_tile(shared, step), last);
@@ -292,7 +289,7 @@ __device__ void iterate_over_queries(
   for (int step = 0; step < steps; ++step) {
     // This iteration's tiles have arrived, no warp reads the last one's any more, and its dS^T is complete.
     cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
-    Block::synchronise();
+    __syncthreads();
     if (step + Block::kStages - 1 < steps) {
       Block::load(p, sequence, shared, loaded, step + Block::kStages - 1);
       advance(loaded);
@@ -300,9 +297,9 @@ __device__ void iterate_over_queries(
     cp_async_commit();
     if constexpr (Block::kStages == 1) {
       cp_async_wait<0>();
-      Block::synchronise();
+      __syncthreads();
     }
-    if constexpr (kOfKeys) {
+    if (is_of_keys) {
       add_grad_q(step - 1);
       Block::accumulate_keys(gradient, p, shared, step);
     } else {
@@ -313,24 +310,23 @@ __device__ void iterate_over_queries(
     advance(tile);
   }
   cp_async_wait<0>();
-  Block::synchronise();
+  __syncthreads();
   add_grad_q(steps - 1);
-  Block::synchronise();  // No warp reads the keys any more: their tile is grad_k's way out.
+  __syncthreads();  // No warp reads the keys any more: their tile is grad_k's way out.
 
-  const int rows = sequence.mask().keys - first_key;
-  const auto target = sequence.template key_rows<T>(kOfKeys ? p.grad_k : p.grad_v, kv_head);
-  uint8_t* const way_out = shared + (kOfKeys ? 0 : Block::kKeysBytes);
+  const auto store = [&](auto columns, const auto& out, int row_dims, float scale, uint8_t* way_out) {
+    const auto target = sequence.template key_rows<T>(out, kv_head);
+    const int rows = sequence.mask().keys - first_key;
 #pragma unroll
-  for (int half = 0; half < Block::kHalves; ++half) {
-    store_gradient<kOfKeys ? D : V, Block::kKeys>(
-        gradient[half],
-        kOfKeys ? p.score.scale : 1,
-        way_out,
-        Block::warp_row() + half * 16,
-        target,
-        first_key,
-        rows,
-        kOfKeys ? p.dim : value_dims<D>(p));
+    for (int half = 0; half < Block::kHalves; ++half) {
+      store_gradient<decltype(columns)::value, Block::kKeys>(
+          gradient[half], scale, way_out, Block::warp_row() + half * 16, target, first_key, rows, row_dims);
+    }
+  };
+  if (is_of_keys) {
+    store(std::integral_constant<int, D>(), p.grad_k, p.dim, p.score.scale, shared);
+  } else {
+    store(std::integral_constant<int, V>(), p.grad_v, value_dims<D>(p), 1, shared + Block::kKeysBytes);
   }
 }
 
@@ -354,11 +350,7 @@ __device__ void backward_keys_tile(
         load_tile<Block::kKeys, D, Block::kThreads>(tile, rows[first_key], rows.stride, keys, dims / kChunk);
       }
     }
-    if (threadIdx.x / kWarpSize < Block::kPairs) {
-      iterate_over_queries<T, D, V, Tuned, false>(p, sequence, shared, kv_head, first_key);
-    } else {
-      iterate_over_queries<T, D, V, Tuned, true>(p, sequence, shared, kv_head, first_key);
-    }
+    iterate_over_queries<T, D, V, Tuned>(p, sequence, shared, kv_head, first_key);
   }
 }
 
