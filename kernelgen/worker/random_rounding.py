@@ -21,9 +21,45 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _ROUNDINGS = {torch.float16: 1, torch.bfloat16: 1, torch.float32: 16, torch.float64: 256}
 # The same of numbers that are rounded alike: of one operator, such as a logarithm.
 _ALIKE = 4
-# Operators of several steps, one of which is the difference of numbers that may be almost equal: each step is rounded
-# to float64. Roundings to narrower dtypes would lose what the reference, in float64, has digits to spare for.
-_CANCELLING = (torch.ops.aten.gelu.default, torch.ops.aten.gelu_backward.default)
+
+
+def _group_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    batch: int,
+    channels: int,
+    size: int,
+    groups: int,
+    mask: list[bool],
+) -> tuple[Tensor | None, ...]:
+    """A layer norm's: PyTorch's group norm adds its terms in another order, and leaves infinity where that has NaN."""
+    shape, rows = (batch, groups, channels // groups * size), (batch, groups, 1)
+    of_rows = grad if weight is None else grad * weight.view(-1, *[1] * (grad.ndim - 2))
+    grad_x = grad_weight = grad_bias = None
+    if mask[0]:
+        of_layer_norm = (of_rows.reshape(shape), x.reshape(shape), shape[2:], mean.view(rows), rstd.view(rows))
+        backward = torch.ops.aten.native_layer_norm_backward
+        grad_x = backward(*of_layer_norm, None, None, [True, False, False])[0].reshape(x.shape)
+    others = [0, *range(2, x.ndim)]
+    if mask[1]:
+        normed = (x.reshape(shape) - mean.view(rows)) * rstd.view(rows)
+        grad_weight = (grad * normed.reshape(x.shape)).sum(others)
+    if mask[2]:
+        grad_bias = grad.sum(others)
+    return grad_x, grad_weight, grad_bias
+
+
+# Operators of several steps, one of which is the difference of numbers that may be almost equal, or infinite: each
+# step is rounded to float64. Roundings to narrower dtypes would lose what the reference, in float64, has digits to
+# spare for.
+_CANCELLING = {
+    torch.ops.aten.gelu.default: decomposition_table[torch.ops.aten.gelu.default],
+    torch.ops.aten.gelu_backward.default: decomposition_table[torch.ops.aten.gelu_backward.default],
+    torch.ops.aten.native_group_norm_backward.default: _group_norm_backward,
+}
 
 
 class RandomRounding(TorchDispatchMode):
@@ -43,7 +79,7 @@ class RandomRounding(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._takes_steps and func in _CANCELLING:
             with self:
-                return decomposition_table[func](*args, **(kwargs or {}))
+                return _CANCELLING[func](*args, **(kwargs or {}))
         results = func(*args, **(kwargs or {}))
         # What writes or views memory has results that others hold, too.
         if any(argument.alias_info is not None for argument in func._schema.arguments):

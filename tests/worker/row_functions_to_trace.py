@@ -236,7 +236,7 @@ def head_norm(q: Tensor, weight: Tensor, heads: int = 4, eps: float = 1e-6) -> T
 def block_codes(x: Tensor) -> tuple[Tensor, Tensor]:
     blocks = x.unflatten(-1, (-1, 32))
     scale = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127
-    return torch.round(blocks / scale).to(torch.int8).flatten(-2), scale.squeeze(-1)
+    return torch.round(blocks / scale).clamp(-127, 127).to(torch.int8).flatten(-2), scale.squeeze(-1)
 
 
 def weighted_pool(x: Tensor, scores: Tensor) -> Tensor:

@@ -79,10 +79,7 @@ def _group_norm(
 ) -> Tensor:
     """PyTorch's own gradient adds up the elements of a channel before those of a group."""
     grouped = input.unflatten(1, (num_groups, -1))
-    dims = list(range(2, grouped.ndim))
-    mean = grouped.mean(dims, keepdim=True)
-    variance = (grouped - mean).square().mean(dims, keepdim=True)
-    normed = ((grouped - mean) * torch.rsqrt(variance + eps)).flatten(1, 2)
+    normed = functional.layer_norm(grouped, grouped.shape[2:], eps=eps).flatten(1, 2)
     of_channels = (-1, *[1] * (input.ndim - 2))
     normed = normed if weight is None else normed * weight.reshape(of_channels)
     return normed if bias is None else normed + bias.reshape(of_channels)
