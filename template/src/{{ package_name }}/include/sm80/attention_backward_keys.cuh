@@ -309,6 +309,7 @@ __device__ void iterate_over_queries(
     last = tile;
     advance(tile);
   }
+  cp_async_commit();  // Without iterations, a ring of one stage has not committed the copies of keys and values.
   cp_async_wait<0>();
   __syncthreads();
   add_grad_q(steps - 1);
