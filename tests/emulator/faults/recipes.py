@@ -160,7 +160,7 @@ ATTENTION = [
     _attention("mask_one_key_too_wide", Kind.INDEX, "right + 1;", "right + 2;", "cuda/mask.h"),
     _gradient(
         *("weights_of_the_pair_not_waited_for", Kind.NAMED_BARRIER),
-        *("named_barrier_sync(1 + warp() % kPairs, 2 * kWarpSize);  // The other", "//"),
+        *("named_barrier_sync(1 + Block::warp() % Block::kPairs, 2 * kWarpSize);  // The pair", "//"),
     ),
     _gradient(
         *("weights_in_the_tile_of_the_last_ones", Kind.STAGE),

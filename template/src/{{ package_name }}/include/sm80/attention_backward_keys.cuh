@@ -8,7 +8,7 @@
 //                         accumulate  grad_v += P^T grad, with P^T from registers
 //                         add_grad_q  their part of the last iteration's
 //   the keys' warps       add_grad_q  theirs
-//                         compute_ds  dS^T in place of P^T, from v grad^T and the deltas
+//                         compute_ds  v grad^T; then, with P^T and the deltas, dS^T in its place
 //                         accumulate  grad_k += dS^T q, with dS^T from registers
 //
 // grad_q += dS k is divided among all warps, by rows and dimensions, and the sum over blocks is made of float32
@@ -210,48 +210,40 @@ struct KeysBlock {
     }
   }
 
-  // An iteration of the values' warps, but for grad_q.
+  // The first half of an iteration of the values' warps: P^T in `scores` and, for the other warp of the pair, its tile.
   template <typename Problem>
-  __device__ static void accumulate_values(
-      Accumulator<D> (&grad_v)[kHalves],
+  __device__ static void compute_weights(
+      Scores& scores,
       const Problem& p,
       const Mask& mask,
       uint8_t* shared,
       int first_key,
       const RowTile& tile,
       int step) {
-    const uint8_t* q = queries(shared, step);
     const float* lse = lses(shared, step);
-    Scores weights = {};
-    Rounded rounded;
-    multiply_transposed<T, D, kKeys, kRows>(weights, shared, warp_row(), q);
-    compute_p(weights, p.score, mask, lse, first_key + warp_row(), tile.first_row);
-    round_to<T>(rounded, weights);
+    multiply_transposed<T, D, kKeys, kRows>(scores, shared, warp_row(), queries(shared, step));
+    compute_p(scores, p.score, mask, lse, first_key + warp_row(), tile.first_row);
     if (p.score.transforms()) {
-      store_derived(ds_tile(shared, step), weights, p.score, lse);
+      store_derived(ds_tile(shared, step), scores, p.score, lse);
     } else {
+      Rounded rounded;
+      round_to<T>(rounded, scores);
       store_ds(ds_tile(shared, step), rounded);
     }
-    named_barrier_arrive(1 + warp() % kPairs, 2 * kWarpSize);
-    accumulate<T, V, kRows>(grad_v, rounded, q + kRowsBytes);
   }
 
-  // One of the keys' warps.
+  // The second half of an iteration of the keys' warps, with v grad^T in `scores`.
   template <typename Problem>
   __device__ static void accumulate_keys(
-      Accumulator<D> (&grad_k)[kHalves], const Problem& p, uint8_t* shared, int step) {
-    const uint8_t* q = queries(shared, step);
-    Scores ds = {};
+      Accumulator<D> (&grad_k)[kHalves], Scores& scores, const Problem& p, uint8_t* shared, int step) {
     Rounded rounded;
-    multiply_transposed<T, V, kKeys, kRows>(ds, shared + kKeysBytes, warp_row(), q + kRowsBytes);
-    named_barrier_sync(1 + warp() % kPairs, 2 * kWarpSize);  // The other warp of the pair has stored P^T.
-    compute_ds(ds, ds_tile(shared, step), lses(shared, step) + kRows);
-    round_to<T>(rounded, ds);
+    compute_ds(scores, ds_tile(shared, step), lses(shared, step) + kRows);
+    round_to<T>(rounded, scores);
     if (p.grad_q_accum) {
       __syncwarp();  // All lanes have read P^T.
       store_ds(ds_tile(shared, step), rounded);
     }
-    accumulate<T, D, kRows>(grad_k, rounded, q);
+    accumulate<T, D, kRows>(grad_k, rounded, queries(shared, step));
   }
 };
 
@@ -299,11 +291,22 @@ __device__ void iterate_over_queries(
       cp_async_wait<0>();
       __syncthreads();
     }
+    typename Block::Scores scores = {};
+    const uint8_t* const gradients = Block::queries(shared, step) + Block::kRowsBytes;
     if (is_of_keys) {
       add_grad_q(step - 1);
-      Block::accumulate_keys(gradient, p, shared, step);
+      multiply_transposed<T, V, Block::kKeys, Block::kRows>(
+          scores, shared + Block::kKeysBytes, Block::warp_row(), gradients);
     } else {
-      Block::accumulate_values(gradient, p, sequence.mask(), shared, first_key, tile, step);
+      Block::compute_weights(scores, p, sequence.mask(), shared, first_key, tile, step);
+    }
+    named_barrier_sync(1 + Block::warp() % Block::kPairs, 2 * kWarpSize);  // The pair's P^T is there.
+    if (is_of_keys) {
+      Block::accumulate_keys(gradient, scores, p, shared, step);
+    } else {
+      typename Block::Rounded weights;
+      round_to<T>(weights, scores);
+      accumulate<T, V, Block::kRows>(gradient, weights, gradients);
       add_grad_q(step - 1);
     }
     last = tile;
