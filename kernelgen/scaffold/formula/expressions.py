@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from kernelgen.scaffold.formula.graph import Name, Node, Number, Value
 
@@ -29,6 +30,17 @@ _INFIX = {
 }
 # The types of integers that numbers are cast to.
 INTEGERS = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t"}
+# Numbers of 8 bits, which a formula has as codes: what the functions that make them and read them are called.
+FLOAT8 = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+# The types in C++ of what has a dtype of its own.
+CODES = INTEGERS | dict.fromkeys(FLOAT8, "uint8_t")
+_BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "bitwise_right_shift": ">>"}
+# The functions of `integers` (include/cpu/integers.h) that are not called as in PyTorch.
+_OF_INTEGERS = {
+    "bitwise_left_shift": "shift_left",
+    "bitwise_not": "invert",
+    "fmod": "remainder_of_truncated",
+}
 _PREFIX = {"neg": "-", "logical_not": "!"}
 # The functions of `math` (include/cuda/functions.cuh, include/cpu/functions.h) that are not called as in PyTorch.
 _FUNCTIONS = {
@@ -37,15 +49,20 @@ _FUNCTIONS = {
     "copysign": "copy_sign",
     "fmod": "remainder_of_truncated",
 }
-# Those of special_functions.h.
-_SPECIAL = ("math::lgamma(", "math::digamma(", "math::trigamma(", "math::erfinv(")
+# The headers that define functions beside the common ones.
+_HEADERS = {
+    "float8.h": ("float8::",),
+    "integers.h": ("integers::",),
+    "special_functions.h": ("math::lgamma(", "math::digamma(", "math::trigamma(", "math::erfinv("),
+}
 
 
-def header_of(formulas: Iterable[str]) -> dict[str, str]:
-    """`functions`, the header that the lines of formulas need beside the common one; nothing where they need none."""
+def header_of(formulas: Iterable[str]) -> dict[str, Any]:
+    """`functions`, the header that the lines of formulas need beside the common one, or a list of such; nothing where
+    they need none."""
     lines = list(formulas)
-    is_needed = any(function in line for line in lines for function in _SPECIAL)
-    return {"functions": "special_functions.h"} if is_needed else {}
+    headers = [header for header, words in _HEADERS.items() if any(word in line for line in lines for word in words)]
+    return {"functions": headers if len(headers) > 1 else headers[0]} if headers else {}
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,10 @@ def number(value: float | bool, in_call: bool = False) -> Expression:
 def apply(node: Node, operands: list[Expression]) -> Expression:
     """The expression of a node, given those of its arguments."""
     op = node.op
+    if node.dtype in INTEGERS and not op.startswith("to_"):
+        return _of_integers(node, operands)
+    if op in _INFIX and any(argument.dtype in INTEGERS for argument in node.arguments):
+        operands = _integer_operands(node, operands)
     if op in _PREFIX:
         inner = operands[0].within(PREFIX)
         # `--x` is something else.
@@ -94,6 +115,10 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
         return Expression(f"{condition.within(OR)} ? {chosen.within(OR)} : {other.within(CONDITIONAL)}", CONDITIONAL)
     if (integer := op.removeprefix("to_")) in INTEGERS:
         return Expression(f"static_cast<{INTEGERS[integer]}>({operands[0].text})")
+    if (code := op.removeprefix("to_")) in FLOAT8:
+        return Expression(f"float8::to_{FLOAT8[code]}({operands[0].text})")
+    if op == "to_float" and node.arguments[0].dtype in FLOAT8:
+        return Expression(f"Number(float8::of_{FLOAT8[node.arguments[0].dtype]}({operands[0].text}))")
     if op == "to_float":
         return Expression(f"Number({operands[0].text})")
     if op == "checked_zero":
@@ -105,6 +130,32 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
         for argument, operand in zip(node.arguments, operands, strict=True)
     ]
     return Expression(f"math::{_FUNCTIONS.get(op, op)}({', '.join(texts)})")
+
+
+def _of_integers(node: Node, operands: list[Expression]) -> Expression:
+    """Arithmetic of integers: by functions where C++ has another one, or computes in a wider type."""
+    operands = _integer_operands(node, operands)
+    texts = [expression.text for expression in operands]
+    if node.op == "where":
+        condition, chosen, other = operands
+        return Expression(f"{condition.within(OR)} ? {chosen.within(OR)} : {other.within(CONDITIONAL)}", CONDITIONAL)
+    if word := _BITWISE.get(node.op):
+        return Expression(f"{operands[0].within(PREFIX)} {word} {operands[1].within(PREFIX)}", CONDITIONAL)
+    return Expression(f"integers::{_OF_INTEGERS.get(node.op, node.op)}<{INTEGERS[node.dtype]}>({', '.join(texts)})")
+
+
+def _integer_operands(node: Node, operands: list[Expression]) -> list[Expression]:
+    """The operands, with numbers as integers: of bits in base 16."""
+    is_of_bits = node.op in ("bitwise_and", "bitwise_or", "bitwise_xor")
+    return [
+        _integer(argument.value, is_of_bits) if isinstance(argument, Number) else expression
+        for argument, expression in zip(node.arguments, operands, strict=True)
+    ]
+
+
+def _integer(value: float, in_base_16: bool) -> Expression:
+    text = f"{int(value):#x}" if in_base_16 and value > 9 else str(int(value))
+    return Expression(text, PREFIX if value < 0 else ATOM)
 
 
 def _infix(node: Node, operands: list[Expression]) -> Expression:

@@ -47,9 +47,11 @@ Value = Node | Name | Number
 
 # What a last bit more or less changes much: a function of such an operator's argument has steps.
 _STEPS = {"round", "floor", "ceil", "trunc", "sign", "remainder", "fmod", "to_bool"}
-_STEPS |= {"to_int8", "to_uint8", "to_int16", "to_int32", "to_int64"}
+_STEPS |= {"to_int8", "to_uint8", "to_int16", "to_int32", "to_int64", "to_float8_e4m3fn", "to_float8_e5m2"}
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 _STEPS |= _COMPARISONS
+# Arithmetic of these is written as it was traced: it wraps around.
+_INTEGERS = {"int8", "uint8", "int16", "int32", "int64"}
 # How a formula calls the place of an element along the last two dimensions.
 COORDINATES = {-2: "row", -1: "column"}
 COORDINATES_OF_ELEMENT = {dim: Name(text, "float", "element") for dim, text in COORDINATES.items()}
@@ -257,11 +259,12 @@ class Graph:
 
     def node(self, op: str, arguments: tuple[Value, ...], dtype: str, kind: str, name: str | None) -> Value:
         """An operator's result: a simpler value that is the same, or the node that computes it already, if any."""
-        simpler = _simplified(op, arguments)
+        simpler = (op, arguments) if dtype in _INTEGERS else _simplified(op, arguments)
         if isinstance(simpler, (Node, Name, Number)):
             return simpler
         op, arguments = simpler
-        key = (op, tuple(sorted(map(_key, arguments))) if op in _COMMUTATIVE else tuple(map(_key, arguments)), kind)
+        keys = map(_key, arguments)
+        key = (op, tuple(sorted(keys) if op in _COMMUTATIVE else keys), kind, dtype)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = Node(len(self._known), op, arguments, dtype, kind, name)

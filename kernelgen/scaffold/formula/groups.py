@@ -11,7 +11,6 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula.parts import first_of_results
-from kernelgen.scaffold.shapes import lines
 
 
 def groups(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -19,7 +18,8 @@ def groups(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, An
 
     - `dim`: the dimension of the first tensor that is split, from the start or from the end.
     - `argument`, `size`: the int argument, or the number, that says how many groups there are, or how large a group is
-      where it is `of_group`; or `like`, the vector that is as large as a group.
+      where it is `of_group`; or `like`, the vector that is as large as a group, or the tensor that has the groups as
+      its dimension `like_dim`.
     - `first`: the first tensor. `known`: the place, among the operator's dimensions of it, of the size that is known.
     - `joined`: by the name of a tensor that is split, the place of its groups among the operator's dimensions of it.
     - `places`: the same by tensor, in the operator's order, or null; `sizes` likewise the places of the size that is
@@ -47,11 +47,14 @@ def groups(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, An
     known |= {name: 0 for name, kind in kinds.items() if kind == "column" and split["of_group"]}
     growing = joined if split["of_group"] else {name: 0 for name in joined if name not in spreads}
     tensors = [name for name in traced["arguments"] if name in kinds]
+    orders = traced["assumption"].get("orders", {})
+    like_dim = orders[split["like"]].index(at % len(orders[split["like"]])) if split["like"] in orders else None
     return {
         "dim": at + 1 if at < 0 else at,
         "argument": argument,
         "size": split["count"] if argument is None else None,
         "like": split["like"],
+        "like_dim": like_dim,
         "of_group": split["of_group"],
         "first": first,
         "known": at + split["of_group"],
@@ -68,7 +71,10 @@ def splitting(
 ) -> list[dict[str, Any]]:
     """The arguments of which the stamped function splits a dimension: `name`, `python`, `dim` and in Python `how`;
     `names` are those of all arguments in Python."""
-    value = names[of["argument"]] if of["argument"] else f"{names[of['like']]}.numel()" if of["like"] else of["size"]
+    value = names[of["argument"]] if of["argument"] else of["size"]
+    if of["like"]:
+        like = names[of["like"]]
+        value = f"{like}.numel()" if of["like_dim"] is None else f"{like}.shape[{of['like_dim']}]"
     how = f"{'size' if of['of_group'] else 'groups'}={value}"
     return [
         {"name": a["name"], "python": a["python"], "dim": of["dim"] if of["joined"][a["name"]] else 0, "how": how}
@@ -95,13 +101,7 @@ def joining(of: Mapping[str, Any]) -> list[str]:
     return [f".{_flatten(of)}" if joins else "" for joins in of["results"]]
 
 
-def returned_by_reference(
-    of: Mapping[str, Any], call: str, arguments: Sequence[str], names: Sequence[str], first: str
-) -> list[str]:
-    """The lines of the operator's reference that call the function and split its results."""
+def unjoining(of: Mapping[str, Any], first: str) -> list[str]:
+    """What splits each result of the function, in the operator's reference."""
     sizes = f"{first}.shape[-2:]" if of["dim"] < 0 else f"{first}.shape[{of['dim']}:{of['dim'] + 2}]"
-    methods = [f".unflatten({of['dim']}, {sizes})" if joins else "" for joins in of["results"]]
-    if len(methods) == 1:
-        return lines.python(f"    return {call}(", arguments, f"){methods[0]}")
-    results = ", ".join(name + method for name, method in zip(names, methods, strict=True))
-    return [*lines.python(f"    {', '.join(names)} = {call}(", arguments, ")"), f"    return {results}"]
+    return [f".unflatten({of['dim']}, {sizes})" if joins else "" for joins in of["results"]]

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 
-from kernelgen.scaffold.formula.expressions import INTEGERS, Expression, apply, operand
+from kernelgen.scaffold.formula.expressions import CODES, Expression, apply, operand
 from kernelgen.scaffold.formula.graph import Graph, Node, Number, Value
 from kernelgen.scaffold.schema.identifiers import CPP_WORDS
 
@@ -22,6 +22,14 @@ _WORDS = {
     "div": "quotient",
     "inverse": "inverse",
     "neg": "negative",
+    "bitwise_and": "bits",
+    "bitwise_or": "bits",
+    "bitwise_xor": "bits",
+    "bitwise_not": "bits",
+    "bitwise_left_shift": "shifted",
+    "bitwise_right_shift": "shifted",
+    "floor_divide": "quotient",
+    "trunc_divide": "quotient",
     "exp": "exponential",
     "pow": "power",
     "sigmoid": "sigmoid",
@@ -44,7 +52,7 @@ _WORDS = {
     "logical_and": "both",
     "logical_or": "either",
     "to_float": "number",
-    **{f"to_{integer}": "code" for integer in INTEGERS},
+    **{f"to_{integer}": "code" for integer in CODES},
     "checked_zero": "zero",
     "row_sum": "row_sum",
     "row_amax": "row_max",
@@ -157,7 +165,7 @@ class Writer:
 
     def _declare(self, node: Node, name: str | None = None) -> None:
         name = name or node.name or _WORDS.get(node.op, node.op)
-        kind = {"bool": "bool", "int": "int64_t", **INTEGERS}.get(node.dtype, "Number")
+        kind = {"bool": "bool", "int": "int64_t", **CODES}.get(node.dtype, "Number")
         # Room for a number behind the name.
         expression = self.expression(node, len(f"const {kind} {name}_10 = ;"))
         name = self._free(name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts
-from kernelgen.scaffold.formula.expressions import header_of
+from kernelgen.scaffold.formula.expressions import INTEGERS, header_of
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.pointwise_gradient import backward
@@ -40,8 +40,8 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         parts.with_cut(value_of(result, output["dtype"]) | {"of": None}, cut)
         for result, (output, cut) in zip(schema["returns"], outputs, strict=True)
     ]
-    if any("cut" in result and result["dtype"] != "float" for result in results):
-        raise KernelgenError("a result that is joined of parts and not of floating-point numbers")
+    if any("cut" in result and result["dtype"] == "bool" for result in results):
+        raise KernelgenError("a result that is joined of parts and of truth values")
     part_names = named_parts(schema, traced["paths"][0]["forward"], [*tensors, *results])
     arguments = {a["name"]: a["cpp"] for a in schema["arguments"]}
     parameters = arguments | part_names
@@ -60,7 +60,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     ]
     forward = body(graphs, arguments, names, written)
     facts = {
-        "dtypes": dtypes_of(traced),
+        "dtypes": dtypes_of(traced) if any(tensor["dtype"] == "float" for tensor in tensors) else ["float32"],
         "broadcasts": assumption["broadcasts"],
         "tensors": tensors,
         "scalars": scalars,
@@ -73,6 +73,8 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "derivative": assumption["derivative"],
         "backward": backward(schema, traced["paths"], tensors, scalars, results, arguments, part_names),
     }
+    if any(node.dtype in INTEGERS and not node.op.startswith("to_") for _, graph in graphs for node in graph.nodes()):
+        facts["integers"] = True
     facts |= header_of([*forward, *(facts["backward"] or {"lines": []})["lines"]])
     if "square" in assumption:
         facts |= {"square": assumption["square"], "coordinates": coordinates(read)}

@@ -30,6 +30,8 @@ def of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[
     kind = "row" if assumption["kinds"][name] == "row" else "element"
     shape = "numbers" if kind == "row" else _shape(name, assumption)
     dims = {"dims": list(assumption["spreads"][name])} if shape == "spread" else {}
+    if name in assumption.get("orders", {}):
+        dims["order"] = assumption["orders"][name]
     return value_of(argument, dtype) | {"kind": kind, "shape": shape} | dims
 
 

@@ -36,6 +36,8 @@ _RESULTS = (
     ("element", "float32"),
     ("element", "int8"),
     ("element", "uint8"),
+    ("element", "float8_e4m3fn"),
+    ("element", "float8_e5m2"),
     ("row", "float"),
     ("row", "float32"),
     ("row", "int"),

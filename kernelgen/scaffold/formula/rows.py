@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelgen.errors import KernelgenError
+from kernelgen.scaffold.formula.expressions import FLOAT8
 from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph, Name, Node, Number, Value
 from kernelgen.scaffold.formula.lines import WIDTH, Writer, free_name
 
@@ -168,7 +169,7 @@ def _call(kind: str, value: Value) -> str:
 
 def _type_of_result(value: Value) -> str:
     """The type of a result in a formula: rows on a CPU take a code as a number, those on a GPU as the byte it is."""
-    return "auto" if value.dtype in ("int8", "uint8") else "Number"
+    return "auto" if value.dtype in ("int8", "uint8", *FLOAT8) else "Number"
 
 
 class _Rows:

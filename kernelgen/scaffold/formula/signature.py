@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelgen.scaffold.formula import groups as groups_of
+from kernelgen.scaffold.formula import orders as orders_of
 from kernelgen.scaffold.schema.model import Argument
 from kernelgen.scaffold.schema.parser import parse
 from kernelgen.scaffold.shapes import lines
@@ -33,7 +34,10 @@ def of_operator(schema: Mapping[str, Any], taken: Sequence[str]) -> dict[str, An
 
 
 def of_function(
-    schema: Mapping[str, Any], taken: Sequence[str], groups: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any],
+    taken: Sequence[str],
+    groups: Mapping[str, Any] | None = None,
+    orders: Mapping[str, Any] | None = None,
 ) -> dict[str, Any] | None:
     """What the templates say of the function's own arguments; None where they are those of the operator.
 
@@ -48,8 +52,9 @@ def of_function(
     - `drawn`: the arguments that tests draw: those of the operator, in its order, and what says how many groups there
       are.
     - `by_name`: the last of these that a call of the function has to name.
-    - `split`: the arguments of which the function splits a dimension into groups, and `joins`, what joins these in each
-      result; see groups.py.
+    - `split`: the arguments of which the function splits a dimension into groups; see groups.py. `permuted`: those
+      whose dimensions it brings into the operator's order, `python`, and in Python `how`; see orders.py. `joins`: what
+      makes each of the function's results of the operator's, where something has to.
     - `imports`: what the annotations and defaults need: Sequence, torch.
     """
     arguments = schema["arguments"]
@@ -60,7 +65,7 @@ def of_function(
     given = [next(a for a in arguments if a["name"] == name) for name in taken]
     in_order = given == [a for a in arguments if a in given]
     is_plain = not left_out and not optional and in_order and not any(a["keyword_only"] for a in arguments)
-    if is_plain and groups is None:
+    if is_plain and groups is None and orders is None:
         return None
     first_by_name = next((i for i, a in enumerate(arguments) if a["keyword_only"] or a in left_out), len(arguments))
     by_name = [a for a in arguments[first_by_name:] if a in given] if in_order else given
@@ -79,13 +84,16 @@ def of_function(
         "reference": [
             *lines.python("def _reference(", [f"{a['python']}: Any" for a in own], ") -> Any:"),
             '    """reference.py, with the arguments of the operator."""',
-            *_call_of_reference(_passed(given, arguments, by_name, groups, names), schema, groups, names),
+            *_call_of_reference(
+                _passed(given, arguments, by_name, groups, names, orders), schema, groups, names, orders
+            ),
         ],
         "drawn": [
             {"name": a["name"], "kind": a["kind"], "sample": a["sample"] if a in own else a["python"]} for a in given
         ],
         "split": groups_of.splitting(groups, own, names) if groups else [],
-        "joins": groups_of.joining(groups) if groups else [],
+        **({"permuted": _permuted(own, orders)} if orders else {}),
+        "joins": _joins(groups, orders, len(schema["returns"])),
         "by_name": [a["name"] for a in by_name],
         "imports": [name for name in ("Sequence", "torch") if f"{name}[" in used or f"{name}." in used],
     }
@@ -100,12 +108,43 @@ def _with_count(taken: Sequence[str], count: str, arguments: Sequence[str]) -> l
 
 
 def _call_of_reference(
-    passed: list[str], schema: Mapping[str, Any], groups: Mapping[str, Any] | None, names: Mapping[str, str]
+    passed: list[str],
+    schema: Mapping[str, Any],
+    groups: Mapping[str, Any] | None,
+    names: Mapping[str, str],
+    orders: Mapping[str, Any] | None,
 ) -> list[str]:
-    if groups is None:
-        return lines.python("    return _function(", passed, ")")
+    """The lines of the operator's reference that call the function, and give its results as the operator has them."""
     results = [result["python"] for result in schema["returns"]]
-    return groups_of.returned_by_reference(groups, "_function", passed, results, names[groups["first"]])
+    methods = [""] * len(results)
+    if groups:
+        methods = groups_of.unjoining(groups, names[groups["first"]])
+    if orders:
+        methods = [
+            orders_of.restored(method, order) for method, order in zip(methods, orders["results"], strict=True)
+        ]
+    if len(results) == 1 or not any(methods):
+        return lines.python("    return _function(", passed, f"){methods[0]}")
+    returned = ", ".join(name + method for name, method in zip(results, methods, strict=True))
+    return [*lines.python(f"    {', '.join(results)} = _function(", passed, ")"), f"    return {returned}"]
+
+
+def _permuted(arguments: Sequence[Mapping[str, Any]], orders: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The arguments whose dimensions the function brings into the operator's order."""
+    return [
+        {"python": a["python"], "how": orders_of.restored("", orders["arguments"][a["name"]])}
+        for a in arguments
+        if a["name"] in orders["arguments"]
+    ]
+
+
+def _joins(groups: Mapping[str, Any] | None, orders: Mapping[str, Any] | None, count: int) -> list[str]:
+    """What makes each of the function's results of the operator's; empty where nothing has to."""
+    if not groups and not orders:
+        return []
+    joins = groups_of.joining(groups) if groups else [""] * count
+    of_results = orders["results"] if orders else [None] * count
+    return [orders_of.permuted(join, order) for join, order in zip(joins, of_results, strict=True)]
 
 
 def _given(optional: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -141,11 +180,16 @@ def _passed(
     by_name: Sequence[Mapping[str, Any]] = (),
     groups: Mapping[str, Any] | None = None,
     names: Mapping[str, str] | None = None,
+    orders: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """The arguments of a call of the function; tensors with `groups` as the function takes them. `names` are those of
     all arguments in Python."""
     named = [a["name"] for a in arguments if a["keyword_only"] or a in by_name]
     values = {a["name"]: a["python"] for a in given}
+    if orders:
+        values = {
+            name: orders_of.permuted(value, orders["arguments"].get(name)) for name, value in values.items()
+        }
     if groups:
         values = {name: groups_of.joined(groups, name, value) for name, value in values.items()}
         if groups["argument"]:

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelgen.scaffold.formula import parts
-from kernelgen.scaffold.formula.expressions import INTEGERS
+from kernelgen.scaffold.formula.expressions import CODES
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph, Name
 from kernelgen.scaffold.schema.identifiers import identifiers
 
@@ -56,7 +56,7 @@ def plain(value: dict[str, Any]) -> dict[str, Any]:
 def value_of(of: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """A tensor: its names, the type of its elements (T or bool), and of one in a formula."""
     types = {"float": ("T", "Number"), "bool": ("bool", "bool"), "int": ("int64_t", "int64_t")}
-    types |= {integer: (type, type) for integer, type in INTEGERS.items()}
+    types |= {code: (type, type) for code, type in CODES.items()}
     types |= {fixed: (fixed, "Number") for fixed in FIXED}
     element, number = types[dtype]
     names = {key: of[key] for key in ("name", "python", "cpp")}

@@ -156,10 +156,12 @@ def _every(
 ) -> Iterator[Assumption]:
     """The assumptions: those about groups behind the plain case of rows."""
     has_groups = function.may_split
-    for assumption in assumptions(arguments, recipes, function.may_cut, function.may_index, function.repeated, said):
+    for assumption in assumptions(
+        arguments, recipes, function.may_cut, function.may_index, function.repeated, function.may_permute, said
+    ):
         yield assumption
         if has_groups and assumption.recipe == "row_wise":
-            yield from of_groups(assumption, function.counts)
+            yield from of_groups(assumption, function.counts, function.may_permute)
             has_groups = False
 
 
@@ -208,7 +210,7 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
     try:
         return _under(assumption, function)
     except OtherRowsError as other:
-        counts_from_end = assumption.coordinates or assumption.spreads or assumption.split
+        counts_from_end = assumption.coordinates or assumption.spreads or assumption.split or assumption.orders
         is_plain = assumption.recipe == "row_wise" and set(assumption.kinds.values()) == {"element"}
         if counts_from_end or assumption.dim or not is_plain:
             raise
@@ -304,18 +306,31 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
             raise
     if assumption.recipe == "pointwise":
         _refuse_rows(backward)
+        if _permutes(forward):
+            raise RefusedError("a result of which the dimensions are arranged in another way", 1)
     elif any(output["kind"] == "scalar" for output in forward["outputs"]):
         raise RefusedError("a result that depends on no tensor", 3)
     elif any(output["kind"] == "column" for output in forward["outputs"]):
         raise RefusedError("a result that is neither of rows nor a number for each row", 3)
     elif any(node["op"] == "column_sum" for node in forward["nodes"]):  # Of gradients, Python adds them up.
         raise RefusedError("a sum over the rows in the function itself", 3)
-    elif assumption.split and not any(node["kind"] == "row" for node in forward["nodes"]):
+    elif assumption.split and not _tells_groups(assumption, forward):
         raise RefusedError("groups of which nothing is computed", 1)
     elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
     check(function, assumption, forward, backward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
+
+
+def _tells_groups(assumption: Assumption, forward: dict[str, Any]) -> bool:
+    """Whether groups are more than elements in another shape: something is computed of each, or they are a dimension
+    that comes elsewhere in a tensor."""
+    is_of_rows = any(node["kind"] == "row" for node in forward["nodes"])
+    return is_of_rows or bool(assumption.orders) or _permutes(forward)
+
+
+def _permutes(forward: dict[str, Any]) -> bool:
+    return any("order" in output for output in forward["outputs"])
 
 
 def _has_any_count(function: Function, assumption: Assumption, forward: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kernelgen.worker.trace.cut import Cut
-from kernelgen.worker.trace.graph import INTEGERS, Sample
+from kernelgen.worker.trace.graph import FLOAT8, INTEGERS, Sample
 from kernelgen.worker.trace.refusals import RefusedError
 from kernelgen.worker.trace.split import Split
 
@@ -26,6 +26,8 @@ _MOST_TENSORS_OF_ANY_KIND = 5
 _MOST_FLAGS = 2
 # Tensors that are repeated, each along dimensions of its own.
 _MOST_REPEATED = 3
+# Tensors whose dimensions come in another order.
+_MOST_ORDERED = 2
 # Into how many parts a dimension is cut.
 _PARTS = (2, 3, 4)
 # What integers in samples are below: the others of these functions compare them with small ones.
@@ -47,7 +49,8 @@ class Assumption:
     lies in the last two dimensions, which are of one size where they are `square`. `sums_all`: sums of all elements are
     taken row by row, beside what else is computed of rows. `spreads`: the tensors that have some of the dimensions, and
     are repeated along the others, with these dimensions, from the end. `exact`: parts of what is cut are single
-    elements, as the coordinates of a point are. `split`: a dimension of some tensors is two of `rank`."""
+    elements, as the coordinates of a point are. `split`: a dimension of some tensors is two of `rank`. `orders`: the
+    tensors whose dimensions come in another order for the function, as permute takes it."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -66,6 +69,7 @@ class Assumption:
     spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
     exact: bool = False
     split: Split | None = None
+    orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def least_rank(self) -> int:
@@ -82,6 +86,8 @@ class Assumption:
             facts["spreads"] = {name: list(dims) for name, dims in self.spreads.items()}
         if self.split:
             facts["split"] = self.split.as_dict()
+        if self.orders:
+            facts["orders"] = {name: list(order) for name, order in self.orders.items()}
         if self.cuts is None:
             return facts
         facts["exact"] = self.exact
@@ -140,7 +146,16 @@ class Assumption:
             shape = self.split.sized(shape, self._count(scalars), (*_SIZES[k], *_MORE_SIZES))
         values: dict[str, Any] = {}
         sample = Sample(
-            values, self.kinds, shape, dims, self.cuts, self.coordinates, self.sums_all, self.spreads, self.split
+            values,
+            self.kinds,
+            shape,
+            dims,
+            self.cuts,
+            self.coordinates,
+            self.sums_all,
+            self.spreads,
+            self.split,
+            self.orders,
         )
         for argument in self.arguments:
             name = argument["name"]
@@ -175,6 +190,8 @@ class Assumption:
         shape = sample.cut(name).whole(of_kind)
         if self.split and name in self.split.joined:
             shape = sample.joined_shape(self.spreads.get(name))
+        if name in self.orders:
+            shape = tuple(shape[dim] for dim in self.orders[name])
         return _tensor(self.dtypes[name], shape, seed, sample.columns)
 
 
@@ -184,6 +201,7 @@ def assumptions(
     may_cut: bool = False,
     may_index: bool = False,
     repeated: Sequence[str] = (),
+    may_permute: bool = False,
     said: Mapping[str, str] | None = None,
 ) -> Iterator[Assumption]:
     """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many.
@@ -192,6 +210,7 @@ def assumptions(
         may_cut: whether the function may cut a dimension into parts, or join parts.
         may_index: whether it may compute with the coordinates of elements.
         repeated: the tensors that it may repeat along dimensions.
+        may_permute: whether it may compute with tensors of which the dimensions come in another order.
         said: the dtypes of tensors that are not of floating-point numbers, where somebody says so.
     """
     tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
@@ -221,6 +240,19 @@ def assumptions(
                     yield from (cut for cut in of_parts if set(cut.kinds.values()) == {"element"})
                     yield from _of_rows(plain, tensors)
                     yield from (cut for cut in of_parts if set(cut.kinds.values()) != {"element"})
+                    yield from ordered(plain) if may_permute else ()
+
+
+def ordered(plain: Assumption) -> Iterator[Assumption]:
+    """Some tensors whose second and third dimensions, as heads and positions, come in the other order."""
+    names = list(plain.kinds)
+    for rank in (4, 3) if plain.split is None else (plain.rank,):
+        swapped = (0, 2, 1, *range(3, rank))
+        of_rank = replace(plain, rank=rank, dims=(rank - 1,))
+        for count in range(1, min(len(names), _MOST_ORDERED) + 1):
+            for chosen in itertools.combinations(names, count):
+                if len(chosen) < len(names):  # The others tell that these come in another order.
+                    yield replace(of_rank, orders=dict.fromkeys(chosen, swapped))
 
 
 def _of_planes(plain: Assumption, may_index: bool, may_cut: bool, repeated: Sequence[str]) -> Iterator[Assumption]:
@@ -389,6 +421,8 @@ def _tensor(dtype: str, shape: tuple[int, ...], seed: int, columns: int) -> torc
     if dtype in INTEGERS.values():
         return torch.randint(_LARGEST_INTEGER, shape, generator=generator, dtype=getattr(torch, dtype))
     values = torch.randn(shape, generator=generator, dtype=torch.float32)
+    if dtype in FLOAT8.values():
+        return values.to(getattr(torch, dtype))
     if dtype != "bool":
         return values
     mask = values > 0

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.evaluate import evaluate
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.graph import Sample
+from kernelgen.worker.trace.graph import Sample, has_gradient, is_differentiable
 from kernelgen.worker.trace.refusals import RefusedError
 
 # As a share of the largest number, an error that no order of operations in float64 explains, but one in float32 does.
@@ -37,8 +37,8 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
     """Raises RefusedError where the graph is not the function, as at a number where the function takes another path."""
     tolerance = _tolerance(function, assumption.sample(0))
     for sample in assumption.special_samples(function.numbers):
-        values = {k: v.double() if _is_float(v) else v for k, v in sample.values.items()}
-        leaves = {k: v.requires_grad_() if _is_float(v) else v for k, v in values.items()}
+        values = {k: v.double() if has_gradient(v) else v for k, v in sample.values.items()}
+        leaves = {k: v.requires_grad_() if has_gradient(v) else v for k, v in values.items()}
         try:
             results = function.call(*leaves.values())
         except (RuntimeError, ValueError, ArithmeticError, AssertionError):
@@ -80,7 +80,7 @@ def takes_float16(function: Function, assumption: Any) -> bool:
     """Whether the function takes tensors of float16: not where it sets elements to a number that is too large."""
     values = assumption.sample(0).values
     try:
-        function.call(*(v.half() if _is_float(v) else v for v in values.values()))
+        function.call(*(v.half() if has_gradient(v) else v for v in values.values()))
     except RuntimeError as error:
         return "overflow" not in str(error)
     return True
@@ -110,13 +110,13 @@ def fixed_dtypes(function: Function, assumption: Any) -> list[str | None]:
     """
     sample = assumption.sample(0)
     every = [
-        _results(function, {k: v.to(dtype) if _is_float(v) else v for k, v in sample.values.items()})
+        _results(function, {k: v.to(dtype) if has_gradient(v) else v for k, v in sample.values.items()})
         for dtype in _GIVEN
     ]
     fixed: list[str | None] = []
     for results in zip(*every, strict=True):
         dtypes = [result.dtype for result in results]
-        follows = tuple(dtypes) == _GIVEN or not dtypes[0].is_floating_point
+        follows = tuple(dtypes) == _GIVEN or not has_gradient(results[0])
         if not follows and (len(set(dtypes)) > 1 or dtypes[0] not in _FIXED):
             name = str(dtypes[1]).removeprefix("torch.")
             raise RefusedError(f"a result of dtype {name} for bfloat16 arguments", 3)
@@ -132,13 +132,13 @@ def _tolerance(function: Function, sample: Sample) -> float:
 def _computes_in_narrow_dtypes(function: Function, sample: Sample) -> bool:
     """Whether something in the function is of another floating-point dtype than its arguments of float64."""
     with _Dtypes() as dtypes:
-        function.call(*(v.double() if _is_float(v) else v for v in sample.values.values()))
+        function.call(*(v.double() if has_gradient(v) else v for v in sample.values.values()))
     return bool(dtypes.seen & {torch.float32, torch.float16, torch.bfloat16})
 
 
 def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backward: dict[str, Any] | None) -> bool:
     """Whether the function's results and gradients are those of the graphs in float64."""
-    leaves = {k: v.double().requires_grad_() if _is_float(v) else v for k, v in sample.values.items()}
+    leaves = {k: v.double().requires_grad_() if has_gradient(v) else v for k, v in sample.values.items()}
     results = _results(function, leaves)
     values = {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}
     pairs = list(zip(evaluate(forward, values, [], sample), results, strict=True))
@@ -146,7 +146,7 @@ def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backw
         grads, expected = _gradients(results, leaves)
         pairs += zip(evaluate(backward, values, grads, sample), expected, strict=True)
     for left, right in pairs:
-        if left is None or right is None or not right.is_floating_point() or not right.isfinite().all():
+        if left is None or right is None or not has_gradient(right) or not right.isfinite().all():
             continue
         left = left.reshape(right.shape) if left.numel() == right.numel() else left.expand(right.shape)
         if (left - right).abs().max() > _INEXACT * max(1e-3, float(right.abs().max())):
@@ -157,8 +157,8 @@ def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backw
 def _gradients(results: list[Tensor], leaves: dict[str, Any]) -> tuple[list[Tensor], list[Tensor | None]]:
     """Cotangents of the results, and PyTorch's gradients of the floating-point leaves."""
     grads = [(0.7 + 0.1 * torch.arange(r.numel()).view(r.shape).cos()).to(r.dtype) for r in results]
-    wanted = [value for value in leaves.values() if _is_float(value)]
-    pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if result.requires_grad]
+    wanted = [value for value in leaves.values() if has_gradient(value)]
+    pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if is_differentiable(result)]
     expected = torch.autograd.grad([p[0] for p in pairs], wanted, [p[1] for p in pairs], allow_unused=True)
     return grads, list(expected)
 
@@ -185,14 +185,14 @@ def between(function: Function, assumption: Any, forward: dict[str, Any]) -> lis
 def _is_finite(function: Function, assumption: Any, drawn_between: Collection[str]) -> bool:
     values = assumption.large_sample().values
     leaves = {
-        name: (value.sigmoid() if name in drawn_between else value).requires_grad_() if _is_float(value) else value
+        name: (value.sigmoid() if name in drawn_between else value).requires_grad_() if has_gradient(value) else value
         for name, value in values.items()
     }
     results = function.call(*leaves.values())
-    results = [r for r in (results if isinstance(results, (tuple, list)) else [results]) if r.requires_grad]
+    results = [r for r in (results if isinstance(results, (tuple, list)) else [results]) if is_differentiable(r)]
     if not results:
         return True
-    wanted = [value for value in leaves.values() if _is_float(value)]
+    wanted = [value for value in leaves.values() if has_gradient(value)]
     grads = torch.autograd.grad([result.sum() for result in results], wanted, allow_unused=True)
     # Of a NaN this is not so either.
     return all(bool((tensor.abs() <= _LARGEST).all()) for tensor in (*results, *grads) if tensor is not None)
@@ -214,7 +214,7 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
             continue
         given = {name: _of_shape(value, sample.cut(name).whole(shape)) for name, value in sample.tensors().items()}
         # In float64: float32's roundings differ from those of the graph.
-        values = {k: v.double() if _is_float(v) else v for k, v in {**sample.values, **given}.items()}
+        values = {k: v.double() if has_gradient(v) else v for k, v in {**sample.values, **given}.items()}
         try:
             results = _results(function, values)
         except Exception as error:  # It does not take them.
@@ -285,7 +285,8 @@ def vectors(function: Function, assumption: Any) -> dict[str, str]:
     vector = (0,) * (len(sample.shape) - 1)
     others = ((slice(1),), (..., slice(1)), (*vector, 0))
     for name in list(sample.tensors())[1:]:
-        if assumption.kinds[name] != "element" or sample.cut(name).parts > 1 or name in assumption.spreads:
+        is_apart = name in assumption.spreads or name in assumption.orders
+        if assumption.kinds[name] != "element" or sample.cut(name).parts > 1 or is_apart:
             continue
         if _takes(function, sample, name, vector):
             shapes[name] = "broadcast" if all(_takes(function, sample, name, index) for index in others) else "either"
@@ -308,8 +309,11 @@ def _takes(function: Function, sample: Sample, name: str, index: tuple[Any, ...]
 
 def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool:
     """Whether the function takes arguments of another assumption, and its graph is the same."""
+    orders = [*assumption.orders.values(), *(out["order"] for out in forward["outputs"] if "order" in out)]
+    if any(len(order) != assumption.rank for order in orders):
+        return False
     sample = assumption.sample(1)
-    leaves = {k: v.double().requires_grad_() if _is_float(v) else v for k, v in sample.values.items()}
+    leaves = {k: v.double().requires_grad_() if has_gradient(v) else v for k, v in sample.values.items()}
     try:
         results = _results(function, leaves)
     except Exception:  # It takes no such arguments.
@@ -320,13 +324,15 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
         cuts = [Cut(**cut) for cut in forward["cuts"]]
         firsts = [sum(cut.parts for cut in cuts[:i]) for i in range(len(cuts))]
         outputs = [outputs[first] | {"cut": cut} for first, cut in zip(firsts, cuts, strict=True)]
-    ours = evaluate(forward, {k: v.detach() if _is_float(v) else v for k, v in leaves.items()}, [], sample)
+    ours = evaluate(forward, {k: v.detach() if has_gradient(v) else v for k, v in leaves.items()}, [], sample)
     for output, left, right in zip(outputs, ours, results, strict=True):
         if output["kind"] not in shapes:
             return False
         expected = shapes[output["kind"]][-1 if output["keeps"] and output["kind"] == "row" else 0]
         expected = output["cut"].whole(expected) if "cut" in output else expected
         expected = sample.joined_shape() if output.get("joined") else expected
+        if "order" in output:
+            expected = tuple(expected[dim] for dim in output["order"])
         if tuple(right.shape) != expected or left.numel() not in (1, right.numel()):
             return False
     try:
@@ -344,22 +350,22 @@ def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any
     shape = tuple(1 if dim in sample.dims else size for dim, size in enumerate(sample.shape))
     short = {k: _short(k, v, sample, shape) for k, v in sample.values.items()}
     sample = replace(sample, values=short, shape=shape)
-    leaves = {k: v.clone().requires_grad_() if _is_float(v) else v for k, v in short.items()}
+    leaves = {k: v.clone().requires_grad_() if has_gradient(v) else v for k, v in short.items()}
     try:
         results = _results(function, leaves)
     except (RuntimeError, ValueError, IndexError):
         return False
     pairs = list(zip(evaluate(forward, short, [], sample), results, strict=True))
     if backward:
-        wanted = [value for value in leaves.values() if _is_float(value)]
+        wanted = [value for value in leaves.values() if has_gradient(value)]
         grads = [torch.full_like(result, 0.7) for result in results]
-        chosen = [i for i, result in enumerate(results) if result.requires_grad]
+        chosen = [i for i, result in enumerate(results) if is_differentiable(result)]
         expected = torch.autograd.grad(
             [results[i] for i in chosen], wanted, [grads[i] for i in chosen], allow_unused=True
         )
         pairs += zip(evaluate(backward, short, grads, sample), expected, strict=True)
     # Noise is what the order of operations decides: it differs where the formula or the dtype is another.
-    narrow = {k: v.float() if _is_float(v) else v for k, v in short.items()}
+    narrow = {k: v.float() if has_gradient(v) else v for k, v in short.items()}
     roundings = list(zip(evaluate(forward, short, [], sample), evaluate(forward, narrow, [], sample), strict=True))
     if backward:
         wide = evaluate(backward, short, grads, sample)
@@ -383,17 +389,19 @@ def takes_no_rows(function: Function, assumption: Any) -> bool:
             of_kind = empty.spread_shape(name) if name in sample.spreads else of_kind
             if sample.split and name in sample.split.joined:
                 of_kind = empty.joined_shape(sample.spreads.get(name))
+            if name in sample.orders:
+                of_kind = tuple(of_kind[dim] for dim in sample.orders[name])
             values[name] = tensor.new_empty(sample.cut(name).whole(of_kind))
-    leaves = {k: v.clone().requires_grad_() if _is_float(v) else v for k, v in values.items()}
+    leaves = {k: v.clone().requires_grad_() if has_gradient(v) else v for k, v in values.items()}
     try:
         results = _results(function, leaves)
-        differentiable = [result for result in results if result.requires_grad]
+        differentiable = [result for result in results if is_differentiable(result)]
         if differentiable:
-            wanted = [value for value in leaves.values() if _is_float(value)]
+            wanted = [value for value in leaves.values() if has_gradient(value)]
             torch.autograd.grad([result.sum() for result in differentiable], wanted, allow_unused=True)
     except Exception:  # It does not take them.
         return False
-    return not any(bool(result.isnan().any()) for result in results)
+    return not any(bool(result.double().isnan().any()) for result in results)
 
 
 def _short(name: str, value: Any, sample: Sample, shape: tuple[int, ...]) -> Any:
@@ -402,11 +410,13 @@ def _short(name: str, value: Any, sample: Sample, shape: tuple[int, ...]) -> Any
         return value
     if name in sample.spreads:
         value = value[tuple(slice(shape[dim]) for dim in sample.spreads[name])]
+    elif order := sample.orders.get(name):
+        value = value[tuple(slice(shape[dim]) for dim in order)]
     elif tuple(value.shape) == sample.shape:
         value = value[tuple(slice(size) for size in shape)]
     elif tuple(value.shape) == tuple(sample.shape[dim] for dim in sample.dims):
         value = value[(slice(1),) * value.ndim]
-    return value.double() if _is_float(value) else value.clamp(max=0) if value.dtype == torch.int64 else value
+    return value.double() if has_gradient(value) else value.clamp(max=0) if value.dtype == torch.int64 else value
 
 
 def _are_close(pairs: list[tuple[Tensor | None, Tensor | None]], tolerance: float) -> bool:
@@ -449,15 +459,12 @@ def _compare(ours: list[Tensor | None], theirs: list[Tensor | None], sample: Sam
             left = left.to(right.dtype)
             # Numbers of rows, and of a row's elements, have sizes of 1 here.
             left = left.reshape(right.shape) if left.numel() == right.numel() else left.expand(right.shape)
-            finite = right[right.isfinite()].double().abs()
+            numbers = right.double()
+            finite = numbers[numbers.isfinite()].abs()
             largest = float(finite.max()) if tolerance and finite.numel() else 0.0
             atol = 1e-9 + tolerance * largest
-            same = torch.allclose(left.double(), right.double(), rtol=1e-6, atol=atol, equal_nan=True)
+            same = torch.allclose(left.double(), numbers, rtol=1e-6, atol=atol, equal_nan=True)
         if not same:
             scalars = {k: v for k, v in sample.values.items() if not isinstance(v, Tensor)}
             values = " where " + ", ".join(f"{name} is {value}" for name, value in scalars.items()) if scalars else ""
             raise RefusedError(f"another path that it takes{values}", 4)
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()

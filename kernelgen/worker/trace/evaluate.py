@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker.trace.cut import Cut
-from kernelgen.worker.trace.graph import INTEGERS, Sample
+from kernelgen.worker.trace.graph import CODES, Sample, has_gradient, inverse
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS
 
 _ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}
@@ -39,12 +39,18 @@ def evaluate(
         if "grad" in argument:
             value = grads[argument["grad"]]
             value = value.double() if value.dtype in _NARROW else value
+            order = sample.order_of(value.shape)
+            value = value.permute(inverse(order)) if order else value
+        elif argument.get("dtype") in CODES.values() and "constant" in argument:
+            return torch.tensor(argument["constant"], dtype=getattr(torch, argument["dtype"]))
         elif "constant" in argument:
             value = argument["constant"]
         else:
             value = values[argument.get("input") or argument["scalar"]]
         if not isinstance(value, Tensor):
             return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
+        if order := sample.orders.get(argument.get("input")):
+            value = value.permute(inverse(order))
         if "part" in argument:
             value = Cut(**argument["cut"]).split(value)[argument["part"]]
         if argument.get("input") in sample.spreads:
@@ -63,8 +69,8 @@ def evaluate(
     for i, output in enumerate(graph["outputs"]):
         if output is not None and "summed" in output:
             outputs[i] = outputs[i].expand(sample.shape).sum(output["summed"])
-        elif output is not None and output["kind"] == "element" and sample.split:
-            outputs[i] = outputs[i].expand(sample.shape)
+        elif output is not None and output["kind"] == "element" and (sample.split or "order" in output):
+            outputs[i] = outputs[i].expand(sample.shape).permute(output.get("order", list(range(len(sample.shape)))))
     return _joined(graph, outputs, sample.shape if shape is None else shape) if "cuts" in graph else outputs
 
 
@@ -102,12 +108,14 @@ def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
     if op == "checked_zero":
         place = arguments[0].reshape(sample.row_shape(keeps=True))
         return torch.where((place >= 0) & (place < sample.columns), 0.0, math.nan).double()
-    if (integer := op.removeprefix("to_")) in INTEGERS.values():
-        return arguments[0].to(getattr(torch, integer))
+    if (code := op.removeprefix("to_")) in CODES.values():
+        return arguments[0].to(getattr(torch, code))
     if op == "trigamma":
         return torch.polygamma(1, arguments[0])
     if op == "to_float":
-        return arguments[0] if arguments[0].is_floating_point() else arguments[0].double()
+        return arguments[0] if has_gradient(arguments[0]) else arguments[0].double()
+    if op == "trunc_divide":
+        return torch.div(*arguments, rounding_mode="trunc")
     return getattr(torch, op)(*arguments)
 
 

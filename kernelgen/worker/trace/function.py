@@ -20,6 +20,8 @@ _INDEXING = {"arange", "eye", "tril", "triu"}
 # What splits a dimension into groups.
 _SPLITTING = {"view", "reshape", "unflatten", "group_norm"}
 _MOST_GROUPS = 1024
+# What changes the order of dimensions.
+_PERMUTING = {"mT", "movedim", "permute", "swapaxes", "swapdims", "transpose"}
 # What gives a tensor dimensions of size 1.
 _WIDENING = {"unsqueeze", "reshape", "view"}
 # The function that the instrumented source calls after each assignment.
@@ -35,6 +37,7 @@ class Function:
         self.may_index = False  # Whether something may compute with the coordinates of elements.
         # The arguments that the source gives dimensions of size 1, to repeat them along others.
         self.repeated: list[str] = []
+        self.may_permute = False  # Whether something may change the order of dimensions.
         self.may_split = False  # Whether something may split a dimension into groups.
         self.breaks_ties = False  # Whether something may choose among equal numbers in a way that nobody documents.
         self.on_name: Callable[[str, Tensor], None] | None = None
@@ -58,6 +61,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     function.may_cut = _may_cut(ast.parse(source))
     function.may_index = bool(_words(ast.parse(source)) & _INDEXING)
     function.repeated = _repeated(ast.parse(source), [argument["name"] for argument in arguments])
+    function.may_permute = bool(_words(ast.parse(source)) & _PERMUTING)
     function.may_split = bool(_words(ast.parse(source)) & _SPLITTING)
     function.breaks_ties = "topk" in _words(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))

@@ -14,6 +14,8 @@ A graph is plain data:
   all that it is repeated to are computed, and have to be added up.
 - Where a dimension is split into groups (split.py), an output of elements has `joined`, whether they are
   one dimension with their elements.
+- An output of elements whose dimensions come in another order than those of the sample's shape has this `order`, as
+  permute takes it.
 - Where values depend on coordinates (coordinates.py): {"coordinate": -1} is the place of an element along the last
   dimension, -2 that along the one before.
 - Where tensors are cut into parts (parts.py): an {"input": name} or a gradient that is cut has its `part`, and the
@@ -36,6 +38,9 @@ from kernelgen.worker.trace.split import Split
 
 # Integers that numbers are cast to. An "int" is a place in a row instead.
 INTEGERS = {getattr(torch, name): name for name in ("int8", "uint8", "int16", "int32", "int64")}
+# Numbers of 8 bits, which have no arithmetic and no gradient: codes, as integers are.
+FLOAT8 = {getattr(torch, name): name for name in ("float8_e4m3fn", "float8_e5m2")}
+CODES = INTEGERS | FLOAT8
 # The dtypes of results.
 DTYPES = {torch.float32: "float", torch.bool: "bool", torch.int64: "int"}
 
@@ -58,6 +63,8 @@ class Sample:
     # Of tensors that have some of the dimensions, and are repeated along the others: which, counted from the end.
     spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
     split: Split | None = None  # Of the tensors of which two dimensions are one for the function.
+    # Of tensors whose dimensions come in another order for the function, as permute takes it.
+    orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def cut(self, name: str) -> Cut:
         return (self.cuts or {}).get(name, WHOLE)
@@ -78,6 +85,13 @@ class Sample:
         """Of a tensor with a number for each row."""
         sizes = [1 if dim in self.dims else size for dim, size in enumerate(self.shape)]
         return tuple(sizes if keeps else (size for dim, size in enumerate(sizes) if dim not in self.dims))
+
+    def order_of(self, shape: Sequence[int]) -> tuple[int, ...] | None:
+        """The order of the dimensions of a tensor of all elements; None where it is that of the sample, or a size does
+        not tell which dimension it is of."""
+        is_permuted = tuple(shape) != self.shape and sorted(shape) == sorted(self.shape)
+        is_told = len(set(self.shape)) == len(self.shape)
+        return tuple(self.shape.index(size) for size in shape) if is_permuted and is_told else None
 
     def joined_shape(self, dims: Sequence[int] | None = None) -> tuple[int, ...]:
         """Of a tensor with these of the dimensions, or with all, as the function takes it: groups are one dimension."""
@@ -124,6 +138,11 @@ class Sample:
         )
 
 
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The order that undoes one."""
+    return tuple(order.index(dim) for dim in range(len(order)))
+
+
 @dataclass
 class Graph:
     nodes: list[dict[str, Any]] = field(default_factory=list)
@@ -136,7 +155,7 @@ def refuse_other_dtype(value: Tensor, known: dict[str, Any]) -> None:
     """Raises RefusedError where a result is not of the dtype that it is computed in."""
     if known["dtype"] == "float" and value.dtype in (torch.float16, torch.bfloat16):
         return  # It is rounded where it is written.
-    if known["dtype"] not in (DTYPES.get(value.dtype), INTEGERS.get(value.dtype)):
+    if known["dtype"] not in (DTYPES.get(value.dtype), CODES.get(value.dtype)):
         raise RefusedError(f"a result of dtype {str(value.dtype).removeprefix('torch.')}", 2)
 
 
@@ -157,7 +176,17 @@ def dtype_of_argument(value: Tensor, kind: str) -> str:
     """Of an integer of 64 bits for each row it is a place; of others the name."""
     if value.dtype == torch.int64 and kind == "row":
         return "int"
-    return INTEGERS.get(value.dtype) or dtype_of(value)
+    return CODES.get(value.dtype) or dtype_of(value)
+
+
+def has_gradient(value: Any) -> bool:
+    """Whether it is a tensor of numbers that a function is differentiated by, which have more than 8 bits."""
+    return isinstance(value, Tensor) and value.is_floating_point() and value.dtype not in FLOAT8
+
+
+def is_differentiable(result: Tensor) -> bool:
+    """Whether a function's result is differentiated, by what it was computed of."""
+    return has_gradient(result) and result.requires_grad
 
 
 def dtype_of(value: Tensor) -> str:

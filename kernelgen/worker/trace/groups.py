@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kernelgen.worker.trace.arguments import Assumption
+from kernelgen.worker.trace.arguments import Assumption, ordered
 from kernelgen.worker.trace.split import Split
 
 # Dimensions that are split: the channels of images, the last, as heads are and blocks of codes, and the channels of
@@ -13,7 +13,7 @@ _OF_CHANNELS, _OF_LAST, _OF_VECTORS = (1, (5, 4)), (-2, (4, 3, 2)), (1, (3,))
 _MOST_TENSORS = 4
 
 
-def of_groups(plain: Assumption, counts: Sequence[int]) -> Iterator[Assumption]:
+def of_groups(plain: Assumption, counts: Sequence[int], may_permute: bool = False) -> Iterator[Assumption]:
     """Rows that are groups of a dimension, of which the number, or the size, is an argument, one of `counts`, or the
     size of a vector. Others are as large as the first tensor, vectors of a group, or have the groups alone."""
     first, *others = plain.kinds
@@ -29,13 +29,29 @@ def of_groups(plain: Assumption, counts: Sequence[int]) -> Iterator[Assumption]:
             for roles in itertools.product(roles_of_others, repeat=len(others)):
                 kinds = dict(zip(others, roles, strict=True))
                 like = next((name for name, role in kinds.items() if role == "vector"), None)
-                if count is None and not (of_group and like):
+                is_known = count is not None or (of_group and like)
+                if not is_known and (of_group or like or not may_permute):
                     continue
                 joined = frozenset([first, *(name for name, role in kinds.items() if role != "vector")])
                 groups = (first_group - rank, first_group + 1 - rank)
-                yield replace(
+                grouped = replace(
                     of_rank,
                     kinds={first: "element"} | {n: "column" if r == "vector" else "element" for n, r in kinds.items()},
                     spreads={name: groups for name, role in kinds.items() if role == "groups"},
                     split=Split(at, count, like if count is None else None, of_group, joined),
                 )
+                if is_known:
+                    yield grouped
+                if may_permute and rank == 4 and at == _OF_LAST[0]:
+                    yield from _unjoined(grouped)
+
+
+def _unjoined(grouped: Assumption) -> Iterator[Assumption]:
+    """The same where some tensors have the groups as a dimension already, before the one that others have first, as
+    attention has heads: it says how many there are where nothing else does."""
+    for swapped in ordered(grouped):
+        names = swapped.orders.keys()
+        if names < grouped.split.joined and not names & grouped.spreads.keys():
+            split = replace(grouped.split, joined=grouped.split.joined - names)
+            is_known = split.count is not None or split.like
+            yield replace(swapped, split=split if is_known else replace(split, like=next(iter(names))))

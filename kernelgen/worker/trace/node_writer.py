@@ -5,13 +5,14 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from kernelgen.worker.trace.graph import INTEGERS, Graph, Sample, constant, dtype_of
+from kernelgen.worker.trace.graph import CODES, INTEGERS, Graph, Sample, constant, dtype_of
+from kernelgen.worker.trace.integers import common_dtype, integer_constant, is_arithmetic
 from kernelgen.worker.trace.later_sums import later_sum
 from kernelgen.worker.trace.refusals import RefusedError
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
 _COMPARISONS |= {"isnan", "isinf"}
-_INTEGER_CASTS = {f"to_{name}": name for name in INTEGERS.values()}
+_CASTS = {f"to_{name}": name for name in CODES.values()}
 # What is not NaN, whatever its arguments are.
 _HIDES_NAN = {*_COMPARISONS, "sign", "row_argmax", "row_argmin"}
 
@@ -48,13 +49,22 @@ class NodeWriter:
     ) -> dict[str, Any]:
         if op in _COMPARISONS:
             _refuse_places_beside_numbers(arguments)
-        if not op.startswith("to_") and not (op in _COMPARISONS and _are_integers(arguments)):
+        integers = None
+        if op in _COMPARISONS:
+            integers = common_dtype(arguments)
+        elif is_arithmetic(op, arguments, value):
+            integers = INTEGERS[value.dtype]
+        if integers:
+            arguments = self._as_integers(op, arguments, integers, value)
+        elif not op.startswith("to_"):
             arguments = [self._as_number(op, argument, value) for argument in arguments]
         kinds = {argument.get("kind", "scalar") for argument in arguments} - {"scalar"}
         kinds = kinds - {"total"} or kinds
         kind = kind or (kinds.pop() if len(kinds) == 1 else "element" if kinds else "scalar")
-        if op in _INTEGER_CASTS:
-            dtype = _INTEGER_CASTS[op]
+        if op in _CASTS:
+            dtype = _CASTS[op]
+        elif integers and op not in _COMPARISONS:
+            dtype = integers
         else:
             dtype = "bool" if op in _COMPARISONS else "int" if _is_place(op, arguments) else dtype_of(value)
         turned = {a.get("turned", False) for a in arguments if a.get("kind") in ("element", "column")}
@@ -66,9 +76,23 @@ class NodeWriter:
         self._follow_checks(op, arguments, result["node"])
         return result | {"turned": True} if turned == {True} and kind == "element" else result
 
+    def _as_integers(
+        self, op: str, arguments: list[dict[str, Any]], dtype: str, value: Tensor
+    ) -> list[dict[str, Any]]:
+        """The arguments of integer arithmetic, all of the dtype that it is computed in; but a condition."""
+        first = 1 if op == "where" else 0
+        return arguments[:first] + [self._as_integer(op, a, dtype, value) for a in arguments[first:]]
+
+    def _as_integer(self, op: str, argument: dict[str, Any], dtype: str, value: Tensor) -> dict[str, Any]:
+        if argument["dtype"] == dtype:
+            return argument
+        if "constant" in argument:
+            return integer_constant(op, argument["constant"], dtype)
+        return self._add(f"to_{dtype}", [argument], value, None, argument["kind"])
+
     def _as_number(self, op: str, argument: dict[str, Any], value: Tensor) -> dict[str, Any]:
-        """An integer as the number that PyTorch makes of it beside numbers; there is no arithmetic of integers."""
-        if argument.get("dtype") not in INTEGERS.values():
+        """An integer, or a code of 8 bits, as the number that PyTorch makes of it beside numbers."""
+        if argument.get("dtype") not in CODES.values():
             return argument
         if not value.is_floating_point() and op not in _COMPARISONS:
             raise RefusedError(f"{op} of {argument['dtype']}", 2)
@@ -92,14 +116,6 @@ class NodeWriter:
             shown, hidden = set(), shown | hidden
         if shown or hidden:
             self.checks[node] = (shown, hidden)
-
-
-def _are_integers(arguments: list[dict[str, Any]]) -> bool:
-    """Whether integers of one type are compared, with whole numbers maybe: as numbers, large ones would be rounded."""
-    dtypes = {argument["dtype"] for argument in arguments if "constant" not in argument}
-    numbers = [argument["constant"] for argument in arguments if "constant" in argument]
-    is_whole = all(math.isfinite(number) and number == int(number) for number in numbers)
-    return len(dtypes) == 1 and dtypes <= set(INTEGERS.values()) and is_whole
 
 
 def _refuse_places_beside_numbers(arguments: list[dict[str, Any]]) -> None:

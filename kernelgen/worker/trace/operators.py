@@ -14,8 +14,8 @@ UNARY = (
     *("sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
 )
 BINARY = (
-    *("add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "clamp", "clamp_max", "clamp_min", "copysign", "div"),
-    *("eq", "fmod", "ge", "gt", "hypot", "le", "logical_and", "logical_or", "logical_xor", "lt", "maximum", "minimum"),
+    *("add", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "clamp"),
+    *("clamp_max", "clamp_min", "copysign", "div", "eq", "fmod", "ge", "gt", "hypot", "le", "logical_and", "logical_or", "logical_xor", "lt", "maximum", "minimum"),
     *("mul", "ne", "pow", "remainder", "rsub", "sub", "where"),
 )
 COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
@@ -32,6 +32,8 @@ SAME = (
 )
 # Of a dimension of size 1, where it is one of these: the same elements.
 _UNPICKED = ("select_backward", "slice_backward")
+# The same elements, of which the dimensions come in another order.
+PERMUTED = ("permute", "t", "transpose")
 PICKED = ("select", "slice", "narrow", *_UNPICKED)
 # Elements that a mask chooses are set to a number.
 MASKED = ("index_put", "index_put_")
@@ -44,9 +46,10 @@ MOVES = (
 CASTS = ("_to_copy", "convert_element_type", "to")
 FILLED = ("full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like")
 
-_KNOWN = {*UNARY, *BINARY, *REDUCTIONS, *SCANS, *TURNED, *PLACED, *SAME, *PICKED, *MASKED, *CASTS, *FILLED}
+_KNOWN = {*UNARY, *BINARY, *REDUCTIONS, *SCANS, *TURNED, *PLACED, *SAME, *PERMUTED, *PICKED, *MASKED, *CASTS, *FILLED}
 # Spelled otherwise.
-_SYNONYMS = {"true_divide": "div", "bitwise_not": "logical_not", "mul_": "mul", "absolute": "abs"}
+_SYNONYMS = {"true_divide": "div", "mul_": "mul", "absolute": "abs"}
+_SYNONYMS |= {"__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift"}
 
 
 def operator_of(target: Callable[..., Any]) -> str | None:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.graph import (
+    CODES,
+    FLOAT8,
     INTEGERS,
     Graph,
     constant,
@@ -20,6 +22,7 @@ from kernelgen.worker.trace.operators import (
     CASTS,
     FILLED,
     MASKED,
+    PERMUTED,
     PICKED,
     PLACED,
     REDUCTIONS,
@@ -64,7 +67,8 @@ class Reader(RowOperators):
         # A row's number may have dimensions of size 1.
         whole = [self.sample.shape, self.sample.joined_shape()]
         shapes = {"element": whole, "row": [self.sample.row_shape(), self.sample.row_shape(keeps=True)]}
-        if tuple(value.shape) not in shapes.get(kind, [tuple(value.shape)]):
+        order = self.sample.order_of(value.shape) if kind == "element" else None
+        if order is None and tuple(value.shape) not in shapes.get(kind, [tuple(value.shape)]):
             raise RefusedError("a result of which the dimensions are arranged in another way", 2)
         if value.dtype == torch.int64 and known["dtype"] == "float" and kind == "row":  # A count of elements.
             known = self._add("to_int64", [known], value) | {"dtype": "int"}
@@ -75,8 +79,9 @@ class Reader(RowOperators):
         if "node" not in known and known["kind"] not in (kind, "scalar"):  # An argument, repeated over each row.
             known = self._add("mul", [known, constant(1.0)], value, None, known["kind"])
         keeps = kind == "row" and value.ndim == len(self.sample.shape)
-        joined = {"joined": kind == "element" and tuple(value.shape) != self.sample.shape} if self.sample.split else {}
-        return known | {"kind": kind, "keeps": keeps} | joined
+        is_joined = kind == "element" and len(value.shape) < len(self.sample.shape)
+        joined = {"joined": is_joined} if self.sample.split else {}
+        return known | {"kind": kind, "keeps": keeps} | joined | ({"order": list(order)} if order else {})
 
     def _gradient_of_repeated(self, known: dict[str, Any], value: Tensor) -> dict[str, Any]:
         """The gradient of a tensor that is repeated: the terms, and the dimensions that are to be added up."""
@@ -107,6 +112,8 @@ class Reader(RowOperators):
             raise RefusedError(f"the operator {spelled(node.target)}", 2)
         if name in SAME or (name in PICKED and value.numel() == node.args[0].meta["val"].numel()):
             return self._noted(node, self._same(node, value))
+        if name in PERMUTED:
+            return self._noted(node, self._permuted(node, value))
         if name in MASKED:
             return self._noted(node, self._masked(node, value))
         if name in CASTS:
@@ -128,6 +135,12 @@ class Reader(RowOperators):
         if name in PICKED:
             raise RefusedError(f"the operator {spelled(node.target)}", 2)
         return self._pointwise(name, node, value)
+
+    def _permuted(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
+        """The same elements, whose dimensions come in another order: no two are of one size, so what meets tells."""
+        if len(set(self.sample.shape)) < len(self.sample.shape):
+            raise RefusedError(f"the operator {spelled(node.target)}", 2)
+        return self._same(node, value)
 
     def _masked(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
         """The elements that a mask of all of them chooses are a number, or one of theirs has a sum added."""
@@ -156,14 +169,24 @@ class Reader(RowOperators):
             first = arguments[0] if scale == 1 else self._add("mul", [arguments[0], self._argument(scale)], value)
             name, arguments = "sub", [arguments[1], first]
         rounding = keywords.get("rounding_mode")
-        if name.startswith(("bitwise_", "logical_")) and name != "logical_not":
-            name = name.replace("bitwise_", "logical_")
-            if value.dtype != torch.bool or any(a["dtype"] != "bool" for a in arguments):
-                raise RefusedError(f"the operator {spelled(node.target)} of numbers", 2)
+        if name.startswith(("bitwise_", "logical_")):
+            name = self._logical(name, node, arguments, value)
+        if name == "pow" and value.dtype in INTEGERS and arguments[1].get("constant") == 2:
+            name, arguments = "mul", [arguments[0], arguments[0]]
+        if rounding and value.dtype in INTEGERS:
+            return self._add(f"{rounding}_divide", arguments, value, self.names.get(node.name))
         result = self._add(name, arguments, value, self.names.get(node.name))
         if rounding:
             result = self._add(rounding, [result], value, self.names.get(node.name))
         return result
+
+    def _logical(self, name: str, node: fx.Node, arguments: list[dict[str, Any]], value: Tensor) -> str:
+        """An operator of truth values by the one name that it has here; that of bits keeps its own."""
+        if value.dtype == torch.bool and all(argument["dtype"] == "bool" for argument in arguments):
+            return name.replace("bitwise_", "logical_")
+        if name == "logical_not" or (name.startswith("bitwise_") and value.dtype in INTEGERS):
+            return name
+        raise RefusedError(f"the operator {spelled(node.target)} of numbers", 2)
 
     def _clamped(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
         low, high = {"clamp": (1, 2), "clamp_min": (1, 9), "clamp_max": (9, 1)}[name]
@@ -194,10 +217,14 @@ class Reader(RowOperators):
         return known if before in (after, "scalar") else known | {"kind": before}
 
     def _cast(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
-        known, integer = self._argument(node.args[0]), INTEGERS.get(value.dtype)
+        known, code = self._argument(node.args[0]), CODES.get(value.dtype)
+        if known["dtype"] == code:
+            return known
+        if value.dtype in FLOAT8 and known["dtype"] != "float":
+            known = self._add("to_float", [known], value.float())
         # Of truth values, 64 and 32 bits are for counts, which are numbers.
-        if integer and (known["dtype"] in ("float", *INTEGERS.values()) or value.dtype.itemsize < 4):
-            return self._add(f"to_{integer}", [known], value)
+        if code and (known["dtype"] in ("float", *INTEGERS.values()) or value.dtype.itemsize < 4):
+            return self._add(f"to_{code}", [known], value)
         target = dtype_of(value)
         if not (value.dtype.is_floating_point or value.dtype == torch.bool or known["dtype"] == "bool"):
             raise RefusedError(f"a cast to {str(value.dtype).removeprefix('torch.')}", 2)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.graph import Sample
+from kernelgen.worker.trace.graph import Sample, inverse
 from kernelgen.worker.trace.refusals import FinalError, RefusedError
 from kernelgen.worker.trace.rows import dims_of
 
@@ -113,6 +113,8 @@ def _is_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[s
     """Whether kernels take a tensor of its shape beside the others."""
     if facts.get("cuts") is not None:
         return _is_part_taken(name, shapes, facts)
+    orders = facts.get("orders", {})
+    shapes = {n: _in_own_order(shape, orders.get(n)) for n, shape in shapes.items()}
     shape, whole = shapes[name], next(shapes[n] for n, kind in facts["kinds"].items() if kind == "element")
     if facts["recipe"] == "pointwise":
         return shape == whole or facts["broadcasts"]
@@ -130,6 +132,10 @@ def _is_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[s
     if shape == whole or name not in facts["vectors"]:
         return shape == whole
     return shape == whole[-1:] or (facts["vectors"][name] == "broadcast" and _broadcasts_to(shape, whole))
+
+
+def _in_own_order(shape: tuple[int, ...], order: Sequence[int] | None) -> tuple[int, ...]:
+    return tuple(shape[dim] for dim in inverse(order)) if order and len(order) == len(shape) else shape
 
 
 def _is_part_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:

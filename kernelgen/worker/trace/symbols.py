@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from kernelgen.worker.trace.graph import Graph, Sample
+from kernelgen.worker.trace.graph import INTEGERS, Graph, Sample
 from kernelgen.worker.trace.refusals import RefusedError
 
 # The elements of a row, the rows, and the size of the first dimension, among the scalars: no argument has such names.
@@ -75,6 +75,8 @@ class _Merger:
             return {**first, "node": self.places[first["node"]]}
         if "constant" not in first or all(_same(version["constant"], first["constant"]) for version in versions):
             return first
+        if first["dtype"] in INTEGERS.values():
+            raise RefusedError(f"arithmetic of {first['dtype']} with an argument, or with a size", 3)
         return self._expression([version["constant"] for version in versions])
 
     def _expression(self, values: list[float]) -> dict[str, Any]:

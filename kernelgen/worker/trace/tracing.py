@@ -10,7 +10,7 @@ from kernelgen.worker.trace.coordinates import CoordinatesReader
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.gradients import differentiable_by_rows
-from kernelgen.worker.trace.graph import Graph, Sample
+from kernelgen.worker.trace.graph import Graph, Sample, has_gradient, is_differentiable
 from kernelgen.worker.trace.operators import decompositions, decompositions_but_moves
 from kernelgen.worker.trace.parts import PartsReader
 from kernelgen.worker.trace.reader import Reader
@@ -37,9 +37,9 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
         return tuple(outputs)
 
     def backward(*values: Tensor) -> tuple[Tensor | None, ...]:
-        inputs = [value.requires_grad_(value.is_floating_point()) for value in values[len(grads) :]]
+        inputs = [value.requires_grad_(has_gradient(value)) for value in values[len(grads) :]]
         with torch.enable_grad():
-            outputs = [output for output in forward(*inputs) if output.requires_grad]
+            outputs = [output for output in forward(*inputs) if is_differentiable(output)]
         wanted = [value for value in inputs if value.requires_grad]
         return torch.autograd.grad(outputs, wanted, values[: len(grads)], allow_unused=True)
 
@@ -54,9 +54,9 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
     cuts = [sample.cut(name) for name in tensors]
     grads: list[Tensor] = []
     if direction == "backward":
-        leaves = [value.clone().requires_grad_(value.is_floating_point()) for value in values]
+        leaves = [value.clone().requires_grad_(has_gradient(value)) for value in values]
         outputs = forward(*leaves)
-        places = [i for i, output in enumerate(outputs) if output.requires_grad]
+        places = [i for i, output in enumerate(outputs) if is_differentiable(output)]
         grads = [torch.ones_like(outputs[i]) for i in places]
         kinds = [_kind(sample, outputs[i]) for i in places]
         labels = [{"grad": i, "kind": kind} for i, kind in zip(places, kinds, strict=True)] + labels
@@ -78,7 +78,7 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
         return Reader(sample, labels, names).read(traced.graph)
     wanted = None
     if direction == "backward":
-        wanted = [cut for cut, value in zip(cuts, values, strict=True) if value.is_floating_point()]
+        wanted = [cut for cut, value in zip(cuts, values, strict=True) if has_gradient(value)]
         cuts = [results[i] for i in places] + cuts
     cut_labels = [{**label, "cut": cut} for label, cut in zip(labels, cuts, strict=True)]
     return PartsReader(sample, cut_labels, names, wanted).read(traced.graph)

@@ -75,7 +75,10 @@ class PointwiseOp:
         # Positions of the arguments; the backward takes tensors first, after the gradients of `differentiable` results.
         self.tensors = [i for i, argument in enumerate(arguments) if isinstance(argument.type, torch.TensorType)]
         self.others = [i for i in range(len(arguments)) if i not in self.tensors]
-        self.differentiable = [i for i, dtype in enumerate(results) if dtype is None or dtype.is_floating_point]
+        # Numbers of 8 bits are codes, which have no gradient.
+        self.differentiable = [
+            i for i, dtype in enumerate(results) if dtype is None or (dtype.is_floating_point and dtype.itemsize > 1)
+        ]
 
     def register(self, name: str) -> None:
         _library.register_fake(name, self.fake)
@@ -104,7 +107,7 @@ class PointwiseOp:
 
     def fake(self, *args: Any) -> Any:
         tensors = _tensors(args)
-        like = next(tensor for tensor in tensors if tensor.is_floating_point())
+        like = next((tensor for tensor in tensors if tensor.is_floating_point()), tensors[0])
         if not self.parts:
             shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
             return bare(like.new_empty(shape, dtype=dtype or like.dtype) for dtype in self.results)
