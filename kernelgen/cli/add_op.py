@@ -113,7 +113,9 @@ def _entry(options: argparse.Namespace, home: "Project") -> dict[str, Any]:
         )
         return entry
     if options.recipe != "blank" and options.backward is None:
-        entry = _with_kernels(entry, home, calls, function, _said_dtypes(options.shapes or function.shapes, function))
+        said = _said_dtypes(options.shapes or function.shapes, function)
+        said = said if options.shapes is not None else {**function.dtypes, **said}
+        entry = _with_kernels(entry, home, calls, function, said)
     if entry["recipe"] not in DERIVED:
         return _with_learned_shapes(entry, function, options, home)
     if options.shapes is not None:
@@ -324,6 +326,8 @@ def _with_kernels(
         if (compared := traced["assumption"]["compared"]) and calls is None:
             names = " and ".join(compared)
             output.note(f"assumed {names} of floating-point numbers: write dtypes as --shapes if that is not so")
+        for tensor, dtype in traced["assumption"]["guessed"].items():
+            output.note(f"assumed {tensor} of {dtype}: write dtypes as --shapes if that is not so")
         if reason := facts["traced"]["composed"]:
             output.note(f"The gradient of {name} is PyTorch's of reference.py. In the way of its kernels was {reason}.")
         if cases := ", ".join(facts["traced"].get("signature", {}).get("kernels_are_for", [])):

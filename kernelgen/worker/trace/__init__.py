@@ -33,12 +33,14 @@ from kernelgen.worker.trace.check import (
     vectors,
 )
 from kernelgen.worker.trace.cut import Cut
+from kernelgen.worker.trace.dtypes import by_name, of_integers
 from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_twice
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load, versions, written
 from kernelgen.worker.trace.graph import INTEGERS
 from kernelgen.worker.trace.groups import of_groups
 from kernelgen.worker.trace.refusals import (
+    TAKES_INTEGERS,
     UNKNOWN_OPERATOR,
     FinalError,
     OtherRowsError,
@@ -70,6 +72,33 @@ def traced(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _traced(request: dict[str, Any]) -> dict[str, Any]:
+    """The same; of dtypes that names tell, of floating-point numbers, or else of integers."""
+    arguments, said = request["arguments"], request.get("said") or {}
+    if (named := by_name(arguments, said)) and request.get("calls") is None:
+        try:
+            return _of_dtypes(request, said, named)
+        except RefusedError:
+            pass  # Names tell too much.
+    try:
+        return _of_dtypes(request, said, {})
+    except RefusedError as refused:
+        if str(refused) != TAKES_INTEGERS or request.get("calls") is not None:
+            raise
+        for guessed in of_integers(arguments, said, request["source"]):
+            try:
+                return _of_dtypes(request, said, guessed)
+            except RefusedError:
+                continue
+        raise
+
+
+def _of_dtypes(request: dict[str, Any], said: dict[str, str], guessed: dict[str, str]) -> dict[str, Any]:
+    facts = _of_any_arguments({**request, "said": {**said, **guessed}})
+    facts["assumption"]["guessed"] = guessed
+    return facts
+
+
+def _of_any_arguments(request: dict[str, Any]) -> dict[str, Any]:
     reasons = []
     begin = time.process_time()
     for arguments in taken(request["arguments"]):

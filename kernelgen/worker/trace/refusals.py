@@ -1,5 +1,6 @@
 """Why no kernel can be written of a function, in phrases that end a sentence."""
 
+TAKES_INTEGERS = "that it takes integers where floating-point numbers were assumed; write their dtype as --shapes"
 # How far a trace came that met an operator that is unknown here.
 UNKNOWN_OPERATOR = 2
 
@@ -39,7 +40,7 @@ def raised(error: Exception, when: str) -> str:
     """A phrase that says what a function raised while it was called, or traced."""
     name, text = type(error).__name__, _first_line(error)
     if "not implemented for 'Float'" in text:
-        return "that it takes integers where floating-point numbers were assumed; write their dtype as --shapes"
+        return TAKES_INTEGERS
     article = "an" if name[0] in "AEIOU" else "a"
     return f"{article} {name} while it was {when}" + (f" ({text})" if text else "")
 

@@ -6,8 +6,8 @@ import ast
 import difflib
 import keyword
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelgen.errors import UsageError
@@ -44,7 +44,8 @@ class Reference:
     `source` is the text of a file of its own: the imports, helpers and constants that it needs, and the
     function. `packages` are the packages it imports besides Python's own and torch. `shapes` are those that it says of
     its tensors, in annotations of jaxtyping, which the text has no more, or in its docstring. `unsaid` are the
-    arguments that have no annotation, and "its result" likewise: their types were assumed.
+    arguments that have no annotation, and "its result" likewise: their types were assumed. `dtypes` are those that the
+    docstring says of tensors that are not of floating-point numbers of any width, by name.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Reference:
     packages: tuple[str, ...] = ()
     shapes: str = ""
     unsaid: tuple[str, ...] = ()
+    dtypes: Mapping[str, str] = field(default_factory=dict)
 
     def source_as(self, new_name: str) -> str:
         """`source` with the function under another name.
@@ -112,7 +114,9 @@ def read(path: Path, name: str, mutates: Sequence[str] = ()) -> Reference:
     shapes = signature.shapes(file, function, schema)
     plain = said_shapes.without_shapes(file)
     source, packages = with_dependencies(plain, _find(plain, name))
-    return Reference(name, schema, source, ast.get_docstring(function) or "", packages, shapes, unsaid.parts(function))
+    docstring = ast.get_docstring(function) or ""
+    dtypes = said_shapes.dtypes(docstring, schema)
+    return Reference(name, schema, source, docstring, packages, shapes, unsaid.parts(function), dtypes)
 
 
 def _find(file: SourceFile, name: str) -> ast.FunctionDef:

@@ -20,6 +20,8 @@ _DTYPES = {
     **{name: name.lower() for name in ("Int8", "UInt8", "Int16", "Int32", "Int64")},
     **dict.fromkeys(("Int", "Integer"), "int64"),
 }
+# Of these a function says when its tensors are not of floating-point numbers of any width.
+_OTHER_DTYPE = re.compile(r"\b(float8_e4m3fn|float8_e5m2|int8|uint8|int16|int32|int64|bool)\b")
 _DIM = re.compile(r"(?:\w+|[-+*/()])+")
 _DTYPE = re.compile(r"\b(float16|bfloat16|float32|float64|int8|uint8|int16|int32|int64|bool)\b")
 # A shape in prose: "of shape (B, S)", "shape [B, S]"; or what follows the argument's colon at once.
@@ -132,6 +134,21 @@ def of_docstring(docstring: str, schema: Schema) -> str:
     returned = [(m[1], tail[m.start() : end].partition("\n\n")[0]) for m, end in zip(matches, ends, strict=True)]
     shapes = [_prose_what(dims, text) for dims, text in (*said, *returned)]
     return "" if None in shapes else _text(tensors, shapes, schema)
+
+
+def dtypes(docstring: str, schema: Schema) -> dict[str, str]:
+    """The dtypes of tensors of integers, truth values and numbers of 8 bits that a docstring says, by name: in the
+    description of an argument, or in a sentence as "q: int8 (M, N), scale: (M, 1)"."""
+    head, _, _ = _split(docstring)
+    said = {}
+    for name in (argument.name for argument in schema.arguments if argument.type.is_tensor):
+        word = re.escape(name)
+        in_sentence = re.search(rf"\b{word}(?:, \w+)*: *([^;\n]*?)(?=, \w+(?:, \w+)*:|;|\n|$)", head)
+        described = re.search(rf"\b{word} *\(([^()\n]*)\) *:", head)
+        for match in filter(None, (in_sentence, described)):
+            if dtype := _OTHER_DTYPE.search(match[1]):
+                said.setdefault(name, dtype[0])
+    return said
 
 
 def _split(docstring: str) -> tuple[str, bool, str]:
