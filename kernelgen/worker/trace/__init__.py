@@ -128,6 +128,8 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             continue
         if matrix and not assumption.spreads:
             continue
+        if any(_masks(assumption) > _masks(other) for other, _ in forward_alone):
+            break  # A number is rather one whose gradient is PyTorch's than a truth value.
         if reduces and assumption.recipe == "pointwise" and assumption.cuts is None and not assumption.coordinates:
             continue
         try:
@@ -204,6 +206,10 @@ def _takes_its_scalars(function: Function, assumption: Assumption) -> bool:
     except Exception:  # It is not the scalars that it does not take.
         return True
     return True
+
+
+def _masks(assumption: Assumption) -> int:
+    return list(assumption.dtypes.values()).count("bool")
 
 
 def _may_be_of_vectors(facts: dict[str, Any]) -> bool:

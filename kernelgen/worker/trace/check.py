@@ -62,6 +62,7 @@ def refuse_other_sizes(function: Function, assumption: Any) -> None:
     except Exception:  # It takes no others.
         return
     parts = {cut.parts for cut in assumption.cuts.values()}
+    # A number for each point may as well be one of the first elements of longer rows.
     are_points = [result.ndim == assumption.rank and result.shape[-1] in parts for result in of_points]
     if not any(are_points) or any(a.shape != b.shape for a, b in zip(of_points, of_parts, strict=True)):
         raise RefusedError("parts of any size, where points were assumed", 1)
@@ -204,6 +205,7 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
     sample, refused = assumption.sample(0), set()
     tolerance = _tolerance(function, sample)
     cuts = [Cut(**cut) for cut in forward["cuts"]] if assumption.cuts is not None else None
+    dropped = {i for i, output in enumerate(_firsts(forward)) if output.get("dropped")}
     shapes = _ANY_SHAPES
     if assumption.coordinates:
         shapes = _SQUARE_SHAPES if assumption.square else tuple(shape for shape in shapes if len(shape) > 1)
@@ -224,10 +226,17 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
             raise RefusedError(f"that it takes no tensors of shape {shape}", 4) from error
         ours = evaluate(forward, values, [], sample, shape)
         expected = [cut.whole(shape) for cut in cuts] if cuts else [shape] * len(results)
+        expected = [own[:-1] if i in dropped else own for i, own in enumerate(expected)]
         if [tuple(result.shape) for result in results] != expected:
             raise RefusedError(f"a result of another shape for tensors of shape {shape}", 4)
         _compare(ours, results, sample, tolerance)
     return refused
+
+
+def _firsts(forward: dict[str, Any]) -> list[dict[str, Any]]:
+    """The output of each result, or that of its first part."""
+    counts = [cut["parts"] for cut in forward.get("cuts", [])] or [1] * len(forward["outputs"])
+    return [forward["outputs"][sum(counts[:i])] for i in range(len(counts))]
 
 
 def _of_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -320,10 +329,8 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
         return False
     shapes = {"element": [sample.shape], "row": [sample.row_shape(), sample.row_shape(keeps=True)], "total": [()]}
     outputs = forward["outputs"]
-    if "cuts" in forward:  # Of each result the first part.
-        cuts = [Cut(**cut) for cut in forward["cuts"]]
-        firsts = [sum(cut.parts for cut in cuts[:i]) for i in range(len(cuts))]
-        outputs = [outputs[first] | {"cut": cut} for first, cut in zip(firsts, cuts, strict=True)]
+    if "cuts" in forward:
+        outputs = [out | {"cut": Cut(**cut)} for out, cut in zip(_firsts(forward), forward["cuts"], strict=True)]
     ours = evaluate(forward, {k: v.detach() if has_gradient(v) else v for k, v in leaves.items()}, [], sample)
     for output, left, right in zip(outputs, ours, results, strict=True):
         if output["kind"] not in shapes:

@@ -41,6 +41,8 @@ def evaluate(
             value = value.double() if value.dtype in _NARROW else value
             order = sample.order_of(value.shape)
             value = value.permute(inverse(order)) if order else value
+            is_dropped = sample.of_points and value.ndim == len(sample.shape if shape is None else shape) - 1
+            value = value.unsqueeze(-1) if is_dropped else value
         elif argument.get("dtype") in CODES.values() and "constant" in argument:
             return torch.tensor(argument["constant"], dtype=getattr(torch, argument["dtype"]))
         elif "constant" in argument:
@@ -85,7 +87,8 @@ def _joined(graph: dict[str, Any], computed: list[Tensor | None], shape: tuple[i
             results.append(None)
         else:
             is_element = outputs[0]["kind"] in ("element", "scalar") and "summed" not in outputs[0]
-            results.append(cut.join([part.expand(shape) if is_element else part for part in parts]))
+            whole = cut.join([part.expand(shape) if is_element else part for part in parts])
+            results.append(whole.squeeze(-1) if outputs[0].get("dropped") else whole)
     return results
 
 

@@ -16,6 +16,7 @@ A graph is plain data:
   one dimension with their elements.
 - An output of elements whose dimensions come in another order than those of the sample's shape has this `order`, as
   permute takes it.
+- An output with one number for each point (see `of_points`), of a result without the last dimension, is `dropped`.
 - Where values depend on coordinates (coordinates.py): {"coordinate": -1} is the place of an element along the last
   dimension, -2 that along the one before.
 - Where tensors are cut into parts (parts.py): an {"input": name} or a gradient that is cut has its `part`, and the
@@ -71,6 +72,11 @@ class Sample:
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.values.items() if isinstance(value, Tensor)}
+
+    @property
+    def of_points(self) -> bool:
+        """Whether parts are single elements, as the coordinates of a point are."""
+        return bool(self.cuts) and self.shape[-1] == 1
 
     @property
     def columns(self) -> int:

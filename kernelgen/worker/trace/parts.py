@@ -79,7 +79,10 @@ class PartsReader(Reader):
         """The numbers of a tensor that is one lane; of what has no places, in any shape."""
         self.lanes.append(known)
         first = (len(self.lanes) - 1) * self.size
-        return torch.full(tuple(shape), first) if _is_anywhere(known) else first + self.places
+        if _is_anywhere(known):
+            return torch.full(tuple(shape), first)
+        is_dropped = self.sample.of_points and tuple(shape) == self.sample.shape[:-1]
+        return first + (self.places.squeeze(-1) if is_dropped else self.places)
 
     def _moved_or_computed(self, node: fx.Node) -> Any:
         if node.target is operator.getitem:
@@ -265,6 +268,10 @@ class PartsReader(Reader):
         shape = tuple(numbers.shape)
         if repeated := self._gradients_of_repeated(numbers, value, cut):
             return cut or WHOLE, repeated
+        if self.sample.of_points and shape == self.sample.shape[:-1]:
+            lane = self._lane(numbers.unsqueeze(-1))
+            if lane is not None and not _is_anywhere(self.lanes[lane]):
+                return WHOLE, [self._part_of_output(value, self.lanes[lane]) | {"dropped": True}]
         lane = self._only_lane(numbers)
         if lane is not None and shape in self._shapes_of_numbers(self.lanes[lane]["kind"]):
             known = self._part_of_output(value, self.lanes[lane])

@@ -65,7 +65,8 @@ class RowOperators(NodeWriter):
         if self.sample.split and tuple(source.shape) == self.sample.joined_shape():
             reduced = set(self.sample.split.dims_of_joined([dim % source.ndim for dim in dims], rank))
         summed = tuple(sorted(reduced | set(argument.get("summed", ()))))
-        is_of_rows = set(summed) == set(self.sample.dims) or set(summed).isdisjoint(self.sample.dims)
+        is_of_columns = set(summed).isdisjoint(self.sample.dims) and self._are_all_rows(summed)
+        is_of_rows = set(summed) == set(self.sample.dims) or is_of_columns
         lacks = [set(range(rank)) - {dim + rank for dim in of} for of in self.sample.spreads.values()]
         if any(set(summed) == of for of in lacks):
             return summed

@@ -85,6 +85,8 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
 
 
 def _kind(sample: Sample, output: Tensor) -> str:
+    if sample.of_points and tuple(output.shape) == sample.shape[:-1]:
+        return "element"
     if sample.cuts is not None and tuple(output.shape) not in (sample.row_shape(), sample.row_shape(keeps=True), ()):
         return "element"
     kind = sample.kind(output.shape)
