@@ -192,7 +192,7 @@ def _every(
     ):
         yield assumption
         if has_groups and assumption.recipe == "row_wise":
-            yield from of_groups(assumption, function.counts, function.may_permute)
+            yield from of_groups(assumption, function.counts, function.may_permute, function.may_cut)
             has_groups = False
 
 
@@ -361,7 +361,7 @@ def _tells_groups(assumption: Assumption, forward: dict[str, Any]) -> bool:
     """Whether groups are more than elements in another shape: something is computed of each, or they are a dimension
     that comes elsewhere in a tensor."""
     is_of_rows = any(node["kind"] == "row" for node in forward["nodes"])
-    return is_of_rows or bool(assumption.orders) or _permutes(forward)
+    return is_of_rows or bool(assumption.orders or assumption.cuts) or _permutes(forward)
 
 
 def _permutes(forward: dict[str, Any]) -> bool:

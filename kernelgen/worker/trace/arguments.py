@@ -189,7 +189,8 @@ class Assumption:
         of_kind = sample.spread_shape(name) if name in self.spreads else shapes[self.kinds[name]]
         shape = sample.cut(name).whole(of_kind)
         if self.split and name in self.split.joined:
-            shape = sample.joined_shape(self.spreads.get(name))
+            of_whole = self.split.joined_shape(shape, range(len(shape)))
+            shape = sample.joined_shape(self.spreads[name]) if name in self.spreads else of_whole
         if name in self.orders:
             shape = tuple(shape[dim] for dim in self.orders[name])
         return _tensor(self.dtypes[name], shape, seed, sample.columns)

@@ -62,7 +62,6 @@ def refuse_other_sizes(function: Function, assumption: Any) -> None:
     except Exception:  # It takes no others.
         return
     parts = {cut.parts for cut in assumption.cuts.values()}
-    # A number for each point may as well be one of the first elements of longer rows.
     are_points = [result.ndim == assumption.rank and result.shape[-1] in parts for result in of_points]
     if not any(are_points) or any(a.shape != b.shape for a, b in zip(of_points, of_parts, strict=True)):
         raise RefusedError("parts of any size, where points were assumed", 1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker.trace.cut import Cut
-from kernelgen.worker.trace.graph import CODES, Sample, has_gradient, inverse
+from kernelgen.worker.trace.graph import CODES, Sample, has_gradient, inverse, order_of
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS
 
 _ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}
@@ -39,8 +39,7 @@ def evaluate(
         if "grad" in argument:
             value = grads[argument["grad"]]
             value = value.double() if value.dtype in _NARROW else value
-            order = sample.order_of(value.shape)
-            value = value.permute(inverse(order)) if order else value
+            value = _whole(value, argument, sample) if shape is None else value
             is_dropped = sample.of_points and value.ndim == len(sample.shape if shape is None else shape) - 1
             value = value.unsqueeze(-1) if is_dropped else value
         elif argument.get("dtype") in CODES.values() and "constant" in argument:
@@ -53,6 +52,8 @@ def evaluate(
             return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
         if order := sample.orders.get(argument.get("input")):
             value = value.permute(inverse(order))
+        if "part" in argument and sample.split and argument.get("input") in sample.split.joined:
+            value = _whole(value, argument, sample)
         if "part" in argument:
             value = Cut(**argument["cut"]).split(value)[argument["part"]]
         if argument.get("input") in sample.spreads:
@@ -71,12 +72,23 @@ def evaluate(
     for i, output in enumerate(graph["outputs"]):
         if output is not None and "summed" in output:
             outputs[i] = outputs[i].expand(sample.shape).sum(output["summed"])
-        elif output is not None and output["kind"] == "element" and (sample.split or "order" in output):
+        elif "cuts" not in graph and output and output["kind"] == "element" and (sample.split or "order" in output):
             outputs[i] = outputs[i].expand(sample.shape).permute(output.get("order", list(range(len(sample.shape)))))
-    return _joined(graph, outputs, sample.shape if shape is None else shape) if "cuts" in graph else outputs
+    return _joined(graph, outputs, sample, sample.shape if shape is None else shape) if "cuts" in graph else outputs
 
 
-def _joined(graph: dict[str, Any], computed: list[Tensor | None], shape: tuple[int, ...]) -> list[Tensor | None]:
+def _whole(value: Tensor, argument: dict[str, Any], sample: Sample) -> Tensor:
+    """A tensor of all elements as the operator has it: with groups as a dimension, and its dimensions in their order."""
+    whole = Cut(**argument["cut"]).whole(sample.shape) if "cut" in argument else sample.shape
+    order = order_of(whole, value.shape)
+    if order:
+        return value.permute(inverse(order))
+    return value.reshape(whole) if sample.split and value.numel() == math.prod(whole) else value
+
+
+def _joined(
+    graph: dict[str, Any], computed: list[Tensor | None], sample: Sample, shape: tuple[int, ...]
+) -> list[Tensor | None]:
     """The results that these parts are of."""
     results: list[Tensor | None] = []
     first = 0
@@ -88,7 +100,10 @@ def _joined(graph: dict[str, Any], computed: list[Tensor | None], shape: tuple[i
         else:
             is_element = outputs[0]["kind"] in ("element", "scalar") and "summed" not in outputs[0]
             whole = cut.join([part.expand(shape) if is_element else part for part in parts])
-            results.append(whole.squeeze(-1) if outputs[0].get("dropped") else whole)
+            whole = whole.squeeze(-1) if outputs[0].get("dropped") else whole
+            if outputs[0].get("joined"):
+                whole = whole.reshape(sample.split.joined_shape(whole.shape, range(whole.ndim)))
+            results.append(whole.permute(outputs[0]["order"]) if "order" in outputs[0] else whole)
     return results
 
 

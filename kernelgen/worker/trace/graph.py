@@ -95,14 +95,20 @@ class Sample:
     def order_of(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         """The order of the dimensions of a tensor of all elements; None where it is that of the sample, or a size does
         not tell which dimension it is of."""
-        is_permuted = tuple(shape) != self.shape and sorted(shape) == sorted(self.shape)
-        is_told = len(set(self.shape)) == len(self.shape)
-        return tuple(self.shape.index(size) for size in shape) if is_permuted and is_told else None
+        return order_of(self.shape, shape)
 
     def joined_shape(self, dims: Sequence[int] | None = None) -> tuple[int, ...]:
         """Of a tensor with these of the dimensions, or with all, as the function takes it: groups are one dimension."""
         dims = range(len(self.shape)) if dims is None else [dim % len(self.shape) for dim in dims]
         return self.split.joined_shape(self.shape, dims) if self.split else tuple(self.shape[dim] for dim in dims)
+
+    def arranged(self, whole: Tensor, shape: Sequence[int]) -> Tensor:
+        """A tensor of all elements, in the shape that the function has it in: with groups that are joined, or with its
+        dimensions in another order."""
+        if tuple(whole.shape) == tuple(shape):
+            return whole
+        order = order_of(whole.shape, shape)
+        return whole.permute(order) if order else whole.reshape(shape)
 
     def spread_shape(self, name: str, keeps: bool = False) -> tuple[int, ...]:
         """Of a tensor that has some of the dimensions; `keeps`: the others are of size 1."""
@@ -142,6 +148,12 @@ class Sample:
         raise RefusedError(
             f"a tensor of another shape, {tuple(shape)} for arguments of shape {self.shape}", UNKNOWN_OPERATOR
         )
+
+
+def order_of(whole: Sequence[int], shape: Sequence[int]) -> tuple[int, ...] | None:
+    """The order in which a shape has the dimensions of another one; None where it is the same, or sizes do not tell."""
+    is_permuted = tuple(shape) != tuple(whole) and sorted(shape) == sorted(whole)
+    return tuple(list(whole).index(size) for size in shape) if is_permuted and len(set(whole)) == len(whole) else None
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:

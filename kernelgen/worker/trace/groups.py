@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kernelgen.worker.trace.arguments import Assumption, ordered
+from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.split import Split
 
 # Dimensions that are split: the channels of images, the last, as heads are and blocks of codes, and the channels of
@@ -13,13 +14,18 @@ _OF_CHANNELS, _OF_LAST, _OF_VECTORS = (1, (5, 4)), (-2, (4, 3, 2)), (1, (3,))
 _MOST_TENSORS = 4
 
 
-def of_groups(plain: Assumption, counts: Sequence[int], may_permute: bool = False) -> Iterator[Assumption]:
+def of_groups(
+    plain: Assumption, counts: Sequence[int], may_permute: bool = False, may_cut: bool = False
+) -> Iterator[Assumption]:
     """Rows that are groups of a dimension, of which the number, or the size, is an argument, one of `counts`, or the
     size of a vector. Others are as large as the first tensor, vectors of a group, or have the groups alone."""
     first, *others = plain.kinds
     if len(others) >= _MOST_TENSORS:
         return
     integers = [argument["name"] for argument in plain.arguments if argument["type"] in ("int", "SymInt")]
+    if may_cut and others:
+        for count, of_group in itertools.product((*integers, *counts), (False, True)):
+            yield from _rotated(plain, Split(_OF_LAST[0], count, None, of_group))
     for at, ranks in (_OF_CHANNELS, _OF_LAST, _OF_VECTORS):
         for rank, count, of_group in itertools.product(ranks, (*integers, None, *counts), (False, True)):
             first_group = at % rank
@@ -44,6 +50,22 @@ def of_groups(plain: Assumption, counts: Sequence[int], may_permute: bool = Fals
                     yield grouped
                 if may_permute and rank == 4 and at == _OF_LAST[0]:
                     yield from _unjoined(grouped)
+
+
+def _rotated(plain: Assumption, split: Split) -> Iterator[Assumption]:
+    """Heads of which parts are computed with: of the last dimension of some tensors, beside tables that all heads have in
+    common, for each place of a sequence, maybe of a batch; as rotary embeddings have them."""
+    names = list(plain.kinds)
+    for count in (2, 1):
+        for tables in itertools.combinations(names[1:], count):
+            wide = [name for name in names if name not in tables]
+            split = replace(split, joined=frozenset(wide))
+            for dims, in_turns in itertools.product(((-3, -1), (-4, -3, -1)), (False, True)):
+                rotated = replace(
+                    plain, rank=4, dims=(3,), kinds=dict.fromkeys(names, "element"), split=split
+                )
+                rotated = replace(rotated, spreads=dict.fromkeys(tables, dims))
+                yield from (replace(rotated, cuts=dict.fromkeys(cut, Cut(2, in_turns))) for cut in (wide, names))
 
 
 def _unjoined(grouped: Assumption) -> Iterator[Assumption]:

@@ -15,7 +15,16 @@ import torch
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.cut import WHOLE, Cut
-from kernelgen.worker.trace.graph import Graph, Sample, constant, dtype_of_argument, filled, refuse_other_dtype
+from kernelgen.worker.trace.graph import (
+    Graph,
+    Sample,
+    constant,
+    dtype_of_argument,
+    filled,
+    inverse,
+    order_of,
+    refuse_other_dtype,
+)
 from kernelgen.worker.trace.operators import BINARY, CASTS, FILLED, MOVES, REDUCTIONS, UNARY, operator_of, spelled
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
@@ -69,11 +78,13 @@ class PartsReader(Reader):
         is_repeated = known.get("input") in self.sample.spreads
         known |= {"repeated": True} if is_repeated else {}
         if cut == WHOLE:
-            return self._new_lane(known, value.shape)
+            lane = self._new_lane(known, value.shape)
+            return lane.reshape(value.shape) if lane.numel() == value.numel() else lane
         lanes = [{**known, "part": part, "cut": cut.as_dict()} for part in range(cut.parts)]
         shape = self.sample.shape[-value.ndim :]  # Of vectors, the elements of a row alone.
         shape = self.sample.spread_shape(known["input"]) if is_repeated else shape
-        return cut.join([self._new_lane(lane, shape) for lane in lanes])
+        whole = cut.join([self._new_lane(lane, shape) for lane in lanes])
+        return self.sample.arranged(whole, value.shape) if whole.numel() == value.numel() else whole
 
     def _new_lane(self, known: dict[str, Any], shape: Sequence[int]) -> Tensor:
         """The numbers of a tensor that is one lane; of what has no places, in any shape."""
@@ -277,17 +288,29 @@ class PartsReader(Reader):
             known = self._part_of_output(value, self.lanes[lane])
             keeps = self.lanes[lane]["kind"] == "row" and len(shape) == len(self.sample.shape)
             return WHOLE, [known | {"kind": self.lanes[lane]["kind"], "keeps": keeps}]
-        parts = shape[-1] // self.sample.shape[-1] if shape else 0
+        parts = numbers.numel() // self.size if numbers.numel() % self.size == 0 else 0
         choices = [cut] if cut else [Cut(parts, False), *([Cut(parts, True)] if parts > 1 else [])]
         if self.sample.shape[-1] == 1:  # Both are the same: neighbours are read together.
             choices.reverse()
         for choice in choices:
-            if shape != choice.whole(self.sample.shape):
-                continue
-            lanes = [self._lane(part) for part in choice.split(numbers)]
+            whole, how = self._whole(numbers, choice)
+            lanes = [self._lane(part) for part in choice.split(whole)] if whole is not None else [None]
             if None not in lanes:
-                return choice, [self._part_of_output(value, self.lanes[lane]) for lane in lanes]
+                return choice, [self._part_of_output(value, self.lanes[lane]) | how for lane in lanes]
         raise RefusedError("a result of which the elements are arranged in another way", UNKNOWN_OPERATOR)
+
+    def _whole(self, numbers: Tensor, cut: Cut) -> tuple[Tensor | None, dict[str, Any]]:
+        """The numbers of a result in the shape of the operator's, and how the function has these; None where they are
+        of none."""
+        shape, whole, split = tuple(numbers.shape), cut.whole(self.sample.shape), self.sample.split
+        how = {"joined": False} if split else {}
+        if shape == whole:
+            return numbers, how
+        if split and shape == split.joined_shape(whole, range(len(whole))):
+            return numbers.reshape(whole), {"joined": True}
+        if order := order_of(whole, shape):
+            return numbers.permute(inverse(order)), how | {"order": list(order)}
+        return None, {}
 
     def _gradients_of_repeated(self, numbers: Tensor, value: Tensor, cut: Cut | None) -> list[dict[str, Any]]:
         """The gradients of the parts of a tensor that is repeated; none where it is another one."""
