@@ -71,6 +71,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "composed": assumption["composed"],
         "twice": assumption["twice"],
         "derivative": assumption["derivative"],
+        **({"constants": assumption["constants"]} if assumption["constants"] else {}),
         "backward": backward(schema, traced["paths"], tensors, scalars, results, arguments, part_names),
     }
     if any(node.dtype in INTEGERS and not node.op.startswith("to_") for _, graph in graphs for node in graph.nodes()):

@@ -106,6 +106,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "composed": assumption["composed"],
         "twice": assumption["twice"],
         "derivative": assumption["derivative"],
+        **({"constants": assumption["constants"]} if assumption["constants"] else {}),
     }
     if cuts is not None:
         facts |= {"operands": operands, "outputs": written}

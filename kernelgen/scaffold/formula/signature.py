@@ -120,9 +120,7 @@ def _call_of_reference(
     if groups:
         methods = groups_of.unjoining(groups, names[groups["first"]])
     if orders:
-        methods = [
-            orders_of.restored(method, order) for method, order in zip(methods, orders["results"], strict=True)
-        ]
+        methods = [orders_of.restored(method, order) for method, order in zip(methods, orders["results"], strict=True)]
     if len(results) == 1 or not any(methods):
         return lines.python("    return _function(", passed, f"){methods[0]}")
     returned = ", ".join(name + method for name, method in zip(results, methods, strict=True))
@@ -187,9 +185,7 @@ def _passed(
     named = [a["name"] for a in arguments if a["keyword_only"] or a in by_name]
     values = {a["name"]: a["python"] for a in given}
     if orders:
-        values = {
-            name: orders_of.permuted(value, orders["arguments"].get(name)) for name, value in values.items()
-        }
+        values = {name: orders_of.permuted(value, orders["arguments"].get(name)) for name, value in values.items()}
     if groups:
         values = {name: groups_of.joined(groups, name, value) for name, value in values.items()}
         if groups["argument"]:

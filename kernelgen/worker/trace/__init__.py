@@ -23,6 +23,7 @@ from kernelgen.worker.trace.check import (
     broadcasts,
     check,
     check_shapes,
+    constants,
     fixed_dtypes,
     refuse_other_sizes,
     refused_places,
@@ -33,11 +34,11 @@ from kernelgen.worker.trace.check import (
     vectors,
 )
 from kernelgen.worker.trace.cut import Cut
-from kernelgen.worker.trace.dtypes import by_name, of_integers
 from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_twice
+from kernelgen.worker.trace.dtypes import by_name, of_integers
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load, versions, written
-from kernelgen.worker.trace.graph import INTEGERS
+from kernelgen.worker.trace.graph import FLOAT8, INTEGERS
 from kernelgen.worker.trace.groups import of_groups
 from kernelgen.worker.trace.refusals import (
     TAKES_INTEGERS,
@@ -277,6 +278,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     if len({str(_signature(path)) for path in paths}) > 1:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
     _note_fixed_dtypes(paths, fixed_dtypes(function, assumption))
+    held = constants(function, assumption) if paths[0]["backward"] else []
     refused: set[str] = set()
     if assumption.recipe == "pointwise":
         for choice, path in zip(choices, paths, strict=True):
@@ -290,6 +292,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         **({"no_columns": "columns" not in refused} if assumption.cuts is not None else {}),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
         "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
+        "constants": [i for i, is_held in enumerate(held) if is_held],
         "compared": _compared(assumption, paths),
         "ties": function.breaks_ties and any(output["dtype"] == "int" for output in paths[0]["forward"]["outputs"]),
         "derivative": not paths[0]["backward"] or not exact or is_derivative(function, assumption),
@@ -330,7 +333,10 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
     if assumption.recipe == "pointwise":
         _refuse_rows(forward)  # Before the gradient is traced, which takes longer.
     backward = None
-    if any(output["dtype"] == "float" for output in forward["outputs"]) and not assumption.composed:
+    # A result of 8 bits has none that anybody means: PyTorch rounds what comes back through the cast to 8 bits.
+    has_gradient = not any(output["dtype"] in FLOAT8.values() for output in forward["outputs"])
+    has_gradient = has_gradient and any(output["dtype"] == "float" for output in forward["outputs"])
+    if has_gradient and not assumption.composed:
         try:
             cuts = [Cut(**cut) for cut in forward.get("cuts", [])]
             backward = merge(

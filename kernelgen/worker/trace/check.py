@@ -124,6 +124,13 @@ def fixed_dtypes(function: Function, assumption: Any) -> list[str | None]:
     return fixed
 
 
+def constants(function: Function, assumption: Any) -> list[bool]:
+    """Whether each result is held constant, as a detached one is: it has no gradient by what it was computed of."""
+    values = assumption.sample(0).values
+    leaves = {k: v.clone().requires_grad_() if has_gradient(v) else v for k, v in values.items()}
+    return [has_gradient(result) and not result.requires_grad for result in _results(function, leaves)]
+
+
 def _tolerance(function: Function, sample: Sample) -> float:
     """The share of the largest number by which results may differ."""
     return _OF_NARROW if _computes_in_narrow_dtypes(function, sample) else 0.0
@@ -171,6 +178,8 @@ def between(function: Function, assumption: Any, forward: dict[str, Any]) -> lis
         for node in forward["nodes"]
         if node["op"] == "div" and "input" in node["arguments"][1]
     }
+    inverted = [node["arguments"][0] for node in forward["nodes"] if node["op"] == "reciprocal"]
+    divisors |= {argument["input"] for argument in inverted if "input" in argument}
     floating = [name for name, dtype in assumption.dtypes.items() if dtype == "float"]
     if _is_finite(function, assumption, divisors):
         return sorted(divisors)

@@ -53,17 +53,15 @@ def of_groups(
 
 
 def _rotated(plain: Assumption, split: Split) -> Iterator[Assumption]:
-    """Heads of which parts are computed with: of the last dimension of some tensors, beside tables that all heads have in
-    common, for each place of a sequence, maybe of a batch; as rotary embeddings have them."""
+    """Heads of which parts are computed with: of the last dimension of some tensors, beside tables that all heads have
+    in common, for each place of a sequence, maybe of a batch; as rotary embeddings have them."""
     names = list(plain.kinds)
     for count in (2, 1):
         for tables in itertools.combinations(names[1:], count):
             wide = [name for name in names if name not in tables]
             split = replace(split, joined=frozenset(wide))
             for dims, in_turns in itertools.product(((-3, -1), (-4, -3, -1)), (False, True)):
-                rotated = replace(
-                    plain, rank=4, dims=(3,), kinds=dict.fromkeys(names, "element"), split=split
-                )
+                rotated = replace(plain, rank=4, dims=(3,), kinds=dict.fromkeys(names, "element"), split=split)
                 rotated = replace(rotated, spreads=dict.fromkeys(tables, dims))
                 yield from (replace(rotated, cuts=dict.fromkeys(cut, Cut(2, in_turns))) for cut in (wide, names))
 

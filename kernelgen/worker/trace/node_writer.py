@@ -76,9 +76,7 @@ class NodeWriter:
         self._follow_checks(op, arguments, result["node"])
         return result | {"turned": True} if turned == {True} and kind == "element" else result
 
-    def _as_integers(
-        self, op: str, arguments: list[dict[str, Any]], dtype: str, value: Tensor
-    ) -> list[dict[str, Any]]:
+    def _as_integers(self, op: str, arguments: list[dict[str, Any]], dtype: str, value: Tensor) -> list[dict[str, Any]]:
         """The arguments of integer arithmetic, all of the dtype that it is computed in; but a condition."""
         first = 1 if op == "where" else 0
         return arguments[:first] + [self._as_integer(op, a, dtype, value) for a in arguments[first:]]

@@ -14,9 +14,10 @@ UNARY = (
     *("sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
 )
 BINARY = (
-    *("add", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "clamp"),
-    *("clamp_max", "clamp_min", "copysign", "div", "eq", "fmod", "ge", "gt", "hypot", "le", "logical_and", "logical_or", "logical_xor", "lt", "maximum", "minimum"),
-    *("mul", "ne", "pow", "remainder", "rsub", "sub", "where"),
+    *("add", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor"),
+    *("clamp", "clamp_max", "clamp_min", "copysign", "div", "eq", "fmod", "ge", "gt", "hypot", "le", "logical_and"),
+    *("logical_or", "logical_xor", "lt", "maximum", "minimum", "mul", "ne", "pow", "remainder", "rsub", "sub"),
+    *("where",),
 )
 COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
 REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "argmax", "argmin", "max", "min", "prod")

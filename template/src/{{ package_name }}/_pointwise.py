@@ -27,6 +27,7 @@ def register(
     composed: bool = False,
     once: bool = False,
     coordinates: bool = False,
+    constants: Sequence[int] = (),
 ) -> None:
     """Registers all hooks of an op.
 
@@ -42,10 +43,11 @@ def register(
         composed: the gradient is PyTorch's of the reference.
         once: PyTorch has no gradient of that gradient.
         coordinates: values depend on where an element lies along the last two dimensions.
+        constants: the places of results that are held constant: they have no gradient.
     """
     op = PointwiseOp(name, reference, results, gradients, same_as, copies)
     op.parts, op.joined = parts, joined or [1] * len(results)
-    op.composed, op.once = composed, once
+    op.composed, op.once, op.constants = composed, once, constants
     op.whole = 2 if coordinates else 1 if parts else 0
     op.register(name)
 
@@ -56,6 +58,7 @@ class PointwiseOp:
     parts: Sequence[int] = ()  # Of each tensor, where the last dimension of some is cut.
     joined: Sequence[int] = ()  # The parts of each result.
     whole = 0  # How many of the last dimensions no layout of distributed tensors splits.
+    constants: Sequence[int] = ()  # The places of results that have no gradient.
     reads: Sequence[int] = ()  # The places of the results that the backward operator reads.
 
     def __init__(
@@ -124,7 +127,8 @@ class PointwiseOp:
 
     def setup_context(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
-        ctx.mark_non_differentiable(*(out for i, out in enumerate(outputs) if i not in self.differentiable))
+        constants = [i for i in range(len(outputs)) if i in self.constants or i not in self.differentiable]
+        ctx.mark_non_differentiable(*(outputs[i] for i in constants))
         if len(outputs) > len(self.differentiable) == 1:
             # PyTorch would fill a tensor with zeros for each of the others.
             ctx.set_materialize_grads(False)
@@ -172,9 +176,10 @@ class PointwiseOp:
             for i in wanted:
                 values[i] = values[i] if values[i].requires_grad else values[i].detach().requires_grad_()
             outputs = several(self.reference(*(value for _, value in sorted(values.items()))))
-            results = [outputs[i] for i in self.differentiable]
+            pairs = [(outputs[i], grad) for i, grad in zip(self.differentiable, args[:count]) if i not in self.constants]
+            results, given = zip(*pairs)
             leaves = [values[i] for i in wanted]
-            grads = torch.autograd.grad(results, leaves, args[:count], create_graph=True, materialize_grads=True)
+            grads = torch.autograd.grad(results, leaves, given, create_graph=True, materialize_grads=True)
         computed = dict(zip(wanted, grads))
         return bare(computed.get(i, args[self.place_in_backward(i)].new_empty(0)) for i in self.gradients)
 

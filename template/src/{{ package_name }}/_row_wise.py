@@ -37,13 +37,14 @@ def register(
     joined: Sequence[int] = (),
     composed: bool = False,
     once: bool = False,
+    constants: Sequence[int] = (),
 ) -> None:
     """Registers all hooks of an op.
 
     Args:
         results: what each result is: `rows`, `numbers` (one for each row), `kept`, numbers with dimensions of 1, and
-            `places` and `kept places`, numbers that are integers, and `total`, one number of all rows; `rows of int8`
-            or of uint8 are integers, `numbers of bool` truth values, and those `of float32` are so whatever the
+            `places` and `kept places`, numbers that are integers, and `total`, one number of all rows; `rows of int8`,
+            of uint8 or of float8 are codes, `numbers of bool` truth values, and those `of float32` are so whatever the
             tensors are.
         gradients: the positions of the arguments that have a gradient.
         reads: the places of the results that the backward operator reads.
@@ -60,9 +61,10 @@ def register(
         joined: of how many parts each result is joined, where some are.
         composed: the gradient is PyTorch's of the reference.
         once: PyTorch has no gradient of that gradient.
+        constants: the places of results that are held constant: they have no gradient.
     """
     op = RowOp(name, reference, results, gradients, same_as, vectors or bool(parts) or bool(spread), rows)
-    op.composed, op.once, op.reads = composed, once, reads
+    op.composed, op.once, op.reads, op.constants = composed, once, reads, constants
     op.spread, op.planes = spread or {}, planes
     op.parts, op.joined = parts, joined or [1] * len(results)
     op.register(name)
