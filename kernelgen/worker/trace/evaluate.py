@@ -78,7 +78,7 @@ def evaluate(
 
 
 def _whole(value: Tensor, argument: dict[str, Any], sample: Sample) -> Tensor:
-    """A tensor of all elements as the operator has it: with groups as a dimension, and its dimensions in their order."""
+    """A tensor of all elements as the operator has it: groups are a dimension, and dimensions come in its order."""
     whole = Cut(**argument["cut"]).whole(sample.shape) if "cut" in argument else sample.shape
     order = order_of(whole, value.shape)
     if order:
