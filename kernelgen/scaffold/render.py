@@ -85,9 +85,14 @@ def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
     )
     if "groups" in traced and not (folder / "template/_macros/groups.jinja").exists():
         return "kernels of groups of a dimension"
-    header = traced.get("functions")
-    if header and not any(folder.glob(f"template/src/*/include/cpu/{header}")):
-        return f"functions of {header}"
+    functions = traced.get("functions", [])
+    for header in [functions] if isinstance(functions, str) else functions:
+        if not any(folder.glob(f"template/src/*/include/cpu/{header}")):
+            return f"functions of {header}"
+    views = "permuted" in traced.get("signature", {})
+    of_codes_alone = all(tensor["dtype"] != "float" for tensor in traced["tensors"])
+    if (views or of_codes_alone or "constants" in traced) and "macro headers(" not in text:
+        return "kernels of permuted tensors, of integers alone or with constant results"
     return next(lacks, None)
 
 

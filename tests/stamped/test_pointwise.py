@@ -42,6 +42,11 @@ BUILT = (
     # Points: a last dimension of so many numbers.
     "quaternion_product",
     "angular_momentum",
+    # A number for each point, a result that has no gradient, numbers of 8 bits, no floating-point numbers at all.
+    "box_overlap",
+    "held_rewards",
+    "float8_codes",
+    "unpacked_fours",
 )
 ROWS_BUILT = (
     "softmax",
@@ -77,6 +82,11 @@ ROWS_BUILT = (
     # Groups of a dimension, by number and by size.
     "group_norm",
     "block_codes",
+    # Dimensions that come in another order: of a tensor, and of a result; halves of heads that are joined.
+    "gated_heads",
+    "channels_last",
+    "rotated_projection",
+    "float8_rows",
 )
 FUZZED = (
     "gelu_bias",

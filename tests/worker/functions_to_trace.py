@@ -317,3 +317,26 @@ def quaternion_product(a: Tensor, b: Tensor) -> Tensor:
 
 def angular_momentum(position: Tensor, velocity: Tensor, mass: float = 1.5) -> Tensor:
     return mass * torch.cross(position, velocity, dim=-1)
+
+
+def box_overlap(a: Tensor, b: Tensor) -> Tensor:
+    """A number for each point, without the last dimension."""
+    low, high = torch.max(a[..., :2], b[..., :2]), torch.min(a[..., 2:], b[..., 2:])
+    sides = (high - low).clamp(min=0)
+    both = sides[..., 0] * sides[..., 1]
+    every = (a[..., 2] - a[..., 0]) * (a[..., 3] - a[..., 1]) + (b[..., 2] - b[..., 0]) * (b[..., 3] - b[..., 1])
+    return both / (every.abs() + both + 1)
+
+
+def held_rewards(chosen: Tensor, rejected: Tensor, beta: float = 0.1) -> tuple[Tensor, Tensor]:
+    """A result that is held constant."""
+    return -F.logsigmoid(beta * (chosen - rejected)), (beta * chosen).detach()
+
+
+def float8_codes(x: Tensor, scale: Tensor) -> Tensor:
+    return (x.float() / scale.float()).clamp(-448, 448).to(torch.float8_e4m3fn)
+
+
+def unpacked_fours(packed: Tensor) -> Tensor:
+    """Integers of integers, which are all of its tensors."""
+    return torch.stack(((packed & 0xF).to(torch.int8) - 8, (packed >> 4).to(torch.int8) - 8), -1).flatten(-2)

@@ -249,3 +249,27 @@ def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
 
 def contrastive(similarities: Tensor, scale: float = 14.0) -> Tensor:
     return F.cross_entropy(similarities * scale, torch.arange(similarities.shape[0], device=similarities.device))
+
+
+def rotated_projection(x: Tensor, cos: Tensor, sin: Tensor, heads: int = 4) -> Tensor:
+    """Halves of each head, which the projection has joined."""
+    of_heads = x.view(x.shape[0], x.shape[1], heads, -1)
+    first, second = of_heads.chunk(2, dim=-1)
+    c, s = cos[None, :, None, :], sin[None, :, None, :]
+    return torch.cat((first * c - second * s, second * c + first * s), dim=-1).view(x.shape)
+
+
+def gated_heads(x: Tensor, gate: Tensor) -> Tensor:
+    """Heads come before positions in one tensor, and are joined in the other."""
+    batch, heads, columns, width = x.shape
+    return x.transpose(1, 2).reshape(batch, columns, heads * width) * torch.sigmoid(gate)
+
+
+def channels_last(x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """The result comes in another order."""
+    return ((x - mean[None, :, None, None]) * scale[None, :, None, None]).permute(0, 2, 3, 1)
+
+
+def float8_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-12).float() / 448
+    return (x.float() / scale).to(torch.float8_e4m3fn), scale

@@ -92,10 +92,11 @@ def test_every_function_of_the_corpus_is_taken(name):
     """The worker itself compares the graphs with the function, at several numbers for each scalar."""
     facts = trace(POINTWISE, name)
     assert all(path["forward"]["nodes"] for path in facts["paths"])
-    # The first assumption that holds: tensors are floats unless they are called masks.
+    # The first assumption that holds: tensors are floats unless they are called masks, or packed.
     assumed = facts["assumption"]
     assert assumed["recipe"] == "pointwise"
-    assert assumed["dtypes"] == {name: "bool" if name == "mask" else "float" for name in assumed["dtypes"]}
+    others = {"mask": "bool", "packed": "uint8"}
+    assert assumed["dtypes"] == {name: others.get(name, "float") for name in assumed["dtypes"]}
 
 
 @pytest.mark.parametrize("name", ROW_NAMES)

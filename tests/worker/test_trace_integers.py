@@ -41,9 +41,62 @@ def test_an_integer_is_a_number_beside_numbers(tmp_path):
     assert [node["op"] for node in facts["paths"][0]["forward"]["nodes"]] == ["mul", "to_int8", "to_float", "div"]
 
 
-def test_arithmetic_of_integers_has_no_kernels(tmp_path):
-    with pytest.raises(RefusedError, match="add of int8"):
-        trace_text(tmp_path, "y = x.to(torch.int8); return y + y")
+@pytest.mark.parametrize(
+    ("body", "ops"),
+    [
+        ("return (q + 3) // 4", ["add", "floor_divide"]),
+        ("return (q * 31).remainder(7)", ["mul", "remainder"]),
+        (
+            "return ((q >> 3) & 7) | (q << 2)",
+            ["bitwise_right_shift", "bitwise_and", "bitwise_left_shift", "bitwise_or"],
+        ),
+        ("return torch.where(q < 0, -q, ~q)", ["lt", "neg", "bitwise_not", "where"]),
+        ("return q.clamp(-3, 3).abs()", ["maximum", "minimum", "abs"]),
+        ("return torch.div(q, 3, rounding_mode='trunc')", ["trunc_divide"]),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["int8", "int64"])
+def test_integers_are_computed_of_integers(tmp_path, body, ops, dtype):
+    forward = trace_text(tmp_path, body, "q: Tensor", said={"q": dtype})["paths"][0]["forward"]
+    assert [node["op"] for node in forward["nodes"]] == ops
+    assert {node["dtype"] for node in forward["nodes"] if node["op"] != "lt"} == {dtype}
+
+
+def test_integers_are_promoted_as_pytorch_does(tmp_path):
+    facts = trace_text(
+        tmp_path, "return (a + b) * s", "a: Tensor, b: Tensor, s: Tensor", said={"a": "int8", "b": "int32"}
+    )
+    nodes = [(node["op"], node["dtype"]) for node in facts["paths"][0]["forward"]["nodes"]]
+    assert nodes == [("to_int32", "int32"), ("add", "int32"), ("to_float", "float"), ("mul", "float")]
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "reason"),
+    [
+        ("return a // b", "a: Tensor, b: Tensor", "floor_divide of int32 by a divisor that may be 0"),
+        ("return a << b", "a: Tensor, b: Tensor", "bitwise_left_shift of int32 by bits that no number says"),
+        ("return (a + 2**31) * b", "a: Tensor, b: Tensor", "add of int32 with the number"),
+        ("return a * n + b", "a: Tensor, b: Tensor, n: int", "arithmetic of int32 with an argument"),
+    ],
+)
+def test_arithmetic_that_has_no_kernels_is_named(tmp_path, body, signature, reason):
+    with pytest.raises(RefusedError, match=reason):
+        trace_text(tmp_path, body, signature, said={"a": "int32", "b": "int32"})
+
+
+def test_numbers_of_8_bits_are_codes(tmp_path):
+    body = "return q.to(torch.float32) * scale, (x / scale).to(torch.float8_e5m2)"
+    signature = "q: Tensor, x: Tensor, scale: Tensor"
+    facts = trace_text(tmp_path, body, signature, "tuple[Tensor, Tensor]", said={"q": "float8_e4m3fn"})
+    assert dtypes(facts) == ["float32", "float8_e5m2"]
+    assert facts["paths"][0]["backward"] is None
+
+
+def test_dtypes_that_nobody_says_are_told_by_names_and_operators(tmp_path):
+    assert trace_text(tmp_path, "return ids * 2 + 1", "ids: Tensor")["assumption"]["guessed"] == {"ids": "int64"}
+    facts = trace_text(tmp_path, "return (x & 15).to(torch.uint8)", "x: Tensor")
+    assert facts["assumption"]["guessed"] == {"x": "uint8"}
+    assert trace_text(tmp_path, "return x * 2", "x: Tensor")["assumption"]["guessed"] == {}
 
 
 def test_what_is_left_of_one_by_a_power_of_an_argument(tmp_path):

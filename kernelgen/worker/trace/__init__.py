@@ -324,7 +324,7 @@ def _refuse_integers(assumption: Assumption) -> None:
     """Kernels of rows read numbers, truth values and places."""
     for name, dtype in assumption.dtypes.items():
         if dtype in INTEGERS.values():
-            raise RefusedError(f"{name}, which is of {dtype}, beside numbers or reductions of rows", 4)
+            raise RefusedError(f"{name}, which is of {dtype}, beside numbers or reductions of rows", 2)
 
 
 def _path(assumption: Assumption, function: Function) -> dict[str, Any]:

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker.trace.graph import INTEGERS
-from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
+from kernelgen.worker.trace.refusals import RefusedError
 
 _DTYPES = {name: dtype for dtype, name in INTEGERS.items()}
+# How far a trace came that meets what kernels do not compute of integers.
+_PROGRESS = 3
 # What kernels compute of integers.
 OPERATORS = {
     *("abs", "add", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift"),
@@ -35,11 +37,11 @@ def is_arithmetic(op: str, arguments: list[dict[str, Any]], value: Tensor) -> bo
     if op.startswith(("to_", "row_", "running_")) or op == "column_sum":
         return False
     if op not in OPERATORS:
-        raise RefusedError(f"{op} of {INTEGERS[value.dtype]}", UNKNOWN_OPERATOR)
+        raise RefusedError(f"{op} of {INTEGERS[value.dtype]}", _PROGRESS)
     if op in _DIVISIONS and not operands[1].get("constant"):
-        raise RefusedError(f"{op} of {INTEGERS[value.dtype]} by a divisor that may be 0", UNKNOWN_OPERATOR)
+        raise RefusedError(f"{op} of {INTEGERS[value.dtype]} by a divisor that may be 0", _PROGRESS)
     if op in _SHIFTS and not 0 <= operands[1].get("constant", -1) < torch.iinfo(value.dtype).bits:
-        raise RefusedError(f"{op} of {INTEGERS[value.dtype]} by bits that no number says", UNKNOWN_OPERATOR)
+        raise RefusedError(f"{op} of {INTEGERS[value.dtype]} by bits that no number says", _PROGRESS)
     return True
 
 
@@ -63,7 +65,7 @@ def integer_constant(op: str, number: Any, dtype: str) -> dict[str, Any]:
         RefusedError: the dtype does not hold it.
     """
     if number % 1 != 0 or not _holds(_DTYPES[dtype], number):
-        raise RefusedError(f"{op} of {dtype} with the number {number:g}", UNKNOWN_OPERATOR)
+        raise RefusedError(f"{op} of {dtype} with the number {number:g}", _PROGRESS)
     return {"constant": int(number), "dtype": dtype, "kind": "scalar"}
 
 

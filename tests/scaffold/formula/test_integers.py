@@ -51,6 +51,24 @@ def test_integers_are_read_as_they_are(tmp_path):
     assert [tensor["number"] for tensor in traced["tensors"]] == ["int8_t", "int64_t", "Number"]
 
 
+def test_arithmetic_of_integers_wraps_around(tmp_path):
+    facts = trace_text(
+        tmp_path, "return ((q + 200) & 0xFF) >> 4, -q // 3", "q: Tensor", "tuple[Tensor, Tensor]", said={"q": "int32"}
+    )
+    traced = kernels(reference.read(tmp_path / "text.py", "f").schema.entry(), facts)["traced"]
+    assert traced["forward"] == [
+        "out0 = (integers::add<int32_t>(q, 200) & 0xff) >> 4;",
+        "out1 = integers::floor_divide<int32_t>(integers::neg<int32_t>(q), 3);",
+    ]
+    assert (traced["functions"], traced["dtypes"], traced["integers"]) == ("integers.h", ["float32"], True)
+
+
+def test_numbers_of_8_bits_are_made_by_functions(tmp_path):
+    traced = formula_of(tmp_path, "return (x / 3).to(torch.float8_e4m3fn).to(x.dtype)")
+    assert "float8::of_e4m3(float8::to_e4m3(" in " ".join(traced["forward"])
+    assert traced["functions"] == "float8.h"
+
+
 def test_functions_of_statistics_have_a_header_of_their_own(tmp_path):
     assert formula_of(tmp_path, "return torch.lgamma(x)")["functions"] == "special_functions.h"
     assert formula_of(tmp_path, "return torch.digamma(x).sum(-1)")["functions"] == "special_functions.h"
