@@ -359,7 +359,8 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
 
 def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any]) -> bool:
     """Whether rows of one element have a result: a difference from the mean, for one, is then nothing but noise."""
-    if assumption.cuts is not None or assumption.square or assumption.split:
+    is_permuted = assumption.orders or any("order" in output for output in forward["outputs"])
+    if assumption.cuts is not None or assumption.square or assumption.split or is_permuted:
         return False
     *_, sample = assumption.special_samples()  # Each scalar at its default: a small one hides no noise.
     shape = tuple(1 if dim in sample.dims else size for dim, size in enumerate(sample.shape))

@@ -60,7 +60,8 @@ class RowOperators(NodeWriter):
         places = list(range(rank - source.ndim, rank))
         if tuple(source.shape) == self.sample.row_shape():
             places = [dim for dim in range(rank) if dim not in self.sample.dims]
-        places = list(self.sample.order_of(source.shape) or places)
+        of_part = source.shape if self.sample.cuts is None else (*source.shape[:-1], self.sample.shape[-1])
+        places = list(self.sample.order_of(of_part) or places)
         reduced = {places[dim] for dim in dims}
         if self.sample.split and tuple(source.shape) == self.sample.joined_shape():
             reduced = set(self.sample.split.dims_of_joined([dim % source.ndim for dim in dims], rank))

@@ -2,8 +2,9 @@
 // this as well.
 //
 // The formats of the OCP 8-bit floating point specification (2023): E5M2, or E4M3, PyTorch's float8_e4m3fn. A number is
-// rounded to nearest, ties to even. Beyond the largest it is infinity, of which E4M3 has none: there it is NaN.
-// functions.h, or cuda/functions.cuh, comes before it, and says what FORMULA is.
+// rounded to nearest, ties to even. Beyond the largest it is infinity, or the largest in E4M3, which has none: as from
+// PyTorch 2.14 on, where older ones have NaN. functions.h, or cuda/functions.cuh, comes before this header, and says
+// what FORMULA is.
 
 #pragma once
 
@@ -47,8 +48,9 @@ FORMULA uint32_t rounded(uint32_t bits) {
 
 FORMULA uint8_t to_e4m3(float x) {
   const uint32_t bits = detail::bits_of(x), magnitude = bits & 0x7fffffff;
-  constexpr uint32_t kBeyond = 0x43f00000;  // 480, the number that 0x7f would be.
-  const uint32_t code = magnitude < kBeyond ? detail::rounded<3, 7>(magnitude) : 0x7f;
+  constexpr uint32_t kLargest = 0x43e00000, kInfinity = 0x7f800000;  // 448
+  const uint32_t finite = detail::rounded<3, 7>(magnitude < kLargest ? magnitude : kLargest);
+  const uint32_t code = magnitude > kInfinity ? 0x7f : finite;
   return static_cast<uint8_t>(code | (bits >> 24 & 0x80));
 }
 
