@@ -106,3 +106,21 @@ def test_sums_that_are_taken_later_are_linear():
     for op, arguments in (("mul", [summed, summed]), ("add", [summed, {}]), ("div", [{}, summed]), ("exp", [summed])):
         with pytest.raises(RefusedError):
             later_sum(op, arguments)
+
+
+def test_slopes_of_heads_have_a_gradient_that_is_summed_in_two_steps(tmp_path):
+    """Over the batch before the product with distances, over the plane behind it; and they are no truth values."""
+    body = (
+        "q, k = x.shape[-2:]; d = torch.arange(k) - torch.arange(q)[:, None]; return x + slopes.view(1, -1, 1, 1) * d"
+    )
+    facts = trace_text(tmp_path, body, "x: Tensor, slopes: Tensor")
+    assert facts["assumption"]["dtypes"] == {"x": "float", "slopes": "float"}
+    (_, of_slopes) = facts["paths"][0]["backward"]["outputs"]
+    assert of_slopes["summed"] == [0, 2, 3]
+
+
+def test_a_sum_of_all_elements_of_a_plane(tmp_path):
+    """As of a contrastive loss by sigmoids."""
+    body = "n = x.shape[0]; return -F.logsigmoid((2 * torch.eye(n) - 1) * x).sum() / n"
+    facts = trace_text(tmp_path, body)
+    assert [output["kind"] for output in facts["paths"][0]["forward"]["outputs"]] == ["total"]

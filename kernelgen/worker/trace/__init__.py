@@ -249,6 +249,7 @@ def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any
         counts_from_end = assumption.coordinates or assumption.spreads or assumption.split or assumption.orders
         is_plain = assumption.recipe == "row_wise" and set(assumption.kinds.values()) == {"element"}
         if counts_from_end or assumption.dim or not is_plain:
+            other.sums_all = assumption.coordinates and len(other.dims) == assumption.rank
             raise
         try:
             return _under(replace(assumption, dims=other.dims), function)

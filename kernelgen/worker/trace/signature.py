@@ -39,7 +39,8 @@ def taken(arguments: Arguments) -> Iterator[Arguments]:
             if type in _SCALARS and argument["default"] is not None:
                 (choices if type in _CHOICES else floats).add(name)
         elif argument["default"] is None:
-            raise RefusedError(f"{name}, which is a {type}")
+            advice = ": tensors that are arguments of their own are taken" if "tensor_list" in kind else ""
+            raise RefusedError(f"{name}, which is a {type}{advice}")
     ways = (set(), optional, choices, optional | choices, choices | floats, optional | choices | floats)
     for left_out in dict.fromkeys(map(frozenset, ways)):
         yield [argument for argument in every if argument["name"] not in left_out]
