@@ -18,6 +18,7 @@ def orders(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, An
 
     - `arguments`: by the name of a tensor, the order of the operator's dimensions in it.
     - `results`: likewise of each result, or null; "dropped" where the operator's has a last dimension of size 1.
+    - `copied`: of each result, whether the function returns it contiguously.
 
     Raises:
         KernelgenError: results are a class, of which the fields are as the operator returns them.
@@ -29,7 +30,11 @@ def orders(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, An
         return None
     if schema.get("container"):
         raise KernelgenError(f"{schema['container']['name']}, a class of results of which some are viewed")
-    return {"arguments": dict(arguments), "results": results}
+    return {
+        "arguments": dict(arguments),
+        "results": results,
+        "copied": [output.get("copied", False) for output in outputs],
+    }
 
 
 def permuted(value: str, order: Sequence[int] | str | None) -> str:

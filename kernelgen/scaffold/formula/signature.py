@@ -141,8 +141,10 @@ def _joins(groups: Mapping[str, Any] | None, orders: Mapping[str, Any] | None, c
     if not groups and not orders:
         return []
     joins = groups_of.joining(groups) if groups else [""] * count
-    of_results = orders["results"] if orders else [None] * count
-    return [orders_of.permuted(join, order) for join, order in zip(joins, of_results, strict=True)]
+    if not orders:
+        return joins
+    joins = [orders_of.permuted(join, order) for join, order in zip(joins, orders["results"], strict=True)]
+    return [join + (".contiguous()" if copied else "") for join, copied in zip(joins, orders["copied"], strict=True)]
 
 
 def _given(optional: Sequence[Mapping[str, Any]]) -> list[str]:

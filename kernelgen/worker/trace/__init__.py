@@ -24,6 +24,8 @@ from kernelgen.worker.trace.check import (
     check,
     check_shapes,
     constants,
+    contiguous,
+    firsts,
     fixed_dtypes,
     refuse_other_sizes,
     refused_places,
@@ -280,6 +282,8 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise RefusedError("results or gradients that depend on a bool argument", 3)
     _note_fixed_dtypes(paths, fixed_dtypes(function, assumption))
     held = constants(function, assumption) if paths[0]["backward"] else []
+    if _permutes(paths[0]["forward"]):
+        _note_copies(paths[0]["forward"], contiguous(function, assumption))
     refused: set[str] = set()
     if assumption.recipe == "pointwise":
         for choice, path in zip(choices, paths, strict=True):
@@ -381,6 +385,12 @@ def _has_any_count(function: Function, assumption: Assumption, forward: dict[str
     if not isinstance(count, int):
         return False
     return agrees(function, replace(assumption, split=replace(assumption.split, count=count + 1)), forward)
+
+
+def _note_copies(forward: dict[str, Any], are_contiguous: list[bool]) -> None:
+    """Notes the permuted results that the function returns as contiguous copies."""
+    for output, is_contiguous in zip(firsts(forward), are_contiguous, strict=True):
+        output["copied"] = is_contiguous and "order" in output
 
 
 def _note_fixed_dtypes(paths: list[dict[str, Any]], fixed: list[str | None]) -> None:

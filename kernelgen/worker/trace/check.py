@@ -131,6 +131,11 @@ def constants(function: Function, assumption: Any) -> list[bool]:
     return [has_gradient(result) and not result.requires_grad for result in _results(function, leaves)]
 
 
+def contiguous(function: Function, assumption: Any) -> list[bool]:
+    """Whether each result lies contiguously, whatever the order of its dimensions."""
+    return [result.is_contiguous() for result in _results(function, assumption.sample(0).values)]
+
+
 def _tolerance(function: Function, sample: Sample) -> float:
     """The share of the largest number by which results may differ."""
     return _OF_NARROW if _computes_in_narrow_dtypes(function, sample) else 0.0
@@ -213,7 +218,7 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
     sample, refused = assumption.sample(0), set()
     tolerance = _tolerance(function, sample)
     cuts = [Cut(**cut) for cut in forward["cuts"]] if assumption.cuts is not None else None
-    dropped = {i for i, output in enumerate(_firsts(forward)) if output.get("dropped")}
+    dropped = {i for i, output in enumerate(firsts(forward)) if output.get("dropped")}
     shapes = _ANY_SHAPES
     if assumption.coordinates:
         shapes = _SQUARE_SHAPES if assumption.square else tuple(shape for shape in shapes if len(shape) > 1)
@@ -241,7 +246,7 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
     return refused
 
 
-def _firsts(forward: dict[str, Any]) -> list[dict[str, Any]]:
+def firsts(forward: dict[str, Any]) -> list[dict[str, Any]]:
     """The output of each result, or that of its first part."""
     counts = [cut["parts"] for cut in forward.get("cuts", [])] or [1] * len(forward["outputs"])
     return [forward["outputs"][sum(counts[:i])] for i in range(len(counts))]
@@ -338,7 +343,7 @@ def agrees(function: Function, assumption: Any, forward: dict[str, Any]) -> bool
     shapes = {"element": [sample.shape], "row": [sample.row_shape(), sample.row_shape(keeps=True)], "total": [()]}
     outputs = forward["outputs"]
     if "cuts" in forward:
-        outputs = [out | {"cut": Cut(**cut)} for out, cut in zip(_firsts(forward), forward["cuts"], strict=True)]
+        outputs = [out | {"cut": Cut(**cut)} for out, cut in zip(firsts(forward), forward["cuts"], strict=True)]
     ours = evaluate(forward, {k: v.detach() if has_gradient(v) else v for k, v in leaves.items()}, [], sample)
     for output, left, right in zip(outputs, ours, results, strict=True):
         if output["kind"] not in shapes:

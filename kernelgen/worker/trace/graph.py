@@ -15,7 +15,7 @@ A graph is plain data:
 - Where a dimension is split into groups (split.py), an output of elements has `joined`, whether they are
   one dimension with their elements.
 - An output of elements whose dimensions come in another order than those of the sample's shape has this `order`, as
-  permute takes it.
+  permute takes it; it is `copied` where the function returns it contiguously.
 - An output with one number for each point (see `of_points`), of a result without the last dimension, is `dropped`.
 - Where values depend on coordinates (coordinates.py): {"coordinate": -1} is the place of an element along the last
   dimension, -2 that along the one before.
