@@ -277,8 +277,7 @@ def _of_planes(plain: Assumption, may_index: bool, may_cut: bool, repeated: Sequ
                 yield spread
                 if may_cut and of_rank is not pooled:
                     whole = [name for name in plain.kinds if name not in repeated]
-                    for in_turns, names in itertools.product((False, True), (whole, plain.kinds)):
-                        yield replace(spread, cuts=dict.fromkeys(names, Cut(2, in_turns)))
+                    yield from (replace(spread, cuts=dict.fromkeys(names, Cut(2))) for names in (whole, plain.kinds))
                 if may_index and of_rank is not pooled:
                     yield from (replace(spread, coordinates=True, square=square) for square in (False, True))
 

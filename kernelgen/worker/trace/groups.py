@@ -60,10 +60,10 @@ def _rotated(plain: Assumption, split: Split) -> Iterator[Assumption]:
         for tables in itertools.combinations(names[1:], count):
             wide = [name for name in names if name not in tables]
             split = replace(split, joined=frozenset(wide))
-            for dims, in_turns in itertools.product(((-3, -1), (-4, -3, -1)), (False, True)):
-                rotated = replace(plain, rank=4, dims=(3,), kinds=dict.fromkeys(names, "element"), split=split)
-                rotated = replace(rotated, spreads=dict.fromkeys(tables, dims))
-                yield from (replace(rotated, cuts=dict.fromkeys(cut, Cut(2, in_turns))) for cut in (wide, names))
+            for dims in ((-3, -1), (-4, -3, -1)):
+                of_heads = replace(plain, rank=4, dims=(3,), kinds=dict.fromkeys(names, "element"), split=split)
+                of_heads = replace(of_heads, spreads=dict.fromkeys(tables, dims))
+                yield from (replace(of_heads, cuts=dict.fromkeys(cut, Cut(2))) for cut in (wide, names))
 
 
 def _unjoined(grouped: Assumption) -> Iterator[Assumption]:
