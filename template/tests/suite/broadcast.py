@@ -96,10 +96,11 @@ def row_cases(
     arranged = [_arranged(shape, dims, ranks) for shape in several if shape[-1] >= shortest]
     cases = [_of_rows(shape, shapes, "rows", dims) for shape in arranged if _row_size(shape, dims)]
     if "either" in shapes:
-        cases += [_of_rows(shape, shapes, "vector", dims) for shape in ((6, 40), (2, 3, 33), (40, 4099))]
+        of_vectors = [_with_rank(shape, ranks) for shape in ((6, 40), (2, 3, 33), (40, 4099))]
+        cases += [_of_rows(shape, shapes, "vector", dims) for shape in of_vectors]
     if "broadcast" in shapes:
         smaller = {"vector": (2, 3, 33), "row": (6, 40), "first": (5, 3, 20), "number": (3, 4, 17)}
-        cases += [_of_rows(shape, shapes, kind, dims) for kind, shape in smaller.items()]
+        cases += [_of_rows(_with_rank(shape, ranks), shapes, kind, dims) for kind, shape in smaller.items()]
     cases = [case for case in cases if fewest == 0 or 0 not in case[0]]
     return tuple(dict.fromkeys(cases))
 
