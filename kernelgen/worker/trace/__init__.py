@@ -49,7 +49,7 @@ from kernelgen.worker.trace.refusals import (
     OtherRowsError,
     ReducesError,
     RefusedError,
-    raised,
+    of_call,
 )
 from kernelgen.worker.trace.rows import rows
 from kernelgen.worker.trace.shapes import MatrixError, refuse_matrices, refuse_other_shapes
@@ -154,7 +154,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             if refused.is_of_gradient:
                 forward_alone.append((assumption, str(refused)))
         except Exception as error:  # It does not take such arguments.
-            reasons.append(RefusedError(raised(error, "called")))
+            reasons.append(of_call(error))
     if plain:
         return plain
     if matrix:

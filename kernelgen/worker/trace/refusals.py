@@ -45,6 +45,13 @@ def raised(error: Exception, when: str) -> str:
     return f"{article} {name} while it was {when}" + (f" ({text})" if text else "")
 
 
+def of_call(error: Exception) -> RefusedError:
+    """Why a function was not called with samples. Those of integers hold 0, which divides no integer."""
+    if "ZeroDivisionError" in str(error):
+        return RefusedError("a tensor of integers that may hold 0 among the divisors", UNKNOWN_OPERATOR + 1)
+    return RefusedError(raised(error, "called"))
+
+
 def phrase(error: Exception) -> str:
     """A phrase that says why a function could not be traced."""
     text = _first_line(error)
