@@ -176,10 +176,11 @@ class PointwiseOp:
             for i in wanted:
                 values[i] = values[i] if values[i].requires_grad else values[i].detach().requires_grad_()
             outputs = several(self.reference(*(value for _, value in sorted(values.items()))))
-            pairs = [(outputs[i], grad) for i, grad in zip(self.differentiable, args[:count]) if i not in self.constants]
-            results, given = zip(*pairs)
+            given = {i: grad for i, grad in zip(self.differentiable, args[:count]) if i not in self.constants}
+            results = [outputs[i] for i in given]
             leaves = [values[i] for i in wanted]
-            grads = torch.autograd.grad(results, leaves, given, create_graph=True, materialize_grads=True)
+            cotangents = list(given.values())
+            grads = torch.autograd.grad(results, leaves, cotangents, create_graph=True, materialize_grads=True)
         computed = dict(zip(wanted, grads))
         return bare(computed.get(i, args[self.place_in_backward(i)].new_empty(0)) for i in self.gradients)
 
