@@ -44,14 +44,14 @@ struct RowElements {
   Number* rooms[kInputs + 1] = {};       // for their numbers
   uint64_t converted[kInputs + 1] = {};  // the tiles that are there
   bool repeated[kInputs + 1] = {};
-  const char* next[kInputs + 1] = {};          // the elements of the next row; null: those of this one
-  Number* results[kResults + 1] = {};          // null: results that are to be converted
-  char* converted_results[kResults + 1] = {};  // null: others,
+  const char* next[kInputs + 1] = {};              // the elements of the next row; null: those of this one
+  Number* results[kResults + 1] = {};              // null: results that are to be converted
+  char* converted_results[kResults + 1] = {};      // null: others,
   ResultStore<Number>* others[kResults + 1] = {};  // which go here; null: not wanted
   Number* rooms_of_results[kResults + 1] = {};
 
-  int64_t bytes = 0;      // of an element
-  bool is_kept = false;   // whether rooms have all tiles, or one
+  int64_t bytes = 0;     // of an element
+  bool is_kept = false;  // whether rooms have all tiles, or one
   void (*read)(const void* elements, int64_t count, Number* numbers) = nullptr;
   void (*write)(const Number* numbers, int64_t count, void* elements) = nullptr;
 
