@@ -297,6 +297,7 @@ class MissingPlace {
 template <typename Number>
 struct RowPass {
   RowParts parts;
+  int64_t count;  // of the parts of a row
   int64_t rows;
   int64_t rows_of_task;
   int pass = 0, reductions = 0;
@@ -310,14 +311,19 @@ class RowSequence {
  public:
   using Number = typename Row::Number;
 
-  explicit RowSequence(RowPass<Number>& pass) : pass_(pass) {}
+  RowSequence(RowPass<Number>& pass, int64_t n) : pass_(pass) {
+    row_.n = row_.total_size = n;
+    row_.rows = pass.rows;
+    row_.parts = pass.count;
+    row_.partial_stride = pass.rows * pass.count;
+  }
 
   virtual ~RowSequence() = default;
 
   // Calls f(row) for each row of tasks begin to end.
   template <typename F>
   void visit(int64_t begin, int64_t end, const F& f) {
-    const int64_t count = pass_.parts.count(), size = pass_.rows_of_task;
+    const int64_t count = pass_.count, size = pass_.rows_of_task;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i / count * size, last = std::min(first + size, pass_.rows);
       for (int64_t row = first; row < last; ++row) {
@@ -336,16 +342,15 @@ class RowSequence {
   virtual void store(int64_t i, const Row& row) = 0;
 
   CPU_APART void move(int64_t i, int64_t part) {
-    const int64_t begin = pass_.parts.begin(part), count = pass_.parts.count();
-    row_.begin = begin;
-    row_.n = pass_.parts.end(part) - begin;
-    row_.partial = count > 1 ? pass_.partial.data() + i * count : nullptr;
-    row_.partial_stride = pass_.rows * count;
-    row_.parts = count;
-    row_.part = part;
-    row_.pass = pass_.pass;
-    row_.reductions = 0;
-    load(i, begin, row_.n, row_);
+    if (pass_.count > 1) {
+      row_.begin = pass_.parts.begin(part);
+      row_.n = pass_.parts.end(part) - row_.begin;
+      row_.partial = pass_.partial.data() + i * pass_.count;
+      row_.part = part;
+      row_.pass = pass_.pass;
+      row_.reductions = 0;
+    }
+    load(i, row_.begin, row_.n, row_);
   }
 
   CPU_APART void leave(int64_t i, int64_t part) {
@@ -385,10 +390,8 @@ class TensorRows final : public RowSequence<RowOf<Tensors>> {
   static_assert(Row::kMostSums == kMostTotals, "a row has room for all sums");
 
   TensorRows(const Tensors& tensors, RowPass<Number>& pass)
-      : RowSequence<Row>(pass), tensors_(tensors), elements_(tensors, this->row_.elements) {
+      : RowSequence<Row>(pass, tensors.rows.n), tensors_(tensors), elements_(tensors, this->row_.elements) {
     Row& row = this->row_;
-    row.rows = tensors.rows.count;
-    row.total_size = tensors.rows.n;
     row.first_size = tensors.rows.batch;
     row.totals = tensors.totals;
     for (int k = 0; k < kMostTotals; ++k) {
@@ -441,8 +444,9 @@ template <typename Tensors, typename F>
 void for_each_row(
     const Tensors& tensors, int64_t elements, std::initializer_list<checks::Argument> places, const F& f) {
   const int64_t rows = tensors.rows.count, size = has_block_sums(tensors) ? rows_of_block(rows) : 1;
-  RowPass<NumberOf<Tensors>> pass{RowParts(tensors.rows), rows, size};
-  const int64_t count = pass.parts.count(), tasks = (rows + size - 1) / size * count;
+  const RowParts parts(tensors.rows);
+  const int64_t count = parts.count(), tasks = (rows + size - 1) / size * count;
+  RowPass<NumberOf<Tensors>> pass{parts, count, rows, size};
   const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(1, tensors.rows.n / count * size));
   const auto visit = [&](int64_t begin, int64_t end) {
     TensorRows<Tensors> own_rows(tensors, pass);
