@@ -87,7 +87,8 @@ struct RowElements {
   }
 };
 
-// Functions of their own, as `convert` is.
+// Convert elements to numbers and back, by functions of their own: for loops that come after one another so often that
+// copies of these would be most of their code.
 template <typename T>
 CPU_APART CPU_CLONES void read_elements(const void* elements, int64_t count, accumulate_t<T>* numbers) {
   const T* const from = static_cast<const T*>(elements);
